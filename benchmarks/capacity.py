@@ -39,6 +39,7 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
 
 from simulation import METRICS, STEPS, planned, play  # noqa: E402
 
+from lrurun.config.runs import InstanceSpec  # noqa: E402
 from lrurun.ledger.database import schema  # noqa: E402
 from lrurun.ledger.store import Ledger  # noqa: E402
 from lrurun.runner.recorder import FLUSH_SECONDS  # noqa: E402
@@ -50,7 +51,7 @@ def measure(text: str, workers: int, options: dict[str, Any], server: servers.Pr
     """The load of `workers` workers on an empty ledger."""
     count = workers * (2 + math.ceil(options["seconds"] / options["run_seconds"]))
     with Ledger.open(text) as ledger:
-        key = ledger.add_ladder("l", "t", None, {}).key
+        key = ledger.add_ladder("l", "t", None, InstanceSpec()).key
         ledger.enqueue(key, list(planned(count)))
     size = options["nodes_of"]
     nodes = [(k, min(size, workers - k * size)) for k in range(math.ceil(workers / size))]

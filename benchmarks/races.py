@@ -66,7 +66,7 @@ import os, hashlib
 
 def prepare(path, jobs):
     with Ledger.open(path) as ledger:
-        key = ledger.add_ladder("l", "t", None, {}).key
+        key = ledger.add_ladder("l", "t", None, InstanceSpec()).key
         ledger.enqueue(key, [want(hashlib.sha256(str(k).encode()).hexdigest()) for k in range(jobs)])
     return key
 

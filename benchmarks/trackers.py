@@ -28,7 +28,7 @@ LRURUN = """
 import sys, time
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
-from lrurun.config.runs import PlannedRun
+from lrurun.config.runs import InstanceSpec, PlannedRun
 from lrurun.config.schema import CellConfig, Execution
 
 def want(name):
@@ -38,7 +38,7 @@ def want(name):
 
 def begin(path, name):
     ledger = Ledger.open(path)
-    key = ledger.add_ladder("l", "t", None, {"of": name}).key
+    key = ledger.add_ladder("l", "t", None, InstanceSpec(digest=name)).key
     ledger.enqueue(key, [want(name)])
     return ledger, ledger.claim(key, owner.this_process(), environment={})
 

@@ -41,7 +41,7 @@ class LedgerError(LrurunError):
 
 
 class DamagedError(LedgerError):
-    """What the ledger's file holds cannot be what was written."""
+    """The file or the database of the ledger is corrupt."""
 
 
 class LaterVersionError(LedgerError):
@@ -92,6 +92,6 @@ def check_type(name: str, value: object, kinds: Any, expected: str, hint: str) -
 
 
 def plural(number: int, noun: str) -> str:
-    """As in "1 run", "2 runs" and "3 hypotheses"."""
+    """A number with its noun, for example "1 run", "2 runs" and "3 hypotheses"."""
     several = f"{noun[:-2]}es" if noun.endswith("sis") else f"{noun}s"
     return f"{number} {noun if number == 1 else several}"

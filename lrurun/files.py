@@ -1,4 +1,4 @@
-"""Files and folders that appear under their names only when they are complete."""
+"""Files and folders: which one is at a path, and those that appear only when they are complete."""
 
 from __future__ import annotations
 
@@ -10,6 +10,18 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """The numbers of the device and of the file at a path, which another file or folder there does not have.
+
+    None if there is none, or if it cannot be read.
+    """
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 @contextlib.contextmanager

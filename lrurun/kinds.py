@@ -24,7 +24,7 @@ _KINDS = {STUDY: "lrurun.studies.kind:KIND"}
 
 
 class Page(Struct, frozen=True):
-    """What the browser view shows about an instance."""
+    """The contents of an instance's page in the browser view."""
 
     heading: str
     body: str
@@ -32,16 +32,16 @@ class Page(Struct, frozen=True):
 
 
 class TaskEvidence(Struct, frozen=True, kw_only=True):
-    """What a ledger has on a task, for the claims of papers."""
+    """The evidence of a ledger on a task, for the claims of papers."""
 
     name: str
-    """What the task is called beside others of its kind."""
+    """The name of the task beside others of its kind."""
     command: str
     """The one that makes its runs."""
     result: str
-    """In a sentence, with the command that made it; or that it was not run."""
+    """The result in a sentence, with the command that made it; or that it was not run."""
     stand_in: str
-    """What differs from the paper on a laptop."""
+    """The differences from the paper on a laptop."""
     claims: Sequence[Any]
     """Judged claims, as `lrurun claims` lists them."""
 

@@ -60,12 +60,14 @@ def given_ledger(ledger: str | os.PathLike[str]) -> Place:
     return ledger_place(os.fspath(ledger), ARGUMENT)
 
 
-def ledger_place(text: str, where: str) -> Place:
+def ledger_place(text: str, where: str = ARGUMENT) -> Place:
     """The file or the server that `text` names; `where` it was found, for messages.
 
     Raises:
         UsageError: it is neither a path nor the URL of a server or of an SQLite file, or has a password.
     """
+    if not text:
+        raise UsageError(f"{where}: expected a path, found an empty text", "name a file, as in ledger.db")
     if server.is_server(text):
         return server.parse(text, where)
     if "://" in text:

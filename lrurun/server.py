@@ -32,7 +32,7 @@ class Server(Struct, frozen=True):
         return self.text
 
     def absolute(self) -> Server:
-        """The same server, as paths have it: its text means the same in every folder."""
+        """The same server: its text means the same in every folder. Paths have this method too."""
         return self
 
     def url(self) -> str:

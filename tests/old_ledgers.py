@@ -9,7 +9,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from lrurun.config.runs import PlannedRun
+from lrurun.config.runs import InstanceSpec, PlannedRun
 from lrurun.config.schema import Execution
 from lrurun.ledger.database import migrate
 from lrurun.ledger.database.schema import SCHEMA
@@ -76,8 +76,8 @@ def build(path: Path) -> None:
     owner = Owner(host="old-host", boot="old-boot", namespace="pid:[1]", pid=123, pid_started=4567.89)
     code = {"lrurun": "0.1.0", "commit": "0123456789abcdef0123456789abcdef01234567"}
     with Ledger.open(path) as ledger:
-        ladder = ledger.add_ladder("lru", "sDigits", None, {"set": {}, "tune": True})
-        other = ledger.add_ladder("lru", "sDigits", "smoke", {"set": {"optimizer.lr": 0.001}, "tune": False})
+        ladder = ledger.add_ladder("lru", "sDigits", None, InstanceSpec(tune=True))
+        other = ledger.add_ladder("lru", "sDigits", "smoke", InstanceSpec(set={"optimizer.lr": 0.001}))
         runs = [wanted("tanh-rnn", 1000, 0, "tune")]
         runs += [wanted(rung, seed, 1) for rung in ("tanh-rnn", "linear-rnn") for seed in range(3)]
         ledger.enqueue(ladder.key, runs)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lrurun.config.runs import PlannedRun
+from lrurun.config.runs import InstanceSpec, PlannedRun
 from lrurun.ledger import owner, store
 from lrurun.ledger.database.schema import metadata
 from lrurun.ledger.store import Ledger
@@ -70,7 +70,7 @@ def ledger(path: Place) -> Iterator[Ledger]:
 
 @pytest.fixture
 def key(ledger: Ledger) -> str:
-    return ledger.add_ladder("lru", "sDigits", None, {"set": {}, "tune": False}).key
+    return ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key
 
 
 def take(ledger: Ledger, key: str, by: Owner = ME, **filters: Any) -> ClaimedRun:

@@ -10,7 +10,7 @@ import pytest
 
 from lrurun.config import plan as planning
 from lrurun.config.plan import final_runs, tuning_runs
-from lrurun.config.runs import parse_seeds
+from lrurun.config.runs import InstanceSpec, parse_seeds
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Run
 from lrurun.report.request import LadderRequest, recorded, remember
@@ -178,7 +178,7 @@ def test_the_run_is_trained_again_to_the_same_result(machine: Machine) -> None:
 
 def test_the_newest_way_to_execute_the_same_runs_is_repeated(machine: Machine) -> None:
     with Ledger.open(machine.ledger) as ledger:
-        instance = ledger.add_ladder("lru", "sDigits", "smoke", {"set": {}, "tune": False})
+        instance = ledger.add_ladder("lru", "sDigits", "smoke", InstanceSpec())
         for seeds, devices in (([0], 4), ([0], 2), ([0, 1], 1), ([0], 4), ([0], 4)):
             sets = ["train.steps=9", f"execution.devices={devices}"]
             asked = LadderRequest(task="sDigits", ladder="lru", profile="smoke", tune=False, sets=sets)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from lrurun import console, paths
+from lrurun.config.runs import InstanceSpec
 from lrurun.ledger.store import Ledger
 from tests.commands import said
 from tests.printed import agrees, from_latex, from_markdown, from_table, number, read
@@ -431,6 +432,6 @@ def test_a_task_of_ones_own_that_is_not_loaded_is_left_out_with_a_hint(
     ledger: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Ledger.open(ledger) as opened:
-        opened.add_ladder("lru", "Oddness", None, {"set": {}, "tune": False})
+        opened.add_ladder("lru", "Oddness", None, InstanceSpec())
     note = "left out: ladder lru on Oddness, without --tune: unknown task 'Oddness'; --load FILE if it is a task of your own"
     assert note in json.loads(out(capsys, "--all", "--json"))["notes"]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from lrurun.config.runs import InstanceSpec
 from lrurun.errors import UsageError
 from lrurun.ledger import columns, filters
 from lrurun.ledger.store import Ledger
@@ -73,7 +74,7 @@ def fill(path: Place, chance: random.Random) -> None:
     """A ledger of runs with all kinds of values, some of which no version of lrurun would write."""
     with Ledger.open(path) as ledger:
         ladders = [
-            ledger.add_ladder(name, "sDigits", profile, {"set": {}, "tune": False}).key
+            ledger.add_ladder(name, "sDigits", profile, InstanceSpec()).key
             for name, profile in [("lru", None), ("lru", "smoke"), ("grid", "é"), ("é", "")]
         ]
         runs = [

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lrurun.__main__ import run as command
-from lrurun.config.runs import PlannedRun
+from lrurun.config.runs import InstanceSpec, PlannedRun
 from lrurun.config.schema import Execution
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger import copies, merging, owner
@@ -50,7 +50,7 @@ class Here:
         folder.mkdir()
         self.path, self.runs = place or folder / "ledger.db", folder / "runs"
         with Ledger.open(self.path) as ledger:
-            self.key = ledger.add_ladder("lru", "sDigits", None, {"set": {}, "tune": False}).key
+            self.key = ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key
 
     def run(self, rung: str, seed: int, state: str | None, score: float = 0.5, step: int = 100) -> str:
         """Queues a run, and with a state takes it there; its id."""

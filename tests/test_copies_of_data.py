@@ -35,7 +35,7 @@ pytestmark = pytest.mark.parametrize("task", COPIES)
 
 def digests(task: str, given: Path, where: Path, **settings: str) -> dict[str, str]:
     table = store.prepare(TASKS[task], TASKS[task].options(**settings), where / task, from_path=given)
-    return dict(table["sha256"])
+    return dict(table.sha256)
 
 
 def refused(task: str, given: Path, where: Path) -> LrurunError:

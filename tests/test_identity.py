@@ -13,6 +13,7 @@ from lrurun import paths
 from lrurun.commands import resume
 from lrurun.config import plan as planning
 from lrurun.config.plan import final_runs
+from lrurun.config.runs import InstanceSpec
 from lrurun.errors import UsageError
 from lrurun.ledger.store import Ledger
 from lrurun.report import instance_documents
@@ -33,15 +34,14 @@ OF_SMOKE: Any = {"profile": "smoke", "ladder": "nonlinearity"}
 def digest(recipe: str, *, tune: bool = False, ladder: str = LADDER, profile: str | None = "smoke") -> str:
     Path("r.toml").write_text(recipe)
     Path("l.toml").write_text(ladder)
-    spec: dict[str, Any] = planning.make("r.toml", ladder="l.toml", profile=profile, tune=tune).spec
-    return str(spec["digest"])
+    return planning.make("r.toml", ladder="l.toml", profile=profile, tune=tune).spec.digest
 
 
 def test_equal_documents_are_one_instance_whatever_their_paths(folder: Path) -> None:
     packaged = planning.make("sDigits", ladder="nonlinearity", profile="smoke").spec
-    assert digest(RECIPE) == packaged["digest"]
-    assert digest(RECIPE.replace('expect = "', 'expect = "roughly ')) == packaged["digest"]
-    assert digest(RECIPE, ladder=LADDER.replace('title = "', 'title = "My ')) == packaged["digest"]
+    assert digest(RECIPE) == packaged.digest
+    assert digest(RECIPE.replace('expect = "', 'expect = "roughly ')) == packaged.digest
+    assert digest(RECIPE, ladder=LADDER.replace('title = "', 'title = "My ')) == packaged.digest
 
 
 def test_documents_that_resolve_differently_are_other_instances(folder: Path) -> None:
@@ -167,13 +167,13 @@ def test_instances_have_short_names_of_file_and_options(folder: Path, capsys: py
 
 def test_a_name_is_given_to_one_instance(folder: Path) -> None:
     with Ledger.open(folder / "ledger.db") as ledger:
-        first = ledger.add_ladder("lru", "sDigits", None, {}, "sDigits")
-        second = ledger.add_ladder("lru", "sDigits", "smoke", {}, "sDigits")
+        first = ledger.add_ladder("lru", "sDigits", None, InstanceSpec(), "sDigits")
+        second = ledger.add_ladder("lru", "sDigits", "smoke", InstanceSpec(), "sDigits")
         assert (first.short_name, second.short_name) == ("sDigits", "sDigits-2")
-        assert ledger.add_ladder("lru", "sDigits", "smoke", {}, chosen="mine").key == second.key
+        assert ledger.add_ladder("lru", "sDigits", "smoke", InstanceSpec(), chosen="mine").key == second.key
         assert [ladder.short_name for ladder in ledger.ladders()] == ["sDigits", "mine"]
         with pytest.raises(UsageError, match="is the name of another instance: ladder lru on sDigits"):
-            ledger.add_ladder("lru", "npDigits", None, {}, chosen="mine")
+            ledger.add_ladder("lru", "npDigits", None, InstanceSpec(), chosen="mine")
         assert len(ledger.ladders()) == 2
         assert ledger.ladder("mine") == ledger.ladder(second.key[:5])
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import asdict
 
 from lrurun.data import store
 from lrurun.data.downloaded import images
@@ -169,8 +170,8 @@ def test_every_copy_gives_every_pixel_and_label_at_its_place(tmp_path, copy, spl
         np.testing.assert_array_equal(loaded.inputs, PIXELS[rows[name]].reshape(-1, 1024, 3))
         np.testing.assert_array_equal(loaded.labels, LABELS[rows[name]])
         assert loaded.inputs.dtype == loaded.labels.dtype == np.uint8
-    assert table["kind"] == "folder"
-    assert str(tmp_path / "given") in table["source"]
+    assert table.kind == "folder"
+    assert str(tmp_path / "given") in table.source
 
 
 def test_the_source_says_which_copy(tmp_path):
@@ -243,7 +244,7 @@ def test_pooled_pixels_are_means_rounded_half_up(tmp_path, task, pool):
     data, table = prepared(tmp_path / "data/x", COPIES["archive"](tmp_path / "given"), task, options)
     side = 32 // pool
     assert data.spec.length == side * side
-    assert table["options"]["pool"] == pool
+    assert table.options["pool"] == pool
     source = PIXELS if task is COLOUR else images.lra_gray(PIXELS)[..., None]
     for row, index in enumerate(torch_order(TRAIN, 42)[:3]):
         for step in (0, 1, side, side * side - 1):
@@ -259,9 +260,9 @@ def test_fewer_examples_are_the_first_ones(tmp_path):
     options = CifarOptions(train=7, validation=99, test=3)
     whole, _ = prepared(tmp_path / "data/whole/x", given)
     few, table = prepared(tmp_path / "data/few/x", given, options=options)
-    assert table["counts"] == {"train": 7, "validation": 5, "test": 3}
+    assert asdict(table.counts) == {"train": 7, "validation": 5, "test": 3}
     for split in SPLITS:
-        count = table["counts"][split]
+        count = asdict(table.counts)[split]
         np.testing.assert_array_equal(getattr(few, split).inputs, getattr(whole, split).inputs[:count])
 
 

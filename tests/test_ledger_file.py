@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lrurun.config.runs import InstanceSpec
 from lrurun.errors import LedgerError, LrurunError, NotFoundError
 from lrurun.ledger.database import files
 from lrurun.ledger.store import Ledger
@@ -112,7 +113,7 @@ def test_removed_and_replaced_files_are_noticed(path: Path, name: str) -> None:
 
 def test_a_finished_run_is_in_the_file_itself(path: Path, tmp_path: Path) -> None:
     with Ledger.open(path) as ledger:
-        key = ledger.add_ladder("lru", "sDigits", None, {}).key
+        key = ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key
         ledger.enqueue(key, [want()])
         ledger.finish(take(ledger, key), "done", result={"val/accuracy": 0.5})
         copy = tmp_path / "copy.db"
@@ -184,7 +185,7 @@ def test_a_full_disk_is_reported_and_survived(path: Path, monkeypatch: pytest.Mo
 )
 def test_a_url_is_refused_without_its_password(url: str) -> None:
     for ask in (Ledger.open, Ledger.read):
-        with pytest.raises(LrurunError, match=r"password on the command line|PostgreSQL database") as refused:
+        with pytest.raises(LrurunError, match=r"a password|PostgreSQL database") as refused:
             ask(url)
         assert refused.value.hint
         assert "geheim" not in f"{refused.value} {refused.value.hint}"
@@ -222,7 +223,7 @@ def test_readers_create_nothing_and_change_nothing(path: Path) -> None:
     path.touch()
     assert Ledger.read(path) is None
     with Ledger.open(path) as ledger:
-        key = ledger.add_ladder("lru", "sDigits", None, {}).key
+        key = ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key
         ledger.enqueue(key, [want()])
     content = path.read_bytes()
     reader = Ledger.read(path)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
+from lrurun.config.runs import InstanceSpec
 from lrurun.errors import NotFoundError
 from lrurun.ledger.store import Ledger
 from lrurun.report.live import progress
@@ -129,7 +130,7 @@ def test_what_is_read_is_found_by_an_index(read: Any, scanned: set[str], ledger:
 
 
 def test_events(ledger: Ledger, key: str) -> None:
-    other = ledger.add_ladder("grid", "sDigits", None, {}).key
+    other = ledger.add_ladder("grid", "sDigits", None, InstanceSpec()).key
     run, foreign = ledger.enqueue(key, [want(seed=0)])[0], ledger.enqueue(other, [want(seed=1)])[0]
     first = ledger.event("a", "of the ladder", ladder=key)
     ledger.event("b", "of the run", run=run.id, attempt=1)
@@ -160,7 +161,7 @@ def test_check_finds_what_is_wrong(ledger: Ledger, key: str, path: Path) -> None
 
 
 def test_state_summaries_are_the_runs_taken_together(ledger: Ledger, key: str) -> None:
-    other = ledger.add_ladder("other", "sDigits", None, {"set": {}, "tune": False}).key
+    other = ledger.add_ladder("other", "sDigits", None, InstanceSpec()).key
     places = [(rung, seed) for rung in ("dense", "ring") for seed in range(6)]
     ledger.enqueue(key, [want(rung, seed, position=10 * k) for k, (rung, seed) in enumerate(places)])
     ledger.enqueue(key, [want("shared", position=999, fingerprint=want("dense").fingerprint)])  # a run in two rungs

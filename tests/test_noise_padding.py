@@ -108,13 +108,13 @@ def test_the_source_names_generator_version_and_seed(tmp_path: Path) -> None:
     options = NpDigitsOptions(seed=3)
     table = store.prepare(DIGITS, options, tmp_path / "npDigits")
     generator = {"name": "lrurun noise", "version": "1", "seed": 3}
-    assert (table["kind"], table["generator"]) == ("generated", generator)
-    assert table["source"] == "scikit-learn load_digits, then lrurun noise 1, seed 3"
+    assert (table.kind, table.generator) == ("generated", generator)
+    assert table.source == "scikit-learn load_digits, then lrurun noise 1, seed 3"
     given = formats.tree(tmp_path / "given", FILES)
     cifar = NpCifarOptions(length=33, seed=3)
     table = store.prepare(NpCifar(TRAIN, TEST), cifar, tmp_path / "npCIFAR", from_path=given)
-    assert (table["kind"], table["generator"]) == ("folder", generator)
-    assert table["source"] == f"the folder {given}, then lrurun noise 1, seed 3"
+    assert (table.kind, table.generator) == ("folder", generator)
+    assert table.source == f"the folder {given}, then lrurun noise 1, seed 3"
 
 
 @pytest.mark.parametrize("options", [{"length": 7}, {"noise": -1}, {"noise": 256}, {"seed": -1}, {"pool": 2}])

@@ -129,7 +129,7 @@ class Delay(on_device.Sampled):
     options = on_device.SampledOptions
     metric = R2(escape=0.1)
 
-    def settings(self, options: Any) -> dict[str, Any]:
+    def further_tests(self, options: Any) -> dict[str, Any]:
         return {"easy": options}
 
     def spec(self, options: Any, vocabulary: Any = ()) -> Spec:
@@ -167,7 +167,11 @@ def delay(tmp_path_factory: pytest.TempPathFactory) -> Data:
 
 def test_sampled_examples_are_new_at_every_step_and_resume_gives_the_same_bits(delay: Data) -> None:
     assert delay.sampler is not None
-    assert (len(delay.validation.labels), len(delay.test.labels), len(delay.settings["easy"].labels)) == (96, 70, 70)
+    assert (len(delay.validation.labels), len(delay.test.labels), len(delay.further_tests["easy"].labels)) == (
+        96,
+        70,
+        70,
+    )
     assert not np.array_equal(delay.test.inputs[:64], delay.validation.inputs[:64])
     first, second = (delay.sampler(on_device.training_key(0, step), 16)[0] for step in (0, 1))
     assert not np.isin(np.asarray(second), np.asarray(first)).any()

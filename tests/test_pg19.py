@@ -131,7 +131,7 @@ def test_baselines_are_a_unigram_and_a_5_gram_model(tmp_path, monkeypatch):
     where = tmp_path / "again" / "PG19"
     table = store.prepare(PG19(PUBLISHED), OPTIONS, where, from_path=tmp_path / "copy")
     kept = {split: found[[k * len(found) // 4 for k in range(4)]] for split, found in rows.items()}
-    assert table["baselines"] == {
+    assert table.baselines == {
         "unigram model": pytest.approx(data.baselines["unigram model"]),
         "5-gram model of a sample": pytest.approx(bits_per_byte(kept["train"], kept["test"], 5)),
     }
@@ -181,7 +181,7 @@ def test_a_tokenizer_anywhere_is_given_by_its_path(tmp_path, model):
     place = texts(tmp_path / "copy")
     options = TokenOptions(length=12, tokenizer=str(tmp_path / "mine.model"))
     prepared(place, options, PG19Tokens(PUBLISHED))
-    source = store.manifest(PG19Tokens(), options, tmp_path / "data" / "PG19Tokens")["source"]
+    source = store.manifest(PG19Tokens(), options, tmp_path / "data" / "PG19Tokens").source
     digest = hashlib.sha256(model).hexdigest()[:12]
     assert source.startswith(f"the folder {place}, ")
     assert source.endswith(f" pieces of mine.model with sha256 {digest}")

@@ -243,14 +243,14 @@ def test_execution_settings_change_no_fingerprint_and_no_instance():
     for one, two in zip(plain.rungs, other.rungs, strict=True):
         assert fingerprint(one.config) == fingerprint(two.config)
     assert plain.spec == other.spec
-    assert (plain.spec["set"], plain.spec["tune"]) == ({}, False)
+    assert (plain.spec.set, plain.spec.tune) == ({}, False)
 
 
 def test_an_instance_is_of_values_not_of_words():
     specs = [make(sets=[text]).spec for text in ("optim.lr=1", "optim.lr=1.0", " optim.lr = 1e0 ")]
     assert specs == [specs[0]] * 3
-    assert (specs[0]["set"], specs[0]["tune"]) == ({"optim.lr": 1.0}, False)
-    assert all(isinstance(spec["set"]["optim.lr"], float) for spec in specs)
+    assert (specs[0].set, specs[0].tune) == ({"optim.lr": 1.0}, False)
+    assert all(isinstance(spec.set["optim.lr"], float) for spec in specs)
     # and what was kept of it makes it again
     kept = make(sets=["optim.lr=1", "model.recurrence.r_max=0.75"])
     assert make(sets=kept.changes) == kept

@@ -16,6 +16,7 @@ from lrurun import plugins
 from lrurun.config import plan as planning
 from lrurun.config import schema
 from lrurun.config.plan import final_runs
+from lrurun.config.runs import InstanceSpec
 from lrurun.data import TASKS
 from lrurun.data.store import load, prepare
 from lrurun.errors import LrurunError
@@ -320,7 +321,7 @@ def test_a_ledger_names_no_file_to_load(folder: Path, capsys: pytest.CaptureFixt
     """An instance whose ladder is a path: a ledger that somebody sent may say anything."""
     Path("averages.py").write_text(noted(AVERAGES))
     with Ledger.open(Path("ledger.db")) as ledger:
-        key = ledger.add_ladder("./averages.toml", "sDigits", "smoke", {"set": {}, "tune": False}).key
+        key = ledger.add_ladder("./averages.toml", "sDigits", "smoke", InstanceSpec()).key
     code, _, err = said(capsys, "report", "sDigits", "--instance", key)
     assert (code, err.splitlines()[0]) == (
         2,
@@ -400,14 +401,14 @@ def test_what_an_option_loaded_is_named_again_for_resume(folder: Path, capsys: p
         claim = '[[claim]]\ntext = "t"\nsource = "s"\nrung = "ring"\nthan = "disk"\ntasks = ["Majority"]\n'
         Path("claims.toml").write_text(RADIUS + claim)
         other = msgspec.structs.replace(asked, ladder="claims.toml")
-        key = ledger.add_ladder("claims", "sDigits", "other", {"set": {}, "tune": False})
+        key = ledger.add_ladder("claims", "sDigits", "other", InstanceSpec())
         requests.remember(ledger, key, other, other.plan(), [0])
         assert requests.recorded(ledger, key, requests.LadderRequest)[0].load == [str(folder / "majority.py")]
         # of what a ladder does not use, or names itself, nothing is remembered
         for name, text in (("radius", RADIUS), ("averages", LADDER)):
             Path(f"{name}-2.toml").write_text(text)
             other = msgspec.structs.replace(asked, ladder=f"{name}-2.toml")
-            key = ledger.add_ladder(name, "sDigits", "other", {"set": {}, "tune": False})
+            key = ledger.add_ladder(name, "sDigits", "other", InstanceSpec())
             requests.remember(ledger, key, other, other.plan(), [0])
             assert requests.recorded(ledger, key, requests.LadderRequest)[0].load == []
     done = in_a_new_process("resume")

@@ -67,15 +67,15 @@ def test_an_archive_is_known_by_its_digest_whatever_its_name(tmp_path, archive, 
     path = archive.rename(tmp_path / "any.bin")
     task = small(remote)
     table = store.prepare(task, task.options(), tmp_path / "sCIFAR", from_path=path)
-    assert table["published"] == expected
-    assert table.get("notes", []) == [f"not the published data: {path} {one}" for one in said]
+    assert table.published == expected
+    assert table.notes == [f"not the published data: {path} {one}" for one in said]
     assert store.load(task, task.options(), tmp_path / "sCIFAR").published == expected
 
 
 def test_of_an_unpacked_folder_nothing_is_claimed(tmp_path):
     given = formats.tree(tmp_path / "given", formats.cifar(IMAGES, LABELS, COUNT))
     task, where = small(TRUE), tmp_path / "sCIFAR"
-    assert store.prepare(task, task.options(), where, from_path=given)["published"] == "unverified"
+    assert store.prepare(task, task.options(), where, from_path=given).published == "unverified"
 
 
 def test_commands_on_data_name_those_that_are_not_the_published_ones(machine, archive, monkeypatch):

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from lrurun.config.runs import InstanceSpec
 from lrurun.ledger import query
 from lrurun.ledger.database import files
 from lrurun.ledger.store import Ledger
@@ -27,7 +28,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ledger of three runs, one of them done."""
     path = tmp_path_factory.mktemp("filled") / "ledger.db"
     with Ledger.open(path) as opened:
-        key = opened.add_ladder("lru", "sDigits", None, {"set": {}, "tune": False}).key
+        key = opened.add_ladder("lru", "sDigits", None, InstanceSpec()).key
         opened.enqueue(key, [want(seed=seed, position=seed) for seed in range(3)])
         claim = opened.claim(key, ME)
         assert claim is not None

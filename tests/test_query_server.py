@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from lrurun.config.runs import InstanceSpec
 from lrurun.ledger import query
 from lrurun.ledger.store import Ledger
 from lrurun.server import Server
@@ -23,7 +24,7 @@ def server(postgres: PrivateServer) -> Iterator[Server]:
     """A ledger of three runs, one of them done."""
     made = postgres.ledger()
     with Ledger.open(made) as opened:
-        key = opened.add_ladder("lru", "sDigits", None, {"set": {}, "tune": False}).key
+        key = opened.add_ladder("lru", "sDigits", None, InstanceSpec()).key
         opened.enqueue(key, [want(seed=seed, position=seed) for seed in range(3)])
         claim = opened.claim(key, ME)
         assert claim is not None

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lrurun.config.runs import InstanceSpec
 from lrurun.errors import LrurunError, NotFoundError
 from lrurun.ledger.store import Ledger
 from tests.forks import at_once
@@ -17,10 +18,10 @@ __all__ = ["key", "ledger", "path"]  # fixtures
 
 
 def test_a_ladder_instance_is_identified_by_its_values(ledger: Ledger) -> None:
-    first = ledger.add_ladder("lru", "sDigits", None, {"set": {"a": 1, "b": 2}, "tune": False})
-    assert ledger.add_ladder("lru", "sDigits", None, {"tune": False, "set": {"b": 2, "a": 1}}) == first
+    first = ledger.add_ladder("lru", "sDigits", None, InstanceSpec(set={"a": 1, "b": 2}))
+    assert ledger.add_ladder("lru", "sDigits", None, InstanceSpec(set={"b": 2, "a": 1})) == first
     assert len(first.key) == 12
-    other = ledger.add_ladder("lru", "sDigits", "smoke", {"set": {"a": 1, "b": 2}, "tune": False})
+    other = ledger.add_ladder("lru", "sDigits", "smoke", InstanceSpec(set={"a": 1, "b": 2}))
     assert other.key != first.key
     assert ledger.ladders() == [first, other]
     assert ledger.ladders(name="lru", task="sCIFAR") == []
@@ -42,7 +43,7 @@ def test_enqueue_adds_each_run_once(ledger: Ledger, key: str) -> None:
 
 
 def test_a_run_is_shared_by_rungs_and_ladders(ledger: Ledger, key: str) -> None:
-    other = ledger.add_ladder("grid", "sDigits", "smoke", {}).key
+    other = ledger.add_ladder("grid", "sDigits", "smoke", InstanceSpec()).key
     shared = want("ring").fingerprint
     runs = ledger.enqueue(key, [want("ring"), want("disk", fingerprint=shared, position=1)])
     assert len(runs) == 1
@@ -69,7 +70,7 @@ def test_a_place_can_change_and_be_removed(ledger: Ledger, key: str) -> None:
 
 
 def test_fresh_starts_a_generation(ledger: Ledger, key: str) -> None:
-    other = ledger.add_ladder("grid", "sDigits", None, {}).key
+    other = ledger.add_ladder("grid", "sDigits", None, InstanceSpec()).key
     old = ledger.enqueue(key, [want()])[0]
     ledger.enqueue(other, [want(position=4)])
     assert ledger.enqueue(key, [want()], fresh=True)[0] == ledger.run(old.id), "queued still: nothing to start over"

@@ -15,6 +15,7 @@ import polars
 import pytest
 
 import lrurun
+from lrurun.config.runs import InstanceSpec
 from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.ledger.store import Ledger
 from tests.machine import Machine
@@ -180,7 +181,7 @@ def test_a_missing_ledger_is_empty_until_there_is_one(tmp_path: Path) -> None:
             ask()
     assert not list(tmp_path.iterdir())
     with Ledger.open(file) as ledger:
-        ledger.enqueue(ledger.add_ladder("lru", "sDigits", None, {"set": {}, "tune": False}).key, [want()])
+        ledger.enqueue(ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key, [want()])
     assert len(opened.runs()) == 1
     opened.close()
 

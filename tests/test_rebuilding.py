@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from lrurun.config.runs import InstanceSpec
 from lrurun.errors import LedgerError
 from lrurun.ledger import copies, merging, rebuilding
 from lrurun.ledger.store import Ledger
@@ -56,7 +57,7 @@ def full(folder: Path) -> Path:
     with Ledger.open(ledger) as opened:
         first, *_ = opened.ladders()
         shared = opened.runs(first.key)[0].fingerprint
-        own = opened.add_ladder("own", "sDigits", None, {"set": {"a": 1.5}})
+        own = opened.add_ladder("own", "sDigits", None, InstanceSpec(set={"a": 1.5}))
         opened.enqueue(own.key, [want(), want(seed=1), want(seed=2), want("shared", 3, 7, fingerprint=shared)])
         for state, fields in (
             ("failed", {"error": "a\nb"}),
@@ -117,7 +118,7 @@ def test_runs_without_a_folder_get_no_record(full: Path, capsys: pytest.CaptureF
 def test_a_running_run_is_rebuilt_as_interrupted_with_the_checkpoints_that_are_there(folder: Path) -> None:
     ledger = folder / "ledger.db"
     with Ledger.open(ledger) as opened:
-        key = opened.add_ladder("lru", "sDigits", None, {}).key
+        key = opened.add_ladder("lru", "sDigits", None, InstanceSpec()).key
         [run] = opened.enqueue(key, [want()])
         claim = take(opened, key, ME)
         opened.record(claim, [(10, "train/loss", 0.5)], 10)
@@ -303,7 +304,7 @@ def test_a_copy_of_a_record_is_left_out(full: Path, capsys: pytest.CaptureFixtur
 def test_a_run_that_was_started_over_for_one_ladder_is_rebuilt_in_all(folder: Path) -> None:
     ledger = folder / "ledger.db"
     with Ledger.open(ledger) as opened:
-        keys = [opened.add_ladder(name, "sDigits", None, {}).key for name in ("one", "two")]
+        keys = [opened.add_ladder(name, "sDigits", None, InstanceSpec()).key for name in ("one", "two")]
         for key in keys:
             opened.enqueue(key, [want()])
         opened.finish(take(opened, keys[0], ME), "done", result={"x": 1.0})

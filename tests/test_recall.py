@@ -182,8 +182,11 @@ def test_the_label_of_parity_is_at_the_last_bit() -> None:
 @pytest.mark.slow
 def test_longer_tests_of_induction_heads_are_longer_and_not_repetitions(prepared: Callable[[str], Data]) -> None:
     made = prepared("InductionHeads")
-    assert {name: split.inputs.shape for name, split in made.settings.items()} == {"20": (500, 20), "40": (500, 40)}
-    for name, split in made.settings.items():
+    assert {name: split.inputs.shape for name, split in made.further_tests.items()} == {
+        "20": (500, 20),
+        "40": (500, 40),
+    }
+    for name, split in made.further_tests.items():
         rows, half = split.inputs.tolist(), int(name) // 2
         places = [row.index(5) for row in rows]
         assert all(row[place + 1] == label for row, place, [label] in zip(rows, places, split.labels, strict=True))
@@ -193,7 +196,7 @@ def test_longer_tests_of_induction_heads_are_longer_and_not_repetitions(prepared
 
 
 def test_the_longer_test_of_parity_begins_where_training_ends(prepared: Callable[[str], Data]) -> None:
-    [(name, split)] = prepared("Parity").settings.items()
+    [(name, split)] = prepared("Parity").further_tests.items()
     assert (name, split.inputs.shape, split.labels.shape) == ("30", (500, 30), (500, 22))
     assert split.lengths is not None
     uniform(Counter(split.lengths.tolist()), range(9, 31))
@@ -221,7 +224,7 @@ def test_examples_are_a_pure_function_of_seed_and_step(name: str, prepared: Call
     for other in (sampled(name, 1, 0), sampled(name, 0, 1)):
         assert np.mean(np.all(first[0] == other[0], axis=1)) < 0.1
     made = prepared(name)
-    splits = (made.train, made.validation, made.test, *made.settings.values())
+    splits = (made.train, made.validation, made.test, *made.further_tests.values())
     assert [len(split.labels) for split in splits[:3]] == [64, 600, 500]
     text = b"".join(np.asarray(part, np.int32).tobytes() for split in splits for part in (split.inputs, split.labels))
     assert hashlib.sha256(text).hexdigest()[:16] == DIGESTS[name]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import asdict, replace
 
 from lrurun.data import store
 from lrurun.data.downloaded.images import CifarOptions, Image, ImageOptions, SCifar
@@ -91,13 +92,13 @@ def test_smaller_data_have_the_bits_that_the_copy_would_give(
 ) -> None:
     task, copy = COPIES[name]
     given, there = copy(tmp_path / "given"), tmp_path / "data" / name
-    source = store.prepare(task, full, there, from_path=given)["source"]
+    source = store.prepare(task, full, there, from_path=given).source
     for number, options in enumerate(smaller):
         made = store.prepare(task, options, there.with_name(f"{name}-smoke"))
         direct = store.prepare(task, options, tmp_path / f"{number}", from_path=given)
         assert contents(there.with_name(f"{name}-smoke")) == contents(tmp_path / f"{number}")
-        assert made == direct | {"source": f"{source}, by way of {there}"}
-        assert made["counts"] == task.sizes(options)
+        assert made == replace(direct, source=f"{source}, by way of {there}")
+        assert asdict(made.counts) == task.sizes(options)
         shutil.rmtree(there.with_name(f"{name}-smoke"))
 
 
@@ -115,8 +116,8 @@ def test_data_of_another_profile_are_used_unless_damaged_or_outdated(
     with pytest.raises(LrurunError, match="neither be downloaded nor generated"):
         store.prepare(task, options, where)
     store.prepare(task, CifarOptions(train=20), laptop, from_path=copy(tmp_path / "given"))
-    assert store.prepare(task, options, where)["source"].endswith(f", by way of {laptop}")
-    assert store.prepare(task, options, where, force=True)["counts"]["train"] == 5
+    assert store.prepare(task, options, where).source.endswith(f", by way of {laptop}")
+    assert store.prepare(task, options, where, force=True).counts.train == 5
     said: list[str] = []
     with monkeypatch.context() as patch:
         patch.setattr(task, "version", "2")
@@ -140,8 +141,8 @@ def test_a_note_on_the_copy_stays_with_smaller_data(tmp_path: Path) -> None:
     given = copy(tmp_path / "given")
     note = "test has 21 examples, the published data have 22"
     full = store.prepare(task, RetrievalOptions(max_length=40), tmp_path / "Retrieval", from_path=given)
-    assert full["notes"] == [note]
+    assert full.notes == [note]
     few = store.prepare(task, RetrievalOptions(max_length=40, train=9), tmp_path / "Retrieval-few")
-    assert few["notes"] == [note]
+    assert few.notes == [note]
     fewer = store.prepare(task, RetrievalOptions(max_length=40, test=9), tmp_path / "Retrieval-fewer")
-    assert "notes" not in fewer
+    assert not fewer.notes

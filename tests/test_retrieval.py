@@ -160,8 +160,8 @@ def test_fewer_pairs_are_the_first_ones_with_the_same_vocabulary(prepared, tmp_p
 def test_tables_are_found_in_every_folder_that_holds_them(prepared, tmp_path, inside, end):
     formats.tree(tmp_path / "given" / inside, tables(end=end))
     table = store.prepare(Retrieval(FULL), OPTIONS, tmp_path / "Retrieval", from_path=tmp_path / "given")
-    assert table["sha256"] == store.manifest(Retrieval(FULL), OPTIONS, prepared)["sha256"]
-    assert table["source"] == f"the folder {tmp_path / 'given' / inside}"
+    assert table.sha256 == store.manifest(Retrieval(FULL), OPTIONS, prepared).sha256
+    assert table.source == f"the folder {tmp_path / 'given' / inside}"
 
 
 @pytest.mark.parametrize("outer", ["before", "after", "between", "alone"])
@@ -181,9 +181,9 @@ def test_the_archive_of_the_release_is_read_as_a_stream(prepared, tmp_path, oute
     for number, path in enumerate((given, given.parent)):
         where = tmp_path / str(number) / "Retrieval"
         table = store.prepare(Retrieval(FULL), OPTIONS, where, from_path=path)
-        assert table["sha256"] == store.manifest(Retrieval(FULL), OPTIONS, prepared)["sha256"]
+        assert table.sha256 == store.manifest(Retrieval(FULL), OPTIONS, prepared).sha256
         place = "lra_release/tsv_data" if outer == "alone" else "lra_release/lra_release/tsv_data"
-        assert table["notes"] == [f"read from {place} in lra_release.gz"]
+        assert table.notes == [f"read from {place} in lra_release.gz"]
         assert len(list(where.iterdir())) == 10
         assert [path.name for path in where.parent.iterdir()] == ["Retrieval"]
 
@@ -209,7 +209,7 @@ def test_an_example_shows_both_documents(tmp_path):
     task, options = Retrieval(FULL), RetrievalOptions(max_length=500)
     store.prepare(task, options, tmp_path / "Retrieval", from_path=formats.tree(tmp_path / "aan", tables(rows)))
     data = store.load(task, options, tmp_path / "Retrieval")
-    vocabulary = store.manifest(task, options, tmp_path / "Retrieval")["vocabulary"]
+    vocabulary = store.manifest(task, options, tmp_path / "Retrieval").vocabulary
     assert task.example(data.spec, data.train, 0, vocabulary) == f"1: {'x' * 130}... 2: short<eos>"
 
 
@@ -254,7 +254,7 @@ def test_a_hundredth_more_or_less_is_said_and_more_is_refused(tmp_path, count, f
     given = formats.tree(tmp_path / "aan", tables(ROWS | {"train": (ROWS["train"] * 2)[:count]}))
     if fine:
         table = store.prepare(Retrieval(FULL), OPTIONS, tmp_path / "Retrieval", from_path=given)
-        assert table["notes"] == [f"train has {count} examples, the published data have 300"]
+        assert table.notes == [f"train has {count} examples, the published data have 300"]
         assert len(store.load(Retrieval(FULL), OPTIONS, tmp_path / "Retrieval").train.labels) == count
     else:
         message = f"./aan/new_aan_pairs.train.tsv: expected about 300 pairs, found {count}"
@@ -266,7 +266,7 @@ def test_blank_lines_and_a_missing_last_line_break_change_nothing(prepared, tmp_
     contents = {name: data[:-1] for name, data in tables().items()}
     contents[FILES["train"]] += b"\n\n\n"
     table = store.prepare(Retrieval(FULL), OPTIONS, tmp_path / "R", from_path=formats.tree(tmp_path / "aan", contents))
-    assert table["sha256"] == store.manifest(Retrieval(FULL), OPTIONS, prepared)["sha256"]
+    assert table.sha256 == store.manifest(Retrieval(FULL), OPTIONS, prepared).sha256
 
 
 PEAK = """

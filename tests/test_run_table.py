@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lrurun.config.runs import InstanceSpec
 from lrurun.ledger import columns
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Run
@@ -78,7 +79,7 @@ def test_means_are_those_of_python(by: list[str], random_ledger: Ledger, everyth
 def ledger(folder: Path) -> Path:
     """Six runs of three rates, of which the last was not trained, and one diverged."""
     with Ledger.open("ledger.db") as opened:
-        key = opened.add_ladder("lru", "sDigits", "smoke", {"set": {}, "tune": False}).key
+        key = opened.add_ladder("lru", "sDigits", "smoke", InstanceSpec()).key
         rates = (0.001, 0.001, 0.004, 0.004, 0.004, 0.002)
         wanted = [
             want("ring", seed, seed, config={"optim": {"lr": rate}, "seed": seed}) for seed, rate in enumerate(rates)

@@ -68,7 +68,7 @@ def test_the_grid_is_every_combination_and_tuning_uses_its_own_seed():
 
 def test_without_a_profile_the_recipes_own_grid_is_tuned():
     assert make(tune=True).grid == {"optim.lr": [0.01, 0.02]}
-    assert make(tune=True).spec["tune"]
+    assert make(tune=True).spec.tune
 
 
 def test_what_set_fixes_is_not_tuned():

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from lrurun.config.runs import InstanceSpec
 from lrurun.ledger import store
 from lrurun.ledger.store import Ledger
 from lrurun.server import Server
@@ -91,7 +92,7 @@ def test_killed_processes_and_two_commands_share_a_ladder(shared, postgres, long
 
 def test_owners_elsewhere_may_write_a_heartbeat_after_an_outage(shared, postgres, monkeypatch) -> None:
     with Ledger.open(shared.ledger) as ledger:
-        key = ledger.add_ladder("lru", "sDigits", None, {}).key
+        key = ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key
         ledger.enqueue(key, [want()])
         claimed = ledger.claim(key, ELSEWHERE)
         assert claimed is not None

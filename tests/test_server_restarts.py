@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event
 
+from lrurun.config.runs import InstanceSpec
 from lrurun.errors import LedgerError
 from lrurun.ledger import store
 from lrurun.ledger.store import Fenced, Ledger
@@ -49,7 +50,7 @@ def restarting() -> Iterator[PrivateServer]:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["restart", "crash"])
 def test_a_restart_within_a_transaction_is_retried(restarting: PrivateServer, how: signal.Signals) -> None:
     with Ledger.open(restarting.ledger()) as ledger:
-        key = ledger.add_ladder("lru", "sDigits", None, {}).key
+        key = ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key
         ledger.enqueue(key, [want(seed=seed, position=seed) for seed in range(2)])
         claim = take(ledger, key)
         waited: list[float] = []
@@ -208,7 +209,7 @@ def test_a_run_is_started_over_once_although_the_answer_was_lost(
 def test_requests_may_be_done_twice(ledger: Ledger, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "RETURN_SECONDS", 0.0)  # a lost answer is an outage, after which owners have more time
     with answers_lost(ledger):
-        assert ledger.add_ladder("grid", "sDigits", None, {}).name == "grid"
+        assert ledger.add_ladder("grid", "sDigits", None, InstanceSpec()).name == "grid"
     with answers_lost(ledger):
         [run] = ledger.enqueue(key, [want()])
     ledger.finish(take(ledger, key), "done", result={})

@@ -74,7 +74,7 @@ def test_no_runs_are_added_to_those_on_the_text_of_another_python(machine, monke
     monkeypatch.setattr(source_code, "_text", lambda split: b"#" + text(split))
     task, options, name = data_of("sSource", "smoke")
     store.prepare(task, options, machine.folder / "d" / name)
-    present = store.digest(store.manifest(task, options, machine.folder / "d" / name))
+    present = store.digest(store.manifest(task, options, machine.folder / "d" / name).sha256)
     done = machine.run(*ladder, "--seeds", "2", code=1)
     assert [run["id"] for run in machine.json("runs")["runs"]] == [first["id"]]
     before = first["data_sha256"][:19]

@@ -150,8 +150,8 @@ def test_the_first_clips_are_of_many_words(prepared):
 def test_every_copy_gives_the_same_bytes(copies, prepared, tmp_path, given):
     where = tmp_path / "SpeechCommands"
     table = store.prepare(SpeechCommands(FULL), PUBLISHED, where, from_path=copies / given)
-    assert table["sha256"] == store.manifest(SpeechCommands(FULL), PUBLISHED, prepared)["sha256"]
-    assert str(copies / given) in table["source"]
+    assert table.sha256 == store.manifest(SpeechCommands(FULL), PUBLISHED, prepared).sha256
+    assert str(copies / given) in table.source
 
 
 def test_version_1_is_these_bytes_for_ever(prepared):

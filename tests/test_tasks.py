@@ -142,8 +142,8 @@ def test_the_digest_is_of_all_arrays_wherever_they_lie(prepared, tmp_path):
     assert digest == store.load(DIGITS, ALL, prepared / "sDigits").sha256
     assert digest.startswith("sha256:")
     table = store.manifest(DIGITS, ALL, prepared / "sDigits")
-    for name in table["sha256"]:
-        assert store.digest({"sha256": table["sha256"] | {name: "0" * 64}}) != digest
+    for name in table.sha256:
+        assert store.digest(table.sha256 | {name: "0" * 64}) != digest
 
 
 @pytest.mark.slow

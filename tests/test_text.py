@@ -213,9 +213,9 @@ def test_the_paper_trains_on_all_and_selects_on_test(prepared):
 def test_every_copy_gives_the_same_bytes(copies, prepared, tmp_path, given):
     table = folder.prepare(Text(FULL), OPTIONS, tmp_path / "Text", from_path=copies / given)
     first = folder.manifest(Text(FULL), OPTIONS, prepared)
-    assert table["sha256"] == first["sha256"]
-    assert table["vocabulary"] == first["vocabulary"]
-    assert str(copies / given.partition("/")[0]) in table["source"]
+    assert table.sha256 == first.sha256
+    assert table.vocabulary == first.vocabulary
+    assert str(copies / given.partition("/")[0]) in table.source
     assert {path.name for path in tmp_path.iterdir()} == {"Text"}
 
 
@@ -248,7 +248,7 @@ def test_wide_vocabularies_and_long_texts_have_wider_numbers(tmp_path):
     assert (data.train.inputs.dtype, data.train.lengths.dtype) == (np.int16, np.int32)
     assert data.spec.features > 300
     row = next(row for row in [*data.train.inputs, *data.validation.inputs] if np.count_nonzero(row) == 301)
-    vocabulary = folder.manifest(Text(FULL), options, tmp_path / "Text")["vocabulary"]
+    vocabulary = folder.manifest(Text(FULL), options, tmp_path / "Text").vocabulary
     assert "".join(vocabulary[token] for token in row[:301]) == files[first].decode() + "<eos>"
 
 
@@ -266,7 +266,7 @@ def test_more_characters_than_numbers_are_refused(tmp_path):
 def test_an_example_is_its_text(prepared):
     task = Text(FULL)
     data = folder.load(task, OPTIONS, prepared)
-    vocabulary = folder.manifest(task, OPTIONS, prepared)["vocabulary"]
+    vocabulary = folder.manifest(task, OPTIONS, prepared).vocabulary
     shown = {task.example(data.spec, data.test, k, vocabulary) for k in range(30)}
     assert shown == {text[:59] + "<eos>" for name in CLASSES for text in texts("test", name)}
 

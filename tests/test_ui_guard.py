@@ -14,6 +14,7 @@ import pytest
 
 from lrurun.config import plan as planning
 from lrurun.config.plan import final_runs
+from lrurun.config.runs import InstanceSpec
 from lrurun.ledger.store import Ledger
 from lrurun.ui import guard
 from tests.browsing import HOST, TOKEN, View, closed, words
@@ -134,7 +135,7 @@ def test_text_of_a_ledger_is_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = tmp_path / "ledger.db"
     with Ledger.open(path) as ledger:
         plan = planning.make("sDigits", profile="smoke")
-        instance = ledger.add_ladder(f"<b>{EVIL}", f"<i>{EVIL}", f"<u>{EVIL}", {"set": {EVIL: EVIL}, "tune": False})
+        instance = ledger.add_ladder(f"<b>{EVIL}", f"<i>{EVIL}", f"<u>{EVIL}", InstanceSpec(set={EVIL: EVIL}))
         ledger.enqueue(instance.key, final_runs(plan, plan.rungs[0], [0]))
         claim = ledger.claim(instance.key, OWNER, environment={"device": EVIL})
         assert claim is not None

@@ -10,7 +10,7 @@ import pytest
 
 from lrurun import plugins
 from lrurun.data import TASKS
-from lrurun.data.store import load, manifest, prepare
+from lrurun.data.store import Manifest, load, manifest, prepare
 from lrurun.errors import LrurunError
 from lrurun.runner import worker
 from lrurun.runner.work import Preparation
@@ -33,7 +33,7 @@ def written(text: str) -> None:
     forget()
 
 
-def edited(text: str, *, force: bool = False) -> dict[str, object]:
+def edited(text: str, *, force: bool = False) -> Manifest:
     """The manifest after preparing the data with this text of the plug-in."""
     written(text)
     plugins.load("mine.py")
@@ -78,8 +78,8 @@ def test_an_edit_without_a_new_version_keeps_the_data_with_a_note(folder: Path) 
     made = edited(MAJORITY)
     noted = edited(MAJORITY + "# a comment\n")
     where = Path("data/Majority")
-    assert noted["sha256"] == made["sha256"]
-    assert noted["notes"] == [
+    assert noted.sha256 == made.sha256
+    assert noted.notes == [
         "mine.py has changed since data/Majority was prepared, but not its version '1': if its data are different now, "
         "change the version, or run: lrurun data prepare RECIPE.toml --load mine.py --force"
     ]
@@ -87,16 +87,16 @@ def test_an_edit_without_a_new_version_keeps_the_data_with_a_note(folder: Path) 
     assert load(task, task.options(), where).sha256
     other = MAJORITY.replace("sum(1) > 4", "sum(1) > 5")
     again = edited(other, force=True)
-    assert again["sha256"] != made["sha256"]
-    assert "notes" not in again
+    assert again.sha256 != made.sha256
+    assert not again.notes
     assert [path.name for path in Path("data").glob("*[!k]")] == ["Majority"]
     with pytest.raises(LrurunError, match="expected finite"):
         edited(MAJORITY.replace(".astype(np.uint8)\n", ".astype(np.float32) + np.inf\n", 1), force=True)
     with pytest.raises(LrurunError, match="expected Majority version 2, found Majority version 1") as caught:
         edited(other.replace('version = "1"', 'version = "2"'))
     assert caught.value.hint == "run: lrurun data prepare RECIPE.toml --load mine.py --force"
-    assert json.loads((where / "manifest.json").read_text())["sha256"] == again["sha256"]
-    assert edited(other.replace('version = "1"', 'version = "2"'), force=True)["version"] == "2"
+    assert json.loads((where / "manifest.json").read_text())["sha256"] == again.sha256
+    assert edited(other.replace('version = "1"', 'version = "2"'), force=True).version == "2"
 
 
 def test_force_replaces_nothing_but_prepared_data(folder: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from lrurun.config.runs import InstanceSpec
 from lrurun.errors import UsageError
 from lrurun.ledger import query
 from lrurun.ledger.store import Ledger
@@ -48,7 +49,7 @@ def finish(
 def filled(path: Place) -> Place:
     """Two rungs with two seeds each, one of them diverged; tuning runs; and runs that no view has."""
     with Ledger.open(path) as ledger:
-        key = ledger.add_ladder("lru", "sDigits", "smoke", {"set": {}, "tune": True}).key
+        key = ledger.add_ladder("lru", "sDigits", "smoke", InstanceSpec(tune=True)).key
         for rung in ("dense", "ring"):
             for number in range(2):
                 score = 0.25 * number + (0.5 if rung == "ring" else 0.0)
@@ -59,7 +60,7 @@ def filled(path: Place) -> Place:
         finish(ledger, key, "dense", 1, "diverged")
         excluded = finish(ledger, key, "dense", 2, result=SCORE | {"test/accuracy": 0.0})
         ledger.mark([excluded.run.id], exclude="a test")
-        cells = ledger.add_ladder("study", "study:memory", None, {"set": {}, "tune": False}, kind="study").key
+        cells = ledger.add_ladder("study", "study:memory", None, InstanceSpec(), kind="study").key
         [cell] = ledger.enqueue(cells, [want("cell", kind="study")])
         assert (cell.kind, ledger.ladder(cells).kind, ledger.run(excluded.run.id).kind) == (
             "study",
@@ -68,7 +69,7 @@ def filled(path: Place) -> Place:
         )
         ledger.finish(take(ledger, cells), "done", result=SCORE)
         ledger.enqueue(key, [want("ring", 7, 15_007, config=config(7, 0.1))])
-        other = ledger.add_ladder("other", "sDigits", None, {"set": {}, "tune": False}).key
+        other = ledger.add_ladder("other", "sDigits", None, InstanceSpec()).key
         ledger.enqueue(other, [want("shared", 0, 5000, fingerprint=_fingerprint(path, "ring"), config=config(0, 0.25))])
     return path
 

@@ -20,6 +20,7 @@ import pytest
 
 from lrurun import console
 from lrurun.__main__ import run as command
+from lrurun.config.runs import InstanceSpec
 from lrurun.config.schema import is_setting, known_paths
 from lrurun.errors import UsageError
 from lrurun.ledger import columns, filters
@@ -35,7 +36,7 @@ def holds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
     """Whether a condition is true of the only run of a ledger."""
     path = tmp_path_factory.mktemp("one") / "ledger.db"
     with Ledger.open(path) as ledger:
-        key = ledger.add_ladder("lru", "ListOps", None, {"set": {}, "tune": False}).key
+        key = ledger.add_ladder("lru", "ListOps", None, InstanceSpec()).key
         config = {"task": "ListOps", "optim": {"lr": 4e-4}, "model": {"recurrence": {"normalize": True}}, "seed": 3}
         same = {"task": "ListOps", "config": config, "fingerprint": f"sha256:{'0' * 64}"}
         ledger.enqueue(key, [want(rung, 3, 3, **same) for rung in ("disk", "ring-init")])
@@ -273,7 +274,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with a ledger of four runs, of which the first is done, the second diverged."""
     monkeypatch.chdir(tmp_path)
     with Ledger.open("ledger.db") as ledger:
-        key = ledger.add_ladder("lru", "sDigits", "smoke", {"set": {}, "tune": False}).key
+        key = ledger.add_ladder("lru", "sDigits", "smoke", InstanceSpec()).key
         ledger.enqueue(
             key,
             [
@@ -344,7 +345,7 @@ def test_shares_are_fractions_or_in_per_cent(folder: Path, capsys: pytest.Captur
 
 def test_the_profile_of_the_plain_recipe_is_empty(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Ledger.open("ledger.db") as ledger:
-        plain = ledger.add_ladder("lru", "sDigits", None, {"set": {}, "tune": False}).key
+        plain = ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key
         ledger.enqueue(plain, [want("disk", 4), want("ring", 3)])
     assert listed(capsys, "--where", "profile!=smoke") == [4]
     assert listed(capsys, "--where", "profile=''") == [4, 3]
@@ -409,7 +410,7 @@ def test_a_terminal_gets_the_newest_fifty_and_how_many_more_there_are(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Ledger.open(machine.ledger) as ledger:
-        key = ledger.add_ladder("lru", "sDigits", None, {"set": {}, "tune": False}).key
+        key = ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key
         ledger.enqueue(key, [want(seed=seed, position=seed) for seed in range(60)])
     out, err, code = on_terminal(machine, "runs", columns=40)
     ids = re.findall("^[0-9a-f]{12}", out, re.MULTILINE)

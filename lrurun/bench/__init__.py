@@ -89,7 +89,7 @@ WHAT = {
 """Measurement -> what it is compared with."""
 
 ALL = [name for name in WHAT if name != "step-rnn"]
-"""What is measured without a choice: the others compare with published forms."""
+"""The measurements that are made unless others are chosen: these compare with published forms."""
 LAYERS = [name for name in WHAT if name.startswith("layer-")]
 """Layers of other kinds, which `layers` selects together."""
 
@@ -125,7 +125,7 @@ class Result(NamedTuple):
 
     @classmethod
     def of(cls, name: str, against: str, pairs: Sequence[tuple[float, float]], **more: Any) -> Result:
-        """From (ours, theirs) of every round."""
+        """The comparison of (ours, theirs) of every round."""
         ours, theirs = ([pair[i] for pair in pairs] for i in (0, 1))
         ratios, least = tuple(sorted(b / a for a, b in pairs)), (min(ours), min(theirs))
         return cls(name, against, statistics.median(ours), statistics.median(theirs), ratios, least, **more)

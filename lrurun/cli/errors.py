@@ -24,7 +24,7 @@ _OTHER_OPTIONS = {
     "--output": "--out FILE",
     "--filter": "--where EXPR",
 }
-"""What people type for an option -> the option that does it."""
+"""Options that people type and that do not exist -> the option that does it."""
 _ELSEWHERE = {
     **dict.fromkeys(("tag", "label", "annotate"), "mark RUN --tag TAG"),
     **dict.fromkeys(("note", "comment"), "mark RUN --note TEXT"),
@@ -48,7 +48,7 @@ _ELSEWHERE = {
     "help": "--help",
     "version": "--version",
 }
-"""What people type for a command -> the command that does it."""
+"""Commands that people type and that do not exist -> the command that does it."""
 
 
 def _command_hint(word: str, commands: Mapping[str, Any]) -> str:
@@ -109,7 +109,7 @@ def usage_error(error: Exception, arguments: Sequence[str]) -> UsageError:
 
 
 def _option_hint(option: str, context: Any, arguments: Sequence[str]) -> str:
-    """What an unknown option probably means, as the beginning of a hint: a setting, or the nearest option."""
+    """The beginning of a hint about an unknown option: the setting or option that it probably means."""
     from lrurun.config.schema import known_paths
 
     known = [name for parameter in context.command.params for name in parameter.opts] if context else []
@@ -129,7 +129,7 @@ def _option_hint(option: str, context: Any, arguments: Sequence[str]) -> str:
 
 
 def _word_hint(word: str, context: Any) -> str | None:
-    """What a word that a command does not take looks like, and where it belongs; None if it looks like nothing."""
+    """A hint about a word that a command does not take, by what it looks like; None if it looks like nothing."""
     from lrurun import paths
     from lrurun.config.schema import known_paths
 

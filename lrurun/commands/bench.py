@@ -48,7 +48,7 @@ class ResultOutput(Struct, frozen=True, kw_only=True):
     seconds: float | UnsetType = UNSET
     against_seconds: float | UnsetType = UNSET
     ratio_of_least: float | UnsetType = UNSET
-    """Of the least seconds of each, which other work on the machine disturbs less."""
+    """The ratio of the least seconds of both, which other work on the machine disturbs less."""
     bytes: float | UnsetType = UNSET
     against_bytes: float | UnsetType = UNSET
     error: float | UnsetType = UNSET

@@ -201,7 +201,7 @@ def _changes(rung: ResolvedRung) -> str:
 
 
 def _check_recipe(name: str, ladders: Sequence[str]) -> list[CheckResult]:
-    """What is wrong with a recipe: its fields, and its values on the ladders of these names.
+    """Checks the fields of a recipe, and its values on the ladders of these names.
 
     Without `ladders`, it is checked on those that it has values for.
     """
@@ -302,7 +302,7 @@ def _value_faults(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]
 
 
 def _trained(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]) -> tuple[str, str, list[UsageError]]:
-    """What a profile trains, and a warning where it validates only once; or the first error, also of rules between
+    """What a profile trains, with a warning where it validates only once; or the first error, also of rules between
     values."""
     from lrurun.config import plan as planning
 

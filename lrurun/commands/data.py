@@ -21,6 +21,7 @@ from lrurun.errors import LrurunError
 if TYPE_CHECKING:
     import numpy as np
 
+    from lrurun.data.store import Manifest
     from lrurun.data.task import Data, Spec, Split
     from lrurun.data.task import Task as TaskClass
     from lrurun.paths import Places
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 EXAMPLES = 4
 """How many examples of the training split `check` shows."""
 BINS = 8
-"""Of the histogram of lengths."""
+"""The number of bars in the histogram of lengths."""
 
 app = typer.Typer(help="Prepare, check or describe the data of a task.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -86,8 +87,8 @@ class DataInfo(Struct, frozen=True, kw_only=True):
     options: Mapping[str, Any]
     sizes: Mapping[str, int]
     folder: str
-    prepared: Mapping[str, Any] | None
-    """The manifest."""
+    prepared: Any
+    """The manifest, a `lrurun.data.store.Manifest`; None if the data are not prepared."""
     takes: str | None
     """The copies that --from reads."""
     downloads: list[Download]
@@ -146,12 +147,13 @@ def prepare(
     except Stopped as stopped:
         console.say(f"stopped by {stopped}; nothing incomplete remains in {places.data}")
         return stopped.exit_code
-    manifest = store.manifest(requested.task, requested.options, where) or {}
+    manifest = store.manifest(requested.task, requested.options, where)
+    assert manifest is not None
     if not made and from_ is not None:
-        console.warn(f"{where} is prepared already, from {manifest['source']}: {from_} was not read; --force reads it")
-    for note in manifest.get("notes", ()):
+        console.warn(f"{where} is prepared already, from {manifest.source}: {from_} was not read; --force reads it")
+    for note in manifest.notes:
         console.warn(note)
-    counts = ", ".join(f"{split} {manifest['counts'][split]:,}" for split in SPLITS)
+    counts = ", ".join(f"{split} {getattr(manifest.counts, split):,}" for split in SPLITS)
     console.paragraph(f"{where}: {counts}; {_from(manifest)}")
     return 0
 
@@ -183,12 +185,12 @@ def check(
         raise store.missing(requested.task, where, _again(context, task, profile))
     data = store.load(requested.task, requested.options, where)
     # a task of tokens may have no names for them
-    vocabulary = manifest.get("vocabulary") or [str(token) for token in range(data.spec.features)]
+    vocabulary = manifest.vocabulary or [str(token) for token in range(data.spec.features)]
     examples = _examples(requested.task, data, vocabulary)
     if image is not None:
         _draw(image, requested.task.name, examples)
     splits = {split: getattr(data, split) for split in SPLITS}
-    splits |= {f"test@{name}": split for name, split in data.settings.items()}
+    splits |= {f"test@{name}": split for name, split in data.further_tests.items()}
     document = DataCheck(
         task=requested.task.name,
         folder=str(where.absolute()),
@@ -197,9 +199,9 @@ def check(
         kind=data.kind,
         published=data.published,
         splits={name: _facts(data.spec, split) for name, split in splits.items()},
-        vocabulary=manifest.get("vocabulary", ()),
+        vocabulary=manifest.vocabulary,
         baselines=data.baselines,
-        notes=manifest.get("notes", ()),
+        notes=manifest.notes,
     )
     if json:
         output.write_json(document)
@@ -227,8 +229,7 @@ def _again(context: typer.Context, task: str, profile: str | None) -> str:
 def _print_check(where: Path, document: DataCheck, form: ScoreForm) -> None:
     console.paragraph(f"{where}: every array has the digest in the manifest")
     console.write(document.sha256)
-    source = {"source": document.source, "kind": document.kind, "published": document.published}
-    console.paragraph(f"source: {_from(source)}")
+    console.paragraph(f"source: {_from(document)}")
     for note in document.notes:
         console.warn(note)
     if document.vocabulary:
@@ -281,7 +282,7 @@ def info(context: typer.Context, task: Task, profile: ProfileName = None, json: 
     named: TaskClass = requested.task
     where = places.data / requested.data_name
     manifest = store.manifest(named, requested.options, where)
-    spec = named.spec(requested.options, (manifest or {}).get("vocabulary", ()))
+    spec = named.spec(requested.options, manifest.vocabulary if manifest else ())
     offline = named.offline(requested.options)
     document = DataInfo(
         task=named.name,
@@ -301,7 +302,7 @@ def info(context: typer.Context, task: Task, profile: ProfileName = None, json: 
         output.write_json(document)
         return 0
     changed = canonical(requested.options)
-    baselines = (manifest or {}).get("baselines", {})
+    baselines = manifest.baselines if manifest else {}
     defaults = "the defaults of the task" if named.code else "as published"
     no_copy = "nothing: the arrays were imported" if named.restore else "nothing: no copy is needed"
     facts = {
@@ -323,12 +324,12 @@ def info(context: typer.Context, task: Task, profile: ProfileName = None, json: 
 app.command("import")(import_)
 
 
-def _from(table: Mapping[str, Any]) -> str:
+def _from(data: Manifest | DataCheck) -> str:
     """The source of prepared data, and whether a copy or download is the published one."""
     from lrurun.report.instance_label import data_phrase
 
-    known = f" ({data_phrase(table)})" if table.get("published") else ""
-    return console.clean(f"{table['source']}{known}")
+    known = f" ({data_phrase({'kind': data.kind, 'published': data.published})})" if data.published else ""
+    return console.clean(f"{data.source}{known}")
 
 
 def _naive(baselines: Mapping[str, float], form: ScoreForm) -> str:

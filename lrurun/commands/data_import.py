@@ -141,8 +141,8 @@ def import_(
         console.say(f"stopped by {stopped}; nothing incomplete remains in {places.data}")
         return stopped.exit_code
     _report(task, places, target, written)
-    manifest = store.manifest(task, task.facts, places.data / task.name) or {}
-    for doubt in [*doubts(own), *manifest.get("notes", ())]:
+    manifest = store.manifest(task, task.facts, places.data / task.name)
+    for doubt in [*doubts(own), *(manifest.notes if manifest else ())]:
         console.warn(doubt)
     return 0
 

@@ -105,7 +105,7 @@ def _data(places: Places) -> tuple[list[MachineCheck], list[str]]:
             prepared.append(name)
             findings.append(
                 MachineCheck(
-                    f"data of {name}", f"version {manifest['version']}, from {manifest['source']}, verified, in {where}"
+                    f"data of {name}", f"version {manifest.version}, from {manifest.source}, verified, in {where}"
                 )
             )
         except LrurunError as error:

@@ -298,8 +298,8 @@ def _warn_of_data(places: Places, plan: planning.Plan) -> None:
 
     where = places.data / plan.data_name
     manifest = store.manifest(plan.task, plan.options, where)
-    if manifest is not None and manifest.get("published") == "no":
-        console.warn(f"{where}: not the published data: {manifest['source']}")
+    if manifest is not None and manifest.published == "no":
+        console.warn(f"{where}: not the published data: {manifest.source}")
     if manifest is not None and (edited := store.edit(plan.task, manifest, where)):
         console.warn(edited)
 
@@ -318,7 +318,7 @@ def _of_prepared_data(selection: Selection, ledger: Ledger, places: Places) -> S
     if manifest is None:
         return selection
     planned = [run for tuning in selection.tuning().values() for run in tuning.runs] + selection.final()
-    present = store.digest(manifest)
+    present = store.digest(manifest.sha256)
     finished = ledger.runs(fingerprints={run.fingerprint for run in planned}, states=FINISHED, brief=True)
     digests = {run.id: run.data_sha256 for run in finished if run.excluded is None}
     if other := {run: digest for run, digest in digests.items() if digest not in (None, present)}:

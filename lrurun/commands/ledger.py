@@ -113,7 +113,7 @@ class _Found(Struct):
     """Of checkpoints."""
     total: int | None = None
     runs: int = 0
-    """Those that can be read."""
+    """The number of runs that can be read."""
     running: int = 0
     checkpoints: int = 0
     counted: bool = False
@@ -152,7 +152,7 @@ def _checked(places: Places, *, quick: bool) -> _Found:
 
 
 def _counts(found: _Found) -> str:
-    """As in "2 runs, 1 checkpoint"."""
+    """The numbers of runs and checkpoints as text, for example "2 runs, 1 checkpoint"."""
     if found.total is None:
         return "runs and checkpoints not counted"
     kept = plural(found.checkpoints, "checkpoint") if found.counted else "checkpoints not counted"

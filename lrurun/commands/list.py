@@ -164,7 +164,7 @@ _COLUMNS: dict[str, dict[str, Callable[[Any], str]]] = {
         "source": lambda study: study.source,
     },
 }
-"""What is listed of each without --details: column -> its cell."""
+"""The columns of each list without --details: title -> the cell of an entry."""
 _SENTENCES = ("title", "profiles", "what", "question")
 _LEFT_OUT = ("source", "sizes", "classes")
 """The columns that a narrow terminal leaves out first."""
@@ -226,13 +226,13 @@ def _show_study(what: str | None, name: str, *, json: bool) -> int:
         output.write_json(StudyListing(study.name, settings))
         return 0
     console.paragraph(f"settings of the study {study.name}, by profile; a list is an axis of its grid")
-    table.show_facts([(one.name, _by_profile(one.values)) for one in settings])
+    table.show_facts([(setting.name, _by_profile(setting.values)) for setting in settings])
     console.say(f"lrurun study {study.name} --set NAME=VALUE or NAME=[VALUE,VALUE] changes them")
     return 0
 
 
 def _by_profile(values: Mapping[str, Any]) -> str:
-    """As in "20" or "ci: 20; laptop, paper: 1000"."""
+    """A setting as text, for example "20" or "ci: 20; laptop, paper: 1000"."""
     profiles: dict[str, list[str]] = {}
     for profile, value in values.items():
         profiles.setdefault(console.setting(value), []).append(profile)

@@ -14,9 +14,9 @@ from lrurun.commands._shared.rules import examples, exclusive
 from lrurun.errors import UsageError
 
 MOST_CHARACTERS = 2000
-"""Of a note, and of the reason of an exclusion."""
+"""The largest number of characters of a note, and of the reason of an exclusion."""
 _TAG = re.compile(r"[^\s\"'<>=!(),]{1,100}")
-"""What `--where tag=...` reads as one word."""
+"""A tag is a text that `--where tag=...` reads as one word."""
 
 
 @examples(

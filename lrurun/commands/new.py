@@ -22,7 +22,7 @@ FILES = {
     "ladder": {".toml": "ladder.toml"},
     "recipe": {".toml": "recipe.toml"},
 }
-"""What is written: suffix of the file -> template."""
+"""The files that are written: suffix -> template."""
 NEXT = {
     "recurrence": ("check recurrence {0} --load {0}.py", "ladder npDigits --profile smoke --ladder {0}.toml"),
     "task": ("check recipe {0}.toml --load {0}.py", "ladder {0}.toml --load {0}.py --rung gamma-norm"),

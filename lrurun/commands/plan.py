@@ -69,30 +69,31 @@ class PlannedRung(Struct, frozen=True, kw_only=True):
     runs_left: int
     runs_done: int
     seeds_left: list[int]
-    """Of the final runs that remain."""
+    """The seeds of the final runs that remain."""
     starts_again: list[str]
     """Ids of unfinished runs that start again from step 0, because they began with an earlier numerics version."""
     refused: list[str]
     """Ids of unfinished runs that this lrurun does not continue, because they began with a later one."""
     steps_per_second: float | None
-    """Of an earlier run like it; None if there is none."""
+    """The speed of an earlier run with these settings; None if there is none."""
     seconds_left: float | None
-    """With one worker."""
+    """The time left with one worker; None where no speed is known."""
 
 
 class FirmVerdict(Struct, frozen=True, kw_only=True):
-    """What is left until verdicts hold when seeds fail."""
+    """The runs that are left until verdicts hold when seeds fail."""
 
     seeds: int
-    """Of each rung."""
+    """The number of seeds of each rung."""
     runs_left: int
     eta_seconds: float | None
-    """None: not known, because no finished run shows the speed."""
+    """The time of training; None if no finished run shows the speed."""
     command: str
 
     @property
     def text(self) -> str:
-        """As in "lrurun ladder sDigits --seeds 12 (72 runs, about 4:12 of training)"."""
+        """The command with its cost, for example "lrurun ladder sDigits --seeds 12 (72 runs, about 4:12 of
+        training)"."""
         time = "" if self.eta_seconds is None else f", about {console.duration(self.eta_seconds)} of training"
         return f"{self.command} ({plural(self.runs_left, 'run')}{time})"
 
@@ -108,16 +109,16 @@ class PlanDocument(Struct, frozen=True, kw_only=True):
     name: str
     """The short name of the instance: in the ledger, or the one that it will get."""
     label: str
-    """Of the instance: task, profile, tuned or not, `--set`, data as far as they are prepared."""
+    """The label of the instance: task, profile, tuned or not, `--set`, data as far as they are prepared."""
     data: Mapping[str, Any]
     """"source", "kind", "published", "sha256" of the prepared data; empty where there are none."""
     seeds: list[int]
     design: Mapping[str, Any] | None = None
-    """With `--decide`: its sequential design, as in the report on a ladder."""
+    """The sequential design with `--decide`, as in the report on a ladder."""
     workers: int
     eta_seconds: float | None
     firm: FirmVerdict | None = None
-    """Without `--decide` and with too few seeds for firm verdicts: what these need. Profile smoke has none."""
+    """The runs that firm verdicts need, without `--decide` and with too few seeds. Profile smoke has none."""
     rungs: list[PlannedRung]
     notes: list[str]
 
@@ -257,7 +258,8 @@ def _short_name(made: planning.Plan, ledger: Ledger | None) -> str:
 def firm_verdict(
     places: Places, request: LadderRequest, made: planning.Plan, ledger: Ledger | None
 ) -> FirmVerdict | None:
-    """What firm verdicts need beyond the seeds of a request; None where these suffice or the ladder asks nothing."""
+    """The runs that firm verdicts need beyond the seeds of a request; None where these suffice or the ladder asks
+    nothing."""
     from lrurun.report.judging import questions
     from lrurun.report.judging.verdicts import LEAST_SEEDS
 
@@ -327,10 +329,10 @@ def _data(places: Places, made: planning.Plan) -> dict[str, Any]:
     if manifest is None:
         return {}
     return {
-        "source": manifest["source"],
-        "kind": manifest.get("kind", "embedded"),
-        "published": manifest.get("published"),
-        "sha256": store.digest(manifest),
+        "source": manifest.source,
+        "kind": manifest.kind,
+        "published": manifest.published,
+        "sha256": store.digest(manifest.sha256),
     }
 
 
@@ -490,7 +492,7 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
 
 
 def _print_rest(request: LadderRequest, so_far: sequential.DesignProgress | None, document: PlanDocument) -> None:
-    """What the options leave out: a sequential design, and firm verdicts."""
+    """Prints what the options leave out: a sequential design, and firm verdicts."""
     if so_far is not None and so_far.next_look is not None and not request.decide:
         console.paragraph("A sequential design is recorded; continue it with --decide.")
     if (firm := document.firm) is not None:
@@ -562,8 +564,8 @@ def _print_groups(places: Places, made: planning.Plan, rungs: Sequence[planning.
     from lrurun.data import store as folder
     from lrurun.nn.network import Model
 
-    manifest = folder.manifest(made.task, made.options, places.data / made.data_name) or {}
-    spec = made.task.spec(made.options, manifest.get("vocabulary", ()))
+    manifest = folder.manifest(made.task, made.options, places.data / made.data_name)
+    spec = made.task.spec(made.options, manifest.vocabulary if manifest else ())
     for rung in rungs:
         model = Model(rung.config.model, spec)
         params, _ = jax.eval_shape(model.init, jax.random.key(0))
@@ -577,7 +579,7 @@ def _print_groups(places: Places, made: planning.Plan, rungs: Sequence[planning.
 
 
 def _show_sweep(found: Sequence[sweeps.Point], documents: Sequence[PlanDocument], *, json: bool) -> int:
-    """What each instance would train, and what is done."""
+    """Prints what each instance would train, and what is done."""
     times = [one.eta_seconds for one in documents]
     eta = None if None in times else sum(filter(None, times))
     if json:

@@ -180,7 +180,7 @@ def _report(
 def _request_of(loaded: LoadedInstance) -> LadderRequest | str:
     """The request that finds an instance by the documents that are here now; its name, if none does."""
     instance = loaded.instance
-    sets, tune = instance.spec.get("set", {}), bool(instance.spec.get("tune"))
+    sets, tune = instance.spec.set, instance.spec.tune
     request = LadderRequest(task=instance.task, ladder=instance.name, profile=instance.profile, tune=tune, sets=sets)
     try:
         found = request.plan().spec == instance.spec

@@ -47,7 +47,7 @@ class RungStatus(Struct, frozen=True, kw_only=True):
     steps_per_second: float | None
     eta_seconds: float | None
     score: float | None
-    """Of the metric of the ladder."""
+    """The score by the metric of the ladder."""
 
 
 class LadderStatus(Struct, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ class LadderStatus(Struct, frozen=True, kw_only=True):
     """Id of a running run whose worker has not advanced for longer than usual -> seconds since it did."""
     user: str | None
     metric: str
-    """That which selects the models of the task, as in "val/accuracy"."""
+    """The metric that selects the models of the task, for example "val/accuracy"."""
     rungs: list[RungStatus]
 
 
@@ -193,7 +193,7 @@ T = TypeVar("T")
 
 
 def _patiently(places: Places, call: Callable[[], T]) -> T:
-    """What `call` returns; a server that does not answer is asked again for half a minute."""
+    """The result of `call`; a server that does not answer is asked again for half a minute."""
 
     away: float | None = None
     while True:
@@ -233,8 +233,8 @@ def _output(progress: LadderProgress) -> LadderStatus:
         eta_seconds=progress.eta_seconds,
         instance=progress.ladder.key,
         name=progress.ladder.short_name,
-        set=spec.get("set", {}),
-        tune=spec.get("tune", False),
+        set=spec.set,
+        tune=spec.tune,
         running_on=progress.places,
         silent={run: since for run, (since, _) in progress.silent.items()},
         user=progress.ladder.user,

@@ -35,7 +35,7 @@ class TrainingOutput(Struct, frozen=True, kw_only=True):
     step: int
     result: Mapping[str, float]
     environment: Mapping[str, Any]
-    """Of its last attempt."""
+    """The environment of the last attempt."""
 
 
 class VerifyDocument(Struct, frozen=True, kw_only=True):
@@ -105,7 +105,7 @@ def _recorded(ledger: Ledger, name: str) -> Recorded:
 
 
 def _plan(places: Places, run: Run) -> Plan:
-    """What trains the run again.
+    """The plan that trains the run again.
 
     Raises:
         LrurunError: it is unfinished, a plug-in is not loaded, or its data are not in the data folder.
@@ -135,10 +135,10 @@ def _data_folder(places: Places, plan: Plan, run: Run) -> str:
     for folder in sorted(places.data.glob(f"{glob.escape(name)}*")):
         with contextlib.suppress(LrurunError):  # of another task, or made with other settings
             manifest = store.manifest(plan.task, plan.options, folder)
-            if manifest is not None and run.data_sha256 in (None, store.digest(manifest)):
+            if manifest is not None and run.data_sha256 in (None, store.digest(manifest.sha256)):
                 return folder.name
             if manifest is not None:
-                other = f"{folder} has {store.digest(manifest)[:19]}"
+                other = f"{folder} has {store.digest(manifest.sha256)[:19]}"
     wanted = f"run {run.id} was trained on data {(run.data_sha256 or 'of an unknown digest')[:19]}"
     if other is not None:
         raise LrurunError(f"{wanted}, {other}", "restore those data, or name the folder that has them with --data-dir")

@@ -41,9 +41,9 @@ class Claim(Document, frozen=True, kw_only=True):
     """The rung that it is compared with; None for chance."""
     kind: Literal["better", "no-worse", "equal", "above-chance", "at-chance", "faster"] = "better"
     margin: Annotated[float, Meta(gt=0, le=LARGEST)] | None = None
-    """In the units of the metric: 0.005 is half a point of accuracy. For "equal" and "at-chance": the largest
-    difference at which two scores count as equal. For "no-worse": the largest loss that does not count as one. For
-    "above-chance", optional: the largest distance from chance that does not count."""
+    """The margin in the units of the metric: 0.005 is half a point of accuracy. For "equal" and "at-chance": the
+    largest difference at which two scores count as equal. For "no-worse": the largest loss that does not count as
+    one. For "above-chance", optional: the largest distance from chance that does not count."""
     margins: dict[str, Annotated[float, Meta(gt=0, le=LARGEST)]] = field(default_factory=dict)
     """Task -> margin, instead of `margin`."""
     metric: str = ""
@@ -100,9 +100,9 @@ class Rung(Document, frozen=True, kw_only=True):
 
     name: Name
     title: str
-    """What the rung is, as tables show it."""
+    """The title of the rung in tables."""
     on: Name | None = None
-    """Its base: the rung that it changes, and is compared with; the previous rung where this is left out."""
+    """The base: the rung that this one changes and is compared with; the previous rung where this is left out."""
     root: bool = False
     """Whether it has no base, like the first rung, and begins a comparison of its own."""
     why: str = ""
@@ -456,7 +456,7 @@ def _claim_metric(name: str, task: Task, source: str) -> Metric:
     from lrurun.data.task import Task
 
     claimed = named(name, task.metrics)
-    if claimed is not None and "@" in name and type(task).settings is Task.settings:
+    if claimed is not None and "@" in name and type(task).further_tests is Task.further_tests:
         raise UsageError(f"{source}: {task.name} has no further tests, found {name!r}", "leave out what follows the @")
     if claimed is None:
         if name == ESCAPE:

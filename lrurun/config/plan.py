@@ -22,7 +22,7 @@ from lrurun.config.recurrences.dense import DenseRecurrence
 from lrurun.config.recurrences.diagonal import DiagonalRecurrence
 from lrurun.config.resolve import ResolvedRung as ResolvedRung
 from lrurun.config.resolve import full, resolve, with_point
-from lrurun.config.runs import PlannedRun, pack
+from lrurun.config.runs import InstanceSpec, PlannedRun, pack
 from lrurun.config.schema import KIND, TUNING_SEED, fingerprint
 from lrurun.config.settings import combinations, parse_set
 from lrurun.config.tuning import Search, proposed_points
@@ -56,9 +56,9 @@ class Plan(Struct, frozen=True, kw_only=True):
         return task_of(self.recipe)
 
     @property
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> InstanceSpec:
         """What distinguishes this instance from others of the same ladder, task and profile."""
-        return {"set": self.changes, "tune": self.tune, "digest": self._digest}
+        return InstanceSpec(set=self.changes, tune=self.tune, digest=self._digest)
 
     @property
     def _digest(self) -> str:
@@ -297,7 +297,7 @@ def _check_protocol(rung: ResolvedRung, recipe: Recipe) -> None:
 def _check_length(rung: ResolvedRung, options: Options) -> None:
     """Refuse a rung whose recurrence does not fit the length of the task's sequences."""
     config, task = rung.config, tasks.get(rung.config.task, rung.config.data)
-    lengths = [task.spec(split).length for split in (options, *task.settings(options).values())]
+    lengths = [task.spec(split).length for split in (options, *task.further_tests(options).values())]
     # the recurrence is built for the training length, even where further test splits have longer sequences
     recurrence = config.model.recurrence.at_length(lengths[0])
     try:

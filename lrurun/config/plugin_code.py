@@ -42,7 +42,8 @@ def _mismatch(config: RunConfig, where: str) -> LrurunError | None:
 
 
 def _pairs(config: RunConfig) -> Iterator[tuple[PluginKind, str, str | None, Source | None]]:
-    """For recurrence and task of a run: the kind of plug-in, its name, the recorded digest, and the loaded source."""
+    """The kind of plug-in, its name, the recorded digest and the loaded source, for the recurrence and the task of a
+    run."""
     code = config.code or Code()
     kind = str(config.model.recurrence.__struct_config__.tag)
     yield "recurrence", kind, code.recurrence, plugins.source_of("recurrence", kind)

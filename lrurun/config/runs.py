@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from lrurun.config.schema import TUNING_SEED, Config, Execution, RunKind
 from lrurun.errors import UsageError
+
+
+class InstanceSpec(Struct, frozen=True, kw_only=True):
+    """What distinguishes an instance from others with its ladder, task and profile."""
+
+    set: dict[str, Any] = {}
+    """Dotted path -> the value of a changed setting."""
+    tune: bool = False
+    """Whether learning rates are tuned first."""
+    digest: str = ""
+    """A digest of the resolved rungs and the design of tuning."""
 
 
 class PlannedRun(Struct, frozen=True, kw_only=True):

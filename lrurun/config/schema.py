@@ -252,7 +252,7 @@ class CellConfig(_Frozen, frozen=True, kw_only=True):
     """One cell of a study with one result."""
 
     task: str
-    """As in "study:memory"."""
+    """The task, for example "study:memory"."""
     version: int
     """The version of the study; another version computes other numbers."""
     cell: dict[str, Any]
@@ -261,7 +261,7 @@ class CellConfig(_Frozen, frozen=True, kw_only=True):
 
 
 RunKind = Literal["training", "study"]
-"""What a run is: the training of a model, or a cell of a study."""
+"""The kind of a run: the training of a model, or a cell of a study."""
 Config = RunConfig[Any] | CellConfig
 """A configuration, which determines the result of a run."""
 

@@ -1,4 +1,4 @@
-"""What tuning tries for each rung: a grid, or a space that Optuna's samplers search. No jax.
+"""The points that tuning tries for each rung: a grid, or a space that Optuna's samplers search. No jax.
 
 The grid or space comes from the recipe or its profile, and from the recipe's table for the rung. The ledger is the only
 record of a search: trials are ordinary tuning runs. The point of a trial follows from its number, the recipe and the

@@ -49,7 +49,7 @@ class ImportedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=
         self.output()
 
     def output(self) -> Output:
-        """What is predicted, and where."""
+        """The output: what is predicted, and where."""
         return Output(loss=self.loss, at=self.at, labelled=self.labelled)
 
 

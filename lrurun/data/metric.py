@@ -35,7 +35,7 @@ MAJORITY = "majority class"
 """The naive predictor of the most frequent class; preparation measures it."""
 
 SLOT = "slot/"
-"""What precedes the number of a slot, from 1, in the names of results."""
+"""The beginning of the names of results of a slot; its number follows, from 1."""
 
 ESCAPE = "escape_step"
 """The result of a run whose task declares when a plateau is left: a step, or infinity where it never was."""
@@ -67,14 +67,14 @@ class Metric(Struct, frozen=True, kw_only=True):
     """The naive predictor, among the `baselines` of the data, whose score replaces `chance` where it was measured."""
 
     sums: tuple[str, ...] = ()
-    """What `value` needs beside "loss" and "count", see `Sums`."""
+    """Names of the sums that `value` needs beside "loss" and "count", see `Sums`."""
     escape: float | None = None
     """A run has left the plateau at its first evaluation whose validation score is at least as good as this. None: no
     plateau is expected, and the step is not recorded."""
     near_chance: float | None = None
     """Two models whose scores are at most this far from chance have learned next to nothing; None: not declared."""
     over: Literal["labels", "sequences"] = "sequences"
-    """What `step` counts. A sequence with one label is one of both."""
+    """The unit that `step` counts. A sequence with one label is one of both."""
 
     def measure(self, outputs: Any, labels: Any, weight: Any) -> Mapping[str, Any]:
         """Sums of this metric's own over a batch: name -> an array, as jax computes it; none by default.

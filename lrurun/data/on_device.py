@@ -80,8 +80,8 @@ class Sampled(Task):
         """Writes the fixed splits, and as `train` what training samples at step 0 of seed 0 in a batch of `SAMPLE`."""
         import jax
 
-        settings = {f"test@{name}": split_options for name, split_options in self.settings(options).items()}
-        splits = dict.fromkeys(("train", "validation", "test"), options) | settings
+        further = {f"test@{name}": test_options for name, test_options in self.further_tests(options).items()}
+        splits = dict.fromkeys(("train", "validation", "test"), options) | further
         written: dict[str, dict[str, np.ndarray]] = {split: {} for split in splits}
         with fixed_generator(), jax.default_device(jax.local_devices(backend="cpu")[0]):
             for split, split_options in splits.items():

@@ -333,7 +333,7 @@ class Division(Struct, frozen=True, kw_only=True):
     validation: float
     """Fraction of all examples."""
     test: float | None
-    """None: there are arrays for it."""
+    """Fraction of all examples; None where there are arrays for testing."""
     seed: int
 
 
@@ -558,7 +558,7 @@ def _digest(arrays: Mapping[str, _Rows]) -> str:
         for _, block in rows.blocks():
             digest.update(block.tobytes())
         digests[name] = digest.hexdigest()
-    return store.digest({"sha256": digests})
+    return store.digest(digests)
 
 
 def _source(arrays: Mapping[str, _Rows], sets: Sequence[OwnArrays], division: Division, notes: Sequence[str]) -> Source:

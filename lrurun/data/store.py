@@ -40,27 +40,32 @@ _Text = Annotated[str, Meta(max_length=10_000)]
 _Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
-class _Counts(msgspec.Struct):
+class Counts(msgspec.Struct, frozen=True):
+    """Examples of each split."""
+
     train: _Count
     validation: _Count
     test: _Count
 
 
-class _Manifest(msgspec.Struct):
-    """The fields of a manifest. Empty ones may be omitted; those that later versions add are ignored."""
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The manifest of prepared data. Empty fields may be omitted; those that later versions add are ignored."""
 
     task: _Name
     version: _Name
     source: _Text
-    counts: _Counts
+    counts: Counts
     sha256: dict[
         Annotated[str, Meta(pattern=r"^(train|validation|test|test@[A-Za-z0-9_.]+)-(inputs|labels|lengths)\Z")],
         Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")],
     ]
+    """Name of an array -> the digest of its file."""
+    kind: Literal["embedded", "folder", "download", "generated", "imported"]
     code: _Name = ""
+    """Digest of the file that defines a plug-in's task."""
     options: dict[str, Any] = {}
-    settings: dict[_Name, _Count] = {}
-    kind: Literal["embedded", "folder", "download", "generated", "imported"] = "embedded"
+    further_tests: dict[_Name, _Count] = {}
+    """Further test split -> its number of examples."""
     published: Published | None = None
     generator: dict[str, Any] = {}
     vocabulary: list[_Name] = []
@@ -73,49 +78,46 @@ def no_progress(what: str, done: int, total: int | None) -> None:
     """A `Progress` that shows nothing."""
 
 
-def manifest(task: Task, options: Options, folder: Path) -> dict[str, Any] | None:
+def manifest(task: Task, options: Options, folder: Path) -> Manifest | None:
     """The manifest in `folder`, or None if nothing is prepared there.
 
     Raises:
         LrurunError: the folder does not hold this version of the task's data with these options.
     """
-    table = _read(folder / "manifest.json")
-    if table is None:
+    stored = _read(folder / "manifest.json")
+    if stored is None:
         return None
-    if (table["task"], table["version"]) != (task.name, task.version):
-        actual = f"{table['task']} version {table['version']}"
+    if (stored.task, stored.version) != (task.name, task.version):
+        actual = f"{stored.task} version {stored.version}"
         raise LrurunError(
             f"{folder}: expected {task.name} version {task.version}, found {actual}",
-            task.restore or (_again(task, folder) if table["task"] == task.name else _REMAKE),
+            task.restore or (_again(task, folder) if stored.task == task.name else _REMAKE),
         )
-    if bool(table.get("code")) != bool(task.code):
+    if bool(stored.code) != bool(task.code):
         lrurun_task, plugin_task = f"lrurun's own task {task.name}", f"the task {task.name} of a plug-in"
-        actual, expected = (plugin_task, lrurun_task) if table.get("code") else (lrurun_task, plugin_task)
+        actual, expected = (plugin_task, lrurun_task) if stored.code else (lrurun_task, plugin_task)
         raise LrurunError(f"{folder}: has the data of {actual}, expected those of {expected}", "rename your task")
-    if edited := edit(task, table, folder):
-        table["notes"] = [*table.get("notes", ()), edited]
-    if table.get("options", {}) != canonical(options):
+    if edited := edit(task, stored, folder):
+        stored = structs.replace(stored, notes=[*stored.notes, edited])
+    if stored.options != canonical(options):
         raise LrurunError(
-            f"{folder}: expected data made with {_settings(canonical(options))}, "
-            f"found {_settings(table.get('options', {}))}",
+            f"{folder}: expected data made with {_settings(canonical(options))}, found {_settings(stored.options)}",
             task.restore or "choose another folder with --data-dir, or remove this one and run the command again",
         )
-    return table
+    return stored
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path) -> Manifest | None:
     try:
         with reading.open_regular(path) as file:
             content = reading.read(file, _MANIFEST_LIMIT, str(path))
-        msgspec.json.decode(content, type=_Manifest)
-        table: dict[str, Any] = msgspec.json.decode(content)
+        return msgspec.json.decode(content, type=Manifest)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise LrurunError(f"{path}: {error.strerror}", "check the data folder and its permissions") from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise LrurunError(f"{path}: not a manifest: {error}", _REMAKE) from None
-    return table
 
 
 def prepare(
@@ -126,7 +128,7 @@ def prepare(
     from_path: Path | None = None,
     force: bool = False,
     progress: Progress = no_progress,
-) -> dict[str, Any]:
+) -> Manifest:
     """Prepares the data in `folder` unless they are there, one process at a time; returns the manifest.
 
     Args:
@@ -174,8 +176,8 @@ def _make(task: Task, options: Options, folder: Path, source: Source, progress: 
         progress(f"preparing {folder.name}: {source.text}", 0, None)
         known, note = _identified(task, source, progress)
         source.fill(writer, progress)
-        setting_splits = [f"test@{name}" for name in task.settings(options)]
-        for split, part in product([*SPLITS, *setting_splits], ("inputs", "labels")):
+        further_splits = [f"test@{name}" for name in task.further_tests(options)]
+        for split, part in product([*SPLITS, *further_splits], ("inputs", "labels")):
             if (name := f"{split}-{part}") not in writer.arrays:
                 raise LrurunError(
                     f"{folder.name}: the array {name} is missing: the code of task {task.name} has not written it",
@@ -186,25 +188,25 @@ def _make(task: Task, options: Options, folder: Path, source: Source, progress: 
         _check_written(task, options, writer, folder.name)
         counts = {split: writer.arrays[f"{split}-labels"].shape[0] for split in SPLITS}
         baselines = _majority(task, task.spec(options, writer.vocabulary), partial) | writer.baselines
-        table = {
-            "task": task.name,
-            "version": task.version,
-            "code": task.code,
-            "options": canonical(options),
-            "source": source.text,
-            "kind": source.kind,
-            "published": known,
-            "generator": source.generator,
-            "counts": counts,
-            "settings": {split: writer.arrays[f"{split}-labels"].shape[0] for split in setting_splits},
-            "sha256": digests,
-            "vocabulary": writer.vocabulary,
-            "baselines": baselines,
-            "notes": [*note, *writer.notes, *_count_notes(task, options, counts, folder)],
-            "lrurun": VERSION,
-        }
-        path = partial / "manifest.json"
-        path.write_text(json.dumps({k: v for k, v in table.items() if v not in ([], {}, "", None)}, indent=1) + "\n")
+        made = Manifest(
+            task=task.name,
+            version=task.version,
+            source=source.text,
+            counts=Counts(**counts),
+            sha256=digests,
+            kind=source.kind,
+            code=task.code,
+            options=canonical(options),
+            further_tests={split: writer.arrays[f"{split}-labels"].shape[0] for split in further_splits},
+            published=known,
+            generator=source.generator,
+            vocabulary=writer.vocabulary,
+            baselines=baselines,
+            notes=[*note, *writer.notes, *_count_notes(task, options, counts, folder)],
+            lrurun=VERSION,
+        )
+        # `json`, because a source may be a file name that is not UTF-8, which msgspec refuses
+        (partial / "manifest.json").write_text(json.dumps(msgspec.to_builtins(made), indent=1) + "\n")
         shutil.rmtree(before := folder.with_name(f".{folder.name}.before"), ignore_errors=True)
         if folder.exists():
             folder.replace(before)
@@ -263,33 +265,33 @@ def _reduced(task: Task, options: Options, folder: Path, progress: Progress) -> 
     """The data from prepared ones of another profile, or from the full ones, if they have what is wanted."""
     for other_folder in (folder.parent / task.name, *sorted(folder.parent.glob(f"{task.name}-*"))):
         try:
-            table = _read(other_folder / "manifest.json") if other_folder != folder else None
-            if table is None or table["task"] != task.name or table.get("code", "") != task.code:
+            stored = _read(other_folder / "manifest.json") if other_folder != folder else None
+            if stored is None or stored.task != task.name or stored.code != task.code:
                 continue
-            full = decoding.convert(table.get("options", {}), task.options, str(other_folder))
+            full = decoding.convert(stored.options, task.options, str(other_folder))
             reduction = task.reduction(options, full)
             if reduction is None or manifest(task, full, other_folder) is None:
                 continue
         except LrurunError as error:  # of another version, or damaged
             progress(f"{other_folder} is not used: {error.message}", 0, None)
             continue
-        return _from_prepared(task, full, other_folder, reduction, table)
+        return _from_prepared(task, full, other_folder, reduction, stored)
     return None
 
 
-def _from_prepared(task: Task, full: Options, folder: Path, reduction: Reduction, table: dict[str, Any]) -> Source:
-    counted = _count_notes(task, full, table["counts"], folder)
+def _from_prepared(task: Task, full: Options, folder: Path, reduction: Reduction, original: Manifest) -> Source:
+    counted = _count_notes(task, full, structs.asdict(original.counts), folder)
 
     def fill(writer: Writer, progress: Progress) -> None:
         reduction(load(task, full, folder, progress=progress), writer, progress)
-        writer.notes += [note for note in table.get("notes", ()) if note not in counted]
+        writer.notes += [note for note in original.notes if note not in counted]
 
     return Source(
-        kind=table.get("kind", "embedded"),
-        text=f"{table['source']}, by way of {folder.absolute()}",
+        kind=original.kind,
+        text=f"{original.source}, by way of {folder.absolute()}",
         fill=fill,
-        generator=table.get("generator", {}),
-        published=table.get("published"),
+        generator=original.generator,
+        published=original.published,
     )
 
 
@@ -347,21 +349,21 @@ def load(
     Raises:
         LrurunError: the data are missing, changed or incomplete.
     """
-    table = manifest(task, options, folder)
-    if table is None:
+    stored = manifest(task, options, folder)
+    if stored is None:
         raise missing(task, folder)
-    spec = task.spec(options, table.get("vocabulary", ()))
-    if spec.kind == "tokens" and len(table.get("vocabulary", ())) not in (0, spec.features):
-        actual = len(table["vocabulary"])
+    spec = task.spec(options, stored.vocabulary)
+    if spec.kind == "tokens" and len(stored.vocabulary) not in (0, spec.features):
+        actual = len(stored.vocabulary)
         raise LrurunError(f"{folder}: expected a vocabulary of {spec.features:,} tokens, found {actual:,}", _REMAKE)
     # the digests are those of arrays that fitted the code which made them
-    changed = table.get("code", "") != task.code
-    splits: Any = {split: _split(split, table, spec, folder, progress, values=changed) for split in SPLITS}
-    settings = {
-        name: _split(f"test@{name}", table, task.spec(setting_options), folder, progress, values=changed)
-        for name, setting_options in task.settings(options).items()
+    changed = stored.code != task.code
+    splits: Any = {split: _split(split, stored, spec, folder, progress, values=changed) for split in SPLITS}
+    further_tests = {
+        name: _split(f"test@{name}", stored, task.spec(test_options), folder, progress, values=changed)
+        for name, test_options in task.further_tests(options).items()
     }
-    _count_notes(task, options, table["counts"], folder)
+    _count_notes(task, options, structs.asdict(stored.counts), folder)
     if protocol == "paper":
         splits = {
             "train": _joined(splits["train"], splits["validation"]),
@@ -370,37 +372,35 @@ def load(
         }
     return Data(
         spec=spec,
-        sha256=digest(table),
-        source=table["source"],
-        kind=table.get("kind", "embedded"),
-        published=table.get("published"),
-        baselines=table.get("baselines", {}),
-        vocabulary=table.get("vocabulary", ()),
+        sha256=digest(stored.sha256),
+        source=stored.source,
+        kind=stored.kind,
+        published=stored.published,
+        baselines=stored.baselines,
+        vocabulary=stored.vocabulary,
         metrics=task.metrics,
         sampler=task.sampler(options),
-        settings=settings,
+        further_tests=further_tests,
         **splits,
     )
 
 
-def _split(
-    split: str, table: Mapping[str, Any], spec: Spec, folder: Path, progress: Progress, *, values: bool
-) -> Split:
+def _split(split: str, stored: Manifest, spec: Spec, folder: Path, progress: Progress, *, values: bool) -> Split:
     """The arrays of a split, verified by their digests; `values`: whether every number is compared with the task."""
     parts: dict[str, np.ndarray] = {}
-    again = _IMPORT if table.get("kind") == "imported" else _REMAKE
+    again = _IMPORT if stored.kind == "imported" else _REMAKE
     for part in PARTS:
         name = f"{split}-{part}"
-        if name in table["sha256"]:
+        if name in stored.sha256:
             progress(f"checking {name}.npy", 0, None)
-            parts[part] = _mapped(folder / f"{name}.npy", table["sha256"][name], again)
-    expected = (table["counts"] | table.get("settings", {}))[split]
+            parts[part] = _mapped(folder / f"{name}.npy", stored.sha256[name], again)
+    expected = (structs.asdict(stored.counts) | stored.further_tests)[split]
     for part in ("inputs", "labels"):
         count = len(parts[part]) if part in parts else 0
         if count != expected:
             raise LrurunError(f"{folder}: {split}-{part}: expected {expected} examples, found {count}", again)
     for part, array in parts.items():
-        check(array, part, spec, f"{folder}: {split}-{part}", _remake(table), values=values)
+        check(array, part, spec, f"{folder}: {split}-{part}", _remake(stored), values=values)
     return Split(**parts)
 
 
@@ -435,11 +435,11 @@ def _mapped(path: Path, expected: str | None, hint: str) -> np.ndarray:
         raise LrurunError(f"{path}: {what}", hint) from None
 
 
-def _remake(table: Mapping[str, Any]) -> str:
+def _remake(stored: Manifest) -> str:
     """A hint for arrays that do not fit the task: of a plug-in's task, its code must be corrected first."""
-    if not table.get("code"):
+    if not stored.code:
         return _REMAKE
-    return f"the code of task {table['task']} wrote it: correct its spec() or `fill`, then add --force to data prepare"
+    return f"the code of task {stored.task} wrote it: correct its spec() or `fill`, then add --force to data prepare"
 
 
 def _joined(first: Split, second: Split) -> Split:
@@ -453,9 +453,9 @@ def _joined(first: Split, second: Split) -> Split:
     )
 
 
-def digest(table: Mapping[str, Any]) -> str:
-    """One digest over those of all arrays."""
-    text = "".join(f"{name}={value}\n" for name, value in sorted(table["sha256"].items()))
+def digest(sha256: Mapping[str, str]) -> str:
+    """One digest over those of all arrays: name -> digest."""
+    text = "".join(f"{name}={value}\n" for name, value in sorted(sha256.items()))
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -489,9 +489,9 @@ def _arguments_of(task: Task, folder: Path) -> str:
     return f"{named} --profile {profile}" if profile else named
 
 
-def edit(task: Task, table: Mapping[str, Any], folder: Path) -> str | None:
+def edit(task: Task, stored: Manifest, folder: Path) -> str | None:
     """A note if the file of a plug-in's task has changed since its data were prepared, and its version has not."""
-    if table.get("code", "") == task.code:
+    if stored.code == task.code:
         return None
     source = plugins.source_of("task", task.name)
     return (
@@ -546,7 +546,7 @@ def _check_written(task: Task, options: Options, writer: Writer, folder: str) ->
     """
     hint = f"the code of task {task.name} wrote it: correct its `fill` or its spec()"
     specs = dict.fromkeys(SPLITS, task.spec(options, writer.vocabulary))
-    specs |= {f"test@{name}": task.spec(setting_options) for name, setting_options in task.settings(options).items()}
+    specs |= {f"test@{name}": task.spec(test_options) for name, test_options in task.further_tests(options).items()}
     for split, spec in specs.items():
         count = writer.arrays[f"{split}-labels"].shape[0]
         for part in ("inputs", "labels", "lengths"):

@@ -26,7 +26,8 @@ class Output(Struct, frozen=True, kw_only=True):
     labels of a batch."""
     at: Literal["sequence", "positions"] = "sequence"
     labelled: int | None = None
-    """For positions: at most this many of an example have a label, and only these are computed; None: all P are."""
+    """The largest number of positions of an example that have a label, of which only these are computed; None: all P
+    have one."""
     balanced: bool = False
     """Whether each class has the same weight in the training loss of a batch: the inverse of its count."""
 
@@ -50,7 +51,7 @@ Seed = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
 class Spec(Struct, frozen=True, kw_only=True):
-    """What a model needs to know about a task."""
+    """The shapes and types of a task that a model needs."""
 
     name: str
     kind: Literal["features", "tokens"]
@@ -71,7 +72,7 @@ class Spec(Struct, frozen=True, kw_only=True):
 
     @property
     def predicted(self) -> str:
-        """What a model predicts, as in "10 classes" or "8 real values at positions"."""
+        """The output in words, for example "10 classes" or "8 real values at positions"."""
         what = "classes" if self.output.loss == "cross-entropy" else "real values" if self.classes > 1 else "real value"
         return f"{self.classes:,} {what}" + (" at positions" if self.output.at == "positions" else "")
 
@@ -114,12 +115,12 @@ class Data(Struct, frozen=True, kw_only=True):
     """The function that gives every training step new examples, of which `train` is only a sample; None without one."""
     vocabulary: Sequence[str] = ()
     """Tokens in the order of their ids, for tasks of tokens."""
-    settings: dict[str, Split] = field(default_factory=dict)
-    """Test splits of other settings than those of training, such as longer sequences, by name."""
+    further_tests: dict[str, Split] = field(default_factory=dict)
+    """Name -> a further test split, such as one of longer sequences than those of training."""
 
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a recipe's `[data]` may set. The defaults give the published data, other values other data."""
+    """The settings of a recipe's table `[data]`. The defaults give the published data, other values other data."""
 
     train: Count | None = None
     """Examples of this split to keep, the first ones; None: all of them."""
@@ -183,7 +184,7 @@ class Task(ABC):
     remotes: tuple[Remote, ...] = ()
     """Files to download if there is no copy; `find` then gets the folder that holds them."""
     wanted: str = ""
-    """What `--from` accepts, for messages."""
+    """A description of what `--from` accepts, for messages."""
     restore: str = ""
     """A hint for missing or damaged data that lrurun itself cannot prepare."""
     code: str = ""
@@ -207,7 +208,7 @@ class Task(ABC):
 
     @abstractmethod
     def spec(self, options: Any, vocabulary: Sequence[str] = ()) -> Spec:
-        """What a model needs to know; `vocabulary` is that of the manifest, for tasks of tokens."""
+        """The shapes and types that a model needs; `vocabulary` is that of the manifest, for tasks of tokens."""
 
     def find(self, path: Path, options: Any) -> Source | None:
         """The copy of the data at `path`, a file or a folder; None if there is none that the task can read.
@@ -232,7 +233,7 @@ class Task(ABC):
         """Samples the examples of every training step on the device; None where they are those of the split."""
         return None
 
-    def settings(self, options: Any) -> Mapping[str, Any]:
+    def further_tests(self, options: Any) -> Mapping[str, Any]:
         """Name -> the options of a further test split, such as a longer one, on which every run is evaluated too."""
         return {}
 

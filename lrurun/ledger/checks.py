@@ -66,7 +66,7 @@ def _no_json(text: str) -> bool:
 
 
 def problems(database: Database) -> list[str]:
-    """What is wrong with a ledger, one sentence each; empty if nothing is."""
+    """The faults of a ledger, one sentence each; empty if there are none."""
     sentences: list[str] = []
     checks = (database.damage, database.references, _contradictions, _contents, partial(_missing, database))
     for check in checks:

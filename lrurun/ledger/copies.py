@@ -8,8 +8,11 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import Table
+
 from lrurun.errors import LrurunError
 from lrurun.files import atomic
+from lrurun.ledger.database.schema import documents, info, metadata, metric_keys
 from lrurun.ledger.store import Ledger
 
 
@@ -34,26 +37,37 @@ def backup(ledger: Ledger, target: Path) -> None:
         raise LrurunError(f"{target}: {error.strerror}", "choose another file") from None
 
 
-EXPORTED: dict[str, str] = {
-    "ladders": "SELECT key, short_name, name, task, profile, kind, spec, created_at FROM ladders ORDER BY id",
-    "runs": "SELECT id, fingerprint, generation, superseded, kind, task, seed, state, step, steps, parameters, config, "
-    "execution, provenance, result, error, data_sha256, created_at, finished_at FROM runs ORDER BY number",
-    "ladder_runs": "SELECT l.key AS ladder, r.id AS run, m.rung, m.stage, m.position FROM ladder_runs m "
-    "JOIN ladders l ON l.id = m.ladder JOIN runs r ON r.number = m.run ORDER BY m.id",
-    "attempts": "SELECT r.id AS run, a.n, a.host, a.pid, a.started_at, a.ended_at, a.outcome, a.reason, "
-    "a.resumed_from, a.environment, a.numerics FROM attempts a JOIN runs r ON r.number = a.run ORDER BY a.run, a.n",
-    "metrics": "SELECT r.id AS run, k.name AS key, m.step, m.value FROM metrics m JOIN runs r ON r.number = m.run "
-    "JOIN metric_keys k ON k.id = m.key ORDER BY m.run, m.key, m.step",
-    "eigenvalues": "SELECT r.id AS run, e.moment, e.layer, e.pairs FROM eigenvalues e "
-    "JOIN runs r ON r.number = e.run ORDER BY e.run, e.moment DESC, e.layer",
-    "checkpoints": "SELECT r.id AS run, c.attempt, c.step, c.state, c.path, c.bytes, c.sha256 FROM checkpoints c "
-    "JOIN runs r ON r.number = c.run ORDER BY c.id",
-    "tags": "SELECT r.id AS run, t.name FROM tags t JOIN runs r ON r.number = t.run ORDER BY t.run, t.name",
-    "exclusions": "SELECT r.id AS run, e.why, e.time FROM exclusions e JOIN runs r ON r.number = e.run ORDER BY e.run",
-    "events": "SELECT l.key AS ladder, r.id AS run, e.attempt, e.time, e.kind, e.text, e.payload FROM events e "
-    "LEFT JOIN ladders l ON l.id = e.ladder LEFT JOIN runs r ON r.number = e.run ORDER BY e.id",
+_NAMED = {
+    "run": ("stored_runs", "number", "id"),
+    "ladder": ("ladders", "id", "key"),
+    "key": ("metric_keys", "id", "name"),
 }
-"""Table -> the query that exports it: names instead of numbers, so that an export can be read without the ledger."""
+"""Column that refers to a row by its number -> the table, its column of numbers, and that of names."""
+
+
+def _statement(table: Table) -> str:
+    """The query for all rows of a table, with names and texts instead of numbers of rows."""
+    values, joins = [], []
+    for column in table.c:
+        if column.identity is not None:
+            continue
+        if column.foreign_keys and column.name in _NAMED:
+            other, number, name = _NAMED[column.name]
+            values.append(f"{column.name}_row.{name} AS {column.name}")
+            joins.append(f"LEFT JOIN {other} {column.name}_row ON {column.name}_row.{number} = t.{column.name}")
+        else:
+            values.append(f"t.{column.name.removesuffix('_id')}")  # a view has the texts of documents
+    order = ", ".join(f"t.{column.name}" for column in table.primary_key)
+    name = table.name.removeprefix("stored_")
+    return f"SELECT {', '.join(values)} FROM {name} t {' '.join(joins)} ORDER BY {order}"
+
+
+EXPORTED = {
+    table.name.removeprefix("stored_"): _statement(table)
+    for table in metadata.sorted_tables
+    if table not in (info, documents, metric_keys)
+}
+"""Table -> the query that exports it, so that an export can be read without the ledger."""
 
 PACKED = frozenset({"spec", "config", "execution", "provenance", "result", "environment", "pairs", "payload"})
 """Columns that hold JSON."""

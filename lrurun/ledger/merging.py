@@ -22,7 +22,7 @@ from lrurun.paths import inside
 
 
 class Merged(Struct, frozen=True, kw_only=True):
-    """What a merge has changed."""
+    """The changes that a merge has made."""
 
     new: int
     """Runs that this ledger did not have."""

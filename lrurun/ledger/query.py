@@ -28,8 +28,8 @@ def select(path: Place, sql: str) -> tuple[list[str], list[tuple[Any, ...]], str
         try:
             columns, rows = ledger.database.query(sql, {view.name: view.rows for view in used}, MAX_ROWS + 1)
         except QueryError as error:
-            hint = views.hint(str(error), used, ledger.database.catalogue)
-            if (column := views.unknown_column(str(error))) is not None:
+            hint = views.hint(error.column, used, ledger.database.catalogue)
+            if (column := error.column) is not None:
                 owners = [view.name for view in ledger.views() if column in [known.name for known in view.columns]]
                 hint = f"{column} is a column of {' and '.join(owners)}; {hint}" if owners else hint
             raise UsageError(f"SQL: {error}", hint) from error

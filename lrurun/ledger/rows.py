@@ -15,6 +15,7 @@ from msgspec import structs
 from sqlalchemy import Connection, Row, Select, and_, insert, select
 from sqlalchemy.sql.elements import ColumnElement
 
+from lrurun.config.runs import InstanceSpec
 from lrurun.config.schema import Config, Execution, recorded
 from lrurun.errors import LedgerError
 from lrurun.ledger.database.schema import (
@@ -132,9 +133,7 @@ def read_shared(connection: Connection, numbers: Iterable[int]) -> dict[int, tup
 
 def ladder_instance(row: Row[Any]) -> LadderInstance:
     """The ladder instance of a row of `ladders`."""
-    spec = unpack(row.spec)
-    msgspec.convert(spec, _Spec)
-    return build(LadderInstance, row, spec=spec)
+    return build(LadderInstance, row, spec=msgspec.convert(unpack(row.spec), InstanceSpec))
 
 
 def numbered(name: str) -> Iterator[str]:
@@ -333,13 +332,6 @@ _numbers = msgspec.json.Decoder(dict[str, int | float])
 _results = msgspec.json.Decoder(dict[str, int | float | NotFinite])
 _list = msgspec.json.Decoder(list[Any])
 _pairs = msgspec.json.Decoder(list[tuple[int | float | NotFinite, int | float | NotFinite]])
-
-
-class _Spec(msgspec.Struct):
-    """The parts of the spec of a ladder instance on which readers rely."""
-
-    set: dict[str, Any] = {}
-    tune: bool = False
 
 
 def pack(table: Mapping[str, Any]) -> str:

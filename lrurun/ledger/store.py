@@ -18,7 +18,6 @@ import hashlib
 import itertools
 import json
 import math
-import os
 import typing
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -53,6 +52,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.sql.elements import ColumnElement
 
+from lrurun.config.runs import InstanceSpec
 from lrurun.config.schema import Config, FixedExecution, RunKind
 from lrurun.errors import LaterVersionError, LedgerError, LrurunError, NotFoundError, UsageError, nearest, plural
 from lrurun.ledger import checks, columns, conditions, progress, views
@@ -122,7 +122,8 @@ from lrurun.ledger.values import (
     Run,
     StateSummary,
 )
-from lrurun.server import Place, Server
+from lrurun.paths import ledger_place
+from lrurun.server import Place
 
 if TYPE_CHECKING:
     from lrurun.config.runs import PlannedRun
@@ -132,7 +133,7 @@ HEARTBEAT_TIMEOUT = 120.0
 """Seconds without a heartbeat after which an owner on another machine counts as exited."""
 
 RETURN_SECONDS = 30.0
-"""After a server was away, the time that owners on other machines have for a heartbeat."""
+"""Seconds that owners on other machines have for a heartbeat after a server was away."""
 
 OWNER_EXITED = "interrupted: owner gone"
 """The reason of an attempt that `reap` ended."""
@@ -206,26 +207,24 @@ class Ledger:
         self.database.waiting = call
 
     @classmethod
-    def open(
-        cls, path: str | os.PathLike[str] | Server, *, create: bool = True, timeout: float = TIMEOUT
-    ) -> typing.Self:
+    def open(cls, path: str | Place, *, create: bool = True, timeout: float = TIMEOUT) -> typing.Self:
         """Open a ledger for writing; it is created or migrated if necessary.
 
         `timeout` is how many seconds each write waits for other processes, or for a server that restarts. Raises
         NotFoundError if there is no ledger and `create` is off, LrurunError if it cannot be written, LedgerError if it
         is busy, cannot be reached, is newer than this version, or not a ledger.
         """
-        place = databases.place(path)
+        place = ledger_place(path) if isinstance(path, str) else path
         return cls(databases.implementation(place).open(place, create=create, timeout=timeout))
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str] | Server, *, timeout: float = TIMEOUT) -> typing.Self | None:
+    def read(cls, path: str | Place, *, timeout: float = TIMEOUT) -> typing.Self | None:
         """Open a ledger for reading; None if there is none. Never creates one and never changes a row.
 
         Raises LedgerError for a ledger of another version, for a file that is not a ledger and for a server that
         cannot be reached, LrurunError if it cannot be read.
         """
-        place = databases.place(path)
+        place = ledger_place(path) if isinstance(path, str) else path
         database = databases.implementation(place).read(place, timeout=timeout)
         return None if database is None else cls(database)
 
@@ -271,25 +270,26 @@ class Ledger:
         name: str,
         task: str,
         profile: str | None,
-        spec: Mapping[str, Any],
+        spec: InstanceSpec,
         short_name: str = "",
         *,
         kind: RunKind = "training",
         chosen: str | None = None,
     ) -> LadderInstance:
-        """The ladder instance of these values; it is inserted if it is new. `spec` must be JSON.
+        """The ladder instance of these values; it is inserted if it is new.
 
         A new instance gets the short name, with -2, -3 if others have it; with `chosen`, a new or known one gets that.
 
         Raises:
             UsageError: another instance has the `chosen` name.
         """
-        values = json.dumps([name, task, profile, spec], sort_keys=True, separators=(",", ":"), allow_nan=False)
+        table = msgspec.to_builtins(spec)
+        values = json.dumps([name, task, profile, table], sort_keys=True, separators=(",", ":"), allow_nan=False)
         key = hashlib.sha256(values.encode()).hexdigest()[:12]
         row: dict[str, Any] = {"key": key, "name": name, "task": task, "profile": profile, "kind": kind}
         query = select(ladders).where(ladders.c.key == key)
         with self._writing() as connection:
-            row |= {"spec": pack(spec), "created_at": now(connection), "user": owners.user()}
+            row |= {"spec": pack(table), "created_at": now(connection), "user": owners.user()}
             if chosen is not None:
                 lock(connection, ENQUEUE)  # of two commands that choose one name at once, the second is refused
                 same_name = select(ladders).where(ladders.c.short_name == chosen, ladders.c.key != key)
@@ -1171,7 +1171,7 @@ class Ledger:
 
     @retried
     def check(self) -> list[str]:
-        """What is wrong with the ledger, one sentence each; empty if nothing is."""
+        """The faults of the ledger, one sentence each; empty if there are none."""
         return checks.problems(self.database)
 
     # Curves
@@ -1299,7 +1299,7 @@ class Ledger:
                 short_name = next(name for name in numbered(record.short_name) if name not in taken)
                 try:
                     with connection.begin_nested():
-                        row = _row(ladders, record, spec=pack(record.spec), short_name=short_name)
+                        row = _row(ladders, record, spec=pack(msgspec.to_builtins(record.spec)), short_name=short_name)
                         inserted = connection.execute(insert(ladders).values(row).returning(ladders)).one()
                         ladder_instance(inserted)
                         rows = [(event.id, _event_row(event, ladder=inserted.id)) for event in ladder_record.events]
@@ -1728,7 +1728,7 @@ def _packed(pairs: list[tuple[float, float]] | None) -> str | None:
 
 
 _REFUSED = (ValueError, TypeError, OverflowError, msgspec.ValidationError, LedgerError, IntegrityError, DataError)
-"""What a record raises whose values have no place in a ledger, or that no reader would understand."""
+"""The errors of a record whose values have no place in a ledger, or that no reader would understand."""
 
 
 def _why(error: Exception) -> str:

@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
+from lrurun.config.runs import InstanceSpec
 from lrurun.config.schema import Config, Execution, RunKind
 
 State = Literal["queued", "running", "done", "diverged", "failed", "interrupted"]
@@ -37,9 +38,7 @@ class LadderInstance(Struct, frozen=True, kw_only=True):
     profile: str | None
     kind: RunKind
     """The kind of all its runs."""
-    spec: dict[str, Any]
-    """{"set": {path: value}, "tune": bool, "digest": text}: what else distinguishes the instances of a ladder. The
-    digest is of the resolved rungs and the design of tuning."""
+    spec: InstanceSpec
     created_at: float
     user: str | None = None
     """The user of the operating system who requested it first; None where the system names none."""
@@ -63,7 +62,7 @@ class Membership(Struct, frozen=True, kw_only=True):
 
 
 class RunSettings(Struct, frozen=True, kw_only=True):
-    """What a run is to do. Runs share them; nothing may change them."""
+    """The settings of a run. Runs share them; nothing may change them."""
 
     config: Config
     execution: Execution

@@ -40,7 +40,7 @@ class Column(Struct, frozen=True):
 
     name: str
     about: str
-    """What it has; for a metric or setting, its name."""
+    """A description; for a metric or setting, its name."""
     value: ColumnElement[Any]
 
 
@@ -58,15 +58,8 @@ def names_in(sql: str) -> list[str]:
     return [name for name in NAMES if re.search(rf"\b{name}\b", sql, re.IGNORECASE)]
 
 
-def unknown_column(error: str) -> str | None:
-    """The column that an error of the database does not know; None for other errors."""
-    match = re.search(r"no such column: (?:\w+\.)?(\w+)|column \"?(?:\w+\.)?(\w+)\"? does not exist", error)
-    return None if match is None else match[1] or match[2]
-
-
-def hint(error: str, used: Sequence[View], tables: str) -> str:
-    """A hint for a failed query: where names are listed, and the column nearest to the unknown one in `error`."""
-    unknown = unknown_column(error)
+def hint(unknown: str | None, used: Sequence[View], tables: str) -> str:
+    """A hint for a failed query: where names are listed, and the column nearest to the `unknown` one."""
     names = [column.name for view in used for column in view.columns]
     suggestion = nearest(unknown, names) if unknown else None
     listing = f"lrurun query --views lists views and columns, {tables} the tables"

@@ -23,7 +23,7 @@ LONG = 4096
 """Steps for which outputs must stay finite."""
 
 UNBOUNDED = 64
-"""The same for a recurrence that declares itself unbounded."""
+"""Steps for which outputs of a recurrence must stay finite that declares itself unbounded."""
 
 _BATCH, _STEPS = 3, 24
 
@@ -174,7 +174,7 @@ _NO_KERNELS: Final = (True, "these settings have no convolution kernel")
 
 
 def _scan_is_convolution(case: _Case) -> tuple[bool, str]:
-    """In float64, so that 24 steps show any difference that is not rounding."""
+    """Compares the scan with the convolution in float64, so that 24 steps show any difference that is not rounding."""
     recurrence = case.recurrence
     with jax.enable_x64(True):
         params = {name: jnp.asarray(np.asarray(array, np.float64)) for name, array in case.params.items()}
@@ -193,7 +193,8 @@ def _scan_is_convolution(case: _Case) -> tuple[bool, str]:
 
 
 def _convolution_is_step(case: _Case) -> tuple[bool, str]:
-    """In float32, over many steps. Each step multiplies by a rounded eigenvalue, so the error grows with the steps."""
+    """Compares the convolution with steps in float32, over many steps. Each step multiplies by a rounded eigenvalue,
+    so the error grows with the steps."""
     recurrence, params = case.recurrence, case.params
     steps = LONG if recurrence.bounded else UNBOUNDED
     kernels = jax.jit(recurrence.kernels, static_argnums=1)(params, steps)

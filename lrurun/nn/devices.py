@@ -20,7 +20,7 @@ AXIS: Final = "batch"
 
 
 def shared_by(mesh: AbstractMesh) -> AbstractContextManager[Any]:
-    """In this context traced functions belong to a program that the devices of a mesh share."""
+    """A context in which traced functions belong to a program that the devices of a mesh share."""
     return jax.sharding.use_abstract_mesh(mesh)
 
 
@@ -33,7 +33,7 @@ def flat(x: Array) -> Array:
 
 
 def unflat(rows: Array, shape: tuple[int, ...]) -> Array:
-    """What `flat` made of an array of this shape, but for its last axis, as that array."""
+    """The inverse of `flat`: rows (M, K) as an array of this shape, but for its last axis, which is K."""
     *rest, batch, _ = (1, *shape)
     parts = _parts(batch)
     split = rows.reshape(parts, math.prod(rest), batch // parts, rows.shape[1])

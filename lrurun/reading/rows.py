@@ -132,7 +132,7 @@ def _fields_of_rows() -> tuple[str, ...]:
 
 
 def columns_of(fields: Sequence[str]) -> Callable[[Sequence[Any]], Columns]:
-    """What makes the columns of structs with these fields."""
+    """The function that makes the columns of structs with these fields."""
     return lambda values: tables.of_structs(values, fields)
 
 
@@ -141,7 +141,7 @@ def _missing(error: ModuleNotFoundError, extra: str) -> LrurunError:
 
 
 def shown_runs(runs: Sequence[Run]) -> Columns:
-    """What a table of runs shows in a notebook: no settings, and no column without a value."""
+    """The columns of a table of runs in a notebook: no settings, and no column without a value."""
     from lrurun.config.schema import is_setting
 
     hidden = {"fingerprint", "data_sha256", "error", "created_at", "superseded"}

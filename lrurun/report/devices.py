@@ -14,7 +14,7 @@ def name(attempt: Attempt) -> str:
 
 
 def several(attempt: Attempt) -> str:
-    """Their number, as the end of a phrase, if there are several."""
+    """The number of devices as the end of a phrase, if there are several."""
     placement = attempt.environment.get("placement")
     count = placement.get("devices") if isinstance(placement, dict) else 1  # a ledger may hold anything
     return f", on {count} devices" if isinstance(count, int) and count > 1 else ""

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from lrurun.report.formats import ExportFormat
 
 RESULT = "result/"
-"""Before the name of a result in formats that have curves alone, so that it is no point of the curve of that name."""
+"""The beginning of the name of a result in formats that have curves alone, so that it is no point of the curve of
+that name."""
 CURVES_AT_ONCE = 400
 """How many curves of tables are in memory at a time."""
 METRICS_AT_ONCE = 1000
@@ -172,7 +173,7 @@ def _write_tensorboard(ledger: Ledger, ids: Sequence[str], folder: Path) -> None
 
 
 def _summaries(ledger: Ledger, run: Run, summary: Any) -> Iterator[tuple[int, Any]]:
-    """What TensorBoard shows of a run, each with its step; `summary` is the module of tensorboardX."""
+    """The values that TensorBoard shows of a run, each with its step; `summary` is the module of tensorboardX."""
     results = {f"{RESULT}{name}": float(score) for name, score in (run.result or {}).items()}
     settings = {
         path: value if isinstance(value, bool | int | float | str) else json.dumps(value)

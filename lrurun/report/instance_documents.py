@@ -40,10 +40,10 @@ class InstanceDocuments(Struct, frozen=True, kw_only=True):
     """The documents of an instance."""
 
     ladder: Ladder
-    """With absolute paths of the plug-ins that it loads."""
+    """The ladder, with absolute paths of the plug-ins that it loads."""
     recipe: Recipe
     rungs: tuple[_RecordedRung, ...]
-    """As they were resolved, each with its configuration as a table."""
+    """The rungs as they were resolved, each with its configuration as a table."""
 
     @property
     def plug_ins(self) -> dict[tuple[PluginKind, str], str]:
@@ -177,7 +177,7 @@ def plan_of(ledger: Ledger, instance: LadderInstance) -> planning.Plan:
     Raises:
         UsageError: the plug-in of its task is not loaded, or the documents do not fit this version.
     """
-    recorded, sets, tune = find(ledger, instance), instance.spec.get("set", {}), bool(instance.spec.get("tune"))
+    recorded, sets, tune = find(ledger, instance), instance.spec.set, instance.spec.tune
     if recorded is None:
         return planning.make(
             instance.task, ladder=instance.name, profile=instance.profile, sets=sets, tune=tune, imports=False

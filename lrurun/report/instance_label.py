@@ -6,24 +6,27 @@ import hashlib
 import re
 import shlex
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from lrurun.console import clean, setting
 
+if TYPE_CHECKING:
+    from lrurun.config.runs import InstanceSpec
+
 
 class InstanceLabel(Struct, frozen=True, kw_only=True):
-    """What distinguishes an instance from others of its ladder, and the data that its runs were trained on."""
+    """The label of an instance: what distinguishes it from others of its ladder, and the data of its runs."""
 
     task: str
     profile: str | None
     tune: bool
-    """Whether it was tuned."""
+    """Whether the instance was tuned."""
     changes: Mapping[str, Any]
     """The values of `--set`, by their dotted paths."""
     data: str = ""
-    """As `data_phrase` returns it."""
+    """The data, as `data_phrase` returns them."""
 
     def parts(self, untuned: str = "") -> list[str]:
         """As in ["sDigits", "profile smoke", "tuned", "train.batch=5000"]: all but the data.
@@ -41,7 +44,7 @@ class InstanceLabel(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """As in "sDigits, profile smoke, without --tune, train.batch=5000, packaged data"."""
+        """The label as text, for example "sDigits, profile smoke, without --tune, train.batch=5000, packaged data"."""
         return clean(", ".join([*self.parts("without --tune"), *([self.data] if self.data else [])]))
 
     def title(self, what: str) -> str:
@@ -88,9 +91,10 @@ def make_label(
     return InstanceLabel(task=task, profile=profile, tune=tune, changes=changes, data=data_phrase(data))
 
 
-def instance_title(ladder: str, task: str, profile: str | None, spec: Mapping[str, Any]) -> str:
-    """As in "ladder lru on sDigits, profile smoke, without --tune, optim.lr=0.01"; `spec` is that of the instance."""
-    label = make_label(task, profile, bool(spec.get("tune")), spec.get("set", {}), {})
+def instance_title(ladder: str, task: str, profile: str | None, spec: InstanceSpec) -> str:
+    """A title such as "ladder lru on sDigits, profile smoke, without --tune, optim.lr=0.01"; `spec` is that of the
+    instance."""
+    label = make_label(task, profile, spec.tune, spec.set, {})
     return f"ladder {clean(ladder)} on {label.text}"
 
 
@@ -116,7 +120,7 @@ _USUAL = ("", _PACKAGED, _PUBLISHED)
 
 
 def data_phrase(data: Mapping[str, Any]) -> str:
-    """On what data runs were trained, in a few words; "" where that is not recorded.
+    """The data that runs were trained on, in a few words; "" where they are not recorded.
 
     `data` is what a run records about them: "kind", "source", "published".
     """

@@ -1,4 +1,4 @@
-"""Which runs `lrurun runs` lists, and in what order."""
+"""The runs that `lrurun runs` lists, and their order."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 SCREENFUL = 50
 """The most runs that a terminal shows unless --limit says otherwise."""
 MOST_COMPARED = 1000
-"""Of more runs, settings are not compared, and none is shown beside them."""
+"""The largest number of runs whose settings are compared and shown; beside more, none are."""
 
 
 class Choice:
-    """What `--where` and `--sort` ask for, checked against the names that a ledger's runs know."""
+    """The runs that `--where` and `--sort` select, checked against the names that a ledger's runs know."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Choice:
         return self._condition is None
 
     def likely(self, ledger: Ledger | None) -> str:
-        """What a name in the condition that no run has is probably meant to be, as the end of a sentence."""
+        """The end of a sentence about a name in the condition that no run has: what it is probably meant to be."""
         if ledger is None or self._condition is None:
             return ""
         hints = []
@@ -113,7 +113,7 @@ def _of_other_kinds() -> dict[str, filters.ValueKind]:
 
 
 def state(run: Run) -> str:
-    """Its state, and whether it is superseded or excluded."""
+    """The state of a run, and whether it is superseded or excluded."""
     marks = {"superseded": run.superseded, "excluded": run.excluded is not None}
     return ", ".join([run.state, *(mark for mark, applies in marks.items() if applies)])
 

@@ -26,12 +26,12 @@ class Place(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table or figure. Without studies, commands and `prints`, nothing here makes it, as the note says."""
 
     at: str
-    """As in "Table 1"."""
+    """The place in the paper, for example "Table 1"."""
     shows: str
     studies: tuple[str, ...] = ()
-    """Their tasks, as in "study:memory"."""
+    """The tasks of its studies, for example "study:memory"."""
     commands: tuple[str, ...] = ()
-    """With TASK for each of the tasks."""
+    """Commands, with TASK for each of the tasks."""
     tasks: tuple[str, ...] = ()
     prints: str = ""
     """The command that prints settings, which have no result."""
@@ -60,7 +60,7 @@ class Paper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A paper, with all its tables and figures in the order of its pages."""
 
     name: str
-    """As sources of claims begin."""
+    """The beginning of sources of claims."""
     title: str
     place: tuple[Place, ...]
 
@@ -152,7 +152,7 @@ def _verdicts(place: Place, claims: Iterable[LedgerClaim]) -> list[str]:
 
 
 def _stand_ins(place: Place, evidence: Evidence) -> list[str]:
-    """What the profile laptop of its studies replaces."""
+    """The data and scales that the profile laptop of its studies replaces."""
     found = [evidence.others[task] for task in place.studies]
     return [f"{one.name}: {one.stand_in}" if len(found) > 1 else one.stand_in for one in found]
 
@@ -188,6 +188,6 @@ def _code(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """As Markdown; what is between backticks stays code."""
+    """A text as Markdown; parts between backticks stay code."""
     parts = text.split("`")
     return "".join(_code(part) if k % 2 else markdown.escape(part) for k, part in enumerate(parts))

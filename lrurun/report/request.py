@@ -1,4 +1,4 @@
-"""What a ladder command requests: its options, and the record of them that `lrurun resume` repeats."""
+"""The request of a ladder command: its options, and the record of them that `lrurun resume` repeats."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
     ladder: str
     profile: str | None
     rungs: list[str] = []
-    """Only these; all of them if empty."""
+    """The rungs that are trained; all of them if empty."""
     seeds: str | None = None
     tune: bool
     sets: list[str] | dict[str, Any]
@@ -42,7 +42,7 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
     decide: bool = False
     """Whether seeds are added until all is decided."""
     max_seeds: int | None = None
-    """With `decide`; None: as recorded, else 20."""
+    """The largest number of seeds with `decide`; None: as recorded, else 20."""
     user: str | None = None
     """Who made the request; recorded on servers, which several people may share."""
 
@@ -63,7 +63,8 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         return ladder_command(self.task, given, *more, name=name)
 
     def arguments(self, seeds: Sequence[int]) -> list[str]:
-        """Of the command that trains the same runs, given in the same folder: the same for a recorded request."""
+        """The arguments of the command that trains the same runs, given in the same folder: the same for a recorded
+        request."""
         more = [argument for name in self.rungs for argument in ("--rung", name)]
         if self.decide:
             more += ["--decide", *([] if self.max_seeds is None else ["--max-seeds", str(self.max_seeds)])]

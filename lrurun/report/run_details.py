@@ -1,4 +1,4 @@
-"""What the HTML page shows of each run beside its score: settings, attempts, curves, eigenvalues."""
+"""The details of each run in the HTML page, beside its score: settings, attempts, curves, eigenvalues."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ STANDARD = ("id", "task", "ladder", "rung", "stage", "seed", "state", "step", "s
 _AS = ("id", "tag", "step", "created_at", "finished_at", "duration")
 """Names by which runs are not grouped: they are of single runs, or have several values."""
 _SORTS = ("runs", "n", "mean", "stderr")
-"""What groups are sorted by, beside what they are made by."""
+"""The values that groups are sorted by, beside those that they are made by."""
 
 
 class ColumnsDocument(Struct, frozen=True, kw_only=True):
@@ -52,12 +52,12 @@ class RunTable(Struct, frozen=True, kw_only=True):
 
     headers: list[str]
     names: list[str]
-    """Of the columns in CSV."""
+    """The names of the columns in CSV."""
     cells: list[list[str]]
     values: list[tuple[Any, ...]]
     document: ColumnsDocument | GroupsDocument
     caution: str = ""
-    """What a reader has to know about groups; empty if there is nothing."""
+    """A warning about how groups must be read; empty if there is none."""
 
 
 def split(texts: Sequence[str], option: str) -> list[str]:
@@ -223,7 +223,7 @@ def render(table: RunTable, format: RunsFormat) -> str:
 
 
 def _sorted(found: Iterable[GroupMean], by: Sequence[str], sort: str) -> list[GroupMean]:
-    """In order of a value, those without one last."""
+    """Rows in the order of a value, those without one last."""
     from lrurun.ledger.columns import rank
 
     name, descending = sort.removeprefix("-"), sort.startswith("-")

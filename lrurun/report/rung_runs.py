@@ -61,10 +61,10 @@ class RungRuns(Struct, frozen=True, kw_only=True):
     counted: tuple[Run, ...]
     """The finished ones with a finite score."""
     scores: tuple[float, ...]
-    """Of those."""
+    """The scores of the counted runs."""
     parameters: int | None
     metric: str = ""
-    """Which result the scores are."""
+    """The result that the scores are, by its name."""
 
 
 def select(instance: InstanceRuns, metric: str, notes: list[str]) -> dict[str, RungRuns]:
@@ -137,7 +137,8 @@ _RUNS = "; runs: "
 
 
 def note_on(runs: Sequence[str], what: str, of: str = "") -> str:
-    """As in "a: 2 runs excluded: disk broken; runs: 0a1b, 2c3d": a note on runs, by their ids, of a rung or of all."""
+    """A note on runs, by their ids, of a rung or of all, for example "a: 2 runs excluded: disk broken; runs: 0a1b,
+    2c3d"."""
     return f"{of and f'{of}: '}{plural(len(runs), 'run')} {what}{_RUNS}{', '.join(runs)}"
 
 
@@ -233,6 +234,6 @@ def score_of(run: Run, metric: str) -> float | None:
 
 
 def between(text: str, first: str, last: str) -> str:
-    """What is between the two, which begin and end the text; empty for other texts."""
+    """The text between the two that begin and end it; empty for other texts."""
     fits = text.startswith(first) and text.endswith(last)
     return text[len(first) : len(text) - len(last)] if fits else ""

@@ -22,7 +22,7 @@ class ScoreForm(Struct, frozen=True, kw_only=True):
     decimals: int = Accuracy().decimals
     symbol: str = Accuracy().symbol
     higher_is_better: bool | None = True
-    """None: not known, as the task is not loaded."""
+    """Whether a higher score is better; None if that is not known, as the task is not loaded."""
 
     @property
     def title(self) -> str:
@@ -36,7 +36,7 @@ class ScoreForm(Struct, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
-        """As in "Test accuracy in per cent", before a colon."""
+        """The metric before a colon, for example "Test accuracy in per cent"."""
         unit = {"": "", "%": " in per cent"}.get(self.symbol, f" in {self.symbol}")
         return f"Test {self.title}{unit}{', lower is better' if self.higher_is_better is False else ''}"
 
@@ -57,30 +57,30 @@ class ScoreForm(Struct, frozen=True, kw_only=True):
         return f"{self.title} [{self.symbol}]" if self.symbol else self.title
 
     def short(self, score: float) -> str:
-        """With `decimals`, without a symbol."""
+        """A score with `decimals`, without a symbol."""
         return f"{score * self.scale:.{self.decimals}f}"
 
     def full(self, score: float) -> str:
-        """With one decimal more: means, their errors, and the scores of single runs."""
+        """A score with one decimal more: means, their errors, and the scores of single runs."""
         return f"{score * self.scale:.{self.decimals + 1}f}"
 
     def with_symbol(self, text: str) -> str:
-        """As in "70.2 %"."""
+        """A text with its symbol, for example "70.2 %"."""
         return f"{text} {self.symbol}" if self.symbol else text
 
     def labelled(self, text: str) -> str:
-        """As in "70.2 %" or "0.912 r2", beside scores of other metrics."""
+        """A text beside scores of other metrics, for example "70.2 %" or "0.912 r2"."""
         return f"{text} {self.heading}"
 
     def difference(self, value: float) -> str:
-        """With its sign, without the unit."""
+        """A difference with its sign, without the unit."""
         return f"{value * self.scale:+z.{self.decimals + 1}f}"
 
     def short_difference(self, value: float) -> str:
         return f"{value * self.scale:+z.{self.decimals}f}"
 
     def published(self, score: float) -> str:
-        """As published: without a last decimal that is 0."""
+        """A score as papers print it: without a last decimal that is 0."""
         text = self.full(score)
         return text[:-1] if text.endswith("0") else text
 

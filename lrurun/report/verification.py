@@ -26,7 +26,7 @@ _Key = tuple[str, int | None]
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
-    """What a ledger has of a finished run."""
+    """The record of a finished run in a ledger."""
 
     run: Run
     attempts: Sequence[Attempt]
@@ -38,9 +38,9 @@ class Difference(Struct, frozen=True, kw_only=True):
 
     metric: str
     step: int | None
-    """None for a value of the result."""
+    """The step; None for a value of the result."""
     recorded: float | None
-    """None where there is no value."""
+    """The recorded value; None where there is none."""
     repeated: float | None
 
 
@@ -80,7 +80,7 @@ def verify(recorded: Recorded, repeated: Recorded) -> Verification:
         if not _same(before.get((metric, step)), now.get((metric, step)))
     ]
     first_row = min((step for step, _ in recorded.curves.get("train/loss", ())), default=None)
-    beyond = [one for one in differences if not reasons or not _is_tolerated(one, first_row)]
+    beyond = [difference for difference in differences if not reasons or not _is_tolerated(difference, first_row)]
     ends = [(one.run.state, one.run.step if not reasons else None) for one in (recorded, repeated)]
     return Verification(
         verdict="different" if beyond or ends[0] != ends[1] else "within tolerance" if differences else "equal",
@@ -162,7 +162,7 @@ def _reasons(attempts: Sequence[Attempt], now: Attempt) -> Iterator[str]:
 
 def _involved(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
     """The attempts that the result comes from: the last that began at step 0, and those that resumed it."""
-    began = [one for one in attempts if one.resumed_from is not None]
+    began = [attempt for attempt in attempts if attempt.resumed_from is not None]
     starts = [index for index, one in enumerate(began) if one.resumed_from == 0]
     return began[starts[-1] :] if starts else attempts
 

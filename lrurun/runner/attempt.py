@@ -68,7 +68,7 @@ class ActiveAttempt:
 
     @property
     def program(self) -> str:
-        """What runs must share to be trained in one program."""
+        """A key that runs must share to be trained in one program."""
         return program_key(self.config, self.execution)
 
     def load(self) -> None:
@@ -130,7 +130,7 @@ _COMPARED = {
 """Entry of an attempt's environment -> its name in a message."""
 
 _DATA: dict[str, Data] = {}
-"""What this process has loaded: the runs of a rung share it."""
+"""The data that this process has loaded: the runs of a rung share them."""
 
 
 def _loaded(config: RunConfig, folder: Path) -> Data:

@@ -19,7 +19,7 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
 def record(threads: int) -> dict[str, Any]:
-    """What is stored with an attempt when it begins; the device is added once jax is loaded."""
+    """The environment that is stored with an attempt when it begins; the device is added once jax is loaded."""
     task = node.task()
     return {
         **({} if task is None else {"node": {"task": task.name, "start": task.start}}),

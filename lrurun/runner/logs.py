@@ -103,7 +103,7 @@ class Reader:
         path.open("rb").close()
 
     def lines(self, *, last: bool = False) -> list[str]:
-        """At most a block of new lines; none where there are none. `last` includes an unfinished line."""
+        """The next lines, at most a block of them; none where there are none. `last` includes an unfinished line."""
         while True:
             with self.path.open("rb") as file:
                 file.seek(self._at)

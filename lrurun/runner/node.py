@@ -24,7 +24,7 @@ from lrurun.ledger.values import ClaimedRun, Event, LadderInstance, Run
 from lrurun.runner.storage import storage_for
 
 TASK = "LRURUN_TASK"
-"""What the engine calls the task, as in "slurm:12_0": the same when it starts the task again."""
+"""The engine's name for this task, for example "slurm:12_0": the same when it starts the task again."""
 START = "LRURUN_START"
 """How often the engine has started the task before; without it, as often as the ledger has it."""
 REQUEUE = "LRURUN_REQUEUE"
@@ -155,7 +155,7 @@ def failure(event: Event, tokens: Collection[str]) -> LrurunError | None:
 
 
 def requeue(number: int | None) -> None:
-    """After SIGUSR1, asks the engine to start this task again; it may be busy for a while."""
+    """Asks the engine after SIGUSR1 to start this task again; it may be busy for a while."""
     command = shlex.split(os.environ.get(REQUEUE, ""))
     deadline = time.monotonic() + REQUEUE_SECONDS
     while command and number == signal.SIGUSR1:

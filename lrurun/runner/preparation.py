@@ -22,7 +22,7 @@ from lrurun.runner.work import Needs, Preparation, PreparationProgress, last
 
 
 class DataChoice(Protocol):
-    """Which data: those of a plan, or those that `lrurun data` names."""
+    """The data of a plan, or those that `lrurun data` names."""
 
     @property
     def task(self) -> Task: ...

@@ -75,7 +75,7 @@ class LocalWorker:
         return self._process.pid
 
     def poll(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
+        """The exit code, negative for a signal; None while it runs."""
         return self._process.poll()
 
     def terminate(self) -> None:

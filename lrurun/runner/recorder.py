@@ -1,4 +1,4 @@
-"""What an attempt writes to the ledger while it trains: by a thread, in the order in which it was given."""
+"""A thread writes to the ledger what an attempt records while it trains, in the order in which it was given."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def broke(attempt: Attempt) -> bool:
 
 
 Results = Sequence[dict[str, float] | None]
-"""Of tuning runs, in their order; None of a run that has no result."""
+"""The results of tuning runs, in their order; None of a run that has no result."""
 
 
 class RungTuning:

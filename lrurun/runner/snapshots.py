@@ -27,7 +27,7 @@ class _Pending(NamedTuple):
     row: Future[int]
     folder: Path
     result: Future[tuple[int, str]]
-    """Its size in bytes and its digest."""
+    """The size in bytes and the digest."""
 
 
 class Snapshots:

@@ -26,7 +26,8 @@ def storage_for(runs: Path) -> Storage:
 
 
 class Storage(ABC):
-    """What outlives this machine of the runs folder `runs`. Everything in it is named by its path in that folder."""
+    """The part of the runs folder `runs` that outlives this machine. Everything in it is named by its path in that
+    folder."""
 
     def __init__(self, runs: Path) -> None:
         self.runs = runs

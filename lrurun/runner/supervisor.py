@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from lrurun import paths
 from lrurun.errors import UnreachableError, plural
+from lrurun.files import identity
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import FINISHED, LadderInstance, Run
@@ -57,7 +58,7 @@ class SupervisorResult(Struct, frozen=True):
 
 
 def while_busy(ledger: Ledger, say: Callable[[str], None], signals: Signals) -> None:
-    """From now on, waiting for the ledger ends with a signal (Stopped), and is announced once each time."""
+    """Ends waiting for the ledger with a signal from now on (Stopped), and announces it once each time."""
     announced, last = False, float("-inf")
 
     def waiting(seconds: float) -> None:
@@ -239,21 +240,14 @@ class _RunsFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._identity = self._now()
+        self._identity = identity(folder)
 
     def check(self) -> str | None:
         """A notice about a lost folder, once; None if it is as it was."""
-        before, self._identity = self._identity, self._now()
+        before, self._identity = self._identity, identity(self.folder)
         if before is None or before == self._identity:
             return None
         return (
             f"the runs folder {paths.shown(self.folder)} was removed or replaced: its logs and checkpoints are lost, "
             "and runs that are interrupted now start from the beginning"
         )
-
-    def _now(self) -> tuple[int, int] | None:
-        try:
-            status = self.folder.stat()
-        except OSError:
-            return None
-        return status.st_dev, status.st_ino

@@ -18,7 +18,7 @@ from lrurun.plugins import Loaded
 
 
 class Needs(NamedTuple):
-    """What a run needs of its worker process."""
+    """The threads and devices that a run needs of its worker process."""
 
     threads: int = 1
     """Size of XLA's thread pool."""
@@ -26,10 +26,10 @@ class Needs(NamedTuple):
 
 
 class Work(Struct, frozen=True, kw_only=True, tag="train"):
-    """Which runs are trained, of which ladder instance, and how."""
+    """The runs of a ladder instance that are trained, and how."""
 
     ledger: str
-    """Its file or URL."""
+    """The file or the URL of the ledger."""
     runs: Path
     """Folder of logs and checkpoints."""
     data: Path
@@ -37,7 +37,7 @@ class Work(Struct, frozen=True, kw_only=True, tag="train"):
     ladder: str
     """Key of the ladder instance."""
     kind: RunKind
-    """Of its runs."""
+    """The kind of the runs."""
     rungs: Sequence[str]
     seeds: Sequence[int]
     fresh: bool = False
@@ -82,7 +82,7 @@ class Preparation(Struct, frozen=True, kw_only=True, tag="prepare"):
     from_path: Path | None
     """File or folder that holds a copy of the published data."""
     force: bool = False
-    """Whether data that are there are replaced."""
+    """Whether data that were prepared before are replaced."""
     recipe: str = ""
     """`Task.recipe` in the supervisor."""
 
@@ -94,7 +94,7 @@ class Order(Struct, frozen=True, kw_only=True, tag="order"):
     """Process id of the supervisor."""
     plugins: Loaded
     needs: Needs
-    """What this worker has: of queued runs, it claims those that need this."""
+    """The threads and devices of this worker: of queued runs, it claims those that need these."""
     work: Work | Preparation
 
 

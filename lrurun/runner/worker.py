@@ -47,7 +47,8 @@ from lrurun.training import PROGRAMS_KEPT
 PROGRESS_SECONDS = 0.2
 IDLE_SECONDS = 0.2
 TRACE_CHARACTERS = 4000
-"""Of a traceback, its last ones: the supervisor reads the last 32 kB of the output."""
+"""The length of a traceback, of which the last characters are sent: the supervisor reads the last 32 kB of the
+output."""
 
 
 def main() -> int:
@@ -96,7 +97,8 @@ def _opened(place: str, stop: StopRequest) -> Ledger:
 
 
 def _until_stopped(stop: StopRequest) -> Callable[[float], None]:
-    """For `Ledger.waiting`: gives up in half the time that a worker has after a request to save and exit."""
+    """A function for `Ledger.waiting`, which gives up in half the time that a worker has after a request to save and
+    exit."""
     asked: float | None = None
 
     def waiting(_seconds: float) -> None:

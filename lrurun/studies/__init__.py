@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lrurun.studies.study import Study
 
 PREFIX = f"{kinds.STUDY}:"
-"""What the task of a study's cells has before the name of the study."""
+"""The beginning of a study's task in the ledger; the name of the study follows."""
 
 _MODULES = (
     "disk",

@@ -13,7 +13,7 @@ from lrurun.studies.kernels import TITLES, Architecture
 from lrurun.studies.study import Count, Radius, Rate, Results, Settings, Study, Values
 
 SHARES = np.linspace(0, 1, 41)
-"""Of the parameters of a group, whose step is at most that of the curve."""
+"""Shares of a group's parameters: the steps of that share are at most the value of the curve."""
 COMPARED: list[Architecture] = ["dense", "block", "complex", "lru"]
 
 
@@ -70,20 +70,20 @@ class AdamStudy(Study[Adam]):
         return values
 
     def checks(self, results: Results[Adam]) -> list[Check]:
-        found = kernels.start_checks(results)
+        checks = kernels.start_checks(results)
         for name in results.axis("architecture"):
             cells = _finished(results, name)
-            error = max((one["formula error"] for one in cells), default=np.nan)
-            found.append(identity(f"{name}: published step by Adam's formula, relative error", error, 0.0, 1e-9))
-            largest = max((one["largest published"] / one.cell.lr for one in cells), default=np.nan)
-            found.append(below(f"{name}: largest published step over the rate", largest, kernels.LARGEST))
+            error = max((cell["formula error"] for cell in cells), default=np.nan)
+            checks.append(identity(f"{name}: published step by Adam's formula, relative error", error, 0.0, 1e-9))
+            largest = max((cell["largest published"] / cell.cell.lr for cell in cells), default=np.nan)
+            checks.append(below(f"{name}: largest published step over the rate", largest, kernels.LARGEST))
         names = set(results.axis("architecture"))
         if results.profile != "ci":
             for part in ("re", "im") if {"dense", "complex"} <= names else ():
-                found.append(_ten_times(results, ("complex", part), ("dense", "A")))
+                checks.append(_ten_times(results, ("complex", part), ("dense", "A")))
             if "lru" in names:
-                found.append(_ten_times(results, ("lru", "nu"), ("lru", "theta")))
-        return found
+                checks.append(_ten_times(results, ("lru", "nu"), ("lru", "theta")))
+        return checks
 
     def answer(self, results: Results[Adam]) -> str:
         parts = []
@@ -124,11 +124,11 @@ def _finished(results: Results[Adam], name: str) -> Results[Adam]:
 
 
 def _middle(cells: Results[Adam], value: str) -> float:
-    return float(np.median([one[value] for one in cells]))
+    return float(np.median([cell[value] for cell in cells]))
 
 
 def _ten_times(results: Results[Adam], first: tuple[str, str], second: tuple[str, str]) -> Check:
-    """That the median step of one group is more than ten times that of another; fails if a cell diverged."""
+    """Checks that the median step of one group is more than ten times that of another; fails if a cell diverged."""
     (_, large), (_, small) = first, second
     cells = [results.where(architecture=name) for name, _ in (first, second)]
     ratios = kernels.ratios(cells[0].by_seed(f"{large} median"), cells[1].by_seed(f"{small} median"))
@@ -137,7 +137,7 @@ def _ten_times(results: Results[Adam], first: tuple[str, str], second: tuple[str
 
 def _curve(group: str, kind: str, cells: Results[Adam]) -> Curve:
     """The median over seeds of the sizes of the steps of a group; of complex weights the real parts stand for both."""
-    middle = np.median([one.curves[f"{group} {kind}"] for one in cells], axis=0)
+    middle = np.median([cell.curves[f"{group} {kind}"] for cell in cells], axis=0)
     label = group.removesuffix(" re").replace("theta", "θ").replace("nu", "ν").replace("gamma", "γ")
     return line(label, SHARES, middle) if kind == "steps" else points(label, SHARES[::5], middle[::5])
 

@@ -18,18 +18,18 @@ CHUNK = 2_000
 LEARNED = 1e-2
 """The loss below which the target counts as learned."""
 FLOOR = 1e-12
-"""Of the loss, in the figure: below it are rounding errors."""
+"""The smallest loss in the figure: smaller ones are rounding errors."""
 SIDE = 40
 """Points of each axis of the landscape."""
 RANGES = {"polar": (0.0, 1.0), "exponential": (-4.5, 0.5), "optimal": (0.0, 80.0)}
-"""Of the second coordinate, in the figure; "optimal-stop" has that of "optimal"."""
+"""The range of the second coordinate in the figure; "optimal-stop" has that of "optimal"."""
 
 
 class AngleCell(Settings, frozen=True, kw_only=True):
     """One training of an eigenvalue towards a target of the same absolute value."""
 
     form: Form = "polar"
-    """Of the angle; the magnitude is tanh of its coordinate in all of them."""
+    """The coordinates of the angle; the magnitude is tanh of its coordinate in all of them."""
     optimizer: Optimizer = "adam"
     normalised: bool = False
     radius: Modulus = 0.99
@@ -91,43 +91,47 @@ class AngleStudy(Study[AngleCell]):
         }
 
     def checks(self, results: Results[AngleCell]) -> list[Check]:
-        found = []
-        for one in results:
-            cell = one.cell
+        checks = []
+        for result in results:
+            cell = result.cell
             name = f"{cell.form}, {cell.optimizer}{', normalised' if cell.normalised else ''}"
             # Of equal absolute values, so that both states are multiplied by the same γ.
             student, teacher = (cell.radius * np.exp(1j * at * np.pi) for at in (cell.start, cell.target))
             first = formulas.loss(student, teacher, 0.0) * (1 - cell.radius**2 if cell.normalised else 1)
-            found.append(identity(f"{name}: first loss", one["first loss"], float(first), 1e-10))
+            checks.append(identity(f"{name}: first loss", result["first loss"], float(first), 1e-10))
             if cell != AngleCell(form=cell.form, optimizer=cell.optimizer, normalised=cell.normalised):
                 continue  # the bounds below are those of the paper's settings
             if cell.form.startswith("optimal"):
-                found.append(above(f"{name}: loss at the end", one["final loss"], 0.1 if cell.normalised else 1.0))
+                checks.append(above(f"{name}: loss at the end", result["final loss"], 0.1 if cell.normalised else 1.0))
             elif cell.optimizer == "adam":
-                found.append(below(f"{name}: loss at the end", one["final loss"], 1e-6))
-        return found
+                checks.append(below(f"{name}: loss at the end", result["final loss"], 1e-6))
+        return checks
 
     def answer(self, results: Results[AngleCell]) -> str:
         cells = results.where(optimizer="adam", normalised=False)
         texts = [
-            f"{one.cell.form} "
-            + (f"after {one['updates']:g}" if one["updates"] < one.cell.updates else f"never ({one['final loss']:.3g})")
-            for one in cells
+            f"{cell.cell.form} "
+            + (
+                f"after {cell['updates']:g}"
+                if cell["updates"] < cell.cell.updates
+                else f"never ({cell['final loss']:.3g})"
+            )
+            for cell in cells
         ]
         return f"Updates until the loss is below {LEARNED:g}, and the loss at the end if never: {', '.join(texts)}."
 
     def draw(self, results: Results[AngleCell]) -> Figure:
-        cells = results.where(lambda one: one.cell.form != "optimal-stop", optimizer="adam", normalised=False)
+        cells = results.where(lambda result: result.cell.form != "optimal-stop", optimizer="adam", normalised=False)
         panels = []
-        for one in cells:
-            x, y = one.curves["landscape w"], one.curves["landscape v"]
-            z = one.curves["landscape loss"].reshape(len(y), len(x))
+        for result in cells:
+            x, y = result.curves["landscape w"], result.curves["landscape v"]
+            z = result.curves["landscape loss"].reshape(len(y), len(x))
             picture = Picture(x=floats(x), y=floats(y), z=tuple(map(floats, z)), label="loss", scale="log")
-            goal = _placed(one.cell.form, one.cell.radius, one.cell.target * np.pi)
-            path = line("path of Adam", one.curves["w"], one.curves["v"])
+            goal = _placed(result.cell.form, result.cell.radius, result.cell.target * np.pi)
+            path = line("path of Adam", result.curves["w"], result.curves["v"])
             curves = (path, points("start", path.x[:1], path.y[:1]), points("target", [goal[0]], [goal[1]]))
-            panels.append(Panel(title=one.cell.form, x="ω_ν", y="ω_θ", curves=curves, picture=picture))
-        losses = [thin(one.cell.form, one.curves["update"], np.maximum(one.curves["loss"], FLOOR)) for one in cells]
+            panels.append(Panel(title=result.cell.form, x="ω_ν", y="ω_θ", curves=curves, picture=picture))
+        losses = [thin(cell.cell.form, cell.curves["update"], np.maximum(cell.curves["loss"], FLOOR)) for cell in cells]
         panels.append(Panel(title="loss along the paths", x="update", y="loss", curves=tuple(losses), y_scale="log"))
         return Figure(panels=tuple(panels), columns=2)
 

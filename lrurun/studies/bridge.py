@@ -20,11 +20,11 @@ STEPS: list[tuple[Architecture, Architecture]] = [
     ("complex", "gamma"),
     ("gamma", "lru"),
 ]
-"""What is compared: each architecture with the one that it changes."""
+"""Pairs that are compared: each architecture with the one that it changes."""
 HIGHER: list[tuple[Architecture, Architecture]] = [("dense", "block"), ("dense", "complex")]
 """Pairs with a higher loss of the first."""
 SLOWER: list[tuple[Architecture, Architecture]] = [("complex", "gamma"), ("lru", "gamma")]
-"""Those whose difference 1,500 updates do not show reliably."""
+"""Pairs whose difference 1,500 updates do not show reliably."""
 
 
 class Bridge(Settings, frozen=True, kw_only=True):
@@ -72,20 +72,20 @@ class BridgeStudy(Study[Bridge]):
         return trained.values
 
     def checks(self, results: Results[Bridge]) -> list[Check]:
-        found = kernels.start_checks(results)
+        checks = kernels.start_checks(results)
         if results.profile == "ci":
-            return found
+            return checks
         for nu in results.axis("nu"):
             for high, low in (*HIGHER, *(SLOWER if results.profile == "paper" else ())):
                 if {high, low} <= set(results.axis("architecture")):
                     ratios = kernels.ratios(*(kernels.by_seed(results, name, nu=nu) for name in (high, low)))
-                    found.append(larger(f"{high} > {low}, nu={nu:g}", ratios, [1.0] * len(ratios)))
+                    checks.append(larger(f"{high} > {low}, nu={nu:g}", ratios, [1.0] * len(ratios)))
             blocks, complex_ = (list(kernels.by_seed(results, name, nu=nu).values()) for name in ("block", "complex"))
             if blocks and complex_:  # a few slow seeds of the blocks decide the mean
                 name = "block over complex, ratio of"
-                found.append(above(f"{name} means, nu={nu:g}", float(np.mean(blocks) / np.mean(complex_)), 1.0))
-                found.append(below(f"{name} medians, nu={nu:g}", float(np.median(blocks) / np.median(complex_)), 1.0))
-        return found
+                checks.append(above(f"{name} means, nu={nu:g}", float(np.mean(blocks) / np.mean(complex_)), 1.0))
+                checks.append(below(f"{name} medians, nu={nu:g}", float(np.median(blocks) / np.median(complex_)), 1.0))
+        return checks
 
     def answer(self, results: Results[Bridge]) -> str:
         parts = []
@@ -111,7 +111,7 @@ class BridgeStudy(Study[Bridge]):
             cells = results.where(architecture=name, nu=nu).best("rate", "loss")
             if not cells:
                 continue
-            middle = np.median([one.curves["losses"] for one in cells], axis=0)
+            middle = np.median([cell.curves["losses"] for cell in cells], axis=0)
             courses.append(line(TITLES[name], cells[0].curves["update"], middle))
             losses = list(cells.by_seed("loss").values())
             ends.append(spread(TITLES[name], {number: losses}))

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 STANDARD_ERRORS = 5.0
 """How far a sampled mean may be from its expected value."""
 LEVEL = 0.05
-"""Of the one-sided tests over seeds."""
+"""The level of the one-sided tests over seeds."""
 FEWEST = 5
 """Pairs with which p of a sign test can be below `LEVEL`: 0.5**5 is."""
 
@@ -34,12 +34,12 @@ class Check(Struct, frozen=True, kw_only=True):
     direction: 0."""
     tolerance_kind: Literal["relative", "absolute"] = "absolute"
     rule: str
-    """What must hold, in words, as in "within 1e-08 of it"."""
+    """The rule in words, for example "within 1e-08 of it"."""
     passed: bool
     lower_bound: bool = False
     """Whether `measured` is only a bound: the number itself is as large or larger."""
     needs: str = ""
-    """Of a check that was not tested: what it needs, as in "at least 2 seeds". It has neither passed nor failed."""
+    """What a check needs that was not tested, for example "at least 2 seeds". It has neither passed nor failed."""
 
     @property
     def state(self) -> Literal["ok", "FAILED", "not tested"]:
@@ -47,12 +47,13 @@ class Check(Struct, frozen=True, kw_only=True):
         return "ok" if self.passed else "not tested" if self.needs else "FAILED"
 
     def number(self, digits: int = 6) -> str:
-        """What was measured, as text."""
+        """The measured number as text."""
         return f"{'≥ ' * (self.lower_bound and not math.isnan(self.measured))}{self.measured:.{digits}g}"
 
 
 def identity(name: str, measured: float, expected: float, tolerance: float = 1e-8) -> Check:
-    """That two computations give the same number, up to a relative `tolerance` (absolute where 0 is expected)."""
+    """Checks that two computations give the same number, up to a relative `tolerance` (absolute where 0 is
+    expected)."""
     scale = abs(expected) or 1.0
     kind: Literal["relative", "absolute"] = "relative" if expected else "absolute"
     return Check(
@@ -68,7 +69,8 @@ def identity(name: str, measured: float, expected: float, tolerance: float = 1e-
 
 
 def sampling(name: str, measured: float, expected: float, stderr: float) -> Check:
-    """That a sampled mean is within `STANDARD_ERRORS` of its expected value; `stderr` is exact, not the sample's."""
+    """Checks that a sampled mean is within `STANDARD_ERRORS` of its expected value; `stderr` is exact, not the
+    sample's."""
     tolerance = STANDARD_ERRORS * stderr
     return Check(
         name=name,
@@ -82,19 +84,20 @@ def sampling(name: str, measured: float, expected: float, stderr: float) -> Chec
 
 
 def above(name: str, measured: float, bound: float, needs: str = "") -> Check:
-    """That a number is above a bound; with `needs`, it is not tested."""
+    """Checks that a number is above a bound; with `needs`, it is not tested."""
     return _bounded(name, measured, bound, "above", measured > bound, needs)
 
 
 def below(name: str, measured: float, bound: float, needs: str = "") -> Check:
-    """That a number is below a bound; with `needs`, it is not tested."""
+    """Checks that a number is below a bound; with `needs`, it is not tested."""
     return _bounded(name, measured, bound, "below", measured < bound, needs)
 
 
 def at_least_above(name: str, least: float, bound: float) -> Check:
-    """That a number is above a bound, where training ended too early to know more of it than a lower bound, `least`.
+    """Checks that a number is above a bound, where training ended too early to know more of it than `least`, a lower
+    bound.
 
-    Where that is not above `bound`, nothing is decided, and the check is not tested.
+    Where `least` is not above `bound`, nothing is decided, and the check is not tested.
     """
     return structs.replace(above(name, least, bound, "" if least > bound else "more updates"), lower_bound=True)
 
@@ -113,10 +116,11 @@ def _bounded(name: str, measured: float, bound: float, word: str, passed: bool, 
 
 
 def larger(name: str, first: Sequence[float], second: Sequence[float]) -> Check:
-    """That `first` is larger than `second`, paired by seed: a one-sided t test on the differences of the logarithms.
+    """Checks that `first` is larger than `second`, paired by seed: a one-sided t test on the differences of the
+    logarithms.
 
-    Measured is p. It is NaN with one pair, which is not tested; and with none, or with numbers that are not positive
-    and finite, as where training diverged: then the check fails.
+    The measured number is p. It is NaN with one pair, which is not tested. It is NaN, and the check fails, with no pair
+    and with numbers that are not positive and finite, as where training diverged.
     """
     pairs = zip(first, second, strict=True)
     differences = [math.log(a) - math.log(b) if a > 0 and b > 0 else math.nan for a, b in pairs]
@@ -153,7 +157,8 @@ def one_sided_p(differences: Sequence[float]) -> float:
 
 
 def sign_test(what: str, wins: Sequence[bool]) -> Check:
-    """That more pairs win than by chance, by p of a one-sided sign test; with fewer than `FEWEST`, it is not tested."""
+    """Checks that more pairs win than by chance, by p of a one-sided sign test; with fewer than `FEWEST`, it is not
+    tested."""
     name, needs = f"p of a sign test on {len(wins)} seeds, {what}", f"at least {FEWEST} seeds"
     return below(name, sign_p(sum(wins), len(wins)), LEVEL, "" if len(wins) >= FEWEST else needs)
 
@@ -166,5 +171,5 @@ def sign_p(wins: int, pairs: int) -> float:
 
 
 def failed(checks: Iterable[Check]) -> list[Check]:
-    """Those that were tested and did not pass."""
+    """The checks that were tested and did not pass."""
     return [check for check in checks if check.state == "FAILED"]

@@ -1,4 +1,4 @@
-"""What the papers claim about their theory figures, and which checks of a study decide it: `claims.toml`."""
+"""The claims of papers about their theory figures, and the checks of a study that decide them: `claims.toml`."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class StudyClaim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     supported_by: tuple[str, ...] = ()
     """Patterns of names of checks, as in "slope*": the claim is supported if all of these checks passed."""
     contradicted_by: tuple[str, ...] = ()
-    """The same of checks that say the opposite. Without any pattern, no check decides the claim."""
+    """Patterns of names of checks that say the opposite. Without any pattern, no check decides the claim."""
     profile: Literal["laptop", "paper"] = "laptop"
     """The smallest profile that has these checks, of those above "ci"."""
     would_decide: str = ""
-    """Of a claim without any pattern: what would decide it."""
+    """What would decide a claim without any pattern."""
 
 
 @cache

@@ -260,7 +260,7 @@ def _recorded(
 
 
 def _error_of(request: StudyRequest, error: Exception) -> LrurunError:
-    """What stopped the report of one of several studies."""
+    """The error that stopped the report of one of several studies."""
     if isinstance(error, LrurunError):
         return error
     return LrurunError(

@@ -35,10 +35,10 @@ class Concentration(Settings, frozen=True, kw_only=True):
     angle: Angle = 1.0
     """θ0, in units of π."""
     rho: Rho = 0.0
-    """Of the input, for Hessians; training has white input."""
+    """The correlation of the input for Hessians; training has white input."""
     systems: Count = 50
     rate: Multiple = 1.0
-    """Of training: the learning rate, as a multiple of the lowest of the architecture's grid."""
+    """The learning rate of training, as a multiple of the lowest of the architecture's grid."""
     updates: Count = 3000
 
 
@@ -78,32 +78,32 @@ class ConcentrationStudy(Study[Concentration]):
         return (yield from kernels.train(name, NU, lr, seed, updates=cell.updates, angle=angle)).values
 
     def checks(self, results: Results[Concentration]) -> list[Check]:
-        found, trained = [], results.where(part="training")
-        for one in results.where(lambda one: one.seed == results[0].seed, part="hessian"):
-            name = f"{TITLES[one.cell.architecture]}, θ0 = {one.cell.angle:g} π, ρ = {one.cell.rho:g}"
-            found.append(identity(f"{name}: closed form less a sum over lags", one["sum error"], 0.0, 1e-8))
-            if one.cell.architecture == "complex" and 0 < one.cell.rho < 1:
-                ratio = one["printed trace"] / one["summed trace"]
-                found.append(below(f"{name}: trace by eq. 110 as printed, over the sum", ratio, 0.99))
+        checks, trained = [], results.where(part="training")
+        for result in results.where(lambda result: result.seed == results[0].seed, part="hessian"):
+            name = f"{TITLES[result.cell.architecture]}, θ0 = {result.cell.angle:g} π, ρ = {result.cell.rho:g}"
+            checks.append(identity(f"{name}: closed form less a sum over lags", result["sum error"], 0.0, 1e-8))
+            if result.cell.architecture == "complex" and 0 < result.cell.rho < 1:
+                ratio = result["printed trace"] / result["summed trace"]
+                checks.append(below(f"{name}: trace by eq. 110 as printed, over the sum", ratio, 0.99))
         for rho in results.axis("rho"):
             at = results.where(part="hessian", rho=rho)
             widths = sorted(at.axis("angle"), reverse=True)
             share = {(x, name): _shares(at, name, x) for x in widths for name in at.axis("architecture")}
             for (wide, narrow), name in itertools.product(itertools.pairwise(widths), at.axis("architecture")):
                 text = f"{TITLES[name]}, ρ = {rho:g}: share off the diagonal, θ0 = {narrow:g} π over {wide:g} π"
-                found.append(larger(text, share[narrow, name], share[wide, name]))
+                checks.append(larger(text, share[narrow, name], share[wide, name]))
             for x in widths if at.axis("architecture") == PAIR else ():
                 text = f"θ0 = {x:g} π, ρ = {rho:g}: share off the diagonal, complex over LRU"
-                found.append(larger(text, share[x, "complex"], share[x, "lru"]))
-        found += kernels.start_checks(trained)
+                checks.append(larger(text, share[x, "complex"], share[x, "lru"]))
+        checks += kernels.start_checks(trained)
         for x, name in itertools.product(trained.axis("angle"), PAIR if len(trained.axis("architecture")) == 3 else ()):
             ratios = kernels.ratios(kernels.by_seed(trained, "dense", angle=x), kernels.by_seed(trained, name, angle=x))
-            found.append(larger(f"θ0 = {x:g} π: loss, dense over {TITLES[name]}", ratios, [1.0] * len(ratios)))
+            checks.append(larger(f"θ0 = {x:g} π: loss, dense over {TITLES[name]}", ratios, [1.0] * len(ratios)))
         if {1.0, 0.1} <= set(trained.axis("angle")) and set(trained.axis("architecture")) >= set(PAIR):
             narrow = _gaps(trained, 0.1)
             wide = list(np.resize(_gaps(trained, 1.0), len(narrow)))
-            found.append(larger("loss, complex over LRU: θ0 = 0.1 π over 1 π", narrow, wide))
-        return found
+            checks.append(larger("loss, complex over LRU: θ0 = 0.1 π over 1 π", narrow, wide))
+        return checks
 
     def answer(self, results: Results[Concentration]) -> str:
         at, trained = results.where(part="hessian", rho=0.0), results.where(part="training")
@@ -123,8 +123,8 @@ class ConcentrationStudy(Study[Concentration]):
 
     def draw(self, results: Results[Concentration]) -> Figure:
         hessians, trained, panels = results.where(part="hessian"), results.where(part="training"), []
-        for one in hessians.where(lambda one: one.seed == results[0].seed, architecture="complex", rho=0.0):
-            panels.append(parameter_matrix(f"complex, θ0 = {one.cell.angle:g} π", one.curves["hessian"], HALVES))
+        for result in hessians.where(lambda result: result.seed == results[0].seed, architecture="complex", rho=0.0):
+            panels.append(parameter_matrix(f"complex, θ0 = {result.cell.angle:g} π", result.curves["hessian"], HALVES))
         curves = []
         for rho, name in itertools.product(hessians.axis("rho"), hessians.axis("architecture")):
             means = [np.mean(_shares(hessians.where(rho=rho), name, x)) for x in hessians.axis("angle")]
@@ -140,7 +140,9 @@ class ConcentrationStudy(Study[Concentration]):
 
 
 def _shares(results: Results[Concentration], architecture: str, angle: float) -> list[float]:
-    return [x for one in results.where(architecture=architecture, angle=angle) for x in one.curves["share of systems"]]
+    return [
+        x for result in results.where(architecture=architecture, angle=angle) for x in result.curves["share of systems"]
+    ]
 
 
 def _gaps(results: Results[Concentration], angle: float) -> list[float]:

@@ -15,7 +15,7 @@ from lrurun.studies.formulas import generator
 from lrurun.studies.study import Array, Count, Rate, Results, Settings, Study, Values
 
 LENGTH, SEQUENCES, CHUNK = 100, 32, 30
-"""Of the kernel and of the sequences; how many of these; updates of one call of the compiled program."""
+"""Steps of the kernel and of the sequences; number of sequences; updates of one call of the compiled program."""
 RANGE = 10.0
 """a and c of the inputs are uniform in [0, 10]: the paper does not say where."""
 
@@ -85,20 +85,20 @@ class ConvolutionStudy(Study[Convolution]):
     def checks(self, results: Results[Convolution]) -> list[Check]:
         one = results[0]
         total, energy, bump = kernel_in_closed_form()
-        found = [
+        checks = [
             identity("sum of the kernel as a series", one["sum"], total),
             identity("energy of the kernel", one["energy"], energy),
             identity("step of the second bump", one["bump"], bump),
         ]
         for one in results.where(model="linear", lr=results.axis("lr")[0]):
             losses = one["first loss by kernels"], one["first loss"]
-            found.append(identity(f"loss by kernels, seed {one.seed}", *losses, 1e-10))
-            found.append(identity(f"gradient by kernels, seed {one.seed}", one["gradient apart"], 0.0, 1e-10))
+            checks.append(identity(f"loss by kernels, seed {one.seed}", *losses, 1e-10))
+            checks.append(identity(f"gradient by kernels, seed {one.seed}", one["gradient apart"], 0.0, 1e-10))
         if len(ratios := _ratios(results)) > 1:
-            found.append(sign_test("linear below tanh, at their best", [ratio < 1 for ratio in ratios.values()]))
+            checks.append(sign_test("linear below tanh, at their best", [ratio < 1 for ratio in ratios.values()]))
             name = "rank correlation of the first loss of linear with that ratio"
-            found.append(above(name, _rank(results), 0.5, found[-1].needs))
-        return found
+            checks.append(above(name, _rank(results), 0.5, checks[-1].needs))
+        return checks
 
     def answer(self, results: Results[Convolution]) -> str:
         ratios, rates = _ratios(results), results.axis("lr")
@@ -121,7 +121,7 @@ class ConvolutionStudy(Study[Convolution]):
             curves = []
             for model in results.axis("model"):
                 cells = results.where(lr=rate, model=model)
-                mean = np.exp(np.mean(np.log([one.curves["loss"] for one in cells]), axis=0))
+                mean = np.exp(np.mean(np.log([cell.curves["loss"] for cell in cells]), axis=0))
                 curves.append((dashed if model == "tanh" else line)(model, cells[0].curves["update"], mean))
             panels.append(Panel(title=f"rate {rate:g}", x="update", y="loss", curves=tuple(curves), y_scale="log"))
         return Figure(panels=tuple(panels), columns=min(3, len(panels)), same_y=True)
@@ -141,7 +141,7 @@ def _ratios(results: Results[Convolution]) -> dict[int, float]:
 
 
 def _log_mean(ratios: dict[int, float]) -> float:
-    """Of the seeds where neither model diverged."""
+    """The mean logarithm of the ratios over the seeds where neither model diverged; NaN if there is none."""
     logs = [np.log(ratio) for ratio in ratios.values() if 0 < ratio < np.inf]
     return float(np.mean(logs)) if logs else np.nan
 

@@ -22,14 +22,14 @@ FORMS: list[Form] = ["polar", "exponential", "optimal", "optimal-stop"]
 Modulus = Annotated[float, Meta(gt=0, lt=1)]
 """An absolute value for which all forms have finite coordinates."""
 Angle = Annotated[float, Meta(gt=0, le=1)]
-"""In units of π."""
+"""An angle in units of π."""
 
 Optimizer = Literal["adam", "sign"]
 """sign: every update is lr times the sign of the gradient, as Adam's is when its state is not passed on."""
 
 
 def same(value: Any) -> Any:
-    """Its argument: in place of jax.lax.stop_gradient, where nothing is differentiated."""
+    """Returns its argument: it replaces jax.lax.stop_gradient where nothing is differentiated."""
     return value
 
 

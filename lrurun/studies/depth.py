@@ -33,12 +33,12 @@ class Depth(Settings, frozen=True, kw_only=True):
 
     model: Model = "LRU"
     norm: Norm = "none"
-    """Before each recurrence and before each gated linear unit."""
+    """The normalisation before each recurrence and before each gated linear unit."""
     rho: Rho = 0.0
     time: Annotated[float, Meta(ge=1, le=1e6)] = 10.0
     """The time constant: eigenvalues have absolute values from 1 - 1/time; forget gates remember so many steps."""
     width: Annotated[int, Meta(ge=1, le=4096)] = 128
-    """Of the input and of the network; also the size of the state."""
+    """The features of the input and of the network; also the size of the state."""
     length: Annotated[int, Meta(ge=2, le=2**20)] = 512
 
 
@@ -81,16 +81,16 @@ class DepthStudy(Study[Depth]):
         return found
 
     def checks(self, results: Results[Depth]) -> list[Check]:
-        found = []
+        checks = []
         for one in results.where(lambda one: "standard error" in one.values):
             name = f"E|h|² of block 1, {self.label(one.cell)}, time {one.cell.time:g}, seed {one.seed}"
             values = (one[value] for value in ("state of block 1", "expected state of block 1", "standard error"))
-            found.append(sampling(name, *values))
-        seeds = [] if results.profile == "ci" else sorted({one.seed for one in results})
+            checks.append(sampling(name, *values))
+        seeds = [] if results.profile == "ci" else sorted({result.seed for result in results})
         for seed, norm, rho in product(seeds, results.axis("norm"), results.axis("rho")):
             cells = [one for one in results.where(norm=norm, rho=rho) if one.seed == seed]
-            found += _slopes(Results(cells, results.profile), f"norm {norm}, rho {rho:g}, seed {seed}")
-        return found
+            checks += _slopes(Results(cells, results.profile), f"norm {norm}, rho {rho:g}, seed {seed}")
+        return checks
 
     def answer(self, results: Results[Depth]) -> str:
         said, norm, rho = [], results[0].cell.norm, results[0].cell.rho
@@ -135,7 +135,7 @@ def _gradients(cells: Results[Depth]) -> list[Curve]:
 def _mean(cells: Results[Depth], name: str) -> tuple[list[float], list[float]]:
     """Time constants, and the mean over seeds of a number."""
     times = cells.axis("time")
-    return times, [float(np.mean([one[name] for one in cells.where(time=at)])) for at in times]
+    return times, [float(np.mean([result[name] for result in cells.where(time=at)])) for at in times]
 
 
 def _slopes(cells: Results[Depth], name: str) -> list[Check]:

@@ -31,7 +31,7 @@ def real_count(size: int) -> float:
 
 
 def asymptotic_real_count(size: int) -> float:
-    """The same up to relative terms of order size**-2, for any size."""
+    """The expected number of real eigenvalues of any size, up to relative terms of order size**-2."""
     return float(np.sqrt(2 * size / np.pi) * (1 - 3 / (8 * size)) + 0.5)
 
 
@@ -53,39 +53,39 @@ class DiskStudy(Study[Disk]):
 
     def simulate(self, cell: Disk, seed: int) -> Values:
         matrix = np.random.default_rng(seed).standard_normal((cell.size, cell.size)) / np.sqrt(cell.size)
-        found = np.linalg.eigvals(matrix)
-        areas = np.sort(np.abs(found) ** 2)
+        eigenvalues = np.linalg.eigvals(matrix)
+        areas = np.sort(np.abs(eigenvalues) ** 2)
         return {
-            "re": found.real,
-            "im": found.imag,
+            "re": eigenvalues.real,
+            "im": eigenvalues.imag,
             "area": AREAS,
             "share within": np.searchsorted(areas, AREAS, side="right") / cell.size,
             "mean square": areas.mean(),
-            "real eigenvalues": np.count_nonzero(found.imag == 0),
+            "real eigenvalues": np.count_nonzero(eigenvalues.imag == 0),
             "distance to uniform": distance_to_uniform(np.minimum(areas, 1.0)),
             "spectral radius": np.sqrt(areas[-1]),
             "share in the disk": np.mean(areas <= 1),
         }
 
     def checks(self, results: Results[Disk]) -> list[Check]:
-        found, sizes = [], results.axis("size")
+        checks, sizes = [], results.axis("size")
         for size in sizes:
             cells = results.where(size=size)
             # For large N the sum of |lambda|^2 has the variance 1: twice that of complex matrices, for which these are
             # independent gamma variables. The number of real ones has 2 - sqrt(2) times its mean (Forrester and Nagao
             # 2007).
-            found.append(
+            checks.append(
                 sampling(
                     f"mean of |lambda|^2, N={size}", _mean(cells, "mean square"), 0.5, 1 / size / np.sqrt(len(cells))
                 )
             )
             expected = real_count(size) if size % 2 == 0 else asymptotic_real_count(size)
             stderr = np.sqrt((2 - np.sqrt(2)) * expected / len(cells))
-            found.append(sampling(f"real eigenvalues, N={size}", _mean(cells, "real eigenvalues"), expected, stderr))
+            checks.append(sampling(f"real eigenvalues, N={size}", _mean(cells, "real eigenvalues"), expected, stderr))
             if size % 2 == 0:
                 approximate = asymptotic_real_count(size)
-                found.append(identity(f"expected real eigenvalues, N={size}", expected, approximate, 0.1 / size**2))
-        return found + _falls(results)
+                checks.append(identity(f"expected real eigenvalues, N={size}", expected, approximate, 0.1 / size**2))
+        return checks + _falls(results)
 
     def answer(self, results: Results[Disk]) -> str:
         parts = []
@@ -111,7 +111,7 @@ class DiskStudy(Study[Disk]):
         for size in sizes:
             cells = results.where(size=size)
             area = cells[0].curves["area"]
-            share = np.mean([one.curves["share within"] for one in cells], axis=0) - np.minimum(area, 1.0)
+            share = np.mean([cell.curves["share within"] for cell in cells], axis=0) - np.minimum(area, 1.0)
             curves.append(points(f"N = {size}", area, share))
         title = f"mean over {len(results.where(size=sizes[0]))} matrices"
         panels.append(Panel(title=title, x="|λ|²", y="share within - uniform", curves=tuple(curves)))
@@ -119,18 +119,18 @@ class DiskStudy(Study[Disk]):
 
 
 def _falls(results: Results[Disk]) -> list[Check]:
-    """That the distance to the uniform distribution falls from each size to the next."""
-    found = []
+    """Checks that the distance to the uniform distribution falls from each size to the next."""
+    checks = []
     for small, large in pairwise(sorted(results.axis("size"))):
         distances = [results.where(size=size).by_seed("distance to uniform") for size in (small, large)]
         shared = sorted(distances[0].keys() & distances[1].keys())
         first, second = ([of[seed] for seed in shared] for of in distances)
-        found.append(larger(f"distance to uniform, N={small} over N={large}", first, second))
-    return found
+        checks.append(larger(f"distance to uniform, N={small} over N={large}", first, second))
+    return checks
 
 
 def _mean(results: Results[Disk], name: str) -> float:
-    return float(np.mean([one[name] for one in results]))
+    return float(np.mean([result[name] for result in results]))
 
 
 def _scatter(one: CellResult[Disk]) -> Panel:

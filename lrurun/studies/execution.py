@@ -73,7 +73,7 @@ def _parts(values: Values) -> tuple[dict[str, float], dict[str, Array]]:
 
 
 def _device(study: Study[Any]) -> dict[str, Any]:
-    """What computes the cell; with jax, in float64 from now on: a worker of a study runs nothing else."""
+    """The device that computes the cell. With jax it also selects float64 for this process, which runs nothing else."""
     if not study.simulates:
         return {"device": "NumPy", "platform": "cpu"}
     import jax

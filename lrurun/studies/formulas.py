@@ -65,7 +65,7 @@ def printed_derivative(a: Any, b: Any, rho: float) -> Any:
 
 
 def check_ring(ring: Ring) -> None:
-    """Of settings.
+    """Checks the radii of a ring.
 
     Raises:
         ValueError: the inner radius is not the smaller one.

@@ -88,28 +88,28 @@ class GainStudy(Study[Gain]):
     def checks(self, results: Results[Gain]) -> list[Check]:
         from scipy.integrate import quad
 
-        found = []
+        checks = []
         for ring in results.axis("ring"):
             cells = results.where(ring=ring)
             name, steps, (a, b) = f"{ring[0]:g}-{ring[1]:g}", cells[0].cell.steps, (radius**2 for radius in ring)
             integral = quad(lambda r: 1 / (1 - r), a, b, epsabs=0, epsrel=1e-12)[0] / (b - a)
-            found.append(identity(f"Prop. 3 as an integral, ring {name}", integral, ring_gain(ring)))
+            checks.append(identity(f"Prop. 3 as an integral, ring {name}", integral, ring_gain(ring)))
             finite = quad(lambda r, n=steps: (1 - r**n) / (1 - r), a, b, epsabs=0, epsrel=1e-12)[0] / (b - a)
-            found.append(identity(f"after {steps} steps as an integral, ring {name}", finite, ring_gain(ring, steps)))
+            checks.append(identity(f"after {steps} steps as an integral, ring {name}", finite, ring_gain(ring, steps)))
             for kind in cells.axis("input"):
                 runs = cells.where(input=kind)
                 stderr = np.sqrt(variance(runs[0].cell) / (runs[0].cell.units * len(runs)))
-                mean = float(np.mean([one["gain"] for one in runs]))
-                found.append(sampling(f"mean gain, {kind} input, ring {name}", mean, ring_gain(ring, steps), stderr))
+                mean = float(np.mean([run["gain"] for run in runs]))
+                checks.append(sampling(f"mean gain, {kind} input, ring {name}", mean, ring_gain(ring, steps), stderr))
             over = slice_gain(ring, SLICE) / ring_gain(ring)
-            found.append(above(f"constant input, phases up to pi/50 over the whole circle, ring {name}", over, 1.0))
-        return found
+            checks.append(above(f"constant input, phases up to pi/50 over the whole circle, ring {name}", over, 1.0))
+        return checks
 
     def answer(self, results: Results[Gain]) -> str:
         ring = results.axis("ring")[-1]
         parts = []
         for kind in results.axis("input"):
-            gains = [one["gain"] for one in results.where(input=kind, ring=ring)]
+            gains = [result["gain"] for result in results.where(input=kind, ring=ring)]
             below = sum(gain < ring_gain(ring) for gain in gains)
             parts.append(
                 f"{kind} {np.mean(gains):.4g} (median {np.median(gains):.4g}, {below} of {len(gains)} below the mean)"
@@ -129,7 +129,7 @@ class GainStudy(Study[Gain]):
                 label = f"inner radius {inner:g}"
                 curves.append(line(label, 1 / (1 - cells[0].curves["outer radius"]), cells[0].curves["expected"]))
                 rings = cells.axis("ring")
-                runs = {1 / (1 - ring[1]): [one["gain"] for one in cells.where(ring=ring)] for ring in rings}
+                runs = {1 / (1 - ring[1]): [result["gain"] for result in cells.where(ring=ring)] for ring in rings}
                 curves.append(spread(f"{label}, runs", runs, percent=90, of=label))
             axes = "1 / (1 - outer radius)", "gain E|h|² / E|Bu|²"
             panels.append(log_log(*axes, curves, title=f"{kind} input"))

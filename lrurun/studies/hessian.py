@@ -17,7 +17,7 @@ from lrurun.studies.hessians import LAGS, NETWORKS, Network, block, differentiat
 from lrurun.studies.study import Results, Settings, Study, Values
 
 Highest = Annotated[float, Meta(ge=0.5, le=0.993)]
-"""Of |λ|: kernels of `LAGS` lags are complete up to rounding."""
+"""A radius |λ|: kernels of `LAGS` lags are complete up to rounding."""
 STATISTICS = ("top", "participation", "share", "scaled")
 COMPARED = (("complex", "participation", 1.0), ("lru", "participation", 1.0), ("complex", "top", 3.0))
 """Statistics that are larger for the dense network, by this factor; within 3, spectra would count as alike."""
@@ -91,32 +91,32 @@ class HessianStudy(Study[Hessian]):
         return values
 
     def checks(self, results: Results[Hessian]) -> list[Check]:
-        found = []
+        checks = []
         for network in results.axis("network"):
             cells, title = results.where(network=network), TITLES[network]
-            most = max(one["linearised error"] for one in cells)
-            found.append(identity(f"{title}: jax.hessian less that of the linearised kernel", most, 0.0, 1e-9))
+            most = max(cell["linearised error"] for cell in cells)
+            checks.append(identity(f"{title}: jax.hessian less that of the linearised kernel", most, 0.0, 1e-9))
             if network != "dense":
                 worst = max(cells, key=lambda one: one["block error"])
-                found.append(identity(f"{title}: block of λ, autodiff less theory", worst["block error"], 0.0, 1e-8))
-                found.append(identity(f"{title}: its trace, autodiff and theory", worst["trace"], worst["theory"]))
+                checks.append(identity(f"{title}: block of λ, autodiff less theory", worst["block error"], 0.0, 1e-8))
+                checks.append(identity(f"{title}: its trace, autodiff and theory", worst["trace"], worst["theory"]))
             if network == "complex-single":
-                wrong = max(one["printed error"] for one in cells)
-                found.append(above(f"{title}: eq. 130 as printed less its right form, relative", wrong, 0.1))
+                wrong = max(cell["printed error"] for cell in cells)
+                checks.append(above(f"{title}: eq. 130 as printed less its right form, relative", wrong, 0.1))
             if network == "lru":
-                ratio = min(one["largest θ"] / one["largest ν"] for one in cells)
-                found.append(above(f"{title}: sharpest angle over sharpest magnitude, least of all", ratio, 1000.0))
+                ratio = min(cell["largest θ"] / cell["largest ν"] for cell in cells)
+                checks.append(above(f"{title}: sharpest angle over sharpest magnitude, least of all", ratio, 1000.0))
         for network, name, times in COMPARED if results.profile != "ci" else ():
             first, second = (results.where(network=one).by_seed(name) for one in ("dense", network))
             if seeds := sorted(first.keys() & second.keys()):
                 text = f"{name}, dense over {TITLES[network]}" + (f", times {times:g}" if times > 1 else "")
-                found.append(larger(text, [first[seed] for seed in seeds], [times * second[seed] for seed in seeds]))
-        return found
+                checks.append(larger(text, [first[seed] for seed in seeds], [times * second[seed] for seed in seeds]))
+        return checks
 
     def answer(self, results: Results[Hessian]) -> str:
         texts = []
         for network in results.axis("network"):
-            logs = [[np.log(one[name]) for name in STATISTICS] for one in results.where(network=network)]
+            logs = [[np.log(result[name]) for name in STATISTICS] for result in results.where(network=network)]
             top, spread, share, scaled = np.exp(np.mean(logs, axis=0))
             texts.append(f"{TITLES[network]} {top:.2g}, {spread:.2g}, {share:.2g}, {scaled:.2g}")
         return (

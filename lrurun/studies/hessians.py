@@ -15,7 +15,7 @@ from lrurun.studies.formulas import derivative, printed_derivative
 from lrurun.studies.study import Array, Values
 
 Coordinates = Literal["re-im", "polar", "exponential"]
-"""Of an eigenvalue ν exp(iθ): its parts; ν and θ; ν = exp(-exp w) and θ = ±exp v."""
+"""Coordinates of an eigenvalue ν exp(iθ): its parts; ν and θ; ν = exp(-exp w) and θ = ±exp v."""
 
 TOP = 10
 """Eigenvectors of a spectrum, at most: those of a kernel with n pairs of eigenvalues number 4 n + 1."""
@@ -91,7 +91,7 @@ def printed_cross(eigenvalues: Array, b: Array, c: Array, rho: float) -> Array:
 
 
 class Spectrum(NamedTuple):
-    """What a diagonal preconditioner, as Adam's, makes of a Hessian depends on these."""
+    """Statistics of a Hessian, on which the effect of a diagonal preconditioner such as Adam's depends."""
 
     top: float
     """The largest eigenvalue."""
@@ -102,7 +102,7 @@ class Spectrum(NamedTuple):
     scaled: float
     """The largest eigenvalue with rows and columns scaled so that the diagonal is 1."""
     eigenvalues: Array
-    """From the largest."""
+    """All eigenvalues, the largest first, (n,)."""
     vectors: Array
     """Unit eigenvectors of the `TOP` largest, in rows, and of fewer where the matrix has a lower rank."""
 
@@ -130,8 +130,9 @@ def error(one: Array, other: Array) -> float:
 
 
 UNITS, MODULI, SUMMED = 10, (0.99, 0.995), 6000
-"""Of the systems with concentrated angles: eigenvalues; their absolute values, uniform between these as in the paper's
-text (its published code samples uniformly in the area); lags of `series`, as 0.995 to the power 12,000 is 1e-26."""
+"""The systems with concentrated angles: number of eigenvalues; their absolute values, uniform between these as in
+the paper's text (its published code samples uniformly in the area); lags of `series`, as 0.995 to the power 12,000
+is 1e-26."""
 
 
 def concentrated(network: Network, numbers: Iterable[int], angle: float, rho: float) -> Values:
@@ -188,7 +189,7 @@ def system(rng: np.random.Generator, low: float, high: float) -> System:
 
 
 def angles(eigenvalues: Array) -> Array:
-    """Those of the LRU, from 0 to 2π: the angle is an exponential there. A conjugate has 2π less the other."""
+    """The angles of the LRU, from 0 to 2π: the angle is an exponential there. A conjugate has 2π less the other."""
     return np.asarray(np.angle(eigenvalues) % (2 * np.pi))
 
 
@@ -199,7 +200,7 @@ def diagonal(network: Network, found: System) -> tuple[Array, Array, Array]:
 
 
 def parameters(network: Network, found: System) -> dict[str, Array]:
-    """Those of the network that is the system: name of a group -> its numbers."""
+    """The parameters of the network that is the system: name of a group -> its numbers."""
     skip = np.array([found.skip])
     if network == "dense":
         a = np.real(np.linalg.solve(found.vectors, found.eigenvalues[:, None] * found.vectors))

@@ -12,7 +12,7 @@ from lrurun.studies.checks import Check, above, below, identity, sampling
 from lrurun.studies.study import Array, Results, Settings, Study, Values
 
 COMPONENTS = 3
-"""In the figure."""
+"""The number of components in the figure."""
 SAMPLED = 200
 """Phases for the mean number of sign changes; the first ones are those of the figure."""
 MANY, FEW = {(2.0, 1024): 100}, {(0.02, 16384): 1000}
@@ -85,33 +85,38 @@ class ImpulseStudy(Study[Impulse]):
         return values
 
     def checks(self, results: Results[Impulse]) -> list[Check]:
-        found = []
-        for one in results:
-            steps, at = one.cell.steps - 1, f"{self.label(one.cell)}, {one.cell.steps} steps"
+        checks = []
+        for result in results:
+            steps, at = result.cell.steps - 1, f"{self.label(result.cell)}, {result.cell.steps} steps"
             for number in range(1, COMPONENTS + 1):
-                last, phase = one[f"|state| at the end {number}"], one[f"phase {number}"]
-                found.append(
-                    identity(f"|h| at the end, component {number}, {at}", last, np.exp(-one.cell.decay * steps))
+                last, phase = result[f"|state| at the end {number}"], result[f"phase {number}"]
+                checks.append(
+                    identity(f"|h| at the end, component {number}, {at}", last, np.exp(-result.cell.decay * steps))
                 )
                 expected = steps * min(phase, 2 * np.pi - phase) / np.pi
-                difference = abs(one[f"sign changes {number}"] - expected)
-                found.append(below(f"sign changes minus the formula, component {number}, {at}", difference, 1.0))
-            mean, deviation = mean_changes(one.cell.phase)
+                difference = abs(result[f"sign changes {number}"] - expected)
+                checks.append(below(f"sign changes minus the formula, component {number}, {at}", difference, 1.0))
+            mean, deviation = mean_changes(result.cell.phase)
             stderr = steps * deviation / np.sqrt(SAMPLED)
-            measured, where = one["mean sign changes"], (one.cell.phase, one.cell.steps)
-            found.append(sampling(f"mean sign changes, {at}", measured, steps * mean, stderr))
+            measured, where = result["mean sign changes"], (result.cell.phase, result.cell.steps)
+            checks.append(sampling(f"mean sign changes, {at}", measured, steps * mean, stderr))
             if where in MANY:
-                found.append(above(f"sign changes are many, {at}", measured, MANY[where]))
+                checks.append(above(f"sign changes are many, {at}", measured, MANY[where]))
             if where in FEW:
-                found.append(below(f"sign changes are few, {at}", measured, FEW[where]))
-        return found
+                checks.append(below(f"sign changes are few, {at}", measured, FEW[where]))
+        return checks
 
     def answer(self, results: Results[Impulse]) -> str:
         parts = []
         for phase in results.axis("phase"):
-            counts = [f"{one['mean sign changes']:.0f} in {one.cell.steps} steps" for one in results.where(phase=phase)]
+            counts = [
+                f"{result['mean sign changes']:.0f} in {result.cell.steps} steps"
+                for result in results.where(phase=phase)
+            ]
             parts.append(f"with phases up to {phase:g}π {' and '.join(counts)}")
-        many = [one["mean sign changes"] for one in results.where(steps=1024) if one["mean sign changes"] > 100]
+        many = [
+            result["mean sign changes"] for result in results.where(steps=1024) if result["mean sign changes"] > 100
+        ]
         tail = (
             f" {max(many):.0f} in 1,024 steps are not the few recurrences of which the caption speaks." if many else ""
         )
@@ -119,14 +124,14 @@ class ImpulseStudy(Study[Impulse]):
 
     def draw(self, results: Results[Impulse]) -> Figure:
         panels = []
-        for one in results:
+        for result in results:
             curves = [
-                thin(f"component {n}", one.curves[f"step {n}"], one.curves[f"state {n}"])
+                thin(f"component {n}", result.curves[f"step {n}"], result.curves[f"state {n}"])
                 for n in range(1, COMPONENTS + 1)
             ]
-            curves.append(dashed("|h|", one.curves["step"], one.curves["envelope"]))
-            title = f"phases up to {one.cell.phase:g}π"
-            panels.append(Panel(title=title, x=f"step, of {one.cell.steps:,}", y="Re h", curves=tuple(curves)))
+            curves.append(dashed("|h|", result.curves["step"], result.curves["envelope"]))
+            title = f"phases up to {result.cell.phase:g}π"
+            panels.append(Panel(title=title, x=f"step, of {result.cell.steps:,}", y="Re h", curves=tuple(curves)))
         return Figure(panels=tuple(panels), columns=len(results.axis("steps")))
 
 

@@ -54,7 +54,7 @@ LOWEST: Final[dict[Architecture, float]] = {
 """[ours] The lowest learning rate of the search; the best one is inside the GRID of multiples of this."""
 
 GRID: Final = [1.0, 3.2, 10.0, 32.0]
-"""Of rates, as multiples of the lowest."""
+"""Learning rates, as multiples of the lowest."""
 Multiple = Annotated[float, Meta(gt=0, le=1000)]
 
 _FIRST, _SECOND, _EPSILON = 0.9, 0.999, 1e-8
@@ -164,7 +164,7 @@ def _recurrence(architecture: Architecture, parameters: Parameters) -> tuple[Cal
 
 
 def _eigenvalues(architecture: Architecture, parameters: Parameters) -> Any:
-    """Of a complex student, (WIDTH,)."""
+    """The eigenvalues of a complex student, (WIDTH,)."""
     import jax.numpy as jnp
 
     p = parameters
@@ -347,7 +347,7 @@ def effective(trained: Trained, lr: float, updates: int) -> tuple[dict[str, Arra
 
 
 def _start(architecture: Architecture, parameters: Parameters, target: Array, seed: int) -> Values:
-    """What the checks compare, at the initial parameters."""
+    """The numbers at the initial parameters that the checks compare."""
     inputs = generator(seed, "checks").standard_normal((4, BATCH, LENGTH))
     products = lagged_products(inputs)
     kernel, slow, fast = _gradients(architecture)(parameters, target, inputs[0], products[0])
@@ -368,19 +368,19 @@ def _less(one: Parameters, other: Parameters) -> Parameters:
 
 
 def start_checks(results: Results[Any]) -> list[Check]:
-    """Those of the kernel form, of the worst cell of each architecture."""
-    found = []
+    """The checks of the kernel form, of the worst cell of each architecture."""
+    checks = []
     for name in results.axis("architecture"):
         cells = list(results.where(architecture=name))
-        error = max(one["gradient error"] for one in cells)
-        found.append(identity(f"{name}: relative error of the gradient by kernel", error, 0.0, 1e-12))
+        error = max(cell["gradient error"] for cell in cells)
+        checks.append(identity(f"{name}: relative error of the gradient by kernel", error, 0.0, 1e-12))
         one = max(cells, key=lambda one: abs(one["expected"] / one["expected by covariance"] - 1))
-        found.append(
+        checks.append(
             identity(f"{name}: expected loss at the start", one["expected"], one["expected by covariance"], 1e-10)
         )
         one = max(cells, key=lambda one: abs(one["sampled"] - one["expected"]) / one["stderr"])
-        found.append(sampling(f"{name}: sampled loss at the start", one["sampled"], one["expected"], one["stderr"]))
-    return found
+        checks.append(sampling(f"{name}: sampled loss at the start", one["sampled"], one["expected"], one["stderr"]))
+    return checks
 
 
 def by_seed(results: Results[Any], architecture: Architecture, **at: Any) -> dict[int, float]:

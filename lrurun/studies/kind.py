@@ -28,8 +28,8 @@ class StudyKind(Kind):
     environment = dict.fromkeys(
         ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
     )
-    """For NumPy's linear algebra: threads of several workers would wait for each other, thirty times longer than they
-    compute with matrices of size 500, and the last bits would depend on the cores."""
+    """One thread for NumPy's linear algebra: threads of several workers would wait for each other, thirty times
+    longer than they compute with matrices of size 500, and the last bits would depend on the cores."""
 
     @property
     def request(self) -> type[Struct]:

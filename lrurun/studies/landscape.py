@@ -60,26 +60,27 @@ class LandscapeStudy(Study[Landscape]):
         }
 
     def checks(self, results: Results[Landscape]) -> list[Check]:
-        found = []
-        for one in results:
-            cell, at = one.cell, f"gap {one.cell.gap:g}, rho={one.cell.rho:g}"
+        checks = []
+        for result in results:
+            cell, at = result.cell, f"gap {result.cell.gap:g}, rho={result.cell.rho:g}"
             teacher = 1 - cell.gap
             n = np.arange(int(40 / min(cell.gap, 1 - TRIED)))
             for name, student in (("loss at 0.9", TRIED), ("loss at 0.3 rad", teacher * TURNED)):
                 apart = student**n - teacher**n
                 series = energy(apart, apart, cell.rho).real / 2
-                found.append(identity(f"{name} as a series, {at}", one[name], series))
+                checks.append(identity(f"{name} as a series, {at}", result[name], series))
             # E|dh/dlambda|^2 is the curvature in any direction. Differences of the loss have errors of order 1e-6.
             exact = float(sensitivity(teacher, cell.rho))
             for name, formula in (("radius", exact), ("angle", teacher**2 * exact)):
-                found.append(identity(f"curvature by {name}, {at}", one[f"curvature by {name}"], formula, 1e-4))
+                checks.append(identity(f"curvature by {name}, {at}", result[f"curvature by {name}"], formula, 1e-4))
         for rho in results.axis("rho"):
-            of_gaps = {one.cell.gap: one for one in results.where(rho=rho)}  # one of the seeds, which are equal
+            # one of the seeds, which are equal
+            of_gaps = {result.cell.gap: result for result in results.where(rho=rho)}
             for sharp, blunt in pairwise(of_gaps[gap] for gap in sorted(of_gaps)):
                 for name in ("curvature by radius", "curvature by angle"):
                     at = f"{name}, rho={rho:g}, gap {sharp.cell.gap:g} over {blunt.cell.gap:g}"
-                    found.append(above(at, sharp[name] / blunt[name], 1.0))
-        return found
+                    checks.append(above(at, sharp[name] / blunt[name], 1.0))
+        return checks
 
     def answer(self, results: Results[Landscape]) -> str:
         cells = sorted(results.where(rho=results.axis("rho")[0]), key=lambda one: one.cell.gap)
@@ -94,7 +95,8 @@ class LandscapeStudy(Study[Landscape]):
         for rho in results.axis("rho"):
             for x, y, name in (("lambda", "loss", "λ"), ("angle", "loss by angle", "θ - θ*, rad")):
                 curves = [
-                    line(f"1 - λ* = {one.cell.gap:g}", one.curves[x], one.curves[y]) for one in results.where(rho=rho)
+                    line(f"1 - λ* = {result.cell.gap:g}", result.curves[x], result.curves[y])
+                    for result in results.where(rho=rho)
                 ]
                 panels.append(Panel(title=f"ρ = {rho:g}", x=name, y="loss", curves=tuple(curves), y_scale="log"))
         return Figure(panels=tuple(panels), columns=2)

@@ -12,12 +12,12 @@ from lrurun.studies.checks import Check, above, identity
 from lrurun.studies.study import Array, Results, Settings, Study, Values
 
 FREQUENCY = 3.0
-"""Of the pulse exp(-t² / 2) cos(3 t), in radians per unit of time."""
+"""The frequency of the pulse exp(-t² / 2) cos(3 t), in radians per unit of time."""
 WHERE = np.array([0.0, 1.0, 3.0, 4.5, 6.0])
 """Angular frequencies at which the two computations are compared."""
 SHOWN = np.linspace(0.0, 12.0, 97)
 PERIODS = 8
-"""Of the sine in its sequence."""
+"""The number of periods of the sine in its sequence."""
 
 
 class Leak(Settings, frozen=True, kw_only=True):
@@ -50,7 +50,8 @@ def direct(w: Array) -> Array:
 
 
 def convolved(w: Array) -> Array:
-    """The same by Prop. 4: the convolution of the spectra of pulse and gate, times 1 / (2 π)."""
+    """The spectrum of the rectified pulse by Prop. 4: the convolution of the spectra of pulse and gate, times 1 / (2
+    π)."""
     centres, half = intervals()
     found = []
     for one in w:
@@ -103,31 +104,31 @@ class LeakStudy(Study[Leak]):
         }
 
     def checks(self, results: Results[Leak]) -> list[Check]:
-        found = []
-        for one in results.where(signal="pulse"):
-            for w, by_rule, exact in zip(WHERE, one.curves["convolved"], one.curves["direct"], strict=True):
-                found.append(identity(f"rectified pulse at ω={w:g}", by_rule, exact))
-            error = 2 * np.pi * one.curves["convolved"][0] / one.curves["direct"][0]
-            found.append(above("Prop. 4 as printed over the integral, ω=0", error, 2.0))
-        for one in results.where(signal="sine"):
-            error = one["largest error of the rule"]
-            found.append(identity("DFT of the rectified sine by the product rule, error", error, 0.0, 1e-12))
-            close = 100 * (PERIODS / one.cell.samples) ** 2  # Aliases of a series whose terms fall as n**-2.
+        checks = []
+        for result in results.where(signal="pulse"):
+            for w, by_rule, exact in zip(WHERE, result.curves["convolved"], result.curves["direct"], strict=True):
+                checks.append(identity(f"rectified pulse at ω={w:g}", by_rule, exact))
+            error = 2 * np.pi * result.curves["convolved"][0] / result.curves["direct"][0]
+            checks.append(above("Prop. 4 as printed over the integral, ω=0", error, 2.0))
+        for result in results.where(signal="sine"):
+            error = result["largest error of the rule"]
+            checks.append(identity("DFT of the rectified sine by the product rule, error", error, 0.0, 1e-12))
+            close = 100 * (PERIODS / result.cell.samples) ** 2  # Aliases of a series whose terms fall as n**-2.
             for n, exact in enumerate((1 / np.pi, 1 / 4, 1 / (3 * np.pi), 0.0, 1 / (15 * np.pi))):
-                measured = one.curves["rectified spectrum"][n * PERIODS]
-                found.append(identity(f"rectified sine, coefficient {n} of its series", measured, exact, close))
+                measured = result.curves["rectified spectrum"][n * PERIODS]
+                checks.append(identity(f"rectified sine, coefficient {n} of its series", measured, exact, close))
             share = 1 - (1 / 8) / (1 / 4 - 1 / np.pi**2)
-            found.append(identity("share at other frequencies", one["share at other frequencies"], share, close))
-        return found
+            checks.append(identity("share at other frequencies", result["share at other frequencies"], share, close))
+        return checks
 
     def answer(self, results: Results[Leak]) -> str:
         said = [
-            f"Of the variance of a rectified sine, {100 * one['share at other frequencies']:.2f} % is at other "
+            f"Of the variance of a rectified sine, {100 * result['share at other frequencies']:.2f} % is at other "
             "frequencies."
-            for one in results.where(signal="sine")
+            for result in results.where(signal="sine")
         ]
-        for one in results.where(signal="pulse"):
-            ratio = one.curves["convolved"][0] / one.curves["direct"][0]
+        for result in results.where(signal="pulse"):
+            ratio = result.curves["convolved"][0] / result.curves["direct"][0]
             said.append(
                 f"For the pulse at ω = 0, the convolution of Prop. 4 over the integral is {2 * np.pi * ratio:.4g} as "
                 f"printed, and {ratio:.4g} with the factor 1 / (2π), which the paper leaves out."
@@ -136,13 +137,13 @@ class LeakStudy(Study[Leak]):
 
     def draw(self, results: Results[Leak]) -> Figure:
         panels = []
-        for one in results:
-            curves = one.curves
-            unit = "angular frequency ω" if one.cell.signal == "pulse" else "frequency (sine: 1)"
+        for result in results:
+            curves = result.curves
+            unit = "angular frequency ω" if result.cell.signal == "pulse" else "frequency (sine: 1)"
             time = tuple(line(name, curves["time"], curves[name]) for name in ("signal", "rectified"))
             spectra = [line(n, curves["frequency"], curves[f"{n} spectrum"]) for n in ("signal", "rectified")]
             spectra.append(points("product rule", curves["frequency"][::PERIODS], curves["product rule"][::PERIODS]))
-            panels.append(Panel(title=one.cell.signal, x="time t", y="u(t)", curves=time))
+            panels.append(Panel(title=result.cell.signal, x="time t", y="u(t)", curves=time))
             panels.append(Panel(title="its spectrum", x=unit, y="transform", curves=tuple(spectra)))
         return Figure(panels=tuple(panels), columns=2)
 

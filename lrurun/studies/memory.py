@@ -53,38 +53,42 @@ class MemoryStudy(Study[Memory]):
         }
 
     def checks(self, results: Results[Memory]) -> list[Check]:
-        found = []
-        for one in results:
-            rho, n = one.cell.rho, np.arange(2000)
+        checks = []
+        for result in results:
+            rho, n = result.cell.rho, np.arange(2000)
             # Both are sums over lags: of E x_n x_m = rho^|n - m| with the powers of lambda, and with their derivatives.
             for name, powers in (("state", 0.9**n), ("sensitivity", n[1:] * 0.9 ** n[:-1])):
                 lags = rho ** np.abs(np.subtract.outer(np.arange(len(powers)), np.arange(len(powers))))
-                found.append(
+                checks.append(
                     identity(
-                        f"{name} at 0.9 as a sum, rho={rho:g}", one[f"{name} at 0.9"], float(powers @ lags @ powers)
+                        f"{name} at 0.9 as a sum, rho={rho:g}", result[f"{name} at 0.9"], float(powers @ lags @ powers)
                     )
                 )
-            found.append(
-                above(f"slope of sensitivity over state, rho={rho:g}", one["sensitivity slope"], one["state slope"])
+            checks.append(
+                above(
+                    f"slope of sensitivity over state, rho={rho:g}", result["sensitivity slope"], result["state slope"]
+                )
             )
             if 0 < rho < 1:
-                ratio = float(np.real(printed_derivative(0.9, 0.9, rho))) / one["sensitivity at 0.9"]
-                found.append(below(f"equation (37) as printed over the sum, rho={rho:g}", ratio, 1.0))
+                ratio = float(np.real(printed_derivative(0.9, 0.9, rho))) / result["sensitivity at 0.9"]
+                checks.append(below(f"equation (37) as printed over the sum, rho={rho:g}", ratio, 1.0))
             if rho >= 0.9:  # with 0.5, the turned eigenvalue is still more sensitive than with 0
                 for place, eigenvalue, check in (("0.9", 0.9, above), ("0.9 exp(iπ/4)", TURNED, below)):
                     ratio = float(sensitivity(eigenvalue, rho) / sensitivity(eigenvalue, 0.0))
-                    found.append(check(f"sensitivity at {place}, rho={rho:g} over 0", ratio, 1.0))
-        return found
+                    checks.append(check(f"sensitivity at {place}, rho={rho:g} over 0", ratio, 1.0))
+        return checks
 
     def answer(self, results: Results[Memory]) -> str:
         slopes = "; ".join(
-            f"{one['sensitivity slope']:.2f} and {one['state slope']:.2f} (ρ = {one.cell.rho:g})" for one in results
+            f"{result['sensitivity slope']:.2f} and {result['state slope']:.2f} (ρ = {result.cell.rho:g})"
+            for result in results
         )
         return f"Powers of 1 / (1 - λ) with which E|dh/dλ|² and E|h|² grow near λ = 1: {slopes}."
 
     def draw(self, results: Results[Memory]) -> Figure:
         curves = [
-            line(f"ρ = {one.cell.rho:g}", 1 / (1 - one.curves["lambda"]), one.curves["sensitivity"]) for one in results
+            line(f"ρ = {result.cell.rho:g}", 1 / (1 - result.curves["lambda"]), result.curves["sensitivity"])
+            for result in results
         ]
         correlated = results.where(rho=1.0)
         curves += [grey("E|h|², ρ = 1", 1 / (1 - one.curves["lambda"]), one.curves["state"]) for one in correlated]

@@ -19,7 +19,7 @@ from lrurun.studies.study import Count, Radius, Rate, Results, Settings, Study, 
 HORIZON = 400
 """Steps of white input."""
 SHOWN = (1, 2, 5, 10, 20, 50, 100, 200, 400)
-"""Those whose mean is recorded."""
+"""The steps whose mean is recorded."""
 
 Task = Literal["digits", "marked", "ListOps"]
 Model = Literal["LRU", "RotRNN"]
@@ -46,7 +46,7 @@ class Norms(Settings, frozen=True, kw_only=True):
     decay: Radius = 0.99
     """gamma of the head with white input."""
     sequences: Count = 2000
-    """Of white input."""
+    """The number of sequences of white input."""
     depth: Count = 4
     width: Count = 32
     state: Even = 64
@@ -102,27 +102,31 @@ class NormsStudy(Study[Norms]):
         return train(shape, rate=cell.lr, updates=cell.updates, size=cell.batch, seed=seed)
 
     def checks(self, results: Results[Norms]) -> list[Check]:
-        found = []
-        for one in results.where(task="white"):
-            decay, place = one.cell.decay, f"of white input, decay {one.cell.decay:g}, seed {one.seed}"
-            for t, *rest in zip(*(one.curves[name] for name in ("step", "mean", "trace", "stderr")), strict=True):
-                found.append(identity(f"E|h|² {place}, step {t:g}", rest[1], -np.expm1(2 * t * np.log(decay))))
-                found.append(sampling(f"mean |h|² {place}, step {t:g}", *rest))
+        checks = []
+        for result in results.where(task="white"):
+            decay, place = result.cell.decay, f"of white input, decay {result.cell.decay:g}, seed {result.seed}"
+            for t, *rest in zip(*(result.curves[name] for name in ("step", "mean", "trace", "stderr")), strict=True):
+                checks.append(identity(f"E|h|² {place}, step {t:g}", rest[1], -np.expm1(2 * t * np.log(decay))))
+                checks.append(sampling(f"mean |h|² {place}, step {t:g}", *rest))
             if decay >= 0.9 and (after := round(1 / (1 - decay))) in SHOWN:  # then 1 - decay^2t is 0.86 to 0.88
-                share = one.curves["trace"][SHOWN.index(after)]
-                found.append(below(f"share of the final |h|² after 1 / (1 - decay) steps {place}", share, 0.9))
-        for one in results.where(task="map"):
-            found.append(identity(f"outputs of the RotRNN and of its LRU, seed {one.seed}", one["apart"], 0.0, 1e-10))
-        for one in results.where(lambda one: one.cell.task in TASKS):
-            fallen = one["last loss"] / one["first loss"]
-            found.append(below(f"loss at the end over the start, {self.label(one.cell)}, seed {one.seed}", fallen, 0.9))
-        return found
+                share = result.curves["trace"][SHOWN.index(after)]
+                checks.append(below(f"share of the final |h|² after 1 / (1 - decay) steps {place}", share, 0.9))
+        for result in results.where(task="map"):
+            checks.append(
+                identity(f"outputs of the RotRNN and of its LRU, seed {result.seed}", result["apart"], 0.0, 1e-10)
+            )
+        for result in results.where(lambda result: result.cell.task in TASKS):
+            fallen = result["last loss"] / result["first loss"]
+            checks.append(
+                below(f"loss at the end over the start, {self.label(result.cell)}, seed {result.seed}", fallen, 0.9)
+            )
+        return checks
 
     def answer(self, results: Results[Norms]) -> str:
         said = []
         for task in [task for task in results.axis("task") if task in TASKS]:
             moved = {
-                model: np.mean([one["change"] for one in results.where(task=task, model=model)])
+                model: np.mean([result["change"] for result in results.where(task=task, model=model)])
                 for model in results.where(task=task).axis("model")
             }
             said.append(
@@ -130,11 +134,11 @@ class NormsStudy(Study[Norms]):
                 + ", ".join(f"{np.exp(change):.2f} ({model})" for model, change in moved.items())
             )
         parts = []
-        for one in results.where(task="white")[:1]:
-            shown = np.array([one.curves["step"], one.curves["mean"]])[:, [0, 6, 8]]
+        for result in results.where(task="white")[:1]:
+            shown = np.array([result.curves["step"], result.curves["mean"]])[:, [0, 6, 8]]
             norms = ", ".join(f"{mean:.3g} ({t:g})" for t, mean in shown.T)
-            parts.append(f"With white input and decay {one.cell.decay:g}, the mean of |h|² by step is {norms}")
-        if apart := [one["apart"] for one in results.where(task="map")]:
+            parts.append(f"With white input and decay {result.cell.decay:g}, the mean of |h|² by step is {norms}")
+        if apart := [result["apart"] for result in results.where(task="map")]:
             parts.append(f"Outputs of a RotRNN and of its LRU differ by at most {max(apart):.1g}")
         if said:
             parts.append(f"In training, {'; '.join(said)}, in the geometric mean over layers and seeds")
@@ -142,13 +146,13 @@ class NormsStudy(Study[Norms]):
 
     def draw(self, results: Results[Norms]) -> Figure:
         panels = []
-        for one in results.where(task="white")[:1]:
+        for result in results.where(task="white")[:1]:
             steps = np.arange(1, HORIZON + 1)
             curves = (
-                line("1 - decay²ᵗ", steps, one.curves["expected"]),
-                points("simulated, white input", one.curves["step"], one.curves["mean"]),
+                line("1 - decay²ᵗ", steps, result.curves["expected"]),
+                points("simulated, white input", result.curves["step"], result.curves["mean"]),
             )
-            title = f"white, decay {one.cell.decay:g}"
+            title = f"white, decay {result.cell.decay:g}"
             panels.append(Panel(title=title, x="step t", y="E|h|²", curves=curves, x_scale="log"))
         for task in [task for task in results.axis("task") if task in TASKS]:
             drawn = [_band(results.where(task=task, model=model)) for model in results.where(task=task).axis("model")]
@@ -158,7 +162,7 @@ class NormsStudy(Study[Norms]):
 
 def _band(cells: Results[Norms]) -> Curve:
     """The geometric mean of the norms of a model over layers and seeds, and the smallest and the largest of them."""
-    logs = np.log([curve for one in cells for name, curve in one.curves.items() if name.startswith("norm")])
+    logs = np.log([curve for cell in cells for name, curve in cell.curves.items() if name.startswith("norm")])
     middle, low, high = (np.exp(of(logs, axis=0)) for of in (np.mean, np.min, np.max))
     label = f"{cells[0].cell.model}, mean and range over layers and seeds"
     return line(label, cells[0].curves["updates"], middle, low=low, high=high)
@@ -242,7 +246,7 @@ def mapped(width: int, state: int, heads: int, seed: int) -> dict[str, Any]:
 
 
 class Shape(NamedTuple):
-    """What determines the compiled program."""
+    """The settings that determine the compiled program."""
 
     task: Task
     model: Model

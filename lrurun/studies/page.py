@@ -135,7 +135,8 @@ def render(studies: Sequence[tuple[StudyReport, str]]) -> str:
 
 
 def section(report: StudyReport, figure: str) -> dict[str, Any]:
-    """What pages show about a study; `figure` is an element as `page_figures.inline` makes it, or empty."""
+    """The values that templates show about a study; `figure` is an element as `page_figures.inline` makes it, or
+    empty."""
     looks = {"ok": "supported", "FAILED": "contradicted", "not tested": "undecided"}
     return {
         "name": report.study,

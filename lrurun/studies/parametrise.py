@@ -25,7 +25,8 @@ RANGES = {
     "exponential": ((-9.0, 2.0), (-9.0, 4.0)),
     "optimal": ((0.01, 5.0), (-5.0, 5.0)),
 }
-"""Of the first coordinate, and of the second minus its value at the optimum; "optimal-stop" has those of "optimal"."""
+"""The range of the first coordinate, and that of the second minus its value at the optimum; "optimal-stop" has those
+of "optimal"."""
 PARTS = {"magnitude": (0, 0), "angle": (1, 1), "cross": (0, 1)}
 
 
@@ -36,9 +37,9 @@ class Parametrise(Settings, frozen=True, kw_only=True):
     radius: Modulus = 0.99
     """|λ*|."""
     angle: Angle = 0.01
-    """Of λ*, in units of π."""
+    """The angle of λ*, in units of π."""
     points: Count = 151
-    """Of each coordinate, in the figure."""
+    """The number of points of each coordinate in the figure."""
 
 
 class ParametriseStudy(Study[Parametrise]):
@@ -81,7 +82,7 @@ class ParametriseStudy(Study[Parametrise]):
         return values
 
     def checks(self, results: Results[Parametrise]) -> list[Check]:
-        found = []
+        checks = []
         for form in results.axis("form"):
             cells = results.where(form=form)
             for normalised in (True, False):
@@ -93,7 +94,7 @@ class ParametriseStudy(Study[Parametrise]):
                         unit = np.sqrt(theory[0, 0] * theory[1, 1]) if name == "cross" else theory[index]
                         pairs.append((one[kind + name] / unit, theory[index] / unit, one))
                     measured, expected, one = max(pairs, key=lambda pair: abs(pair[0] - pair[1]))
-                    found.append(
+                    checks.append(
                         identity(
                             f"{form}: {kind}curvature, {name}, autodiff over closed form, worst at "
                             f"|λ*| = {one.cell.radius:g}",
@@ -104,18 +105,21 @@ class ParametriseStudy(Study[Parametrise]):
                     )
         worst = max(results, key=lambda one: abs(one["basin"] / basin(one.cell.radius) - 1))
         name = f"half-width of the angle's basin, root over closed form, worst at |λ*| = {worst.cell.radius:g}"
-        found.append(identity(name, worst["basin"], basin(worst.cell.radius)))
+        checks.append(identity(name, worst["basin"], basin(worst.cell.radius)))
         for one in results.where(radius=0.999, angle=0.01):
             if one.cell.form == "exponential":
-                found.append(below("exponential, |λ*| = 0.999: curvature of the magnitude", one["magnitude"], 0.25))
-                found.append(above("exponential, |λ*| = 0.999: curvature of the angle", one["angle"], 100.0))
+                checks.append(below("exponential, |λ*| = 0.999: curvature of the magnitude", one["magnitude"], 0.25))
+                checks.append(above("exponential, |λ*| = 0.999: curvature of the angle", one["angle"], 100.0))
             if one.cell.form == "optimal":
-                found.append(above("optimal, |λ*| = 0.999: curvature of the magnitude", one["magnitude"], 1000.0))
-        return found
+                checks.append(above("optimal, |λ*| = 0.999: curvature of the magnitude", one["magnitude"], 1000.0))
+        return checks
 
     def answer(self, results: Results[Parametrise]) -> str:
         last = max(results.axis("radius"))
-        texts = [f"{one.cell.form} {one['magnitude']:.3g} and {one['angle']:.3g}" for one in results.where(radius=last)]
+        texts = [
+            f"{result.cell.form} {result['magnitude']:.3g} and {result['angle']:.3g}"
+            for result in results.where(radius=last)
+        ]
         return (
             f"Curvatures of magnitude and angle at |λ*| = {last:g}: {', '.join(texts)}; the angle's basin has a "
             f"half-width of {results.where(radius=last)[0]['basin']:.2g}. In optimal-stop, θ is "
@@ -128,13 +132,13 @@ class ParametriseStudy(Study[Parametrise]):
             for quantity in ("loss", "curvature"):
                 for name, symbol in (("magnitude", "ω_ν"), ("angle", "ω_θ - ω_θ*")):
                     curves: list[Curve] = []
-                    for one in results.where(form=form):
-                        label = f"|λ*| = {one.cell.radius:g}"
-                        y = np.abs(one.curves[f"{quantity} over {name}"])
-                        curves.append(line(label, one.curves[f"{name} axis"], np.maximum(y, 1e-8)))
+                    for result in results.where(form=form):
+                        label = f"|λ*| = {result.cell.radius:g}"
+                        y = np.abs(result.curves[f"{quantity} over {name}"])
+                        curves.append(line(label, result.curves[f"{name} axis"], np.maximum(y, 1e-8)))
                         if quantity == "curvature":
-                            at = one["start of w"] if name == "magnitude" else 0.0
-                            curves.append(points(label, [at], [one[name]]))
+                            at = result["start of w"] if name == "magnitude" else 0.0
+                            curves.append(points(label, [at], [result[name]]))
                     if (form, quantity, name) == ("optimal-stop", "curvature", "magnitude"):
                         curves.append(_complete(results.where(form="optimal")))
                     panels.append(Panel(title=form, x=symbol, y=quantity, curves=tuple(curves), y_scale="log"))
@@ -143,8 +147,8 @@ class ParametriseStudy(Study[Parametrise]):
 
 def _complete(cells: Results[Parametrise]) -> Curve:
     """The closed form of the curvature in the optimal form, with the derivative of θ by ω_ν."""
-    forms = [curvature(one.cell.radius, one.cell.angle * np.pi, "optimal", normalised=True)[0, 0] for one in cells]
-    return dashed("optimal, dθ/dω_ν included", [one["start of w"] for one in cells], forms)
+    forms = [curvature(cell.cell.radius, cell.cell.angle * np.pi, "optimal", normalised=True)[0, 0] for cell in cells]
+    return dashed("optimal, dθ/dω_ν included", [cell["start of w"] for cell in cells], forms)
 
 
 STUDY = ParametriseStudy()

@@ -102,23 +102,23 @@ class PhaseStudy(Study[Phase]):
         }
 
     def checks(self, results: Results[Phase]) -> list[Check]:
-        found = []
+        checks = []
         for one in results:
             name = f"{self.label(one.cell)}, lr {one.cell.lr:g}, seed {one.seed}"
-            found.append(identity(f"last outputs by powers and by a scan, {name}", one["outputs apart"], 0.0, 1e-9))
+            checks.append(identity(f"last outputs by powers and by a scan, {name}", one["outputs apart"], 0.0, 1e-9))
             if one.cell.normalize and one.seed == results[0].seed:
                 gain = "gain of constant input"
-                found.append(identity(f"{gain}, {name}", one[gain], one["gain as a sum"]))
+                checks.append(identity(f"{gain}, {name}", one[gain], one["gain as a sum"]))
         for at in (results.where(lr=rate) for rate in results.axis("lr")):
             for phase in at.axis("phase"):
                 plain, normal = (_means(at.where(phase=phase, normalize=on), FIRST_LOSS) for on in (False, True))
                 name = f"initial loss without γ over with it, phase {phase:g}π, lr {at[0].cell.lr:g}"
-                found += [above(name, one / other, 5) for one, other in zip(plain, normal, strict=False)]
+                checks += [above(name, one / other, 5) for one, other in zip(plain, normal, strict=False)]
             small, full = (at.where(normalize=True, phase=phase).by_seed(LAST_ACCURACY) for phase in (0.02, 2.0))
             for seed in small.keys() & full.keys() if results.profile != "ci" else ():
                 name = f"test accuracy of phase 0.02π above 2π, γ, lr {at[0].cell.lr:g}, seed {seed}"
-                found.append(above(name, small[seed] - full[seed], 0.3))
-        return found
+                checks.append(above(name, small[seed] - full[seed], 0.3))
+        return checks
 
     def answer(self, results: Results[Phase]) -> str:
         of_groups = [(self.label(cells[0].cell), cells) for cells in _groups(results)]
@@ -133,7 +133,7 @@ class PhaseStudy(Study[Phase]):
         for name in CURVES:
             curves = []
             for cells in _groups(results):
-                cell, mean = cells[0].cell, np.mean([one.curves[name] for one in cells], 0)
+                cell, mean = cells[0].cell, np.mean([result.curves[name] for result in cells], 0)
                 style = line if cell.normalize else dashed
                 curves.append(style(self.label(cell), cells[0].curves["update"], mean, of=f"{cell.phase:g}"))
             scale: Scale = "log" if "loss" in name else "linear"
@@ -150,7 +150,7 @@ def _groups(results: Results[Phase]) -> list[Results[Phase]]:
 
 def _means(cells: Results[Phase], name: str) -> list[float]:
     """The mean over seeds, or nothing if there are none."""
-    return [float(np.mean([one[name] for one in cells]))] if len(cells) else []
+    return [float(np.mean([cell[name] for cell in cells]))] if len(cells) else []
 
 
 def data(length: int, seed: int) -> tuple[Array, Array]:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import decoding, kinds
-from lrurun.config.runs import PlannedRun, pack
+from lrurun.config.runs import InstanceSpec, PlannedRun, pack
 from lrurun.config.schema import CellConfig, Config, Execution
 from lrurun.decoding import canonical
 from lrurun.errors import UsageError, hint_for
@@ -28,14 +28,14 @@ class StudyPlan(Struct, frozen=True, kw_only=True):
     study: Study[Any]
     profile: str
     changes: dict[str, Any]
-    """Of `--set`."""
+    """The values of `--set`."""
     cells: tuple[Any, ...]
     """The settings of each point of the grid."""
     seeds: Sequence[int]
 
     @property
     def name(self) -> str:
-        """Of the ladder in the ledger."""
+        """The name of the ladder in the ledger."""
         return kinds.STUDY
 
     @property
@@ -48,14 +48,14 @@ class StudyPlan(Struct, frozen=True, kw_only=True):
         return f"{kinds.STUDY}-{self.study.name}-{self.profile}" + "-set" * bool(self.changes)
 
     @property
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> InstanceSpec:
         """What distinguishes this instance from others of the study and profile."""
         cells = json.dumps([self.study.version, [canonical(cell) for cell in self.cells]], sort_keys=True)
-        return {"set": self.changes, "tune": False, "digest": hashlib.sha256(cells.encode()).hexdigest()[:12]}
+        return InstanceSpec(set=self.changes, digest=hashlib.sha256(cells.encode()).hexdigest()[:12])
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Of the cells, each once."""
+        """The labels of the cells, each once."""
         return tuple(dict.fromkeys(map(self.study.label, self.cells)))
 
     def runs(self, labels: Sequence[str] = ()) -> list[PlannedRun]:

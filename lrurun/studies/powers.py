@@ -31,7 +31,7 @@ class Powers(Settings, frozen=True, kw_only=True):
 
     form: Form = "real-imaginary"
     angle: Annotated[float, Meta(ge=-4, le=4)] = 0.0
-    """Of the target, in units of π/2."""
+    """The angle of the target, in units of π/2."""
     radius: Radius = 0.99
     lr: Rate = 1e-3
     updates: Count = 500
@@ -92,7 +92,7 @@ class PowersStudy(Study[Powers]):
         return {"loss": losses, "final loss": losses[-1], "updates": below[0] if len(below) else cell.updates}
 
     def checks(self, results: Results[Powers]) -> list[Check]:
-        found = []
+        checks = []
         for rate in results.axis("lr"):
             at = results.where(lr=rate)
             same = [("exponential", angle, "0") for angle in at.axis("angle") if angle != 0.0] + [
@@ -102,13 +102,13 @@ class PowersStudy(Study[Powers]):
                 first, other = at.where(form=form, angle=0.0), at.where(form=form, angle=angle)
                 if first and other:
                     name = f"{form}: losses at angle {angle:g} as at {as_at}, lr {rate:g}"
-                    found.append(identity(name, _difference(first[0], other[0]), 0.0, 1e-6))
+                    checks.append(identity(name, _difference(first[0], other[0]), 0.0, 1e-6))
             slow, fast = (at.where(form=form, angle=0.5) for form in FORMS)
             if slow and fast:
                 ratio = slow[0]["updates"] / max(fast[0]["updates"], 1.0) if _learned(fast[0]) else np.nan
                 judge = above if _learned(slow[0]) else at_least_above
-                found.append(judge(f"updates of real-imaginary over exponential at π/4, lr {rate:g}", ratio, 2.0))
-        return found
+                checks.append(judge(f"updates of real-imaginary over exponential at π/4, lr {rate:g}", ratio, 2.0))
+        return checks
 
     def answer(self, results: Results[Powers]) -> str:
         rate = max(results.axis("lr"))
@@ -123,9 +123,9 @@ class PowersStudy(Study[Powers]):
         panels = []
         for form in results.axis("form"):
             curves = []
-            for one in results.where(form=form, lr=max(results.axis("lr"))):
-                losses = one.curves["loss"][:SHOWN]
-                curves.append(line(f"θ* = {one.cell.angle:g} · π/2", range(len(losses)), losses))
+            for result in results.where(form=form, lr=max(results.axis("lr"))):
+                losses = result.curves["loss"][:SHOWN]
+                curves.append(line(f"θ* = {result.cell.angle:g} · π/2", range(len(losses)), losses))
             panels.append(Panel(title=form, x="update", y="loss", curves=tuple(curves), y_scale="log"))
         return Figure(panels=tuple(panels))
 

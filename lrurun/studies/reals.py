@@ -26,7 +26,7 @@ class Reals(Settings, frozen=True, kw_only=True):
     """complex: exp(-dt / 2 + 2 pi i n / N), dt = 1e-5; real: exp(-dt_n), dt_n log-spaced from 1e-4 to 1."""
     modes: Annotated[int, Meta(ge=2, le=4096)] = 64
     length: Annotated[int, Meta(ge=8, le=4096, multiple_of=8)] = 256
-    """Of the kernel; the lag is 7 / 8 of it."""
+    """The length of the kernel; the lag is 7 / 8 of it."""
 
 
 def residual(cell: Reals) -> float:
@@ -89,24 +89,26 @@ class RealsStudy(Study[Reals]):
         }
 
     def checks(self, results: Results[Reals]) -> list[Check]:
-        found = []
-        for one in results:
-            cell = one.cell
+        checks = []
+        for result in results:
+            cell = result.cell
             name = f"{cell.eigenvalues}, N={cell.modes}"
             if cell.eigenvalues == "real":
-                found.append(above(f"residual, {name}", one["residual"], 0.9))
+                checks.append(above(f"residual, {name}", result["residual"], 0.9))
                 continue
             # The modes repeat after N lags: the best sum of them is the mean over the lags that are equal modulo N.
             # Their decay makes an error of order dt times the length.
             if (count := equal(cell)) > 1:
                 share = 1 - 1 / count
-                found.append(identity(f"residual 1 - 1 / {count}, {name}", one["residual"], share, cell.length * STEP))
+                checks.append(
+                    identity(f"residual 1 - 1 / {count}, {name}", result["residual"], share, cell.length * STEP)
+                )
             else:
-                found.append(below(f"residual, {name}", one["residual"], 1e-20))
+                checks.append(below(f"residual, {name}", result["residual"], 1e-20))
         for n, best, uniform in zip(*(results[0].curves[name] for name in CURVES), strict=True):
-            found.append(identity(f"smallest sum of |w|, {n:g} nodes", best, 2.0 ** (2 * n - 3)))
-            found.append(above(f"sum of |w| at uniform nodes, {n:g} nodes", uniform / best, 1.0))
-        return found
+            checks.append(identity(f"smallest sum of |w|, {n:g} nodes", best, 2.0 ** (2 * n - 3)))
+            checks.append(above(f"sum of |w| at uniform nodes, {n:g} nodes", uniform / best, 1.0))
+        return checks
 
     def answer(self, results: Results[Reals]) -> str:
         found = results.where(eigenvalues="complex")
@@ -124,10 +126,10 @@ class RealsStudy(Study[Reals]):
         left: list[Curve] = []
         for kind in results.axis("eigenvalues"):
             cells = results.where(eigenvalues=kind)
-            left.append(points(kind, [one.cell.modes for one in cells], [one["residual"] for one in cells]))
+            left.append(points(kind, [cell.cell.modes for cell in cells], [cell["residual"] for cell in cells]))
             if kind == "complex":
-                shares = [1 - 1 / equal(one.cell) for one in cells]
-                left.append(line("complex, closed form", [one.cell.modes for one in cells], shares, of=kind))
+                shares = [1 - 1 / equal(cell.cell) for cell in cells]
+                left.append(line("complex, closed form", [cell.cell.modes for cell in cells], shares, of=kind))
         nodes, best, uniform = (results[0].curves[name] for name in CURVES)
         bound = line("smallest possible, 2²ᴺ⁻³", nodes, 2.0 ** (2 * nodes - 3), of="Chebyshev nodes")
         right = (points("Chebyshev nodes", nodes, best), bound, points("uniform nodes", nodes, uniform))

@@ -64,30 +64,30 @@ class RemedyStudy(Study[Remedy]):
         return values
 
     def checks(self, results: Results[Remedy]) -> list[Check]:
-        found = []
-        for one in results:
-            rho = one.cell.rho
+        checks = []
+        for result in results:
+            rho = result.cell.rho
             n, at = np.arange(6000), 0.99
             gamma, slope = np.sqrt(1 - at**2), at * np.log(at)
             for name, kernel in (("state", at**n), ("gradient", slope * n * at ** (n - 1.0))):
                 series = energy(gamma * kernel, gamma * kernel, rho).real
-                found.append(identity(f"{name} at {at} as a series, rho={rho:g}", one[f"{name} at {at}"], series))
-                last = one[f"{name} at {NEAR}"]
+                checks.append(identity(f"{name} at {at} as a series, rho={rho:g}", result[f"{name} at {at}"], series))
+                last = result[f"{name} at {NEAR}"]
                 if rho == 1:
-                    found.append(above(f"{name} at {NEAR} over 0.999, rho=1", last / one[f"{name} at 0.999"], 9.0))
+                    checks.append(above(f"{name} at {NEAR} over 0.999, rho=1", last / result[f"{name} at 0.999"], 9.0))
                     continue
                 limit = (1 + rho) / (1 - rho) * (1.0 if name == "state" else 0.5)
                 tolerance = 3 * (1 - NEAR) / (1 - rho)
-                found.append(identity(f"{name} at {NEAR} near its limit, rho={rho:g}", last, limit, tolerance))
+                checks.append(identity(f"{name} at {NEAR} near its limit, rho={rho:g}", last, limit, tolerance))
                 if rho > 0:
-                    found.append(below(f"{name} at {NEAR} and its limit, rho={rho:g}", last, limit))
-        return found
+                    checks.append(below(f"{name} at {NEAR} and its limit, rho={rho:g}", last, limit))
+        return checks
 
     def answer(self, results: Results[Remedy]) -> str:
         parts = []
-        for one in results:
-            numbers = " and ".join(f"{one[f'{name} at {NEAR}']:.4g}" for name in ("state", "gradient"))
-            rho = one.cell.rho
+        for result in results:
+            numbers = " and ".join(f"{result[f'{name} at {NEAR}']:.4g}" for name in ("state", "gradient"))
+            rho = result.cell.rho
             limit = (1 + rho) / (1 - rho) if rho < 1 else np.inf
             limits = f"{limit:.4g} and {limit / 2:.4g}" if rho < 1 else "none"
             parts.append(f"{numbers} (ρ = {rho:g}, limits {limits})")
@@ -97,10 +97,10 @@ class RemedyStudy(Study[Remedy]):
         panels = []
         for name, y in (("state", "γ² E|h|²"), ("gradient", "γ² E|dh/dω|²")):
             curves = []
-            for one in results:
-                x = 1 / (1 - one.curves["lambda"])
-                curves.append(line(label := f"ρ = {one.cell.rho:g}", x, one.curves[name]))
-                curves.append(dashed(f"{label}, no remedy", x, one.curves[f"{name} without"], of=label))
+            for result in results:
+                x = 1 / (1 - result.curves["lambda"])
+                curves.append(line(label := f"ρ = {result.cell.rho:g}", x, result.curves[name]))
+                curves.append(dashed(f"{label}, no remedy", x, result.curves[f"{name} without"], of=label))
             panels.append(log_log("1 / (1 - λ)", y, curves))
         return Figure(panels=tuple(panels), columns=2)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 HEADERS = ("", "kind", "check", "measured", "expected", "rule")
-"""Of the table of checks."""
+"""The headers of the table of checks."""
 
 
 class About(Struct, frozen=True):
@@ -101,7 +101,7 @@ def plan_of(ledger: Ledger, instance: LadderInstance) -> StudyPlan:
     """
     asked = request.asked(ledger, instance)
     seeds = (asked[-1].payload or {}).get("seeds") if asked else None
-    study, changes = studies.of_task(instance.task), instance.spec.get("set", {})
+    study, changes = studies.of_task(instance.task), instance.spec.set
     return planning.make(study, instance.profile or "laptop", changes, None if seeds is None else parse_seeds(seeds))
 
 
@@ -163,7 +163,7 @@ def show(report: StudyReport, *, brief: bool = False) -> None:
 
 
 def text(report: StudyReport) -> str:
-    """What `show` prints into a pipe."""
+    """The text that `show` prints into a pipe."""
     above, checks, below = _parts(report)
     return "\n".join([*above, *(checks.lines(rule=False) if checks.rows else ()), *filter(None, [below])])
 

@@ -1,4 +1,4 @@
-"""Which study a command is for, and what the supervisor of runs needs to know about its cells."""
+"""The request of a study: which cells a command computes, and what the supervisor of runs needs to know about them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StudyRequest(Struct, frozen=True, kw_only=True):
     study: str
     profile: str = "laptop"
     cells: list[str] = []
-    """Only those with these labels; all of them if empty."""
+    """The labels of the cells; all cells if empty."""
     seeds: str | None = None
     sets: list[str] = []
     user: str | None = None
@@ -53,7 +53,7 @@ class StudyRequest(Struct, frozen=True, kw_only=True):
         return made
 
     def arguments(self) -> list[str]:
-        """Of the command that computes it."""
+        """The arguments of the command that computes it."""
         return shlex.split(self.command())[1:]
 
     def command(self) -> str:

@@ -75,25 +75,25 @@ class RingStudy(Study[RingCell]):
     def checks(self, results: Results[RingCell]) -> list[Check]:
         from scipy.integrate import quad
 
-        found = []
-        for one in results:
-            ring, n, at = one.cell.ring, one.cell.samples, self.label(one.cell)
+        checks = []
+        for result in results:
+            ring, n, at = result.cell.ring, result.cell.samples, self.label(result.cell)
             square, mean = moments(ring)
             for name, power, expected in (("|lambda|", 1, mean), ("|lambda|^2", 2, square)):
                 integral = quad(lambda u, power=power, ring=ring: ring_radius(u, ring) ** power, 0, 1)[0]
-                found.append(identity(f"expected {name}, {at}", integral, expected))
+                checks.append(identity(f"expected {name}, {at}", integral, expected))
             deviation = (ring[1] ** 2 - ring[0] ** 2) / np.sqrt(12)
-            found.append(sampling(f"mean of |lambda|^2, {at}", one["mean square"], square, deviation / np.sqrt(n)))
+            checks.append(sampling(f"mean of |lambda|^2, {at}", result["mean square"], square, deviation / np.sqrt(n)))
             deviation = np.sqrt(square - mean**2)
-            found.append(sampling(f"mean of |lambda|, {at}", one["mean radius"], mean, deviation / np.sqrt(n)))
+            checks.append(sampling(f"mean of |lambda|, {at}", result["mean radius"], mean, deviation / np.sqrt(n)))
             for name in ("distance of |lambda|^2 to uniform", "distance of the phase to uniform"):
-                found.append(below(f"{name}, {at}", one[name], LEVEL / np.sqrt(n)))
-            if "distance to a Glorot spectrum" in one.values:
+                checks.append(below(f"{name}, {at}", result[name], LEVEL / np.sqrt(n)))
+            if "distance to a Glorot spectrum" in result.values:
                 bound = LEVEL * np.sqrt((n + GLOROT) / (n * GLOROT))
-                found.append(below("distance to a Glorot spectrum", one["distance to a Glorot spectrum"], bound))
+                checks.append(below("distance to a Glorot spectrum", result["distance to a Glorot spectrum"], bound))
         exact = float(_gamma(np.float64(NU), careful=True))
-        found.append(identity("gamma in float32 by expm1", results[0]["gamma in float32 by expm1"], exact, 1e-6))
-        return found
+        checks.append(identity("gamma in float32 by expm1", results[0]["gamma in float32 by expm1"], exact, 1e-6))
+        return checks
 
     def answer(self, results: Results[RingCell]) -> str:
         worst = max(results, key=lambda one: one["distance of |lambda|^2 to uniform"] * np.sqrt(one.cell.samples))
@@ -112,7 +112,9 @@ class RingStudy(Study[RingCell]):
             area = one.curves["share of the area"]
             within.append(points(f"ring {self.label(one.cell)}", area, one.curves["share within"] - area))
         last = Panel(x="share of the area", y="share within - uniform", curves=tuple(within))
-        return Figure(panels=(*(_scatter(f"ring {self.label(one.cell)}", one) for one in results), last), columns=2)
+        return Figure(
+            panels=(*(_scatter(f"ring {self.label(result.cell)}", result) for result in results), last), columns=2
+        )
 
 
 def moments(ring: Ring) -> tuple[float, float]:

@@ -65,28 +65,28 @@ class SimilarityStudy(Study[Similarity]):
         return values
 
     def checks(self, results: Results[Similarity]) -> list[Check]:
-        found = []
+        checks = []
         n = np.arange(1, 6000)
-        for one in results:
-            rho = one.cell.rho
+        for result in results:
+            rho = result.cell.rho
             for name, partner in PARTNERS.items():
                 slopes = [n * of ** (n - 1.0) for of in (partner, np.conj(REFERENCE))]
                 series = abs(energy(slopes[0], slopes[1], rho))
-                found.append(identity(f"with {name} as a series, rho={rho:g}", one[name], series))
-            printed = one["its conjugate as printed"]
+                checks.append(identity(f"with {name} as a series, rho={rho:g}", result[name], series))
+            printed = result["its conjugate as printed"]
             if rho in (0, 1):
-                found.append(identity(f"equation (110) as printed, rho={rho:g}", printed, one["its conjugate"]))
+                checks.append(identity(f"equation (110) as printed, rho={rho:g}", printed, result["its conjugate"]))
             else:
-                share = one["its conjugate"] / printed
-                found.append(above(f"corrected over printed equation (110), rho={rho:g}", share, 1.2))
-        for one in results.where(rho=0.0):
-            found.append(identity("angle of the largest, in pi, rho=0", one["angle of the largest"], -0.25, 1e-4))
-        for one in results.where(rho=1.0):
-            found.append(identity("angle of the largest, in pi, rho=1", one["angle of the largest"], 0.0, 1e-4))
-        return found
+                share = result["its conjugate"] / printed
+                checks.append(above(f"corrected over printed equation (110), rho={rho:g}", share, 1.2))
+        for result in results.where(rho=0.0):
+            checks.append(identity("angle of the largest, in pi, rho=0", result["angle of the largest"], -0.25, 1e-4))
+        for result in results.where(rho=1.0):
+            checks.append(identity("angle of the largest, in pi, rho=1", result["angle of the largest"], 0.0, 1e-4))
+        return checks
 
     def answer(self, results: Results[Similarity]) -> str:
-        parts = "; ".join(f"{one['angle of the largest']:.3f} (ρ = {one.cell.rho:g})" for one in results)
+        parts = "; ".join(f"{result['angle of the largest']:.3f} (ρ = {result.cell.rho:g})" for result in results)
         share = "; ".join(
             f"{one['its conjugate as printed']:.5g} for {one['its conjugate']:.5g} (ρ = {one.cell.rho:g})"
             for one in results.where(lambda one: 0 < one.cell.rho < 1)
@@ -95,7 +95,7 @@ class SimilarityStudy(Study[Similarity]):
         return f"The most similar on the circle has the angle, in π: {parts}.{tail}"
 
     def draw(self, results: Results[Similarity]) -> Figure:
-        panels = [_plane(one) for one in results]
+        panels = [_plane(result) for result in results]
         curves = []
         for one in results:
             label, angle = f"ρ = {one.cell.rho:g}", one.curves["angle"]

@@ -73,21 +73,21 @@ class Results(Sequence[CellResult[S]], Generic[S]):
         """The cells with these settings, for which `condition` holds."""
         return Results(
             [
-                one
-                for one in self._cells
-                if all(getattr(one.cell, name) == value for name, value in settings.items())
-                and (condition is None or condition(one))
+                cell
+                for cell in self._cells
+                if all(getattr(cell.cell, name) == value for name, value in settings.items())
+                and (condition is None or condition(cell))
             ],
             self.profile,
         )
 
     def axis(self, name: str) -> list[Any]:
         """The distinct values of a setting, in the order of the grid."""
-        return list(dict.fromkeys(getattr(one.cell, name) for one in self._cells))
+        return list(dict.fromkeys(getattr(cell.cell, name) for cell in self._cells))
 
     def by_seed(self, value: str) -> dict[int, float]:
         """Seed -> a value, of cells that differ in the seed alone."""
-        return {one.seed: one.values[value] for one in self._cells}
+        return {cell.seed: cell.values[value] for cell in self._cells}
 
     def best(self, axis: str, value: str) -> Results[S]:
         """The cells of that value of an axis, as of the learning rate, whose mean of `value` over seeds is smallest.
@@ -96,7 +96,7 @@ class Results(Sequence[CellResult[S]], Generic[S]):
         """
         means = {}
         for at in self.axis(axis):
-            found = [one.values.get(value, np.nan) for one in self.where(**{axis: at})]
+            found = [result.values.get(value, np.nan) for result in self.where(**{axis: at})]
             if np.all(np.isfinite(found)):
                 means[at] = float(np.mean(found))
         return self.where(**{axis: min(means, key=means.__getitem__)}) if means else Results([], self.profile)
@@ -112,7 +112,7 @@ class Study(ABC, Generic[S]):
 
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
-    """By paper and figure, as in "lru-fig8"."""
+    """Names by paper and figure, for example "lru-fig8"."""
     source: ClassVar[str]
     """The paper and its figure."""
     question: ClassVar[str]
@@ -172,7 +172,7 @@ class Study(ABC, Generic[S]):
 
     @abstractmethod
     def checks(self, results: Results[S]) -> list[Check]:
-        """What must hold of the finished cells."""
+        """The checks that must hold of the finished cells."""
 
     @abstractmethod
     def answer(self, results: Results[S]) -> str:

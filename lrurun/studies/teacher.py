@@ -65,13 +65,13 @@ class TeacherStudy(Study[Teacher]):
         return trained.values
 
     def checks(self, results: Results[Teacher]) -> list[Check]:
-        found = kernels.start_checks(results)
+        checks = kernels.start_checks(results)
         if results.profile != "ci" and len(results.axis("nu")) > 1 and results.axis("architecture") == PAIR:
             slopes = _slopes(results)
-            found.append(
+            checks.append(
                 larger("log(dense / LRU) rises with log(1 / (1 - nu))", list(np.exp(slopes)), [1.0] * len(slopes))
             )
-        return found
+        return checks
 
     def answer(self, results: Results[Teacher]) -> str:
         parts = []
@@ -91,13 +91,13 @@ class TeacherStudy(Study[Teacher]):
             seeds = [list(losses.values()) for losses in found.values()]
             curves.append(line(title, memory, map(np.mean, seeds)))
             curves.append(spread(title, dict(zip(memory, seeds, strict=True))))
-        means = [np.mean([one["baseline"] for one in results.where(nu=nu)]) for nu in results.axis("nu")]
+        means = [np.mean([result["baseline"] for result in results.where(nu=nu)]) for nu in results.axis("nu")]
         curves.append(dashed("output 0", [1 / (1 - nu) for nu in results.axis("nu")], means))
         return Figure(panels=(log_log("memory of the teacher, 1 / (1 - ν)", "loss: mean, median, range", curves),))
 
 
 def _slopes(results: Results[Teacher]) -> list[float]:
-    """Of log(dense / LRU) on log(1 / (1 - nu)), for each seed; one NaN where a cell diverged at each rate."""
+    """The slope of log(dense / LRU) on log(1 / (1 - nu)) for each seed; one NaN where a cell diverged at each rate."""
     memory = [-np.log1p(-nu) for nu in results.axis("nu")]
     logs = []
     for nu in results.axis("nu"):

@@ -25,8 +25,8 @@ RESIDENT_ACCELERATOR = 4_000_000_000
 rest being for parameters and activations; the largest task of the Long Range Arena has 3.3e9."""
 
 RESIDENT_CPU = 1_000_000_000
-"""The same on a CPU, where each worker has a copy in the machine's memory, beside the file's cached pages, which all
-workers share."""
+"""Bytes of training data that `feed = "auto"` holds on a CPU, where each worker has a copy in the machine's memory,
+beside the file's cached pages, which all workers share."""
 
 
 class Batches:
@@ -68,7 +68,7 @@ def dispatches(schedule: TrainConfig, chunk: int, start: int) -> np.ndarray:
 
 
 def longest(schedule: TrainConfig, chunk: int) -> int:
-    """At least as many steps as any dispatch takes, whatever step training starts from."""
+    """A number of steps that no dispatch exceeds, whatever step training starts from."""
     return min(chunk, schedule.log_every, schedule.eval_every, schedule.steps)
 
 
@@ -125,7 +125,7 @@ def to_devices(split: Split, sharding: NamedSharding) -> tuple[jax.Array, jax.Ar
 
 
 def label_type(split: Split) -> type:
-    """Of labels on the device: classes are int32, real values float32."""
+    """The type of labels on the device: int32 for classes, float32 for real values."""
     return np.float32 if split.labels.dtype.kind == "f" else np.int32
 
 

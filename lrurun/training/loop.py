@@ -26,7 +26,7 @@ from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snaps
 from lrurun.training.programs import Best, Programs, Readings, Tree, programs_for
 
 SLOW_SECONDS = 0.5
-"""After a dispatch that took longer, the host waits for the next one, so that a signal does not wait for two."""
+"""Seconds of a slow dispatch: after one, the host waits for the next, so that a signal does not wait for two."""
 
 
 def train(
@@ -101,7 +101,7 @@ class _Dispatched(NamedTuple):
     """A dispatch that the device may still be running."""
 
     step: int
-    """Where it ends."""
+    """The step at which it ends."""
     readings: Readings
 
 
@@ -232,8 +232,8 @@ class _PackedRuns:
             return
         splits = {"val": self.data.validation}
         if test:
-            settings = {f"test@{name}": split for name, split in self.data.settings.items()}
-            splits |= {"test": self.data.test} | settings
+            further = {f"test@{name}": split for name, split in self.data.further_tests.items()}
+            splits |= {"test": self.data.test} | further
         found = {name: self._evaluate(self.best, split) for name, split in splits.items()}
         for member in self.active:
             scores = {

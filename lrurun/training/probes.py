@@ -20,7 +20,7 @@ from lrurun.training.feed import DispatchInput
 from lrurun.training.programs import Programs, TrainState, Tree
 
 QUANTILES = (0, 10, 50, 90, 100)
-"""Of eigenvalues, in percent."""
+"""The quantiles of eigenvalues that are recorded, in percent."""
 
 
 def measure(

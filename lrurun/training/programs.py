@@ -33,7 +33,7 @@ Batch = tuple[jax.Array, ...]
 
 
 class TrainState(NamedTuple):
-    """What a training step changes. Its buffers are donated from dispatch to dispatch.
+    """The state that a training step changes. Its buffers are donated from dispatch to dispatch.
 
     The names of the fields are part of the names in checkpoints.
     """
@@ -52,7 +52,8 @@ class TrainState(NamedTuple):
 
 
 class Readings(NamedTuple):
-    """What the host reads while the next dispatch runs: copies, because that one reuses the buffers of the state."""
+    """Values that the host reads while the next dispatch runs: copies, because that one reuses the buffers of the
+    state."""
 
     window: jax.Array
     bad_step: jax.Array

@@ -38,7 +38,7 @@ _THREADS = 8
 _KEEP_ALIVE = 15.0
 """Seconds after which a stream without news says that it is there."""
 _DRAWING_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""Of a figure that matplotlib has drawn, which is a document of its own without scripts."""
+"""The security policy of a figure drawn by matplotlib, which is a document of its own without scripts."""
 
 
 class Pages:

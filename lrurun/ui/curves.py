@@ -62,7 +62,7 @@ def _panel(lines: Sequence[Curve], label: str, title: str = "", *, log: bool) ->
 def _shown(
     curve: RecordedCurve, label: str, scale: float, span: Span, most: int, *, of: str, thin: bool = False
 ) -> Curve:
-    """What is shown of a recorded curve."""
+    """The part of a recorded curve that is shown."""
     part = _within(curve.steps, span)
     y = tuple(scale * value for value in curve.values[part])
     whole = Curve(label=label, x=floats(curve.steps[part]), y=y, of=of, style="thin" if thin else "line")

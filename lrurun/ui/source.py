@@ -56,8 +56,8 @@ class Source:
             return self._ledger
 
     def _file(self) -> Stamp | None:
-        """What says that there is another file than before. One that this user cannot write to is read as it was when
-        it was opened, so that its time and size count too."""
+        """A stamp that differs when another file is at the ledger's path. A file that this user cannot write to is
+        read as it was when it was opened, so that its time and size count too."""
         path = self.places.ledger
         if isinstance(path, Path):
             with suppress(OSError):
@@ -69,7 +69,7 @@ class Source:
         return None
 
     def stamp(self) -> Stamp:
-        """What differs after every change of the ledger; at most `SECONDS` old. Raises as `ledger` does."""
+        """A stamp that differs after every change of the ledger; at most `SECONDS` old. Raises as `ledger` does."""
         at, found = self._stamp
         if time.monotonic() - at < SECONDS:
             return found
@@ -95,12 +95,13 @@ class Source:
             self._ledger = None
 
     def known(self, key: Hashable, stamp: Any) -> Any:
-        """What `cached` has for this key and stamp; None if there is nothing."""
+        """The value that `cached` has for this key and stamp; None if there is none."""
         found = self._kept.get(key)
         return found[1] if found is not None and found[0] == stamp else None
 
     def cached(self, key: Hashable, stamp: Any, make: Callable[[], T]) -> T:
-        """What `make` returned for this key and stamp. Several threads that want it wait for one that makes it."""
+        """The value that `make` returned for this key and stamp. Several threads that want it wait for one that
+        makes it."""
         with self._turn(key):
             known = self._kept.get(key)
             if known is not None and known[0] == stamp:
@@ -110,8 +111,8 @@ class Source:
             return made
 
     def rested(self, key: Hashable, stamp: Any, make: Callable[[], T], rest: float) -> tuple[T, float]:
-        """As `cached`, but made again only after `rest` times as long as it took; also the seconds until it may be
-        made again, 0 if it is of this stamp."""
+        """The value as from `cached`, but made again only after `rest` times as long as it took; also the seconds
+        until it may be made again, 0 if it is of this stamp."""
         with self._turn(key):
             now, known = time.monotonic(), self._kept.get(key)
             if known is None or (known[0] != stamp and now >= known[1][1]):
@@ -126,7 +127,7 @@ class Source:
             return self._making.setdefault(key, threading.Lock())
 
     def keep(self, key: Hashable, stamp: Any, made: Any) -> None:
-        """What `known` and `cached` return for this key and stamp from now on, instead of what there was."""
+        """Stores the value that `known` and `cached` return for this key and stamp from now on."""
         size = size_of(made)
         with self._lock:
             self._kept[key] = (stamp, made)

@@ -1,4 +1,4 @@
-"""What commands say beside their work: about what works, but may not be what is wanted."""
+"""Warnings of commands about what works, but may not be what the user wants."""
 
 from __future__ import annotations
 

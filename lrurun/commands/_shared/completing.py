@@ -16,7 +16,7 @@ SPLIT = "_LRURUN_SPLIT_AT_EQUALS"
 """Set in the environment where the shell splits words at "=", and replaces only what follows it."""
 
 _SAFE = re.compile(r"[\w./,=+@-]+", re.ASCII)
-"""What the shell does not evaluate."""
+"""Names that the shell does not evaluate."""
 
 
 class _Rest(str):
@@ -115,7 +115,7 @@ def _with_values(context: typer.Context, path: str, text: str) -> list[str]:
 
 
 def _trimmed(incomplete: str, found: Iterable[str]) -> list[str]:
-    """What follows "=", where the shell replaces only that."""
+    """The part of a completion after "=", where the shell replaces only that."""
     cut = incomplete.rindex("=") + 1 if SPLIT in os.environ else 0
     return [_Rest(one[cut:]) for one in _safe(found) if one[cut:]]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def selections(
     ledger: Ledger, plan: planning.Plan, instance: LadderInstance, max_seeds: int | None, display: LadderView
 ) -> Iterator[Selection]:
-    """What to train for each look of the design, which is recorded when the first selection is asked for.
+    """Yields what is to be trained for each look of the design, which is recorded when the first one is requested.
 
     A look is taken when the selection after it is asked for: its runs must be finished then. All state is in the
     ledger, so that a command that is repeated, or another terminal, continues with the same looks and decisions.
@@ -78,7 +78,7 @@ def design_of(made: planning.Plan, ledger: Ledger | None, request: LadderRequest
 def next_look(
     made: planning.Plan, so_far: sequential.DesignProgress
 ) -> tuple[Sequence[planning.ResolvedRung], dict[str, Sequence[int]], dict[str, Any]]:
-    """What the next look of the recorded or planned design needs, rungs and the seeds of each, and the design.
+    """The rungs that the next look of the recorded or planned design needs, their seeds, and the design.
 
     Of a complete design these are all its rungs, with the seeds that they had.
     """

@@ -18,7 +18,7 @@ REBUILD = "lrurun ledger rebuild makes a ledger from them"
 
 
 def rebuild_hint(places: Places) -> str | None:
-    """What to do about a runs folder with runs that no ledger has; None if there are none in it."""
+    """A hint about a runs folder whose runs no ledger has; None if it has no runs."""
     from lrurun import paths
 
     count = len(paths.run_folders(places.runs))
@@ -121,7 +121,7 @@ def latest_run(places: Places) -> str:
 
 
 def read_for_run(places: Places, run: str) -> Ledger:
-    """As `read_current`, for a command about one run.
+    """Opens the ledger as `read_current` does, for a command about one run.
 
     Raises:
         NotFoundError: there is no ledger.

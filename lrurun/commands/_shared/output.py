@@ -1,4 +1,4 @@
-"""What commands print and write: JSON objects, files, cells of tables."""
+"""Output of commands: JSON objects, files, cells of tables."""
 
 from __future__ import annotations
 

@@ -23,15 +23,15 @@ class Shown(Struct, frozen=True, kw_only=True):
     """What is shown of a report, and how."""
 
     rungs: Sequence[str] = ()
-    """Only these; all of them if empty."""
+    """The rungs that are shown; all of them if empty."""
     limit: int | None = None
-    """At most so many of them."""
+    """The largest number of rungs that are shown; None for all."""
     claims: bool = False
     """Whether the user asked for claims of papers: without that, reports on a task of one's own show none."""
     details: bool = False
     """Whether a table of text shows everything that is known, not the answer alone."""
     request: LadderRequest | str | None = None
-    """What was asked for; the name of an instance that no request finds."""
+    """The request, or the name of an instance that no request finds."""
     firm: str = ""
     """The command that makes verdicts firm, with what it costs."""
     table_only: bool = False

@@ -1,4 +1,4 @@
-"""What is declared above a command: examples, and which of its options exclude or need each other."""
+"""Declarations above a command: examples, and which of its options exclude or need each other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 INSTANCE = ("ladder", "profile", "tune", "set_")
-"""What chooses an instance of a ladder on a task, unless `--instance` names it."""
+"""The parameters that choose an instance of a ladder on a task, unless `--instance` names it."""
 DECIDE_HINT = "the design of --decide fixes seeds and rungs; --max-seeds 12 bounds the seeds"
 
 
@@ -29,7 +29,7 @@ def examples(*lines: str) -> Callable[[Command], Command]:
 
 
 def exclusive(*names: str, hint: str = "leave one of them out") -> Callable[[Command], Command]:
-    """At most one of these parameters of the command may be given."""
+    """Declares that at most one of these parameters of the command may be given."""
 
     def check(context: typer.Context) -> None:
         given = [name for name in names if is_given(context, name)]
@@ -42,7 +42,7 @@ def exclusive(*names: str, hint: str = "leave one of them out") -> Callable[[Com
 
 
 def excludes(name: str, *others: str, hint: str = "leave one of them out") -> Callable[[Command], Command]:
-    """None of the other parameters of the command may be given beside `name`."""
+    """Declares that none of the other parameters of the command may be given beside `name`."""
 
     def check(context: typer.Context) -> None:
         given = [spelling(context, other) for other in others if is_given(context, other)]

@@ -33,7 +33,7 @@ class Point(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """As in "optim.lr=0.001, train.batch=50"."""
+        """The values of an instance as text, for example "optim.lr=0.001, train.batch=50"."""
         return ", ".join(f"{path}={console.setting(value)}" for path, value in self.values.items())
 
 

@@ -84,7 +84,7 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
     fresh: bool = False
     time_limit: str | None = None
     arguments: tuple[str, ...] = ()
-    """Of the command line, to be shown in messages."""
+    """The arguments of the command line, for messages."""
     site: Site = Site()
     detach: bool = False
     dry_run: bool = False
@@ -97,12 +97,12 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def work_fields(self) -> dict[str, Any]:
-        """Those that are fields of the work."""
+        """The options that are fields of `Work`."""
         names = "jobs", "pack", "fresh", "detach", "on_node"
         return {name: getattr(self, name) for name in names}
 
     def signals(self) -> Signals:
-        """What stops the training; the time limit begins now."""
+        """The signals and the time limit that stop the training; the limit begins now."""
         from lrurun.runner.signals import Signals
 
         also = [signal.SIGUSR1] if self.on_node else []

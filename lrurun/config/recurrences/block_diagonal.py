@@ -20,7 +20,7 @@ class BlockDiagonalRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag
     r_min: Fraction = 0.0
     """nu of eq. 133: the lower end of the initial |lambda|."""
     r_max: Fraction = 1.0
-    """For tied blocks: the upper end of the initial |lambda|."""
+    """The upper end of the initial |lambda| of tied blocks."""
     max_phase: Annotated[float, Meta(gt=0, le=math.pi)] = math.pi
     """Upper end of the initial phases, in radians; the other eigenvalue of a block has the opposite phase."""
 

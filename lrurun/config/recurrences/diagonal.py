@@ -14,7 +14,7 @@ class DiagonalRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dia
     """x_k = lambda x_(k-1) + gamma B u_k with a complex diagonal lambda (Orvieto et al. 2023, sections 3.2 to 3.4)."""
 
     parametrization: Literal["cartesian", "exponential", "stable-exponential"] = "stable-exponential"
-    """What is trained: Re and Im of lambda; nu and theta; log nu and theta."""
+    """The trained parameters: Re and Im of lambda; nu and theta; log nu and theta."""
     phase: Literal["plain", "log"] = "plain"
     """Whether theta itself or its logarithm is trained."""
     r_min: Fraction = 0.0

@@ -65,9 +65,9 @@ class Copy(NamedTuple):
     place: Path
     patterns: Sequence[str]
     hint: str
-    """What to do if files are missing."""
+    """A hint if files are missing."""
     folders: Sequence[str] = ("",)
-    """In an archive, the ends of the paths of the folder that has the files, the best one first."""
+    """The ends of the paths of the folder in an archive that has the files, the best one first."""
 
     @property
     def archive(self) -> Path | None:

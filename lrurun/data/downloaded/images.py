@@ -42,7 +42,7 @@ _HINT = f"give an undamaged copy of {ARCHIVE.name}, or omit --from to download i
 
 
 class CifarOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which training images are for validation, and the size of the images."""
+    """The training images that are for validation, and the size of the images."""
 
     split: Literal["s4", "lra"] = "s4"
     """The random split of S4 and S5, or that of Long Range Arena: the first nine tenths in the order of TFDS."""

@@ -74,7 +74,7 @@ class _Books(NextToken):
         """Books per split of a complete copy."""
 
     def sizes(self, options: BookOptions) -> dict[str, int]:
-        """Without limits, estimates with two digits."""
+        """The sizes of the splits: estimates with two digits where no limit is set."""
         full = {split: size * self.tokens_per_byte / (options.length + 1) for split, size in SIZES.items()}
         return {split: getattr(options, split) or int(float(f"{full[split]:.1e}")) for split in SPLITS}
 
@@ -234,7 +234,7 @@ def _write(writer: Writer, split: str, rows: np.ndarray, classes: int) -> np.nda
 
 
 def _sample(rows: np.ndarray) -> np.ndarray:
-    """At most `_COUNTED` tokens, in rows at equal distances."""
+    """A sample of at most `_COUNTED` tokens, in rows at equal distances."""
     count = max(min(_COUNTED // rows.shape[1], len(rows)), 1)
     return np.asarray(rows[np.arange(count) * len(rows) // count])
 

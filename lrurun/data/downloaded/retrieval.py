@@ -74,7 +74,7 @@ class Retrieval(CharacterTask):
     )
 
     def __init__(self, full: Mapping[str, int] = SIZES) -> None:
-        """Without an argument, the sizes are those that others have counted."""
+        """Sets the sizes; by default those that others have counted."""
         super().__init__(full)
 
     def tolerance(self, split: str) -> int:

@@ -233,7 +233,7 @@ class PathX(Pathfinder):
 LEVEL = "curv_contour_length_14"
 """The folder of the published difficulty, "hard"."""
 TFDS_SPLIT = "hard"
-"""Its name in Long Range Arena's TFDS builder."""
+"""The name of the published difficulty in Long Range Arena's TFDS builder."""
 HINT = "give an undamaged copy, or omit --from to generate the data"
 
 _LISTS, _IMAGES = "metadata/*.npy", "imgs/*/*.png"

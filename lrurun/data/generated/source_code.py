@@ -28,7 +28,8 @@ statistics string subprocess symtable tabnanny tarfile tempfile textwrap threadi
 tracemalloc turtle types typing unittest/case unittest/mock urllib/parse urllib/request uuid warnings wave weakref
 webbrowser xml/dom/minidom xml/etree/ElementTree xmlrpc/client xmlrpc/server zipapp zipimport
 """.split()
-"""In Python 3.11 to 3.13; number 5, 15, ... is in the validation split, number 10, 20, ... in the test split."""
+"""Modules of Python 3.11 to 3.13; number 5, 15, ... is in the validation split, number 10, 20, ... in the test
+split."""
 SIZES = {"train": 4_200_000, "validation": 384_000, "test": 384_000}
 """Bytes of each split that are used, from its beginning: as many as all these releases have."""
 

@@ -194,7 +194,7 @@ class InductionHeads(Sampled):
     classes = 16
     metric = Accuracy(chance=1 / 15, escape=0.5)
 
-    def settings(self, options: InductionOptions) -> dict[str, InductionOptions]:
+    def further_tests(self, options: InductionOptions) -> dict[str, InductionOptions]:
         lengths = [options.length << k for k in range(1, 21)]
         return {str(n): structs.replace(options, length=n) for n in lengths if n <= options.longest}
 
@@ -239,7 +239,7 @@ class Parity(Sampled):
     classes = 2
     metric = Accuracy(chance=1 / 2, escape=0.75)
 
-    def settings(self, options: ParityOptions) -> dict[str, ParityOptions]:
+    def further_tests(self, options: ParityOptions) -> dict[str, ParityOptions]:
         bounds = {"min_length": options.max_length, "max_length": options.longest, "longest": options.longest + 1}
         return {str(options.longest): structs.replace(options, **bounds)}
 

@@ -7,8 +7,6 @@ statements. Nothing else asks which of them a ledger is. Importing this package 
 from __future__ import annotations
 
 import contextlib
-import os
-import re
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -16,9 +14,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
-from lrurun.errors import DamagedError, LedgerError, LrurunError
+from lrurun.errors import DamagedError
 from lrurun.paths import places
-from lrurun.server import Place, Server, is_server, parse
+from lrurun.server import Place, Server
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Select
@@ -57,6 +55,11 @@ class Joined(Protocol):
 
 class QueryError(Exception):
     """The database does not understand a query."""
+
+    def __init__(self, message: str, column: str | None = None) -> None:
+        super().__init__(message)
+        self.column = column
+        """The column that the query names and that does not exist; None for other errors."""
 
 
 class Database(ABC):
@@ -157,11 +160,11 @@ class Database(ABC):
 
     @abstractmethod
     def damage(self, connection: Connection) -> Iterator[str]:
-        """What is wrong with its pages, one sentence each."""
+        """The faults of its pages, one sentence each."""
 
     @abstractmethod
     def references(self, connection: Connection) -> Iterator[str]:
-        """Which rows refer to rows that do not exist, one sentence each."""
+        """The rows that refer to rows that do not exist, one sentence each."""
 
     @abstractmethod
     def names(self, connection: Connection) -> set[str]:
@@ -231,28 +234,6 @@ def names_beginning(place: Place, table: Literal["runs", "ladders"], beginning: 
 
 
 # Places
-
-_URL = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)
-
-
-def place(path: str | os.PathLike[str] | Server) -> Place:
-    """The server or the file that a text or a path names.
-
-    Raises UsageError for a URL that cannot be read.
-    """
-    if isinstance(path, Server):
-        return path
-    text = os.fspath(path)
-    if is_server(text):
-        return parse(text)
-    if url := _URL.match(text):
-        raise LedgerError(
-            f"a ledger is an SQLite file or a PostgreSQL database, found a {url[1]}:// URL",
-            "name a file, for example --ledger ./ledger.db",
-        )
-    if not text:
-        raise LrurunError("the path of the ledger is empty", "name a file, for example --ledger ./ledger.db")
-    return Path(text)
 
 
 def is_same(first: Place, second: Place) -> bool:

@@ -245,7 +245,12 @@ class PostgreSQL(Database):
                 "lrurun query can only read, and this query would do more; nothing was changed",
                 "start it with select; information_schema.tables lists the tables",
             )
-        return explained or QueryError(servers.first_line(error) if isinstance(error, Error) else str(error))
+        if not isinstance(error, Error):
+            return explained or QueryError(str(error))
+        line = servers.first_line(error)
+        # the code is that of an undefined column, whose name is in the message as "name" or as table.name
+        name = re.search(r'"(?:\w+\.)?(\w+)"|\w\.(\w+)', line) if state == "42703" else None
+        return explained or QueryError(line, name and (name[1] or name[2]))
 
     # Copies
 

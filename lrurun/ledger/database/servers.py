@@ -46,7 +46,7 @@ _REFUSALS = {
     r"is not permitted to log in|permission denied for database": "ask its administrator for the right to use it",
     r"no schema has been selected": "create the schema that search_path names, or name another one",
 }
-"""What servers say when they refuse a connection for good -> what to do."""
+"""Messages of servers that refuse a connection for good -> what to do."""
 
 
 class Busy(UnreachableError):

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from lrurun.errors import LedgerError, LrurunError, NotFoundError, UsageError
-from lrurun.files import atomic
+from lrurun.files import atomic, identity
 from lrurun.ledger.database import DAMAGED, TIMEOUT, Database, QueryError, Rows, command, damaged, files, migrate
 from lrurun.ledger.database.schema import APPLICATION_ID, SCHEMA, VERSION_TABLE, metadata
 from lrurun.ledger.database.sql import close, literal_statement
@@ -188,7 +188,7 @@ class SQLite(Database):
         """
         if self.read_only:
             return
-        identities = {path: _identity(path) for path in self._files}
+        identities = {path: identity(path) for path in self._files}
         expected = connection.info.get("lrurun_files")
         if expected is None and None not in identities.values():  # the first statement of a connection makes the log
             expected = connection.info["lrurun_files"] = identities
@@ -274,7 +274,11 @@ class SQLite(Database):
                 "lrurun query can only read, and this query would do more; nothing was changed",
                 "start it with select; sqlite_master lists the tables",
             )
-        return files.explain(error, self.place, TIMEOUT) or QueryError(str(error))
+        # SQLite has no code of its own for this error, and never translates its messages.
+        _, found, column = str(error).partition("no such column: ")
+        return files.explain(error, self.place, TIMEOUT) or QueryError(
+            str(error), column.rpartition(".")[2] if found else None
+        )
 
     # Copies
 
@@ -347,15 +351,6 @@ class _Joined:
 
     def rollback(self) -> None:
         self._connection.execute("ROLLBACK")
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """The numbers of a file's device and of the file; None if there is none."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _integrity(connection: Connection, check: str) -> Iterator[str]:

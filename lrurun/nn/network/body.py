@@ -28,7 +28,7 @@ Tree = dict[str, Any]
 
 
 Places = int | Array
-"""Which positions are decoded: the last ones, how many; or (B, K) their indices, counted from 0."""
+"""The positions that are decoded: the number of the last ones; or (B, K) their indices, counted from 0."""
 
 Drop = Callable[[Array, int], Array]
 """Applies dropout to (..., B, H); the number is its place in the block, 0 or 1."""
@@ -78,7 +78,7 @@ class Block(nnx.Module):
             self.switch = switch.Switch(others, config.precision)
 
     def parameters(self) -> Tree:
-        """Those of the recurrence."""
+        """The parameters of the recurrence."""
         return {name: param[...] for name, param in self.recurrence.items()}
 
     def __call__(self, x: Array, mask: Array | None, train: bool, drop: Drop, more: Tree | None = None) -> Array:

@@ -43,7 +43,7 @@ class Linear(nnx.Module):
         return y + expand(self.bias[...], y)
 
     def embed(self, ids: Array) -> Array:
-        """The same map of one-hot vectors, without making them: integers (..., B) to (..., B, out)."""
+        """Applies the map to one-hot vectors without making them: integers (..., B) to (..., B, out)."""
         y = _rows(self.kernel[...], ids)
         return y + expand(self.bias[...], y)
 

@@ -18,7 +18,7 @@ HIDDEN = 4
 
 
 def shapes(depth: int, width: int, experts: int) -> Shapes:
-    """Of the weights of the layers of all blocks."""
+    """The shapes of the weights of the layers of all blocks."""
     hidden = HIDDEN * width
     return {
         "router": (depth, width, experts),

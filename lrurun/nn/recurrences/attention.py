@@ -134,7 +134,7 @@ class Attention(Recurrence):
         return zeros | normals(key, dict.fromkeys("QKV", (n, h)) | {"O": (h, n)}, self.variances)
 
     def _heads(self, params: Params, u: Array) -> Heads:
-        """Those of inputs (T, B, H), before the rotation."""
+        """Queries, keys and values of the heads for inputs (T, B, H), before the rotation."""
         shape = (*u.shape[:2], self.settings.heads, -1)
 
         def project(name: str) -> Array:

@@ -101,7 +101,7 @@ class Recurrence(abc.ABC):
         """Initial parameters, float32, a pure function of `key`."""
 
     def across(self, layers: Sequence[Params]) -> list[Params] | None:
-        """What a network adds to the parameters of each layer, given those of all; None, mostly, for nothing."""
+        """Parameters that a network adds to those of each layer, given those of all; None, mostly, for nothing."""
         return None
 
     @abc.abstractmethod

@@ -42,9 +42,9 @@ class Cell(Recurrence):
     blocks: ClassVar[int]
     """M / N."""
     forget: ClassVar[int]
-    """Which of the four arguments is that of the forget gate."""
+    """The index of the forget gate among the four arguments."""
     input: ClassVar[int | None]
-    """And of the input gate, if it is not 1 - the forget gate."""
+    """The index of the input gate, or None if it is 1 - the forget gate."""
     usual: ClassVar[float]
     """Bias of the forget gate without chrono initialisation."""
 
@@ -84,7 +84,7 @@ class Cell(Recurrence):
         return b if self.input is None else b.at[self.input].set(-keep)
 
     def _driven(self, params: Params, u: Array) -> Array:
-        """What the inputs (T, B, H) and the biases give to the arguments of the gates, (T, B, 4N)."""
+        """The part of the arguments of the gates that inputs (T, B, H) and biases give, (T, B, 4N)."""
         v = self.product(u, params["B"])
         return jnp.pad(v, ((0, 0), (0, 0), (4 * self.state - v.shape[-1], 0))) + params["b"][None, None]
 

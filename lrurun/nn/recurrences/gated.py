@@ -75,7 +75,7 @@ class Gated(Recurrence):
         return chunk_count(length, batch * self.numbers, self.backend)
 
     def seen(self, u: Array, mask: Array | None = None) -> Array:
-        """What the gates see, (..., B, H): `u` itself, or what a control puts in its place."""
+        """The inputs of the gates, (..., B, H): `u` itself, or what a control puts in its place."""
         if self.settings.gates == "static":
             return jnp.zeros_like(u)
         if self.settings.gates == "input":
@@ -94,7 +94,7 @@ class Gated(Recurrence):
         return varying_scan(a, b, initial=before, backend=self.backend)
 
     def _through(self, params: Params, u: Array, seen: Array, made: _Made) -> Array:
-        """What `made` makes of states and inputs, (T, ...).
+        """The values that `made` makes of states and inputs, (T, ...).
 
         States that are larger than the inputs are computed piece by piece, and again for the gradient.
         """

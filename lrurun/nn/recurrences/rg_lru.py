@@ -87,7 +87,7 @@ class RGLRU(Gated):
         return params | (normals(key_normal, shapes, self.variances) if shapes else {})
 
     def _argument(self, params: Params, seen: Array, name: str) -> Array:
-        """That of a gate, (..., B, numbers)."""
+        """The argument of a gate, (..., B, numbers)."""
         return self.blocks(seen, params[f"W_{name}"]) + along(params[f"b_{name}"], seen.ndim)
 
     def _log_decay(self, params: Params, r: Array | float) -> Array:

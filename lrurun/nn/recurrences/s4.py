@@ -136,7 +136,7 @@ class S4(EachChannel):
         return (x_re, x_im), y + params["D"][None] * u
 
     def spectrum(self, params: Params) -> np.ndarray:
-        """Of all channels, the first one first."""
+        """The eigenvalues of all channels, the first channel first."""
         found = self._system(params)
         nu, theta = np.asarray(found.nu, np.float64), np.asarray(found.theta, np.float64)
         half = [np.exp(-nu + 1j * theta), *(np.asarray(re, np.float64) + 1j * np.asarray(im) for re, im in found[2:4])]

@@ -58,7 +58,7 @@ class EachChannel(Recurrence):
 
     @abstractmethod
     def kernels(self, params: Params, length: int) -> Kernels:
-        """As in `Recurrence`, (1 or 2, length, H)."""
+        """The convolution kernels, (1 or 2, length, H), see `Recurrence.kernels`."""
 
     def scan(self, params: Params, u: Features, mask: Mask | None = None) -> Features:
         seen = u if mask is None else jnp.where(mask[..., None], u, 0.0)
@@ -133,7 +133,7 @@ class S4D(EachChannel):
         return (x_re, x_im), y + params["D"][None] * u
 
     def spectrum(self, params: Params) -> np.ndarray:
-        """Of all channels, the first one first; both of each pair of conjugates."""
+        """The eigenvalues of all channels, the first channel first; both of each pair of conjugates."""
         nu, theta, _ = self._system(params)
         half = np.exp(-np.asarray(nu, np.float64) + 1j * np.asarray(theta, np.float64)).ravel()
         return np.concatenate([half, half.conj()])

@@ -15,9 +15,9 @@ from lrurun.nn.pairs import Pair, times, times_add
 from lrurun.nn.scan import sequential
 
 FEW = 512
-"""With this many numbers a step or more, one chunk is as fast."""
+"""The numbers a step from which on one chunk is as fast."""
 LANES = 4096
-"""This many numbers a step, over all chunks, are enough."""
+"""The numbers a step, over all chunks, that are enough."""
 STEPS = 64
 """Steps of the shortest chunk that is worth its three passes."""
 

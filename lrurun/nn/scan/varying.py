@@ -195,7 +195,7 @@ def _one(like: _Numbers) -> _Numbers:
 
 
 def _chained(product: _Numbers, end: _Numbers, start: _Numbers, *, reverse: bool) -> _Numbers:
-    """What each chunk starts from, where one that starts from x ends in product x + end."""
+    """The state that each chunk starts from, where one that starts from x ends in product x + end."""
 
     def step(x: _Numbers, row: tuple[_Numbers, _Numbers]) -> tuple[_Numbers, _Numbers]:
         return _add(_times(row[0], x), row[1]), x

@@ -33,7 +33,8 @@ def average(name: str, curves: Sequence[Sequence[tuple[int, float]]]) -> Curve:
 
 
 def _stderr(values: Sequence[float], mean: float) -> float:
-    """As `statistics.stderr`, which computes with fractions: too slow for every point of many curves."""
+    """The standard error by NumPy: `statistics.stderr` computes with fractions, too slow for every point of many
+    curves."""
     try:
         return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
     except (OverflowError, ValueError):  # infinities, or squares beyond the largest number

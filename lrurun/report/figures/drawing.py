@@ -1,4 +1,4 @@
-"""What the figures of `lrurun plot` show: numbers of the ledger as figures."""
+"""The figures of `lrurun plot`: numbers of the ledger as figures."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ Layers = Sequence[Sequence[complex]]
 """The eigenvalues of each layer."""
 
 SpectraOf = Callable[["Run"], tuple[int, Layers, Layers]]
-"""Of a run: the step of its trained eigenvalues, the eigenvalues at initialisation, the trained ones."""
+"""A function of a run: the step of its trained eigenvalues, the eigenvalues at initialisation, the trained ones."""
 
 
 class _Rung(Struct, frozen=True, kw_only=True):
     """A line of a figure of means."""
 
     name: str
-    """With what is under it: the number of seeds, and the states of the others."""
+    """The name, with the number of seeds and the states of the others below it."""
     mean: float | None
     stderr: float | None
     seeds: tuple[float, ...]
@@ -206,13 +206,15 @@ def _setting(setting: speed.SpeedSetting, name: str) -> str:
 
 
 Score = SettingScore | SlotScore | LadderRow
-"""What has a mean over seeds, and its error."""
+"""A score with a mean over seeds and its error."""
 
 
 def slots(report: ladder_table.LadderReport) -> Figure:
     """The test accuracy of every rung at each slot."""
     found = {
-        f"{row.rung} (n={row.n})": {one.slot: one for one in row.slots} for row in report.rows if not row.same_as_before
+        f"{row.rung} (n={row.n})": {slot.slot: slot for slot in row.slots}
+        for row in report.rows
+        if not row.same_as_before
     }
     what = "Slot k has the k-th label of every sequence."
     return _profile(report, found, "slot", "test accuracy [%]", what, scale=100.0, log=False)
@@ -222,7 +224,7 @@ def lengths(report: ladder_table.LadderReport, length: int) -> Figure:
     """The test score of every rung at `length`, that of training, and in further tests whose names are lengths."""
     found: dict[str, dict[int, Score]] = {}
     for row in report.rows:
-        others = {int(one.setting): one for one in row.settings if one.setting.isdecimal()}
+        others = {int(setting.setting): setting for setting in row.settings if setting.setting.isdecimal()}
         if others and not row.same_as_before:
             found[f"{row.rung} (n={row.n})"] = {length: row, **others}
     form = report.score
@@ -371,7 +373,7 @@ def _norm_figure(panels: Sequence[Panel], title: str, caption: str, what: str) -
             f"{what}: no norms are recorded, so there is nothing to draw",
             "newer versions record them at every evaluation; train again with --fresh",
         )
-    scale = suited(curves.values_of([one for panel in panels for one in panel.curves]))
+    scale = suited(curves.values_of([curve for panel in panels for curve in panel.curves]))
     shown = tuple(structs.replace(panel, y_scale=scale) for panel in panels)
     columns = 1 if len(panels) == 1 else 2
     return Figure(panels=shown, columns=columns, same_x=True, same_y=True, title=title, caption=caption)

@@ -166,8 +166,8 @@ def _height(figure: Figure) -> float:
 def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, of: int) -> None:
     """The scales and the texts of the axes; labels only where `x` and `y`. `of`: how many panels are in a row."""
     curves = panel.curves
-    _axis(ax, "x", panel.x if x else "", panel.x_scale, panel.x_ticks, [at for one in curves for at in one.x])
-    _axis(ax, "y", panel.y if y else "", panel.y_scale, panel.y_ticks, [at for one in curves for at in one.y])
+    _axis(ax, "x", panel.x if x else "", panel.x_scale, panel.x_ticks, [at for curve in curves for at in curve.x])
+    _axis(ax, "y", panel.y if y else "", panel.y_scale, panel.y_ticks, [at for curve in curves for at in curve.y])
     if x:
         ax.tick_params(axis="x", labelbottom=True)  # also where no panel is below it
     longest = max((len(line) for _, name in panel.x_ticks for line in _folded(name, 14).split("\n")), default=0)

@@ -36,7 +36,7 @@ class Curve(Struct, frozen=True, kw_only=True):
     sideways: bool = False
     """Whether the bars are along the horizontal axis."""
     grey: bool = False
-    """Whether it is a reference that the question is not about."""
+    """Whether the curve is a reference that the question is not about."""
 
 
 class Picture(Struct, frozen=True, kw_only=True):
@@ -46,12 +46,12 @@ class Picture(Struct, frozen=True, kw_only=True):
     y: tuple[float, ...]
     z: tuple[tuple[float, ...], ...]
     label: str = ""
-    """Of the colours. Without one, they are two: from worse (-1) over white (0) to better (1)."""
+    """The label of the colours. Without one, they are two: from worse (-1) over white (0) to better (1)."""
     scale: Scale = "linear"
 
 
 class Panel(Struct, frozen=True, kw_only=True):
-    """What shares two axes: curves over a picture, or either of them."""
+    """Curves over a picture, or either of them, on two axes."""
 
     x: str
     """Label of the horizontal axis, with its unit."""
@@ -116,7 +116,7 @@ dashed = partial(line, style="dashed")
 grey = partial(dashed, grey=True)
 """A reference that the question is not about."""
 thin = partial(line, style="thin")
-"""What oscillates."""
+"""A thin line, for a curve that oscillates."""
 
 
 def spread(label: str, samples: Mapping[float, Sequence[float]], *, percent: float = 100.0, of: str = "") -> Curve:

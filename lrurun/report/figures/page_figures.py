@@ -24,7 +24,7 @@ from lrurun.report.tables.ladder_table import LadderReport
 from lrurun.report.tables.row_scores import LadderRow
 
 _MOST_POINTS = 300
-"""Of a curve: more cannot be seen."""
+"""The largest number of points of a curve in a page: more cannot be seen."""
 _MOST_EIGENVALUES = 400
 """Points in a panel at each moment: more could not be distinguished."""
 _MOST_OF_ALL = 10_000
@@ -43,11 +43,11 @@ class DotPlotRow(Struct, frozen=True, kw_only=True):
     score: str
     """The mean with its error, and how many runs have no score."""
     verdict: str
-    """On the change; empty for a rung without a base."""
+    """The verdict on the change; empty for a rung without a base."""
     change: str
     """The difference to the base."""
     base: str
-    """Where that is not the previous rung."""
+    """The base, if that is not the previous rung."""
 
 
 class DotPlot(Struct, frozen=True, kw_only=True):
@@ -94,7 +94,7 @@ def ladder(report: LadderReport) -> DotPlot | None:
 
 
 _WIDTH = 360
-"""Of an interval."""
+"""The width of the drawing of an interval."""
 
 
 class Interval(Struct, frozen=True, kw_only=True):

@@ -36,7 +36,7 @@ ENDINGS: dict[str, Format] = {
 
 
 def content_of(report: AnyReport) -> ReportContent:
-    """What a report shows, whatever the format."""
+    """The contents of a report, whatever the format."""
     # Imported here: every command with --json uses this package, and those modules import numpy.
     from lrurun.report.tables import all_tasks, ladder_content, speed, swept
 

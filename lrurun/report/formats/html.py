@@ -32,7 +32,7 @@ class RunLines(Struct, frozen=True, kw_only=True):
     said: str
     """About the settings, before the group that `link` leads to, and after it."""
     link: tuple[str, str] | None
-    """Its anchor and title."""
+    """The anchor and the title of the group."""
     more: str
     rows: tuple[tuple[str, ...], ...]
     """Run, seed, state, score, step, attempts."""
@@ -53,7 +53,7 @@ def render(report: AnyReport, content: ReportContent, details: Mapping[str, RunD
 
 
 def parts(report: AnyReport, content: ReportContent, details: Mapping[str, RunDetail]) -> dict[str, Any]:
-    """What the templates show of a report: picture, sentences, tables, claims, eigenvalues, runs."""
+    """The values of the templates: picture, sentences, tables, claims, eigenvalues, runs."""
     groups = groups_of(content)
     cautions, said = list[str](), list[str]()
     """What the page begins with, and the sentences that say the same."""

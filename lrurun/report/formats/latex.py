@@ -14,7 +14,7 @@ from lrurun.table import Column, narrowed
 
 _HEAD = r"% Needs \usepackage{booktabs} and \usepackage{graphicx} in the preamble; \input this file where it belongs."
 _FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
-"""Its natural width, but no wider than the text."""
+"""The beginning of a box that has the natural width of the table, but is no wider than the text."""
 
 
 def render(content: ReportContent, *, table_only: bool = False) -> str:
@@ -23,7 +23,7 @@ def render(content: ReportContent, *, table_only: bool = False) -> str:
     if table_only:
         return "\n".join(_tabular(columns, content.table.rows))
     caption = " ".join(sentence(one) for one in (content.title, content.question) if one)
-    lines = [_HEAD, *(f"% {escape(one)}" for one in content.conclusions)]
+    lines = [_HEAD, *(f"% {escape(conclusion)}" for conclusion in content.conclusions)]
     for table in content.above[-1:]:
         # Of its own, because two tables can be more than a page.
         lines += [*_begin(caption, f"{content.label}-grid"), *_fitted(table.columns, table.rows), r"\end{table}"]

@@ -16,7 +16,7 @@ def render(content: ReportContent) -> str:
     if content.question:
         lines += [escape(content.question), ""]
     if content.conclusions:
-        lines += [*(f"- {escape(one)}" for one in content.conclusions), ""]
+        lines += [*(f"- {escape(conclusion)}" for conclusion in content.conclusions), ""]
     for table in (*content.above[:1], content.table):
         lines.append(row(_lines(column.name) for column in table.columns))
         lines.append(row("---:" if column.right else "---" for column in table.columns))

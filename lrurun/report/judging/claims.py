@@ -59,19 +59,19 @@ class JudgedClaim(Comparison, frozen=True, kw_only=True):
     difference_p: float | None = None
     """Adjusted p of the difference, beside a claim with a margin."""
     untuned: tuple[str, ...] = ()
-    """Those of its rungs whose learning rate is the recipe's default."""
+    """The rungs of the claim whose learning rate is the recipe's default."""
     improving: tuple[str, ...] = ()
-    """Those of its rungs that score best at the last step in most seeds."""
+    """The rungs of the claim that score best at the last step in most seeds."""
     paper: Comparison | None = None
-    """By the paper's own numbers on this task."""
+    """The comparison by the paper's own numbers on this task."""
     elsewhere: Mapping[str, str]
-    """For a stand-in, task of the claim -> verdict by the paper's own numbers."""
+    """Task of the claim -> verdict by the paper's own numbers, for a stand-in."""
     ratio: float | None = None
     ratio_low: float | None = None
     ratio_high: float | None = None
-    """For "faster": how many times as fast the rung trains, measured in turns, and the interval of that."""
+    """The ratio of training speeds of a claim "faster", measured in turns, and its interval."""
     paper_ratio: float | None = None
-    """For "faster": the same of the published speeds."""
+    """The ratio of the published speeds of a claim "faster"."""
 
     @property
     def shown(self) -> str:
@@ -80,7 +80,7 @@ class JudgedClaim(Comparison, frozen=True, kw_only=True):
 
     @property
     def mark(self) -> str:
-        """What reports print after the verdict on a claim that the paper makes on other tasks only."""
+        """The mark after the verdict on a claim that the paper makes on other tasks only."""
         return " (stand-in task)" if self.stand_in and self.shown in (SUPPORTED, CONTRADICTED, UNDECIDED) else ""
 
 
@@ -90,7 +90,7 @@ class Judged(Struct, frozen=True, kw_only=True):
     differences: dict[str, Comparison]
     """Rung -> the comparison with its base."""
     papers: dict[str, Comparison]
-    """The same by the paper's own numbers, where it has any."""
+    """Rung -> the comparison with its base by the paper's own numbers, where it has any."""
     claims: tuple[JudgedClaim, ...]
     samples: dict[str, Sample]
     """Rung -> the scores of its runs."""
@@ -324,7 +324,7 @@ def describe(comparison: Comparison, scoring: Scoring, beside: float | None = No
 
 
 def remarks(comparison: Comparison, form: ScoreForm) -> list[str]:
-    """What changes the reading of a verdict: few seeds, seeds that fail, a mean that points the other way."""
+    """Remarks that change the reading of a verdict: few seeds, seeds that fail, a mean that points the other way."""
     found = [failures(comparison), opposite_mean(comparison, form)]
     if comparison.provisional and comparison.is_tested:
         found.insert(0, f"provisional ({least_seeds(comparison)} seeds)")
@@ -372,12 +372,12 @@ def in_short(comparison: Comparison, metric: Metric) -> str:
 
 
 def look_text(comparison: Comparison | None) -> str:
-    """As in " at 12 seeds": the look that the numbers are from, as the mean of a rung may be of more seeds."""
+    """The look that the numbers are from, as " at 12 seeds": the mean of a rung may be of more seeds."""
     return "" if comparison is None or comparison.look is None else f" at {comparison.look} seeds"
 
 
 def p_text(p: float) -> str:
-    """As in "p = 0.012"; for adjusted values."""
+    """An adjusted p as text, for example "p = 0.012"."""
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
@@ -389,7 +389,7 @@ def _difference_text(comparison: Comparison, form: ScoreForm) -> str:
 
 
 def improvement_text(comparison: Comparison) -> str:
-    """As in "97 % [81, 100]"."""
+    """The chance of improvement with its interval as text, for example "97 % [81, 100]"."""
     if comparison.improvement is None:
         return ""
     text = f"{100 * comparison.improvement:.0f} %"

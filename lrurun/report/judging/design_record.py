@@ -36,7 +36,8 @@ def find(plan: planning.Plan, instance: LadderInstance, ledger: Ledger) -> Desig
 
 
 def verdict_counts(instance: LadderInstance, ledger: Ledger) -> str:
-    """As in "3 supported, 1 undecided": the verdicts of the newest design of an instance; empty if it has none."""
+    """The verdicts of the newest design of an instance, for example "3 supported, 1 undecided"; empty if it has
+    none."""
     recorded = _recorded(instance, ledger)
     if not recorded:
         return ""
@@ -87,7 +88,7 @@ def digest(design: Design) -> str:
 
 
 def planned(plan: planning.Plan, ledger: Ledger | None, max_seeds: int | None) -> DesignProgress:
-    """What `begin` would record.
+    """The design that `begin` would record.
 
     Raises:
         UsageError: there is nothing to decide.

@@ -31,7 +31,8 @@ def names_profile(ladder: Ladder, task: str, profile: str) -> bool:
 
 
 _JUDGED: dict[tuple[bytes, str, str | None], dict[Question, Comparison]] = {}
-"""By the text of the ladder: the numbers of a paper are judged once, not in every report."""
+"""Text of a ladder, task, profile -> the judged questions: the numbers of a paper are judged once, not in every
+report."""
 
 
 def judge(ladder: Ladder, task: str, profile: str | None = None) -> dict[Question, Comparison]:
@@ -83,7 +84,7 @@ def _chosen(rows: dict[str, tuple[Published, ...]], question: Question) -> tuple
 
 
 def _kind(one: Published) -> tuple[str, str, str]:
-    """What two scores share that can be compared."""
+    """The properties that two scores share that can be compared."""
     return one.source.partition(",")[0], one.metric, one.profile
 
 

@@ -1,4 +1,4 @@
-"""What a ladder asks on a task: the difference of each rung to its base, and each claim."""
+"""The questions of a ladder on a task: the difference of each rung to its base, and each claim."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def differences(ladder: Ladder) -> dict[str, Question]:
 
 
 def of_claim(claim: Claim, task: str) -> list[Question]:
-    """What a claim asks on a task; beside a margin, also whether the two rungs differ. None of speed.
+    """The questions of a claim on a task; beside a margin, also whether the two rungs differ. None of speed.
 
     Raises:
         UsageError: it names no margin.

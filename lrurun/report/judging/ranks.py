@@ -26,7 +26,7 @@ DRAWS = 20_000
 _TABLE = Path(__file__).with_name("brunner_munzel.json")
 """P(|W| >= w) without ties for 12 and 20 values a side, written by `benchmarks/rank_table.py`."""
 LEVEL = 0.95
-"""Of intervals and bounds: each is for its comparison alone."""
+"""The level of intervals and bounds: each is for its comparison alone."""
 
 Array = NDArray[np.float64]
 
@@ -41,7 +41,7 @@ class Improvement(NamedTuple):
 
 
 class PValues(NamedTuple):
-    """Of the rank test. The null hypothesis is a chance of improvement of 1/2."""
+    """The p values of the rank test. The null hypothesis is a chance of improvement of 1/2."""
 
     two_sided: float
     above: float
@@ -152,13 +152,14 @@ def _drawn(chosen: NDArray[np.bool_], starts: NDArray[np.int64], n: int, m: int)
 
 
 def _variance(total: Array, squares: Array, n: int) -> Array:
-    """Of n values, from their sum and that of their squares. These are exact: no spread has exactly none."""
+    """The variance of n values, from their sum and that of their squares. These are exact: no spread has exactly
+    none."""
     return np.asarray((n * squares - total**2) / (n * (n - 1)))
 
 
 @lru_cache(maxsize=4)
 def _draws(n: int, m: int) -> NDArray[np.bool_]:
-    """Which of n + m values are in the first sample: a row for each draw, with a fixed seed."""
+    """The values of n + m that are in the first sample: a row for each draw, with a fixed seed."""
     return np.random.default_rng([n, m]).random((DRAWS, n + m)).argsort(axis=1) < n
 
 

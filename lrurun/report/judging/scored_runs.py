@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def claimed_metrics(ladder: Ladder, task: str, metrics: Sequence[Metric]) -> list[Metric]:
-    """Those of a task's metrics, beside the one that selects the model, that claims on it name."""
+    """The metrics of a task that claims on it name, beside the one that selects the model."""
     names = dict.fromkeys(questions.metric_of(claim, task) for claim in ladder.claims if claim.is_about(task))
     return [metric for name in names if name and (metric := named(name, metrics)) is not None]
 

@@ -43,9 +43,9 @@ class Look(Struct, frozen=True, kw_only=True):
     """A point at which verdicts may be reached."""
 
     seeds: int
-    """Of each rung."""
+    """The number of seeds of each rung."""
     share: float
-    """Of a hypothesis's current level."""
+    """The share of a hypothesis's current level that the look spends."""
 
 
 def looks(max_seeds: int) -> tuple[Look, ...]:
@@ -53,7 +53,7 @@ def looks(max_seeds: int) -> tuple[Look, ...]:
 
 
 class Design(Struct, frozen=True, kw_only=True):
-    """What is fixed before the first look."""
+    """A sequential design, which is fixed before the first look."""
 
     max_seeds: int
     looks: tuple[Look, ...]
@@ -75,7 +75,7 @@ class LookRecord(Struct, frozen=True, kw_only=True):
     runs: tuple[str, ...]
     """Ids of the runs that it used."""
     comparisons: tuple[Comparison, ...]
-    """Of the questions that were undecided before."""
+    """The comparisons of the questions that were undecided before."""
 
 
 class DesignProgress(Struct, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ class DesignProgress(Struct, frozen=True, kw_only=True):
 
     @property
     def next_look(self) -> Look | None:
-        """None after the last one, or where nothing is undecided."""
+        """The next look; None after the last one, or where nothing is undecided."""
         return next(iter(self.design.looks[len(self.records) :]), None) if self.undecided else None
 
     @property
@@ -142,9 +142,10 @@ class DesignSummary(Struct, frozen=True, kw_only=True):
     next_look: int | None
     """The seeds of each rung that it needs; None where the design is complete."""
     hypotheses: int
-    """Those that are not rejected yet."""
+    """The number of hypotheses that are not rejected yet."""
     level: float | None
-    """At which the next look tests the smallest p of them, not corrected; the following ones as Holm's method does."""
+    """The level at which the next look tests the smallest p of them, not corrected; the following ones as Holm's
+    method does."""
     questions: int
     undecided: int
     finished_before: int
@@ -168,7 +169,7 @@ def summary(progress: DesignProgress, first: Mapping[str, str]) -> DesignSummary
 
 
 def known_before(finished: int) -> str:
-    """What it means for a design that this number of its runs finished before it is recorded; "" for none."""
+    """The consequence for a design if this number of its runs finished before it is recorded; "" for none."""
     if not finished:
         return ""
     return (

@@ -25,7 +25,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
 
     mean: float
     variance: float = 0.0
-    """Of the mean."""
+    """The variance of the mean."""
     df: float = math.inf
     """Degrees of freedom of the variance; infinite where it is known."""
     n: int = 0
@@ -47,7 +47,7 @@ class MeanDifference(Struct, frozen=True, kw_only=True):
 
     estimate: float
     stderr: float | None
-    """None below two values a side, or where neither side has spread."""
+    """The standard error; None below two values a side, or where neither side has spread."""
     df: float | None
     """Welch and Satterthwaite's degrees of freedom."""
 

@@ -45,11 +45,11 @@ _DIGITS = 10
 
 
 class Result(NamedTuple):
-    """What a run says about its rung."""
+    """The result of a run for its rung."""
 
     seed: int
     score: float | None
-    """None: it diverged."""
+    """The score; None if the run diverged."""
 
 
 class Scoring(Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ class Scoring(Struct, frozen=True, kw_only=True):
     items: int | None = None
     """Test sequences."""
     steps: int | None = None
-    """What the metric counts in them, labels or sequences; None: the sequences."""
+    """The number of labels or sequences that the metric counts; None: the sequences."""
 
     @property
     def step(self) -> float | None:
@@ -103,7 +103,7 @@ class Sample(Struct, frozen=True, kw_only=True):
     finished: Estimate | None
     """The mean over finished runs alone."""
     mean: float | None = None
-    """Over all runs, also where there is one."""
+    """The mean over all runs, also where there is one."""
     n: int = 0
     """Runs, diverged ones among them; 0 for a constant."""
     diverged: int = 0
@@ -177,12 +177,12 @@ def constant(scoring: Scoring) -> Sample:
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """What a comparison asks: whether `rung` is better than `other`, equal to it, above chance, ..."""
+    """The question of a comparison: whether `rung` is better than `other`, equal to it, above chance, ..."""
 
     kind: Kind
     rung: str
     other: str | None = None
-    """None: chance."""
+    """The rung that it is compared with; None for chance."""
     margin: float = 0.0
     metric: str = ""
     """One of the task's other metrics; empty: the one that selects the model."""
@@ -193,13 +193,13 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 class Hypothesis(NamedTuple):
-    """What is counted once in the correction."""
+    """A hypothesis of the correction, which counts equal ones once."""
 
     kind: str
     rungs: tuple[str, ...]
     margin: float
     opposite: bool
-    """Whether it is the opposite of what `kind` states."""
+    """Whether the hypothesis is the opposite of what `kind` states."""
     metric: str
 
 
@@ -220,7 +220,7 @@ class Pair(Struct, frozen=True, kw_only=True):
     set_aside: str = ""
     """A verdict that needs no test, as "not run". Such a pair is not counted in the correction."""
     reason: str = ""
-    """Of that verdict."""
+    """The reason of that verdict."""
     same_runs: bool = False
     """Whether both sides are the same runs, which is set aside too."""
 
@@ -245,12 +245,12 @@ class Test(NamedTuple):
 
     hypothesis: Hypothesis
     p: float | None
-    """None: there are results, but they allow no test."""
+    """The p value; None where there are results, but they allow no test."""
     verdict: str
 
 
 def tests(pair: Pair) -> tuple[Test, ...]:
-    """Those of a question; none for a pair that is set aside."""
+    """The tests of a question; none for a pair that is set aside."""
     question, margin = pair.question, pair.question.margin
     if not pair.hypotheses:
         return ()
@@ -311,7 +311,11 @@ def _beyond_chance(pair: Pair, bound: float, *, above: bool, finished: bool) -> 
     if not finished:
         scores += [chance] * pair.mine.diverged
     distances = [round(score - chance - bound, _DIGITS) for score in scores]
-    return ranks.sign_test(sum(one > 0 if above else one < 0 for one in distances), len(distances)) if scores else None
+    return (
+        ranks.sign_test(sum(distance > 0 if above else distance < 0 for distance in distances), len(distances))
+        if scores
+        else None
+    )
 
 
 def _of_test_set(pair: Pair, *, finished: bool = False) -> bool:
@@ -332,11 +336,11 @@ class Side(Struct, frozen=True, kw_only=True):
     """One side of a comparison, as reports show it. Scores are as the metric has them, not scaled."""
 
     rung: str | None
-    """None: chance."""
+    """The rung; None for chance."""
     n: int = 0
     """Runs that are compared, diverged ones among them; 0 for chance."""
     mean: float | None = None
-    """Over all of them, diverged ones with the score of chance."""
+    """The mean over all of them, diverged ones with the score of chance."""
     stderr: float | None = None
     diverged: int = 0
     learning: int | None = None
@@ -357,7 +361,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     kind: str
     rung: str
     other: str | None
-    """None: chance."""
+    """The rung that it is compared with; None for chance."""
     margin: float | None = None
     metric: str = ""
     """One of the task's other metrics; empty: the one that selects the model."""
@@ -365,9 +369,9 @@ class Comparison(Struct, frozen=True, kw_only=True):
     provisional: bool = False
     """Whether a side has fewer than twelve seeds: the verdict then assumes that no seed fails."""
     sides: tuple[Side, ...] = ()
-    """Of `rung` and of `other`."""
+    """The sides of `rung` and of `other`."""
     difference: float | None = None
-    """Of the means."""
+    """The difference of the means."""
     low: float | None = None
     high: float | None = None
     """Ends of its 95 % interval (Welch), not corrected for other comparisons."""
@@ -377,7 +381,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     improvement_high: float | None = None
     """Ends of its 95 % interval, not corrected for other comparisons."""
     p_adjusted: float | None = None
-    """Of the statement, or of its opposite where the verdict is "contradicted": after Holm's correction."""
+    """The p value of the statement, or of its opposite where the verdict is "contradicted", after Holm's correction."""
     p_unadjusted: float | None = None
     detectable: float | None = None
     """The smallest true difference of the means that these seeds show with 80 % power at a level of 5 %, not

@@ -283,7 +283,7 @@ def _main(counts: dict[str, int]) -> str:
 
 def title(ladder: LadderInstance) -> str:
     """`sDigits-smoke-tune: ladder lru on sDigits, profile smoke, tuned, optim.lr=0.01`."""
-    label = make_label(ladder.task, ladder.profile, bool(ladder.spec.get("tune")), ladder.spec.get("set", {}), {})
+    label = make_label(ladder.task, ladder.profile, ladder.spec.tune, ladder.spec.set, {})
     others = [] if ladder.user in (None, owner.user()) else [f"requested by {ladder.user}"]
     return f"{ladder.short_name}: ladder {ladder.name} on {', '.join([*label.parts(), *others])}"
 
@@ -354,7 +354,7 @@ def _seed(run: Run, rung: str) -> str:
 
 
 def cell(run: Run) -> str:
-    """What its kind calls a run, as by the settings of a cell; empty for trainings and runs without settings here."""
+    """The settings of a cell, as its kind describes them; empty for trainings and runs without settings here."""
     kind = None if run.settings is None else kinds.of(run.kind)
     return "" if kind is None else kind.described(run)
 

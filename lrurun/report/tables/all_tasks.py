@@ -40,7 +40,7 @@ class TaskColumn(Struct, frozen=True, kw_only=True):
     set: dict[str, Any]
     """The values of `--set` that this instance was trained with, by their dotted paths."""
     tune: bool
-    """Whether it was tuned."""
+    """Whether the instance was tuned."""
     label: str
     """The label of the instance."""
     metric: str
@@ -51,7 +51,7 @@ class TaskColumn(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """As in a sentence."""
+        """The task in a sentence, with what qualifies it."""
         parts = [self.task, *([f"profile {self.profile}"] if self.profile else [])]
         if self.test_selected:
             parts.append("selected on test")
@@ -86,13 +86,13 @@ class AllTasksReport(Struct, frozen=True, kw_only=True):
     ladder: str
     title: str
     metric: str
-    """Of all columns; with several, their names."""
+    """The metric of all columns; with several, their names."""
     tasks: tuple[str, ...]
     columns: tuple[TaskColumn, ...]
     rows: tuple[AllTasksRow, ...]
     notes: tuple[str, ...]
     label: str
-    """What all columns share: tuned or not, `--set`."""
+    """The label that all columns share: tuned or not, `--set`."""
 
 
 def collect(
@@ -151,14 +151,14 @@ def _place(instance: LadderInstance) -> tuple[int, str, str]:
 
 def _may_be(instance: LadderInstance, request: LadderRequest) -> bool:
     """Whether it can be the requested one. A quick test without its plan: there may be hundreds of others."""
-    if instance.spec["tune"] != request.tune:
+    if instance.spec.tune != request.tune:
         return False
-    return bool(request.sets) or not set(instance.spec["set"]) - {"train.protocol"}
+    return bool(request.sets) or not set(instance.spec.set) - {"train.protocol"}
 
 
 def _protocol(instance: LadderInstance) -> list[str]:
     """The protocol of the instance, if it was set: tasks have different ones, and each column names its own."""
-    protocol = instance.spec["set"].get("train.protocol")
+    protocol = instance.spec.set.get("train.protocol")
     return [] if protocol is None else [f"train.protocol={protocol}"]
 
 
@@ -247,7 +247,7 @@ def _cell(report: LadderReport, k: int) -> TaskCell:
 
 
 def content_of(report: AllTasksReport) -> content.ReportContent:
-    """What the report shows."""
+    """The contents of the report."""
     columns = [_column(k, column) for k, column in enumerate(report.columns)]
     label = _label(report.columns)
     return content.ReportContent(
@@ -329,7 +329,7 @@ def _foot(report: AllTasksReport) -> list[str]:
 
 
 def _metrics(report: AllTasksReport) -> str:
-    """As in "Test accuracy in per cent"; with several metrics, each with its tasks."""
+    """The metric, for example "Test accuracy in per cent"; with several metrics, each with its tasks."""
     by_metric: dict[str, list[str]] = {}
     for column in report.columns:
         by_metric.setdefault(column.score.sentence, []).append(column.name)

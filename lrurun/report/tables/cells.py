@@ -67,7 +67,7 @@ def uncounted(row: LadderRow) -> list[str]:
 
 
 def remarks(row: LadderRow) -> list[str]:
-    """What qualifies a score."""
+    """Remarks that qualify a score."""
     return uncounted(row) + mixed_versions(row)
 
 

@@ -1,4 +1,4 @@
-"""What a report shows, whatever the format: title, tables, footnotes, claims, and the runs behind the numbers."""
+"""The contents of a report, whatever the format: title, tables, footnotes, claims, and the runs behind the numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Statement(Protocol):
 
     @property
     def mark(self) -> str:
-        """What qualifies it, after it."""
+        """A mark after the verdict that qualifies it."""
 
     @property
     def text(self) -> str: ...
@@ -51,9 +51,9 @@ class RunGroup(Struct, frozen=True, kw_only=True):
     same_as: str | None = None
     """The group whose runs these are."""
     metric: str
-    """Of the runs' result: what is shown of each."""
+    """The name of the result of each run that is shown."""
     score: ScoreForm | None = None
-    """How it is printed, if it is a score."""
+    """The form in which the result is printed, if it is a score."""
 
 
 RUNG = Column(name="rung", cell=lambda row: clean(row.rung), right=False)
@@ -98,7 +98,7 @@ class ReportContent(Struct, frozen=True, kw_only=True):
     groups: tuple[RunGroup, ...] = ()
     claims: tuple[Statement, ...] = ()
     label: str = ""
-    """Of LaTeX's table."""
+    """The label of the table in LaTeX."""
     csv: Sequence[str] = ()
     """The columns of CSV: names of fields."""
     curves: bool = False
@@ -120,7 +120,7 @@ def slot_fields(slots: Sequence[int]) -> list[str]:
 
 
 def three_digits(value: float) -> str:
-    """At least three significant digits, and no exponent for usual speeds."""
+    """A number with at least three significant digits, and no exponent for usual speeds."""
     if value >= 100:
         return f"{value:.0f}"
     return f"{value:.{2 if value < 10 else 1}f}" if value >= 0.1 else f"{value:.3g}"
@@ -132,7 +132,7 @@ def scale(profile: str | None) -> str:
 
 
 def mixed_versions(row: Any) -> list[str]:
-    """What the runs of a row do not have in common, though their settings are the same."""
+    """The versions that the runs of a row do not have in common, though their settings are the same."""
     counts = {"code": len(row.code_versions), "numerics": len(row.numerics)}
     return [f"{count} {kind} versions" for kind, count in counts.items() if count > 1]
 
@@ -144,7 +144,9 @@ def closing_notes(rows: Sequence[Any], notes: Sequence[str]) -> list[str]:
     pairs = dict.fromkeys((version, clean(row.rung)) for row in rows for version in row.numerics)
     numerics = sorted({version for version, _ in pairs})
     if len(numerics) > 1:
-        rungs = (f"{one} ({', '.join(rung for version, rung in pairs if version == one)})" for one in numerics)
+        rungs = (
+            f"{numeric} ({', '.join(rung for version, rung in pairs if version == numeric)})" for numeric in numerics
+        )
         mixed.append(
             f"These runs come from more than one numerics version: {'; '.join(rungs)}. They round "
             "differently, so that scores of the same run may differ as much as between two seeds."

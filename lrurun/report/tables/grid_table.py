@@ -19,7 +19,7 @@ class GridLine(Struct, frozen=True, kw_only=True):
 
     name: str
     cells: tuple[LadderRow | None, ...]
-    """None where the ladder has no rung."""
+    """The rows of the ladder; None where it has no rung."""
 
 
 def tables(

@@ -1,4 +1,4 @@
-"""What the report on a ladder shows: its columns, cells and footnotes."""
+"""The contents of the report on a ladder: its columns, cells and footnotes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lrurun.table import NOTHING, Column, Table
 
 
 def content_of(report: LadderReport) -> content.ReportContent:
-    """What the report shows."""
+    """The contents of the report."""
     label = label_of(report)
     return content.ReportContent(
         title=label.title(report.title),

@@ -48,7 +48,7 @@ class Tuning(Struct, frozen=True, kw_only=True):
     """How the settings of tuned rungs were chosen."""
 
     seeds: int
-    """Of each point that was tried."""
+    """The number of seeds of each point that was tried."""
     items: int
     """Validation sequences by whose scores points were compared."""
     at_edge: dict[str, list[str]]
@@ -69,17 +69,17 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     claims: tuple[JudgedClaim, ...]
     test_items: int | None
     data: dict[str, Any]
-    """Of the data that the runs were trained on: "source", "kind", "baselines", "published", "sha256", for classes at
-    positions "test_labels"; empty where that is not recorded."""
+    """The data that the runs were trained on: "source", "kind", "baselines", "published", "sha256", for classes at
+    positions "test_labels"; empty where they are not recorded."""
     notes: tuple[str, ...]
     grid: Grid | None = None
     """The rows on two axes."""
     set: dict[str, Any] = {}
     """The values of `--set` that this instance was trained with, by their dotted paths."""
     tune: bool = False
-    """Whether it was tuned."""
+    """Whether the instance was tuned."""
     tuning: Tuning | None = None
-    """How, if it was."""
+    """How it was tuned; None if it was not."""
     label: str
     """The label of the instance: task, profile, tuned or not, `--set`, data."""
     chance: float | None = None
@@ -97,7 +97,7 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     without_spread: tuple[str, ...] = ()
     """Rungs whose seeds show no spread: comparisons use the error of the test set for them."""
     hypotheses: int = 0
-    """Those with results, which p is corrected for."""
+    """The number of hypotheses with results, which p is corrected for."""
     detect: Detect | None = None
     """The seeds that a difference needs, where one was named."""
 

@@ -59,7 +59,7 @@ class LedgerVerdict(Struct, frozen=True, kw_only=True):
     stand_in: bool
     """Whether task, data or scale are not those of the paper."""
     provisional: bool = False
-    """Whether it is from fewer seeds than hold when seeds fail."""
+    """Whether the verdict is from fewer seeds than hold when seeds fail."""
 
     @property
     def cautions(self) -> tuple[str, ...]:
@@ -107,9 +107,9 @@ class Runs(Struct, frozen=True):
     """The final runs of an instance."""
 
     command: str
-    """The one that trains them."""
+    """The command that trains them."""
     scores: str
-    """Of each rung that has one."""
+    """The score of each rung that has one."""
 
 
 class Used(Struct, frozen=True, kw_only=True):
@@ -117,15 +117,15 @@ class Used(Struct, frozen=True, kw_only=True):
 
     profile: str | None
     metric: str
-    """The one that selects the models; empty if that is not known."""
+    """The metric that selects the models; empty if it is not known."""
     verdicts: dict[str, LedgerVerdict]
     """The text of each claim on the task -> its verdict."""
     runs: tuple[Runs, ...] = ()
-    """Of all instances that can be judged."""
+    """The runs of all instances that can be judged."""
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
-    """What a ledger has on claims."""
+    """The evidence of a ledger on claims."""
 
     ladders: dict[str, dict[str, Used]]
     """Ladder -> task -> the instance that judges; tasks without final runs are left out."""
@@ -155,7 +155,7 @@ def ladders_of(ledger: Ledger | None, only: str | None = None) -> tuple[dict[str
 
 
 def gather(ledger: Ledger | None, ladders: Mapping[str, Ladder], task: str | None, *, with_studies: bool) -> Evidence:
-    """What a ledger has on ladders, by the names that find them, and on studies, on one task or all."""
+    """The evidence of a ledger on ladders, by the names that find them, and on studies, on one task or all."""
     others = kinds.every() if with_studies else []
     return Evidence(
         ladders={name: {} if ledger is None else _used(ledger, name, one, task) for name, one in ladders.items()},
@@ -188,7 +188,7 @@ _JUDGED = (SUPPORTED, CONTRADICTED, UNDECIDED)
 
 
 def contents(found: LedgerClaims, *, by_runs: bool, details: bool, command: str) -> list[content.ReportContent]:
-    """What `lrurun claims` prints: how many claims of each paper have which verdict, then a line for each with runs.
+    """The output of `lrurun claims`: how many claims of each paper have which verdict, then a line for each with runs.
 
     Args:
         by_runs: whether there is a ledger, whose runs and studies judge; else the papers' own numbers do.
@@ -351,7 +351,7 @@ def _on(ledger: Ledger, name: str, ladder: Ladder, task: str) -> Used | None:
     for instance in ledger.ladders(ladder.name, task):
         if not _has_final_runs(ledger, instance):
             continue
-        sets, tune = instance.spec["set"], instance.spec["tune"]
+        sets, tune = instance.spec.set, instance.spec.tune
         try:
             recorded = instance_documents.find(ledger, instance)
             instance_documents.load_code(ledger, instance, recorded, "recurrence", "task")
@@ -399,7 +399,7 @@ def _is_reduced(ladder: Ladder, instance: LadderInstance) -> bool:
         return False
     profile = instance.profile
     other = profile is not None and not published.names_profile(ladder, instance.task, profile)
-    return other or bool(instance.spec["set"])
+    return other or bool(instance.spec.set)
 
 
 def _judged(report: LadderReport, instance: LadderInstance, command: str, *, reduced: bool) -> Used:

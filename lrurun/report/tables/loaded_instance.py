@@ -95,7 +95,7 @@ def other_versions(plan: planning.Plan, ledger: Ledger) -> str:
     by a command that looks the same; empty if there are none."""
     phrases = []
     for other in ledger.ladders(plan.ladder.name, plan.recipe.task):
-        same = (other.profile, other.spec.get("set"), other.spec.get("tune")) == (plan.profile, plan.changes, plan.tune)
+        same = (other.profile, other.spec.set, other.spec.tune) == (plan.profile, plan.changes, plan.tune)
         if same and other.spec != plan.spec:
             counts = ledger.state_counts(other.key)
             if finished := sum(counts.get(state, 0) for state in FINISHED):
@@ -108,7 +108,7 @@ def other_versions(plan: planning.Plan, ledger: Ledger) -> str:
 
 
 def title(instance: LadderInstance) -> str:
-    """As in "ladder lru on sDigits, profile smoke, without --tune, optim.lr=0.01"."""
+    """The title, for example "ladder lru on sDigits, profile smoke, without --tune, optim.lr=0.01"."""
     return instance_title(instance.name, instance.task, instance.profile, instance.spec)
 
 
@@ -126,7 +126,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
 
     @property
     def runs(self) -> list[Run]:
-        """Those whose settings are the ones that ladder and recipe have now."""
+        """The runs whose settings are the ones that ladder and recipe have now."""
         return self._selected[0]
 
     @property
@@ -159,7 +159,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
 
     @cached_property
     def data(self) -> dict[str, Any]:
-        """What the newest finished run that counts recorded about its data; reports refuse runs on unequal data."""
+        """The data that the newest counted finished run recorded; reports refuse runs on unequal data."""
         counting = [run for run in self.runs if run.excluded is None]
         for run in sorted(counting, key=lambda run: run.finished_at or 0.0, reverse=True):
             for attempt in reversed(self.ledger.attempts(run.id)):
@@ -188,7 +188,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
 
     @property
     def label(self) -> InstanceLabel:
-        """What reports and figures of it carry."""
+        """The label of its reports and figures."""
         return self.for_reports.label
 
     def report(
@@ -319,7 +319,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         return ladder_table.Tuning(seeds=len(self.plan.tuning_seeds), items=items, at_edge=at_edge)
 
     def _tuned(self) -> list[str]:
-        """What tuning chose beside learning rates, as the final runs have it: one sentence, or none."""
+        """A sentence on what tuning chose beside learning rates, as the final runs have it; empty if nothing."""
         chosen: dict[str, list[str]] = {}
         for rung in self.plan.rungs:
             paths = [path for path in self.plan.free(rung.name) if path != RATE]
@@ -334,7 +334,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
 
 
 def _seed_text(seeds: Sequence[int]) -> str:
-    """As in "seed 4" and "seeds 3, 100 to 111"."""
+    """Seeds as text, for example "seed 4" and "seeds 3, 100 to 111"."""
     series: list[list[int]] = []
     for seed in seeds:
         if series and seed == series[-1][-1] + 1:
@@ -365,7 +365,7 @@ def _first_label(run: Run, ledger: Ledger) -> str:
     if not run.memberships:
         return ", ".join(filter(None, [run.task, data_phrase(data)]))
     instance = ledger.ladder(run.memberships[0].ladder_key)
-    tune, changes = bool(instance.spec.get("tune")), instance.spec.get("set", {})
+    tune, changes = instance.spec.tune, instance.spec.set
     return make_label(instance.task, instance.profile, tune, changes, data).text
 
 

@@ -26,11 +26,11 @@ class PublishedClaim(Comparison, frozen=True, kw_only=True):
     difference_p: float | None = None
     """Adjusted p of the difference, beside a claim with a margin."""
     paper_ratio: float | None = None
-    """For "faster": the published speed of the rung over that of the other."""
+    """The published speed of the rung over that of the other, of a claim "faster"."""
 
     @property
     def statement(self) -> str:
-        """What is compared, as in "lru within 0.5 points of s5"."""
+        """The comparison in words, for example "lru within 0.5 points of s5"."""
         return _statement(self, _form(self))
 
 

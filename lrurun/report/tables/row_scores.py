@@ -23,7 +23,7 @@ class SettingScore(Struct, frozen=True, kw_only=True):
     """The test score of a rung in another setting, such as longer sequences: over the seeds that its mean is over."""
 
     setting: str
-    """As in "256" of the result "test@256/accuracy"."""
+    """The name of the further test, for example "256" of the result "test@256/accuracy"."""
     n: int
     """Seeds with a finite score."""
     mean: float | None
@@ -52,7 +52,7 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     rung: str
     title: str
     on: str | None
-    """Its base rung; the first rung has none."""
+    """The base rung; the first rung has none."""
     branches: bool
     """Whether its base is not the previous rung."""
     n: int
@@ -66,29 +66,30 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     steps_per_second: float | None
     """Median over the finished seeds."""
     learning_rate: float | None
-    """Of its runs, or planned; None where tuning has yet to choose it."""
+    """The learning rate of its runs, or the planned one; None where tuning has yet to choose it."""
     rate_source: RateSource | None
-    """None where it is not known."""
+    """The source of the learning rate; None where it is not known."""
     published: tuple[Published, ...]
     runs: tuple[str, ...]
     """Ids that n counts, in order of their seeds."""
     scores: tuple[float, ...]
-    """Their test scores, in the same order."""
+    """The test scores of these runs, in the same order."""
     other_runs: tuple[OtherRun, ...]
     same_as_before: bool
-    """Its settings, and so its runs, are those of the base rung."""
+    """Whether its settings, and so its runs, are those of the base rung."""
     code_versions: tuple[str, ...]
     numerics: tuple[int, ...]
     """The numerics versions of the counted runs."""
     test_selected: bool
     """Whether a counted model was selected on the test split."""
     verdict: str = ""
-    """On the change to the base: helps, hurts, undecided, not run, base not run, not judged, same runs; empty without a
-    base."""
+    """The verdict on the change to the base: helps, hurts, undecided, not run, base not run, not judged, same runs;
+    empty without a base."""
     comparison: Comparison | None = None
-    """With the base rung; None where there is none. In a sequential design, it is of the seeds of its look."""
+    """The comparison with the base rung; None where there is none. In a sequential design, it is of the seeds of its
+    look."""
     paper: Comparison | None = None
-    """The same by the paper's own numbers, where it has any."""
+    """The comparison with the base rung by the paper's own numbers, where it has any."""
     learning: int | None = None
     """Seeds that learn, of all that finished or diverged; None where chance is not known."""
     failure_bound: float | None = None
@@ -96,9 +97,10 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     improving: int = 0
     """Finished seeds whose best validation score is that of the last step."""
     untuned: tuple[str, ...] = ()
-    """Of this rung and its base, those whose learning rate is the recipe's default: the verdict is about that rate."""
+    """The rungs, of this one and its base, whose learning rate is the recipe's default: the verdict is about that
+    rate."""
     settings: tuple[SettingScore, ...] = ()
-    """The test scores in other settings than those of training."""
+    """The test scores on further tests, such as longer sequences."""
     slots: tuple[SlotScore, ...] = ()
     """The test accuracy by slot, where the task records it."""
     escape_step: float | None = None

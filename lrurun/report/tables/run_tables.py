@@ -1,4 +1,4 @@
-"""The tables of a run, and of how runs differ: for `lrurun show`, `lrurun compare` and pages."""
+"""Tables of a run as headers and rows of text, which a page about one run and the command `show` have in common."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ MOMENTS = {"start": "at initialisation", "end": "after training"}
 
 
 def heading(run: Run) -> str:
-    """As in "run 0123456789ab: sDigits, seed 0, done at step 300 of 300"."""
+    """The first line about a run, for example "run 0123456789ab: sDigits, seed 0, done at step 300 of 300"."""
     return f"run {run.id}: {run.task}, seed {run.seed}, {run.state} at step {run.step} of {run.steps}"
 
 
 def places(run: Run) -> str:
-    """Its ladders and rungs, and its fingerprint."""
+    """The ladders and rungs of a run, and its fingerprint."""
     where = ", ".join(dict.fromkeys(f"{m.ladder}/{m.rung} ({m.stage})" for m in run.memberships))
     return f"of {where or 'no ladder'}; {run.fingerprint}"
 
@@ -109,7 +109,7 @@ def _largest(layers: Sequence[Sequence[complex] | None], layer: int) -> str:
 
 
 def events(found: Sequence[Event]) -> Table:
-    """What happened to a run."""
+    """The events of a run."""
     rows = [[when(event.time) or "", event.kind, event.text] for event in found]
     below = {"text": itemgetter(0)}
     return of_text(["time", "kind", "text"], rows, title="events", cut={"text": 24}, below=below)

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII = "_.:-=+*#"
-"""For outputs that cannot show blocks."""
+"""The characters for outputs that cannot show blocks."""
 NOT_FINITE = "!"
 
 

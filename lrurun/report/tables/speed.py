@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class SpeedSetting(Struct, frozen=True, kw_only=True):
-    """What a speed depends on, besides the rung. None where it is not recorded."""
+    """The settings that a speed depends on, besides the rung. None where one is not recorded."""
 
     device: str | None = None
     """The accelerator, or the CPU's model."""
@@ -41,7 +41,7 @@ class PublishedSpeed(Struct, frozen=True, kw_only=True):
     value: float
     """Steps per second."""
     speedup: float | None
-    """Over the ladder's first rung in the same source, on the same device."""
+    """The speed-up over the ladder's first rung in the same source, on the same device."""
 
 
 class SpeedRow(Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class SpeedRow(Struct, frozen=True, kw_only=True):
     """Mean over them."""
     stderr: float | None
     speedup: float | None
-    """Over the first rung that has runs in this setting: the ratio of the means."""
+    """The speed-up over the first rung that has runs in this setting: the ratio of the means."""
     speedup_low: float | None = None
     speedup_high: float | None = None
     """The least and the greatest ratio of a seed to one of that rung; None for that rung itself, and where one of them
@@ -77,7 +77,7 @@ class SpeedRow(Struct, frozen=True, kw_only=True):
 
     @property
     def setting(self) -> SpeedSetting | None:
-        """None where it has no runs."""
+        """The setting of the runs; None where there are none."""
         if self.packed is None:
             return None
         return SpeedSetting(
@@ -103,14 +103,14 @@ class SpeedReport(Struct, frozen=True, kw_only=True):
     published_others: tuple[PublishedSpeed, ...]
     """Published systems that are not rungs of the ladder."""
     devices: tuple[str, ...]
-    """Those of the ladder's published speeds, on whatever task."""
+    """The devices of the ladder's published speeds, on whatever task."""
     notes: tuple[str, ...]
     set: dict[str, Any] = {}
     """The values of `--set` that this instance was trained with, by their dotted paths."""
     tune: bool = False
-    """Whether it was tuned."""
+    """Whether the instance was tuned."""
     data: dict[str, Any] = {}
-    """Of the data that the runs were trained on; empty where that is not recorded."""
+    """The data that the runs were trained on; empty where they are not recorded."""
     label: str
     """The label of the instance: task, profile, tuned or not, `--set`, data."""
 
@@ -300,7 +300,7 @@ def _of_setting(field: str) -> Column:
 
 
 def content_of(report: SpeedReport) -> content.ReportContent:
-    """What the report shows."""
+    """The contents of the report."""
     known = [row.setting for row in report.rows if row.setting is not None]
     differing = [field for field in _SETTING if len({getattr(setting, field) for setting in known}) > 1]
     where = tuple(_of_setting(field) for field in differing)

@@ -58,7 +58,7 @@ class SweptReport(Struct, frozen=True, kw_only=True):
     """The values of `--set` that all instances share."""
     tune: bool
     label: str
-    """What all instances share: task, profile, tuned or not, `--set`."""
+    """The label that all instances share: task, profile, tuned or not, `--set`."""
     score: ScoreForm
 
 
@@ -70,12 +70,12 @@ def find(ledger: Ledger, plan: planning.Plan, by: Collection[str], command: str)
     """
     found: list[LoadedInstance] = []
     for instance in ledger.ladders(plan.ladder.name, plan.recipe.task):
-        if (instance.profile, instance.spec["tune"]) != (plan.profile, plan.tune):
+        if (instance.profile, instance.spec.tune) != (plan.profile, plan.tune):
             continue
-        values = {path: value for path, value in instance.spec["set"].items() if path in by}
+        values = {path: value for path, value in instance.spec.set.items() if path in by}
         with suppress(UsageError):  # a value that does not fit the plan: the instance differs in others
             other = plan.with_sets(plan.changes | values)
-            if other.spec["digest"] == instance.spec["digest"]:
+            if other.spec.digest == instance.spec.digest:
                 found.append(LoadedInstance(other, instance, ledger))
     if not found:
         wanted = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
@@ -114,7 +114,7 @@ def build(
                 **structs.asdict(row),
                 instance=loaded.instance.key,
                 by=values,
-                set=loaded.instance.spec["set"],
+                set=loaded.instance.spec.set,
                 validation=statistics.mean(scores),
             )
             # Rungs without the setting share their runs.
@@ -171,7 +171,7 @@ _CSV_COLUMNS = (
 
 
 def content_of(report: SweptReport) -> content.ReportContent:
-    """What the report shows."""
+    """The contents of the report."""
     form = report.score
     best = {
         row.rung: form.best(

@@ -32,22 +32,23 @@ BUILT_IN = {
 
 
 class NodeJob(Struct, frozen=True, kw_only=True):
-    """What a command asks of an executor, before anything is written."""
+    """The request of a command to an executor, before anything is written."""
 
     name: str
-    """The same for every command on the same runs of the same ledger: what an earlier command started has it too."""
+    """A name that is the same for every command on the same runs of the same ledger, so that jobs of earlier
+    commands are found."""
     arguments: Sequence[str]
     """The command line of a node supervisor, from its program on. It has no password."""
     folder: Path
-    """Its working directory."""
+    """The working directory."""
     places: Places
-    """Absolute."""
+    """Absolute paths of ledger, runs and data."""
     nodes: int | None = None
     """The largest number of node supervisors at a time; None for the executor's default."""
     devices: int = 1
-    """How many a run needs."""
+    """The number of devices that a run needs."""
     settings: Mapping[str, str] = {}
-    """The executor's own, from `--on` and the user's configuration file."""
+    """The settings of the executor, from `--on` and the user's configuration file."""
 
 
 class Executor(Protocol):
@@ -70,7 +71,7 @@ class Executor(Protocol):
         """
 
     def script(self) -> str:
-        """What would be submitted, as a script that can be used by hand.
+        """The script that would be submitted, which can also be used by hand.
 
         Raises:
             UsageError: this executor submits nothing.

@@ -68,7 +68,7 @@ class NodeExecutor(ABC):
 
     @abstractmethod
     def cancel(self, *, waiting_only: bool) -> None:
-        """Has them saved and ended, or those that have not begun removed. Raises LrurunError as `alive`."""
+        """Saves and ends them, or removes those that have not begun. Raises LrurunError as `alive`."""
 
     @abstractmethod
     def last_line(self) -> tuple[str, str]:
@@ -76,10 +76,8 @@ class NodeExecutor(ABC):
 
     def check(self, *, detach: bool) -> None:
         if not database.implementation(self.job.places.ledger).is_shared and self.nodes > 1:
-            raise UsageError(
-                f"nodes={self.nodes}: an SQLite ledger is for one machine, and {self.job.places.ledger} is one",
-                "keep the ledger in PostgreSQL (--ledger postgresql+psycopg://USER@HOST/DATABASE), or use one node",
-            )
+            found = f", and {self.job.places.ledger} is one"
+            raise one_machine(f"nodes={self.nodes}", found, "use one node")
 
     def count(self) -> int:
         return self._alive
@@ -157,6 +155,14 @@ class NodeExecutor(ABC):
                 time.sleep(0.5)
         except EngineError as error:
             runs.say(error.message)
+
+
+def one_machine(setting: str, found: str, otherwise: str) -> UsageError:
+    """The error for a `setting` that takes an SQLite ledger to several machines; `otherwise` is what else helps."""
+    return UsageError(
+        f"{setting}: an SQLite ledger is for one machine{found}",
+        f"keep the ledger in PostgreSQL (--ledger postgresql+psycopg://USER@HOST/DATABASE), or {otherwise}",
+    )
 
 
 class EngineError(LrurunError):

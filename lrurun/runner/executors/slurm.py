@@ -20,7 +20,7 @@ from lrurun.errors import LrurunError, UsageError, hint_for, nearest
 from lrurun.ledger import database, owner
 from lrurun.runner import logs, node
 from lrurun.runner.executors import NodeJob
-from lrurun.runner.executors.nodes import EngineError, NodeExecutor
+from lrurun.runner.executors.nodes import EngineError, NodeExecutor, one_machine
 
 SECONDS = 60.0
 """How long a command of Slurm may take."""
@@ -85,12 +85,9 @@ class SlurmExecutor(NodeExecutor):
         here = socket.gethostname().partition(".")[0]
         hosts = sorted({host.partition(".")[0] for host in listed.stdout.split()} - {here})
         if hosts or here not in listed.stdout:
-            raise UsageError(
-                f"--on slurm: an SQLite ledger is for one machine, {here}; tasks may run on "
-                f"{', '.join(hosts[:3]) or 'others'}",
-                "keep the ledger in PostgreSQL (--ledger postgresql+psycopg://USER@HOST/DATABASE), or give the command "
-                "on a node and name that node: --on slurm:nodelist=NODE",
-            )
+            found = f", {here}; tasks may run on {', '.join(hosts[:3]) or 'others'}"
+            otherwise = "give the command on a node and name that node: --on slurm:nodelist=NODE"
+            raise one_machine("--on slurm", found, otherwise)
 
     def _check_job(self) -> None:
         deadline = time.monotonic() + SECONDS
@@ -112,7 +109,7 @@ class SlurmExecutor(NodeExecutor):
             raise LrurunError(f"--on slurm: sbatch refuses the job: {text}", hint)
 
     def script(self) -> str:
-        """To be submitted by hand: its comments say what must be done before."""
+        """The script, to be submitted by hand: its comments say what must be done before."""
         first, _, rest = self._script(self.nodes, {}).partition("\n")
         place = self.job.places.ledger
         before = f"mkdir -p {shlex.quote(str(self._logs))}", database.command("migrate", place)
@@ -196,7 +193,7 @@ def _run(*command: str, given: str = "") -> subprocess.CompletedProcess[str]:
 
 
 def _message(done: subprocess.CompletedProcess[str]) -> str:
-    """What a command of Slurm printed last, without its own name."""
+    """The last line that a command of Slurm printed, without its own name."""
     lines = [line.removeprefix("sbatch: ").removeprefix("error: ").strip() for line in done.stderr.splitlines()]
     said = [line for line in lines if line and not line.startswith("Try ")]
     return said[-1] if said else f"exit code {done.returncode}"

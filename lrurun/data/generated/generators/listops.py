@@ -41,7 +41,7 @@ _MAX_ROUNDS = 10_000
 
 
 class Parameters(NamedTuple):
-    """Which trees grow, and which are kept; the defaults are the published ones."""
+    """The parameters of trees: which grow, and which are kept; the defaults are the published ones."""
 
     min_length: int = 500
     """Lower bound of the number of tokens, exclusive."""

@@ -26,7 +26,7 @@ def described(seed: int) -> str:
 
 
 def manifest(seed: int) -> dict[str, Any]:
-    """What the manifest of the data says about the generator."""
+    """The generator as the manifest of the data records it."""
     return {"name": "lrurun noise", "version": VERSION, "seed": seed}
 
 

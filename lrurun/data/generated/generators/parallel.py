@@ -20,7 +20,7 @@ from lrurun.errors import LrurunError
 T = TypeVar("T")
 
 _between_rounds = threading.Lock()
-"""In a process of the pool: held while it does anything but compute."""
+"""A lock that a process of the pool holds while it does anything but compute."""
 
 
 def rounds(work: Callable[[int], T], workers: int = 1) -> Generator[T, None, None]:

@@ -24,7 +24,7 @@ the bits."""
 
 
 class Maps(NamedTuple):
-    """What the dashes so far have taken, for many pairs."""
+    """The places that the dashes so far have taken, for many pairs."""
 
     taken: np.ndarray
     """(maps * cells,) uint8: 255 where a dash or its margin is."""
@@ -198,7 +198,7 @@ def _beginnings(
 def _vacancies(
     t: Tables, random: np.random.RandomState, taken: np.ndarray, home: np.ndarray, angle: np.ndarray
 ) -> np.ndarray:
-    """For each map a place, any with equal chance, where the first dash of that angle fits; -1 where there is none."""
+    """A place on each map, any with equal chance, where the first dash of that angle fits; -1 where there is none."""
     frame = np.flatnonzero(t.inside)
     guesses = frame[random.randint(len(frame), size=(len(angle), _GUESSES))]
     angles = np.repeat(angle, _GUESSES)

@@ -1,4 +1,4 @@
-"""What Pathfinder images look like: the published parameters for each size, and our own for laptops."""
+"""Parameters of Pathfinder images: the published ones for each size, and our own for laptops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lrurun.errors import LrurunError
 
 
 class Parameters(NamedTuple):
-    """What the images look like; `parameters` knows what is published. Lengths are in pixels."""
+    """The parameters of images; `parameters` knows the published ones. Lengths are in pixels."""
 
     size: int
     contour_length: int

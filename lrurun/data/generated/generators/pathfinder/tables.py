@@ -78,11 +78,11 @@ class Tables(NamedTuple):
     """(choices, angles) int32: the weight of each of these places."""
     ink: Stamps
     claim: Stamps
-    """What a dash takes."""
+    """The places that a dash takes."""
     limit: Stamps
     """A dash collides where more than this is taken."""
     room: Stamps
-    """What a dash leaves free."""
+    """The places that a dash leaves free."""
     fit: Stamps
     """A first dash does not fit where more than this is taken."""
     disc: Stamps
@@ -166,7 +166,7 @@ def _circle(radius: int) -> np.ndarray:
 
 
 def _turns(steps: np.ndarray, radians: np.ndarray, continuity: float) -> tuple[np.ndarray, np.ndarray]:
-    """Per angle of a last dash, the steps that have weight, and their weight: both (choices, angles)."""
+    """The steps that have weight and their weight, for each angle of a last dash: both (choices, angles)."""
     delta = np.abs(steps[:, None] - radians)
     delta = np.minimum(delta, 2 * np.pi - delta)
     weight = np.rint(_STRAIGHT * np.cos(np.minimum(continuity * delta, np.pi / 2)) ** 2).astype(np.int32)
