@@ -47,7 +47,7 @@ class RungStatus(Struct, frozen=True, kw_only=True):
     steps_per_second: float | None
     eta_seconds: float | None
     score: float | None
-    """The score by the metric of the ladder."""
+    """The newest mean of the metric of the ladder."""
 
 
 class LadderStatus(Struct, frozen=True, kw_only=True):

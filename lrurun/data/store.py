@@ -404,14 +404,14 @@ def _split(split: str, stored: Manifest, spec: Spec, folder: Path, progress: Pro
     return Split(**parts)
 
 
-def check_sizes(table: Mapping[str, Any], folder: Path) -> None:
+def check_sizes(manifest: Manifest, folder: Path) -> None:
     """Checks that all arrays of a manifest are there in full, without reading their numbers, as `load` does.
 
     Raises:
         LrurunError: one is missing, or has another number of bytes than its header says.
     """
-    for name in table["sha256"]:
-        _mapped(folder / f"{name}.npy", None, _IMPORT if table.get("kind") == "imported" else _REMAKE)
+    for name in manifest.sha256:
+        _mapped(folder / f"{name}.npy", None, _IMPORT if manifest.kind == "imported" else _REMAKE)
 
 
 def _mapped(path: Path, expected: str | None, hint: str) -> np.ndarray:

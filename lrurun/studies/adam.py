@@ -13,7 +13,7 @@ from lrurun.studies.kernels import TITLES, Architecture
 from lrurun.studies.study import Count, Radius, Rate, Results, Settings, Study, Values
 
 SHARES = np.linspace(0, 1, 41)
-"""Shares of a group's parameters: the steps of that share are at most the value of the curve."""
+"""Shares of the parameters of a group. A curve shows the largest step of each share."""
 COMPARED: list[Architecture] = ["dense", "block", "complex", "lru"]
 
 

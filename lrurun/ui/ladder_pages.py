@@ -79,7 +79,8 @@ def _abandoned(ledger: Ledger | None) -> bool:
 
 
 def _progress(source: Source, ledger: Ledger, instance: LadderInstance, stamp: Stamp) -> progress.LadderProgress:
-    """Its progress; nothing is read for one that has neither queued nor running runs, unless something was recorded."""
+    """The progress of an instance; nothing is read if it has neither queued nor running runs, unless something was
+    recorded."""
     key = ("progress", instance.key)
     known: Any = source.known(key, results_stamp(stamp))
     if known is not None and not (known.counts["queued"] or known.counts["running"]):

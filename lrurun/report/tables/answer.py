@@ -29,7 +29,7 @@ from lrurun.table import NOTHING, Column, Table
 _PLOT_WIDTHS = (10, 12, 16, 20, 24, 28, 32)
 """Characters of the dot plot, without its ends: the widest that the table has room for."""
 _FEW = 3
-"""At most so many rungs are named in a sentence that need not name them all."""
+"""The largest number of rungs that are named in a sentence that need not name them all."""
 
 
 def content_of(
@@ -229,7 +229,7 @@ _CHANGES = {
 
 
 def _outcome(rows: Sequence[LadderRow]) -> str:
-    """As in "Helps: diagonal. Undecided: the other 6 (intervals: --details)."."""
+    """The verdicts in words, for example "Helps: diagonal. Undecided: the other 6 (intervals: --details)."."""
     rungs: dict[str, list[str]] = {}
     intervals = False
     for row in rows:
@@ -293,7 +293,7 @@ class Caution(Struct, frozen=True, kw_only=True):
 
 
 def cautions(report: LadderReport) -> list[Caution]:
-    """What changes the reading of the answer."""
+    """Warnings that change the reading of the answer, in a few words each."""
     rows = report.rows
     differing = with_difference(rows)
     compared = [row for row in rows if row.comparison is not None and row.comparison.is_tested]

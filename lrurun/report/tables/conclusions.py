@@ -25,7 +25,8 @@ def conclude(
     *,
     task: str,
 ) -> tuple[str, ...]:
-    """What helps and hurts, what is undecided, what was not run, and how many claims have which verdict."""
+    """Sentences on what helps and hurts, what is undecided, what was not run, and how many claims have which
+    verdict."""
     by_verdict: dict[str, list[Comparison]] = {}
     for row in rows:
         if row.comparison is not None:
@@ -62,7 +63,7 @@ def warnings(rows: Sequence[LadderRow]) -> list[str]:
 
 
 def about(rungs: Sequence[str], every: Sequence[str], hidden: int = 0) -> list[str]:
-    """Which of `every` rung the conclusions are about, unless about all, and how many claims are about others."""
+    """The part of `every` rung that the conclusions are about; empty if they are about all."""
     if len(rungs) == len(every):
         return []
     which = f"the first {len(rungs)}" if rungs == every[: len(rungs)] else ", ".join(rungs)
@@ -138,7 +139,7 @@ def _undecided(undecided: Sequence[Comparison], form: ScoreForm) -> list[str]:
 
 
 def _between(comparison: Comparison, form: ScoreForm) -> str:
-    """As in "between -0.8 and +1.9 points": the interval of the difference of the means."""
+    """The interval of the difference of the means, for example "between -0.8 and +1.9 points"."""
     if comparison.low is None or comparison.high is None:
         return f"chance of improvement {claims.improvement_text(comparison)}"
     return f"between {form.difference(comparison.low)} and {form.difference(comparison.high)} {form.unit}"
