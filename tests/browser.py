@@ -2,6 +2,8 @@
 
 It needs Playwright's package and an installed Chromium (Debian: chromium). Without them tests are skipped; with
 LRURUN_CI set, they fail.
+
+    python -m tests.browser FOLDER    takes the pictures of the documentation, where `lrurun ladder npDigits` has run
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ import pytest
 from tests.machine import STARTED, Machine
 
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text()
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
@@ -70,20 +74,29 @@ class Watched:
         self.page.goto(link)
 
     def _requested(self, request: Any) -> None:
-        if not request.url.startswith((self.base, "data:")):
+        if not request.url.startswith((self.base, "data:", "file:")):
             self.faults.append(f"request to {request.url}")
 
     def open(self, address: str) -> None:
-        """Go to an address, and wait for its curves."""
-        self.page.goto(self.base + address)
+        """Go to an address of the server, or to a file, and wait for its curves."""
+        self.page.goto(address if address.startswith("file:") else self.base + address)
         self.page.wait_for_function(
             "[...document.querySelectorAll('.charts')].every(one => one.querySelector('.tools'))"
         )
 
-    def check(self) -> None:
+    def resize(self, width: int, scheme: str) -> None:
+        """Another width of the window, and the "light" or "dark" colours."""
+        self.width = width
+        self.page.set_viewport_size({"width": width, "height": 900})
+        self.page.emulate_media(color_scheme=scheme)
+        self.page.wait_for_timeout(200)  # curves are drawn again
+
+    def check(self, *, axe: bool = True) -> None:
         """No fault so far, nothing wider than the window, and axe finds no violation."""
         assert self.faults == []
-        assert self.page.evaluate("document.documentElement.scrollWidth") <= self.width, self.page.url
+        assert self.page.evaluate("document.documentElement.scrollWidth") <= self.width, (self.page.url, self.width)
+        if not axe:
+            return
         self.page.evaluate(f"{AXE}\n;0")  # of the test, which the policy of the page does not concern
         found = self.page.evaluate("rules => axe.run(document, {runOnly: rules})", RULES)["violations"]
         shown = [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in found]
@@ -103,3 +116,27 @@ def served(machine: Machine, port: int = 0) -> Iterator[tuple[str, subprocess.Po
     finally:
         with process:  # closes its pipes
             process.kill()
+
+
+def take_pictures(folder: Path) -> None:
+    """The pictures of the page of a ladder that the documentation shows: its beginning, and from its curves on."""
+    from playwright.sync_api import sync_playwright
+
+    machine = Machine(folder)
+    [instance] = [one["instance"] for one in machine.json("status")["ladders"] if one["name"] == "npDigits"]
+    with served(machine) as (link, _), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program(), args=["--no-sandbox"] * (os.geteuid() == 0))
+        view = Watched(browser, link)
+        view.page.set_viewport_size({"width": 1280, "height": 860})
+        view.open(f"/ladders/{instance}")
+        view.page.locator("#connection", has_text="Live").wait_for()
+        view.page.locator(".chart canvas").first.wait_for()
+        for name, top in (("ui-ladder", "header"), ("ui-curves", ".charts")):
+            view.page.locator(top).first.evaluate("part => part.scrollIntoView()")
+            view.page.wait_for_timeout(500)
+            view.page.screenshot(path=IMAGES / f"{name}.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    take_pictures(Path(sys.argv[1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
@@ -14,15 +15,39 @@ import pytest
 
 from tests.browser import Watched, chromium, served
 from tests.machine import LONG, Machine
+from tests.results import fill
 
 __all__ = ["chromium"]  # a fixture
 pytestmark = pytest.mark.slow
 
 
+SIZES = [(width, scheme) for width in (390, 768, 1280, 1600) for scheme in ("light", "dark")]
+LONG_NAMES = """
+name = "a-ladder-whose-name-is-longer-than-forty-characters"
+title = "a ladder that is described in a title of more than a line"
+source = "ours"
+
+[[rung]]
+name = "a-first-rung-whose-name-is-longer-than-forty-characters"
+title = "a dense recurrence"
+change = { "model.recurrence.kind" = "dense" }
+
+[[rung]]
+name = "another-rung-with-a-name-as-long-as-the-first-one"
+title = "a diagonal recurrence"
+change = { "model.recurrence.kind" = "diagonal" }
+"""
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A folder with a finished ladder and a study, and its server."""
+    """A folder with a finished ladder, one with long names and a diverged run, and a study; and its server."""
     machine = Machine(tmp_path_factory.mktemp("here"))
+    (machine.folder / "ablations").mkdir()
+    (machine.folder / "ablations" / "long.toml").write_text(LONG_NAMES)
+    with contextlib.chdir(machine.folder):
+        first, second = (line.split('"')[1] for line in LONG_NAMES.splitlines() if "-rung-" in line)
+        fill(machine.ledger, "sDigits", {first: [0.5, 0.6], second: [0.9, None]}, ladder="long")
     machine.run(
         "ladder", "sDigits", "--profile", "smoke", "--seeds", "2", "--rung", "gamma-norm", "--rung", "ring-init"
     )
@@ -32,25 +57,42 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def addresses(machine: Machine) -> list[str]:
+    """Every kind of page, and the files that commands write."""
     runs = [run["id"] for run in machine.json("runs", "--ladder", "lru")["runs"]]
+    [diverged] = [run["id"] for run in machine.json("runs", "--where", "state=diverged")["runs"]]
     keys = [one["instance"] for one in machine.json("status")["ladders"]]
     filtered = "/runs?where=seed%3C1&sort=-test%2Faccuracy&column=optim.lr&column=model.recurrence.kind"
+    machine.run("report", "sDigits", "--profile", "smoke", "--format", "html", "--out", "ladder.html")
+    machine.run("report", "--all", "--format", "html", "--out", "all.html")
+    machine.run("study", "powers", "--profile", "ci", "--out", "study.html")
     return [
-        *("/", "/runs", filtered, "/runs?where=sede%3E", "/claims", "/studies", f"/runs/{runs[0]}"),
+        *(
+            "/",
+            "/runs",
+            filtered,
+            "/runs?where=sede%3E",
+            "/claims",
+            "/studies",
+            f"/runs/{runs[0]}",
+            f"/runs/{diverged}",
+        ),
         *(f"/ladders/{key}" for key in keys),
-        f"/compare?run={runs[0]}&run={runs[1]}",
+        f"/compare?run={runs[0]}&run={diverged}",
+        *((machine.folder / file).as_uri() for file in ("ladder.html", "all.html", "study.html")),
     ]
 
 
-@pytest.mark.parametrize(("width", "dark"), [(390, True), (768, False), (1280, True), (1600, False)])
-def test_every_page(chromium: Any, trained: Any, width: int, dark: bool) -> None:
+def test_every_page_at_all_widths_light_and_dark(chromium: Any, trained: Any) -> None:
+    """axe takes a second for a large page, so that it looks at each once light and once dark, wide and narrow."""
     machine, link = trained
-    view = Watched(chromium, link, width=width, dark=dark)
+    view = Watched(chromium, link)
     for address in addresses(machine):
         view.open(address)
-        view.page.wait_for_timeout(500)  # curves, and the first event
-        view.check()
-    assert view.page.locator("#connection").inner_text() == "Live"
+        for width, scheme in SIZES:
+            view.resize(width, scheme)
+            view.check(axe=(width, scheme) in (SIZES[1], SIZES[4]))
+    view.open("/")
+    view.page.locator("#connection", has_text="Live").wait_for()
     view.context.close()
 
 

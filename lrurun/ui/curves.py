@@ -38,9 +38,15 @@ def of_runs(runs: Sequence[Run], ledger: Ledger, span: Span) -> Figure:
         known[curve.run][curve.key] = curve
     main = curves_of(*dict.fromkeys(of_task(run.task, known[run.id]) for run in runs))
     names = dict.fromkeys([*main, *sorted({name for found in known.values() for name in found})])
+
+    def is_curve(name: str, run: Run) -> bool:
+        """Whether it has more than one point, which the table of results has too."""
+        found = known[run.id].get(name)
+        return found is not None and (len(found.steps) > 1 or name not in (run.result or ()))
+
     groups: dict[str, list[str]] = {}
     for name in names:
-        if any(name in found for found in known.values()):
+        if any(is_curve(name, run) for run in runs):
             groups.setdefault(name if len(runs) > 1 else re.sub(r"\d+$", "", name), []).append(name)
     panels = []
     for stem, metrics in groups.items():
@@ -106,7 +112,7 @@ def of_ladder(
             known = _known(ledger, ids, metrics)
             found = [known.get(run, {}) for run in ids]
             if kind == "norms":
-                return [drawing.norm_panel(name, found)] if found else []
+                return [drawing.norm_panel(name, found)] if any(found) else []
             return curves.panels({name: found}, shown)
 
         for panel in remember((plan.ladder.name, plan.profile, kind, rung, tuple(metrics)), tuple(ids), means):

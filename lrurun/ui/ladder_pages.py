@@ -15,6 +15,7 @@ from lrurun.ledger import owner
 from lrurun.ledger.filters import when
 from lrurun.report import run_details
 from lrurun.report.formats import content_of, html
+from lrurun.report.judging.verdicts import NOT_JUDGED, NOT_RUN
 from lrurun.report.live import progress
 from lrurun.report.tables import ledger_claims, loaded_instance
 from lrurun.table import of_text
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from lrurun.ledger.values import LadderInstance
     from lrurun.report.figures.figures import Figure
     from lrurun.report.rung_runs import RungRuns
+    from lrurun.report.tables.ledger_claims import LedgerClaim
     from lrurun.ui.source import Source, Stamp
 
 _REST = 10.0
@@ -179,12 +181,12 @@ def _claims(ledger: Ledger | None) -> dict[str, Any]:
     failures = [Failure(error.message, error.hint) for error in errors]  # of files of the user
     found = ledger_claims.collect(ledger_claims.gather(ledger, known, None, with_studies=True), known, None, None)
     counts = ledger_claims.count_table(found, by_runs=ledger is not None)
+    groups: dict[str, list[tuple[LedgerClaim, None]]] = {"Judged by this ledger": [], "Not judged": [], "Not run": []}
+    for claim in found.claims:
+        title = {NOT_JUDGED: "Not judged", NOT_RUN: "Not run"}.get(claim.here.verdict, "Judged by this ledger")
+        groups[title].append((claim, None))  # without a drawing of its interval, which is on the page of the ladder
     return {
         "failures": failures,
         "counts": structs.replace(counts, title="claims in this ledger"),
-        "headers": ledger_claims.HEADERS,
-        "claims": [
-            (one.text, ledger_claims.cells(one), one.here.verdict.replace(" ", "-"), one.here.instance)
-            for one in found.claims
-        ],
+        "groups": list(groups.items()),
     }

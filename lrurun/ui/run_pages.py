@@ -16,7 +16,7 @@ from lrurun.report.figures import page_figures
 from lrurun.report.figures.figures import Figure, Panel, spectrum
 from lrurun.report.tables import run_tables
 from lrurun.runner import logs
-from lrurun.table import Table
+from lrurun.table import Table, of_text
 from lrurun.ui import curves
 from lrurun.ui.ladder_pages import Failure, results_stamp
 
@@ -90,9 +90,10 @@ def runs(source: Source, ledger: Ledger | None, query: Query, stamp: Stamp) -> d
     }
     headers, rows = listing.table(found, owner.user(), query.columns, values, whole=True)
     kept = [place for place, name in enumerate(headers) if _is_shown(name, place, rows, query)]
+    table = of_text([headers[place] for place in kept], [[row[place] for place in kept] for row in rows])
     return page | {
-        "headers": [(headers[place], _sort_name(headers[place], query, found)) for place in kept],
-        "rows": [[row[place] for place in kept] for row in rows],
+        "columns": [(column, _sort_name(column.name, query, found)) for column in table.columns],
+        "rows": table.rows,
     }
 
 

@@ -157,7 +157,10 @@ def size_of(value: Any) -> int:
         if isinstance(one, dict):
             left += [*one, *one.values()]
         elif isinstance(one, list | tuple | set | frozenset):
-            left += one
+            if set(map(type, one)) <= {str, int, float}:  # such as the ids of all runs
+                size += sum(map(sys.getsizeof, one))
+            else:
+                left += one
         elif isinstance(one, Struct):
             left += [getattr(one, name) for name in one.__struct_fields__]
     return size

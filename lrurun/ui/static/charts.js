@@ -100,7 +100,7 @@
       const options = {
         width: Math.max(240, Math.min(720, inner.clientWidth)), height: 260, series, bands,
         scales: { x: { time: false }, y: panel.y_scale === "log" ? { distr: 3, log: 10 } : {} },
-        axes: [{ ...axis, label: "step", labelSize: 20 }, { ...axis, label: panel.y, labelSize: 20, size: 60, values: (plot, ticks) => ticks.map((tick) => (tick == null ? "" : short(tick))) }],
+        axes: [{ ...axis, label: "step", labelSize: 20, size: 34 }, { ...axis, label: panel.y, labelSize: 20, size: 60, values: (plot, ticks) => ticks.map((tick) => (tick == null ? "" : short(tick))) }],
         cursor: { drag: { x: true, y: false, setScale: false }, focus: { prox: 20 } },
         focus: { alpha: 0.35 },
         legend: { show: panel.curves.length <= 24, live: true },
