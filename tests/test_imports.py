@@ -35,7 +35,11 @@ def test_imports_keep_to_the_contracts_in_pyproject():
 
 
 def loaded(code: str, tmp_path: Path) -> set[str]:
-    """What a fresh interpreter has loaded after `code`, by top-level name."""
+    """The top-level names of the modules that a fresh interpreter has loaded after `code`."""
+    return {name.partition(".")[0] for name in loaded_modules(code, tmp_path)}
+
+
+def loaded_modules(code: str, tmp_path: Path) -> list[str]:
     script = f"import json, sys\n{code}\nprint('\\n' + json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -45,7 +49,7 @@ def loaded(code: str, tmp_path: Path) -> set[str]:
         env={"PATH": "", "HOME": str(tmp_path), "PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1"},
     )
     assert done.returncode == 0, done.stderr
-    return {name.partition(".")[0] for name in json.loads(done.stdout.splitlines()[-1])}
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize("roots", [("cli", "config", "report"), ("commands", "ledger", "runner.supervisor")])
@@ -84,8 +88,8 @@ fill(Path("ledger.db"), "sDigits", scores, profile="smoke")
         [sys.executable, "-c", fill], check=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(PACKAGE.parent)}
     )
     report = ["report", "sDigits", "--profile", "smoke", "--detect", "2"]
-    found = loaded(f"from lrurun.__main__ import run\nassert run({report!r}) == 0", tmp_path)
-    assert found & (HEAVY | {"scipy"}) == set()
+    found = loaded_modules(f"from lrurun.__main__ import run\nassert run({report!r}) == 0", tmp_path)
+    assert {name.partition(".")[0] for name in found} & (HEAVY | {"scipy"}) == set()
     # tasks that the ladder has claims and published scores on
     assert not [name for name in found if name.startswith("lrurun.data.downloaded.")]
 

@@ -177,5 +177,5 @@ def make_app(command: str | None = None) -> typer.Typer:
 
 
 def _examples(command: Callable[..., Any] | None) -> str:
-    """The examples at the end of the help of a command; `\b` keeps their lines apart."""
+    """The examples at the end of the help of a command; `\\b` keeps their lines apart."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in getattr(command, "examples", ()))

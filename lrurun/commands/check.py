@@ -150,11 +150,12 @@ def _check_ladder(name: str, *, details: bool) -> list[CheckResult]:
     tasks = list(ladder.recipes or paths.names("recipes"))
 
     def where(recipes: Iterable[str]) -> str:
-        """Those of a finding: by their names in its detail, if they are several, but not all."""
+        """Where a finding holds, in words; `detailed` names the recipes if they are several, but not all."""
         names = list(recipes)
         if len(names) == 1:
             return f"on {names[0]}"
-        return "on every recipe" if len(names) == len(tasks) else f"on {len(names)} recipes"
+        every = "on all its recipes" if ladder.recipes else "on every recipe"
+        return every if len(names) == len(tasks) else f"on {len(names)} recipes"
 
     def detailed(text: str, recipes: Iterable[str]) -> str:
         names = list(recipes)

@@ -91,8 +91,8 @@ def check(
         )
     if found.faults:
         console.say(
-            "results do not depend on checkpoints: lrurun resume continues an unfinished run from an earlier one, or "
-            "begins it again; if the disk is full, free some space before"
+            "no score depends on checkpoints: lrurun resume continues an unfinished run from an earlier one, or begins "
+            "it again (if the disk is full, free some space before); of a finished run, only the trained model is lost"
         )
     if found.unknown:
         console.say(f"to have them in a ledger, move this one aside: {opening.REBUILD}")
@@ -108,9 +108,9 @@ class _Found(Struct):
     """What a check found; `total` and `counted` say whether runs and checkpoints could be counted."""
 
     problems: list[str]
-    """Of the ledger itself."""
+    """Faults of the ledger itself."""
     faults: list[str] = []
-    """Of checkpoints."""
+    """Faults of checkpoints."""
     total: int | None = None
     runs: int = 0
     """The number of runs that can be read."""

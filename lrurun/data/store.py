@@ -394,7 +394,7 @@ def _split(split: str, stored: Manifest, spec: Spec, folder: Path, progress: Pro
         if name in stored.sha256:
             progress(f"checking {name}.npy", 0, None)
             parts[part] = _mapped(folder / f"{name}.npy", stored.sha256[name], again)
-    expected = (structs.asdict(stored.counts) | stored.further_tests)[split]
+    expected = (structs.asdict(stored.counts) | stored.further_tests).get(split, 0)
     for part in ("inputs", "labels"):
         count = len(parts[part]) if part in parts else 0
         if count != expected:

@@ -45,11 +45,18 @@ _NAMED = {
 """Column that refers to a row by its number -> the table, its column of numbers, and that of names."""
 
 
+_INTERNAL = frozenset(
+    {"boot", "namespace", "pid_started", "heartbeat_at", "seen_at", "user_name"}
+    | {"last_loss", "last_score", "last_speed", "val_accuracy", "test_accuracy", "steps_per_second"}
+)
+"""Columns that no export has: how a ledger tells that an attempt is alive and whose it is, and copies of metrics."""
+
+
 def _statement(table: Table) -> str:
     """The query for all rows of a table, with names and texts instead of numbers of rows."""
     values, joins = [], []
     for column in table.c:
-        if column.identity is not None:
+        if column.identity is not None or column.name in _INTERNAL:
             continue
         if column.foreign_keys and column.name in _NAMED:
             other, number, name = _NAMED[column.name]

@@ -23,7 +23,7 @@ LONG = 4096
 """Steps for which outputs must stay finite."""
 
 UNBOUNDED = 64
-"""Steps for which outputs of a recurrence must stay finite that declares itself unbounded."""
+"""Steps for which the outputs of a recurrence that declares itself unbounded must stay finite."""
 
 _BATCH, _STEPS = 3, 24
 

@@ -58,7 +58,7 @@ class SupervisorResult(Struct, frozen=True):
 
 
 def while_busy(ledger: Ledger, say: Callable[[str], None], signals: Signals) -> None:
-    """Ends waiting for the ledger with a signal from now on (Stopped), and announces it once each time."""
+    """Makes a signal end every wait for the ledger (Stopped); each wait is announced once."""
     announced, last = False, float("-inf")
 
     def waiting(seconds: float) -> None:

@@ -26,7 +26,7 @@ from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snaps
 from lrurun.training.programs import Best, Programs, Readings, Tree, programs_for
 
 SLOW_SECONDS = 0.5
-"""Seconds of a slow dispatch: after one, the host waits for the next, so that a signal does not wait for two."""
+"""A dispatch that takes longer is slow: the host then waits for the next one, so that a signal waits for one alone."""
 
 
 def train(

@@ -15,7 +15,7 @@ from lrurun.ledger import owner
 from lrurun.ledger.filters import when
 from lrurun.report import run_details
 from lrurun.report.formats import content_of, html
-from lrurun.report.judging.verdicts import NOT_JUDGED, NOT_RUN
+from lrurun.report.judging.verdicts import CONTRADICTED, NOT_RUN, SUPPORTED, UNDECIDED
 from lrurun.report.live import progress
 from lrurun.report.tables import ledger_claims, loaded_instance
 from lrurun.table import of_text
@@ -183,7 +183,8 @@ def _claims(ledger: Ledger | None) -> dict[str, Any]:
     counts = ledger_claims.count_table(found, by_runs=ledger is not None)
     groups: dict[str, list[tuple[LedgerClaim, None]]] = {"Judged by this ledger": [], "Not judged": [], "Not run": []}
     for claim in found.claims:
-        title = {NOT_JUDGED: "Not judged", NOT_RUN: "Not run"}.get(claim.here.verdict, "Judged by this ledger")
+        judged = "Judged by this ledger" if claim.here.verdict in (SUPPORTED, CONTRADICTED, UNDECIDED) else "Not judged"
+        title = "Not run" if claim.here.verdict == NOT_RUN else judged
         groups[title].append((claim, None))  # without a drawing of its interval, which is on the page of the ladder
     return {
         "failures": failures,

@@ -275,10 +275,8 @@ class SQLite(Database):
                 "start it with select; sqlite_master lists the tables",
             )
         # SQLite has no code of its own for this error, and never translates its messages.
-        _, found, column = str(error).partition("no such column: ")
-        return files.explain(error, self.place, TIMEOUT) or QueryError(
-            str(error), column.rpartition(".")[2] if found else None
-        )
+        unknown = re.search(r'no such column: "?(?:\w+\.)*(\w+)', str(error))
+        return files.explain(error, self.place, TIMEOUT) or QueryError(str(error), unknown and unknown[1])
 
     # Copies
 

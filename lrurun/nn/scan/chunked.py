@@ -15,9 +15,9 @@ from lrurun.nn.pairs import Pair, times, times_add
 from lrurun.nn.scan import sequential
 
 FEW = 512
-"""The numbers a step from which on one chunk is as fast."""
+"""From this many numbers a step on, one chunk is as fast."""
 LANES = 4096
-"""The numbers a step, over all chunks, that are enough."""
+"""This many numbers a step, over all chunks, are enough."""
 STEPS = 64
 """Steps of the shortest chunk that is worth its three passes."""
 

@@ -55,7 +55,8 @@ def _judge(ladder: Ladder, task: str, profile: str | None) -> dict[Question, Com
 
     def pair(question: Question) -> Pair:
         mine, other = (None, None) if question.metric else _chosen(rows, question)
-        sides = (_sample(mine, metric), chance() if question.other is None else _sample(other, metric))
+        against_chance = question.other is None and mine is not None
+        sides = (_sample(mine, metric), chance() if against_chance else _sample(other, metric))
         return Pair(
             question=question,
             mine=sides[0],
