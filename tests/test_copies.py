@@ -369,10 +369,10 @@ def test_export_has_every_row(here: Here, tmp_path: Path) -> None:
     assert {table: len(found) for table, found in by_table.items()} == {
         table: len(rows(here.path, table)) for table in copies.EXPORTED
     }
-    for lines in by_table.values():  # names, not numbers of rows, and nothing of processes or their users
-        assert {line.get("run") for line in lines} <= {run, None}
-        assert {type(line.get("ladder")) for line in lines} <= {str, type(None)}
-        assert not {"boot", "pid_started", "user_name", "last_loss"} & set().union(*lines)
+    for exported in by_table.values():  # names, not numbers of rows, and nothing of processes or their users
+        assert {line.get("run") for line in exported} <= {run, None}
+        assert {type(line.get("ladder")) for line in exported} <= {str, type(None)}
+        assert not {"boot", "pid_started", "user_name", "last_loss"} & set().union(*exported)
     assert {"host", "reason", "environment", "numerics"} <= set(by_table["attempts"][0])
     assert by_table["metrics"][0] == {"table": "metrics", "run": run, "key": "train/loss", "step": 10, "value": 0.25}
     assert by_table["metrics"][1]["value"] is None
