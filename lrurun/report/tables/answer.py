@@ -22,7 +22,7 @@ from lrurun.report.rung_runs import without_runs
 from lrurun.report.tables import cells, content
 from lrurun.report.tables.content import RUNG
 from lrurun.report.tables.ladder_content import BASE, detect_foot, has_branches, p_cell, with_difference
-from lrurun.report.tables.ladder_table import BASE_NOT_RUN, PAPER_PROTOCOL, LadderReport
+from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LEFT_OUT, PAPER_PROTOCOL, LadderReport
 from lrurun.report.tables.row_scores import LadderRow
 from lrurun.table import NOTHING, Column, Table
 
@@ -223,6 +223,7 @@ _CHANGES = {
     "same runs": "Same runs as before",
     "not run": "Not run",
     BASE_NOT_RUN: "Base not run",
+    LEFT_OUT: "Left out",
     "not judged": "Outside the sequential design",
 }
 """The verdict on a change -> how a sentence on the rungs with it begins."""
