@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from lrurun.config.ladder import Grid, Ladder, Published, Rung
 from lrurun.config.resolve import RateSource
-from lrurun.config.schema import RunConfig
+from lrurun.config.schema import TUNING_SEED, RunConfig
+from lrurun.ledger.values import FINISHED
 from lrurun.report.judging import claims, published, ranks, sequential, statistics, verdicts
 from lrurun.report.judging.claims import JudgedClaim
 from lrurun.report.judging.scored_runs import claimed_metrics, results_of, scored, scoring_of
@@ -100,6 +101,9 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     """The number of hypotheses with results, which p is corrected for."""
     detect: Detect | None = None
     """The seeds that a difference needs, where one was named."""
+    fresh_seeds: str | None = None
+    """The first seeds after those of its runs, enough for a repetition, as `--seeds` takes them; None where verdicts
+    are provisional, and where the runs are not of the first seeds, as those of a repetition."""
 
 
 def build(
@@ -192,7 +196,15 @@ def build(
         without_spread=tuple(row.rung for row in rows if judged.samples[row.rung].of_test_set()),
         hypotheses=hypotheses,
         detect=None if detect is None else _detect(detect, ladder, names, judged, hypotheses, progress),
+        fresh_seeds=_fresh_seeds({run.seed for one in selected.values() for run in one.runs if run.state in FINISHED}),
     )
+
+
+def _fresh_seeds(finished: Collection[int]) -> str | None:
+    if 0 not in finished or len(finished) < verdicts.LEAST_SEEDS:
+        return None
+    last = max(finished) + sequential.MAX_SEEDS
+    return f"{max(finished) + 1}-{last}" if last < TUNING_SEED else None
 
 
 def _detect(
