@@ -40,7 +40,7 @@ COMMANDS = (
         ),
         (
             ["sDigits", "--profile", "smoek"],
-            "recipes/sDigits.toml: unknown profile 'smoek'",
+            "sDigits: unknown profile 'smoek'",
             "did you mean 'smoke'? profiles: smoke",
         ),
         (

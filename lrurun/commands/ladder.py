@@ -140,6 +140,7 @@ def ladder(
     cautions.warn_of_batches(plan, rungs)
     if site.is_local:
         cautions.warn_of_cores(rungs, jobs)
+        cautions.warn_of_scale(plan)
     claims = is_given(context, "ladder")
     return train(context.obj.places, request, plan, rungs, chosen_seeds, options, signals, name=name, claims=claims)
 
