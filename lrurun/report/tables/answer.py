@@ -279,8 +279,8 @@ def _claims(report: LadderReport, request: LadderRequest | str | None) -> str:
         found.append(f"{counts[verdict]} {verdict}{on}")
     judged = [claim for claim in report.claims if claim.shown in order]
     stand_ins = sum(claim.stand_in for claim in judged)
-    which = "made" if stand_ins == len(judged) else f"{stand_ins} of them made"
-    stand_in = f", {which} about other tasks" if stand_ins else ""
+    about = "about other tasks"  # than this one, which stands in for them
+    stand_in = (f" {about}" if stand_ins == len(judged) else f" ({stand_ins} of them {about})") if stand_ins else ""
     of_paper = all(re.search(r"\b(19|20)\d\d\b", claim.source) for claim in report.claims)
     subject = "The paper's claims" if of_paper else "Claims"
     where = "" if isinstance(request, str) else f" ({_command(report, request, 'claims')})"
