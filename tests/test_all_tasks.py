@@ -394,7 +394,7 @@ def test_without_results_it_says_so(ledger: Path, capsys: pytest.CaptureFixture[
     assert (code, text) == (4, "")
     assert (
         err
-        == "error: ladder stability, without --tune: on no task of this ledger\nhint: run: lrurun ladder TASK --ladder stability\n"
+        == "error: ladder stability, without --tune: on no task of this ledger\nhint: this ledger has: --ladder lru; --ladder nonlinearity\n"
     )
     code, text, err = lrurun(capsys, "--all", "--ledger", "none.db")
     assert (code, text) == (4, "")
