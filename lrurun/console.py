@@ -67,6 +67,8 @@ def setting(value: object) -> str:
     """The value of a setting as text, as TOML writes it: `true`, not `True`. Strings have no quotes."""
     if value is None:
         return "none"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return f"{value:.0f}"  # as it is typed
     return json.dumps(value, ensure_ascii=False) if isinstance(value, bool | list | dict) else str(value)
 
 

@@ -29,7 +29,7 @@ STYLES = {
     **dict.fromkeys(("helps", "supported", "done"), _GREEN),
     **dict.fromkeys(("hurts", "contradicted", "failed", "FAILED", "PROBLEM"), _RED),
     **dict.fromkeys(("undecided", "diverged", "interrupted", "warning"), _YELLOW),
-    **dict.fromkeys(("not run", "base not run", "not judged", "not comparable"), _DIM),
+    **dict.fromkeys(("not run", "base not run", "left out", "not judged", "not comparable"), _DIM),
     "running": _CYAN,
 }
 """The text of a cell -> its style, where there are colours."""

@@ -59,7 +59,7 @@ def out(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 TABLE = """\
-all tasks, without --tune: from a tanh RNN to the Linear Recurrent Unit
+from a tanh RNN to the Linear Recurrent Unit on all tasks, without --tune
 
                                                                                     Text                                     sDigits
 rung        title                           sCIFAR              Image               selected on test    sDigits              profile smoke
@@ -88,7 +88,7 @@ FOOT = [
 ]
 
 MARKDOWN = """\
-### all tasks, without --tune: from a tanh RNN to the Linear Recurrent Unit
+### from a tanh RNN to the Linear Recurrent Unit on all tasks, without --tune
 
 | rung | title | sCIFAR | Image | Text<br>selected on test | sDigits | sDigits<br>profile smoke |
 | --- | --- | --- | --- | --- | --- | --- |
@@ -97,7 +97,7 @@ MARKDOWN = """\
 
 """
 
-LATEX = r"""\caption{all tasks, without -{}-tune: from a tanh RNN to the Linear Recurrent Unit.}
+LATEX = r"""\caption{from a tanh RNN to the Linear Recurrent Unit on all tasks, without -{}-tune.}
 \label{tab:lru-all}
 \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%
 \begin{tabular}{llllll}
@@ -394,7 +394,7 @@ def test_without_results_it_says_so(ledger: Path, capsys: pytest.CaptureFixture[
     assert (code, text) == (4, "")
     assert (
         err
-        == "error: ladder stability, without --tune: on no task of this ledger\nhint: run: lrurun ladder TASK --ladder stability\n"
+        == "error: ladder stability, without --tune: on no task of this ledger\nhint: this ledger has: --ladder lru; --ladder nonlinearity\n"
     )
     code, text, err = lrurun(capsys, "--all", "--ledger", "none.db")
     assert (code, text) == (4, "")
@@ -420,7 +420,8 @@ def test_latex_of_the_matrix_compiles(ledger: Path, capsys: pytest.CaptureFixtur
 def test_the_title_has_the_settings_of_all_columns(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = out(capsys, "--all", "--set", "optim.lr=0.5")
     assert (
-        text.splitlines()[0] == "all tasks, without --tune, optim.lr=0.5: from a tanh RNN to the Linear Recurrent Unit"
+        text.splitlines()[0]
+        == "from a tanh RNN to the Linear Recurrent Unit on all tasks, without --tune, optim.lr=0.5"
     )
     column = json.loads(out(capsys, "--all", "--set", "optim.lr=0.5", "--json"))["columns"][0]
     assert (column["set"], column["tune"]) == ({"optim.lr": 0.5}, False)

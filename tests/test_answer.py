@@ -65,7 +65,7 @@ def test_the_answer_of_eight_rungs_is_one_screen() -> None:
     assert max(map(len, text.split("\n"))) <= 100
     for sentence in (
         "Helps: diagonal, ring-init. Hurts: phase. Undecided: the other 4 (intervals: --details).",
-        "Claims, on a stand-in: 1 undecided (lrurun claims sDigits).",
+        "Claims about other tasks: 1 undecided (lrurun claims sDigits).",
         "More: lrurun report sDigits --details · lrurun plot sDigits --out ladder.pdf · lrurun ui",
     ):
         assert f"\n{sentence}\n" in f"{text}\n"
@@ -152,23 +152,28 @@ def test_an_instance_that_no_request_finds_is_named_in_commands() -> None:
     text = formats.render(ladder(5), "table", width=200, answer=True, request="old-name")
     for command in ("report --instance old-name --details", "plot --instance old-name --out ladder.pdf"):
         assert f"lrurun {command} ·" in text
-    assert "Claims, on a stand-in: 1 undecided.\n" in text
+    assert "Claims about other tasks: 1 undecided.\n" in text
     assert "Next:" not in text
 
 
 def test_what_is_next_is_the_command_that_may_decide_a_change() -> None:
     centres = (*CENTRES[:-1], 0.91)
-    assert "Next: lrurun ladder sDigits --decide adds seeds where undecided (nearest: phase)." in answer(
-        ladder(centres=centres)
+    made = ladder(centres=centres)
+    again = "lrurun ladder sDigits --seeds 12-31 --ledger fresh.db (160 runs) asks again with fresh seeds."
+    assert f"Next: {again}" in answer(made, 200), "undecided by firm verdicts"
+    improving = tuple(structs.replace(row, improving=row.n) for row in made.rows)
+    assert f"Next: longer training, where rungs are still improving; then {again}" in answer(
+        structs.replace(made, rows=improving), 200
     )
     few = ladder(5)
     decided = structs.replace(few, rows=tuple(row for row in few.rows if row.verdict in ("", "helps", "hurts")))
-    for made in (few, decided):
-        assert "Next: lrurun ladder sDigits --seeds 12 makes verdicts firm." in answer(made)
+    for one in (few, decided):
+        assert "Next: lrurun ladder sDigits --seeds 12 makes verdicts firm." in answer(one)
     cost = "lrurun ladder sDigits --rung phase --seeds 12 (7 runs)"
     assert f"Next: {cost} makes verdicts firm." in formats.render(few, "table", answer=True, firm=cost)
     assert "Next:" not in answer(structs.replace(few, rows=few.rows[:1])), "nothing to judge"
-    assert "Next:" not in answer(ladder(20)), "no look has more seeds"
+    assert "Next: lrurun ladder sDigits --seeds 20-39 --ledger fresh.db" in answer(ladder(20), 200)
+    assert "Next:" not in answer(structs.replace(made, fresh_seeds=None)), "a repetition is not repeated"
     smoke = " ".join(answer(ladder(5, profile="smoke")).split())
     assert "Next:" not in smoke
     assert "Caution: profile smoke shows that everything runs, its scores mean nothing;" in smoke
@@ -189,7 +194,7 @@ def test_the_sentence_on_claims_names_the_rungs_of_those_that_are_decided() -> N
     )
     one_seed = ladder(1)
     assert one_seed.claims[0].p_adjusted is None
-    assert "Claims, on a stand-in: 1 undecided" in answer(one_seed)
+    assert "Claims about other tasks: 1 undecided" in answer(one_seed)
 
 
 def test_learning_rates_that_were_chosen_are_in_the_title() -> None:

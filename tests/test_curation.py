@@ -60,7 +60,11 @@ def test_tags_are_added_found_and_removed(runs: list[Run], capsys: pytest.Captur
     out = said(capsys, "runs", "--sort", "-seed")[1].splitlines()
     assert out[0].split()[-1] == "tags"
     assert [line for line in out if "best" in line] == [line for line in out if first in line]
-    assert said(capsys, "mark", first, "--untag", "best", "--untag", "unknown") == (0, f"run {first}: tags paper\n", "")
+    assert said(capsys, "mark", first, "--untag", "best", "--untag", "unknown") == (
+        0,
+        f"run {first}: tags paper; had no tag unknown\n",
+        "",
+    )
     assert said(capsys, "mark", first, "--untag", "paper") == (0, f"run {first}: no tags\n", "")
     assert rows_of_runs() == before
 

@@ -98,8 +98,13 @@ def test_plan_shows_looks_and_levels(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_looks_are_taken_and_recorded_and_later_runs_change_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     fill_ladder(20)
+    planned = " ".join(lrurun(capsys, "plan", "sDigits", *LADDER, "--decide")[1].split())
+    assert "All runs of the next look are finished. After this look, at most 24 runs follow" in planned
     code, out, err = said(capsys, "ladder", "sDigits", *LADDER, "--decide")
     assert code == 0, err
+    seen = " ".join(out.split())
+    assert "Points and p: of the first 12 seeds, where a change was decided; means: of all seeds." in seen
+    assert "The sequential design is complete: what is undecided stays undecided." in seen
     assert "look at 12 seeds: 1 of 3 questions undecided; next 20 seeds" in err
     assert "look at 20 seeds: 1 of 3 questions undecided; the design is complete" in err
     assert "All runs are finished." in lrurun(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
@@ -226,8 +231,9 @@ def test_plan_ladder_and_report_say_that_runs_finished_before_the_design(capsys:
     )
     _, _, err = said(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "12")
     assert f"warning: 36 {caution} choosing it\n" in err
-    reported = said(capsys, "report", "sDigits", *LADDER, "--details")[1]
-    assert f"36 {caution} choosing it." in " ".join(reported.split())
+    for details in ((), ("--details",)):
+        reported = said(capsys, "report", "sDigits", *LADDER, *details)[1]
+        assert f"36 {caution} choosing it" in " ".join(reported.split())
     planned = said(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
     assert f"36 {caution} choosing it." in " ".join(planned.split())
     assert caution not in said(capsys, "ladder", "sDigits", *LADDER, "--decide")[2]

@@ -95,7 +95,7 @@ def test_a_command_that_waits_for_the_ledger_says_so_and_can_be_stopped(machine:
         stop(process, signal.SIGINT)
         _, err = process.communicate(timeout=15)
         assert process.returncode == 130, err
-        said = "stopped by SIGINT before any training; the same command continues: lrurun ladder sDigits"
+        said = "stopped by ^C before any training; the same command continues: lrurun ladder sDigits"
         assert err.splitlines()[-1] == f"{said} --profile smoke --rung linear-rnn"
     machine.run(*arguments)
     assert machine.states() == {"done": 2}

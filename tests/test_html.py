@@ -46,7 +46,7 @@ def details_of(
 
 def test_html_has_the_table_the_claims_and_the_notes() -> None:
     page = read(formats.render(build(profile="laptop", notes=["a note"]), "html"))
-    assert page.texts["h1"] == ["sDigits, profile laptop, without --tune: four rungs"]
+    assert page.texts["h1"] == ["four rungs on sDigits, profile laptop, without --tune"]
     head, *rows = page.tables[0]
     assert head == [
         "rung",
@@ -125,7 +125,7 @@ def test_html_of_speeds_and_of_nothing() -> None:
 def test_html_shows_text_as_text() -> None:
     text = formats.render(evil(), "html", details=details_of(evil()))
     page = read(text)
-    assert page.texts["h1"] == [f"sDigits, without --tune: {EVIL}"]
+    assert page.texts["h1"] == [f"{EVIL} on sDigits, without --tune"]
     assert page.tables[0][1][0] == f"a\n{EVIL}"
     assert EVIL in page.texts["dt"][0]
     bad = {"1": details_of(evil())["1"]}

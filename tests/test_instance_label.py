@@ -75,7 +75,11 @@ def test_every_line_of_csv_names_its_instance_also_in_the_table_of_all_tasks(two
         assert all(f',"{CHANGED}"' in line for line in lines)
     assert two.json("report", "sDigits", *OPTIONS)["data"] == COPY | {"sha256": "d" * 64}
     assert two.json("report", "--all", *OPTIONS)["columns"][0]["label"] == CHANGED
-    assert two.run("report", "--all", *OPTIONS).stdout.startswith("all tasks, tuned, train.batch=5000: ")
+    assert (
+        two.run("report", "--all", *OPTIONS)
+        .stdout.partition("\n")[0]
+        .endswith(" on all tasks, tuned, train.batch=5000")
+    )
 
 
 def shown(name: str, content: bytes) -> str:
@@ -94,7 +98,7 @@ def test_figures_name_their_instance_in_title_and_file(two, drawing, kind):
         for name in names if kind == "ladder" else names[:1]:  # the metadata of all kinds are written in one place
             two.run("plot", "sDigits", *options, "--kind", kind, "--out", name)
             title = " ".join(drawing[-1].texts[0].get_text().split())
-            assert title.startswith(f"{label}: ")
+            assert title.endswith(f" on {label}")
             assert title in shown(name, (two.folder / name).read_bytes())
 
 

@@ -180,7 +180,7 @@ def test_resume_finishes_what_a_stopped_command_left(machine: Machine, long_hist
     stop(process, signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert re.search(r"^stopped by SIGINT.* 1 of 1 run remain", err, re.MULTILINE)
+    assert re.search(r"^stopped by \^C.* 1 of 1 run remain", err, re.MULTILINE)
     done = machine.run("resume")
     key = ("gamma-norm", "train", 0)
     assert machine.history() == {key: long_history[key]}

@@ -24,7 +24,7 @@ LATEX = r"""% Needs \usepackage{booktabs} and \usepackage{graphicx} in the pream
 % Of 4 claims (sDigits stands in for the tasks of 1 of them): 1 supported, 1 undecided, 1 not run, 1 not comparable (same runs); all provisional.
 \begin{table}[htbp]
 \centering
-\caption{sDigits, profile laptop, without -{}-tune: four rungs. Which of them matters?}
+\caption{four rungs on sDigits, profile laptop, without -{}-tune. Which of them matters?}
 \label{tab:mini-sDigits-laptop}
 \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%
 \begin{tabular}{llrrrrrrr}

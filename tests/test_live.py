@@ -91,6 +91,11 @@ def test_a_ladder_in_a_pipe_gets_a_line_for_every_change(monkeypatch, clock, led
     ledger.requeue([first.run.id])
     ledger.event("note", "text", run=first.run.id)
     assert lines() == ["dense seed 0: queued at step 7 of 100"]
+    third = take(ledger, key)
+    assert lines() == [f"dense seed {third.run.seed}: running"]
+    ledger.finish(third, "failed", step=0, reason="no memory\nTraceback")
+    ledger.requeue([third.run.id])
+    assert lines() == [f"dense seed {third.run.seed}: queued again, after 1 failed attempt: no memory"]
     read: list[object] = []
     monkeypatch.setattr(ledger, "runs", lambda *_, **options: read.append(options["ids"]) or [])
     assert lines() == []
@@ -176,6 +181,7 @@ def test_a_worker_that_has_not_advanced_for_long_is_shown(
         return collect(ledger, instance)
 
     assert after(1000).silent == {}, "no step yet: it may be compiling"
+    assert any(" compiling " in line for line in view(after(1), 120))
     ledger.record(claim, [(20, "machine/steps_per_second", 4.0)], 20)
     assert after(45).silent == {}, "less than ten dispatches of 5 s"
     found = after(200)
@@ -189,3 +195,4 @@ def test_a_worker_that_has_not_advanced_for_long_is_shown(
     for width in (60, 120):
         assert "has not advanced for 3:20" in " ".join(view(found, width))
     assert "advanced" not in " ".join(view(after(10), 120))
+    assert "compiling" not in " ".join(view(after(10), 120))

@@ -20,7 +20,7 @@ def test_what_is_written_passes_its_check(what: str, capsys: pytest.CaptureFixtu
     code, out, err = said(capsys, "new", what, "my-own")
     assert (code, out) == (0, "".join(f"wrote my-own{suffix}\n" for suffix in FILES[what]))
     first, then = (command.format("my-own") for command in NEXT[what])
-    assert err == f"it works as it is: lrurun {first}; lrurun {then}\n"
+    assert err == f"it works as it is:\n  lrurun {first}\n  lrurun {then}\n"
     assert said(capsys, *shlex.split(first))[0] == 0
     assert said(capsys, *shlex.split(then.replace("ladder", "plan", 1)))[0] == 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 import pytest
+from msgspec import structs
 
 from lrurun import data, paths, studies
 from lrurun.config.ladder import load_ladder
@@ -105,3 +106,17 @@ def test_the_page_is_of_all_tasks(capsys: pytest.CaptureFixture[str]) -> None:
         code, _, err = said(capsys, "claims", "--page", "p.md", *option)
         assert code == 2
         assert err.startswith(f"error: --page: shows all ladders and tasks, found {' '.join(option)}\nhint: ")
+
+
+def test_a_claim_that_is_not_judged_on_a_stand_in_is_not_shown(empty: tuple[Evidence, list[LedgerClaim]]) -> None:
+    """As that on very long sequences, on the short ones of npDigits."""
+    paper = papers.every()[0]
+    place = next(place for place in paper.place if place.at == "Figure 5")
+    claim = next(one for one in empty[1] if one.text == "Small initial phases are needed on very long sequences")
+    shown = [
+        papers.is_about(
+            paper, place, structs.replace(claim, task="npDigits", here=structs.replace(claim.here, verdict=verdict))
+        )
+        for verdict in ("contradicted", "not judged", "not run")
+    ]
+    assert shown == [True, False, False]

@@ -334,6 +334,7 @@ def test_results_are_read_as_recorded_and_code_is_loaded_only_unchanged(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("averages.py").write_text(noted(AVERAGES))
+    Path("averages.toml").write_text(LADDER.replace(', "model.recurrence.longest" = 64.0', ""))  # the default
     fill(folder / "ledger.db", "sDigits", {"averages": [0.3, 0.4]}, profile="smoke", ladder="averages.toml")
     wanted: Any = {"task": "sDigits", "ladder": "averages.toml", "profile": "smoke"}
     plan = planning.make(**wanted)

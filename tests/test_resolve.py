@@ -231,3 +231,19 @@ def test_commands_that_train_warn_of_too_many_workers(command, capsys, monkeypat
     Path("l.toml").write_text(LADDER)
     entry.run([*command, "--jobs", "64"])
     assert "warning: --jobs 64: this machine has 2 cores" in capsys.readouterr().err
+
+
+def test_the_scale_of_a_paper_is_warned_of_where_there_is_no_accelerator(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warned = {}
+    for task, profile, accelerators in (
+        ("ListOps", None, []),
+        ("ListOps", None, ["0"]),
+        ("ListOps", "laptop", []),
+        ("npDigits", None, []),
+    ):
+        monkeypatch.setattr(machine, "accelerators", lambda found=accelerators: found)
+        cautions.warn_of_scale(planning.make(task, profile=profile))
+        warned[task, profile, len(accelerators)] = "--profile laptop is reduced" in capsys.readouterr().err
+    assert [place for place, has_warned in warned.items() if has_warned] == [("ListOps", None, 0)]

@@ -111,7 +111,7 @@ def test_figures_have_the_slots_and_the_lengths_on_their_axes(report: LadderRepo
     [panel] = drawing.lengths(report, 64).panels
     np.testing.assert_allclose((panel.curves[0].x, panel.curves[0].y), [[9, 64, 128], [90, 60, 60]])
     assert (panel.x, panel.x_scale) == ("length", "log")
-    with pytest.raises(NotFoundError, match="its runs have no labels at slots"):
+    with pytest.raises(NotFoundError, match="its runs have no scores by slot"):
         drawing.slots(build([make_run("a0", "a", 0, 0.5)]))
 
 

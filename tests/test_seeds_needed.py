@@ -62,7 +62,7 @@ def test_after_a_look_seeds_are_added_by_the_design_alone(capsys: pytest.Capture
     fill_ladder(12)
     code, out, err = said(capsys, "ladder", *LADDER, "--decide", "--max-seeds", "12")
     assert code == 0, err
-    assert "Next:" not in out
+    assert "--seeds 12-31 --ledger fresh.db (60 runs" in out
     assert answered(capsys, "plan", *LADDER, "--seeds", "3")["firm"] is None
 
 

@@ -249,7 +249,7 @@ def test_the_command_prints_the_speeds_of_the_ledger(ledger: Path, capsys: pytes
     assert [line["rung"] for line in csv.DictReader(io.StringIO(out))] == ["tanh-rnn", "linear-rnn"]
     code, out, _ = lrurun(capsys, "sCIFAR", "--speed", "--format", "md", "--out", "speed.md")
     assert (code, out) == (0, "")
-    assert Path("speed.md").read_text().startswith("### sCIFAR, without --tune: training speed, from a tanh RNN to")
+    assert Path("speed.md").read_text().startswith("### training speed, from a tanh RNN to")
     instance = found["instance"]
     assert json.loads(lrurun(capsys, "sCIFAR", "--speed", "--json", "--instance", instance)[1]) == found
     # the other table is as it was

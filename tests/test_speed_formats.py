@@ -27,7 +27,7 @@ Speed-ups depend on the device: those of a CPU cannot be compared with the publi
 Note: a note"""
 
 TABLE_100 = """\
-sDigits, profile laptop, without --tune: training speed, three rungs
+training speed, three rungs on sDigits, profile laptop, without --tune
 
 rung      steps/s                      speed-up  device       parameters    published  its speed-up
 ────────  ─────────────────  ──────────────────  ───────────  ──────────  ───────────  ────────────
@@ -61,7 +61,7 @@ lru
   its speed-up: 7.50×"""
 
 MARKDOWN = """\
-### sDigits, profile laptop, without --tune: training speed, three rungs
+### training speed, three rungs on sDigits, profile laptop, without --tune
 
 | rung | title | steps/s | speed-up | device | parameters | published | its speed-up |
 | --- | --- | --- | ---: | --- | ---: | ---: | ---: |

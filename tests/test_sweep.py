@@ -104,7 +104,7 @@ def swept(made, folder):
 BY = ("report", "sDigits", "--profile", "smoke", "--by", "optim.lr")
 
 TABLE = """\
-sDigits, profile smoke, without --tune: from a tanh RNN to the Linear Recurrent Unit, by optim.lr
+from a tanh RNN to the Linear Recurrent Unit, by optim.lr on sDigits, profile smoke, without --tune
 
 rung        optim.lr  test accuracy       val accuracy  parameters  steps/s
 ──────────  ────────  ──────────────────  ────────────  ──────────  ───────
@@ -229,7 +229,7 @@ def test_a_sweep_is_planned(swept, capsys) -> None:
     assert lrurun(capsys, *plan, "--sweep", "optim.lr=1,1.0") == (
         2,
         "",
-        "error: --sweep: optim.lr=1.0 is named twice\nhint: leave one of them out\n",
+        "error: --sweep optim.lr: 1 is named twice\nhint: leave one of them out\n",
     )
     # nothing is trained if any combination is wrong
     code, _, err = lrurun(capsys, "ladder", "sDigits", "--profile", "smoke", "--sweep", "optim.lr=0.1,-1")

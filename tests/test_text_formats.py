@@ -22,7 +22,7 @@ from lrurun.report.tables.row_scores import LadderRow
 from tests.reports import MINI, body, build, make_run, make_rung
 
 TABLE_60 = """\
-sDigits, profile laptop, without --tune: four rungs
+four rungs on sDigits, profile laptop, without --tune
 Which of them matters?
 Helps: linear-rnn scores 4.50 points more than tanh-rnn
 (p = 0.013).
@@ -92,7 +92,7 @@ not run: Phases do not matter. (Paper, 4)
     no finished runs of small-phase."""
 
 TABLE_100 = """\
-sDigits, profile laptop, without --tune: four rungs
+four rungs on sDigits, profile laptop, without --tune
 Which of them matters?
 Helps: linear-rnn scores 4.50 points more than tanh-rnn (p = 0.013).
 Undecided: stable-exponential against ring-init (between -152.65 and +98.32 points;
@@ -156,7 +156,7 @@ stable-exponential  stable | exponential  97.50 ± 0.50 (n=2), 1 diverged, 1 fai
 small-phase         small phases          – (n=0)                                                                                         –      –       –                –           –        –           –"""
 
 MARKDOWN = """\
-### sDigits, without --tune: four rungs
+### four rungs on sDigits, without --tune
 
 Which of them matters?
 
@@ -190,12 +190,12 @@ Which of them matters?
 - **not run**: Phases do not matter. (Paper, 4) no finished runs of small-phase."""
 
 CSV = """\
-task,ladder,profile,instance,metric,rung,title,n,mean,stderr,on,verdict,difference,low,high,improvement,improvement_low,improvement_high,p_adjusted,p_unadjusted,provisional,look,detectable,compared_n,compared_mean,compared_stderr,base_n,base_mean,base_stderr,diverged,learning,failure_bound,improving,failed,unfinished,parameters,steps_per_second,same_as_before,published_value,published_stderr,published_source,published_note,published_metric,runs,scores,code_versions,learning_rate,rate_source_kind,rate_source_text,numerics,test_selected,escape_step,escaped,label
-sDigits,mini,,k,test/accuracy,tanh-rnn,dense RNN,3,0.91,0.005773502,,,,,,,,,,,,,,,,,,,,0,3,0.631596850,0,0,0,12345,101.0,false,0.699,0.003,"Paper, Table 1",,,t0 t1 t2,0.9 0.91 0.92,0.1.0 abc,0.01,,,2,false,,,"sDigits, without --tune"
-sDigits,mini,,k,test/accuracy,linear-rnn,no nonlinearity,3,0.955,0.002886751,tanh-rnn,helps,0.044999999,0.024223002,0.065776997,1.0,0.292401773,1.0,0.012915178,0.006457589,true,,0.027759980,3,0.955,0.002886751,3,0.91,0.005773502,0,3,0.631596850,0,0,0,12345,250.0,false,,,,,,l0 l1 l2,0.95 0.96 0.955,0.1.0 abc,0.01,,,2,false,,,"sDigits, without --tune"
-sDigits,mini,,k,test/accuracy,ring-init,a ring,3,0.955,0.002886751,linear-rnn,same runs,0.0,,,,,,,,false,,,3,0.955,0.002886751,3,0.955,0.002886751,0,3,0.631596850,0,0,0,12345,250.0,true,,,,,,l0 l1 l2,0.95 0.96 0.955,0.1.0 abc,0.01,,,2,false,,,"sDigits, without --tune"
-sDigits,mini,,k,test/accuracy,stable-exponential,stable | exponential,2,0.975,0.005000000,ring-init,undecided,-0.271666666,-1.526494437,0.983161104,0.666666666,0.0,1.0,0.449982210,0.449982210,true,,1.648798914,3,0.683333333,0.291680952,3,0.955,0.002886751,1,2,0.864649637,0,1,1,12345,1234.5,false,,,"Paper, Table 2",not above chance,,s0 s1,0.97 0.98,0.1.0 abc; 0.2.0 def,0.01,,,2,false,,,"sDigits, without --tune"
-sDigits,mini,,k,test/accuracy,small-phase,small phases,0,,,stable-exponential,not run,,,,,,,,,false,,,0,,,3,0.683333333,0.291680952,0,0,,0,0,0,,,false,,,,,,,,,,,,,false,,,"sDigits, without --tune"
+task,ladder,profile,instance,metric,rung,title,n,mean,stderr,on,verdict,difference,low,high,improvement,improvement_low,improvement_high,p_adjusted,p_unadjusted,provisional,look,detectable,compared_n,compared_mean,compared_stderr,base_n,base_mean,base_stderr,diverged,learning,failure_bound,improving,failed,unfinished,parameters,steps_per_second,same_as_before,published_value,published_stderr,published_source,published_note,published_metric,runs,scores,code_versions,learning_rate,rate_source_kind,rate_source_text,left_out,numerics,test_selected,escape_step,escaped,label
+sDigits,mini,,k,test/accuracy,tanh-rnn,dense RNN,3,0.91,0.005773502,,,,,,,,,,,,,,,,,,,,0,3,0.631596850,0,0,0,12345,101.0,false,0.699,0.003,"Paper, Table 1",,,t0 t1 t2,0.9 0.91 0.92,0.1.0 abc,0.01,,,0,2,false,,,"sDigits, without --tune"
+sDigits,mini,,k,test/accuracy,linear-rnn,no nonlinearity,3,0.955,0.002886751,tanh-rnn,helps,0.044999999,0.024223002,0.065776997,1.0,0.292401773,1.0,0.012915178,0.006457589,true,,0.027759980,3,0.955,0.002886751,3,0.91,0.005773502,0,3,0.631596850,0,0,0,12345,250.0,false,,,,,,l0 l1 l2,0.95 0.96 0.955,0.1.0 abc,0.01,,,0,2,false,,,"sDigits, without --tune"
+sDigits,mini,,k,test/accuracy,ring-init,a ring,3,0.955,0.002886751,linear-rnn,same runs,0.0,,,,,,,,false,,,3,0.955,0.002886751,3,0.955,0.002886751,0,3,0.631596850,0,0,0,12345,250.0,true,,,,,,l0 l1 l2,0.95 0.96 0.955,0.1.0 abc,0.01,,,0,2,false,,,"sDigits, without --tune"
+sDigits,mini,,k,test/accuracy,stable-exponential,stable | exponential,2,0.975,0.005000000,ring-init,undecided,-0.271666666,-1.526494437,0.983161104,0.666666666,0.0,1.0,0.449982210,0.449982210,true,,1.648798914,3,0.683333333,0.291680952,3,0.955,0.002886751,1,2,0.864649637,0,1,1,12345,1234.5,false,,,"Paper, Table 2",not above chance,,s0 s1,0.97 0.98,0.1.0 abc; 0.2.0 def,0.01,,,0,2,false,,,"sDigits, without --tune"
+sDigits,mini,,k,test/accuracy,small-phase,small phases,0,,,stable-exponential,not run,,,,,,,,,false,,,0,,,3,0.683333333,0.291680952,0,0,,0,0,0,,,false,,,,,,,,,,,,0,,false,,,"sDigits, without --tune"
 """.rstrip()
 
 
@@ -478,7 +478,7 @@ def test_reports_import_neither_jax_nor_the_database_nor_scipy() -> None:
 @pytest.mark.parametrize("format", ["table", "md", "latex", "html"])
 def test_the_title_shows_the_settings_of_the_instance(format: str) -> None:
     changed = build(changes={"model.recurrence.r_min": 0.9, "model.norm_first": True}, tune=True)
-    title = "sDigits, tuned, model.recurrence.r_min=0.9, model.norm_first=true: four rungs"
+    title = "four rungs on sDigits, tuned, model.recurrence.r_min=0.9, model.norm_first=true"
     shown = formats.render(changed, format)
     assert title in (shown.replace(r"\_", "_") if format == "latex" else shown)
     assert title not in formats.render(build(), format)

@@ -40,7 +40,7 @@ COMMANDS = (
         ),
         (
             ["sDigits", "--profile", "smoek"],
-            "recipes/sDigits.toml: unknown profile 'smoek'",
+            "sDigits: unknown profile 'smoek'",
             "did you mean 'smoke'? profiles: smoke",
         ),
         (
@@ -188,7 +188,7 @@ def test_unknown_commands_and_values_get_the_nearest_one(arguments, error, hint,
         ("ladder sDigits --jobs 0", "whole number of at least 1", "0", "--jobs 2"),
         ("ladder sDigits --pack many", "whole number from 1 to 64", "many", "--pack 4"),
         ("plan sDigits --decide --max-seeds all", "whole number from 1 to 2147483647", "all", "--max-seeds 12"),
-        ("report sDigits --limit 0", "whole number of at least 1", "0", "--limit 5"),
+        ("report sDigits --limit -1", "whole number of at least 0", "-1", "--limit 5"),
         ("show 0123 --log --attempt 1.5", "whole number from 1 to 2147483647", "1.5", "--attempt 1"),
         ("bench --rounds 0", "whole number of at least 1", "0", "--rounds 5"),
         ("bench --seconds 1e3", "number of at most 600", "1e3", "--seconds 2"),

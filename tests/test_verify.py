@@ -128,7 +128,7 @@ def test_after_an_interrupt_nothing_is_left(machine, temporary):
     stop(process, signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err.splitlines()[-1] == "stopped by SIGINT; nothing of the repetition remains"
+    assert err.splitlines()[-1] == "stopped by ^C; nothing of the repetition remains"
     assert digests(machine.folder) == before
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import structs
 
 from lrurun import console
 from lrurun.commands._shared import cautions, opening
@@ -139,6 +140,7 @@ def ladder(
     cautions.warn_of_batches(plan, rungs)
     if site.is_local:
         cautions.warn_of_cores(rungs, jobs)
+        cautions.warn_of_scale(plan)
     claims = is_given(context, "ladder")
     return train(context.obj.places, request, plan, rungs, chosen_seeds, options, signals, name=name, claims=claims)
 
@@ -160,7 +162,7 @@ def train(
 
     `claims`: whether claims of papers were asked for.
     """
-    from lrurun.commands.plan import firm_verdict, show
+    from lrurun.commands.plan import show
     from lrurun.report import instance_documents
     from lrurun.report.live.view import LadderView
     from lrurun.runner import records
@@ -180,7 +182,7 @@ def train(
             if ledger is not None and _is_finished(ledger, places, request, plan):
                 _say_what_is_left(ledger, places, request, plan, [])
                 if report:
-                    _print_report(ledger, plan, Shown(rungs=request.rungs, claims=claims, request=request))
+                    _print_report(ledger, places, request, plan, claims=claims)
                 return 0
     when = "before any training"
     try:
@@ -216,10 +218,7 @@ def train(
                         return 0
                     _say_what_is_left(ledger, places, request, plan, outcomes)
                     if report:
-                        firm = firm_verdict(places, request, plan, ledger)
-                        text = "" if firm is None else firm.text
-                        shown = Shown(rungs=request.rungs, claims=claims, request=request, firm=text)
-                        _print_report(ledger, plan, shown)
+                        _print_report(ledger, places, request, plan, claims=claims)
                     if signals.received is not None and supervisor is not None and supervisor.remaining()[0] > 0:
                         raise Stopped(signals.received)
                 except Stopped:
@@ -370,12 +369,18 @@ def _say_what_is_left(
             console.say("execution.probes: runs that were trained without it have none; --fresh trains them again")
 
 
-def _print_report(ledger: Ledger, plan: planning.Plan, shown: Shown) -> None:
+def _print_report(ledger: Ledger, places: Places, request: LadderRequest, plan: planning.Plan, *, claims: bool) -> None:
     """The answer: the table, and what it says."""
+    from lrurun.commands.plan import firm_verdict, fresh_repetition
     from lrurun.report.tables import loaded_instance
 
+    shown = Shown(rungs=request.rungs, claims=claims, request=request)
     loaded = loaded_instance.chosen(ledger, None, plan, None, "lrurun ladder")
-    shown.write(loaded.report(rungs=shown.of(plan.ladder), with_claims=shown.claims or None), ledger)
+    report = loaded.report(rungs=shown.of(plan.ladder), with_claims=claims or None)
+    firm = firm_verdict(places, request, plan, ledger)
+    if firm is None and report.fresh_seeds is not None:
+        firm = fresh_repetition(places, request, plan, ledger, report.fresh_seeds)
+    structs.replace(shown, firm="" if firm is None else firm.text).write(report, ledger)
 
 
 def _warn_of_unfinished(ledger: Ledger, runs: Sequence[Run]) -> None:

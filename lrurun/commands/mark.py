@@ -70,6 +70,8 @@ def mark(
         done = []
         if tag or untag:
             done.append(f"tags {', '.join(new.tags)}" if new.tags else "no tags")
+        if missing := [name for name in untag or () if name not in old.tags]:
+            done.append(f"had no tag {', '.join(missing)}")
         if note is not None:
             done.append("noted")
         if include:

@@ -62,7 +62,9 @@ def new(
         with path.open("x") as file:
             file.write(text)
         console.write(f"wrote {path}")
-    console.say("it works as it is: " + "; ".join(f"lrurun {command.format(name)}" for command in NEXT[what]))
+    console.say("it works as it is:")
+    for command in NEXT[what]:
+        console.say(f"  lrurun {command.format(name)}")
     return 0
 
 

@@ -79,6 +79,10 @@ class PlannedRung(Struct, frozen=True, kw_only=True):
     seconds_left: float | None
     """The time left with one worker; None where no speed is known."""
 
+    def seconds_for(self, seeds: int) -> float | None:
+        """The time of so many final runs, with one worker; None where the speed is not known."""
+        return None if self.steps_per_second is None else seeds * self.steps / self.steps_per_second
+
 
 class FirmVerdict(Struct, frozen=True, kw_only=True):
     """The runs that are left until verdicts hold when seeds fail."""
@@ -117,6 +121,10 @@ class PlanDocument(Struct, frozen=True, kw_only=True):
     """The sequential design with `--decide`, as in the report on a ladder."""
     workers: int
     eta_seconds: float | None
+    later_runs: int = 0
+    """With `--decide`: at most so many more follow, after the next look."""
+    later_seconds: float | None = None
+    """The time that they take at most; None where that is not known."""
     firm: FirmVerdict | None = None
     """The runs that firm verdicts need, without `--decide` and with too few seeds. Profile smoke has none."""
     rungs: list[PlannedRung]
@@ -284,6 +292,24 @@ def firm_verdict(
     )
 
 
+def fresh_repetition(
+    places: Places, request: LadderRequest, made: planning.Plan, ledger: Ledger, seeds: str
+) -> FirmVerdict:
+    """What a repetition with fresh seeds needs, in another ledger: tuning is repeated too."""
+    from lrurun.report.tables.answer import FRESH_LEDGER
+
+    repeated = msgspec.structs.replace(request, seeds=seeds, decide=False, max_seeds=None)
+    document, _, _ = planned(places, repeated, made, ledger)
+    options = [word for name in request.rungs for word in ("--rung", name)]
+    options += ["--seeds", seeds, "--ledger", FRESH_LEDGER, *plugins.load_options()]
+    return FirmVerdict(
+        seeds=len(document.seeds),
+        runs_left=sum(0 if row.same_as_before else row.runs for row in document.rungs),
+        eta_seconds=None if made.tune else document.eta_seconds,
+        command=request.command(*options),
+    )
+
+
 def _document(
     places: Places,
     made: planning.Plan,
@@ -301,6 +327,9 @@ def _document(
     threads = max(rung.execution.threads for rung in rungs)
     workers = machine.default_jobs(threads, devices)
     remaining = [row.seconds_left for row in rows if row.runs_left]
+    is_open = design is not None and design["next_look"] is not None
+    more_seeds = design["max_seeds"] - design["next_look"] if design is not None and is_open else 0
+    later = [row.seconds_for(more_seeds) for row in rows if not row.same_as_before]
     data = _data(places, made)
     label = make_label(made.recipe.task, made.profile, made.tune, made.changes, data)
     return PlanDocument(
@@ -316,6 +345,8 @@ def _document(
         design=design,
         workers=workers,
         eta_seconds=None if None in remaining else sum(filter(None, remaining)) / workers,
+        later_runs=more_seeds * len(later),
+        later_seconds=None if None in later or not more_seeds else sum(filter(None, later)) / workers,
         rungs=rows,
         notes=notes,
     )
@@ -479,16 +510,20 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
     for note in document.notes:
         console.paragraph(f"{note[0].upper()}{note[1:]}.")
     count = sum(row.runs_left for row in document.rungs)
+    later = ""
+    if document.later_runs:
+        time = "" if document.later_seconds is None else f", about {console.duration(document.later_seconds)}"
+        later = f" After this look, at most {plural(document.later_runs, 'run')} follow{time}."
     if not count:
-        console.paragraph("All runs are finished.")
+        console.paragraph(f"All runs of the next look are finished.{later}" if later else "All runs are finished.")
         return
     if document.eta_seconds is None:
-        console.paragraph("Time left: unknown, because no finished run shows how fast these rungs train here.")
+        console.paragraph(f"Time left: unknown, because no finished run shows how fast these rungs train here.{later}")
         return
     left = sorted({seed for row in document.rungs for seed in row.seeds_left})
     seeds = f", seed{'s' if len(left) > 1 else ''} {', '.join(map(str, left))}" if left else ""
     time, workers = console.duration(document.eta_seconds), plural(document.workers, "worker")
-    console.paragraph(f"{plural(count, 'run')} remaining{seeds}: about {time} with {workers}.")
+    console.paragraph(f"{plural(count, 'run')} remaining{seeds}: about {time} with {workers}.{later}")
 
 
 def _print_rest(request: LadderRequest, so_far: sequential.DesignProgress | None, document: PlanDocument) -> None:

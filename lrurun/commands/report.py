@@ -62,7 +62,9 @@ def report(
     out: OutFile = None,
     limit: Annotated[
         Optional[int],
-        typer.Option("--limit", metavar="N", help="Only the first N rungs.", **number("--limit", int, 1, example=5)),
+        typer.Option(
+            "--limit", metavar="N", help="Only the first N rungs; 0 is all.", **number("--limit", int, 0, example=5)
+        ),
     ] = None,
     detect: Annotated[
         Optional[float],

@@ -126,7 +126,7 @@ def show(
     Without a RUN, it is the one that was begun last. The configuration names the source of every value.
     """
     places: Places = context.obj.places
-    run = run or opening.latest_run(places)
+    run = opening.latest_run(places) if run is None else run
     if log:
         return _show_log(places, run, attempt, follow=follow, json=json)
     with opening.read_for_run(places, run) as ledger:

@@ -54,7 +54,7 @@ def outdated(config: Config) -> str | None:
     """A clause that names the plug-in of a run that has changed or is not loaded; None if all are as recorded."""
     for what, name, recorded, source in _pairs(config) if isinstance(config, RunConfig) else ():
         if recorded is not None and source is None:
-            return f"the plug-in with their {what} {name!r} is not loaded"
+            return f"the plug-in with their {what} {name!r} is not loaded (--load FILE)"
         if source is not None and recorded != source.sha256:
             return f"the plug-in {source.shown} has changed since"
     return None

@@ -299,7 +299,8 @@ def get_profile(recipe: Recipe, name: str | None) -> Profile:
     if name is None:
         return Profile()
     if name not in recipe.profile:
-        raise UsageError(f"{recipe.path}: unknown profile {name!r}", hint_for(name, recipe.profile, "profiles"))
+        where = recipe.task if recipe.is_packaged else recipe.path
+        raise UsageError(f"{where}: unknown profile {name!r}", hint_for(name, recipe.profile, "profiles"))
     return recipe.profile[name]
 
 

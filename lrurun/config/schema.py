@@ -293,12 +293,16 @@ def _settings_as_recorded(table: Any) -> type[RecurrenceSettings]:
     return _unchecked(kind, names)
 
 
+class UncheckedSettings(RecurrenceSettings, frozen=True, kw_only=True):
+    """The base of settings whose code is not loaded: without defaults, and all that are recorded."""
+
+
 @cache
 def _unchecked(kind: str, names: tuple[str, ...]) -> type[RecurrenceSettings]:
     settings: type[RecurrenceSettings] = msgspec.defstruct(  # type: ignore[assignment]
-        "UncheckedSettings",
+        "RecordedSettings",
         [(name, Any) for name in names if name != "kind"],
-        bases=(RecurrenceSettings,),
+        bases=(UncheckedSettings,),
         frozen=True,
         kw_only=True,
         tag_field="kind",
@@ -398,6 +402,19 @@ def common_settings(config: Config, without: Sequence[str] = ()) -> dict[str, An
             parent = parent.get(section, {})
         parent.pop(name, None)
     return table
+
+
+def same_settings(run: Config, rung: Config, without: Sequence[str] = ()) -> bool:
+    """Whether a run has the settings of a rung, apart from its seed and the paths `without`.
+
+    Documents record no defaults, runs record all. Where the code of a recurrence is not loaded, so that defaults are
+    not known, only what the rung records is compared, beside the digest of the code.
+    """
+    of_run, of_rung = common_settings(run, without), common_settings(rung, without)
+    if isinstance(rung, RunConfig) and isinstance(rung.model.recurrence, UncheckedSettings):
+        settings = of_run.get("model", {}).get("recurrence", {})
+        of_run["model"]["recurrence"] = {name: settings.get(name) for name in of_rung["model"]["recurrence"]}
+    return of_run == of_rung
 
 
 def program_key(config: RunConfig, execution: Execution) -> str:

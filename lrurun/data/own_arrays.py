@@ -571,7 +571,7 @@ def _source(arrays: Mapping[str, _Rows], sets: Sequence[OwnArrays], division: Di
                 progress(f"writing {name}", start, rows.shape[0])
                 file.put(start, block)
 
-    named = " and ".join(examples.files for examples in sets)
+    named = " and ".join(dict.fromkeys(examples.files for examples in sets))
     share = "" if division.test is None else f"{division.test:g} of them for test, "
     share += f"{division.validation:g} for validation, by a permutation of seed {division.seed}"
     declared = {"permutation": "numpy.random.RandomState", **structs.asdict(division)}

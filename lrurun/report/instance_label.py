@@ -48,8 +48,8 @@ class InstanceLabel(Struct, frozen=True, kw_only=True):
         return clean(", ".join([*self.parts("without --tune"), *([self.data] if self.data else [])]))
 
     def title(self, what: str) -> str:
-        """The first line of a report or figure about `what`."""
-        return clean(f"{self.text}: {what}")
+        """The first line of a report or figure about `what`, which begins it; settings stand last."""
+        return clean(f"{what} on {self.text}")
 
     def anchor(self, ladder: str, what: str = "") -> str:
         """The label of a table in LaTeX; settings and unusual data, which the caption names, are six digits of it."""

@@ -15,7 +15,7 @@ from lrurun.config import plan as planning
 from lrurun.errors import plural
 from lrurun.report.formats import markdown
 from lrurun.report.judging.verdicts import NOT_RUN
-from lrurun.report.tables.ledger_claims import Evidence, LedgerClaim
+from lrurun.report.tables.ledger_claims import OPEN, Evidence, LedgerClaim
 
 HEADERS = ("place", "what it shows", "made by", "result here", "at the paper's size")
 NOTHING = "–"
@@ -125,14 +125,14 @@ def _cells(paper: Paper, place: Place, evidence: Evidence, claims: Sequence[Ledg
 def is_about(paper: Paper, place: Place, claim: LedgerClaim) -> bool:
     """Whether a claim of the paper is shown at this place: it names it, and is about its ladders, tasks or studies.
 
-    Tasks that the paper does not have are of stand-ins, which are shown if they were run; a claim about a study that
-    names no place is shown at that of the study.
+    Tasks that the paper does not have are of stand-ins, which are shown if they are judged: a claim on very long
+    sequences is not, on short ones. A claim about a study that names no place is shown at that of the study.
     """
     named = places_in(claim.source)
     if not claim.rung:
         return claim.task in place.studies and (place.at in named or not named)
     stated = {task for one in paper.place for task in one.tasks}
-    is_shown = claim.task in place.tasks or (claim.task not in stated and claim.here.verdict != NOT_RUN)
+    is_shown = claim.task in place.tasks or (claim.task not in stated and claim.here.verdict not in OPEN)
     return place.at in named and claim.ladder in place.ladders and is_shown
 
 

@@ -19,7 +19,7 @@ class Stopped(Exception):
     """A signal, or the time limit, stopped the command; its state is saved."""
 
     def __init__(self, number: int, cause: str | None = None) -> None:
-        super().__init__(cause or signal.Signals(number).name)
+        super().__init__(cause or ("^C" if number == signal.SIGINT else signal.Signals(number).name))
         self.number = number
         self.exit_code = 128 + number
 

@@ -64,6 +64,19 @@ def warn_of_jobs(jobs: int | None, threads: int = 1) -> None:
         )
 
 
+def warn_of_scale(plan: planning.Plan) -> None:
+    """Warns of the paper's scale on a machine without accelerator, where the recipe says that it needs one."""
+    from lrurun import machine
+
+    about, reduced = plan.recipe.about, "laptop"
+    if plan.profile is None and reduced in plan.recipe.profile and "CPU" not in about.device:
+        if not machine.accelerators():
+            console.warn(
+                f"the plain recipe of {plan.recipe.task} is of the paper's scale, about {about.hours:g} hours on "
+                f"{about.device}, and this machine has no accelerator; --profile {reduced} is reduced"
+            )
+
+
 def report_hidden(request: LadderRequest) -> None:
     """Reports a local ladder or recipe that is used instead of a packaged one of the same name."""
     from lrurun.config.ladder import read_ladder

@@ -25,7 +25,7 @@ class Shown(Struct, frozen=True, kw_only=True):
     rungs: Sequence[str] = ()
     """The rungs that are shown; all of them if empty."""
     limit: int | None = None
-    """The largest number of rungs that are shown; None for all."""
+    """The largest number of rungs that are shown; None or 0 for all."""
     claims: bool = False
     """Whether the user asked for claims of papers: without that, reports on a task of one's own show none."""
     details: bool = False
@@ -47,9 +47,9 @@ class Shown(Struct, frozen=True, kw_only=True):
         """
         from lrurun.config import plan as planning
 
-        if not self.rungs and self.limit is None:
+        if not self.rungs and not self.limit:
             return None
-        return planning.rung_names(ladder, self.rungs)[: self.limit]
+        return planning.rung_names(ladder, self.rungs)[: self.limit or None]
 
     def write(self, made: AnyReport, ledger: Ledger) -> None:
         """The report to stdout, or into the file."""

@@ -243,9 +243,9 @@ def _profile(
 ) -> Figure:
     drawn = tuple(_scores(name, scores, scale) for name, scores in found.items())
     if not any(curve.x for curve in drawn):
-        of = "labels at slots" if across == "slot" else "further tests named by a number"
+        what = "scores by slot" if across == "slot" else "scores at other sequence lengths"
         raise NotFoundError(
-            f"{report.task}: its runs have no {of}, so there is nothing to draw", "draw --kind ladder instead"
+            f"{report.task}: its runs have no {what}, so there is nothing to draw", "draw --kind ladder instead"
         )
     scale_of = suited(x for curve in drawn for x in curve.x) if log else "linear"
     panel = Panel(x=across, y=label, curves=tuple(curve for curve in drawn if curve.x), x_scale=scale_of)

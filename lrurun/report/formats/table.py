@@ -47,7 +47,7 @@ def render(content: ReportContent, *, width: int, color: bool, ascii: bool = Fal
         lines += ["", *shown.stacked(width)]
     omitted = shown.left_out(main)
     notes = (*([omitted] if omitted else []), *content.notes(shown.columns))
-    for note in ("", *notes) if notes else ():
+    for note in ("", *notes) if notes and notes[0] else notes:
         write(clean(note))
     if content.claims:
         lines.append("")

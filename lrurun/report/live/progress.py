@@ -169,7 +169,7 @@ def rows(progress: LadderProgress) -> list[list[str]]:
         [
             rung.rung + (" (tune)" if rung.stage == "tune" else ""),
             f"{rung.counts.get('done', 0) + rung.counts.get('diverged', 0)}/{rung.total}",
-            state_of(rung.counts),
+            "compiling" if _is_compiling(rung, progress) else state_of(rung.counts),
             f"{rung.step / rung.steps:.0%}" if rung.steps else "",
             "" if rung.loss is None else f"{rung.loss:.3f}",
             *([] if _is_without_score(progress) else ["" if rung.score is None else progress.form.short(rung.score)]),
@@ -178,6 +178,11 @@ def rows(progress: LadderProgress) -> list[list[str]]:
         ]
         for rung in progress.rungs
     ]
+
+
+def _is_compiling(rung: RungProgress, progress: LadderProgress) -> bool:
+    """Whether the first runs of a rung have taken no step: their program is compiled before the first one."""
+    return progress.ladder.kind == "training" and bool(rung.counts.get("running")) and not rung.step
 
 
 def running_lines(progress: LadderProgress) -> list[str]:
@@ -310,18 +315,25 @@ class Lines:
         """Run id -> the state in its last line. Runs without a line were queued, or finished before."""
         self._printed_at = time.monotonic()
 
-    def update(self, ladder_key: str, changed: Iterable[Run], whole: Callable[[], LadderProgress]) -> list[str]:
+    def update(
+        self,
+        ladder_key: str,
+        changed: Iterable[Run],
+        whole: Callable[[], LadderProgress],
+        failures: Mapping[str, Sequence[str]],
+    ) -> list[str]:
         """The lines that are due.
 
         Args:
             changed: the runs that may be in another state than at the last update.
             whole: reads the progress of the ladder.
+            failures: run id -> the reason of each attempt that has failed while this command watched.
         """
         lines = []
         for run in sorted(changed, key=lambda r: _member(r, ladder_key)[2]):
             if self._states.get(run.id, "queued") != run.state:
                 self._states[run.id] = run.state
-                lines.append(f"{time.strftime('%H:%M:%S')} {_line(run, ladder_key)}")
+                lines.append(f"{time.strftime('%H:%M:%S')} {_line(run, ladder_key, failures.get(run.id, ()))}")
         if not lines and time.monotonic() - self._printed_at >= self.every:
             lines.append(f"{time.strftime('%H:%M:%S')} {summary(whole())}")
         if lines:
@@ -329,12 +341,14 @@ class Lines:
         return lines
 
 
-def _line(run: Run, key: str) -> str:
+def _line(run: Run, key: str, failures: Sequence[str] = ()) -> str:
     rung, stage, position = _member(run, key)
     what = _seed(run, rung if stage != "tune" else f"{rung} tuning, point {point(position) + 1},")
     text = f"{what} ({run.id}): {run.state}"
     if run.state == "running":
         return text
+    if run.state == "queued" and failures:
+        return f"{text} again, after {plural(len(failures), 'failed attempt')}: {failures[-1]}"
     if run.state == "done" and run.result:
         form = of_task(run.task, run.result)
         scores = [

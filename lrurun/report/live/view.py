@@ -28,6 +28,8 @@ class LadderView:
     def __init__(self) -> None:
         self._lines = Lines()
         self._last_event: int | None = None
+        self._failures: dict[str, list[str]] = {}
+        """Run id -> the reason of each attempt that has failed."""
         self._due = 0.0
         """When the live view is drawn again although no run has changed its state."""
         self._live: Live | None = None
@@ -47,7 +49,7 @@ class LadderView:
             return
         changed = self._changed(ledger, ladder)
         if not console.is_terminal():
-            for line in self._lines.update(ladder.key, changed, lambda: collect(ledger, ladder)):
+            for line in self._lines.update(ladder.key, changed, lambda: collect(ledger, ladder), self._failures):
                 console.say(line)
         elif changed or time.monotonic() >= self._due:
             began = time.monotonic()
@@ -66,6 +68,9 @@ class LadderView:
             return ledger.runs(ladder.key, states=("running", "failed", "interrupted"), brief=brief)
         events = ledger.events(after=self._last_event)  # every change of a state is one
         self._last_event = max((event.id for event in events), default=self._last_event)
+        for event in events:
+            if event.kind == "failed" and event.run:
+                self._failures.setdefault(event.run, []).append(event.text.partition("\n")[0])
         changed = {event.run for event in events if event.run}
         return ledger.runs(ladder.key, ids=changed, brief=brief) if changed else []
 

@@ -135,7 +135,10 @@ def collect(
         wanted = f"ladder {ladder.name}" + (f", profile {request.profile}" if request.profile else "")
         wanted += ", tuned" if request.tune else ", without --tune"
         wanted += "".join(f", {text}" for text in request.sets)
-        hint = f"this ledger has: {_some(others)}" if others else f"run: lrurun ladder TASK --ladder {request.ladder}"
+        ladders = dict.fromkeys(f"--ladder {one.name}" for one in ledger.ladders() if one.kind == "training")
+        hint = f"run: lrurun ladder TASK --ladder {request.ladder}"
+        if others or ladders:
+            hint = f"this ledger has: {_some(others or list(ladders))}"
         raise NotFoundError(f"{wanted}: on no task of this ledger", hint)
     if others:
         notes.append(f"left out, because profile, --set, --tune or the recipe differ: {_some(others)}")

@@ -16,18 +16,20 @@ from lrurun.console import clean
 from lrurun.errors import plural
 from lrurun.report.instance_label import label_of
 from lrurun.report.judging import claims, verdicts
-from lrurun.report.judging.sequential import MAX_SEEDS
+from lrurun.report.judging.sequential import MAX_SEEDS, known_before
 from lrurun.report.request import LadderRequest
 from lrurun.report.rung_runs import without_runs
 from lrurun.report.tables import cells, content
 from lrurun.report.tables.content import RUNG
 from lrurun.report.tables.ladder_content import BASE, detect_foot, has_branches, p_cell, with_difference
-from lrurun.report.tables.ladder_table import BASE_NOT_RUN, PAPER_PROTOCOL, LadderReport
+from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LEFT_OUT, PAPER_PROTOCOL, LadderReport
 from lrurun.report.tables.row_scores import LadderRow
 from lrurun.table import NOTHING, Column, Table
 
 _PLOT_WIDTHS = (10, 12, 16, 20, 24, 28, 32)
 """Characters of the dot plot, without its ends: the widest that the table has room for."""
+FRESH_LEDGER = "fresh.db"
+"""The ledger that is proposed for a repetition: reports of this one would count its seeds together with the others."""
 _FEW = 3
 """The largest number of rungs that are named in a sentence that need not name them all."""
 
@@ -38,7 +40,7 @@ def content_of(
     """What the first layer shows, with commands that show more of what was requested: a text is the name of an instance
     that no request finds, because its documents have changed. That cannot be trained further, and has no claims.
 
-    `firm`: the command that makes verdicts firm, with what it costs, where that is known.
+    `firm`: the command that makes verdicts firm, or repeats firm ones, with what it costs, where that is known.
     """
     return content.ReportContent(
         title=_title(report),
@@ -205,7 +207,7 @@ def ticks(scores: Sequence[float]) -> list[float]:
 
 
 def _sentences(report: LadderReport, request: LadderRequest | str | None, firm: str) -> list[str]:
-    sentences = [_outcome(report.rows)]
+    sentences = [_outcome(report.rows), _looks(report)]
     if report.claims:
         sentences.append(_claims(report, request))
     if found := cautions(report):
@@ -223,6 +225,7 @@ _CHANGES = {
     "same runs": "Same runs as before",
     "not run": "Not run",
     BASE_NOT_RUN: "Base not run",
+    LEFT_OUT: "Left out",
     "not judged": "Outside the sequential design",
 }
 """The verdict on a change -> how a sentence on the rungs with it begins."""
@@ -248,6 +251,22 @@ def _outcome(rows: Sequence[LadderRow]) -> str:
     return " ".join(parts)
 
 
+def _looks(report: LadderReport) -> str:
+    """Which seeds points and p are of, where means are of more; and that a complete design decides nothing more."""
+    seeds = {row.rung: row.n + row.diverged for row in report.rows}
+    changes = [(row, row.comparison) for row in report.rows if row.comparison and row.comparison.look]
+    fewer = {
+        one.look for row, one in changes if one.look and one.look < max(seeds[row.rung], seeds.get(row.on or "", 0))
+    }
+    sentences = []
+    if fewer:
+        looks = " or ".join(f"{look}" for look in sorted(fewer))
+        sentences.append(f"Points and p: of the first {looks} seeds, where a change was decided; means: of all seeds.")
+    if report.design is not None and report.design.next_look is None and report.design.undecided:
+        sentences.append("The sequential design is complete: what is undecided stays undecided.")
+    return " ".join(sentences)
+
+
 def _claims(report: LadderReport, request: LadderRequest | str | None) -> str:
     """How many claims have which verdict, on which rungs those that are decided are, and where they all are."""
     decided = (verdicts.SUPPORTED, verdicts.CONTRADICTED)
@@ -260,11 +279,8 @@ def _claims(report: LadderReport, request: LadderRequest | str | None) -> str:
         found.append(f"{counts[verdict]} {verdict}{on}")
     judged = [claim for claim in report.claims if claim.shown in order]
     stand_ins = sum(claim.stand_in for claim in judged)
-    if stand_ins:
-        which = "" if stand_ins == len(judged) else f" ({stand_ins} of them)"
-        stand_in = f", on a stand-in{which}"
-    else:
-        stand_in = ""
+    about = "about other tasks"  # than this one, which stands in for them
+    stand_in = (f" {about}" if stand_ins == len(judged) else f" ({stand_ins} of them {about})") if stand_ins else ""
     of_paper = all(re.search(r"\b(19|20)\d\d\b", claim.source) for claim in report.claims)
     subject = "The paper's claims" if of_paper else "Claims"
     where = "" if isinstance(request, str) else f" ({_command(report, request, 'claims')})"
@@ -325,8 +341,10 @@ def cautions(report: LadderReport) -> list[Caution]:
         ("numerics", {version for row in rows for version in row.numerics}),
     ):
         found.append(Caution(what=f"runs of {len(versions)} {kind} versions") if len(versions) > 1 else None)
-    if report.design is not None and report.design.next_look is not None:
-        found.append(Caution(what=f"the next look is at {report.design.next_look} seeds"))
+    if report.design is not None:
+        before, look = known_before(report.design.finished_before), report.design.next_look
+        found.append(Caution(what=before) if before else None)
+        found.append(Caution(what=f"the next look is at {look} seeds") if look else None)
     return [one for one in found if one is not None]
 
 
@@ -354,21 +372,30 @@ def _about(what: str, rows: Sequence[LadderRow], every: Sequence[LadderRow], adv
 
 
 def _next(report: LadderReport, request: LadderRequest | str | None, firm: str) -> str:
-    """The command whose seeds make verdicts firm or may decide a change, and the change that is nearest to that."""
+    """The command that makes verdicts firm, that takes the next look, or that repeats the ladder with fresh seeds.
+
+    Seeds are never added because of a result: only a design that provides for it adds them.
+    """
     design, seeds = report.design, max((row.n + row.diverged for row in report.rows), default=0)
-    if isinstance(request, str) or report.profile == "smoke" or (design is not None and design.next_look is None):
+    if isinstance(request, str) or report.profile == "smoke":
         return ""
-    changes = [row.comparison for row in report.rows if row.verdict == verdicts.UNDECIDED and row.comparison]
+    undecided = [row for row in report.rows if row.verdict == verdicts.UNDECIDED and row.comparison]
     if design is None and seeds < verdicts.LEAST_SEEDS:
-        if not changes and not any(row.verdict in ("helps", "hurts") for row in report.rows):
+        if not undecided and not any(row.verdict in ("helps", "hurts") for row in report.rows):
             return ""
         command = firm or _command(report, request, "ladder", "--seeds", str(verdicts.LEAST_SEEDS))
         return f"Next: {command} makes verdicts firm."
-    if not changes or seeds >= MAX_SEEDS:
+    if not undecided:
         return ""
-    p, rung = min((1.0 if change.p_adjusted is None else change.p_adjusted, change.rung) for change in changes)
-    nearest = f" (nearest: {clean(rung)})" if p < 1 else ""
-    return f"Next: {_command(report, request, 'ladder', '--decide')} adds seeds where undecided{nearest}."
+    if design is not None and design.next_look is not None:
+        return f"Next: {_command(report, request, 'ladder', '--decide')} takes the next look."
+    first = "longer training, where rungs are still improving; then " * any(row.still_improving for row in report.rows)
+    if not firm and report.fresh_seeds is None:
+        return f"Next: {first.removesuffix('; then ')}." if first else ""
+    fresh = _command(report, request, "ladder", "--seeds", report.fresh_seeds or "", "--ledger", FRESH_LEDGER)
+    runs = MAX_SEEDS * sum(not row.same_as_before for row in report.rows)
+    command = firm or (fresh if report.tune else f"{fresh} ({runs} runs)")
+    return f"Next: {first}{command} asks again with fresh seeds. Seeds added because of a result mislead."
 
 
 def _more(report: LadderReport, request: LadderRequest | str | None) -> str:

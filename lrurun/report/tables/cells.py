@@ -62,8 +62,8 @@ def _mean(mean: float | None, stderr: float | None, form: ScoreForm) -> str:
 
 def uncounted(row: LadderRow) -> list[str]:
     """How many runs have no score, by their state."""
-    counts = ((row.diverged, "diverged"), (row.failed, "failed"), (row.unfinished, "unfinished"))
-    return [f"{count} {state}" for count, state in counts if count]
+    counts = {"diverged": row.diverged, "failed": row.failed, "unfinished": row.unfinished, "left out": row.left_out}
+    return [f"{count} {state}" for state, count in counts.items() if count]
 
 
 def remarks(row: LadderRow) -> list[str]:

@@ -49,6 +49,8 @@ def conclude(
         sentences.append(f"Not compared, because the runs are the same: {_list(map(_pair, same))}.")
     if missing := [*by_verdict.get("not run", []), *by_verdict.get("base not run", [])]:
         sentences.append(f"Not run: {_list(map(_pair, missing))}.")
+    if left := by_verdict.get("left out"):
+        sentences.append(f"Left out, see the notes: {_list(map(_pair, left))}.")
     if outside := by_verdict.get("not judged"):
         sentences.append(f"Outside the sequential design: {_list(map(_pair, outside))}.")
     if judged:

@@ -16,7 +16,7 @@ from lrurun.report.judging.sequential import DesignSummary
 from lrurun.report.scores import ScoreForm
 from lrurun.report.tables import cells, content, grid_table, sparkline
 from lrurun.report.tables.content import PARAMETERS, RUNG, TITLE
-from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LadderReport, settings_of
+from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LEFT_OUT, LadderReport, settings_of
 from lrurun.report.tables.row_scores import LadderRow, every_slot
 from lrurun.table import NOTHING, Column, Table
 
@@ -214,7 +214,7 @@ def _rates_foot(report: LadderReport) -> list[str]:
 
 def with_difference(rows: Sequence[LadderRow]) -> list[LadderRow]:
     """The rungs that have results, as their base has."""
-    without = ("same runs", "not run", BASE_NOT_RUN)
+    without = ("same runs", "not run", BASE_NOT_RUN, LEFT_OUT)
     return [row for row in rows if row.comparison is not None and row.verdict not in without]
 
 

@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from lrurun.config.ladder import Grid, Ladder, Published, Rung
 from lrurun.config.resolve import RateSource
-from lrurun.config.schema import RunConfig
+from lrurun.config.schema import TUNING_SEED, RunConfig
+from lrurun.ledger.values import FINISHED
 from lrurun.report.judging import claims, published, ranks, sequential, statistics, verdicts
 from lrurun.report.judging.claims import JudgedClaim
 from lrurun.report.judging.scored_runs import claimed_metrics, results_of, scored, scoring_of
@@ -30,8 +31,8 @@ PAPER_PROTOCOL = 'protocol = "paper": models were selected as published, where t
 """The note on runs that were trained with this protocol."""
 
 
-BASE_NOT_RUN = "base not run"
-"""The verdict on the change of a rung that has results, while its base has none."""
+BASE_NOT_RUN, LEFT_OUT = "base not run", "left out"
+"""The verdicts on the change of a rung that has results while its base has none, and of one whose runs do not count."""
 
 
 class Detect(Struct, frozen=True, kw_only=True):
@@ -100,6 +101,9 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     """The number of hypotheses with results, which p is corrected for."""
     detect: Detect | None = None
     """The seeds that a difference needs, where one was named."""
+    fresh_seeds: str | None = None
+    """The first seeds after those of its runs, enough for a repetition, as `--seeds` takes them; None where verdicts
+    are provisional, and where the runs are not of the first seeds, as those of a repetition."""
 
 
 def build(
@@ -112,6 +116,7 @@ def build(
     shown: Sequence[str] | None = None,
     detect: float | None = None,
     outside: Mapping[str, str] = MappingProxyType({}),
+    left_out: Mapping[str, int] = MappingProxyType({}),
     with_claims: bool = True,
 ) -> LadderReport:
     """The report on a ladder instance. Runs of unequal data are refused.
@@ -123,6 +128,7 @@ def build(
         shown: show only these rungs, and the claims on them. Verdicts do not depend on it.
         detect: a difference of the means, as the metric has it, for which the report says the seeds that it needs.
         outside: text of a claim -> why it is not judged here.
+        left_out: rung -> how many of its runs are not among `runs`, because they have other settings.
         with_claims: whether the report has claims. Verdicts do not depend on it.
     """
     ladder, task, profile, metric = instance.ladder, instance.task, instance.profile, instance.metric
@@ -155,7 +161,7 @@ def build(
     every = [rung.name for rung in ladder.rungs]
     names = [name for name in every if shown is None or name in shown]
     papers = published.rows_for(ladder, task, profile)
-    rows = _rows(ladder, names, selected, papers, rates, judged, untuned, name)
+    rows = _rows(ladder, names, selected, papers, rates, judged, untuned, name, left_out)
     their_claims = tuple(
         claim for claim in judged.claims if with_claims and {claim.rung, claim.other or claim.rung} <= set(names)
     )
@@ -190,7 +196,15 @@ def build(
         without_spread=tuple(row.rung for row in rows if judged.samples[row.rung].of_test_set()),
         hypotheses=hypotheses,
         detect=None if detect is None else _detect(detect, ladder, names, judged, hypotheses, progress),
+        fresh_seeds=_fresh_seeds({run.seed for one in selected.values() for run in one.runs if run.state in FINISHED}),
     )
+
+
+def _fresh_seeds(finished: Collection[int]) -> str | None:
+    if 0 not in finished or len(finished) < verdicts.LEAST_SEEDS:
+        return None
+    last = max(finished) + sequential.MAX_SEEDS
+    return f"{max(finished) + 1}-{last}" if last < TUNING_SEED else None
 
 
 def _detect(
@@ -229,6 +243,7 @@ def _rows(
     judged: claims.Judged,
     untuned: Collection[str],
     metric: str,
+    left_out: Mapping[str, int],
 ) -> tuple[LadderRow, ...]:
     bases = ladder.bases
     rungs = [rung for rung in ladder.rungs if rung.name in names]
@@ -246,6 +261,7 @@ def _rows(
             paper=judged.papers.get(rung.name),
             untuned=tuple(one for one in (rung.name, bases[rung.name]) if one is not None and one in untuned),
             metric=metric,
+            left_out=left_out.get(rung.name, 0),
         )
         for rung, before in zip(rungs, previous, strict=False)
     )
@@ -264,6 +280,7 @@ def _row(
     paper: Comparison | None,
     untuned: tuple[str, ...],
     metric: str,
+    left_out: int,
 ) -> LadderRow:
     same = runs.of != rung.name
     states = [run.state for run in runs.runs]
@@ -280,6 +297,7 @@ def _row(
         diverged=states.count("diverged"),
         failed=states.count("failed"),
         unfinished=sum(state in ("queued", "running", "interrupted") for state in states),
+        left_out=left_out,
         parameters=runs.parameters,
         steps_per_second=_speed(runs.counted),
         learning_rate=_learning_rate(runs.runs, rate[0]),
@@ -292,7 +310,7 @@ def _row(
         code_versions=tuple(sorted({version for run in runs.counted for version in run.code})),
         numerics=numerics(runs.counted),
         test_selected=any(map(_test_selected, runs.counted)),
-        verdict="" if judged is None else _verdict(judged, has_results=bool(sample.n)),
+        verdict="" if judged is None else _verdict(judged, sample, left_out),
         comparison=judged,
         paper=paper,
         learning=sample.learning,
@@ -306,12 +324,12 @@ def _row(
     )
 
 
-def _verdict(comparison: Comparison, *, has_results: bool) -> str:
+def _verdict(comparison: Comparison, sample: Sample, left_out: int) -> str:
     """The verdict on a change, from that on the question whether it makes the rung better."""
     if comparison.same_runs:
         return "same runs"
-    if comparison.verdict == verdicts.NOT_RUN and has_results:
-        return BASE_NOT_RUN
+    if comparison.verdict == verdicts.NOT_RUN and (sample.n or left_out):
+        return BASE_NOT_RUN if sample.n else LEFT_OUT
     return {verdicts.SUPPORTED: "helps", verdicts.CONTRADICTED: "hurts"}.get(comparison.verdict, comparison.verdict)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from lrurun.config import plugin_code, tuning
 from lrurun.config.recipe import read_recipe
 from lrurun.config.resolve import RATE
 from lrurun.config.runs import parse_seeds
-from lrurun.config.schema import common_settings
+from lrurun.config.schema import same_settings
 from lrurun.config.settings import flatten
 from lrurun.errors import LedgerError, NotFoundError, plural
 from lrurun.ledger.values import FINISHED
@@ -132,30 +133,35 @@ class LoadedInstance(Struct, frozen=True, dict=True):
     @property
     def notes(self) -> list[str]:
         """Sentences on the other runs."""
-        return self._selected[1]
+        others: dict[str, list[str]] = {}
+        for run in self._selected[1]:
+            why = plugin_code.outdated(run.config) or "the ladder or the recipe has changed since"
+            others.setdefault(why, []).append(run.id)
+        return [rung_runs.note_on(sorted(ids), f"left out, because {why}") for why, ids in others.items()]
 
     @cached_property
-    def _selected(self) -> tuple[list[Run], list[str]]:
-        free = {rung.name: self.plan.free(rung.name) for rung in self.plan.rungs}
-        wanted = {rung.name: common_settings(rung.config, free[rung.name]) for rung in self.plan.rungs}
-        settings: dict[tuple[int, tuple[str, ...]], dict[str, Any]] = {}
+    def _selected(self) -> tuple[list[Run], list[Run]]:
+        """The runs with the settings that their rungs have now, and the others."""
+        rungs = {rung.name: (rung.config, self.plan.free(rung.name)) for rung in self.plan.rungs}
+        known: dict[tuple[int, str], bool] = {}
 
         def is_current(run: Run, rung: str) -> bool:
-            key = (run.config_id, free[rung])
-            if key not in settings:
-                settings[key] = common_settings(run.config, free[rung])
-            return settings[key] == wanted[rung]
+            key = (run.config_id, rung)
+            if key not in known:
+                known[key] = same_settings(run.config, *rungs[rung])
+            return known[key]
 
         current: list[Run] = []
-        others: dict[str, list[str]] = {}
+        others: list[Run] = []
         for run in self.ledger.runs(self.instance.key):
-            rungs = {m.rung for m in run.memberships if m.ladder_key == self.instance.key and m.stage == "train"}
-            if rungs and not any(is_current(run, rung) for rung in rungs if rung in wanted):
-                why = plugin_code.outdated(run.config) or "the ladder or the recipe has changed since"
-                others.setdefault(why, []).append(run.id)
-            else:
-                current.append(run)
-        return current, [rung_runs.note_on(sorted(ids), f"left out, because {why}") for why, ids in others.items()]
+            places = self._final_rungs(run)
+            is_other = places and not any(is_current(run, rung) for rung in places if rung in rungs)
+            (others if is_other else current).append(run)
+        return current, others
+
+    def _final_rungs(self, run: Run) -> set[str]:
+        """The rungs that a run is a final one of."""
+        return {m.rung for m in run.memberships if m.ladder_key == self.instance.key and m.stage == "train"}
 
     @cached_property
     def data(self) -> dict[str, Any]:
@@ -218,6 +224,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             shown=rungs,
             detect=None if detect is None else detect / task.metric.scale,
             outside=plan.outside_scope,
+            left_out=Counter(rung for run in self._selected[1] for rung in self._final_rungs(run)),
             with_claims=with_claims,
         )
 

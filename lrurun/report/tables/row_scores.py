@@ -62,6 +62,8 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     diverged: int
     failed: int
     unfinished: int
+    left_out: int = 0
+    """Runs that have other settings than the rung has now, or code that cannot be compared."""
     parameters: int | None
     steps_per_second: float | None
     """Median over the finished seeds."""
