@@ -346,7 +346,7 @@ def test_results_are_read_as_recorded_and_code_is_loaded_only_unchanged(
         [run, *_] = ledger.runs(instance.key)
     (folder / "elsewhere").mkdir()
     monkeypatch.chdir(folder / "elsewhere")
-    monkeypatch.setenv("LRURUN_LEDGER", "../ledger.db")
+    monkeypatch.setenv("LRURUN_LEDGER", str(folder / "ledger.db"))
     ran = folder / "ran"
     of_instance = ("report", "--instance", instance.short_name, "--json")
     by_name = ("report", "sDigits", "--profile", "smoke", "--ladder", "averages", "--json")
@@ -358,6 +358,12 @@ def test_results_are_read_as_recorded_and_code_is_loaded_only_unchanged(
         assert code == 0
         return json.loads(out)
 
+    monkeypatch.chdir(folder)  # where the documents are that the ledger names
+    forget()
+    ran.write_text("")
+    code, out, _ = said(capsys, *of_instance[:-1])
+    assert (code, "averages" in out, ran.read_text()) == (0, True, "")
+    monkeypatch.chdir(folder / "elsewhere")
     recorded = report(*of_instance)
     assert ([row["n"] for row in recorded["rows"]], recorded["notes"], ran.read_text()) == ([0, 2], [], "")
     assert (report(*by_name), ran.read_text()) == (recorded, "x")

@@ -180,15 +180,21 @@ def _report(
 
 
 def _request_of(loaded: LoadedInstance) -> LadderRequest | str:
-    """The request that finds an instance by the documents that are here now; its name, if none does."""
+    """The request that finds an instance by the documents that are here now; its name, if none does.
+
+    The ledger may have come from somebody else: the code that a document of that name loads is not executed.
+    """
+    from lrurun.config import plan as planning
+
     instance = loaded.instance
+    task, ladder, profile = instance.task, instance.name, instance.profile
     sets, tune = instance.spec.set, instance.spec.tune
-    request = LadderRequest(task=instance.task, ladder=instance.name, profile=instance.profile, tune=tune, sets=sets)
     try:
-        found = request.plan().spec == instance.spec
-    except LrurunError:  # they are not here
-        found = False
-    return request if found else instance.short_name
+        plan = planning.make(task, ladder=ladder, profile=profile, sets=sets, tune=tune, imports=False)
+    except LrurunError:  # the documents are not here, or need code
+        return instance.short_name
+    request = LadderRequest(task=task, ladder=ladder, profile=profile, tune=tune, sets=sets)
+    return request if plan.spec == instance.spec else instance.short_name
 
 
 def _report_all(places: Places, request: LadderRequest, show: Shown) -> int:

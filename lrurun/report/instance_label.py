@@ -29,7 +29,7 @@ class InstanceLabel(Struct, frozen=True, kw_only=True):
     """The data, as `data_phrase` returns them."""
 
     def parts(self, untuned: str = "") -> list[str]:
-        """As in ["sDigits", "profile smoke", "tuned", "train.batch=5000"]: all but the data.
+        """All but the data, for example ["sDigits", "profile smoke", "tuned", "train.batch=5000"].
 
         Args:
             untuned: what an instance that was not tuned has in place of "tuned"; empty: nothing.
@@ -52,7 +52,7 @@ class InstanceLabel(Struct, frozen=True, kw_only=True):
         return clean(f"{what} on {self.text}")
 
     def anchor(self, ladder: str, what: str = "") -> str:
-        """The label of a table in LaTeX; settings and unusual data, which the caption names, are six digits of it."""
+        """The label of a table in LaTeX; six digits stand for settings and unusual data, which the caption names."""
         changed = [f"{path}={setting(value)}" for path, value in sorted(self.changes.items())]
         changed += [] if self.data in _USUAL else [self.data]
         digest = hashlib.sha256("\n".join(changed).encode()).hexdigest()[:6]

@@ -58,7 +58,7 @@ def parts(report: AnyReport, content: ReportContent, details: Mapping[str, RunDe
     cautions, said = list[str](), list[str]()
     """What the page begins with, and the sentences that say the same."""
     if isinstance(report, AllTasksReport):
-        cautions = all_tasks.cautions(report)
+        cautions, said = all_tasks.cautions(report), all_tasks.caution_sentences(report)
     if isinstance(report, LadderReport):
         cautions = [caution.text for caution in answer.cautions(report)]
         said = [*warnings(report.rows), *untuned_foot(report.rows)]

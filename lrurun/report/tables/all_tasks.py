@@ -211,8 +211,8 @@ def build(ladder: Ladder, reports: Sequence[LadderReport], notes: Sequence[str] 
 
 
 def _cautions(ladder: Ladder, report: LadderReport) -> list[Caution]:
-    """Those of a report, without what the name of its column says, and whether its task stands in for those that the
-    claims of the ladder are about."""
+    """The cautions of a report, without what the name of its column says, and whether its task stands in for those
+    that the claims of the ladder are about."""
     claimed = {task for claim in ladder.claims for task in claim.tasks}
     stands_in = claimed and report.task not in claimed and tasks.is_built_in(report.task)
     found = [Caution(what="stand-in for the paper's tasks")] if stands_in else []
@@ -320,6 +320,11 @@ def _foot(report: AllTasksReport) -> list[str]:
     sentences += filter(None, (data_sentence(column.data, column.name) for column in report.columns))
     sentences += _rates(report)
     sentences.append(_published(report))
+    return [*sentences, *caution_sentences(report), *content.closing_notes(every, report.notes)]
+
+
+def caution_sentences(report: AllTasksReport) -> list[str]:
+    """The cautions in full, with the rungs that they are about: a sentence for all columns that have the same."""
     columns: dict[str, list[str]] = {}
     for column in report.columns:
         for caution in column.cautions:
@@ -327,8 +332,7 @@ def _foot(report: AllTasksReport) -> list[str]:
     by_columns: dict[str, list[str]] = {}
     for text, headings in columns.items():
         by_columns.setdefault("; ".join(headings), []).append(text)
-    sentences += [f"Caution, {names}: {'; '.join(texts)}." for names, texts in by_columns.items()]
-    return sentences + content.closing_notes(every, report.notes)
+    return [f"Caution, {names}: {'; '.join(texts)}." for names, texts in by_columns.items()]
 
 
 def _metrics(report: AllTasksReport) -> str:

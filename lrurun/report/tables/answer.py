@@ -38,7 +38,8 @@ def content_of(
     report: LadderReport, request: LadderRequest | str | None = None, firm: str = ""
 ) -> content.ReportContent:
     """What the first layer shows, with commands that show more of what was requested: a text is the name of an instance
-    that no request finds, because its documents have changed. That cannot be trained further, and has no claims.
+    that no request finds, because its documents have changed. It cannot be trained further, and `lrurun claims` does
+    not know it.
 
     `firm`: the command that makes verdicts firm, or repeats firm ones, with what it costs, where that is known.
     """
@@ -279,8 +280,8 @@ def _claims(report: LadderReport, request: LadderRequest | str | None) -> str:
         found.append(f"{counts[verdict]} {verdict}{on}")
     judged = [claim for claim in report.claims if claim.shown in order]
     stand_ins = sum(claim.stand_in for claim in judged)
-    about = "about other tasks"  # than this one, which stands in for them
-    stand_in = (f" {about}" if stand_ins == len(judged) else f" ({stand_ins} of them {about})") if stand_ins else ""
+    about = "made about other tasks"  # than this one, which stands in for them
+    stand_in = (f", {about}" if stand_ins == len(judged) else f" ({stand_ins} of them {about})") if stand_ins else ""
     of_paper = all(re.search(r"\b(19|20)\d\d\b", claim.source) for claim in report.claims)
     subject = "The paper's claims" if of_paper else "Claims"
     where = "" if isinstance(request, str) else f" ({_command(report, request, 'claims')})"
@@ -302,7 +303,7 @@ class Caution(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """As in "2 runs diverged (tanh-rnn)"."""
+        """The caution as it is printed, for example "2 runs diverged (tanh-rnn)"."""
         runs = "" if self.runs is None else f"{plural(self.runs, 'run')} "
         where, advice = self.where and f" ({self.where})", self.advice and f": {self.advice}"
         return f"{runs}{self.what}{where}{advice}"
@@ -354,7 +355,7 @@ def _is_at_edge(row: LadderRow, report: LadderReport) -> bool:
 
 
 def _about(what: str, rows: Sequence[LadderRow], every: Sequence[LadderRow], advice: str = "") -> Caution | None:
-    """A caution about these rungs of `every` one, as in "not tuned (all rungs)"; none if there are none.
+    """A caution about these rungs of all in `every`, for example "not tuned (all rungs)"; None without any.
 
     More than three rungs are not named: those that are left out are, or there are more than three of them too.
     """

@@ -65,7 +65,7 @@ def warnings(rows: Sequence[LadderRow]) -> list[str]:
 
 
 def about(rungs: Sequence[str], every: Sequence[str], hidden: int = 0) -> list[str]:
-    """The part of `every` rung that the conclusions are about; empty if they are about all."""
+    """The sentence on which of all rungs, `every`, the conclusions are about; empty if they are about all."""
     if len(rungs) == len(every):
         return []
     which = f"the first {len(rungs)}" if rungs == every[: len(rungs)] else ", ".join(rungs)
