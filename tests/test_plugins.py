@@ -328,6 +328,14 @@ def test_a_ledger_names_no_file_to_load(folder: Path, capsys: pytest.CaptureFixt
         "error: averages.toml: needs averages.py, which this command does not load",
     )
     assert not Path("ran").exists()
+    plan = planning.make("sDigits", ladder="averages.toml", profile="smoke")
+    with Ledger.open(Path("ledger.db")) as ledger:
+        [instance] = ledger.ladders()
+        instance_documents.record(ledger, instance, plan)
+    Path("ran").unlink()
+    forget()
+    code, out, _ = said(capsys, "report", "--instance", key)
+    assert (code, "averages" in out, Path("ran").exists()) == (0, True, False)
 
 
 def test_results_are_read_as_recorded_and_code_is_loaded_only_unchanged(
@@ -346,7 +354,7 @@ def test_results_are_read_as_recorded_and_code_is_loaded_only_unchanged(
         [run, *_] = ledger.runs(instance.key)
     (folder / "elsewhere").mkdir()
     monkeypatch.chdir(folder / "elsewhere")
-    monkeypatch.setenv("LRURUN_LEDGER", str(folder / "ledger.db"))
+    monkeypatch.setenv("LRURUN_LEDGER", "../ledger.db")
     ran = folder / "ran"
     of_instance = ("report", "--instance", instance.short_name, "--json")
     by_name = ("report", "sDigits", "--profile", "smoke", "--ladder", "averages", "--json")
@@ -358,12 +366,6 @@ def test_results_are_read_as_recorded_and_code_is_loaded_only_unchanged(
         assert code == 0
         return json.loads(out)
 
-    monkeypatch.chdir(folder)  # where the documents are that the ledger names
-    forget()
-    ran.write_text("")
-    code, out, _ = said(capsys, *of_instance[:-1])
-    assert (code, "averages" in out, ran.read_text()) == (0, True, "")
-    monkeypatch.chdir(folder / "elsewhere")
     recorded = report(*of_instance)
     assert ([row["n"] for row in recorded["rows"]], recorded["notes"], ran.read_text()) == ([0, 2], [], "")
     assert (report(*by_name), ran.read_text()) == (recorded, "x")
