@@ -79,7 +79,7 @@ MARKDOWN = """\
 
 | rung | title |"""
 
-LATEX = r"""\caption{sDigits, without -{}-tune: two forms on three rings.}
+LATEX = r"""\caption{two forms on three rings on sDigits, without -{}-tune.}
 \label{tab:forms-sDigits-grid}
 \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%
 \begin{tabular}{lll}
@@ -97,7 +97,7 @@ th\textbar{}ree & -- (n=0) &  \\
 \end{table}
 \begin{table}[htbp]
 \centering
-\caption{sDigits, without -{}-tune: two forms on three rings.}
+\caption{two forms on three rings on sDigits, without -{}-tune.}
 \label{tab:forms-sDigits}
 """
 

@@ -296,7 +296,8 @@ def test_show_draws_the_validation_score(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_line_of_progress_has_the_score_with_its_metric(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         [ladder] = [one for one in ledger.ladders("sizes") if one.task == "Wave"]
-        lines = progress.Lines().update(ladder.key, ledger.runs(ladder.key), lambda: progress.collect(ledger, ladder))
+        runs = ledger.runs(ladder.key)
+        lines = progress.Lines().update(ladder.key, runs, lambda: progress.collect(ledger, ladder), {})
     assert lines[0].endswith(": done, val -0.5000 r2, test -0.5000 r2")
 
 

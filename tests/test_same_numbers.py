@@ -115,7 +115,8 @@ def test_on_the_page(machine: Machine) -> None:
             assert f"{value:.{len(text.partition('.')[2])}f}" == text.lstrip("+"), (row["rung"], text)
     runs = [run for row in rows for run in row["runs"]]
     results = {
-        run: dict(re.findall(r'<th scope="row">(\S+)</th><td>(\S+)</td>', view.page(f"/runs/{run}"))) for run in runs
+        run: dict(re.findall(r'<th scope="row">(\S+)</th><td class="right">(\S+)</td>', view.page(f"/runs/{run}")))
+        for run in runs
     }
     for row in rows:
         for run, score in zip(row["runs"], SCORES.get(row["rung"], ()), strict=True):
