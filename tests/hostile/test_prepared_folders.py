@@ -127,8 +127,8 @@ ARRAYS: dict[str, tuple[str, bytes, str]] = {
     "swapped": ("train-inputs", npy(np.zeros((COUNT, 64), ">i2")), "expected numbers, found >i2"),
     "another shape": ("train-inputs", npy(np.zeros((COUNT, 8, 8), np.uint8)), "expected the shape"),
     "fewer": ("train-inputs", npy(np.zeros((COUNT - 1, 64), np.uint8)), "examples, found"),
-    "truncated": ("train-inputs", npy(np.zeros((COUNT, 64), np.uint8))[:-1], "not an array of numbers"),
-    "petabytes": ("train-inputs", head("'|u1'", "(1197, 1000000000000)", b"x"), "not an array of numbers"),
+    "truncated": ("train-inputs", npy(np.zeros((COUNT, 64), np.uint8))[:-1], "has fewer bytes than its header says"),
+    "petabytes": ("train-inputs", head("'|u1'", "(1197, 1000000000000)", b"x"), "has fewer bytes than its header says"),
     "code": ("train-inputs", head("__import__('os').mkdir('unpickled')", "(1197,)", b""), "not an array of numbers"),
 }
 
