@@ -14,8 +14,6 @@ import pytest
 
 from tests.machine import RUNGS
 
-pytestmark = pytest.mark.slow
-
 CACHE = Path(os.environ["XDG_CACHE_HOME"])
 SCRIPTS = Path(__file__).resolve().parent.parent / "benchmarks"
 
@@ -32,6 +30,7 @@ def chaos() -> ModuleType:
     return module
 
 
+@pytest.mark.rare
 def test_a_few_kills_and_a_fault_of_a_server_change_nothing(tmp_path, postgres) -> None:
     found = chaos().chaos(4, 2, 0, tmp_path, seeds=2, rungs=RUNGS, postgres=postgres, cache=CACHE)
     assert found["violations"] == []
@@ -40,6 +39,7 @@ def test_a_few_kills_and_a_fault_of_a_server_change_nothing(tmp_path, postgres) 
     assert found["attempts"] > found["runs"] == 8 * found["ladders"]
 
 
+@pytest.mark.slow
 def test_a_few_kills_at_chosen_moments_change_nothing(tmp_path) -> None:
     found = chaos().chaos(6, 2, 0, tmp_path, seeds=2, rungs=RUNGS, cache=CACHE)
     assert found["violations"] == []
@@ -50,6 +50,7 @@ def test_a_few_kills_at_chosen_moments_change_nothing(tmp_path) -> None:
     assert found["attempts"] > found["runs"] == 8 * found["ladders"]
 
 
+@pytest.mark.slow
 def test_a_few_processes_at_one_file(tmp_path) -> None:
     arguments = ("--processes", "8", "--jobs", "100", "--transactions", "2000", "--json")
     done = subprocess.run(
@@ -64,6 +65,7 @@ def test_a_few_processes_at_one_file(tmp_path) -> None:
     assert (ours["mixed"]["transactions"], ours["mixed"]["errors"]) == (2000, 0)
 
 
+@pytest.mark.slow
 def test_a_few_simulated_nodes_lose_nothing(tmp_path, postgres) -> None:
     """`postgres` only skips the test where there is no PostgreSQL: the script starts its own."""
     load = ("--workers", "10", "--nodes-of", "4", "--seconds", "2", "--run-seconds", "1", "--json")

@@ -454,10 +454,14 @@ def test_an_import_that_is_stopped_does_not_hinder_the_next(own, number):
     assert [path.name for path in (own.folder / "recipes").iterdir()] == ["wells.toml"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("labels", "metric", "least"),
-    [("Y", "accuracy", 0.4), ("real", "r2", 0.5), ("above", "accuracy", 0.8), ("sums", "r2", 0.5)],
+    [
+        pytest.param("Y", "accuracy", 0.4, marks=pytest.mark.slow),
+        pytest.param("real", "r2", 0.5, marks=pytest.mark.rare),
+        pytest.param("above", "accuracy", 0.8, marks=pytest.mark.rare),
+        pytest.param("sums", "r2", 0.5, marks=pytest.mark.slow),
+    ],
 )
 def test_every_form_of_labels_is_trained_reported_and_verified(own, labels, metric, least):
     own.run("data", "import", "wells", "--inputs", "X.npy", "--labels", f"{labels}.npy", "--data-dir", "d")

@@ -371,7 +371,7 @@ def test_killed_and_resumed_cells_have_identical_numbers(machine: Machine, tmp_p
     assert first == second
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_all_studies_killed_and_repeated_have_identical_numbers(machine: Machine, tmp_path) -> None:
     """`study all`, where there are only four."""
     (tmp_path / "sitecustomize.py").write_text(
