@@ -102,15 +102,16 @@ def test_the_blocks_of_griffin_and_mamba_are_made_of_single_parts() -> None:
     assert (parts["mamba"], parts["mamba-no-conv"]) == ((4, "silu", "silu", 2, "none"), (0, "none", "silu", 2, "none"))
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize(
     ("ladder", "task"),
     [
-        pytest.param("rg-lru", "npDigits", marks=pytest.mark.rare),
-        pytest.param("gates", "Copy", marks=pytest.mark.rare),
-        pytest.param("mamba", "SelectiveCopy", marks=pytest.mark.rare),
-        pytest.param("negative", "Parity", marks=pytest.mark.rare),
-        pytest.param("selective", "InductionHeads", marks=pytest.mark.slow),
-        pytest.param("shortconv", "MQAR", marks=pytest.mark.rare),
+        ("rg-lru", "npDigits"),
+        ("gates", "Copy"),
+        ("mamba", "SelectiveCopy"),
+        ("negative", "Parity"),
+        ("selective", "InductionHeads"),
+        ("shortconv", "MQAR"),
     ],
 )
 def test_a_ladder_runs_whole_at_the_smallest_size(ladder: str, task: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ ROOT = Path(lrurun.__file__).parent.parent
 FOUR = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"}
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_losses_are_those_of_one_device_and_memory_is_a_quarter(tmp_path: Path) -> None:
     """Batch norm, dropout, padding, pairs, streams, sampling, packing, convolutions; also after a resume."""
     code = f"from tests import placements; print(placements.measure({str(tmp_path)!r}))"
