@@ -234,7 +234,7 @@ def test_sigterm_in_training_saves_and_the_same_command_goes_on(machine: Machine
     assert any(a.resumed_from for a in resumed), "something was saved, and used"
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_packed_seeds_are_runs_of_their_own(machine: Machine, long_history) -> None:
     """Trained in one program, stopped, and finished one by one: near those that never were packed, and said to be."""
     arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--seeds", "2")

@@ -407,9 +407,8 @@ def outcome(machine: Machine) -> list[Any]:
     return [*kept, machine.json("query", "select text from events where kind = 'tuned'")["rows"]]
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param("random", marks=pytest.mark.rare), pytest.param("tpe", marks=pytest.mark.slow)]
-)
+@pytest.mark.rare
+@pytest.mark.parametrize("kind", ["random", "tpe"])
 def test_a_search_killed_twice_ends_as_an_undisturbed_one(kind: str, tmp_path: Path) -> None:
     machines = [Machine(tmp_path / name) for name in ("calm", "killed")]
     for machine in machines:
