@@ -49,7 +49,8 @@ _INTERNAL = frozenset(
     {"boot", "namespace", "pid_started", "heartbeat_at", "seen_at", "user_name"}
     | {"last_loss", "last_score", "last_speed", "val_accuracy", "test_accuracy", "steps_per_second"}
 )
-"""Columns that no export has: how a ledger tells that an attempt is alive and whose it is, and copies of metrics."""
+"""Columns that are not exported: those that tell whether an attempt is still running and which user started it, and
+copies of metrics."""
 
 
 def _statement(table: Table) -> str:

@@ -69,12 +69,12 @@ def warn_of_scale(plan: planning.Plan) -> None:
     from lrurun import machine
 
     about, reduced = plan.recipe.about, "laptop"
-    if plan.profile is None and reduced in plan.recipe.profile and "CPU" not in about.device:
-        if not machine.accelerators():
-            console.warn(
-                f"the plain recipe of {plan.recipe.task} is of the paper's scale, about {about.hours:g} hours on "
-                f"{about.device}, and this machine has no accelerator; --profile {reduced} is reduced"
-            )
+    is_large = plan.profile is None and reduced in plan.recipe.profile and "CPU" not in about.device
+    if is_large and not machine.accelerators():
+        console.warn(
+            f"the plain recipe of {plan.recipe.task} is of the paper's scale, about {about.hours:g} hours on "
+            f"{about.device}, and this machine has no accelerator; --profile {reduced} is reduced"
+        )
 
 
 def report_hidden(request: LadderRequest) -> None:

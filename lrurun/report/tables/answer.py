@@ -253,7 +253,7 @@ def _outcome(rows: Sequence[LadderRow]) -> str:
 
 
 def _looks(report: LadderReport) -> str:
-    """Which seeds points and p are of, where means are of more; and that a complete design decides nothing more."""
+    """Sentences on the seeds behind points and p, where means are over more, and on a design that is complete."""
     seeds = {row.rung: row.n + row.diverged for row in report.rows}
     changes = [(row, row.comparison) for row in report.rows if row.comparison and row.comparison.look]
     fewer = {

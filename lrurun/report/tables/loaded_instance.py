@@ -160,7 +160,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         return current, others
 
     def _final_rungs(self, run: Run) -> set[str]:
-        """The rungs that a run is a final one of."""
+        """The rungs that count this run, which is not one of tuning."""
         return {m.rung for m in run.memberships if m.ladder_key == self.instance.key and m.stage == "train"}
 
     @cached_property
@@ -175,7 +175,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
 
     @cached_property
     def for_reports(self) -> rung_runs.InstanceRuns:
-        """What reports on it are made from."""
+        """The instance with its runs, as reports take it."""
         plan, task = self.plan, self.plan.task
         return rung_runs.InstanceRuns(
             ladder=plan.ladder,
