@@ -91,9 +91,11 @@ class Arena:
     def aim(self, wanted: str, candidates: Callable[[], list[psutil.Process]], seconds: float) -> psutil.Process | None:
         """A process that is in the phase wanted, stopped; after some seconds whichever there is; None when none is."""
         end = time.monotonic() + seconds
+        listed, there = 0.0, []
         while True:
             late = time.monotonic() > end
-            there = candidates()
+            if late or time.monotonic() >= listed:  # reading all processes at every look would take a core
+                listed, there = time.monotonic() + 0.05, candidates()
             self.draw.shuffle(there)
             for process in there:
                 if late or wanted == "any" or self.trace(process.pid).phase == wanted:

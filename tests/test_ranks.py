@@ -77,7 +77,7 @@ def test_the_interval_holds_the_true_chance_in_about_95_percent_of_samples(faili
 # p values
 
 
-SIZES = [(12, 12), (20, 20), (12, 20), (15, 15), (5, 7)]
+SIZES = [(12, 12), (20, 20), (12, 20), (15, 15), (5, 7), (200, 210)]
 
 
 @pytest.mark.parametrize("ties", [False, True])
