@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -16,7 +16,7 @@ from lrurun.report.figures import page_figures
 from lrurun.report.figures.figures import Figure, Panel, spectrum
 from lrurun.report.tables import run_tables
 from lrurun.runner import logs
-from lrurun.table import Table, of_text
+from lrurun.table import Column, Table, of_text
 from lrurun.ui import curves
 from lrurun.ui.ladder_pages import Failure, results_stamp
 
@@ -80,21 +80,31 @@ def runs(source: Source, ledger: Ledger | None, query: Query, stamp: Stamp) -> d
     )
     start = PAGE * (query.page - 1)
     shown = ids[start : start + PAGE]
-    found = list(ledger.each(shown, brief=False))
+    runs = list(ledger.each(shown, brief=False))
     page |= {"total": len(ids), "pages": -(-len(ids) // PAGE) or 1, "all": ledger.count_runs()}
-    if not found:
+    if not runs:
         return page
-    values = {
-        run: tuple(map(run_table.exact, query.columns, row))
-        for run, row in ledger.columns_of(query.columns, [run.id for run in found]).items()
-    }
-    headers, rows = listing.table(found, owner.user(), query.columns, values, whole=True)
+    values = {}
+    if query.columns:
+        values = {
+            run: tuple(map(run_table.exact, query.columns, row))
+            for run, row in ledger.columns_of(query.columns, [run.id for run in runs]).items()
+        }
+    headers, rows = listing.table(runs, owner.user(), query.columns, values, whole=True)
     kept = [place for place, name in enumerate(headers) if _is_shown(name, place, rows, query)]
     table = of_text([headers[place] for place in kept], [[row[place] for place in kept] for row in rows])
+    results = {name for run in runs for name in run.result or ()}
     return page | {
-        "columns": [(column, _sort_name(column.name, query, found)) for column in table.columns],
-        "rows": table.rows,
+        "columns": [(column, _sort_name(column.name, query, results)) for column in table.columns],
+        "rows": [
+            (run, list(zip(cells, map(_look, table.columns[1:], cells), strict=True))) for run, *cells in table.rows
+        ],
     }
+
+
+def _look(column: Column, cell: str) -> str:
+    """The class of a cell of the table of runs."""
+    return "right" if column.right else "long" if len(cell) > 40 else ""
 
 
 def _is_shown(name: str, place: int, rows: Sequence[Sequence[str]], query: Query) -> bool:
@@ -104,13 +114,13 @@ def _is_shown(name: str, place: int, rows: Sequence[Sequence[str]], query: Query
     return len(values) > (1 if name == "numerics" else 0)
 
 
-def _sort_name(header: str, query: Query, found: Sequence[Run]) -> str | None:
+def _sort_name(header: str, query: Query, results: Set[str]) -> str | None:
     """The name by which a column can be sorted, None if there is none."""
     if header in query.columns:
         return header
     kind, _, _ = header.partition(" ")
     if kind in ("val", "test"):
-        names = {name for run in found for name in run.result or () if name.startswith(f"{kind}/")} - {f"{kind}/loss"}
+        names = {name for name in results if name.startswith(f"{kind}/")} - {f"{kind}/loss"}
         return names.pop() if len(names) == 1 else None
     return SORTED.get(header)
 
