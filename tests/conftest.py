@@ -16,7 +16,7 @@ import pytest
 from jaxtyping import install_import_hook
 
 from lrurun import console
-from tests.machine import LONG, ONLY_RUNGS, Machine, end_processes
+from tests.machine import FOUR_RUNS, LONG, Machine, end_processes
 from tests.servers import postgres
 
 __all__ = ["postgres"]  # a fixture
@@ -113,8 +113,8 @@ def finished():
 
 @pytest.fixture(scope="session")
 def long_history():
-    """What an undisturbed ladder of longer runs records, of the rungs in `RUNGS`."""
-    return Machine(once("long", lambda folder: _run_ladder(folder, *LONG, *ONLY_RUNGS))).history()
+    """What an undisturbed ladder of longer runs records, `FOUR_RUNS` of it."""
+    return Machine(once("long", lambda folder: _run_ladder(folder, *LONG, *FOUR_RUNS))).history()
 
 
 def _run_ladder(folder: Path, *options: str) -> None:

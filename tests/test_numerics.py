@@ -181,7 +181,7 @@ def test_resume_finishes_the_other_ladders(machine: Machine, monkeypatch: pytest
 def test_a_ladder_that_was_killed_under_an_earlier_version_starts_again(
     machine: Machine, long_history: History
 ) -> None:
-    arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--rung", "small-phase", "--seeds", "1")
+    arguments = ("ladder", "sDigits", *LONG, "--rung", "ring-init", "--rung", "gamma-norm", "--seeds", "1")
     process = machine.start(*arguments, "--jobs", "1")
     wait_for(lambda: "done" in machine.states() and training(machine, step=200)())
     stop(process, signal.SIGKILL)
@@ -191,7 +191,7 @@ def test_a_ladder_that_was_killed_under_an_earlier_version_starts_again(
         connection.execute("update stored_attempts set numerics = 1")
     connection.close()
     assert machine.run(*arguments).stderr.count("starts again from step 0") == 1
-    keys = [("gamma-norm", "train", 0), ("small-phase", "train", 0)]
+    keys = [("ring-init", "train", 0), ("gamma-norm", "train", 0)]
     assert machine.history() == {key: long_history[key] for key in keys}
     attempts = [[attempt.numerics for attempt in found] for found in machine.attempts().values()]
     assert sorted(attempts) == [[1], [1, NUMERICS]]

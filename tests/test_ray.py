@@ -17,13 +17,12 @@ from lrurun.paths import Places
 from lrurun.runner.executors import NodeJob
 from lrurun.runner.executors.nodes import EngineError
 from lrurun.runner.executors.ray import RayExecutor
-from tests.machine import LONG, Machine, training, wait_for
+from tests.machine import FOUR_RUNS, LONG, Machine, training, wait_for
 from tests.ray_cluster import RayCluster, ray_cluster
 from tests.servers import LOCKED, PASSWORD, PrivateServer
 
 __all__ = ["ray_cluster"]  # a fixture
 
-SOME = ["--rung", "diagonal", "--rung", "gamma-norm", "--rung", "small-phase"]
 SQLITE = ["ladder", "sDigits", "--profile", "smoke"]
 
 
@@ -126,7 +125,7 @@ def _trained(node: str, cluster: RayCluster) -> list[psutil.Process]:
 
 @pytest.mark.slow
 def test_a_ladder_outlives_a_node(shared: Machine, ray_cluster: RayCluster, long_history: dict) -> None:
-    ladder = ["ladder", "sDigits", *LONG, *SOME, "--on", "ray:nodes=2", "--jobs", "1"]
+    ladder = ["ladder", "sDigits", *LONG, *FOUR_RUNS, "--on", "ray:nodes=2", "--jobs", "1"]
     process = shared.start(*ladder)
     wait_for(lambda: process.poll() is not None or len(_trained("second", ray_cluster)) == 2)
     wait_for(lambda: process.poll() is not None or training(shared, step=100)())
@@ -135,16 +134,16 @@ def test_a_ladder_outlives_a_node(shared: Machine, ray_cluster: RayCluster, long
     _, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     history = shared.history()
-    assert len(history) == 3
+    assert len(history) == 4
     assert history == {place: long_history[place] for place in history}
     hosts = {attempt.host.partition("@")[0] for attempts in shared.attempts().values() for attempt in attempts}
     assert len(hosts) == 2  # ids of nodes
-    assert sum(len(attempts) for attempts in shared.attempts().values()) == 4
+    assert sum(len(attempts) for attempts in shared.attempts().values()) == 5
 
 
 @pytest.mark.slow
 def test_an_actor_is_started_again_without_the_command(shared: Machine, ray_cluster: RayCluster) -> None:
-    ladder = ["ladder", "sDigits", *LONG, "--rung", "diagonal", "--on", "ray:second=1", "--detach"]
+    ladder = ["ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--on", "ray:second=1", "--detach"]
     assert "submitted 1 node supervisor: Ray actors lrurun-" in shared.run(*ladder, apart=True).stderr
     wait_for(training(shared, step=100))
     processes = _trained("second", ray_cluster)
@@ -167,14 +166,14 @@ def test_an_actor_is_started_again_without_the_command(shared: Machine, ray_clus
 
 @pytest.mark.slow
 def test_ctrl_c_stops_the_actors(shared: Machine, ray_cluster: RayCluster) -> None:
-    ladder = ["ladder", "sDigits", *LONG, *SOME, "--on", "ray:nodes=2,first=1", "--jobs", "1"]
+    ladder = ["ladder", "sDigits", *LONG, *FOUR_RUNS, "--on", "ray:nodes=2,first=1", "--jobs", "1"]
     process = shared.start(*ladder)  # so that one of two waits for a place
     wait_for(training(shared))
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "stopped by ^C" in err
-    assert shared.states() == {"interrupted": 1, "queued": 2}
+    assert shared.states() == {"interrupted": 1, "queued": 3}
     assert _trained("first", ray_cluster) == []
 
 

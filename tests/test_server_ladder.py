@@ -19,14 +19,14 @@ from lrurun.config.runs import InstanceSpec
 from lrurun.ledger import store
 from lrurun.ledger.store import Ledger
 from lrurun.server import Server
-from tests.machine import LONG, ONLY_RUNGS, Machine, stop, training, wait_for, workers_of
+from tests.machine import FOUR_RUNS, LONG, Machine, stop, training, wait_for, workers_of
 from tests.plug_ins import AVERAGES
 from tests.servers import LOCKED, PASSWORD, PrivateServer, programs
 from tests.stores import ELSEWHERE, ME, want
 
 pytestmark = pytest.mark.slow
 
-LADDER = ("ladder", "sDigits", *LONG, *ONLY_RUNGS, "--jobs", "2")
+LADDER = ("ladder", "sDigits", *LONG, *FOUR_RUNS, "--jobs", "2")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import slurm_cluster
-from tests.machine import LONG, Machine, stop, training, wait_for
+from tests.machine import LONG, RUNGS, Machine, stop, training, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -57,9 +57,8 @@ def test_one_node_with_an_sqlite_ledger_that_is_stopped_and_resumed(
 def test_two_nodes_that_are_disturbed_change_nothing(tmp_path: Path) -> None:
     """A process that Slurm has left behind is refused, and the command is killed and given again."""
     slurm_cluster.require()
-    rungs = ("stable-exponential", "ring-init", "gamma-norm", "small-phase")
     cache = Path(os.environ["XDG_CACHE_HOME"])
-    found = slurm.disturb(["node", "command", "preempt"], tmp_path, seeds=1, rungs=rungs, cache=cache, say=print)
+    found = slurm.disturb(["node", "command", "preempt"], tmp_path, seeds=3, rungs=RUNGS, cache=cache, say=print)
     assert found["violations"] == []
-    assert found["runs"] == 4
-    assert found["attempts"] > 4
+    assert found["runs"] == 6
+    assert found["attempts"] > 6
