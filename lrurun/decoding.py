@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar, get_origin
 import msgspec
 from msgspec import UNSET, Struct
 
-from lrurun.errors import LrurunError, UsageError, hint_for
+from lrurun.errors import LrurunError, UsageError, hint_for, nearest_hint
 from lrurun.paths import shown
 
 T = TypeVar("T")
@@ -89,13 +89,15 @@ class Fault(UsageError):
             source: the document, table or option that the value comes from.
             path: dotted, from the top of the table; empty for the table itself.
             value: what was found.
-            known: the permitted values; without `value`, the permitted names.
+            known: the permitted values, which the rule lists; without `value`, the permitted names.
             hint: what to do next, where it does not follow from the other arguments.
         """
         if not hint and known is not None:
-            name, what = (path.rpartition(".")[2], "known names here") if value is UNSET else (value, "known values")
-            hint = hint_for(str(name), known, what)
-        elif not hint and source.startswith("--set "):
+            if value is UNSET:
+                hint = hint_for(path.rpartition(".")[2], known, "known names here")
+            else:
+                hint = nearest_hint(str(value), known) or ""
+        if not hint and source.startswith("--set "):
             hint = f"give it another value: {source}=..."
         suffix = "" if value is UNSET else f", found {_shown(value)}"
         super().__init__(f"{place(source, path)}: {rule}{suffix}", hint or f"change {path or 'the table'} in {source}")

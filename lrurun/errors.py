@@ -71,6 +71,12 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return by_lower[found[0]] if found else None
 
 
+def nearest_hint(word: str, known: Iterable[str]) -> str | None:
+    """A hint that names the nearest known name, where the message lists them all."""
+    close = nearest(word, known)
+    return f"did you mean {close!r}?" if close else None
+
+
 def hint_for(word: str, known: Iterable[str], what: str = "known names") -> str:
     """A hint that names the nearest known name, and all of them; their number alone where they would fill lines."""
     names = list(known)

@@ -338,12 +338,12 @@ def test_runs_that_differ_in_seed_and_peak_rate_alone_share_a_program():
         (
             {"model__norm": "batsch"},
             'model.norm: expected one of batch, layer, found "batsch"',
-            "did you mean 'batch'? known values: batch, layer",
+            "did you mean 'batch'?",
         ),
         (
             {"model__recurrence": {"kind": "diag"}},
             f'model.recurrence.kind: expected one of {", ".join(KINDS)}, found "diag"',
-            f"did you mean 'diagonal'? known values: {', '.join(KINDS)}",
+            "did you mean 'diagonal'?",
         ),
         (
             {"model__recurrence": {"r_min": 0.5}},

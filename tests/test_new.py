@@ -53,7 +53,12 @@ def test_the_commands_that_it_names_work(what: str, machine: Machine) -> None:
         (("ladder", "lru"), 2, "new ladder: lrurun has 'lru' already", "choose another name, as in my-lru"),
         (("recipe", "sDigits"), 2, "new recipe: lrurun has 'sDigits' already", "choose another name, as in my-sDigits"),
         (("task", "old"), 1, "new task: old.toml: exists already", "choose another name, or remove the file"),
-        (("zebra", "x"), 2, "new: expected one of recurrence, task, ladder, recipe, found 'zebra'", "known values: "),
+        (
+            ("recipes", "x"),
+            2,
+            "new: expected one of recurrence, task, ladder, recipe, found 'recipes'",
+            "did you mean 'recipe'?",
+        ),
     ],
 )
 def test_names_and_files_that_are_taken_are_refused(

@@ -297,7 +297,7 @@ def test_a_mean_is_over_the_steps_that_all_seeds_have() -> None:
             ["sCIFAR", "--kind", "curve", "--out", "a.png"],
             2,
             "--kind: expected one of curves, ladder, eigenvalues, norms, speed, slots, lengths, map, found 'curve'",
-            "did you mean 'curves'? known values: ",
+            "did you mean 'curves'?",
         ),
         (["f0f0f0", "--out", "a.png"], 4, "no run 'f0f0f0' in this ledger", "see `lrurun runs`"),
         (["LOST", "--out", "a.png"], 4, "run LOST: has no curves yet, so there is nothing to draw", "lrurun status "),

@@ -260,7 +260,7 @@ def test_settings_of_a_plug_in_are_as_strict_as_the_others(folder: Path, capsys:
             '"average", "model',
             "averages.toml, rung averages, model.recurrence.kind: "
             f'expected one of {", ".join([*BUILT_IN, "averages"])}, found "average"',
-            f"did you mean 'averages'? known values: {', '.join([*BUILT_IN, 'averages'])}",
+            "did you mean 'averages'?",
         ),
     ):
         Path("averages.toml").write_text(LADDER.replace(old, new))

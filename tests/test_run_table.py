@@ -220,7 +220,7 @@ def test_without_a_ledger_there_are_no_rows(folder: Path, capsys: pytest.Capture
             "--sort -seed: groups have no seed",
             "they have: rung, runs, n, mean, stderr",
         ),
-        (["--format", "html"], "--format: expected one of table, csv, md, found 'html'", "known values:"),
+        (["--format", "cvs"], "--format: expected one of table, csv, md, found 'cvs'", "did you mean 'csv'?"),
     ],
 )
 def test_wrong_columns_and_groups_are_refused(ledger: Path, capsys, arguments, message, hint) -> None:

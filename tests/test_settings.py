@@ -117,17 +117,17 @@ def test_a_set_kind_replaces_the_recipes_recurrence_but_not_what_rungs_set():
         (
             "model.norm=btach",
             '--set model.norm: expected one of batch, layer, found "btach"',
-            "did you mean 'batch'? known values: batch, layer",
+            "did you mean 'batch'?",
         ),
         (
             "model.recurrence.kind=dens",
             f'--set model.recurrence.kind: expected one of {", ".join(KINDS)}, found "dens"',
-            f"did you mean 'dense'? known values: {', '.join(KINDS)}",
+            "did you mean 'dense'?",
         ),
         (
             "model.recurrence.kind=[1]",
             f"--set model.recurrence.kind: expected one of {', '.join(KINDS)}, found a list",
-            f"known values: {', '.join(KINDS)}",
+            "give it another value: --set model.recurrence.kind=...",
         ),
         (
             "model.recurrence.r_min=0.95",

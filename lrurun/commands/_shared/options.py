@@ -12,7 +12,7 @@ import typer
 
 from lrurun import paths
 from lrurun.commands._shared import completing
-from lrurun.errors import LrurunError, UsageError, hint_for
+from lrurun.errors import LrurunError, UsageError, nearest_hint
 from lrurun.report import formats
 
 
@@ -75,9 +75,7 @@ def choice(name: str, values: Sequence[str]) -> dict[str, Any]:
         if (name, text) == ("--format", "json"):
             raise UsageError("--format: expected a format for people, found 'json'", "it is: --json")
         if text not in values:
-            raise UsageError(
-                f"{name}: expected one of {', '.join(values)}, found {text!r}", hint_for(text, values, "known values")
-            )
+            raise UsageError(f"{name}: expected one of {', '.join(values)}, found {text!r}", nearest_hint(text, values))
         return text
 
     def complete(incomplete: str) -> list[str]:
