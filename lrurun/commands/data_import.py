@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -136,11 +136,11 @@ def import_(
                 of_test = read(test_inputs, test_labels, test_lengths, prefix="--test-", tokens=tokens)
             own = read(inputs, labels, lengths, tokens=tokens)
             task = task_of(name, own, of_test, division, classes=classes, progress=progress)
-            written = _write(task, places, target, context.obj.arguments, progress)
+            unchanged = _write(task, places, target, context.obj.arguments, progress)
     except Stopped as stopped:
         console.say(f"stopped by {stopped}; nothing incomplete remains in {places.data}")
         return stopped.exit_code
-    _report(task, places, target, written)
+    _report(task, places, target, unchanged)
     manifest = store.manifest(task, task.facts, places.data / task.name)
     for doubt in [*doubts(own), *(manifest.notes if manifest else ())]:
         console.warn(doubt)
@@ -199,8 +199,8 @@ def _progress() -> Iterator[Progress]:
         yield progress
 
 
-def _write(task: Imported, places: Places, target: Path, arguments: tuple[str, ...], progress: Progress) -> bool:
-    """Writes the data, and the recipe where there is none; returns whether it did. Both appear, or neither.
+def _write(task: Imported, places: Places, target: Path, arguments: tuple[str, ...], progress: Progress) -> list[Path]:
+    """Writes the data and the recipe; returns those that were there already. Both appear, or neither.
 
     Raises:
         LrurunError: there are other arrays of this name, or a recipe of other arrays; nothing can be written.
@@ -208,11 +208,11 @@ def _write(task: Imported, places: Places, target: Path, arguments: tuple[str, .
     from lrurun.data import store
 
     folder = places.data / task.name
-    _check_folder(task, folder)
+    unchanged = [folder] if _has_data(task, folder) else []
     if target.exists():
         _check_same(task, target)
         store.prepare(task, task.facts, folder, progress=progress)
-        return False
+        return [*unchanged, target]
     new = not target.parent.exists()
     try:
         target.parent.mkdir(exist_ok=True)
@@ -225,19 +225,19 @@ def _write(task: Imported, places: Places, target: Path, arguments: tuple[str, .
         if new:
             with contextlib.suppress(OSError):
                 os.rmdir(target.parent)  # succeeds only while it is empty
-    return True
+    return unchanged
 
 
-def _check_folder(task: Imported, folder: Path) -> None:
-    """Refuse a data folder with others under this name.
+def _has_data(task: Imported, folder: Path) -> bool:
+    """Whether the data folder has these arrays.
 
     Raises:
-        LrurunError: there is one.
+        LrurunError: it has others under this name.
     """
     from lrurun.data import store
 
     try:
-        store.manifest(task, task.facts, folder)
+        return store.manifest(task, task.facts, folder) is not None
     except LrurunError as error:
         raise LrurunError(
             f"{folder}: exists, but does not have these arrays in this split; it was not changed",
@@ -267,7 +267,7 @@ def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _report(task: Imported, places: Places, target: Path, written: bool) -> None:
+def _report(task: Imported, places: Places, target: Path, unchanged: Sequence[Path]) -> None:
     facts = task.facts
     shape = _counted(facts.length, "step")
     if facts.kind == "features":
@@ -276,8 +276,10 @@ def _report(task: Imported, places: Places, target: Path, written: bool) -> None
     console.write(f"{places.data / task.name}: {task.title}; {shape}; {counts}")
     if facts.loss == "squared-error":
         console.say("the labels are real numbers: a regression, scored by R²; classes are whole numbers")
-    if not written:
-        console.say(f"{target} is the recipe of these arrays already; it was not changed")
+    if unchanged:
+        verb = "was" if len(unchanged) == 1 else "were"
+        console.say(f"{' and '.join(map(str, unchanged))} {verb} there already, and not changed")
+    if target in unchanged:
         return
     named = task.name if target == Path("recipes") / f"{task.name}.toml" else str(target)
     console.write(f"{target}: a recipe to begin with; train it with: lrurun ladder {named}")
