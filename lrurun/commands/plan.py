@@ -11,7 +11,7 @@ import msgspec
 import typer
 from msgspec import Struct
 
-from lrurun import console, plugins, table
+from lrurun import console, table
 from lrurun.commands._shared import cautions, opening, output
 from lrurun.commands._shared.options import (
     Decide,
@@ -283,12 +283,11 @@ def firm_verdict(
     runs_left = sum(row.runs_left for row in document.rungs)
     if not runs_left or (so_far is not None and so_far.records):
         return None
-    options = [word for name in request.rungs for word in ("--rung", name)]
     return FirmVerdict(
         seeds=LEAST_SEEDS,
         runs_left=runs_left,
         eta_seconds=document.eta_seconds,
-        command=request.command(*options, "--seeds", str(LEAST_SEEDS), *plugins.load_options()),
+        command=request.with_seeds(str(LEAST_SEEDS)),
     )
 
 
@@ -296,17 +295,13 @@ def fresh_repetition(
     places: Places, request: LadderRequest, made: planning.Plan, ledger: Ledger, seeds: str
 ) -> FirmVerdict:
     """What a repetition with fresh seeds needs, in another ledger: tuning is repeated too."""
-    from lrurun.report.tables.answer import FRESH_LEDGER
-
     repeated = msgspec.structs.replace(request, seeds=seeds, decide=False, max_seeds=None)
     document, _, _ = planned(places, repeated, made, ledger)
-    options = [word for name in request.rungs for word in ("--rung", name)]
-    options += ["--seeds", seeds, "--ledger", FRESH_LEDGER, *plugins.load_options()]
     return FirmVerdict(
         seeds=len(document.seeds),
         runs_left=sum(0 if row.same_as_before else row.runs for row in document.rungs),
         eta_seconds=None if made.tune else document.eta_seconds,
-        command=request.command(*options),
+        command=request.with_seeds(seeds, fresh=True),
     )
 
 

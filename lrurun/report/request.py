@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from lrurun import paths
+from lrurun import paths, plugins
+from lrurun.console import clean
 from lrurun.errors import LedgerError, UsageError
 from lrurun.report.instance_label import ladder_command
 
@@ -24,6 +25,10 @@ R = TypeVar("R", bound=Struct)
 
 ASKED = "asked"
 """Kind of the event that records a request."""
+
+
+FRESH_LEDGER = "fresh.db"
+"""The ledger that is proposed for a repetition with fresh seeds."""
 
 
 class LadderRequest(Struct, frozen=True, kw_only=True):
@@ -61,6 +66,13 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         ladder = None if self.ladder == "lru" else self.ladder
         given = {"--ladder": ladder, "--profile": self.profile, "--set": self.sets, "--tune": self.tune}
         return ladder_command(self.task, given, *more, name=name)
+
+    def with_seeds(self, seeds: str, *, fresh: bool = False) -> str:
+        """The command that trains its rungs with these seeds; `fresh`: in a ledger of their own, because reports of
+        this one would count them together with the others."""
+        rungs = [word for name in self.rungs for word in ("--rung", name)]
+        ledger = ["--ledger", FRESH_LEDGER] if fresh else []
+        return clean(self.command(*rungs, "--seeds", seeds, *ledger, *plugins.load_options()))
 
     def arguments(self, seeds: Sequence[int]) -> list[str]:
         """The arguments of the command that trains the same runs, given in the same folder: the same for a recorded
@@ -106,7 +118,6 @@ def remember(
     ledger: Ledger, instance: LadderInstance, request: LadderRequest, plan: planning.Plan, seeds: Sequence[int]
 ) -> None:
     """Records the request for `lrurun resume`, from any folder, unless it is the newest for its runs."""
-    from lrurun import plugins
     from lrurun.config import plugin_code
     from lrurun.config.ladder import named_tasks
 

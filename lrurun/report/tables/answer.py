@@ -28,8 +28,6 @@ from lrurun.table import NOTHING, Column, Table
 
 _PLOT_WIDTHS = (10, 12, 16, 20, 24, 28, 32)
 """Characters of the dot plot, without its ends: the widest that the table has room for."""
-FRESH_LEDGER = "fresh.db"
-"""The ledger that is proposed for a repetition: reports of this one would count its seeds together with the others."""
 _FEW = 3
 """The largest number of rungs that are named in a sentence that need not name them all."""
 
@@ -384,7 +382,7 @@ def _next(report: LadderReport, request: LadderRequest | str | None, firm: str) 
     if design is None and seeds < verdicts.LEAST_SEEDS:
         if not undecided and not any(row.verdict in ("helps", "hurts") for row in report.rows):
             return ""
-        command = firm or _command(report, request, "ladder", "--seeds", str(verdicts.LEAST_SEEDS))
+        command = firm or _request(report, request).with_seeds(str(verdicts.LEAST_SEEDS))
         return f"Next: {command} makes verdicts firm."
     if not undecided:
         return ""
@@ -393,7 +391,7 @@ def _next(report: LadderReport, request: LadderRequest | str | None, firm: str) 
     first = "longer training, where rungs are still improving; then " * any(row.still_improving for row in report.rows)
     if not firm and report.fresh_seeds is None:
         return f"Next: {first.removesuffix('; then ')}." if first else ""
-    fresh = _command(report, request, "ladder", "--seeds", report.fresh_seeds or "", "--ledger", FRESH_LEDGER)
+    fresh = _request(report, request).with_seeds(report.fresh_seeds or "", fresh=True)
     runs = MAX_SEEDS * sum(not row.same_as_before for row in report.rows)
     command = firm or (fresh if report.tune else f"{fresh} ({runs} runs)")
     return f"Next: {first}{command} asks again with fresh seeds. Seeds added because of a result mislead."
@@ -405,14 +403,18 @@ def _more(report: LadderReport, request: LadderRequest | str | None) -> str:
     return f"More: {' · '.join(commands)}"
 
 
+def _request(report: LadderReport, request: LadderRequest | None) -> LadderRequest:
+    """The request that was made, or one for the instance of the report."""
+    return request or LadderRequest(
+        task=report.task, ladder=report.ladder, profile=report.profile, tune=report.tune, sets=report.set
+    )
+
+
 def _command(report: LadderReport, request: LadderRequest | str | None, name: str, *more: str) -> str:
     """A command about the instance, as it was requested; claims have no instance."""
     if isinstance(request, str):
         return clean(shlex.join(["lrurun", name, "--instance", request, *more, *plugins.load_options()]))
-    if request is None:
-        request = LadderRequest(
-            task=report.task, ladder=report.ladder, profile=report.profile, tune=report.tune, sets=report.set
-        )
+    request = _request(report, request)
     if name == "claims":
         request = structs.replace(request, task=report.task, profile=None, tune=False, sets=[])
     return clean(request.command(*more, *plugins.load_options(), name=name))
