@@ -135,11 +135,8 @@ def test_profiles_at_the_sizes_of_the_paper_are_no_stand_ins(machine: Machine) -
     assert (other["verdict"], other["profile"], other["stand_in"]) == ("supported", "smoke", True)
     assert other["provisional"]
     lines = machine.run("claims", "Reverse", "--ladder", "depth").stdout
-    assert "judged claims, all provisional\n" in lines
-    assert [line[11:32].split() for line in lines.splitlines() if line.startswith("supported ")] == [
-        ["Reverse"],
-        ["Reverse", "stand-in"],
-    ]
+    assert "claims, all provisional\n" in lines
+    assert [" stand-in " in line for line in lines.splitlines() if line.startswith("supported ")] == [False, True]
     details = " ".join(machine.run("claims", "Reverse", "--ladder", "depth", "--details").stdout.split())
     assert "supported (stand-in, provisional): " in details
     assert "Reverse, ladder depth, profile smoke: dlr-6 better than attention; " in details

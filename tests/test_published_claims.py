@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 from lrurun import console
 from lrurun.__main__ import run
 from lrurun.config.ladder import load_ladder
+from lrurun.paths import packaged
 from lrurun.report.tables import published_claims
 from tests.commands import folder
 
@@ -27,6 +29,23 @@ def test_counts_and_a_line_for_each_claim_and_task(capsys: pytest.CaptureFixture
     assert len(lines) == 2 + 12
     [one] = [" ".join(line.split()) for line in lines if "sCIFAR" in line and "S4D" in line]
     assert one == "undecided sCIFAR The LRU reaches similar performance as S4D"
+
+
+def test_a_task_has_a_line_for_each_claim_that_its_runs_would_decide(capsys: pytest.CaptureFixture[str]) -> None:
+    counts, lines = (part.splitlines()[2:] for part in printed(capsys, "npDigits").split("\n\n")[1::2])
+    assert [" ".join(line.split()) for line in counts] == ["Orvieto et al. 2023 – – – 7", "other sources – – – 1"]
+    assert [line.startswith("not judged  Orvieto et al. 2023  ") for line in lines] == [True] * 7 + [False]
+    assert lines[0].endswith("  Dropping the nonlinearity of the recurrence improves accuracy")
+    assert len(json.loads(printed(capsys, "npDigits", "--ladder", "ssm", "--json"))["claims"]) == 2
+
+
+def test_claims_of_ones_own_are_under_the_name_of_their_ladder(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    text = (packaged("ablations") / "ssm.toml").read_text().replace('name = "ssm"', 'name = "mine"')
+    (folder / "mine.toml").write_text(text.replace("Orvieto et al. 2023", "me"))
+    assert "\nladder mine " in printed(capsys, "--ladder", "mine.toml")
+    assert "other sources" not in printed(capsys, "--ladder", "mine.toml")
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -88,8 +107,8 @@ def test_numbers_of_a_profile() -> None:
 
 
 def test_without_claims_and_unknown_names(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["claims", "--ladder", "ssm", "sDigits"]) == 0
-    assert capsys.readouterr().err == "no claims of ladder ssm on sDigits\n"
+    assert run(["claims", "--ladder", "dlr", "sCIFAR", "--paper", "rotrnn"]) == 0
+    assert capsys.readouterr().err == "no claims of ladder dlr on sCIFAR\n"
     assert run(["claims", "Paht"]) == 2
     assert "did you mean 'PathX'?" in capsys.readouterr().err
     assert run(["claims", "--ladder", "smm"]) == 2

@@ -78,7 +78,9 @@ def claims(
         command = shlex.join(["lrurun", "claims", *([task] if task else []), *named, *plugins.load_options()])
         tables = [
             table.render(content, width=console.width(), color=console.has_color(), ascii=console.is_ascii())
-            for content in ledger_claims.contents(found, by_runs=ledger is not None, details=details, command=command)
+            for content in ledger_claims.contents(
+                found, task, by_runs=ledger is not None, details=details, command=command
+            )
         ]
         console.write("\n\n".join(tables), styled=True)
     return 0

@@ -41,7 +41,7 @@ PAPERS = {
 """The name of a paper on the command line -> how sources begin."""
 
 OTHERS = "other sources"
-"""Sources that are none of these papers, ours among them."""
+"""Sources of claims that come with lrurun, but are of none of these papers: ours among them."""
 
 OPEN = (NOT_RUN, NOT_JUDGED)
 """Verdicts without a judgement."""
@@ -164,7 +164,11 @@ def gather(ledger: Ledger | None, ladders: Mapping[str, Ladder], task: str | Non
 
 
 def collect(evidence: Evidence, ladders: Mapping[str, Ladder], task: str | None, paper: str | None) -> LedgerClaims:
-    """The claims of ladders, by the names that find them, and of studies, on one task or all, of one paper or all."""
+    """The claims of ladders, by the names that find them, and of studies, on one task or all, of one paper or all.
+
+    Beside those that papers state on a task, these are the claims that its runs are judged by; where a built-in task is
+    named, those of the default ladder or of the one that is named also without runs.
+    """
     found: list[LedgerClaim] = []
     for name, ladder in ladders.items():
         used = evidence.ladders[name]
@@ -175,6 +179,8 @@ def collect(evidence: Evidence, ladders: Mapping[str, Ladder], task: str | None,
                 _beside(one, its.verdicts[one.text] if its else _without_runs(name, ladder, one.task, one.text))
             )
         by_papers = {(one.task, one.text) for one in stated}
+        if task is not None and tasks.is_built_in(task) and (name == "lru" or len(ladders) == 1):
+            used = {task: _not_run(name, ladder, task), **used}
         for on, its in used.items():
             others = [one for one in ladder.claims if one.text in its.verdicts and (on, one.text) not in by_papers]
             found += [_stand_in(ladder, on, claim, its) for claim in others]
@@ -187,10 +193,14 @@ def collect(evidence: Evidence, ladders: Mapping[str, Ladder], task: str | None,
 _JUDGED = (SUPPORTED, CONTRADICTED, UNDECIDED)
 
 
-def contents(found: LedgerClaims, *, by_runs: bool, details: bool, command: str) -> list[content.ReportContent]:
-    """The output of `lrurun claims`: how many claims of each paper have which verdict, then a line for each with runs.
+def contents(
+    found: LedgerClaims, task: str | None, *, by_runs: bool, details: bool, command: str
+) -> list[content.ReportContent]:
+    """The output of `lrurun claims`: how many claims of each paper have which verdict, then a line for each that is
+    judged or has runs.
 
     Args:
+        task: the one that the claims are on, of which all have a line; None for any.
         by_runs: whether there is a ledger, whose runs and studies judge; else the papers' own numbers do.
         details: show the reasoning on every claim instead of the lines.
         command: the one that prints these claims.
@@ -208,13 +218,15 @@ def contents(found: LedgerClaims, *, by_runs: bool, details: bool, command: str)
         has_runs = claim.here.verdict == NOT_JUDGED and claim.here.instance is not None
         return claim.here.verdict in _JUDGED or has_runs
 
-    listed = [claim for claim in found.claims if is_listed(claim)]
     more = f"More: {command} --details has the reasoning, and what would decide the others."
     if details:
         return [summary]
-    if not listed:
+    if task is not None:
+        papers = [paper for paper, _ in summary.table.rows]
+        listed = sorted(found.claims, key=lambda claim: papers.index(paper_of(claim)))
+    elif not (listed := [claim for claim in found.claims if is_listed(claim)]):
         return [structs.replace(summary, foot=(more,))]
-    return [summary, _lines(listed, more, by_runs=by_runs)]
+    return [summary, _lines(listed, more, by_runs=by_runs, one_task=task is not None)]
 
 
 def count_table(found: LedgerClaims, *, by_runs: bool = True) -> Table:
@@ -222,7 +234,8 @@ def count_table(found: LedgerClaims, *, by_runs: bool = True) -> Table:
     counts: dict[str, Counter[str]] = {paper: Counter() for paper in (*PAPERS.values(), OTHERS)}
     for claim in found.claims:
         verdict = claim.here.verdict if by_runs else claim.verdict
-        counts[paper_of(claim)][verdict if verdict in (*_JUDGED, NOT_RUN) else NOT_JUDGED] += 1
+        count = counts.setdefault(paper_of(claim), Counter())
+        count[verdict if verdict in (*_JUDGED, NOT_RUN) else NOT_JUDGED] += 1
     return Table(
         columns=(
             Column(name="paper", cell=lambda row: row[0], right=False),
@@ -236,11 +249,16 @@ def _count_column(verdict: str) -> Column:
     return Column(name=verdict, cell=lambda row: str(row[1][verdict] or NOTHING))
 
 
-def _lines(claims: Sequence[LedgerClaim], more: str, *, by_runs: bool) -> content.ReportContent:
-    """A table with a row for each claim that has a verdict or runs. Cautions that hold for all that are judged stand in
-    its title, what keeps runs from judging the others below it."""
-    judged = [claim for claim in claims if not by_runs or claim.here.verdict in _JUDGED]
-    reasons = dict.fromkeys(claim.here.detail.split(";")[0] for claim in claims if claim not in judged)
+def _lines(claims: Sequence[LedgerClaim], more: str, *, by_runs: bool, one_task: bool) -> content.ReportContent:
+    """A table with a row for each claim. Cautions that hold for all that are judged stand in its title, what keeps runs
+    from judging others below it."""
+
+    def verdict(claim: LedgerClaim) -> str:
+        return claim.here.verdict if by_runs else claim.verdict
+
+    judged = [claim for claim in claims if verdict(claim) in _JUDGED]
+    unjudged = [claim for claim in claims if by_runs and verdict(claim) == NOT_JUDGED]
+    reasons = dict.fromkeys(claim.here.detail.split(";")[0] for claim in unjudged)
     found = dict.fromkeys(caution for claim in judged for caution in claim.here.cautions if by_runs)
     shared = [caution for caution in found if all(caution in claim.here.cautions for claim in judged)]
     differing = [caution for caution in found if caution not in shared]
@@ -252,12 +270,13 @@ def _lines(claims: Sequence[LedgerClaim], more: str, *, by_runs: bool) -> conten
         return Column(name=name, cell=lambda claim: clean(cell(claim)), right=False, **more)
 
     own = any(claim.verdict in _JUDGED for claim in judged) and by_runs
+    title = "judged claims" if judged and not one_task else "claims"
     return content.ReportContent(
-        title=("judged claims" if judged else "claims") + (f", all {' and '.join(shared)}" if shared else ""),
+        title=title + (f", all {' and '.join(shared)}" if shared else ""),
         table=Table(
             columns=(
-                column("verdict", lambda claim: claim.here.verdict if by_runs else claim.verdict),
-                column("task", lambda claim: claim.task),
+                column("verdict", verdict),
+                column("paper", paper_of, priority=1) if one_task else column("task", lambda claim: claim.task),
                 *([column("caution", cautions, priority=9)] if differing else []),
                 *([column("by the paper", lambda claim: claim.verdict, priority=2)] if own else []),
                 column("claim", lambda claim: claim.text, cut=36),
@@ -269,8 +288,10 @@ def _lines(claims: Sequence[LedgerClaim], more: str, *, by_runs: bool) -> conten
 
 
 def paper_of(claim: LedgerClaim) -> str:
-    """The paper that states it, of those that have a name here."""
-    return next((source for source in PAPERS.values() if claim.source.startswith(source)), OTHERS)
+    """The paper that states it, of those that have a name here; of others, the ladder if it is the user's own."""
+    of_user = claim.rung and not (paths.packaged("ablations") / f"{claim.ladder}.toml").is_file()
+    other = f"ladder {claim.ladder}" if of_user else OTHERS
+    return next((source for source in PAPERS.values() if claim.source.startswith(source)), other)
 
 
 def check_paper(paper: str | None, where: str = "--paper") -> None:
@@ -317,6 +338,12 @@ def cells(one: LedgerClaim) -> list[str]:
 
 def _beside(one: PublishedClaim, here: LedgerVerdict) -> LedgerClaim:
     return LedgerClaim(**structs.asdict(one), here=here)
+
+
+def _not_run(name: str, ladder: Ladder, task: str) -> Used:
+    """The claims of a ladder on a task without runs."""
+    about = [claim.text for claim in ladder.claims if claim.is_about(task)]
+    return Used(profile=None, metric="", verdicts={text: _without_runs(name, ladder, task, text) for text in about})
 
 
 def _stand_in(ladder: Ladder, task: str, claim: Claim, used: Used) -> LedgerClaim:
