@@ -13,13 +13,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from lrurun import console, paths
 from lrurun.config.runs import InstanceSpec
+from lrurun.data.metric import Metric
 from lrurun.ledger.store import Ledger
+from lrurun.report.figures import task_map
+from lrurun.report.scores import form_of
+from lrurun.report.tables import all_tasks
 from tests.commands import said
 from tests.printed import agrees, from_latex, from_markdown, from_table, number, read
+from tests.reports import MINI, build, make_run, make_rung
 from tests.results import fill
 
 LADDERS = ", ".join(sorted(paths.names("ablations")))
@@ -161,6 +167,20 @@ def test_the_map_has_a_sign_for_each_verdict(
         assert (blue - red) * sign > 0
     assert -lightness[1, 0] > lightness[1, 1] > lightness[2, 1] > 0
     assert said(capsys, "plot", "sDigits", "--kind", "map", "--out", "map.svg")[0] == 2
+
+
+def test_a_cell_whose_sign_and_difference_point_apart_says_why() -> None:
+    base = [0.84 + seed / 300 for seed in range(12)]
+    ladder = msgspec.structs.replace(MINI, rungs=(make_rung("a"), make_rung("b")), claims=())
+    runs = [make_run(f"a{seed}", "a", seed, score) for seed, score in enumerate(base)]
+    runs += [make_run(f"b{seed}", "b", seed, score + 0.06 if seed > 1 else 0.1) for seed, score in enumerate(base)]
+    report = build(ladder, runs)
+    drawn = task_map.of(all_tasks.build(ladder, [report]))
+    assert (drawn.tasks, drawn.cells[1][0].text) == (("sDigits",), "▲ mean -7.4")
+    bits = form_of(Metric(name="bits_per_byte", unit="bits", higher_is_better=False))
+    drawn = task_map.of(all_tasks.build(ladder, [msgspec.structs.replace(report, score=bits)]))
+    assert drawn.tasks == ("sDigits, lower is better",)
+    assert "mean" not in drawn.cells[1][0].text
 
 
 def test_the_whole_table(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:

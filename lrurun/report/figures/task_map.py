@@ -28,7 +28,8 @@ class MapCell(Struct, frozen=True, kw_only=True):
 
     anchor: str
     text: str
-    """Sign and difference; without a difference to a base, the score; empty where there is nothing."""
+    """Sign and difference, which is called the mean's where the typical run has the other direction; without a
+    difference to a base, the score; empty where there is nothing."""
     verdict: str
     benefit: float | None
     """The difference, positive where it is better, as a share of the largest in its metric; None without one."""
@@ -60,13 +61,18 @@ def of(report: AllTasksReport) -> TaskMap:
             if (size := _difference(cell)) is not None:
                 largest[cell.metric] = max(largest[cell.metric], abs(size))
     return TaskMap(
-        tasks=tuple(column.name for column in report.columns),
+        tasks=tuple(column.name + _direction(column) for column in report.columns),
         rungs=tuple(row.rung for row in report.rows),
         cells=tuple(
             tuple(_cell(column, cell, largest) for column, cell in zip(report.columns, row.cells, strict=True))
             for row in report.rows
         ),
     )
+
+
+def _direction(column: TaskColumn) -> str:
+    """What the heading of a task says of the direction of its scores, which the signs and the differences share."""
+    return ", lower is better" if column.score.higher_is_better is False else ""
 
 
 def _difference(cell: TaskCell) -> float | None:
@@ -76,12 +82,13 @@ def _difference(cell: TaskCell) -> float | None:
 
 def _cell(column: TaskColumn, cell: TaskCell, largest: dict[str, float]) -> MapCell:
     form, size = column.score, _difference(cell)
+    better = -1.0 if form.higher_is_better is False else 1.0
     if size is None and not cell.same_as_before and cell.mean is not None:
         text = form.with_symbol(form.short(cell.mean))
     else:
         number = "" if size is None else form.short_difference(size)
-        text = f"{SIGNS.get(cell.verdict, '')} {number}".strip()
-    better = -1.0 if form.higher_is_better is False else 1.0
+        opposite = size is not None and {"helps": -1, "hurts": 1}.get(cell.verdict, 0) * better * size > 0
+        text = f"{SIGNS.get(cell.verdict, '')} {'mean ' if opposite else ''}{number}".strip()
     share = None if size is None else better * size / (largest[cell.metric] or 1.0)
     return MapCell(anchor=all_tasks.anchor(column, cell.rung), text=text, verdict=cell.verdict, benefit=share)
 

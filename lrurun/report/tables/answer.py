@@ -122,8 +122,8 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
         columns.insert(1, Column(name="seeds", cell=seeds, priority=9))
     if any(learning(row) for row in report.rows):
         columns.append(Column(name="learn", cell=learning, priority=8, note="Learn: seeds better than chance."))
-    if any(row.comparison and row.comparison.look for row in report.rows):
-        columns.append(_look_column())
+    if _is_of_fewer_seeds(report):
+        columns.append(_LOOK)
     return tuple(columns)
 
 
@@ -142,12 +142,22 @@ def difference(row: LadderRow, report: LadderReport) -> str:
     return "" if found is None else change(found)
 
 
-def _look_column() -> Column:
-    def cell(row: LadderRow) -> str:
-        look = row.comparison and row.comparison.look
-        return "" if look is None else f"{look}"
+def _is_of_fewer_seeds(report: LadderReport) -> bool:
+    """Whether a change is judged by fewer seeds than the means beside it are over."""
+    seeds = {row.rung: row.n + row.diverged for row in report.rows}
+    return any(
+        row.comparison.look < max(seeds[row.rung], seeds.get(row.on or "", 0))
+        for row in report.rows
+        if row.comparison is not None and row.comparison.look is not None
+    )
 
-    return Column(name="look", cell=cell, priority=7, note="Look: the seeds that the change is judged by.")
+
+_LOOK = Column(
+    name="look",
+    cell=lambda row: "" if row.comparison is None else f"{row.comparison.look or ''}",
+    priority=7,
+    note="Look: a change and its p are of so many first seeds, means of all.",
+)
 
 
 def _needs_decimals(report: LadderReport) -> bool:
@@ -251,19 +261,10 @@ def _outcome(rows: Sequence[LadderRow]) -> str:
 
 
 def _looks(report: LadderReport) -> str:
-    """Sentences on the seeds behind points and p, where means are over more, and on a design that is complete."""
-    seeds = {row.rung: row.n + row.diverged for row in report.rows}
-    changes = [(row, row.comparison) for row in report.rows if row.comparison and row.comparison.look]
-    fewer = {
-        one.look for row, one in changes if one.look and one.look < max(seeds[row.rung], seeds.get(row.on or "", 0))
-    }
-    sentences = []
-    if fewer:
-        looks = " or ".join(f"{look}" for look in sorted(fewer))
-        sentences.append(f"Points and p: of the first {looks} seeds, where a change was decided; means: of all seeds.")
+    """A sentence on a design that is complete."""
     if report.design is not None and report.design.next_look is None and report.design.undecided:
-        sentences.append("The sequential design is complete: what is undecided stays undecided.")
-    return " ".join(sentences)
+        return "The sequential design is complete: what is undecided stays undecided."
+    return ""
 
 
 def _claims(report: LadderReport, request: LadderRequest | str | None) -> str:
