@@ -68,6 +68,7 @@ def test_lists_of_runs_know_the_metrics_of_a_task_without_it(name):
     known = tasks.METRICS[tasks._SELECTED_ON.get(name, "accuracy")]
     assert form_of(known) == form_of(task.metric)
     assert {metric.name for metric in task.metrics} <= set(tasks.METRICS)
+    assert tasks._CHANCE.get(name, task.metric.chance) == task.metric.chance
 
 
 def test_the_digits_are_all_of_them_once_in_three_splits():

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from lrurun import plugins
 from lrurun.data.metric import METRICS, Metric
 from lrurun.errors import UsageError, hint_for
@@ -69,6 +71,8 @@ _SELECTED_ON = {
     "PG19Tokens": "cross_entropy",
 }
 """The metric that selects the models of a task, where it is not accuracy: lists of runs show it, without the task."""
+_CHANCE = {"Pathfinder": 0.5, "PathX": 0.5}
+"""The accuracy of chance where claims of papers are about it: they are judged without the task."""
 
 IMPORTED = "imported"
 """The setting that only data of users' own arrays have."""
@@ -94,7 +98,8 @@ def selected_on(name: str) -> Metric:
     """The metric that selects the models of a task, without importing lrurun's own: its chance may be unknown."""
     if TASKS.is_imported(name):
         return TASKS[name].metric
-    return METRICS[_SELECTED_ON.get(name, "accuracy")]
+    metric = METRICS[_SELECTED_ON.get(name, "accuracy")]
+    return structs.replace(metric, chance=_CHANCE.get(name, metric.chance))
 
 
 def metrics() -> dict[str, Metric]:

@@ -50,7 +50,8 @@ def _judge(ladder: Ladder, task: str, profile: str | None) -> dict[Question, Com
     metric = tasks.selected_on(task)
 
     def chance() -> Sample:
-        known = tasks.TASKS[task].metric  # only here: the task is imported for it
+        # imports the task only where its chance is not known without it
+        known = tasks.TASKS[task].metric if metric.chance is None else metric
         return constant(Scoring(metric=known, chance=known.chance))
 
     def pair(question: Question) -> Pair:
