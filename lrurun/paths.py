@@ -35,6 +35,19 @@ class Places(Struct, frozen=True, kw_only=True):
     data: Path
 
 
+_ledger_option: list[str] = []
+
+
+def note_ledger_option(ledger: str | None) -> None:
+    """Keeps the ledger that the command line names, without a password, for the commands that are proposed."""
+    _ledger_option[:] = [] if ledger is None else ["--ledger", ledger]
+
+
+def ledger_option() -> list[str]:
+    """The option that makes another command use the same ledger; empty where the command line names none."""
+    return list(_ledger_option)
+
+
 def places(ledger: str | None = None, runs: str | None = None, data: str | None = None) -> Places:
     """The places that a command uses: options override the environment, which overrides the defaults."""
     for option, text in (("--ledger", ledger), ("--runs-dir", runs), ("--data-dir", data)):

@@ -75,7 +75,8 @@ def claims(
     elif page is None:
         options = {"--ladder": ladder, "--paper": paper}
         named = [word for option, value in options.items() if value is not None for word in (option, value)]
-        command = shlex.join(["lrurun", "claims", *([task] if task else []), *named, *plugins.load_options()])
+        words = ["lrurun", "claims", *([task] if task else []), *named]
+        command = shlex.join([*words, *paths.ledger_option(), *plugins.load_options()])
         tables = [
             table.render(content, width=console.width(), color=console.has_color(), ascii=console.is_ascii())
             for content in ledger_claims.contents(

@@ -371,16 +371,13 @@ def _say_what_is_left(
 
 def _print_report(ledger: Ledger, places: Places, request: LadderRequest, plan: planning.Plan, *, claims: bool) -> None:
     """The answer: the table, and what it says."""
-    from lrurun.commands.plan import firm_verdict, fresh_repetition
+    from lrurun.commands.plan import next_step
     from lrurun.report.tables import loaded_instance
 
     shown = Shown(rungs=request.rungs, claims=claims, request=request)
     loaded = loaded_instance.chosen(ledger, None, plan, None, "lrurun ladder")
     report = loaded.report(rungs=shown.of(plan.ladder), with_claims=claims or None)
-    firm = firm_verdict(places, request, plan, ledger)
-    if firm is None and report.fresh_seeds is not None:
-        firm = fresh_repetition(places, request, plan, ledger, report.fresh_seeds)
-    structs.replace(shown, firm="" if firm is None else firm.text).write(report, ledger)
+    structs.replace(shown, firm=next_step(places, request, plan, ledger, report)).write(report, ledger)
 
 
 def _warn_of_unfinished(ledger: Ledger, runs: Sequence[Run]) -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from lrurun.ledger.values import Run
     from lrurun.paths import Places
     from lrurun.report.judging import sequential
+    from lrurun.report.tables.ladder_table import LadderReport
 
 
 _TO_BE_CHOSEN = "will be chosen on validation"
@@ -96,9 +97,9 @@ class FirmVerdict(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The command with its cost, for example "lrurun ladder sDigits --seeds 12 (72 runs, about 4:12 of
-        training)"."""
-        time = "" if self.eta_seconds is None else f", about {console.duration(self.eta_seconds)} of training"
+        """The command with its cost, for example "lrurun ladder sDigits --seeds 12 (72 runs, about 4:12 plus
+        compiling)"."""
+        time = "" if self.eta_seconds is None else f", about {console.duration(self.eta_seconds)} plus compiling"
         return f"{self.command} ({plural(self.runs_left, 'run')}{time})"
 
 
@@ -291,17 +292,28 @@ def firm_verdict(
     )
 
 
+def next_step(places: Places, request: LadderRequest, made: planning.Plan, ledger: Ledger, report: LadderReport) -> str:
+    """The command that makes verdicts firm, or repeats firm ones, with its cost; "" if there is neither."""
+    from lrurun.report.tables import answer
+
+    firm = firm_verdict(places, request, made, ledger)
+    if firm is None and report.fresh_seeds is not None:
+        firm = fresh_repetition(places, request, made, ledger, report.fresh_seeds, answer.longer(report.rows))
+    return "" if firm is None else firm.text
+
+
 def fresh_repetition(
-    places: Places, request: LadderRequest, made: planning.Plan, ledger: Ledger, seeds: str
+    places: Places, request: LadderRequest, made: planning.Plan, ledger: Ledger, seeds: str, steps: int | None
 ) -> FirmVerdict:
-    """What a repetition with fresh seeds needs, in another ledger: tuning is repeated too."""
-    repeated = msgspec.structs.replace(request, seeds=seeds, decide=False, max_seeds=None)
-    document, _, _ = planned(places, repeated, made, ledger)
+    """What a repetition with fresh seeds needs, in another ledger, with so many steps where these are given: tuning is
+    repeated too."""
+    repeated = request.repeated(seeds, steps)
+    document, _, _ = planned(places, repeated, made if steps is None else repeated.plan(ledger), ledger)
     return FirmVerdict(
         seeds=len(document.seeds),
         runs_left=sum(0 if row.same_as_before else row.runs for row in document.rungs),
         eta_seconds=None if made.tune else document.eta_seconds,
-        command=request.with_seeds(seeds, fresh=True),
+        command=repeated.fresh(),
     )
 
 

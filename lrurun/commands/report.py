@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 from msgspec import structs
 
-from lrurun import kinds
+from lrurun import kinds, paths
 from lrurun.commands._shared import opening
 from lrurun.commands._shared.options import (
     By,
@@ -159,6 +159,7 @@ def _report(
     detect: float | None,
 ) -> int:
     """The comparison table of one ladder instance, or that of its training speeds."""
+    from lrurun.commands.plan import next_step
     from lrurun.report.tables import loaded_instance
 
     ledger = opening.read(places)
@@ -166,16 +167,21 @@ def _report(
         plan = None if instance else request.plan(ledger)
         if ledger is None:
             raise NotFoundError(
-                f"{places.ledger}: there is no ledger, so there are no results", f"run: {request.command()}"
+                f"{places.ledger}: there is no ledger, so there are no results",
+                f"run: {request.command(*paths.ledger_option())}",
             )
         loaded = loaded_instance.chosen(ledger, request.task or None, plan, instance, request.command())
         rungs = show.of(loaded.plan.ladder)
         if speeds:
             show.write(loaded.speeds(rungs=rungs), ledger)
         else:
-            if instance and show.format == "table" and not show.details:
-                show = structs.replace(show, request=_request_of(loaded))
-            show.write(loaded.report(rungs=rungs, detect=detect, with_claims=show.claims or None), ledger)
+            report = loaded.report(rungs=rungs, detect=detect, with_claims=show.claims or None)
+            if show.format == "table" and not show.details:
+                if plan is None:
+                    show = structs.replace(show, request=_request_of(loaded))
+                else:
+                    show = structs.replace(show, firm=next_step(places, request, plan, ledger, report))
+            show.write(report, ledger)
     return 0
 
 

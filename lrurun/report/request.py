@@ -67,12 +67,26 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         given = {"--ladder": ladder, "--profile": self.profile, "--set": self.sets, "--tune": self.tune}
         return ladder_command(self.task, given, *more, name=name)
 
-    def with_seeds(self, seeds: str, *, fresh: bool = False) -> str:
-        """The command that trains its rungs with these seeds; `fresh`: in a ledger of their own, because reports of
-        this one would count them together with the others."""
+    def with_seeds(self, seeds: str) -> str:
+        """The command that trains its rungs with these seeds."""
         rungs = [word for name in self.rungs for word in ("--rung", name)]
-        ledger = ["--ledger", FRESH_LEDGER] if fresh else []
-        return clean(self.command(*rungs, "--seeds", seeds, *ledger, *plugins.load_options()))
+        return clean(self.command(*rungs, "--seeds", seeds, *paths.ledger_option(), *plugins.load_options()))
+
+    def repeated(self, seeds: str, steps: int | None) -> LadderRequest:
+        """The same with other seeds, and with so many training steps where these are given."""
+        sets = self.sets
+        if steps is not None and isinstance(sets, dict):
+            sets = sets | {"train.steps": steps}
+        elif steps is not None:
+            sets = [*(text for text in sets if text.partition("=")[0].strip() != "train.steps"), f"train.steps={steps}"]
+        return msgspec.structs.replace(self, seeds=seeds, sets=sets, decide=False, max_seeds=None)
+
+    def fresh(self) -> str:
+        """The command that trains its rungs in a ledger of their own, because reports of this one would count the runs
+        together with the others."""
+        rungs = [word for name in self.rungs for word in ("--rung", name)]
+        words = [*rungs, "--seeds", self.seeds or "", "--ledger", FRESH_LEDGER, *plugins.load_options()]
+        return clean(self.command(*words))
 
     def arguments(self, seeds: Sequence[int]) -> list[str]:
         """The arguments of the command that trains the same runs, given in the same folder: the same for a recorded

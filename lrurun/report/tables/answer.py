@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct, structs
 
-from lrurun import plugins
+from lrurun import paths, plugins
 from lrurun.config.resolve import RATE
 from lrurun.console import clean
 from lrurun.errors import plural
@@ -110,12 +110,13 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
             )
         )
     if any(p_cell(row) != NOTHING for row in report.rows):
+        by_ranks = not any(row.comparison.provisional for row in report.rows if row.comparison)
         columns.append(
             Column(
                 name="p",
                 cell=lambda row: p_cell(row) if row.comparison else "",
                 priority=11,
-                note="p: corrected for all comparisons.",
+                note=f"p: {'by ranks, ' * by_ranks}corrected for all comparisons; decided below 0.05.",
             )
         )
     if len({seeds(row) for row in report.rows}) > 1:
@@ -322,7 +323,7 @@ def cautions(report: LadderReport) -> list[Caution]:
         _about("not tuned, see --tune", [row for row in differing if row.untuned], differing),
         _about(f"provisional, fewer than {verdicts.LEAST_SEEDS} seeds", few, compared),
         _about("best rate at the edge of those tried", [row for row in rows if _is_at_edge(row, report)], rows),
-        _about("still improving at the last step", improving, rows, "longer with --set train.steps=N"),
+        _about("still improving at the last step", improving, rows, f"longer with --set train.steps={longer(rows)}"),
         _about("the typical run and the mean disagree", opposite, compared),
         _about(SELECTED_ON_TEST, [row for row in rows if row.test_selected], rows),
     ]
@@ -346,6 +347,11 @@ def cautions(report: LadderReport) -> list[Caution]:
         found.append(Caution(what=before) if before else None)
         found.append(Caution(what=f"the next look is at {look} seeds") if look else None)
     return [one for one in found if one is not None]
+
+
+def longer(rows: Sequence[LadderRow]) -> int | None:
+    """Twice the training steps of the rungs that are still improving; None without one."""
+    return max((2 * row.steps for row in rows if row.still_improving and row.steps), default=None)
 
 
 def _is_at_edge(row: LadderRow, report: LadderReport) -> bool:
@@ -384,23 +390,25 @@ def _next(report: LadderReport, request: LadderRequest | str | None, firm: str) 
         if not undecided and not any(row.verdict in ("helps", "hurts") for row in report.rows):
             return ""
         command = firm or _request(report, request).with_seeds(str(verdicts.LEAST_SEEDS))
-        return f"Next: {command} makes verdicts firm."
+        return f"Next: {command} makes verdicts firm: {verdicts.LEAST_SEEDS} seeds are the least, whatever these say."
     if not undecided:
         return ""
     if design is not None and design.next_look is not None:
         return f"Next: {_command(report, request, 'ladder', '--decide')} takes the next look."
-    first = "longer training, where rungs are still improving; then " * any(row.still_improving for row in report.rows)
     if not firm and report.fresh_seeds is None:
-        return f"Next: {first.removesuffix('; then ')}." if first else ""
-    fresh = _request(report, request).with_seeds(report.fresh_seeds or "", fresh=True)
+        return ""
+    steps = longer(report.rows)
+    again = _request(report, request).repeated(report.fresh_seeds or "", steps)
     runs = MAX_SEEDS * sum(not row.same_as_before for row in report.rows)
-    command = firm or (fresh if report.tune else f"{fresh} ({runs} runs)")
-    return f"Next: {first}{command} asks again with fresh seeds. Seeds added because of a result mislead."
+    command = firm or (again.fresh() if report.tune else f"{again.fresh()} ({runs} runs)")
+    what = "asks again with fresh seeds" if steps is None else "trains twice as long, with fresh seeds"
+    return f"Next: {command} {what}, in a ledger of its own: seeds added to these because of the result would mislead."
 
 
 def _more(report: LadderReport, request: LadderRequest | str | None) -> str:
     details, drawn = ("report", "--details"), ("plot", "--out", "ladder.pdf")
-    commands = [*(_command(report, request, *words) for words in (details, drawn)), "lrurun ui"]
+    commands = [_command(report, request, *words) for words in (details, drawn)]
+    commands.append(clean(shlex.join(["lrurun", "ui", *paths.ledger_option()])))
     return f"More: {' · '.join(commands)}"
 
 
@@ -414,8 +422,13 @@ def _request(report: LadderReport, request: LadderRequest | None) -> LadderReque
 def _command(report: LadderReport, request: LadderRequest | str | None, name: str, *more: str) -> str:
     """A command about the instance, as it was requested; claims have no instance."""
     if isinstance(request, str):
-        return clean(shlex.join(["lrurun", name, "--instance", request, *more, *plugins.load_options()]))
+        return clean(shlex.join(["lrurun", name, "--instance", request, *more, *_named_options()]))
     request = _request(report, request)
     if name == "claims":
         request = structs.replace(request, task=report.task, profile=None, tune=False, sets=[])
-    return clean(request.command(*more, *plugins.load_options(), name=name))
+    return clean(request.command(*more, *_named_options(), name=name))
+
+
+def _named_options() -> list[str]:
+    """The global options of this command that another one about the same instance needs."""
+    return [*paths.ledger_option(), *plugins.load_options()]

@@ -300,6 +300,7 @@ def _row(
         left_out=left_out,
         parameters=runs.parameters,
         steps_per_second=_speed(runs.counted),
+        steps=max((run.steps for run in runs.counted), default=None),
         learning_rate=_learning_rate(runs.runs, rate[0]),
         rate_source=rate[1],
         published=published,

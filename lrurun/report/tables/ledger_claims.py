@@ -460,7 +460,7 @@ def _command_of(name: str, plan: planning.Plan, report: LadderReport, seed_of: M
     if seeds and seeds != list(range(plan.seeds)):
         first = seeds == list(range(len(seeds)))
         more += ["--seeds", str(len(seeds)) if first else ",".join(map(str, seeds)) + "," * (len(seeds) == 1)]
-    return ladder_command(report.task, given, *more)
+    return ladder_command(report.task, given, *more, *paths.ledger_option())
 
 
 def _unusable(ladder: Ladder, task: str, found: Sequence[tuple[LadderInstance, str]]) -> Used:
@@ -477,7 +477,7 @@ def _unusable(ladder: Ladder, task: str, found: Sequence[tuple[LadderInstance, s
 
 
 def _without_runs(name: str, ladder: Ladder, task: str, text: str) -> LedgerVerdict:
-    command = ladder_command(task, {} if name == "lru" else {"--ladder": name})
+    command = ladder_command(task, {} if name == "lru" else {"--ladder": name}, *paths.ledger_option())
     detail = f"{command} would decide it"
     scoped = any(one.text == text and (one.min_length, one.depth) != (None, None) for one in ladder.claims)
     if scoped:

@@ -67,6 +67,8 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     parameters: int | None
     steps_per_second: float | None
     """Median over the finished seeds."""
+    steps: int | None = None
+    """The training steps of its runs, the most of them; None without runs."""
     learning_rate: float | None
     """The learning rate of its runs, or the planned one; None where tuning has yet to choose it."""
     rate_source: RateSource | None
