@@ -169,7 +169,7 @@ def _report(
                 f"{places.ledger}: there is no ledger, so there are no results", f"run: {request.command()}"
             )
         loaded = loaded_instance.chosen(ledger, request.task or None, plan, instance, request.command())
-        rungs = show.of(loaded.plan.ladder)
+        rungs = show.rung_names(loaded.plan.ladder)
         if speeds:
             show.write(loaded.speeds(rungs=rungs), ledger)
         else:
@@ -205,7 +205,7 @@ def _report_all(places: Places, request: LadderRequest, show: Shown) -> int:
     ledger = opening.read(places)
     with ledger or nullcontext():
         ladder = instance_documents.load_ladder(request.ladder, ledger)
-        rungs = show.of(ladder)
+        rungs = show.rung_names(ladder)
         if ledger is None:
             raise NotFoundError(
                 f"{places.ledger}: there is no ledger, so there are no results",

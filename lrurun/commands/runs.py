@@ -117,12 +117,12 @@ def _table(
     from lrurun.report import listing, run_table
 
     names, groups = run_table.split(columns, "--columns"), run_table.split(by, "--by")
-    others = [("--columns", name) for name in names]
-    others += [("--by", name) for name in groups] + ([] if metric is None else [("--metric", metric)])
+    options = [("--columns", name) for name in names]
+    options += [("--by", name) for name in groups] + ([] if metric is None else [("--metric", metric)])
     on_screen = limit is None and format == "table" and console.is_screen()
     ledger = opening.read_current(places)
     with ledger if ledger is not None else nullcontext():
-        choice = listing.Choice(where, None if by else sort, ledger, others=others, instance=instance)
+        choice = listing.Choice(where, None if by else sort, ledger, others=options, instance=instance)
         if by:
             run_table.check_by(groups, metric, sort)
         for caution in choice.cautions:
@@ -130,20 +130,20 @@ def _table(
         if ledger is not None and ladder is not None:
             _check_ladder(ledger, ladder)
         if by:
-            found = run_table.groups(ledger, choice, groups, metric, ladder, sort, limit or None)
+            listed = run_table.groups(ledger, choice, groups, metric, ladder, sort, limit or None)
         else:
-            found = run_table.columns(ledger, choice, names, ladder, limit or None)
-    if found.caution:
-        console.warn(found.caution)
+            listed = run_table.columns(ledger, choice, names, ladder, limit or None)
+    if listed.caution:
+        console.warn(listed.caution)
     if format != "table":
-        console.write(run_table.render(found, format))
-    elif not found.cells:
+        console.write(run_table.render(listed, format))
+    elif not listed.cells:
         console.say("no such runs" if ledger is not None else opening.nothing_yet(places, "runs"))
     else:
-        shown = found.cells[: listing.SCREENFUL] if on_screen else found.cells
-        table.show_text(found.headers, shown)
-        if len(shown) < len(found.cells):
-            console.say(f"and {len(found.cells) - len(shown)} more; --limit 0 lists all")
+        shown = listed.cells[: listing.SCREENFUL] if on_screen else listed.cells
+        table.show_text(listed.headers, shown)
+        if len(shown) < len(listed.cells):
+            console.say(f"and {len(listed.cells) - len(shown)} more; --limit 0 lists all")
     return 0
 
 

@@ -75,8 +75,8 @@ def exists(places: Places) -> bool:
 
 def nothing_yet(places: Places, what: str) -> str:
     """A sentence that says that there is none of these things, and what to do next."""
-    found = f"no {what} in {places.ledger} yet" if exists(places) else f"there is no ledger at {places.ledger} yet"
-    return f"{found}; {rebuild_hint(places) or 'lrurun ladder TASK starts one'}"
+    state = f"no {what} in {places.ledger} yet" if exists(places) else f"there is no ledger at {places.ledger} yet"
+    return f"{state}; {rebuild_hint(places) or 'lrurun ladder TASK starts one'}"
 
 
 def refuse_lost_ledger(places: Places) -> None:
@@ -170,7 +170,7 @@ def _show_note(ledger: Ledger | None) -> None:
 
 def _required(ledger: Ledger | None, places: Places, run: str | None = None) -> Ledger:
     if ledger is None:
-        what = f"run {run!r}: " if run else ""
+        subject = f"run {run!r}: " if run else ""
         hint = "; ".join(filter(None, ("name one with --ledger PATH", rebuild_hint(places))))
-        raise NotFoundError(f"{what}there is no ledger at {places.ledger}", hint)
+        raise NotFoundError(f"{subject}there is no ledger at {places.ledger}", hint)
     return ledger
