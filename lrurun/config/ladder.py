@@ -328,10 +328,10 @@ def _rung_rules(ladder: Ladder) -> Iterator[UsageError]:
                 f"{source}: declares no change",
                 'say what it changes: change = { "model.recurrence.activation" = "identity" }, or tunes = ["path"]',
             )
-        own = [kinds.get(rung.name)]
-        yield from setting_faults(rung.change, source, within=("model", "optim", "train"), kinds=own)
+        recurrences = [kinds.get(rung.name)]
+        yield from setting_faults(rung.change, source, within=("model", "optim", "train"), kinds=recurrences)
         for path in rung.tunes:
-            if fault := path_fault(path, source, within=("model", "optim"), kinds=own):
+            if fault := path_fault(path, source, within=("model", "optim"), kinds=recurrences):
                 yield fault
         try:
             ladder.scopes(rung)

@@ -293,10 +293,10 @@ class Ledger:
             if chosen is not None:
                 lock(connection, ENQUEUE)  # of two commands that choose one name at once, the second is refused
                 same_name = select(ladders).where(ladders.c.short_name == chosen, ladders.c.key != key)
-                if (other := connection.execute(same_name).one_or_none()) is not None:
-                    what = f"ladder {other.name} on {other.task}" + f", profile {other.profile}" * bool(other.profile)
+                if (taken := connection.execute(same_name).one_or_none()) is not None:
+                    title = f"ladder {taken.name} on {taken.task}" + f", profile {taken.profile}" * bool(taken.profile)
                     raise UsageError(
-                        f"--name {chosen}: is the name of another instance: {what}",
+                        f"--name {chosen}: is the name of another instance: {title}",
                         f"choose another name; lrurun report --instance {chosen} shows that one",
                     )
                 connection.execute(update(ladders).where(ladders.c.key == key).values(short_name=chosen))
@@ -1115,8 +1115,8 @@ class Ledger:
             if ladder_key is not None:
                 ladder = self._ladder_number(connection, ladder_key)
                 members = select(ladder_runs.c.run).where(ladder_runs.c.ladder == ladder)
-                own = events.c.ladder == ladder
-                query = query.where(or_(own, events.c.run.in_(members)) if of_runs else own)
+                of_ladder = events.c.ladder == ladder
+                query = query.where(or_(of_ladder, events.c.run.in_(members)) if of_runs else of_ladder)
             if run is not None:
                 query = query.where(events.c.run == self._run_number(connection, run))
             loaded = [build_event(row) for row in connection.execute(query)]
@@ -1647,8 +1647,8 @@ def _ended(connection: Connection, claim: ClaimedRun, changes: Mapping[str, Any]
         select(runs.c.number).join(attempts, ending).where(runs.c.id == claim.run.id, runs.c.attempt == claim.attempt)
     )
     expected = {"result": None, **changes} if changes["state"] in FINISHED else changes
-    same = [runs.c[name].is_not_distinct_from(value) for name, value in expected.items()]
-    return connection.execute(ended.where(attempts.c.ended_at.is_not(None), *same)).first() is not None
+    unchanged = [runs.c[name].is_not_distinct_from(value) for name, value in expected.items()]
+    return connection.execute(ended.where(attempts.c.ended_at.is_not(None), *unchanged)).first() is not None
 
 
 def _attempt_of(claim: ClaimedRun, number: int) -> ColumnElement[bool]:
