@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class MachineCheck(Struct, frozen=True):
     """What was found about one part of the machine."""
 
-    what: str
-    found: str
+    part: str
+    detail: str
     ok: bool = True
 
 
@@ -54,7 +54,7 @@ def doctor(context: typer.Context, json: Json = False) -> int:
         known = f"in {places.data}, for {len(prepared)} of {len(data)} recipes: {', '.join(prepared) or 'none'}"
         problems = [check for check in data if not check.ok]
         shown = [*machine, MachineCheck("prepared data", known), *problems, *stores]
-        table.show_facts([(f"{'ok' if c.ok else 'PROBLEM':7}  {c.what}", c.found) for c in shown])
+        table.show_facts([(f"{'ok' if c.ok else 'PROBLEM':7}  {c.part}", c.detail) for c in shown])
     return 0 if all(c.ok for c in checks) else 1
 
 
