@@ -160,7 +160,7 @@ class Table(Struct, frozen=True, kw_only=True):
                     yield from console.wrapped(text, width, label="  ", indent=4 if width >= 30 else 2)
 
     def left_out(self, whole: Table) -> str:
-        """A sentence that names the columns that `whole` has and this one, fitted to a width, has not; or nothing."""
+        """A sentence that names the columns of `whole` that this one, fitted to a width, lacks; empty if none."""
         shown = {column.full_name or column.name for column in self.columns}
         gone = [c.name.replace("\n", ", ") for c in whole.columns if c.name not in shown and not c.is_plot]
         return f"Not shown at this width: {', '.join(gone)}." if gone else ""

@@ -176,7 +176,7 @@ def newest(run: Run, entries: Sequence[Checkpoint], folder: Path) -> tuple[Check
 
 
 def before_and_after(run: Run, ledger: Ledger, folder: Path) -> tuple[int, Layers, Layers]:
-    """Eigenvalues of a run without recorded ones: step of the last checkpoint, those at initialisation and there.
+    """For a run without recorded eigenvalues: the last checkpoint's step, the eigenvalues at initialisation and then.
 
     Args:
         folder: the runs folder.

@@ -190,7 +190,7 @@ def _check_ladder(name: str, *, details: bool) -> list[CheckResult]:
 
 
 def _texts(errors: Iterable[UsageError]) -> list[str]:
-    """Each error in one line, those that several checks have found once."""
+    """A line for each error; one that several checks have found is listed once."""
     return list(dict.fromkeys(f"{error.message}; {error.hint}" if error.hint else error.message for error in errors))
 
 
@@ -242,7 +242,7 @@ def _check_recipe(name: str, ladders: Sequence[str]) -> list[CheckResult]:
 
 
 def _data_faults(recipe: Recipe) -> Iterator[UsageError]:
-    """Wrong settings of the data, of the recipe and its profiles."""
+    """Yields the wrong settings of the data, in the recipe and in its profiles."""
     from lrurun import decoding
     from lrurun.config.plan import task_of
 
@@ -287,7 +287,7 @@ def _ladders(recipe: Recipe, name: str, names: Sequence[str]) -> tuple[list[Ladd
 
 
 def _value_faults(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]) -> Iterator[UsageError]:
-    """Missing and wrong values on the rungs of these ladders; without any, of the recipe alone."""
+    """Yields missing and wrong values on the rungs of these ladders; without ladders, those of the recipe alone."""
     from lrurun.config import resolve
     from lrurun.config.recipe import check_scopes
 

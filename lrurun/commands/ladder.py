@@ -292,7 +292,7 @@ def _prepare_data(places: Places, plan: planning.Plan, signals: Signals) -> None
 
 
 def _warn_of_data(places: Places, plan: planning.Plan) -> None:
-    """Warns of data that are not the published ones, or may not be those of the present file of a task."""
+    """Warns of data that are not the published ones, or that the task's file may have made before it was edited."""
     from lrurun.data import store
 
     where = places.data / plan.data_name

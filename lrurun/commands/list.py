@@ -67,7 +67,7 @@ class ListedSetting(Struct, frozen=True):
 
     name: str
     values: dict[str, Any]
-    """Profile -> its value, or the list of those that are an axis of its grid."""
+    """Profile -> the value there; a list is an axis of the grid."""
 
 
 class StudyListing(Struct, frozen=True):

@@ -251,7 +251,7 @@ def planned(
 
 
 def _short_name(made: planning.Plan, ledger: Ledger | None) -> str:
-    """The short name of the instance in the ledger; of a new one, that which it will get."""
+    """The short name of the instance in the ledger, or the one that a new instance will get."""
     from lrurun.ledger.rows import numbered
     from lrurun.report.tables import loaded_instance
 
@@ -439,7 +439,7 @@ def _tuning_runs(
 
 
 def _in_ledger(ledger: Ledger | None, wanted: Sequence[PlannedRun]) -> dict[str, Run]:
-    """Fingerprint -> the run, of those that the ledger has."""
+    """Fingerprint -> its run, for those that the ledger has."""
     if ledger is None or not wanted:
         return {}
     runs = ledger.runs(fingerprints=[want.fingerprint for want in wanted], brief=True)

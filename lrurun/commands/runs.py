@@ -78,9 +78,9 @@ def runs(
             _check_ladder(ledger, ladder)
         ids = choice.ids(ledger, ladder, limit or None) if ledger is not None else []
         shown = ids[: listing.SCREENFUL] if on_screen else ids
-        found = ledger.each(shown, brief=json or not _has_cells(ledger)) if ledger is not None else iter(())
+        listed = ledger.each(shown, brief=json or not _has_cells(ledger)) if ledger is not None else iter(())
         if json:
-            output.write_json_list(RunsDocument, map(output.run_output, found))
+            output.write_json_list(RunsDocument, map(output.run_output, listed))
             return 0
         if not ids:
             known = ledger.count_runs(ladder) if ledger is not None else 0
@@ -91,10 +91,10 @@ def runs(
             return 0
         settings: list[str] = []
         if ledger is not None and len(shown) <= listing.MOST_COMPARED:
-            compared = list(found)
-            settings, found = listing.varying(compared, ledger), iter(compared)
+            compared = list(listed)
+            settings, listed = listing.varying(compared, ledger), iter(compared)
         values = ledger.columns_of(settings, shown, ladder) if ledger is not None and settings else {}
-        headers, rows = listing.table(found, owner.user(), settings, values)
+        headers, rows = listing.table(listed, owner.user(), settings, values)
     table.show_text(headers, rows, order=listing.least_important(headers, rows))
     if len(ids) > len(rows):
         console.say(f"and {len(ids) - len(rows)} more; --limit 0 lists all")

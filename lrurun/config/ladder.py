@@ -204,7 +204,7 @@ class Ladder(Document, frozen=True, kw_only=True):
 
     @property
     def kinds(self) -> dict[str, str]:
-        """Rung -> its kind of recurrence, of those whose kind the ladder says."""
+        """Rung -> its kind of recurrence, for those whose kind the ladder says."""
         kinds: dict[str, str] = {}
         for rung in self.rungs:
             kind = dict(flatten(rung.change)).get(KIND) or kinds.get(self.bases[rung.name] or "")

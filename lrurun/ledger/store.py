@@ -761,7 +761,7 @@ class Ledger:
         exclude: str | None = None,
         include: bool = False,
     ) -> list[Run]:
-        """Record what people say about runs, for all of them or for none; the runs as they are then.
+        """Record what people say about runs, for all of them or for none. Returns the runs as they are then.
 
         Args:
             run_ids: of the runs.

@@ -72,9 +72,9 @@ class Selection(Struct, frozen=True, kw_only=True):
     rungs: Sequence[planning.ResolvedRung]
     seeds: Sequence[int]
 
-    def work(self, instance: LadderInstance, places: Places, **how: Any) -> Work:
-        """The work on them; `how` has further fields of it."""
-        return work_on(instance, places, self.plan.data_name, [rung.name for rung in self.rungs], self.seeds, **how)
+    def work(self, instance: LadderInstance, places: Places, **fields: Any) -> Work:
+        """The work on the selected runs; `fields` are further fields of it."""
+        return work_on(instance, places, self.plan.data_name, [rung.name for rung in self.rungs], self.seeds, **fields)
 
     def final(self) -> list[PlannedRun]:
         rungs = [rung for rung in self.rungs if not self._is_tuned(rung)]
@@ -110,9 +110,9 @@ class SelectedRuns:
         self._known: dict[str, Run] = {}
         """Run id -> the run when it was last read."""
         self._by_state: dict[str, dict[str, Run]] = {}
-        """State -> run id -> the run, of the same runs."""
+        """State -> run id -> the run, for the same runs."""
         self._breaks: dict[str, int] = {}
-        """Run id -> how many attempts of this command broke, of stopped runs."""
+        """Id of a stopped run -> how many of its attempts in this command broke."""
         self._ids: dict[str, str] = {}
         """Fingerprint -> run id."""
         self._earlier: dict[str, int] = {}

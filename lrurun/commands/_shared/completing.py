@@ -143,7 +143,7 @@ def _values(path: str) -> list[str]:
 
 
 def _tuned(context: typer.Context, path: str) -> list[str]:
-    """The values that the recipe of the command tunes over, of a range its ends."""
+    """The values that the recipe of the command tunes over; the ends of a range."""
     from lrurun.config import tuning
     from lrurun.config.recipe import read_recipe
 

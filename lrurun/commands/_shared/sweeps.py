@@ -29,7 +29,7 @@ class Point(Struct, frozen=True):
     request: LadderRequest
     plan: planning.Plan
     values: dict[str, Any]
-    """Dotted path -> the value, of the paths that are swept."""
+    """Swept path -> its value at this point."""
 
     @property
     def text(self) -> str:
