@@ -127,11 +127,11 @@ def _ledger(places: Places) -> MachineCheck:
         return MachineCheck("ledger", f"{error.message}; {error.hint}", ok=False)
 
 
-def _disk(where: Path, what: str) -> MachineCheck:
+def _disk(where: Path, purpose: str) -> MachineCheck:
     folder = where.absolute()
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     store = paths.shown_runs(where)
     copied = "" if store == str(where) else f"{store}, copied to "
-    return MachineCheck(f"disk for {what}", f"{copied}{where}: {free / 2**30:.1f} GiB free", free > 2**28)
+    return MachineCheck(f"disk for {purpose}", f"{copied}{where}: {free / 2**30:.1f} GiB free", free > 2**28)

@@ -920,11 +920,11 @@ class Ledger:
             return int(connection.execute(query).scalar_one())
 
     @retried
-    def names_of(self, what: Literal["ladder", "rung", "task"]) -> list[str]:
+    def names_of(self, kind: Literal["ladder", "rung", "task"]) -> list[str]:
         """The names of the ladders, rungs or tasks that have runs."""
-        column = {"ladder": ladders.c.name, "rung": ladder_runs.c.rung, "task": runs.c.task}[what]
+        column = {"ladder": ladders.c.name, "rung": ladder_runs.c.rung, "task": runs.c.task}[kind]
         query = select(column).distinct().order_by(column)
-        if what == "ladder":
+        if kind == "ladder":
             query = query.where(exists().where(ladder_runs.c.ladder == ladders.c.id))
         with self._reading() as connection:
             return list(connection.execute(query).scalars())
@@ -1665,7 +1665,7 @@ _CURVE = (
 )
 
 
-def _by_prefix(connection: Connection, query: Select[Any], column: ColumnElement[str], prefix: str, what: str) -> str:
+def _by_prefix(connection: Connection, query: Select[Any], column: ColumnElement[str], prefix: str, noun: str) -> str:
     """The only value of `column` that is or begins with `prefix`."""
     text = prefix.strip().lower()
     names = query.with_only_columns(column)
@@ -1676,14 +1676,14 @@ def _by_prefix(connection: Connection, query: Select[Any], column: ColumnElement
     values = connection.execute(matches).scalars().all()
     if not values or not text:
         hint = "see `lrurun runs`"
-        if what == "ladder instance":
+        if noun == "ladder instance":
             short_names = connection.execute(select(ladders.c.short_name).order_by(ladders.c.id)).scalars().all()
             suggestion = nearest(prefix, short_names)
             hint = f"did you mean {suggestion!r}? see `lrurun status`" if suggestion else "see `lrurun status`"
-        raise NotFoundError(f"no {what} {prefix!r} in this ledger", hint)
+        raise NotFoundError(f"no {noun} {prefix!r} in this ledger", hint)
     if len(values) > 1:
         listed = ", ".join(values[:5]) + (", ..." if len(values) > 5 else "")
-        raise NotFoundError(f"{what} {prefix!r} is ambiguous", f"it is the beginning of {listed}")
+        raise NotFoundError(f"{noun} {prefix!r} is ambiguous", f"it is the beginning of {listed}")
     return values[0]
 
 

@@ -73,9 +73,9 @@ def exists(places: Places) -> bool:
     return implementation(places.ledger).exists(places.ledger)
 
 
-def nothing_yet(places: Places, what: str) -> str:
+def nothing_yet(places: Places, noun: str) -> str:
     """A sentence that says that there is none of these things, and what to do next."""
-    state = f"no {what} in {places.ledger} yet" if exists(places) else f"there is no ledger at {places.ledger} yet"
+    state = f"no {noun} in {places.ledger} yet" if exists(places) else f"there is no ledger at {places.ledger} yet"
     return f"{state}; {rebuild_hint(places) or 'lrurun ladder TASK starts one'}"
 
 
@@ -92,16 +92,16 @@ def refuse_lost_ledger(places: Places) -> None:
             raise UsageError(nothing_yet(places, "runs"), "to start over, choose another runs folder: --runs-dir DIR")
 
 
-def latest_instance(places: Places, what: str) -> str:
-    """The short name of the ladder instance that a run was begun of last, for a command that names none; says which.
+def latest_instance(places: Places, expected: str) -> str:
+    """The short name of the ladder instance with the run that began last, for a command that names none; says which.
 
     Raises:
-        NotFoundError: the ledger has none, and `what` was expected.
+        NotFoundError: the ledger has none, and `expected` was needed.
     """
     with read(places) or nullcontext() as ledger:
         instance = ledger.latest_ladder() if ledger is not None else None
     if instance is None:
-        raise NotFoundError(f"expected {what}", nothing_yet(places, "runs"))
+        raise NotFoundError(f"expected {expected}", nothing_yet(places, "runs"))
     console.say(f"the latest instance: --instance {instance.short_name}; lrurun status lists all")
     return instance.short_name
 
