@@ -257,7 +257,7 @@ def _selections(
         selections: Iterable[Selection] = deciding.selections(ledger, plan, instance, request.max_seeds, display)
     else:
         selections = [Selection(plan=plan, rungs=rungs, seeds=seeds)]
-    return selections if fresh else (_on_prepared_data(selection, ledger, places) for selection in selections)
+    return selections if fresh else (_with_checked_data(selection, ledger, places) for selection in selections)
 
 
 def _check_places(places: Places, plan: planning.Plan, signals: Signals) -> None:
@@ -303,7 +303,7 @@ def _warn_of_data(places: Places, plan: planning.Plan) -> None:
         console.warn(edited)
 
 
-def _on_prepared_data(selection: Selection, ledger: Ledger, places: Places) -> Selection:
+def _with_checked_data(selection: Selection, ledger: Ledger, places: Places) -> Selection:
     """The selection, if its finished runs were trained on the data that are prepared now.
 
     Raises:
