@@ -48,7 +48,7 @@ def compare(what: str, original: Form, shape: Shape, rounds: int, seconds: float
     turns = {name: timed(form, compiled(form)[0]) for name, form in sides.items()}
     times = [{name: turn(seconds) for name, turn in turns.items()} for _ in range(rounds)]
     return [
-        Result.of(name, "original", [(one[name], one["original"]) for one in times])
+        Result.from_rounds(name, "original", [(one[name], one["original"]) for one in times])
         for name in sides
         if name != "original"
     ]

@@ -72,8 +72,8 @@ def _readable(error: Exception) -> LrurunError:
     if (fault := plugins.fault(error)) is not None:
         return fault
     if isinstance(error, OSError):
-        what = f"{error.filename or 'the system'}: {error.strerror or error}"
-        return LrurunError(what, "check the path, its space and permissions")
+        problem = f"{error.filename or 'the system'}: {error.strerror or error}"
+        return LrurunError(problem, "check the path, its space and permissions")
     return LrurunError(
         f"a bug in lrurun: {type(error).__name__}: {error}", "--debug shows where; please report what it says"
     )

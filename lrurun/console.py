@@ -60,7 +60,7 @@ def clean(text: str, *, lines: bool = False) -> str:
 
 def redact(text: str) -> str:
     """`text` with *** for every password in the URL of a database."""
-    return _PASSWORDS.sub(lambda found: f"{found[1]}***@" if found[1] else f"{found[2]}***", text)
+    return _PASSWORDS.sub(lambda match: f"{match[1]}***@" if match[1] else f"{match[2]}***", text)
 
 
 def setting(value: object) -> str:
@@ -177,7 +177,7 @@ def wrapped(text: str, columns: int, *, label: str = "", indent: int = 0) -> lis
         label: begins the first line.
         indent: blanks at the beginning of the others.
     """
-    bound = _BOUND.sub(lambda found: found[0].replace(" ", "\xa0"), text)
+    bound = _BOUND.sub(lambda match: match[0].replace(" ", "\xa0"), text)
     wrapper = textwrap.TextWrapper(max(columns, 16), initial_indent=label, subsequent_indent=" " * indent)
     wrapper.break_long_words = wrapper.break_on_hyphens = False
     return [line.replace("\xa0", " ") for line in wrapper.wrap(bound)] or [label.rstrip()]

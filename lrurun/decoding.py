@@ -39,8 +39,8 @@ def load_toml(path: Path) -> dict[str, Any]:
             f"{shown(path)}: not valid TOML: not UTF-8 text ({error.reason})", "save the file as UTF-8"
         ) from None
     except ValueError as error:
-        what = str(error).replace("at end of document", f"at line {len(text.splitlines())}, the last")
-        raise UsageError(f"{shown(path)}: not valid TOML: {what}", "correct the line named above") from None
+        problem = str(error).replace("at end of document", f"at line {len(text.splitlines())}, the last")
+        raise UsageError(f"{shown(path)}: not valid TOML: {problem}", "correct the line named above") from None
     except RecursionError:
         raise UsageError(f"{shown(path)}: not valid TOML: nested too deeply", "use fewer levels of tables") from None
     except OSError as error:
@@ -193,8 +193,8 @@ def examine(
     unexplained = ""
     if not known_faults and not (isinstance(table, dict) and filled.keys() & table):
         try:
-            whole = {**table, **filled} if filled and isinstance(table, dict) else table
-            return msgspec.convert(whole, type_, strict=True), []
+            completed = {**table, **filled} if filled and isinstance(table, dict) else table
+            return msgspec.convert(completed, type_, strict=True), []
         except msgspec.ValidationError as error:
             unexplained = str(error)
     examination = _Examination(where, sources or {}, filled, neutral or {}, known_faults)

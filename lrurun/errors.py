@@ -67,8 +67,8 @@ def raise_first(errors: Iterable[LrurunError]) -> None:
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known name most like `word`, ignoring case, or None."""
     by_lower = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word.lower(), by_lower, n=1)
-    return by_lower[found[0]] if found else None
+    close = difflib.get_close_matches(word.lower(), by_lower, n=1)
+    return by_lower[close[0]] if close else None
 
 
 def nearest_hint(word: str, known: Iterable[str]) -> str | None:

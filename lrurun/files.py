@@ -65,10 +65,10 @@ def locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
                 waiting()
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             try:
-                same = os.path.samestat(os.fstat(descriptor), os.stat(path))
+                is_same = os.path.samestat(os.fstat(descriptor), os.stat(path))
             except FileNotFoundError:
-                same = False  # the previous holder has removed the file, so this lock protects nothing
-            if same:
+                is_same = False  # the previous holder has removed the file, so this lock protects nothing
+            if is_same:
                 try:
                     yield
                 finally:

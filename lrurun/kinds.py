@@ -88,7 +88,7 @@ class Kind(ABC):
 
     @abstractmethod
     def evidence(self, ledger: Ledger | None, task: str | None) -> dict[str, TaskEvidence]:
-        """Task -> what the ledger has on it, of one task or all."""
+        """Task -> what the ledger has on it, for one task or all."""
 
     @abstractmethod
     def conclusion(self, ledger: Ledger, instance: LadderInstance) -> str:

@@ -20,8 +20,8 @@ def cores() -> int:
         bound = len(os.sched_getaffinity(0))
     except AttributeError:
         bound = os.cpu_count() or 1
-    given = os.environ.get(CORES, "")
-    return min(bound, max(1, int(given))) if given.isdecimal() else bound
+    limit = os.environ.get(CORES, "")
+    return min(bound, max(1, int(limit))) if limit.isdecimal() else bound
 
 
 @functools.cache
@@ -71,8 +71,8 @@ def devices() -> int | None:
     """
     platform = os.environ.get("JAX_PLATFORMS", "").split(",")[0]
     if platform != "cpu":
-        if found := accelerators():
-            return len(found)
+        if listed := accelerators():
+            return len(listed)
         if platform or _has_plugin():
             return None
     forced = re.findall(r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
@@ -82,8 +82,8 @@ def devices() -> int | None:
 
 def _has_plugin() -> bool:
     """Whether jax may find other devices than NVIDIA's: TPUs, or those of a plugin for another platform."""
-    others = [one for one in metadata.entry_points(group="jax_plugins") if "cuda" not in one.name]
-    return bool(others) or any(True for _ in metadata.distributions(name="libtpu"))
+    plugins = [point for point in metadata.entry_points(group="jax_plugins") if "cuda" not in point.name]
+    return bool(plugins) or any(True for _ in metadata.distributions(name="libtpu"))
 
 
 def killed_for_memory() -> int:

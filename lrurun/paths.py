@@ -118,8 +118,8 @@ def _copy_name(url: str, option: str) -> str:
         raise UsageError(f"{option}: {scheme}:// is no object store", hint_for(scheme, STORES, "schemes"))
     if not path.strip("/") or re.search(r"[?#@]|::|//|(^|/)\.\.?(/|$)", path.removeprefix("/")):
         example = f"as in {option} {scheme}://BUCKET/FOLDER; options and keys are settings of the store's package"
-        found = "one with a user or a key" if "@" in path else repr(url)
-        raise UsageError(f"{option}: expected the URL of a folder, found {found}", example)
+        address = "one with a user or a key" if "@" in path else repr(url)
+        raise UsageError(f"{option}: expected the URL of a folder, found {address}", example)
     name = quote(url.rstrip("/"), safe="")
     if len(name) > 255:
         raise UsageError(f"{option}: the URL is too long: {len(name)} bytes, at most 255", "name a shorter one")
@@ -212,11 +212,11 @@ def packaged(kind: Kind) -> Path:
 
 def names(kind: Kind) -> dict[str, Path]:
     """Every known name, with its file. A file in the working directory hides a packaged one."""
-    found = {path.stem: path for path in sorted(packaged(kind).glob("*.toml"))}
+    files = {path.stem: path for path in sorted(packaged(kind).glob("*.toml"))}
     local = Path(kind)
     if local.is_dir() and local.resolve() != packaged(kind):
-        found |= {path.stem: path for path in sorted(local.glob("*.toml"))}
-    return found
+        files |= {path.stem: path for path in sorted(local.glob("*.toml"))}
+    return files
 
 
 def hides_packaged(kind: Kind, path: Path) -> bool:
@@ -232,7 +232,7 @@ def is_path(name: str) -> bool:
 
 def find(kind: Kind, name: str) -> Path:
     """The file of a ladder or recipe, given by name or by path."""
-    what = _NAME[kind]
+    noun = _NAME[kind]
     if kind == "recipes" and name.endswith((".npy", ".npz")):
         raise UsageError(
             f"{name}: an array, expected a task",
@@ -244,16 +244,16 @@ def find(kind: Kind, name: str) -> Path:
         path = Path(name)
         if not path.is_file():
             raise UsageError(
-                f"{what}: there is no file {name}", f"give a path to a TOML file, or a name: {', '.join(names(kind))}"
+                f"{noun}: there is no file {name}", f"give a path to a TOML file, or a name: {', '.join(names(kind))}"
             )
         return path
     known = names(kind)
     if name not in known:
-        what = "ladder" if kind == "ablations" else "task"
-        hint = hint_for(name, known, f"{what}s")
-        if what == "task" and nearest(name, known) is None:
+        noun = "ladder" if kind == "ablations" else "task"
+        hint = hint_for(name, known, f"{noun}s")
+        if noun == "task" and nearest(name, known) is None:
             hint += "; with a task of your own: the path of its recipe, and --load FILE"
-        raise UsageError(f"unknown {what} {name!r}", hint)
+        raise UsageError(f"unknown {noun} {name!r}", hint)
     return known[name]
 
 

@@ -106,9 +106,9 @@ _loading: list[Source] = []
 """The file that is being loaded, if any."""
 
 
-def registry(what: PluginKind, own: Mapping[str, Callable[[], E]]) -> Registry[E]:
+def registry(kind: PluginKind, own: Mapping[str, Callable[[], E]]) -> Registry[E]:
     """Makes the registry of all recurrences or tasks, with lrurun's own; plug-ins are added later."""
-    _REGISTRIES[what] = entries = Registry(own)
+    _REGISTRIES[kind] = entries = Registry(own)
     return entries
 
 
@@ -121,7 +121,7 @@ def decorator(name: str | C, register: Callable[[str, C], C]) -> Callable[[C], C
 
 
 def register(
-    what: PluginKind,
+    kind: PluginKind,
     name: str,
     entry: Callable[[Source], Any],
     cls: Any,
@@ -132,52 +132,52 @@ def register(
     Raises:
         UsageError: the name is taken or not permitted, or the class is no subclass of `base` or has abstract methods.
     """
-    source = _source(what, name, cls)
+    source = _source(kind, name, cls)
     public = f"lrurun.{base.__name__}"
     if not issubclass(cls, base):
         hint = f"class {cls.__name__}({public})"
-        raise UsageError(f"{what} {name!r}: {cls.__name__} is not a subclass of {public}", hint)
+        raise UsageError(f"{kind} {name!r}: {cls.__name__} is not a subclass of {public}", hint)
     if missing := sorted(getattr(cls, "__abstractmethods__", ())):
         hint = f"the docstrings of {public} say what they do"
-        raise UsageError(f"{what} {name!r}: {cls.__name__} lacks {', '.join(missing)}", hint)
-    _REGISTRIES[what][name] = entry(source)
-    _SOURCES[what, name] = (source, cls.__module__)
+        raise UsageError(f"{kind} {name!r}: {cls.__name__} lacks {', '.join(missing)}", hint)
+    _REGISTRIES[kind][name] = entry(source)
+    _SOURCES[kind, name] = (source, cls.__module__)
 
 
-def _source(what: PluginKind, name: str, cls: Any) -> Source:
+def _source(kind: PluginKind, name: str, cls: Any) -> Source:
     """The source of `cls`. Raises UsageError if the class cannot be registered under this name."""
     if not isinstance(cls, type):
-        raise UsageError(f"{what} {name!r}: expected a class, found {type(cls).__name__}", "decorate a class")
+        raise UsageError(f"{kind} {name!r}: expected a class, found {type(cls).__name__}", "decorate a class")
     if not name:
-        raise UsageError(f"{what} {cls.__name__}: has no name", f'add one: @lrurun.{what}("mine")')
+        raise UsageError(f"{kind} {cls.__name__}: has no name", f'add one: @lrurun.{kind}("mine")')
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise UsageError(
-            f"{what} {name!r}: expected a name of letters, digits, '.', '_' and '-'", f"as in {what} 'mine'"
+            f"{kind} {name!r}: expected a name of letters, digits, '.', '_' and '-'", f"as in {kind} 'mine'"
         )
-    if name in _REGISTRIES[what] and (what, name) not in _SOURCES:
-        raise UsageError(f"{what} {name!r}: already part of lrurun", "choose another name")
-    source = _loading[-1] if _loading else _module_source(what, name, cls.__module__)
-    if (what, name) in _SOURCES:
-        earlier, module = _SOURCES[what, name]
+    if name in _REGISTRIES[kind] and (kind, name) not in _SOURCES:
+        raise UsageError(f"{kind} {name!r}: already part of lrurun", "choose another name")
+    source = _loading[-1] if _loading else _module_source(kind, name, cls.__module__)
+    if (kind, name) in _SOURCES:
+        earlier, module = _SOURCES[kind, name]
         # the same file may be imported and loaded
         if earlier.sha256 != source.sha256 or module == cls.__module__:
-            raise UsageError(f"{what} {name!r} is registered already, by {earlier.shown}", "choose another name")
+            raise UsageError(f"{kind} {name!r} is registered already, by {earlier.shown}", "choose another name")
     return source
 
 
-def source_of(what: PluginKind, name: Any) -> Source | None:
+def source_of(kind: PluginKind, name: Any) -> Source | None:
     """The source of the recurrence or task with this name; None for lrurun's own and for unknown names."""
-    return _SOURCES[what, name][0] if isinstance(name, str) and (what, name) in _SOURCES else None
+    return _SOURCES[kind, name][0] if isinstance(name, str) and (kind, name) in _SOURCES else None
 
 
-def _module_source(what: PluginKind, name: str, module: str) -> Source:
+def _module_source(kind: PluginKind, name: str, module: str) -> Source:
     """The source of a class outside loaded files: an installed package, or the running program."""
     top = sys.modules.get(module.partition(".")[0])
     folders = [Path(folder) for folder in getattr(top, "__path__", ())]
     file = getattr(sys.modules.get(module), "__file__", None)
     if not folders and file is None:
         raise UsageError(
-            f"{what} {name!r}: its class is not defined in a file", "define it in a .py file, and load that"
+            f"{kind} {name!r}: its class is not defined in a file", "define it in a .py file, and load that"
         )
     if not folders:
         text = Path(str(file)).read_bytes()
@@ -278,13 +278,13 @@ def is_protected(file: Path) -> bool:
     for path in (Path(os.path.abspath(file)), Path(os.path.realpath(file))):
         for place in (path, *path.parents):
             try:
-                found = place.stat()
+                status = place.stat()
             except OSError:
                 return False
-            own_group = found.st_gid in (0, os.getuid())
-            others = stat.S_IWOTH if own_group else stat.S_IWOTH | stat.S_IWGRP
-            sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
-            if found.st_uid not in (0, os.getuid()) or (found.st_mode & others and not sticky):
+            own_group = status.st_gid in (0, os.getuid())
+            foreign_bits = stat.S_IWOTH if own_group else stat.S_IWOTH | stat.S_IWGRP
+            sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+            if status.st_uid not in (0, os.getuid()) or (status.st_mode & foreign_bits and not sticky):
                 return False
     return True
 
@@ -323,15 +323,15 @@ def _undo_on_failure(module: str) -> Iterator[None]:
         yield
     except BaseException:
         sys.modules.pop(module, None)
-        for what, name in set(_SOURCES) - set(earlier_sources):
-            forget(what, name)
+        for kind, name in set(_SOURCES) - set(earlier_sources):
+            forget(kind, name)
         raise
 
 
-def forget(what: PluginKind, name: str) -> None:
+def forget(kind: PluginKind, name: str) -> None:
     """Undoes the registration of a plug-in; lrurun's own entries stay."""
-    if _SOURCES.pop((what, name), None) is not None:
-        del _REGISTRIES[what][name]
+    if _SOURCES.pop((kind, name), None) is not None:
+        del _REGISTRIES[kind][name]
 
 
 def _error_in_file(error: BaseException, path: str, shown: str) -> LrurunError:
@@ -379,21 +379,21 @@ def fault(error: BaseException) -> LrurunError | None:
     return None
 
 
-def load_installed(what: PluginKind, name: Any) -> None:
+def load_installed(kind: PluginKind, name: Any) -> None:
     """Imports the installed package whose entry point provides this recurrence or task, if it is not loaded yet.
 
     Raises:
         UsageError: the package raises, or does not register the name; a loaded file or another package has it too.
     """
-    known = _REGISTRIES[what]
-    if not isinstance(name, str) or (name in known and source_of(what, name) is None):  # lrurun's own
+    known = _REGISTRIES[kind]
+    if not isinstance(name, str) or (name in known and source_of(kind, name) is None):  # lrurun's own
         return
-    source, points = source_of(what, name), _entry_points().get(name, [])
+    source, points = source_of(kind, name), _entry_points().get(name, [])
     if not points or (source is not None and source.file is None):
         return
     packages = sorted(f"package {point.dist.name if point.dist else point.value}" for point in points)
     if len(places := [*packages, *([] if source is None else [source.shown])]) > 1:
-        raise UsageError(f"{what} {name!r}: is in {' and in '.join(places)}", "load or install one of them")
+        raise UsageError(f"{kind} {name!r}: is in {' and in '.join(places)}", "load or install one of them")
     where = f"entry point {name!r} of {packages[0]}"
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -404,8 +404,8 @@ def load_installed(what: PluginKind, name: Any) -> None:
         text = " ".join(str(error).split())
         raise UsageError(f"{where}: raised {type(error).__name__}: {text}", "--debug shows the traceback") from error
     if name not in known:
-        raise UsageError(f"{where}: registers no {what} with this name", "report it, or remove the package")
-    _INSTALLED.append((what, name))
+        raise UsageError(f"{where}: registers no {kind} with this name", "report it, or remove the package")
+    _INSTALLED.append((kind, name))
 
 
 @functools.cache
@@ -447,8 +447,8 @@ def load_all(plug_ins: Loaded) -> None:
         source = load(path, named="a plug-in of this command")
         if source.sha256 != digest:
             raise _changed(source.shown)
-    for what, name in plug_ins.installed:
-        load_installed(what, name)
+    for kind, name in plug_ins.installed:
+        load_installed(kind, name)
 
 
 def _changed(shown: str) -> LrurunError:

@@ -51,9 +51,9 @@ class Server(Struct, frozen=True):
                 f"{str(error).splitlines()[0]}",
                 "pip install 'lrurun[postgres]'",
             ) from None
-        given = os.environ.get(VARIABLE, "")
-        if is_server(given):
-            public, private = _split(given, VARIABLE)
+        configured = os.environ.get(VARIABLE, "")
+        if is_server(configured):
+            public, private = _split(configured, VARIABLE)
             if public == self.text:
                 return private
         return self.text

@@ -75,20 +75,20 @@ class Column(Struct, frozen=True, kw_only=True):
         text = self.cell(row)
         if not self.is_marked(row):
             return text
-        first, *others = text.split("\n")
-        return "\n".join([f"{first} *", *others])
+        first, *rest = text.split("\n")
+        return "\n".join([f"{first} *", *rest])
 
 
 def narrowed(columns: Sequence[Column], priority: int) -> tuple[Column, ...]:
     """The columns as they are where there is room for this priority and above."""
-    found = []
+    forms = []
     for column in columns:
         form: Column | None = column
         while form is not None and form.priority < priority:
             form = form.narrower
         if form is not None:
-            found.append(form)
-    return tuple(found)
+            forms.append(form)
+    return tuple(forms)
 
 
 class Table(Struct, frozen=True, kw_only=True):
@@ -134,8 +134,8 @@ class Table(Struct, frozen=True, kw_only=True):
                 parts = [[""] * (height - len(part)) + part for part in parts]
             for k in range(height):
                 line = []
-                for column, found, size in zip(self.columns, parts, widths, strict=True):
-                    text = found[k] if k < len(found) else ""
+                for column, lines, size in zip(self.columns, parts, widths, strict=True):
+                    text = lines[k] if k < len(lines) else ""
                     blanks = " " * (size - _size(text))
                     chosen = STYLES.get(text.partition(",")[0].strip(), "") if style is None else style
                     text = f"{chosen}{text}{_RESET}" if color and chosen and text else text
@@ -151,16 +151,16 @@ class Table(Struct, frozen=True, kw_only=True):
 
     def stacked(self, width: int) -> Iterator[str]:
         """The first cell of each row, and the others below it, for a terminal that is too narrow for the table."""
-        first, *others = self.columns
+        first, *below = self.columns
         for row in self.rows:
             yield from console.wrapped(clean(first.text(row)), width)
-            for column in others:
+            for column in below:
                 if (cell := column.text(row)) not in ("", NOTHING):
                     text = clean(f"{column.name}: {cell}".replace("\n", ", "))
                     yield from console.wrapped(text, width, label="  ", indent=4 if width >= 30 else 2)
 
     def left_out(self, whole: Table) -> str:
-        """A sentence that names the columns that `whole` has and this one, fitted to a width, has not; or nothing."""
+        """A sentence that names the columns of `whole` that this one, fitted to a width, lacks; empty if none."""
         shown = {column.full_name or column.name for column in self.columns}
         gone = [c.name.replace("\n", ", ") for c in whole.columns if c.name not in shown and not c.is_plot]
         return f"Not shown at this width: {', '.join(gone)}." if gone else ""
@@ -171,9 +171,9 @@ class Table(Struct, frozen=True, kw_only=True):
 
     def _texts(self, column: Column) -> list[str]:
         texts = [column.text(row) for row in self.rows]
-        whole = "".join(texts)
+        joined = "".join(texts)
         # usually they are clean
-        return texts if whole.isascii() and whole.isprintable() else [clean(text, lines=True) for text in texts]
+        return texts if joined.isascii() and joined.isprintable() else [clean(text, lines=True) for text in texts]
 
     def _width(self, column: Column) -> int:
         return max(map(_longest, (column.name, *self._texts(column))))

@@ -116,19 +116,19 @@ def load(
     if opened is None:
         raise NotFoundError(f"run {run!r}: there is no ledger at {places.ledger}", "name one: ledger=PATH")
     with opened:
-        found = opened.run(run)
-        entries = opened.checkpoints(found.id, "committed")
-        instance_documents.load_code_of(opened, found)
-    config = plugin_code.config_of(found.config, f"run {found.id}")
-    _, path = newest(found, entries, places.runs)
+        recorded = opened.run(run)
+        entries = opened.checkpoints(recorded.id, "committed")
+        instance_documents.load_code_of(opened, recorded)
+    config = plugin_code.config_of(recorded.config, f"run {recorded.id}")
+    _, path = newest(recorded, entries, places.runs)
     task = tasks.get(config.task, config.data)
     # only the size of the vocabulary matters, which the encoder has, so the data are not needed
-    encoder = checkpoints.arrays(path, found.fingerprint).get(ENCODER)
+    encoder = checkpoints.arrays(path, recorded.fingerprint).get(ENCODER)
     spec = task.spec(tasks.options_of(task, config.data), () if encoder is None else ("",) * len(encoder))
     compiled = Programs(config, Execution(), spec)
-    snapshot = checkpoints.restore(path, compiled, found.fingerprint)
+    snapshot = checkpoints.restore(path, compiled, recorded.fingerprint)
     return Trained(
-        id=found.id,
+        id=recorded.id,
         config=config,
         spec=spec,
         step=snapshot.best_step,
@@ -176,7 +176,7 @@ def newest(run: Run, entries: Sequence[Checkpoint], folder: Path) -> tuple[Check
 
 
 def before_and_after(run: Run, ledger: Ledger, folder: Path) -> tuple[int, Layers, Layers]:
-    """Eigenvalues of a run without recorded ones: step of the last checkpoint, those at initialisation and there.
+    """For a run without recorded eigenvalues: the last checkpoint's step, the eigenvalues at initialisation and then.
 
     Args:
         folder: the runs folder.

@@ -133,7 +133,8 @@ def test_cautions_are_a_few_words_each() -> None:
         "Caution: not tuned, see --tune (all rungs); provisional, fewer than 12 seeds (all rungs); the typical run and "
         "the mean disagree (stable-exponential); 1 run diverged (stable-exponential); 1 run failed "
         "(stable-exponential); 1 run unfinished (stable-exponential); runs of 2 code versions. "
-        "Next: lrurun ladder sDigits --ladder mini --seeds 12 makes verdicts firm. Note: a note More:"
+        "Next: lrurun ladder sDigits --ladder mini --seeds 12 makes verdicts firm: 12 seeds are the least, whatever these say. "
+        "Note: a note More:"
     ) in text
     assert "Same runs as before: ring-init. Not run: small-phase." in text
     assert "(intervals: --details)" in answer(ladder(2))
@@ -145,7 +146,7 @@ def test_cautions_are_a_few_words_each() -> None:
         for k in range(2)
     ]
     assert "Caution: provisional" in (shown := answer(two_rungs(*improving), 200))
-    assert "; still improving at the last step (all rungs): longer with --set train.steps=N" in shown
+    assert "; still improving at the last step (all rungs): longer with --set train.steps=20" in shown
 
 
 def test_an_instance_that_no_request_finds_is_named_in_commands() -> None:
@@ -159,18 +160,19 @@ def test_an_instance_that_no_request_finds_is_named_in_commands() -> None:
 def test_what_is_next_is_the_command_that_may_decide_a_change() -> None:
     centres = (*CENTRES[:-1], 0.91)
     made = ladder(centres=centres)
-    again = "lrurun ladder sDigits --seeds 12-31 --ledger fresh.db (160 runs) asks again with fresh seeds."
-    assert f"Next: {again}" in answer(made, 200), "undecided by firm verdicts"
-    improving = tuple(structs.replace(row, improving=row.n) for row in made.rows)
-    assert f"Next: longer training, where rungs are still improving; then {again}" in answer(
-        structs.replace(made, rows=improving), 200
-    )
+    again = "--seeds 12-31 --ledger fresh.db (160 runs)"
+    next_ = f"Next: lrurun ladder sDigits {again} asks again with fresh seeds, in a ledger of its own:"
+    assert next_ in answer(made, 200), "undecided by firm verdicts"
+    rows = tuple(structs.replace(row, improving=row.n, steps=150) for row in made.rows)
+    longer = answer(structs.replace(made, rows=rows), 200)
+    assert f"Next: lrurun ladder sDigits --set train.steps=300 {again} trains twice as long, with fresh seeds" in longer
+    assert "longer with --set train.steps=300" in longer
     few = ladder(5)
     decided = structs.replace(few, rows=tuple(row for row in few.rows if row.verdict in ("", "helps", "hurts")))
     for one in (few, decided):
-        assert "Next: lrurun ladder sDigits --seeds 12 makes verdicts firm." in answer(one)
+        assert "Next: lrurun ladder sDigits --seeds 12 makes verdicts firm: " in answer(one)
     cost = "lrurun ladder sDigits --rung phase --seeds 12 (7 runs)"
-    assert f"Next: {cost} makes verdicts firm." in formats.render(few, "table", answer=True, firm=cost)
+    assert f"Next: {cost} makes verdicts firm: " in formats.render(few, "table", answer=True, firm=cost)
     assert "Next:" not in answer(structs.replace(few, rows=few.rows[:1])), "nothing to judge"
     assert "Next: lrurun ladder sDigits --seeds 20-39 --ledger fresh.db" in answer(ladder(20), 200)
     assert "Next:" not in answer(structs.replace(made, fresh_seeds=None)), "a repetition is not repeated"

@@ -209,7 +209,7 @@ def test_the_training_step_of_a_dense_rnn_is_that_of_a_worker_too():
 def test_claims_about_speed_are_judged_on_the_device_of_the_paper(capsys, monkeypatch, device, ratios, verdict):
     machine = {"cpu": "c", "cores": 2, "copy_gb_s": 1.0, "product_gflop_s": 1.0, "platform": "p", "jax": "1"}
     pairs = [(1.0, ratio) for ratio in ratios]
-    results = [Result.of(f"step-rnn/{name}", "a dense tanh RNN", pairs) for name in ("sCIFAR", "digits")]
+    results = [Result.from_rounds(f"step-rnn/{name}", "a dense tanh RNN", pairs) for name in ("sCIFAR", "digits")]
     monkeypatch.setattr(bench, "measure", lambda *_, **__: (machine | {"device": device}, results))
     assert run(["bench", "step-rnn", "--shape", "sCIFAR", "--json"]) == 0
     [claim] = json.loads(capsys.readouterr().out)["claims"]

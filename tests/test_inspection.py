@@ -138,7 +138,7 @@ def test_compare_of_equal_runs(runs: list[Run], capsys: pytest.CaptureFixture[st
         ledger.describe(claim, data_sha256="d" * 64)
         ledger.finish(claim, "done")
     code, out, err = said(capsys, "compare", runs[0].id, f"{runs[0].id}-2")
-    assert (code, err) == (0, "no differences but in the results\n")
+    assert (code, err) == (0, "the runs differ only in their results\n")
     assert out.startswith("results\n")
 
 

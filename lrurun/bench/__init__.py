@@ -124,7 +124,7 @@ class Result(NamedTuple):
         return interval(self.ratios)
 
     @classmethod
-    def of(cls, name: str, against: str, pairs: Sequence[tuple[float, float]], **more: Any) -> Result:
+    def from_rounds(cls, name: str, against: str, pairs: Sequence[tuple[float, float]], **more: Any) -> Result:
         """The comparison of (ours, theirs) of every round."""
         ours, theirs = ([pair[i] for pair in pairs] for i in (0, 1))
         ratios, least = tuple(sorted(b / a for a, b in pairs)), (min(ours), min(theirs))
@@ -242,42 +242,42 @@ def _forms(
         process.ask(do="ready", what=what, shape=shape, form=form)
         for process, form in zip(processes, ("ours", "published"), strict=True)
     ]
-    times = [[process.ask(do="time", seconds=seconds)["seconds"] for process in processes] for _ in range(rounds)]
-    pairs, memory = [(one, other) for one, other in times], (max(1, ours["temp"]), theirs["temp"])
-    speed = Result.of(f"{what}/{name}", WHAT[what], pairs, compile=(ours["compile"], theirs["compile"]))
+    pairs = [tuple(process.ask(do="time", seconds=seconds)["seconds"] for process in processes) for _ in range(rounds)]
+    memory = (max(1, ours["temp"]), theirs["temp"])
+    speed = Result.from_rounds(f"{what}/{name}", WHAT[what], pairs, compile=(ours["compile"], theirs["compile"]))
     floor = _floor(what, shape, machine)
     return [
         speed if floor is None else speed._replace(limit=floor / speed.ours),
-        Result.of(f"memory-{what}/{name}", WHAT[what], [memory], unit="times as small"),
+        Result.from_rounds(f"memory-{what}/{name}", WHAT[what], [memory], unit="times as small"),
     ]
 
 
 def _loop(model: str, rounds: int, seconds: float) -> Result:
     """Our loop with a live view of its ledger, which is stopped during the turns of the bare loop."""
-    with tempfile.TemporaryDirectory() as place, _processes(2, 1) as both:
-        both[0].ask(do="loop", model=model, place=place)
-        both[1].ask(do="loop", model=model, place=None)
+    with tempfile.TemporaryDirectory() as place, _processes(2, 1) as processes:
+        processes[0].ask(do="loop", model=model, place=place)
+        processes[1].ask(do="loop", model=model, place=None)
         with _display(Path(place) / "ledger.db") as display:
             pairs = []
             for _ in range(1 + rounds):
                 display.send_signal(signal.SIGCONT)
-                ours = both[0].ask(do="time", seconds=seconds)["seconds"]
+                ours = processes[0].ask(do="time", seconds=seconds)["seconds"]
                 display.send_signal(signal.SIGSTOP)
-                pairs.append((ours, both[1].ask(do="time", seconds=seconds)["seconds"]))
-    return Result.of(f"loop/{model}", WHAT["loop"], pairs[1:])  # in the first round the view is still starting
+                pairs.append((ours, processes[1].ask(do="time", seconds=seconds)["seconds"]))
+    return Result.from_rounds(f"loop/{model}", WHAT["loop"], pairs[1:])  # in the first round the view is still starting
 
 
 @contextlib.contextmanager
 def _display(ledger: Path) -> Iterator[subprocess.Popen[bytes]]:
     """`lrurun status --watch` on a pseudo-terminal whose output is discarded."""
-    here, there = pty.openpty()
+    reader, terminal = pty.openpty()
     command = [sys.executable, "-m", "lrurun", "--ledger", str(ledger), "status", "--watch"]
-    process = subprocess.Popen(command, stdin=there, stdout=there, stderr=there, start_new_session=True)
-    os.close(there)
+    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True)
+    os.close(terminal)
 
     def drain() -> None:
         with contextlib.suppress(OSError):
-            while os.read(here, 65536):
+            while os.read(reader, 65536):
                 pass
 
     threading.Thread(target=drain, daemon=True).start()
@@ -286,7 +286,7 @@ def _display(ledger: Path) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.kill()
         process.wait()
-        os.close(here)
+        os.close(reader)
 
 
 def _compiles(both: list[_Process]) -> list[Result]:
@@ -304,8 +304,8 @@ def _compiles(both: list[_Process]) -> list[Result]:
                     seconds.append(process.ask(do="compile", form="ours")["seconds"])
         pairs.append((seconds[1], seconds[0]))
     return [
-        Result.of("compile/long", WHAT["step"], [(a, b) for a, b in rounds]),
-        Result.of("compile-warm", "an empty cache of compiled programs", pairs),
+        Result.from_rounds("compile/long", WHAT["step"], [(a, b) for a, b in rounds]),
+        Result.from_rounds("compile-warm", "an empty cache of compiled programs", pairs),
     ]
 
 
@@ -350,10 +350,10 @@ def measure(
     return machine, results
 
 
-def _errors(found: dict[str, list[float]]) -> list[Result]:
-    theirs = found.pop("published")
+def _errors(errors: dict[str, list[float]]) -> list[Result]:
+    theirs = errors.pop("published")
     return [
-        Result.of(f"{kind}/{backend}", ERRORS, [(error, published)], unit="times as exact")
-        for backend, pair in found.items()
+        Result.from_rounds(f"{kind}/{backend}", ERRORS, [(error, published)], unit="times as exact")
+        for backend, pair in errors.items()
         for kind, error, published in zip(("error", "error-gradient"), pair, theirs, strict=True)
     ]

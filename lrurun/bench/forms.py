@@ -60,11 +60,11 @@ def published_scan(lam: Array, v: Array) -> Array:
     def combine(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
         return b[0] * a[0], b[0] * a[1] + b[1]
 
-    def one(v: Array) -> Array:
+    def scan_example(v: Array) -> Array:
         states: Array = jax.lax.associative_scan(combine, (jnp.repeat(lam[None], v.shape[0], axis=0), v))[1]
         return states
 
-    return jax.vmap(one)(v)
+    return jax.vmap(scan_example)(v)
 
 
 def published_layer(params: Params, u: Array) -> Array:
@@ -150,8 +150,8 @@ def scan(shape: Shape, ours: bool) -> Form:
 def published_varying_scan(a: Array, b: Array) -> Array:
     """States (B, L, N) of x_k = a_k x_(k-1) + b_k for real `a` and `b` (B, L, N): what public code does in jax."""
 
-    def combine(one: tuple[Array, Array], two: tuple[Array, Array]) -> tuple[Array, Array]:
-        return two[0] * one[0], two[0] * one[1] + two[1]
+    def combine(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
+        return second[0] * first[0], second[0] * first[1] + second[1]
 
     states: Array = jax.vmap(lambda a, b: jax.lax.associative_scan(combine, (a, b))[1])(a, b)
     return states
@@ -342,9 +342,9 @@ def scan_errors() -> dict[str, list[float]]:
         w[k - 1] += np.conj(lam) * w[k]
     rms = np.sqrt(np.mean(np.abs(x) ** 2, axis=(0, 1)))
 
-    def of(found: Any, gradient: Any) -> list[float]:
+    def errors(computed: Any, gradient: Any) -> list[float]:
         return [
-            float(np.max(np.abs(np.asarray(found) - x) / rms)),
+            float(np.max(np.abs(np.asarray(computed) - x) / rms)),
             float(np.max(np.abs(np.asarray(gradient) - dlam) / np.abs(dlam))),
         ]
 
@@ -355,9 +355,9 @@ def scan_errors() -> dict[str, list[float]]:
     for backend in sorted(BACKENDS):
         form = with_gradients(partial(linear_scan, backend=backend), weight, parts, driven)
         (re, im), ((d_re, d_im), _) = form.function(*form.arguments(None))
-        table[backend] = of(np.asarray(re) + 1j * np.asarray(im), np.asarray(d_re) + 1j * np.asarray(d_im))
+        table[backend] = errors(np.asarray(re) + 1j * np.asarray(im), np.asarray(d_re) + 1j * np.asarray(d_im))
     first = jnp.asarray(lam, jnp.complex64), jnp.asarray(v[0] + 1j * v[1], jnp.complex64).swapaxes(0, 1)
     cotangent = jnp.asarray(g[0] - 1j * g[1], jnp.complex64).swapaxes(0, 1)
     form = with_gradients(published_scan, cotangent, *first)
     states_found, (gradient, _) = form.function(*form.arguments(None))
-    return table | {"published": of(np.swapaxes(states_found, 0, 1), np.conj(gradient))}
+    return table | {"published": errors(np.swapaxes(states_found, 0, 1), np.conj(gradient))}

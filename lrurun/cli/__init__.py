@@ -167,13 +167,13 @@ def make_app(command: str | None = None) -> typer.Typer:
     app.callback()(_globals)
     for name in COMMANDS if command is None else [command]:
         where = COMMANDS[name]
-        found = pkgutil.resolve_name(where if where.startswith("lrurun.") else f"lrurun.commands.{where}")
-        if isinstance(found, typer.Typer):
-            for inner in found.registered_commands:
+        target = pkgutil.resolve_name(where if where.startswith("lrurun.") else f"lrurun.commands.{where}")
+        if isinstance(target, typer.Typer):
+            for inner in target.registered_commands:
                 inner.epilog = _examples(inner.callback)
-            app.add_typer(found, name=name)
+            app.add_typer(target, name=name)
         else:
-            app.command(name, epilog=_examples(found))(found)
+            app.command(name, epilog=_examples(target))(target)
     return app
 
 

@@ -123,7 +123,7 @@ def _option_hint(option: str, context: Any, arguments: Sequence[str]) -> str:
     if option in _OTHER_OPTIONS:
         return f"it is: {_OTHER_OPTIONS[option]}; "
     # without the hyphens, which all have in common
-    options = {one.lstrip("-"): one for one in (*known, *GLOBAL_VALUES, *GLOBAL_FLAGS)}
+    options = {spelling.lstrip("-"): spelling for spelling in (*known, *GLOBAL_VALUES, *GLOBAL_FLAGS)}
     close = nearest(option.lstrip("-"), options)
     return f"did you mean {options[close]}? " if close else ""
 
@@ -142,8 +142,8 @@ def _word_hint(word: str, context: Any) -> str | None:
         return f"it looks like a number of seeds: --seeds {word}"
     if word in paths.names("recipes"):
         takes_task = any(str(parameter.metavar).startswith("TASK") for parameter in context.command.params)
-        how = " --instance NAME, as lrurun status lists them" if "--instance" in options else " none"
-        return f"it looks like a task; {context.command_path} takes{' one at a time' if takes_task else how}"
+        alternative = " --instance NAME, as lrurun status lists them" if "--instance" in options else " none"
+        return f"it looks like a task; {context.command_path} takes{' one at a time' if takes_task else alternative}"
     if "--ladder" in options and word in paths.names("ablations"):
         return f"it looks like a ladder: --ladder {word}"
     if word.endswith(".py"):

@@ -157,28 +157,28 @@ def _claims(machine: MachineSpeed, results: Sequence[Result]) -> list[SpeedClaim
     from lrurun.config.ladder import load_ladder
     from lrurun.report.judging.claims import SpeedRatio, judge_speed
 
-    found = []
+    speed_claims = []
     ladder = load_ladder("lru")
     for result in results:
-        what, _, task = result.name.partition("/")
-        for claim in ladder.claims if what == "step-rnn" else ():
+        form, _, task = result.name.partition("/")
+        for claim in ladder.claims if form == "step-rnn" else ():
             if claim.kind == "faster" and task in claim.tasks:
                 low, high = result.interval
                 measured = SpeedRatio(ratio=result.ratio, low=low, high=high, device=machine.device)
-                one = judge_speed(ladder, claim, task, measured)
-                found.append(
+                judged = judge_speed(ladder, claim, task, measured)
+                speed_claims.append(
                     SpeedClaim(
                         task=task,
-                        text=one.text,
-                        source=one.source,
-                        verdict=one.verdict,
-                        detail=one.detail,
+                        text=judged.text,
+                        source=judged.source,
+                        verdict=judged.verdict,
+                        detail=judged.detail,
                         ratio=measured.ratio,
                         low=low,
                         high=high,
                     )
                 )
-    return found
+    return speed_claims
 
 
 def _print(machine: MachineSpeed, results: Sequence[Result], rounds: int) -> None:
@@ -219,7 +219,8 @@ def _print(machine: MachineSpeed, results: Sequence[Result], rounds: int) -> Non
             "Errors: largest over time, over the root mean square, worst state; |lambda| = 0.9999, 16,384 steps."
         )
     notes += [
-        f"{one.task}: {one.verdict}: {one.text}. ({one.source}) {one.detail}." for one in _claims(machine, results)
+        f"{claim.task}: {claim.verdict}: {claim.text}. ({claim.source}) {claim.detail}."
+        for claim in _claims(machine, results)
     ]
     for note in notes:
         console.paragraph(note)

@@ -87,12 +87,12 @@ def check(
         "study": _check_study,
     }
     findings: list[CheckResult] = []
-    for one in chosen:
-        if all_ and what == "ladder" and (files := read_ladder(one).load):
-            detail = f"not checked: loads {', '.join(files)}; lrurun check ladder {one} does"
-            findings.append(CheckResult(one, "the document", True, detail))
+    for name in chosen:
+        if all_ and what == "ladder" and (files := read_ladder(name).load):
+            detail = f"not checked: loads {', '.join(files)}; lrurun check ladder {name} does"
+            findings.append(CheckResult(name, "the document", True, detail))
         else:
-            findings += checks[what](one)
+            findings += checks[what](name)
     if json:
         output.write_json(CheckDocument(findings))
     else:
@@ -154,8 +154,8 @@ def _check_ladder(name: str, *, details: bool) -> list[CheckResult]:
         names = list(recipes)
         if len(names) == 1:
             return f"on {names[0]}"
-        every = "on all its recipes" if ladder.recipes else "on every recipe"
-        return every if len(names) == len(tasks) else f"on {len(names)} recipes"
+        everywhere = "on all its recipes" if ladder.recipes else "on every recipe"
+        return everywhere if len(names) == len(tasks) else f"on {len(names)} recipes"
 
     def detailed(text: str, recipes: Iterable[str]) -> str:
         names = list(recipes)
@@ -179,26 +179,26 @@ def _check_ladder(name: str, *, details: bool) -> list[CheckResult]:
             findings.append(CheckResult(name, where(recipes), True, detailed(text, recipes)))
     elif sound:
         text = "; ".join(f"{text} on {', '.join(recipes)}" for text, recipes in shared.items())
-        recipes = [task for some in sound.values() for task in some]
+        recipes = [task for group in sound.values() for task in group]
         findings.append(CheckResult(name, where(recipes), True, text or "every rung changes a setting"))
     # A ladder of the user's own that names no recipes need not be meant for those on which it cannot run.
-    others = not ladder.recipes and not ladder.is_packaged and len(findings) > 1
+    tolerated = not ladder.recipes and not ladder.is_packaged and len(findings) > 1
     for fault, texts in on_recipes.items():
         text = fault if len(texts) > 1 else next(iter(texts.values()))
-        findings.append(CheckResult(name, where(texts), others, detailed(text, texts), warning=others))
+        findings.append(CheckResult(name, where(texts), tolerated, detailed(text, texts), warning=tolerated))
     return findings
 
 
 def _texts(errors: Iterable[UsageError]) -> list[str]:
-    """Each error in one line, those that several checks have found once."""
-    return list(dict.fromkeys(f"{one.message}; {one.hint}" if one.hint else one.message for one in errors))
+    """A line for each error; one that several checks have found is listed once."""
+    return list(dict.fromkeys(f"{error.message}; {error.hint}" if error.hint else error.message for error in errors))
 
 
 def _changes(rung: ResolvedRung) -> str:
     """What a rung changes on a task."""
     if rung.same_as_base:
         return f"same settings as {rung.on} on this task, shares its runs"
-    return ", ".join(one.path for one in rung.differences)
+    return ", ".join(difference.path for difference in rung.differences)
 
 
 def _check_recipe(name: str, ladders: Sequence[str]) -> list[CheckResult]:
@@ -223,10 +223,10 @@ def _check_recipe(name: str, ladders: Sequence[str]) -> list[CheckResult]:
     findings += [CheckResult(name, "documentation", True, text, warning=True) for text in _texts(warnings)]
     if recipe is None:
         return findings
-    known = {one.detail for one in findings}
+    known = {finding.detail for finding in findings}
     chosen, skipped = _ladders(recipe, name, ladders)
     for profile in (None, *recipe.profile):
-        sound = all(one.passed for one in findings)
+        sound = all(finding.passed for finding in findings)
         detail, rare, first = _trained(recipe, profile, chosen) if sound else ("", "", [])
         errors = [*_value_faults(recipe, profile, chosen)] if first or not sound or not chosen else []
         new = [text for text in _texts(errors or first) if text not in known]
@@ -236,13 +236,13 @@ def _check_recipe(name: str, ladders: Sequence[str]) -> list[CheckResult]:
         if sound and not new:
             findings.append(CheckResult(name, where, True, detail))
             findings += [CheckResult(name, where, True, text, warning=True) for text in [rare] if text]
-    if all(one.passed for one in findings):
+    if all(finding.passed for finding in findings):
         findings.insert(0, CheckResult(name, "the document", True, f"checked: {recipe.about.checked}"))
     return findings + skipped
 
 
 def _data_faults(recipe: Recipe) -> Iterator[UsageError]:
-    """Wrong settings of the data, of the recipe and its profiles."""
+    """Yields the wrong settings of the data, in the recipe and in its profiles."""
     from lrurun import decoding
     from lrurun.config.plan import task_of
 
@@ -250,7 +250,7 @@ def _data_faults(recipe: Recipe) -> Iterator[UsageError]:
         task = task_of(recipe)
     except UsageError:
         return  # found before
-    for name, data in (("", {}), *((f"profile.{name}.", one.data) for name, one in recipe.profile.items())):
+    for name, data in (("", {}), *((f"profile.{name}.", profile.data) for name, profile in recipe.profile.items())):
         sources = dict.fromkeys(recipe.data, f"{recipe.path} [data]")
         sources |= dict.fromkeys(data, f"{recipe.path} [{name}data]")
         yield from decoding.examine(recipe.data | data, task.options, f"{recipe.path} [data]", sources)[1]
@@ -261,31 +261,33 @@ def _ladders(recipe: Recipe, name: str, names: Sequence[str]) -> tuple[list[Ladd
     from lrurun.config.ladder import load_ladder, read_ladder
 
     if names:
-        return [load_ladder(one) for one in names], []
+        return [load_ladder(ladder) for ladder in names], []
     values: list[Recipe | Profile] = [recipe, *recipe.profile.values()]
-    own = dict.fromkeys(ladder for one in values for ladder in one.ladder)
+    named = dict.fromkeys(ladder for document in values for ladder in document.ladder)
     chosen: list[Ladder] = []
     skipped: list[CheckResult] = []
-    there = paths.names("ablations")
-    for one in own:
-        if one not in there:
-            close = nearest(one, there)
-            detail = f"not checked: there is no ladder {one!r} here" + (f", did you mean {close!r}?" if close else "")
+    known = paths.names("ablations")
+    for ladder in named:
+        if ladder not in known:
+            close = nearest(ladder, known)
+            detail = f"not checked: there is no ladder {ladder!r} here" + (
+                f", did you mean {close!r}?" if close else ""
+            )
             detail = f"{detail}; --ladder PATH.toml checks one"
-        elif files := read_ladder(one).load:
-            detail = f"not checked: loads {', '.join(files)}; --ladder {one} does"
+        elif files := read_ladder(ladder).load:
+            detail = f"not checked: loads {', '.join(files)}; --ladder {ladder} does"
         else:
-            chosen.append(load_ladder(one))
+            chosen.append(load_ladder(ladder))
             continue
-        skipped.append(CheckResult(name, f"on {one}", True, detail, warning=True))
-    if not own:
+        skipped.append(CheckResult(name, f"on {ladder}", True, detail, warning=True))
+    if not named:
         detail = "not checked: the recipe has values for none; --ladder NAME checks one"
         skipped.append(CheckResult(name, "ladders", True, detail, warning=True))
     return chosen, skipped
 
 
 def _value_faults(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]) -> Iterator[UsageError]:
-    """Missing and wrong values on the rungs of these ladders; without any, of the recipe alone."""
+    """Yields missing and wrong values on the rungs of these ladders; without ladders, those of the recipe alone."""
     from lrurun.config import resolve
     from lrurun.config.recipe import check_scopes
 
@@ -328,8 +330,8 @@ def _check_recurrence(name: str) -> list[CheckResult]:
 
     plugins.load_installed("recurrence", name)
     if name not in KINDS:
-        own = f"{name}.py"
-        hint = f"--load {own}" if Path(own).is_file() else hint_for(name, KINDS, "recurrences")
+        file = f"{name}.py"
+        hint = f"--load {file}" if Path(file).is_file() else hint_for(name, KINDS, "recurrences")
         raise UsageError(f"unknown recurrence {name!r}", hint)
     from lrurun.nn import conformance
 

@@ -63,14 +63,14 @@ def claims(
     finally:
         if ledger is not None:
             ledger.close()
-    found = ledger_claims.collect(evidence, ladders, task, paper)
+    document = ledger_claims.collect(evidence, ladders, task, paper)
     if page is not None:
-        only = None if paper is None else ledger_claims.PAPERS[paper]
-        output.write_file(page, papers.render(evidence, found.claims, only).encode(), "--page")
+        citation = None if paper is None else ledger_claims.PAPERS[paper]
+        output.write_file(page, papers.render(evidence, document.claims, citation).encode(), "--page")
         console.say(f"wrote {page}")
     if json:
-        output.write_json(found)
-    elif page is None and not found.claims:
+        output.write_json(document)
+    elif page is None and not document.claims:
         console.say(f"no claims{f' of ladder {ladder}' if ladder else ''} on {task or 'tasks that are here'}")
     elif page is None:
         options = {"--ladder": ladder, "--paper": paper}
@@ -80,7 +80,7 @@ def claims(
         tables = [
             table.render(content, width=console.width(), color=console.has_color(), ascii=console.is_ascii())
             for content in ledger_claims.contents(
-                found, task, by_runs=ledger is not None, details=details, command=command
+                document, task, by_runs=ledger is not None, details=details, command=command
             )
         ]
         console.write("\n\n".join(tables), styled=True)
@@ -89,7 +89,6 @@ def claims(
 
 def _check_page(page: Path | None, task: str | None, ladder: str | None) -> None:
     """Refuses options that a page of all ladders and tasks does not have."""
-    given = [*([task] if task else []), *([f"--ladder {ladder}"] if ladder else [])]
-    if page is not None and given:
-        found = " ".join(given)
-        raise UsageError(f"--page: shows all ladders and tasks, found {found}", "omit it; --paper P is possible")
+    words = " ".join([*([task] if task else []), *([f"--ladder {ladder}"] if ladder else [])])
+    if page is not None and words:
+        raise UsageError(f"--page: shows all ladders and tasks, found {words}", "omit it; --paper P is possible")

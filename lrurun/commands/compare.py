@@ -52,23 +52,23 @@ def compare(
     from lrurun.report.tables import run_tables
 
     with opening.read_for_run(context.obj.places, runs[0]) as ledger:
-        found = list({run.id: run for run in map(ledger.run, runs)}.values())
-    if len(found) < 2:
-        raise UsageError(f"compare: found only run {found[0].id}", "name a different run to compare it with")
-    compared = run_tables.compare(found)
+        different = list({run.id: run for run in map(ledger.run, runs)}.values())
+    if len(different) < 2:
+        raise UsageError(f"compare: found only run {different[0].id}", "name a different run to compare it with")
+    compared = run_tables.compare(different)
     if json:
         output.write_json(
             CompareDocument(
-                runs=[run.id for run in found],
+                runs=[run.id for run in different],
                 differs=[SettingValues(path, values) for path, values in compared.differs.items()],
                 results=[MetricValues(name, values) for name, values in compared.results.items()],
             )
         )
         return 0
-    names = [run.id for run in found]
+    names = [run.id for run in different]
     if not compared.differs:
-        console.say("no differences but in the results")
-    for one in (run_tables.differences(compared, names), run_tables.results(compared, names)):
-        if one.rows:
-            table.show(one)
+        console.say("the runs differ only in their results")
+    for content in (run_tables.differences(compared, names), run_tables.results(compared, names)):
+        if content.rows:
+            table.show(content)
     return 0

@@ -219,11 +219,11 @@ def check(
 
 def _again(context: typer.Context, task: str, profile: str | None) -> str:
     """The arguments of another command about the same data, as they were given."""
-    given = context.find_root().params
+    options = context.find_root().params
     words = [task, *(["--profile", profile] if profile else [])]
-    for file in given.get("load") or ():
+    for file in options.get("load") or ():
         words += ["--load", file]
-    return shlex.join([*words, *(["--data-dir", given["data_dir"]] if given.get("data_dir") else [])])
+    return shlex.join([*words, *(["--data-dir", options["data_dir"]] if options.get("data_dir") else [])])
 
 
 def _print_check(where: Path, document: DataCheck, form: ScoreForm) -> None:
@@ -256,8 +256,8 @@ def _split_columns(splits: Mapping[str, SplitFacts]) -> Iterator[table.Column]:
         yield column("labels: mean ± deviation", lambda facts: "{:.3g} ± {:.3g}".format(*facts.values or ()))
     else:
         ranges = column("share of a class", lambda facts: _share_range(facts.classes))
-        every = column("share of each class, %", lambda facts: _shares(facts.classes), priority=2, narrower=ranges)
-        yield every if len(splits["train"].classes) <= 12 else ranges
+        shares = column("share of each class, %", lambda facts: _shares(facts.classes), priority=2, narrower=ranges)
+        yield shares if len(splits["train"].classes) <= 12 else ranges
     name = "lengths: shortest / median / longest"
     narrow = structs.replace(column("lengths", _lengths, right=False), full_name=name)  # with the same cells
     yield column(name, _lengths, right=False, priority=1, narrower=narrow)
@@ -378,7 +378,8 @@ def _label(label: np.ndarray) -> str:
     most = 8 if flat.dtype.kind == "f" else 32
     missing = np.isnan(flat) if flat.dtype.kind == "f" else flat == -1
     pairs = zip(flat[:most].tolist(), missing[:most].tolist(), strict=True)
-    return " ".join("-" if none else f"{number:.3g}" for number, none in pairs) + (" ..." if flat.size > most else "")
+    words = ["-" if is_missing else f"{number:.3g}" for number, is_missing in pairs]
+    return " ".join(words) + (" ..." if flat.size > most else "")
 
 
 def _pictures(examples: Examples) -> list[np.ndarray]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SHORT = 100
 """Steps of a sequence: up to this length, the ring of initial eigenvalues is that of sDigits."""
 _EPOCHS, _FEWEST, _MOST = 50, 500, 5000
-"""Steps of training are those of so many epochs, within limits."""
+"""Training takes this many epochs, within limits on the number of steps."""
 _RATES = [0.002, 0.004, 0.008, 0.016, 0.032]
 
 _OURS = {
@@ -134,15 +134,15 @@ def import_(
             of_test = None
             if test_inputs is not None and test_labels is not None:
                 of_test = read(test_inputs, test_labels, test_lengths, prefix="--test-", tokens=tokens)
-            own = read(inputs, labels, lengths, tokens=tokens)
-            task = task_of(name, own, of_test, division, classes=classes, progress=progress)
+            arrays = read(inputs, labels, lengths, tokens=tokens)
+            task = task_of(name, arrays, of_test, division, classes=classes, progress=progress)
             unchanged = _write(task, places, target, context.obj.arguments, progress)
     except Stopped as stopped:
         console.say(f"stopped by {stopped}; nothing incomplete remains in {places.data}")
         return stopped.exit_code
     _report(task, places, target, unchanged)
     manifest = store.manifest(task, task.facts, places.data / task.name)
-    for doubt in [*doubts(own), *(manifest.notes if manifest else ())]:
+    for doubt in [*doubts(arrays), *(manifest.notes if manifest else ())]:
         console.warn(doubt)
     return 0
 
@@ -254,11 +254,11 @@ def _check_same(task: Imported, target: Path) -> None:
     from lrurun.config.recipe import read_recipe
     from lrurun.decoding import canonical
 
-    found = read_recipe(str(target))
-    if found.task != task.name or found.data != canonical(task.facts):
-        whose = f"of task {found.task}" if found.task != task.name else "of other arrays, or of another split"
+    recipe = read_recipe(str(target))
+    if recipe.task != task.name or recipe.data != canonical(task.facts):
+        subject = f"of task {recipe.task}" if recipe.task != task.name else "of other arrays, or of another split"
         raise LrurunError(
-            f"{target}: exists, and is a recipe {whose}; it was not changed",
+            f"{target}: exists, and is a recipe {subject}; it was not changed",
             "choose another NAME, or another file with --recipe; or remove it first",
         )
 
@@ -348,7 +348,7 @@ def _values(ladder: Ladder, rung: Rung, length: int) -> dict[str, Any]:
     taken: set[str] = set()
     for scope in ladder.scopes(rung)[:-1]:
         source = ladder if scope.ladder == ladder.name else read_ladder(scope.ladder)
-        taken.update(*(one.tunes for one in source.rungs if one.name == scope.rung))
+        taken.update(*(source_rung.tunes for source_rung in source.rungs if source_rung.name == scope.rung))
     ring = (0.5, 0.99) if length <= _SHORT else (0.9, 0.999)
     known = {
         "model.recurrence.r_min": ring[0],

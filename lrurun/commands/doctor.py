@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class MachineCheck(Struct, frozen=True):
     """What was found about one part of the machine."""
 
-    what: str
-    found: str
+    part: str
+    detail: str
     ok: bool = True
 
 
@@ -54,7 +54,7 @@ def doctor(context: typer.Context, json: Json = False) -> int:
         known = f"in {places.data}, for {len(prepared)} of {len(data)} recipes: {', '.join(prepared) or 'none'}"
         problems = [check for check in data if not check.ok]
         shown = [*machine, MachineCheck("prepared data", known), *problems, *stores]
-        table.show_facts([(f"{'ok' if c.ok else 'PROBLEM':7}  {c.what}", c.found) for c in shown])
+        table.show_facts([(f"{'ok' if c.ok else 'PROBLEM':7}  {c.part}", c.detail) for c in shown])
     return 0 if all(c.ok for c in checks) else 1
 
 
@@ -63,8 +63,8 @@ def _packages() -> MachineCheck:
 
     versions = {**environment.code(), **environment.versions(), "sqlite": sqlite3.sqlite_version}
     missing = [name for name in environment.PACKAGES if name not in versions]
-    found = ", ".join(f"{name} {version[:12]}" for name, version in versions.items())
-    return MachineCheck("versions", found + (f"; missing: {', '.join(missing)}" if missing else ""), not missing)
+    listed = ", ".join(f"{name} {version[:12]}" for name, version in versions.items())
+    return MachineCheck("versions", listed + (f"; missing: {', '.join(missing)}" if missing else ""), not missing)
 
 
 def _devices() -> MachineCheck:
@@ -78,11 +78,11 @@ def _devices() -> MachineCheck:
     except Exception as error:
         return MachineCheck("devices", f"{hardware}; jax: {str(error).splitlines()[0]}", ok=False)
     counted = machine.devices()
-    found = f"{hardware}; jax sees {', '.join(devices)}; execution.devices: at most {len(devices)}"
+    detail = f"{hardware}; jax sees {', '.join(devices)}; execution.devices: at most {len(devices)}"
     if counted not in (None, len(devices)):
         problem = f"lrurun counts {counted}, by /dev, CUDA_VISIBLE_DEVICES and XLA_FLAGS: workers would get others"
-        return MachineCheck("devices", f"{found}; {problem}", ok=False)
-    return MachineCheck("devices", found)
+        return MachineCheck("devices", f"{detail}; {problem}", ok=False)
+    return MachineCheck("devices", detail)
 
 
 def _data(places: Places) -> tuple[list[MachineCheck], list[str]]:
@@ -121,17 +121,17 @@ def _ledger(places: Places) -> MachineCheck:
         with ledger:
             problems = ledger.check()
             count = plural(ledger.count_runs(superseded=False), "run")
-            found = f"{places.ledger}: {count}; {'; '.join(problems) or 'no problems'}"
-            return MachineCheck("ledger", found, not problems)
+            detail = f"{places.ledger}: {count}; {'; '.join(problems) or 'no problems'}"
+            return MachineCheck("ledger", detail, not problems)
     except LrurunError as error:
         return MachineCheck("ledger", f"{error.message}; {error.hint}", ok=False)
 
 
-def _disk(where: Path, what: str) -> MachineCheck:
-    here = where.absolute()
-    while not here.exists():
-        here = here.parent
-    free = shutil.disk_usage(here).free
+def _disk(where: Path, purpose: str) -> MachineCheck:
+    folder = where.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
     store = paths.shown_runs(where)
     copied = "" if store == str(where) else f"{store}, copied to "
-    return MachineCheck(f"disk for {what}", f"{copied}{where}: {free / 2**30:.1f} GiB free", free > 2**28)
+    return MachineCheck(f"disk for {purpose}", f"{copied}{where}: {free / 2**30:.1f} GiB free", free > 2**28)

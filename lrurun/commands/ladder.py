@@ -254,10 +254,10 @@ def _selections(
     from lrurun.runner.selection import Selection
 
     if request.decide:
-        found: Iterable[Selection] = deciding.selections(ledger, plan, instance, request.max_seeds, display)
+        selections: Iterable[Selection] = deciding.selections(ledger, plan, instance, request.max_seeds, display)
     else:
-        found = [Selection(plan=plan, rungs=rungs, seeds=seeds)]
-    return found if fresh else (_of_prepared_data(selection, ledger, places) for selection in found)
+        selections = [Selection(plan=plan, rungs=rungs, seeds=seeds)]
+    return selections if fresh else (_with_checked_data(selection, ledger, places) for selection in selections)
 
 
 def _check_places(places: Places, plan: planning.Plan, signals: Signals) -> None:
@@ -292,7 +292,7 @@ def _prepare_data(places: Places, plan: planning.Plan, signals: Signals) -> None
 
 
 def _warn_of_data(places: Places, plan: planning.Plan) -> None:
-    """Warns of data that are not the published ones, or may not be those of the present file of a task."""
+    """Warns of data that are not the published ones, or that the task's file may have made before it was edited."""
     from lrurun.data import store
 
     where = places.data / plan.data_name
@@ -303,7 +303,7 @@ def _warn_of_data(places: Places, plan: planning.Plan) -> None:
         console.warn(edited)
 
 
-def _of_prepared_data(selection: Selection, ledger: Ledger, places: Places) -> Selection:
+def _with_checked_data(selection: Selection, ledger: Ledger, places: Places) -> Selection:
     """The selection, if its finished runs were trained on the data that are prepared now.
 
     Raises:
@@ -320,11 +320,11 @@ def _of_prepared_data(selection: Selection, ledger: Ledger, places: Places) -> S
     present = store.digest(manifest.sha256)
     finished = ledger.runs(fingerprints={run.fingerprint for run in planned}, states=FINISHED, brief=True)
     digests = {run.id: run.data_sha256 for run in finished if run.excluded is None}
-    if other := {run: digest for run, digest in digests.items() if digest not in (None, present)}:
-        shown = ", ".join(sorted(other)[:3]) + (", ..." if len(other) > 3 else "")
-        found = next(iter(other.values())) or ""
+    if outdated := {run: digest for run, digest in digests.items() if digest not in (None, present)}:
+        shown = ", ".join(sorted(outdated)[:3]) + (", ..." if len(outdated) > 3 else "")
+        trained_on = next(iter(outdated.values())) or ""
         raise LrurunError(
-            f"{plural(len(other), 'finished run')} ({shown}) had other data: {found[:19]}, those in "
+            f"{plural(len(outdated), 'finished run')} ({shown}) had other data: {trained_on[:19]}, those in "
             f"{places.data / plan.data_name} are {present[:19]}",
             "train them again with --fresh, or restore the data that they were trained on",
         )
@@ -376,7 +376,7 @@ def _print_report(ledger: Ledger, places: Places, request: LadderRequest, plan: 
 
     shown = Shown(rungs=request.rungs, claims=claims, request=request)
     loaded = loaded_instance.chosen(ledger, None, plan, None, "lrurun ladder")
-    report = loaded.report(rungs=shown.of(plan.ladder), with_claims=claims or None)
+    report = loaded.report(rungs=shown.rung_names(plan.ladder), with_claims=claims or None)
     structs.replace(shown, firm=next_step(places, request, plan, ledger, report)).write(report, ledger)
 
 

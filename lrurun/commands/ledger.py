@@ -66,45 +66,45 @@ def check(
     file alone may be damaged, or lack what was written last.
     """
     places: Places = context.obj.places
-    found = _checked(places, quick=quick)
-    problems = [*found.problems, *found.faults]
-    if found.elsewhere:
-        verb = "is" if found.elsewhere == 1 else "are"
-        problems = [*problems, f"{plural(found.elsewhere, 'checkpoint')} {verb} not in the runs folder {places.runs}"]
-    if found.unknown:
-        folders = f"{places.runs} has {plural(len(found.unknown), 'folder')} of runs that this ledger does not know"
-        problems = [*problems, f"{folders}: {', '.join(found.unknown[:5])}{', ...' if found.unknown[5:] else ''}"]
+    checked = _checked(places, quick=quick)
+    problems = [*checked.problems, *checked.faults]
+    if checked.elsewhere:
+        verb = "is" if checked.elsewhere == 1 else "are"
+        problems = [*problems, f"{plural(checked.elsewhere, 'checkpoint')} {verb} not in the runs folder {places.runs}"]
+    if checked.unknown:
+        folders = f"{places.runs} has {plural(len(checked.unknown), 'folder')} of runs that this ledger does not know"
+        problems = [*problems, f"{folders}: {', '.join(checked.unknown[:5])}{', ...' if checked.unknown[5:] else ''}"]
     if json:
-        output.write_json(IntegrityDocument(str(places.ledger.absolute()), found.runs, problems))
+        output.write_json(IntegrityDocument(str(places.ledger.absolute()), checked.runs, problems))
         return 1 if problems else 0
     for problem in problems:
         console.paragraph(problem)
     about = plural(len(problems), "problem") if problems else "no problems"
-    console.paragraph(f"{places.ledger}: {_counts(found)}, {about}")
-    if found.elsewhere:
-        fine = "" if found.problems or found.faults else "the ledger itself has no problems; "
+    console.paragraph(f"{places.ledger}: {_counts(checked)}, {about}")
+    if checked.elsewhere:
+        fine = "" if checked.problems or checked.faults else "the ledger itself has no problems; "
         console.say(f"{fine}name its runs folder with --runs-dir FOLDER")
-    if found.problems:
+    if checked.problems:
         console.say(
             "restore a copy made by lrurun ledger backup, or move the file aside and run lrurun ledger rebuild; a copy "
             "of the file alone, made while runs were recorded, may be damaged"
         )
-    if found.faults:
+    if checked.faults:
         console.say(
             "no score depends on checkpoints: lrurun resume continues an unfinished run from an earlier one, or begins "
             "it again (if the disk is full, free some space before); of a finished run, only the trained model is lost"
         )
-    if found.unknown:
+    if checked.unknown:
         console.say(f"to have them in a ledger, move this one aside: {opening.REBUILD}")
-    if found.running and not problems:
+    if checked.running and not problems:
         console.say(
-            f"{plural(found.running, 'run')} running: to copy this ledger, use lrurun ledger backup; a copy of the "
+            f"{plural(checked.running, 'run')} running: to copy this ledger, use lrurun ledger backup; a copy of the "
             "file alone may be damaged, or lack what was written last"
         )
     return 1 if problems else 0
 
 
-class _Found(Struct):
+class _CheckedLedger(Struct):
     """What a check found; `total` and `counted` say whether runs and checkpoints could be counted."""
 
     problems: list[str]
@@ -123,40 +123,40 @@ class _Found(Struct):
     """Runs with a folder in the runs folder that the ledger does not have."""
 
 
-def _checked(places: Places, *, quick: bool) -> _Found:
-    found = _Found([])
+def _checked(places: Places, *, quick: bool) -> _CheckedLedger:
+    checked = _CheckedLedger([])
     try:
         with opening.existing(places) as ledger:
-            found.problems += ledger.check()
+            checked.problems += ledger.check()
             folders = paths.run_folders(places.runs)  # before the runs: others may be queued meanwhile
             ids = ledger.run_ids()
-            found.total = len(ids)
+            checked.total = len(ids)
             for run in ledger.each(ids):  # whether each can be read
-                found.runs += 1
-                found.running += run.state == "running"
+                checked.runs += 1
+                checked.running += run.state == "running"
             # The copy of an object store has only what was needed here.
             elsewhere = not paths.is_copy(places.runs) and not any(os.path.isdir(places.runs / run) for run in ids)
             for c in ledger.each_checkpoint(ids, "committed"):
-                found.checkpoints += 1
+                checked.checkpoints += 1
                 if elsewhere and _absent(places, c):
-                    found.elsewhere += 1
+                    checked.elsewhere += 1
                 else:
-                    found.faults += _faults(places, ledger, c, quick=quick)
-            found.counted = True
-            found.unknown = sorted(set(folders) - set(ids))
+                    checked.faults += _faults(places, ledger, c, quick=quick)
+            checked.counted = True
+            checked.unknown = sorted(set(folders) - set(ids))
     except DamagedError as error:
         from lrurun.ledger import checks
 
-        found.problems = checks.distinct([*found.problems, error.message])
-    return found
+        checked.problems = checks.distinct([*checked.problems, error.message])
+    return checked
 
 
-def _counts(found: _Found) -> str:
+def _counts(checked: _CheckedLedger) -> str:
     """The numbers of runs and checkpoints as text, for example "2 runs, 1 checkpoint"."""
-    if found.total is None:
+    if checked.total is None:
         return "runs and checkpoints not counted"
-    kept = plural(found.checkpoints, "checkpoint") if found.counted else "checkpoints not counted"
-    return f"{plural(found.total, 'run')}, {kept}"
+    kept = plural(checked.checkpoints, "checkpoint") if checked.counted else "checkpoints not counted"
+    return f"{plural(checked.total, 'run')}, {kept}"
 
 
 def _absent(places: Places, checkpoint: Checkpoint) -> bool:
@@ -170,18 +170,18 @@ def _absent(places: Places, checkpoint: Checkpoint) -> bool:
 def _faults(places: Places, ledger: Ledger, checkpoint: Checkpoint, *, quick: bool) -> list[str]:
     from lrurun.training import digests
 
-    what = f"checkpoint of run {checkpoint.run}, step {checkpoint.step}"
+    subject = f"checkpoint of run {checkpoint.run}, step {checkpoint.step}"
     try:
         at = paths.inside(places.runs, checkpoint.path)
         if not quick:
             digests.verify(storage_for(places.runs).fetch(at), checkpoint.sha256)
         elif not storage_for(places.runs).has(at):
-            return [f"{what}: {at} is missing"]
+            return [f"{subject}: {at} is missing"]
         return []
     except LrurunError as error:
-        fault = f"{what}: {error.message}"
+        fault = f"{subject}: {error.message}"
     except OSError as error:
-        fault = f"{what}: {error.filename}: {error.strerror}" if error.filename else f"{what}: {error}"
+        fault = f"{subject}: {error.filename}: {error.strerror}" if error.filename else f"{subject}: {error}"
     # A run that is being trained removes its older checkpoints.
     return [fault] if any(checkpoint.id == kept.id for kept in ledger.checkpoints(checkpoint.run)) else []
 
@@ -248,25 +248,25 @@ def merge(
             "--runs-dir: merge copies checkpoints between folders, and this runs folder is in an object store",
             "copy the store to a folder, and name it with --runs-dir",
         )
-    there = opening.read(structs.replace(places, ledger=source))
-    if there is None:
+    source_ledger = opening.read(structs.replace(places, ledger=source))
+    if source_ledger is None:
         raise NotFoundError(f"{other}: there is no ledger", "name the other ledger's file")
-    with there:
+    with source_ledger:
         if database.is_same(source, places.ledger):
             raise UsageError(f"{other}: is this ledger", "name another ledger")
         with opening.write(places) as ledger:
             other_folder = (other_runs or paths.default_runs(source)).absolute()
-            found, changed = merging.merge(ledger, there, places.runs, other_folder)
-            records.keep_all(ledger, places.runs, changed, [ladder.key for ladder in there.ladders()])
+            merged, changed = merging.merge(ledger, source_ledger, places.runs, other_folder)
+            records.keep_all(ledger, places.runs, changed, [ladder.key for ladder in source_ledger.ladders()])
     if json:
-        output.write_json(found)
+        output.write_json(merged)
         return 0
     console.paragraph(
-        f"{other}: runs new here: {found.new}; unfinished here and now finished: {found.finished}; "
-        f"unchanged: {found.known}; checkpoints copied: {found.checkpoints}"
+        f"{other}: runs new here: {merged.new}; unfinished here and now finished: {merged.finished}; "
+        f"unchanged: {merged.known}; checkpoints copied: {merged.checkpoints}"
     )
-    if found.held:
-        console.warn(f"finished there and running here: {plural(found.held, 'run')}; merge again later")
+    if merged.held:
+        console.warn(f"finished there and running here: {plural(merged.held, 'run')}; merge again later")
     return 0
 
 
@@ -289,14 +289,14 @@ def rebuild(context: typer.Context, json: Json = False) -> int:
             "--runs-dir: rebuild reads a folder, and this runs folder is in an object store",
             "copy the store to a folder, and name it with --runs-dir",
         )
-    found = rebuilding.rebuild(places.ledger.absolute(), places.runs.absolute())
-    for problem in found.problems:
+    rebuilt = rebuilding.rebuild(places.ledger.absolute(), places.runs.absolute())
+    for problem in rebuilt.problems:
         console.warn(console.clean(problem))
     if json:
-        output.write_json(found)
+        output.write_json(rebuilt)
         return 0
-    console.paragraph(f"{places.ledger}: {plural(found.runs, 'run')}, {plural(found.ladders, 'ladder instance')}")
-    if found.problems:
+    console.paragraph(f"{places.ledger}: {plural(rebuilt.runs, 'run')}, {plural(rebuilt.ladders, 'ladder instance')}")
+    if rebuilt.problems:
         console.say("repeat the earlier lrurun ladder commands: they find what was kept and train what was left out")
     return 0
 
@@ -375,10 +375,10 @@ def _removable(ledger: Ledger, places: Places, *, finished: bool) -> tuple[dict[
             problems.append(error.message)
             continue
         known = {places.runs / c.path for c in entries}
-        for found in (*home.glob("*/checkpoints/*"), *home.glob("*.old-*")):
-            if found not in known and found.is_dir():
+        for folder in (*home.glob("*/checkpoints/*"), *home.glob("*.old-*")):
+            if folder not in known and folder.is_dir():
                 try:
-                    removable[paths.inside(places.runs, str(found.relative_to(places.runs)))] = None
+                    removable[paths.inside(places.runs, str(folder.relative_to(places.runs)))] = None
                 except LrurunError as error:
                     problems.append(error.message)
     return removable, problems

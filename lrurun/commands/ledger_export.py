@@ -101,8 +101,8 @@ def _chosen(places: Places, ledger: Ledger, where: str | None) -> list[str]:
     ids = listing.Choice(where, None, ledger).ids(ledger)
     if not ids:
         known = ledger.count_runs()
-        what = f"--where: none of {plural(known, 'run')} fulfils the condition" if known else "there are no runs"
-        raise NotFoundError(f"{what} in {places.ledger}", "lrurun runs lists the runs")
+        problem = f"--where: none of {plural(known, 'run')} fulfils the condition" if known else "there are no runs"
+        raise NotFoundError(f"{problem} in {places.ledger}", "lrurun runs lists the runs")
     return ids
 
 

@@ -67,7 +67,7 @@ class ListedSetting(Struct, frozen=True):
 
     name: str
     values: dict[str, Any]
-    """Profile -> its value, or the list of those that are an axis of its grid."""
+    """Profile -> the value there; a list is an axis of the grid."""
 
 
 class StudyListing(Struct, frozen=True):
@@ -117,11 +117,11 @@ def list_(
         "recurrences": _recurrences,
         "studies": _studies,
     }
-    found = {name: make() for name, make in makers.items() if what in (None, name)}
+    listed = {name: make() for name, make in makers.items() if what in (None, name)}
     if json:
-        output.write_json(Listing(**found))  # type: ignore[arg-type]
+        output.write_json(Listing(**listed))  # type: ignore[arg-type]
         return 0
-    for name, entries in found.items():
+    for name, entries in listed.items():
         if details:
             console.write(name)
             for entry in entries:
@@ -132,7 +132,7 @@ def list_(
             rows = [[cell(entry) for cell in columns.values()] for entry in entries]
             table.show_text(list(columns), rows, title=name, order=_LEFT_OUT, cut=dict.fromkeys(_SENTENCES, 24))
     if not details:
-        console.say("--details has all of each")
+        console.say("--details shows everything")
     return 0
 
 
@@ -173,22 +173,22 @@ _LEFT_OUT = ("source", "sizes", "classes")
 def _ladders() -> list[ListedLadder]:
     from lrurun.config.ladder import read_ladder
 
-    found = []
+    ladders = []
     for name, path in paths.names("ablations").items():
         ladder = read_ladder(name)
-        found.append(ListedLadder(name, ladder.title, [rung.name for rung in ladder.rungs], paths.shown(path)))
-    return found
+        ladders.append(ListedLadder(name, ladder.title, [rung.name for rung in ladder.rungs], paths.shown(path)))
+    return ladders
 
 
 def _recipes() -> list[ListedRecipe]:
     from lrurun.config.recipe import read_recipe
 
-    found = []
+    recipes = []
     for name, path in paths.names("recipes").items():
         recipe = read_recipe(name)
         about = recipe.about
-        found.append(ListedRecipe(name, about.expect, list(recipe.profile), about.checked, paths.shown(path)))
-    return found
+        recipes.append(ListedRecipe(name, about.expect, list(recipe.profile), about.checked, paths.shown(path)))
+    return recipes
 
 
 def _tasks() -> list[ListedTask]:
@@ -208,7 +208,8 @@ def _recurrences() -> list[ListedRecurrence]:
 
 def _studies() -> list[ListedStudy]:
     return [
-        ListedStudy(one.name, one.question, one.source, list(one.aliases)) for one in kinds.get(kinds.STUDY).named()
+        ListedStudy(study.name, study.question, study.source, list(study.aliases))
+        for study in kinds.get(kinds.STUDY).named()
     ]
 
 
@@ -217,9 +218,9 @@ def _show_study(what: str | None, name: str, *, json: bool) -> int:
     if what != "studies":
         raise UsageError(f"list {what}: takes no name, found {name!r}", "lrurun list studies NAME lists settings")
     study = kinds.get(kinds.STUDY).get(name)
-    profiles = {one: structs.asdict(study.settings()) | dict(table) for one, table in study.profiles.items()}
+    profiles = {profile: structs.asdict(study.settings()) | dict(table) for profile, table in study.profiles.items()}
     settings = [
-        ListedSetting(field.name, {one: values[field.name] for one, values in profiles.items()})
+        ListedSetting(field.name, {profile: values[field.name] for profile, values in profiles.items()})
         for field in structs.fields(study.settings)
     ]
     if json:

@@ -56,8 +56,10 @@ def new(
     if name.lower() in {known.lower() for known in _known(what)}:
         raise UsageError(f"new {what}: lrurun has {name!r} already", f"choose another name, as in my-{name}")
     made = {Path(file): text for file, text in texts(what, name).items()}
-    if there := [str(path) for path in made if path.exists()]:
-        raise LrurunError(f"new {what}: {', '.join(there)}: exists already", "choose another name, or remove the file")
+    if existing := [str(path) for path in made if path.exists()]:
+        raise LrurunError(
+            f"new {what}: {', '.join(existing)}: exists already", "choose another name, or remove the file"
+        )
     for path, text in made.items():
         with path.open("x") as file:
             file.write(text)

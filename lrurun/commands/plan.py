@@ -192,10 +192,10 @@ def show_sweep(places: Places, request: LadderRequest, sweep: Sequence[str], *, 
     """Prints what the instances of a sweep would train."""
     from lrurun.commands._shared import sweeps
 
-    found = sweeps.points(request, sweep)
+    points = sweeps.points(request, sweep)
     with opening.read(places) or nullcontext() as ledger:
-        documents = [_complete(places, one.request, one.plan, ledger)[0] for one in found]
-    return _show_sweep(found, documents, json=json)
+        documents = [_complete(places, point.request, point.plan, ledger)[0] for point in points]
+    return _show_sweep(points, documents, json=json)
 
 
 def show(places: Places, request: LadderRequest, made: planning.Plan, *, json: bool = False) -> int:
@@ -232,13 +232,13 @@ def planned(
 
     rungs, seeds = request.chosen(made)
     design = None
-    seeds_of = dict.fromkeys((one.name for one in rungs), seeds)
+    seeds_of = dict.fromkeys((rung.name for rung in rungs), seeds)
     so_far = deciding.design_of(made, ledger, request)
     if so_far is not None and request.decide:
         rungs, seeds_of, design = deciding.next_look(made, so_far)
         seeds = max(seeds_of.values(), key=len)
     speeds = ledger.newest_speeds() if ledger is not None else []
-    rows = [_planned(made, one, seeds_of[one.name], ledger, speeds) for one in rungs]
+    rows = [_planned(made, rung, seeds_of[rung.name], ledger, speeds) for rung in rungs]
     folder = places.data / made.data_name
     absent = made.task.restore and store.manifest(made.task, made.options, folder) is None
     phrases = [
@@ -252,7 +252,7 @@ def planned(
 
 
 def _short_name(made: planning.Plan, ledger: Ledger | None) -> str:
-    """The short name of the instance in the ledger; of a new one, that which it will get."""
+    """The short name of the instance in the ledger, or the one that a new instance will get."""
     from lrurun.ledger.rows import numbered
     from lrurun.report.tables import loaded_instance
 
@@ -260,7 +260,7 @@ def _short_name(made: planning.Plan, ledger: Ledger | None) -> str:
         return made.short_name
     if (instance := loaded_instance.find(ledger, made)) is not None:
         return instance.short_name
-    taken = {one.short_name for one in ledger.ladders()}
+    taken = {ladder.short_name for ladder in ledger.ladders()}
     return next(name for name in numbered(made.short_name) if name not in taken)
 
 
@@ -277,10 +277,10 @@ def firm_verdict(
     names = {rung.name for rung in rungs}
     if request.decide or made.profile == "smoke" or len(seeds) >= LEAST_SEEDS:
         return None
-    if not any(names.issuperset(one.rungs) for one in asked):
+    if not any(names.issuperset(question.rungs) for question in asked):
         return None
-    enough = msgspec.structs.replace(request, seeds=str(LEAST_SEEDS))
-    document, _, so_far = planned(places, enough, made, ledger)
+    firm_request = msgspec.structs.replace(request, seeds=str(LEAST_SEEDS))
+    document, _, so_far = planned(places, firm_request, made, ledger)
     runs_left = sum(row.runs_left for row in document.rungs)
     if not runs_left or (so_far is not None and so_far.records):
         return None
@@ -435,9 +435,9 @@ def _tuning_runs(
     wanted: list[PlannedRun] = []
     known: dict[str, Run] = {}
     results: list[Any] = []
-    while made.tune and len(found := tuning_of(made, rung, results)) > len(wanted):
-        known |= _in_ledger(ledger, found[len(wanted) :])
-        wanted = found
+    while made.tune and len(extended := tuning_of(made, rung, results)) > len(wanted):
+        known |= _in_ledger(ledger, extended[len(wanted) :])
+        wanted = extended
         runs = [known.get(want.fingerprint) for want in wanted]
         if not all(run is not None and run.state in FINISHED for run in runs):
             return wanted, known, None
@@ -446,11 +446,11 @@ def _tuning_runs(
 
 
 def _in_ledger(ledger: Ledger | None, wanted: Sequence[PlannedRun]) -> dict[str, Run]:
-    """Fingerprint -> the run, of those that the ledger has."""
+    """Fingerprint -> its run, for those that the ledger has."""
     if ledger is None or not wanted:
         return {}
-    found = ledger.runs(fingerprints=[want.fingerprint for want in wanted], brief=True)
-    return {run.fingerprint: run for run in reversed(found)}
+    runs = ledger.runs(fingerprints=[want.fingerprint for want in wanted], brief=True)
+    return {run.fingerprint: run for run in reversed(runs)}
 
 
 def _rate_source(rung: planning.ResolvedRung, chosen: bool) -> dict[str, Any]:
@@ -551,11 +551,11 @@ def _design(design: Mapping[str, Any]) -> str:
     if design["next_look"] is None:
         return f"{state}; complete, {design['undecided']} of {plural(design['questions'], 'question')} undecided."
     is_last = design["next_look"] == design["max_seeds"]
-    then = "It is the last one." if is_last else "Seeds are then added where questions are undecided."
+    outlook = "It is the last one." if is_last else "Seeds are then added where questions are undecided."
     tested = plural(design["hypotheses"], "hypothesis")
     return (
         f"{state}. The next look, at {design['next_look']} seeds, tests {tested} by Holm's "
-        f"method, the smallest p at {design['level'] * 100:.3f} %. {then}"
+        f"method, the smallest p at {design['level'] * 100:.3f} %. {outlook}"
     )
 
 
@@ -570,13 +570,13 @@ def _rates(rows: Sequence[PlannedRung]) -> list[str]:
 
 def _other_numerics(rows: Sequence[PlannedRung]) -> list[str]:
     """Sentences on the unfinished runs that cannot be continued from their checkpoints."""
-    again = dict.fromkeys(run for row in rows for run in row.starts_again)
+    restarted = dict.fromkeys(run for row in rows for run in row.starts_again)
     refused = dict.fromkeys(run for row in rows for run in row.refused)
     sentences = []
-    if again:
+    if restarted:
         sentences.append(
             "Begun with an earlier numerics version, will start again from step 0: "
-            f"{plural(len(again), 'run')}: {', '.join(again)}."
+            f"{plural(len(restarted), 'run')}: {', '.join(restarted)}."
         )
     if refused:
         sentences.append(
@@ -620,17 +620,17 @@ def _print_groups(places: Places, made: planning.Plan, rungs: Sequence[planning.
         table.show_text(["parameter", "shape", "group", "peak learning rate"], rows, title=f"{rung.name}: parameters")
 
 
-def _show_sweep(found: Sequence[sweeps.Point], documents: Sequence[PlanDocument], *, json: bool) -> int:
+def _show_sweep(points: Sequence[sweeps.Point], documents: Sequence[PlanDocument], *, json: bool) -> int:
     """Prints what each instance would train, and what is done."""
-    times = [one.eta_seconds for one in documents]
+    times = [document.eta_seconds for document in documents]
     eta = None if None in times else sum(filter(None, times))
     if json:
-        sweep = {path: list(dict.fromkeys(one.values[path] for one in found)) for path in found[0].values}
+        sweep = {path: list(dict.fromkeys(point.values[path] for point in points)) for path in points[0].values}
         output.write_json(SweepDocument(sweep=sweep, eta_seconds=eta, plans=documents))
         return 0
     first = documents[0]
     rows = []
-    for point, document in zip(found, documents, strict=True):
+    for point, document in zip(points, documents, strict=True):
         left = sum(row.runs_left for row in document.rungs)
         seconds = document.eta_seconds
         time = "" if not left else "unknown" if seconds is None else console.duration(seconds)
@@ -638,7 +638,7 @@ def _show_sweep(found: Sequence[sweeps.Point], documents: Sequence[PlanDocument]
         rows.append([*(console.setting(value) for value in point.values.values()), f"{done}/{runs}", time])
     profile = "" if first.profile is None else f", profile {first.profile}"
     table.show_text(
-        [*found[0].values, "done", "time left"], rows, title=f"ladder {first.ladder} on {first.task}{profile}"
+        [*points[0].values, "done", "time left"], rows, title=f"ladder {first.ladder} on {first.task}{profile}"
     )
     left = sum(row.runs_left for document in documents for row in document.rungs)
     if not left:

@@ -99,16 +99,16 @@ def plot(
         raise NotFoundError(f"{places.ledger}: there is no ledger, so there is nothing to draw", hint)
     with ledger:
         if drawn == "map":
-            every = all_tasks.collect(ledger, instance_documents.load_ladder(ladder, ledger), request)
-            figure = drawing.every_task(every)
+            report = all_tasks.collect(ledger, instance_documents.load_ladder(ladder, ledger), request)
+            figure = drawing.every_task(report)
         elif of_runs:
             runs = list({run.id: run for run in map(ledger.run, names)}.values())
-            figure = _of_runs(drawn, runs, ledger, places.runs, metric or ())
+            figure = _figure_of_runs(drawn, runs, ledger, places.runs, metric or ())
         else:
             asked = None if instance else request.plan(ledger)
             loaded = loaded_instance.chosen(ledger, request.task or None, asked, instance, request.command())
             command = loaded.command if instance else request.command()
-            figure = _of_task(drawn, loaded, places.runs, command, metric or ())
+            figure = _figure_of_task(drawn, loaded, places.runs, command, metric or ())
     output.write_file(out, figure_files.render(figure, suffix))
     console.say(f"wrote {out}")
     return 0
@@ -117,13 +117,13 @@ def plot(
 def _are_runs(names: Sequence[str]) -> bool:
     """Whether these are runs; else it is one task."""
     tasks = paths.names("recipes")
-    found = [bool(re.fullmatch(r"[0-9a-f]+(-\d*)?", name)) and name not in tasks for name in names]
-    if len(names) > 1 and not all(found):
+    are_ids = [bool(re.fullmatch(r"[0-9a-f]+(-\d*)?", name)) and name not in tasks for name in names]
+    if len(names) > 1 and not all(are_ids):
         raise UsageError(
             f"plot takes one TASK, or RUNs alone, found {' '.join(names)}",
             "draw each task into a file of its own; lrurun runs lists the ids of runs",
         )
-    return found[0]
+    return are_ids[0]
 
 
 def _check_for_runs(context: typer.Context, kind: str) -> None:
@@ -137,21 +137,21 @@ def _check_for_runs(context: typer.Context, kind: str) -> None:
             raise UsageError(f"{option}: chooses among the ladders of a TASK, found runs", f"leave {option} out")
 
 
-def _of_runs(kind: str, runs: Sequence[Run], ledger: Ledger, folder: Path, metrics: Sequence[str]) -> Figure:
+def _figure_of_runs(kind: str, runs: Sequence[Run], ledger: Ledger, folder: Path, metrics: Sequence[str]) -> Figure:
     from lrurun.report.figures import drawing
     from lrurun.report.tables import loaded_instance
 
-    of = loaded_instance.labels_of(runs, ledger)
+    labels = loaded_instance.labels_of(runs, ledger)
     if kind == "norms":
-        return drawing.run_norms(runs, ledger, of)
+        return drawing.run_norms(runs, ledger, labels)
     return (
-        drawing.run_eigenvalues(runs, _spectra_of(ledger, folder), of)
+        drawing.run_eigenvalues(runs, _spectra_of(ledger, folder), labels)
         if kind == "eigenvalues"
-        else drawing.run_curves(runs, ledger, of, metrics)
+        else drawing.run_curves(runs, ledger, labels, metrics)
     )
 
 
-def _of_task(
+def _figure_of_task(
     kind: str,
     loaded: LoadedInstance,
     folder: Path,
@@ -164,7 +164,7 @@ def _of_task(
     plan, ledger = loaded.plan, loaded.ledger
     metric = rung_runs.SPEED if kind == "speed" else scores.form_of(plan.task.metric).result
     selected, notes = loaded.counted(metric)
-    if not any(one.counted for one in selected.values()):
+    if not any(runs.counted for runs in selected.values()):
         task = plan.recipe.task + (f" --profile {plan.profile}" if plan.profile else "")
         raise NotFoundError(
             f"ladder {plan.ladder.name} on {task}: no run is finished, so there is nothing to draw",
@@ -176,7 +176,7 @@ def _of_task(
         if kind == "norms":
             return drawing.ladder_norms(plan, loaded.label, selected, notes, ledger)
         return drawing.ladder_eigenvalues(plan, loaded.label, selected, notes, _spectra_of(ledger, folder))
-    numbers = {run.id: (run.result or {})[metric] for one in selected.values() for run in one.counted}
+    numbers = {run.id: (run.result or {})[metric] for runs in selected.values() for run in runs.counted}
     if kind == "speed":
         return drawing.speeds(loaded.speeds(), numbers)
     report = loaded.report()

@@ -83,15 +83,15 @@ def query(
 def _list_views(context: typer.Context, json: bool) -> int:
     from lrurun.ledger.query import described
 
-    found = described(context.obj.places.ledger)
+    views = described(context.obj.places.ledger)
     if json:
         listed = [
             ViewOutput(view.name, view.about, [ColumnOutput(column.name, column.about) for column in view.columns])
-            for view in found
+            for view in views
         ]
         output.write_json(ViewsDocument(listed))
         return 0
-    for view in found:
+    for view in views:
         table.show_text(
             ["column", "what it is"],
             [[column.name, column.about] for column in view.columns],

@@ -171,7 +171,7 @@ def _report(
                 f"run: {request.command(*paths.ledger_option())}",
             )
         loaded = loaded_instance.chosen(ledger, request.task or None, plan, instance, request.command())
-        rungs = show.of(loaded.plan.ladder)
+        rungs = show.rung_names(loaded.plan.ladder)
         if speeds:
             show.write(loaded.speeds(rungs=rungs), ledger)
         else:
@@ -211,7 +211,7 @@ def _report_all(places: Places, request: LadderRequest, show: Shown) -> int:
     ledger = opening.read(places)
     with ledger or nullcontext():
         ladder = instance_documents.load_ladder(request.ladder, ledger)
-        rungs = show.of(ladder)
+        rungs = show.rung_names(ladder)
         if ledger is None:
             raise NotFoundError(
                 f"{places.ledger}: there is no ledger, so there are no results",

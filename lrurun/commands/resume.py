@@ -75,26 +75,26 @@ def resume(
         console.say(f"nothing to do: there is no ledger yet{f'; {hint}' if hint else ''}")
         return 0
     ledger.close()
-    unfinished, others, worst = _unfinished(places, instance, all_users=all_users)
-    for user, keys in sorted(others.items()):
+    unfinished, left_alone, worst = _unfinished(places, instance, all_users=all_users)
+    for user, keys in sorted(left_alone.items()):
         console.say(f"left alone: {plural(len(keys), 'unfinished ladder')} of {user}; --all-users takes these too")
     if not unfinished and not worst:
         if instance is not None:
             console.say(f"nothing to do: instance {instance} is finished, or was last asked for with other files")
         else:
-            whose = "your ladders" if others else "every ladder of this ledger"
-            console.say(f"nothing to do: {whose} {'are' if others else 'is'} finished")
+            ladders = "your ladders" if left_alone else "every ladder of this ledger"
+            console.say(f"nothing to do: {ladders} {'are' if left_alone else 'is'} finished")
             if (ledger := opening.read(places)) is not None:
                 with ledger:
                     cautions.say_without_models(ledger, places, ledger.ladders())
         return 0
-    for found, recorded in unfinished:
+    for ladder, recorded in unfinished:
         for request in recorded:
             try:
-                if (kind := kinds.of(found.kind)) is not None:
+                if (kind := kinds.of(ladder.kind)) is not None:
                     code = kind.repeat(places, request, options, signals)
                 else:
-                    code = _repeat(places, found, request, options, signals)
+                    code = _repeat(places, ladder, request, options, signals)
             except (UsageError, LaterVersionError) as error:
                 # A ladder whose files have changed, or one that a later lrurun began, does not stop the others.
                 console.fail(error)
@@ -117,30 +117,30 @@ def _unfinished(
     from lrurun.ledger import owner
 
     unfinished: list[tuple[LadderInstance, Requests]] = []
-    others: dict[str, set[str]] = {}
+    left_alone: dict[str, set[str]] = {}
     worst = 0
     shared = implementation(places.ledger).is_shared and not all_users
     with opening.write(places) as ledger:
         ledger.reap(owner.this_process())
-        for one in ledger.ladders() if only is None else [ledger.ladder(only)]:
-            if not _is_unfinished(ledger, one):
+        for ladder in ledger.ladders() if only is None else [ledger.ladder(only)]:
+            if not _is_unfinished(ledger, ladder):
                 continue
             # A command that was given again after its ladder or recipe had changed belongs to the other instance.
-            if requests.asked(ledger, one) and one.key not in requests.newest_instances(ledger, one).values():
+            if requests.asked(ledger, ladder) and ladder.key not in requests.newest_instances(ledger, ladder).values():
                 continue
             try:
-                kind = kinds.of(one.kind)
-                recorded: Requests = requests.recorded(ledger, one, LadderRequest if kind is None else kind.request)
+                kind = kinds.of(ladder.kind)
+                recorded: Requests = requests.recorded(ledger, ladder, LadderRequest if kind is None else kind.request)
             except LedgerError as error:  # a record that cannot be read does not stop the others
                 console.fail(error)
                 worst = error.exit_code
                 continue
-            chosen = [request for request in recorded if not shared or _is_own(request, one)]
+            chosen = [request for request in recorded if not shared or _is_own(request, ladder)]
             if chosen or not recorded:
-                unfinished.append((one, chosen))
+                unfinished.append((ladder, chosen))
             for request in recorded if not chosen else ():
-                others.setdefault(request.user or one.user or "", set()).add(one.key)
-    return unfinished, others, worst
+                left_alone.setdefault(request.user or ladder.user or "", set()).add(ladder.key)
+    return unfinished, left_alone, worst
 
 
 def _is_own(request: Any, instance: LadderInstance) -> bool:

@@ -78,9 +78,9 @@ def runs(
             _check_ladder(ledger, ladder)
         ids = choice.ids(ledger, ladder, limit or None) if ledger is not None else []
         shown = ids[: listing.SCREENFUL] if on_screen else ids
-        found = ledger.each(shown, brief=json or not _has_cells(ledger)) if ledger is not None else iter(())
+        listed = ledger.each(shown, brief=json or not _has_cells(ledger)) if ledger is not None else iter(())
         if json:
-            output.write_json_list(RunsDocument, map(output.run_output, found))
+            output.write_json_list(RunsDocument, map(output.run_output, listed))
             return 0
         if not ids:
             known = ledger.count_runs(ladder) if ledger is not None else 0
@@ -91,10 +91,10 @@ def runs(
             return 0
         settings: list[str] = []
         if ledger is not None and len(shown) <= listing.MOST_COMPARED:
-            compared = list(found)
-            settings, found = listing.varying(compared, ledger), iter(compared)
+            compared = list(listed)
+            settings, listed = listing.varying(compared, ledger), iter(compared)
         values = ledger.columns_of(settings, shown, ladder) if ledger is not None and settings else {}
-        headers, rows = listing.table(found, owner.user(), settings, values)
+        headers, rows = listing.table(listed, owner.user(), settings, values)
     table.show_text(headers, rows, order=listing.least_important(headers, rows))
     if len(ids) > len(rows):
         console.say(f"and {len(ids) - len(rows)} more; --limit 0 lists all")
@@ -117,12 +117,12 @@ def _table(
     from lrurun.report import listing, run_table
 
     names, groups = run_table.split(columns, "--columns"), run_table.split(by, "--by")
-    others = [("--columns", name) for name in names]
-    others += [("--by", name) for name in groups] + ([] if metric is None else [("--metric", metric)])
+    options = [("--columns", name) for name in names]
+    options += [("--by", name) for name in groups] + ([] if metric is None else [("--metric", metric)])
     on_screen = limit is None and format == "table" and console.is_screen()
     ledger = opening.read_current(places)
     with ledger if ledger is not None else nullcontext():
-        choice = listing.Choice(where, None if by else sort, ledger, others=others, instance=instance)
+        choice = listing.Choice(where, None if by else sort, ledger, others=options, instance=instance)
         if by:
             run_table.check_by(groups, metric, sort)
         for caution in choice.cautions:
@@ -130,20 +130,20 @@ def _table(
         if ledger is not None and ladder is not None:
             _check_ladder(ledger, ladder)
         if by:
-            found = run_table.groups(ledger, choice, groups, metric, ladder, sort, limit or None)
+            listed = run_table.groups(ledger, choice, groups, metric, ladder, sort, limit or None)
         else:
-            found = run_table.columns(ledger, choice, names, ladder, limit or None)
-    if found.caution:
-        console.warn(found.caution)
+            listed = run_table.columns(ledger, choice, names, ladder, limit or None)
+    if listed.caution:
+        console.warn(listed.caution)
     if format != "table":
-        console.write(run_table.render(found, format))
-    elif not found.cells:
+        console.write(run_table.render(listed, format))
+    elif not listed.cells:
         console.say("no such runs" if ledger is not None else opening.nothing_yet(places, "runs"))
     else:
-        shown = found.cells[: listing.SCREENFUL] if on_screen else found.cells
-        table.show_text(found.headers, shown)
-        if len(shown) < len(found.cells):
-            console.say(f"and {len(found.cells) - len(shown)} more; --limit 0 lists all")
+        shown = listed.cells[: listing.SCREENFUL] if on_screen else listed.cells
+        table.show_text(listed.headers, shown)
+        if len(shown) < len(listed.cells):
+            console.say(f"and {len(listed.cells) - len(shown)} more; --limit 0 lists all")
     return 0
 
 

@@ -130,27 +130,31 @@ def show(
     if log:
         return _show_log(places, run, attempt, follow=follow, json=json)
     with opening.read_for_run(places, run) as ledger:
-        found = ledger.run(run)
-        attempts, metrics, events = ledger.attempts(found.id), ledger.metrics(found.id), ledger.events(run=found.id)
-        checkpoints, eigenvalues = ledger.checkpoints(found.id), ledger.eigenvalues(found.id)
+        recorded = ledger.run(run)
+        attempts, metrics, events = (
+            ledger.attempts(recorded.id),
+            ledger.metrics(recorded.id),
+            ledger.events(run=recorded.id),
+        )
+        checkpoints, eigenvalues = ledger.checkpoints(recorded.id), ledger.eigenvalues(recorded.id)
         if toml:
             from lrurun.report import instance_documents
 
-            instance_documents.load_code_of(ledger, found)
+            instance_documents.load_code_of(ledger, recorded)
     if toml:
         from lrurun.report import again
 
-        console.write(again.toml(found))
+        console.write(again.toml(recorded))
     elif requirements:
         from lrurun.report import requirements as versions
 
-        console.write(versions.text(found, attempts))
+        console.write(versions.text(recorded, attempts))
     elif json:
-        output.write_json(_document(found, attempts, metrics, checkpoints, events, eigenvalues))
+        output.write_json(_document(recorded, attempts, metrics, checkpoints, events, eigenvalues))
     else:
-        _print_run(found)
-        _print_records(found.task, attempts, metrics, eigenvalues, events, checkpoints)
-        _print_log(places, found, attempts)
+        _print_run(recorded)
+        _print_records(recorded.task, attempts, metrics, eigenvalues, events, checkpoints)
+        _print_log(places, recorded, attempts)
     return 0
 
 

@@ -104,21 +104,21 @@ def status(
     places: Places = context.obj.places
     if watch:
         return _watch(places, instance)
-    found = _progress(places, instance)
+    ladders = _progress(places, instance)
     if json:
-        output.write_json(StatusDocument([_output(one) for one in found]))
+        output.write_json(StatusDocument([_output(ladder) for ladder in ladders]))
         return 0
-    if not found:
+    if not ladders:
         console.say(opening.nothing_yet(places, "ladders"))
-    for number, one in enumerate(found):
+    for number, ladder in enumerate(ladders):
         if number:
             console.write("")
         if console.is_screen():
             color = console.has_color()
-            console.write("\n".join(progress.view(one, console.width(), color=color)), styled=color)
+            console.write("\n".join(progress.view(ladder, console.width(), color=color)), styled=color)
             continue
-        table.show_text(progress.columns(one), progress.rows(one), title=progress.title(one.ladder))
-        lines = [progress.summary(one), *filter(None, [progress.so_far(one)]), *progress.running_lines(one)]
+        table.show_text(progress.columns(ladder), progress.rows(ladder), title=progress.title(ladder.ladder))
+        lines = [progress.summary(ladder), *filter(None, [progress.so_far(ladder)]), *progress.running_lines(ladder)]
         console.write("\n".join(map(console.clean, lines)))
     return 0
 
@@ -137,15 +137,17 @@ def _watch(places: Places, only: str | None) -> int:
     if not active:
         console.say("nothing to watch: no run is queued or running")
         return 0
-    own = {None, owner.user()}
-    whose = own if any(ladder.user in own for ladder, _ in active) else {ladder.user for ladder, _ in active}
+    own_users = {None, owner.user()}
+    users = {ladder.user for ladder, _ in active}
+    if users & own_users:
+        users = own_users
     stalled: set[str] = set()
     since = time.monotonic()
     while candidates := [
-        (ladder, runs) for ladder, runs in active if ladder.user in whose and (runs or ladder.key not in stalled)
+        (ladder, runs) for ladder, runs in active if ladder.user in users and (runs or ladder.key not in stalled)
     ]:
         # the newest that has a running run, else the newest
-        chosen, _ = max(candidates, key=lambda one: (one[1], one[0].created_at))
+        chosen, _ = max(candidates, key=lambda candidate: (candidate[1], candidate[0].created_at))
         with LadderView() as display:
             finished, since = _follow(places, chosen, display, since)
         if not finished:

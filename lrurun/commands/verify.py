@@ -89,12 +89,12 @@ def verify(context: typer.Context, run: RunId, json: Json = False) -> int:
     except Stopped as stopped:
         console.say(f"stopped by {stopped}; nothing of the repetition remains")
         return stopped.exit_code
-    found = verification.verify(recorded, repeated)
+    result = verification.verify(recorded, repeated)
     if json:
-        output.write_json(_document(found, recorded, repeated))
+        output.write_json(_document(result, recorded, repeated))
     else:
-        _print(found, recorded, repeated)
-    return 3 if found.verdict == "different" else 0
+        _print(result, recorded, repeated)
+    return 3 if result.verdict == "different" else 0
 
 
 def _recorded(ledger: Ledger, name: str) -> Recorded:
@@ -131,17 +131,19 @@ def _data_folder(places: Places, plan: Plan, run: Run) -> str:
     """
     from lrurun.data import store
 
-    name, other = plan.task.name, None
+    name, different = plan.task.name, None
     for folder in sorted(places.data.glob(f"{glob.escape(name)}*")):
         with contextlib.suppress(LrurunError):  # of another task, or made with other settings
             manifest = store.manifest(plan.task, plan.options, folder)
             if manifest is not None and run.data_sha256 in (None, store.digest(manifest.sha256)):
                 return folder.name
             if manifest is not None:
-                other = f"{folder} has {store.digest(manifest.sha256)[:19]}"
+                different = f"{folder} has {store.digest(manifest.sha256)[:19]}"
     wanted = f"run {run.id} was trained on data {(run.data_sha256 or 'of an unknown digest')[:19]}"
-    if other is not None:
-        raise LrurunError(f"{wanted}, {other}", "restore those data, or name the folder that has them with --data-dir")
+    if different is not None:
+        raise LrurunError(
+            f"{wanted}, {different}", "restore those data, or name the folder that has them with --data-dir"
+        )
     profile = next((f" --profile {m.profile}" for m in run.memberships if m.profile), "")
     raise LrurunError(
         f"{wanted}, which are not in {places.data}",
@@ -200,66 +202,68 @@ def _train(places: Places, plan: Plan, run: Run, signals: Signals) -> Recorded:
     return repeated
 
 
-def _document(found: Verification, recorded: Recorded, repeated: Recorded) -> VerifyDocument:
+def _document(result: Verification, recorded: Recorded, repeated: Recorded) -> VerifyDocument:
     return VerifyDocument(
         run=recorded.run.id,
-        verdict=found.verdict,
-        exact=found.exact,
-        reasons=found.reasons,
-        metrics=found.metrics,
-        values=found.values,
-        differing=found.differing,
-        first_difference=found.first,
-        beyond_tolerance=found.beyond,
+        verdict=result.verdict,
+        exact=result.exact,
+        reasons=result.reasons,
+        metrics=result.metrics,
+        values=result.values,
+        differing=result.differing,
+        first_difference=result.first,
+        beyond_tolerance=result.beyond,
         recorded=_training(recorded),
         repeated=_training(repeated),
     )
 
 
-def _training(one: Recorded) -> TrainingOutput:
+def _training(training: Recorded) -> TrainingOutput:
     return TrainingOutput(
-        state=one.run.state,
-        step=one.run.step,
-        result=one.run.result or {},
-        environment=one.attempts[-1].environment if one.attempts else {},
+        state=training.run.state,
+        step=training.run.step,
+        result=training.run.result or {},
+        environment=training.attempts[-1].environment if training.attempts else {},
     )
 
 
 _VERDICTS = {
-    "equal": "verified: {all} equal bit for bit",
-    "within tolerance": "verified within the tolerance: {some}",
-    "different": "not verified: {some}",
+    "equal": "verified: {subject} equal bit for bit",
+    "within tolerance": "verified within the tolerance: {difference}",
+    "different": "not verified: {difference}",
 }
 
 
-def _print(found: Verification, recorded: Recorded, repeated: Recorded) -> None:
-    run, again = recorded.run, repeated.run
+def _print(result: Verification, recorded: Recorded, repeated: Recorded) -> None:
+    run, repetition = recorded.run, repeated.run
     rung = f", {run.memberships[0].rung}" if run.memberships else ""
-    numbers = f"{plural(found.values, 'value')} of {plural(found.metrics, 'metric')}"
-    some = (
-        f"{found.differing} of {numbers} {'differs' if found.differing == 1 else 'differ'}"
-        if found.differing
+    numbers = f"{plural(result.values, 'value')} of {plural(result.metrics, 'metric')}"
+    difference = (
+        f"{result.differing} of {numbers} {'differs' if result.differing == 1 else 'differ'}"
+        if result.differing
         else "it ended differently"
     )
-    every = "the only value is" if found.values == 1 else f"all {numbers} are"
-    verdict = _VERDICTS[found.verdict].format(all=every, some=some)
+    subject = "the only value is" if result.values == 1 else f"all {numbers} are"
+    verdict = _VERDICTS[result.verdict].format(subject=subject, difference=difference)
     console.paragraph(console.clean(f"run {run.id} ({run.task}{rung}, seed {run.seed}): {verdict}"))
-    ends = [f"{one.state} at step {one.step}" for one in (run, again)]
+    ends = [f"{side.state} at step {side.step}" for side in (run, repetition)]
     if ends[0] != ends[1]:
         console.paragraph(f"The run is {ends[0]}, the repetition {ends[1]}.")
-    if found.first is not None:
-        console.paragraph(f"First difference: {_difference(found.first)}.")
-    if found.beyond not in (None, found.first):
-        console.paragraph(f"First difference beyond the tolerance: {_difference(found.beyond)}.")
-    if found.reasons:
-        console.paragraph(console.clean(f"Equality bit for bit is not required: {'; '.join(found.reasons)}."))
-    codes = ["; ".join(one.code) or "not recorded" for one in (run, again)]
+    if result.first is not None:
+        console.paragraph(f"First difference: {_difference(result.first)}.")
+    if result.beyond not in (None, result.first):
+        console.paragraph(f"First difference beyond the tolerance: {_difference(result.beyond)}.")
+    if result.reasons:
+        console.paragraph(console.clean(f"Equality bit for bit is not required: {'; '.join(result.reasons)}."))
+    codes = ["; ".join(side.code) or "not recorded" for side in (run, repetition)]
     if codes[0] != codes[1]:
         console.paragraph(console.clean(f"Code: {codes[0]} in the run, {codes[1]} now."))
 
 
-def _difference(one: Difference | None) -> str:
-    assert one is not None
-    where = "in the result" if one.step is None else f"at step {one.step}"
-    then, now = ("no value" if value is None else repr(value) for value in (one.recorded, one.repeated))
-    return console.clean(f"{one.metric} {where}: {then} in the run, {now} in the repetition")
+def _difference(difference: Difference | None) -> str:
+    assert difference is not None
+    where = "in the result" if difference.step is None else f"at step {difference.step}"
+    recorded, repeated = (
+        "no value" if value is None else repr(value) for value in (difference.recorded, difference.repeated)
+    )
+    return console.clean(f"{difference.metric} {where}: {recorded} in the run, {repeated} in the repetition")

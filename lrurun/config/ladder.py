@@ -204,7 +204,7 @@ class Ladder(Document, frozen=True, kw_only=True):
 
     @property
     def kinds(self) -> dict[str, str]:
-        """Rung -> its kind of recurrence, of those whose kind the ladder says."""
+        """Rung -> its kind of recurrence, for those whose kind the ladder says."""
         kinds: dict[str, str] = {}
         for rung in self.rungs:
             kind = dict(flatten(rung.change)).get(KIND) or kinds.get(self.bases[rung.name] or "")
@@ -328,10 +328,10 @@ def _rung_rules(ladder: Ladder) -> Iterator[UsageError]:
                 f"{source}: declares no change",
                 'say what it changes: change = { "model.recurrence.activation" = "identity" }, or tunes = ["path"]',
             )
-        own = [kinds.get(rung.name)]
-        yield from setting_faults(rung.change, source, within=("model", "optim", "train"), kinds=own)
+        recurrences = [kinds.get(rung.name)]
+        yield from setting_faults(rung.change, source, within=("model", "optim", "train"), kinds=recurrences)
         for path in rung.tunes:
-            if fault := path_fault(path, source, within=("model", "optim"), kinds=own):
+            if fault := path_fault(path, source, within=("model", "optim"), kinds=recurrences):
                 yield fault
         try:
             ladder.scopes(rung)

@@ -142,10 +142,10 @@ class Plan(Struct, frozen=True, kw_only=True):
         """Sentences for reports about side effects: what these rungs change beyond their declared change."""
         shown = {rung.name: rung for rung in self.rungs if rung.name in rungs}
         return [
-            f"{rung.name} starts with a larger spectral radius than {rung.on}, whose initial matrix is {what}. The "
+            f"{rung.name} starts with a larger spectral radius than {rung.on}, whose initial matrix is {matrix}. The "
             "ladder controls separates this from the change of form"
             for rung in shown.values()
-            if rung.on in shown and (what := _smaller_radius(rung, shown[rung.on]))
+            if rung.on in shown and (matrix := _smaller_radius(rung, shown[rung.on]))
         ]
 
 
@@ -251,7 +251,7 @@ def _effective(
     for path in changes:
         if path.startswith("execution."):
             continue
-        fewer = {other: value for other, value in changes.items() if other != path}
+        fewer = {name: value for name, value in changes.items() if name != path}
         try:
             rungs_without = resolved(fewer)
         except UsageError:  # another value needs this one
@@ -478,8 +478,8 @@ def final_runs(
     plan: Plan, rung: ResolvedRung, seeds: Iterable[int], point: dict[str, Any] | None = None
 ) -> list[PlannedRun]:
     """The final runs of a rung, with the tuned values of `point`."""
-    how = f"tuned on validation with {plural(len(plan.tuning_seeds), 'seed')}"
-    tuned = rung if point is None else with_point(rung, point, how)
+    source = f"tuned on validation with {plural(len(plan.tuning_seeds), 'seed')}"
+    tuned = rung if point is None else with_point(rung, point, source)
     return [_planned(plan, tuned, "train", seed, seed) for seed in seeds]
 
 

@@ -12,29 +12,29 @@ from lrurun.errors import LrurunError, UsageError
 from lrurun.plugins import PluginKind, Source
 
 
-def code_of(kind: str, task: str) -> tuple[Code | None, dict[str, str]]:
+def code_of(recurrence: str, task: str) -> tuple[Code | None, dict[str, str]]:
     """The digests of the plug-ins of a recurrence and a task, and a table from dotted paths to their sources."""
-    used = _sources(kind, task)
+    used = _sources(recurrence, task)
     if not used:
         return None, {}
     return (
-        Code(**{what: source.sha256 for what, source in used.items()}),
-        {f"code.{what}": source.shown for what, source in used.items()},
+        Code(**{kind: source.sha256 for kind, source in used.items()}),
+        {f"code.{kind}": source.shown for kind, source in used.items()},
     )
 
 
 def _mismatch(config: RunConfig, where: str) -> LrurunError | None:
     """The error that says why the loaded code cannot be used for a run's configuration; None if it can."""
-    for what, name, recorded, source in _pairs(config):
+    for kind, name, recorded, source in _pairs(config):
         if recorded is not None and source is None:
             return LrurunError(
-                f"{where}: its {what} {name!r} comes from a file or package that is not loaded ({recorded[:19]})",
+                f"{where}: its {kind} {name!r} comes from a file or package that is not loaded ({recorded[:19]})",
                 "name the file: --load FILE.py",
             )
         if source is not None and recorded != source.sha256:
             recorded_code = f"{recorded[:19]} then" if recorded else "lrurun's own then"
             return LrurunError(
-                f"{where}: {source.shown}, which has {what} {name!r}, has changed since: {recorded_code}, "
+                f"{where}: {source.shown}, which has {kind} {name!r}, has changed since: {recorded_code}, "
                 f"{source.sha256[:19]} now",
                 "load the file as it was, or train again with the present one: lrurun ladder",
             )
@@ -52,9 +52,9 @@ def _pairs(config: RunConfig) -> Iterator[tuple[PluginKind, str, str | None, Sou
 
 def outdated(config: Config) -> str | None:
     """A clause that names the plug-in of a run that has changed or is not loaded; None if all are as recorded."""
-    for what, name, recorded, source in _pairs(config) if isinstance(config, RunConfig) else ():
+    for kind, name, recorded, source in _pairs(config) if isinstance(config, RunConfig) else ():
         if recorded is not None and source is None:
-            return f"the plug-in with their {what} {name!r} is not loaded (--load FILE)"
+            return f"the plug-in with their {kind} {name!r} is not loaded (--load FILE)"
         if source is not None and recorded != source.sha256:
             return f"the plug-in {source.shown} has changed since"
     return None
@@ -83,7 +83,7 @@ def files_of(config: RunConfig) -> list[str]:
     return list(dict.fromkeys(source.file for source in sources.values() if source.file is not None))
 
 
-def _sources(kind: str, task: str) -> dict[PluginKind, Source]:
+def _sources(recurrence: str, task: str) -> dict[PluginKind, Source]:
     """The sources of a recurrence and a task, for those that are plug-ins."""
-    names: dict[PluginKind, str] = {"recurrence": kind, "task": task}
-    return {what: source for what, name in names.items() if (source := plugins.source_of(what, name)) is not None}
+    names: dict[PluginKind, str] = {"recurrence": recurrence, "task": task}
+    return {kind: source for kind, name in names.items() if (source := plugins.source_of(kind, name)) is not None}

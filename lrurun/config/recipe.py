@@ -260,8 +260,8 @@ def examine_recipe(name: str) -> tuple[Recipe | None, list[Fault], list[Fault]]:
     where = shown(path)
     table, sources = extended(decoding.load_toml(path), path)
     recipe, faults = decoding.examine(table, Recipe, where, sources, filled={"path": where}, neutral=_NEUTRAL)
-    own = path.resolve().parent != paths.packaged("recipes").resolve()
-    harmless = [fault for fault in faults if own and fault.path.partition(".")[0] == "about"]
+    is_own = path.resolve().parent != paths.packaged("recipes").resolve()
+    harmless = [fault for fault in faults if is_own and fault.path.partition(".")[0] == "about"]
     return recipe, [fault for fault in faults if fault not in harmless], harmless
 
 
@@ -328,11 +328,11 @@ def extended(table: dict[str, Any], path: Path) -> tuple[dict[str, Any], dict[st
         base = base | {"about": about | {"checked": "never"}}
     if "extends" in base:
         raise UsageError(f"{shown(file)}, extends: {shown(path)} extends this file", "only a recipe may extend a file")
-    own = {key: value for key, value in table.items() if key != "extends"}
-    if isinstance(own.get("tune"), dict) and "search" in own["tune"]:
+    changes = {key: value for key, value in table.items() if key != "extends"}
+    if isinstance(changes.get("tune"), dict) and "search" in changes["tune"]:
         base = _without_grids(base)
-    base_paths = {setting for setting, _ in flatten(base)} - {setting for setting, _ in flatten(own)}
-    return _merged(base, own), dict.fromkeys(base_paths, shown(file))
+    base_paths = {setting for setting, _ in flatten(base)} - {setting for setting, _ in flatten(changes)}
+    return _merged(base, changes), dict.fromkeys(base_paths, shown(file))
 
 
 def _without_grids(table: dict[str, Any]) -> dict[str, Any]:

@@ -54,8 +54,8 @@ class RateSource(Struct, frozen=True):
 
 def _tuned_rate(recipe: Recipe, profile: str | None) -> RateSource:
     search, seeds = tuning.search_of(recipe, profile), plural(tuning.seeds_of(recipe, profile), "seed")
-    how = "" if search is None else f": {search.text}"
-    return RateSource("tuned", f"tuned on validation here with {seeds}{how}")
+    search_text = "" if search is None else f": {search.text}"
+    return RateSource("tuned", f"tuned on validation here with {seeds}{search_text}")
 
 
 class ResolvedRung(Struct, frozen=True, kw_only=True):
@@ -350,10 +350,10 @@ def converted(values: _Values, task: str, data: dict[str, Any], where: str) -> t
     code, _ = plugin_code.code_of(str(values[KIND][0]) if KIND in values else "", task)
     if code is not None:
         table["code"] = msgspec.to_builtins(code)
-    whole = decode(table, _Whole, where, sources)
-    _check_devices(whole, sources)
-    config = RunConfig(**{name: getattr(whole, name) for name in RunConfig.__struct_fields__})
-    return config, whole.execution
+    settings = decode(table, _Whole, where, sources)
+    _check_devices(settings, sources)
+    config = RunConfig(**{name: getattr(settings, name) for name in RunConfig.__struct_fields__})
+    return config, settings.execution
 
 
 def value_faults(values: _Values, task: str, where: str) -> Iterator[Fault]:

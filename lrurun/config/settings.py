@@ -61,8 +61,8 @@ def path_fault(
     known = known_paths()
     if path not in known:
         last = path.rpartition(".")[2]
-        own = [f"{RECURRENCE}{name}" for kind in kinds for name in kind_fields(kind)]
-        close = (path.startswith(RECURRENCE) and nearest(path, own)) or nearest(path, known)
+        settings = [f"{RECURRENCE}{name}" for kind in kinds for name in kind_fields(kind)]
+        close = (path.startswith(RECURRENCE) and nearest(path, settings)) or nearest(path, known)
         close = close or next((name for name in known if name.rpartition(".")[2] == last), None)
         hint = f"did you mean {close!r}?" if close else "paths begin with model., optim., train. or execution."
         return Fault(UNKNOWN_NAME, where, path, hint=hint)

@@ -68,8 +68,8 @@ def common_grid(recipe: Recipe, profile: str | None) -> TuningGrid:
 def replacement_note(recipe: Recipe, profile: str | None) -> str:
     """A phrase that says that the profile replaces the grid of its recipe, which may come from `extends`; empty if it
     does not."""
-    own = {} if recipe.tune is None else recipe.tune.grid | recipe.tune.space
-    if not own or get_profile(recipe, profile).tune in (None, {}, own) or recipe.is_packaged:
+    tried = {} if recipe.tune is None else recipe.tune.grid | recipe.tune.space
+    if not tried or get_profile(recipe, profile).tune in (None, {}, tried) or recipe.is_packaged:
         return ""
     name = "grid" if recipe.tune is None or recipe.tune.search is None else "space"
     return f"profile {profile} has values of its own to try, so {recipe.path} [tune.{name}] is not used"
@@ -131,15 +131,17 @@ def has(kind: Any, path: str) -> bool:
 
 def sentences(grids: Mapping[str, Mapping[str, Tried]], seeds: int, search: Search | None = None) -> list[str]:
     """Sentences about the values that tuning tries, one for each different grid or space in `grids`, by rung."""
-    how = f" with {plural(seeds, 'seed')}" + ("" if search is None else f" by {search.text}")
+    method = f" with {plural(seeds, 'seed')}" + ("" if search is None else f" by {search.text}")
     rungs: dict[str, list[str]] = {}
     for rung, grid in grids.items():
         tried = "; ".join(f"{path} from {_listed(values)}" for path, values in grid.items())
         rungs.setdefault(tried, []).append(rung)
     if len(rungs) == 1:
-        return [f"Chosen on validation{how}, for each rung: {tried}." for tried in rungs]
+        return [f"Chosen on validation{method}, for each rung: {tried}." for tried in rungs]
     return [
-        f"Chosen on validation{how}, for {', '.join(names)}: {tried}." if tried else f"Not tuned: {', '.join(names)}."
+        f"Chosen on validation{method}, for {', '.join(names)}: {tried}."
+        if tried
+        else f"Not tuned: {', '.join(names)}."
         for tried, names in rungs.items()
     ]
 

@@ -98,7 +98,7 @@ def _read(path: Path, option: str) -> np.ndarray:
     Raises:
         LrurunError: it cannot be read, or is something else.
     """
-    again = "save the array with numpy.save(FILE, array)"
+    hint = "save the array with numpy.save(FILE, array)"
     name = f"{option} {path}"
     file, key = path, ""
     if (split := path.name.rfind(".npz:")) > 0:
@@ -113,7 +113,7 @@ def _read(path: Path, option: str) -> np.ndarray:
         if not zipped and magic == b"\x93NUMPY":
             array = np.lib.format.open_memmap(file, mode="r")
         elif not zipped:
-            raise LrurunError(f"{name}: neither a .npy nor a .npz file", again)
+            raise LrurunError(f"{name}: neither a .npy nor a .npz file", hint)
         if array.dtype.names:
             hint = "save one field: numpy.save(FILE, array[FIELD])"
             raise LrurunError(f"{name}: expected numbers, found records of the type {array.dtype}", hint)
@@ -128,7 +128,7 @@ def _read(path: Path, option: str) -> np.ndarray:
                 "objects may run code when they are loaded: save numbers, as in numpy.save(FILE, array.astype(float))"
             )
             raise LrurunError(f"{name}: has Python objects, which are not read", hint) from None
-        raise LrurunError(f"{name}: not an array of numbers: {reading.first_line(error)}", again) from None
+        raise LrurunError(f"{name}: not an array of numbers: {reading.first_line(error)}", hint) from None
 
 
 def _key(keys: Sequence[str], asked: str, option: str, file: Path) -> str:
@@ -179,8 +179,8 @@ def _constants(examples: OwnArrays) -> list[str]:
         return [f"{examples.names[0]}: all examples have the same inputs: nothing can be learned from them"]
     if low.ndim == 1:
         return []
-    same = np.flatnonzero(low.min(axis=0) == high.max(axis=0)).tolist()
-    return [f"{examples.names[0]}: feature {k} is the same number everywhere" for k in same[:3]]
+    constant = np.flatnonzero(low.min(axis=0) == high.max(axis=0)).tolist()
+    return [f"{examples.names[0]}: feature {k} is the same number everywhere" for k in constant[:3]]
 
 
 def _are_whole(numbers: np.ndarray) -> bool:
@@ -229,8 +229,8 @@ def _first(wrong: np.ndarray) -> int:
 def _check_finite(rows: np.ndarray, name: str, start: int, *, missing: bool = False) -> None:
     """Refuses numbers that are not finite; with `missing`, NaN stands for no label."""
     with np.errstate(over="ignore"):
-        single = rows.astype(np.float32)
-    wrong = np.isinf(single) if missing else ~np.isfinite(single)
+        rounded = rows.astype(np.float32)
+    wrong = np.isinf(rounded) if missing else ~np.isfinite(rounded)
     if wrong.any():
         number = _first(wrong)
         value = rows[number][wrong[number]].ravel()[0] if rows.ndim > 1 else rows[number]
@@ -240,20 +240,20 @@ def _check_finite(rows: np.ndarray, name: str, start: int, *, missing: bool = Fa
 
 def _labels(array: np.ndarray, name: str, length: int) -> np.ndarray:
     """Labels in memory: int64, or float64 with values last."""
-    whole, shape = array.dtype.kind in "biu", array.shape
+    is_whole, shape = array.dtype.kind in "biu", array.shape
     if array.dtype.kind not in "biuf":
         hint = "classes are whole numbers from 0, values are real numbers"
         raise LrurunError(f"{name}: expected numbers, found {array.dtype}", hint)
-    forms = "(n,) or (n, positions) classes" if whole else "(n, values) or (n, positions, values) real numbers"
-    if array.ndim > (2 if whole else 3) or 0 in shape:
+    forms = "(n,) or (n, positions) classes" if is_whole else "(n, values) or (n, positions, values) real numbers"
+    if array.ndim > (2 if is_whole else 3) or 0 in shape:
         raise LrurunError(f"{name}: expected {forms}, found the shape {shape}", "reshape the array, and save it again")
-    if whole and array.ndim == 2 and shape[1] == 1:
+    if is_whole and array.ndim == 2 and shape[1] == 1:
         hint = "one class for each sequence: labels[:, 0]"
         raise LrurunError(f"{name}: expected {forms}, found the shape {shape}", hint)
-    if array.ndim == (2 if whole else 3) and shape[1] > length:
+    if array.ndim == (2 if is_whole else 3) and shape[1] > length:
         problem = f"{shape[1]} positions, the inputs have {length} steps"
         raise LrurunError(f"{name}: {problem}", "labels are those of the last positions: at most one a step")
-    if whole:
+    if is_whole:
         return _classes(array, name)
     values = np.array(array, np.float64).reshape(len(array), -1) if array.ndim == 1 else np.array(array, np.float64)
     _check_finite(values, name, 0, missing=values.ndim == 3)
@@ -321,9 +321,10 @@ def _check_within(labels: np.ndarray, lengths: np.ndarray, name: str, steps: int
     beyond = labelled & (np.arange(steps - labels.shape[1], steps) >= lengths[:, None])
     if beyond.any():
         number = _first(beyond)
-        none = "-1" if labels.dtype.kind == "i" else "NaN"
+        absent = "-1" if labels.dtype.kind == "i" else "NaN"
         raise LrurunError(
-            f"{name}: example {number} has a label beyond its length {lengths[number]}", f"padding has {none} as label"
+            f"{name}: example {number} has a label beyond its length {lengths[number]}",
+            f"padding has {absent} as label",
         )
 
 

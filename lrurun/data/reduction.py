@@ -19,8 +19,8 @@ def fits(options: Options, full: Options, ignored: tuple[str, ...] = ()) -> bool
     if type(options) is not type(full):
         return False
     requested, prepared = msgspec.structs.asdict(options), msgspec.structs.asdict(full)
-    enough = all(prepared[split] is None or (requested[split] or np.inf) <= prepared[split] for split in SPLITS)
-    return enough and all(requested[name] == prepared[name] for name in requested if name not in (*SPLITS, *ignored))
+    is_enough = all(prepared[split] is None or (requested[split] or np.inf) <= prepared[split] for split in SPLITS)
+    return is_enough and all(requested[name] == prepared[name] for name in requested if name not in (*SPLITS, *ignored))
 
 
 def count(split: str, full: Data, options: Options) -> int:

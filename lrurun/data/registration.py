@@ -61,6 +61,7 @@ def _check_metrics(task: Task) -> None:
             f"{where}: metrics begins with {metrics[0].name!r}, metric is {task.metric.name!r}",
             "the first one selects the model: write metric first",
         )
+    names = [metric.name for metric in metrics]
     for metric in metrics:
         kind = f"{where}, metric {metric.name!r} ({type(metric).__name__})"
         if metric.name == "loss" or not re.fullmatch(r"[A-Za-z][\w.-]*", metric.name, re.ASCII):
@@ -68,7 +69,7 @@ def _check_metrics(task: Task) -> None:
                 f"{kind}: expected a name of letters, digits, '.', '_' and '-'; the name loss is taken",
                 'as in: name: str = "top_two"',
             )
-        if [other.name for other in metrics].count(metric.name) > 1:
+        if names.count(metric.name) > 1:
             raise UsageError(f"{kind}: two metrics have this name", "give one of them another name")
         if type(metric).value is Metric.value:
             raise UsageError(f"{kind}: defines no value", "def value(self, sums): returns the score as a float")

@@ -388,17 +388,17 @@ def load(
 def _split(split: str, stored: Manifest, spec: Spec, folder: Path, progress: Progress, *, values: bool) -> Split:
     """The arrays of a split, verified by their digests; `values`: whether every number is compared with the task."""
     parts: dict[str, np.ndarray] = {}
-    again = _IMPORT if stored.kind == "imported" else _REMAKE
+    hint = _IMPORT if stored.kind == "imported" else _REMAKE
     for part in PARTS:
         name = f"{split}-{part}"
         if name in stored.sha256:
             progress(f"checking {name}.npy", 0, None)
-            parts[part] = _mapped(folder / f"{name}.npy", stored.sha256[name], again)
+            parts[part] = _mapped(folder / f"{name}.npy", stored.sha256[name], hint)
     expected = (structs.asdict(stored.counts) | stored.further_tests).get(split, 0)
     for part in ("inputs", "labels"):
         count = len(parts[part]) if part in parts else 0
         if count != expected:
-            raise LrurunError(f"{folder}: {split}-{part}: expected {expected} examples, found {count}", again)
+            raise LrurunError(f"{folder}: {split}-{part}: expected {expected} examples, found {count}", hint)
     for part, array in parts.items():
         check(array, part, spec, f"{folder}: {split}-{part}", _remake(stored), values=values)
     return Split(**parts)
@@ -429,10 +429,10 @@ def _mapped(path: Path, expected: str | None, hint: str) -> np.ndarray:
     except OSError as error:
         raise LrurunError(f"{path}: {error.strerror}", hint) from None
     except Exception as error:  # NumPy raises many types for an invalid header
-        what = "has fewer bytes than its header says"
+        problem = "has fewer bytes than its header says"
         if "mmap length" not in str(error):
-            what = f"not an array of numbers: {reading.first_line(error)}"
-        raise LrurunError(f"{path}: {what}", hint) from None
+            problem = f"not an array of numbers: {reading.first_line(error)}"
+        raise LrurunError(f"{path}: {problem}", hint) from None
 
 
 def _remake(stored: Manifest) -> str:
@@ -591,8 +591,8 @@ def _check_labels(array: np.ndarray, spec: Spec, name: str, hint: str, *, number
     labelled = ((~np.isnan(rows)).all(axis=-1) if values else rows >= 0 for rows in arrays.blocks(array))
     per_example = np.concatenate([rows.reshape(len(rows), -1).sum(axis=1) for rows in labelled] or [np.zeros(0)])
     if array.size and not per_example.all():
-        what = "labelled position" if output.at == "positions" else "label"
-        raise LrurunError(f"{name}: example {int(per_example.argmin())} has no {what}", hint)
+        missing = "labelled position" if output.at == "positions" else "label"
+        raise LrurunError(f"{name}: example {int(per_example.argmin())} has no {missing}", hint)
     if output.labelled is not None and array.size and per_example.max() > output.labelled:
         problem = f"example {int(per_example.argmax())} has {per_example.max()} labelled positions"
         raise LrurunError(f"{name}: {problem}, its task declares at most {output.labelled}", hint)

@@ -73,8 +73,8 @@ class Spec(Struct, frozen=True, kw_only=True):
     @property
     def predicted(self) -> str:
         """The output in words, for example "10 classes" or "8 real values at positions"."""
-        what = "classes" if self.output.loss == "cross-entropy" else "real values" if self.classes > 1 else "real value"
-        return f"{self.classes:,} {what}" + (" at positions" if self.output.at == "positions" else "")
+        noun = "classes" if self.output.loss == "cross-entropy" else "real values" if self.classes > 1 else "real value"
+        return f"{self.classes:,} {noun}" + (" at positions" if self.output.at == "positions" else "")
 
 
 class Split(Struct, frozen=True, kw_only=True):

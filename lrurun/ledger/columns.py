@@ -393,7 +393,7 @@ def _settings(connection: Connection, paths: Sequence[str], ids: Collection[str]
 
 
 def _setting_value(kind: str | None, value: Any) -> Any:
-    """A value in JSON, of which a server has the text. None for null, a list or a table."""
+    """The value of a setting; a server gives numbers as JSON text. None for null, a list or a table."""
     if kind in ("true", "false"):
         return kind == "true"
     if kind in NUMBERS:

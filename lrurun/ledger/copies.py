@@ -60,9 +60,9 @@ def _statement(table: Table) -> str:
         if column.identity is not None or column.name in _INTERNAL:
             continue
         if column.foreign_keys and column.name in _NAMED:
-            other, number, name = _NAMED[column.name]
+            referenced, number, name = _NAMED[column.name]
             values.append(f"{column.name}_row.{name} AS {column.name}")
-            joins.append(f"LEFT JOIN {other} {column.name}_row ON {column.name}_row.{number} = t.{column.name}")
+            joins.append(f"LEFT JOIN {referenced} {column.name}_row ON {column.name}_row.{number} = t.{column.name}")
         else:
             values.append(f"t.{column.name.removesuffix('_id')}")  # a view has the texts of documents
     order = ", ".join(f"t.{column.name}" for column in table.primary_key)

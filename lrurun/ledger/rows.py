@@ -231,9 +231,9 @@ def recorded_config(document: Document, table: dict[str, Any], run: str = "") ->
         raise _unknown(run, "configuration", error) from None
 
 
-def _unknown(run: str, what: str, error: Exception) -> LedgerError:
+def _unknown(run: str, field: str, error: Exception) -> LedgerError:
     return LedgerError(
-        f"{f'run {run}' if run else 'a run'}: its {what} is not one that this version of lrurun knows ({error})",
+        f"{f'run {run}' if run else 'a run'}: its {field} is not one that this version of lrurun knows ({error})",
         "another version has written it: use that one; lrurun query reads it in any case",
     )
 

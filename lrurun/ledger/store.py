@@ -293,10 +293,10 @@ class Ledger:
             if chosen is not None:
                 lock(connection, ENQUEUE)  # of two commands that choose one name at once, the second is refused
                 same_name = select(ladders).where(ladders.c.short_name == chosen, ladders.c.key != key)
-                if (other := connection.execute(same_name).one_or_none()) is not None:
-                    what = f"ladder {other.name} on {other.task}" + f", profile {other.profile}" * bool(other.profile)
+                if (taken := connection.execute(same_name).one_or_none()) is not None:
+                    title = f"ladder {taken.name} on {taken.task}" + f", profile {taken.profile}" * bool(taken.profile)
                     raise UsageError(
-                        f"--name {chosen}: is the name of another instance: {what}",
+                        f"--name {chosen}: is the name of another instance: {title}",
                         f"choose another name; lrurun report --instance {chosen} shows that one",
                     )
                 connection.execute(update(ladders).where(ladders.c.key == key).values(short_name=chosen))
@@ -761,7 +761,7 @@ class Ledger:
         exclude: str | None = None,
         include: bool = False,
     ) -> list[Run]:
-        """Record what people say about runs, for all of them or for none; the runs as they are then.
+        """Record what people say about runs, for all of them or for none. Returns the runs as they are then.
 
         Args:
             run_ids: of the runs.
@@ -920,11 +920,11 @@ class Ledger:
             return int(connection.execute(query).scalar_one())
 
     @retried
-    def names_of(self, what: Literal["ladder", "rung", "task"]) -> list[str]:
+    def names_of(self, kind: Literal["ladder", "rung", "task"]) -> list[str]:
         """The names of the ladders, rungs or tasks that have runs."""
-        column = {"ladder": ladders.c.name, "rung": ladder_runs.c.rung, "task": runs.c.task}[what]
+        column = {"ladder": ladders.c.name, "rung": ladder_runs.c.rung, "task": runs.c.task}[kind]
         query = select(column).distinct().order_by(column)
-        if what == "ladder":
+        if kind == "ladder":
             query = query.where(exists().where(ladder_runs.c.ladder == ladders.c.id))
         with self._reading() as connection:
             return list(connection.execute(query).scalars())
@@ -1115,8 +1115,8 @@ class Ledger:
             if ladder_key is not None:
                 ladder = self._ladder_number(connection, ladder_key)
                 members = select(ladder_runs.c.run).where(ladder_runs.c.ladder == ladder)
-                own = events.c.ladder == ladder
-                query = query.where(or_(own, events.c.run.in_(members)) if of_runs else own)
+                of_ladder = events.c.ladder == ladder
+                query = query.where(or_(of_ladder, events.c.run.in_(members)) if of_runs else of_ladder)
             if run is not None:
                 query = query.where(events.c.run == self._run_number(connection, run))
             loaded = [build_event(row) for row in connection.execute(query)]
@@ -1647,8 +1647,8 @@ def _ended(connection: Connection, claim: ClaimedRun, changes: Mapping[str, Any]
         select(runs.c.number).join(attempts, ending).where(runs.c.id == claim.run.id, runs.c.attempt == claim.attempt)
     )
     expected = {"result": None, **changes} if changes["state"] in FINISHED else changes
-    same = [runs.c[name].is_not_distinct_from(value) for name, value in expected.items()]
-    return connection.execute(ended.where(attempts.c.ended_at.is_not(None), *same)).first() is not None
+    unchanged = [runs.c[name].is_not_distinct_from(value) for name, value in expected.items()]
+    return connection.execute(ended.where(attempts.c.ended_at.is_not(None), *unchanged)).first() is not None
 
 
 def _attempt_of(claim: ClaimedRun, number: int) -> ColumnElement[bool]:
@@ -1665,7 +1665,7 @@ _CURVE = (
 )
 
 
-def _by_prefix(connection: Connection, query: Select[Any], column: ColumnElement[str], prefix: str, what: str) -> str:
+def _by_prefix(connection: Connection, query: Select[Any], column: ColumnElement[str], prefix: str, noun: str) -> str:
     """The only value of `column` that is or begins with `prefix`."""
     text = prefix.strip().lower()
     names = query.with_only_columns(column)
@@ -1676,14 +1676,14 @@ def _by_prefix(connection: Connection, query: Select[Any], column: ColumnElement
     values = connection.execute(matches).scalars().all()
     if not values or not text:
         hint = "see `lrurun runs`"
-        if what == "ladder instance":
+        if noun == "ladder instance":
             short_names = connection.execute(select(ladders.c.short_name).order_by(ladders.c.id)).scalars().all()
             suggestion = nearest(prefix, short_names)
             hint = f"did you mean {suggestion!r}? see `lrurun status`" if suggestion else "see `lrurun status`"
-        raise NotFoundError(f"no {what} {prefix!r} in this ledger", hint)
+        raise NotFoundError(f"no {noun} {prefix!r} in this ledger", hint)
     if len(values) > 1:
         listed = ", ".join(values[:5]) + (", ..." if len(values) > 5 else "")
-        raise NotFoundError(f"{what} {prefix!r} is ambiguous", f"it is the beginning of {listed}")
+        raise NotFoundError(f"{noun} {prefix!r} is ambiguous", f"it is the beginning of {listed}")
     return values[0]
 
 

@@ -139,7 +139,7 @@ class RecordedCurve(Struct, frozen=True, kw_only=True):
     run: str
     key: str
     steps: memoryview
-    """Whole numbers of 64 bits, read-only; `numpy.asarray` makes an array of it without copying, as of the next."""
+    """Whole numbers of 64 bits, read-only; `numpy.asarray` makes an array of these and of `values` without copying."""
     values: memoryview
     """Numbers of 64 bits; NaN and infinities are kept."""
 

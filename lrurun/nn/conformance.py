@@ -45,24 +45,24 @@ def variants(kind: str) -> dict[str, Any]:
     make = KINDS[kind].settings
     if KINDS[kind].variants:
         return {f"{kind}, {name}" if name else kind: make(**table) for name, table in KINDS[kind].variants.items()}
-    found = {kind: make()}
+    settings = {kind: make()}
     for field, hint in get_type_hints(make).items():
         choices = (False, True) if hint is bool else get_args(hint) if get_origin(hint) is Literal else ()
         for choice in choices:
-            if choice != getattr(found[kind], field):
-                found[f"{kind}, {field} = {choice}"] = make(**{field: choice})
-    return found
+            if choice != getattr(settings[kind], field):
+                settings[f"{kind}, {field} = {choice}"] = make(**{field: choice})
+    return settings
 
 
 def unvaried(kind: str) -> list[str]:
     """The settings, other than real numbers, that have the same value in all variants, or not each of their choices."""
-    found = []
+    fields = []
     for field, hint in get_type_hints(KINDS[kind].settings).items():
         values = {getattr(settings, field) for settings in variants(kind).values()}
         choices = {False, True} if hint is bool else set(get_args(hint)) if get_origin(hint) is Literal else set()
         if hint is not float and (len(values) == 1 or not choices <= values):
-            found.append(field)
-    return found
+            fields.append(field)
+    return fields
 
 
 def check(settings: Any, *, width: int = 12, state: int = 16, seed: int = 0, backend: str = "auto") -> list[Finding]:
@@ -80,7 +80,7 @@ def check(settings: Any, *, width: int = 12, state: int = 16, seed: int = 0, bac
         )
         for two_way in ((False,) if causal_only else (False, True))
     ]
-    causal, both = cases[0], cases[-1]
+    causal, two_way_case = cases[0], cases[-1]
     findings = [_guarded("scan equals step", _scan_is_step, causal), _guarded("causal", _causal, causal)]
     for case, way in zip(cases, ("one direction", "both directions"), strict=False):
         for name, test in _EITHER_WAY.items():
@@ -92,9 +92,9 @@ def check(settings: Any, *, width: int = 12, state: int = 16, seed: int = 0, bac
     if causal_only:
         findings.append(Finding("both directions", True, "declared causal only, so not tested"))
     else:
-        findings.append(_guarded("looks both ways", _both_ways, both))
-        findings.append(_guarded("step refuses both directions", _refuses, both))
-    findings.append(_guarded("initial scale", _scale, both))
+        findings.append(_guarded("looks both ways", _both_ways, two_way_case))
+        findings.append(_guarded("step refuses both directions", _refuses, two_way_case))
+    findings.append(_guarded("initial scale", _scale, two_way_case))
     if isinstance(causal.recurrence, Diagonal):
         findings.append(_guarded("norm of the state", _state_norm, causal))
     return _without_repeats(findings)
@@ -147,10 +147,10 @@ def _without_repeats(findings: list[Finding]) -> list[Finding]:
     return shortened
 
 
-def _deviation(found: Any, wanted: Any) -> float:
+def _deviation(actual: Any, wanted: Any) -> float:
     """Largest difference relative to the largest wanted value; infinite if either is not finite."""
-    found, wanted = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
-    difference = float(np.max(np.abs(found - wanted)) / max(float(np.max(np.abs(wanted))), 1e-30))
+    actual, wanted = np.asarray(actual, np.float64), np.asarray(wanted, np.float64)
+    difference = float(np.max(np.abs(actual - wanted)) / max(float(np.max(np.abs(wanted))), 1e-30))
     return difference if math.isfinite(difference) else math.inf
 
 
@@ -203,9 +203,9 @@ def _convolution_is_step(case: _Case) -> tuple[bool, str]:
     impulse = jnp.zeros((steps, 1, recurrence.width), jnp.float32).at[0].set(1.0)
     start = recurrence.initial_state(1)
     y = jax.jit(lambda u: jax.lax.scan(lambda x, u_k: recurrence.step(params, x, u_k), start, u)[1])(impulse)
-    found, wanted = np.asarray(kernels, np.float64)[0], np.asarray(y, np.float64)[:, 0]
+    kernel, wanted = np.asarray(kernels, np.float64)[0], np.asarray(y, np.float64)[:, 0]
     allowed = (8 + np.arange(steps)[:, None]) * 2.0**-22
-    worst = float(np.max(np.abs(found - wanted) / (allowed * np.max(np.abs(wanted)))))
+    worst = float(np.max(np.abs(kernel - wanted) / (allowed * np.max(np.abs(wanted)))))
     return worst < 1, f"largest difference {worst:.2f} of the (8 + k) 2^-22 allowed after k steps"
 
 
@@ -242,10 +242,13 @@ def _refuses(case: _Case) -> tuple[bool, str]:
 
 
 def _reproducible(case: _Case) -> tuple[bool, str]:
-    one, two, other = case.params, case.init(case.key), case.init(jax.random.fold_in(case.key, 2))
-    same = all(np.array_equal(one[name], two[name]) for name in one)
-    differs = any(not np.array_equal(one[name], other[name]) for name in one)
-    return same and differs, f"same key: {'equal' if same else 'different'}; other key: {'new' if differs else 'equal'}"
+    params, repeated, different = case.params, case.init(case.key), case.init(jax.random.fold_in(case.key, 2))
+    equal = all(np.array_equal(params[name], repeated[name]) for name in params)
+    differs = any(not np.array_equal(params[name], different[name]) for name in params)
+    return (
+        equal and differs,
+        f"same key: {'equal' if equal else 'different'}; other key: {'new' if differs else 'equal'}",
+    )
 
 
 def _float32(case: _Case) -> tuple[bool, str]:
@@ -281,9 +284,9 @@ def _gradients(case: _Case) -> tuple[bool, str]:
                 float(value({**host, name: array + s * h * direction}, weight.astype(np.float64), mask))
                 for s in (1, -1)
             ]
-            wanted, found = (ends[0] - ends[1]) / (2 * h), float(np.sum(gradient[name] * direction))
+            wanted, computed = (ends[0] - ends[1]) / (2 * h), float(np.sum(gradient[name] * direction))
             scale = float(np.linalg.norm(gradient[name]) * np.linalg.norm(direction) / math.sqrt(array.size))
-            error = abs(found - wanted) / max(scale, 1e-30)
+            error = abs(computed - wanted) / max(scale, 1e-30)
             if not error <= worst:
                 worst, where = error, name
     return worst < 1e-3, f"largest relative error {worst:.1e} ({where}), at most 1e-03"
@@ -292,9 +295,9 @@ def _gradients(case: _Case) -> tuple[bool, str]:
 def _padding(case: _Case) -> tuple[bool, str]:
     params, u, mask = case.params, case.inputs, _lengths_mask(_STEPS)
     y = np.asarray(case.scan(params, u, mask))
-    other = np.asarray(case.scan(params, jnp.where(mask[..., None], u, 7.0), mask))
+    changed = np.asarray(case.scan(params, jnp.where(mask[..., None], u, 7.0), mask))
     alone = np.asarray(case.scan(params, u[: _STEPS // 2, 1:2], None))
-    moved = float(np.max(np.abs(y - other)[mask]))
+    moved = float(np.max(np.abs(y - changed)[mask]))
     apart = _deviation(y[: _STEPS // 2, 1:2], alone)
     passed = moved <= 1e-6 * float(np.max(np.abs(y[mask])))
     if case.recurrence.mixes_sequences:
@@ -353,14 +356,14 @@ def _state_norm(case: _Case) -> tuple[bool, str]:
     u = case.sequence(steps, batch)
     final = jax.jit(lambda x, u: jax.lax.scan(lambda x, u_k: (recurrence.step(params, x, u_k)[0], None), x, u)[0])
     re, im = final(recurrence.initial_state(batch), u)
-    found = np.mean(np.square(np.asarray(re, np.float64)) + np.square(np.asarray(im, np.float64)), axis=0)
+    measured = np.mean(np.square(np.asarray(re, np.float64)) + np.square(np.asarray(im, np.float64)), axis=0)
     nu = np.asarray(decay_and_phase(params)[0], np.float64)
     driven = sum(np.sum(np.square(np.asarray(params[name], np.float64)), axis=1) for name in ("B_re", "B_im"))
     gain = np.expm1(-2 * nu * steps) / np.expm1(-2 * nu)
     if "gamma_log" in params:
         gamma_log = np.asarray(params["gamma_log"], np.float64)  # one per state or per head
         gain = gain * np.exp(2 * np.repeat(gamma_log, nu.size // gamma_log.size))
-    ratio = found / (gain * driven)
+    ratio = measured / (gain * driven)
     # the variance of |x|^2 is at most that of chi-squared with one degree of freedom: deviation sqrt(2 / batch)
     worst = float(np.max(np.abs(ratio - 1)) / math.sqrt(2 / batch))
     return (

@@ -23,5 +23,5 @@ def eigenvalues(recurrence: Recurrence, params: dict[str, Any]) -> Spectra | Non
     """
     blocks = params["blocks"]
     layers = [recurrence.spectrum(blocks[number]["recurrence"]) for number in sorted(blocks, key=int)]
-    found = [np.asarray(layer, np.complex128) for layer in layers if layer is not None]
-    return tuple(found) if len(found) == len(layers) else None
+    spectra = [np.asarray(layer, np.complex128) for layer in layers if layer is not None]
+    return tuple(spectra) if len(spectra) == len(layers) else None

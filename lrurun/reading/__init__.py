@@ -77,8 +77,8 @@ class OpenLedger:
         ledger = self._reopen()
         if limit is not None and limit < 0:
             raise UsageError(f"limit: expected at least 0, found {limit}", "leave it out for all runs")
-        found = ledger.each(ids[:limit], brief=False) if ledger is not None else ()
-        return Rows(found, tables.of_runs, shown=shown_runs)
+        runs = ledger.each(ids[:limit], brief=False) if ledger is not None else ()
+        return Rows(runs, tables.of_runs, shown=shown_runs)
 
     def _ids(self, where: str | None, sort: str | None = None, ladder: str | None = None) -> list[str]:
         from lrurun.report import listing
@@ -123,17 +123,17 @@ class OpenLedger:
         ids = self._ids(where) if run is None else self._named(ledger, run)
         if names is not None:
             _check_keys(ledger, names)
-        found = ledger.curves(ids, names)
+        curves = ledger.curves(ids, names)
         if points is not None:
-            found = (_reduced(curve, points) for curve in found)
-        return Rows(found, tables.of_curves, shown=shown_curves)
+            curves = (_reduced(curve, points) for curve in curves)
+        return Rows(curves, tables.of_curves, shown=shown_curves)
 
     @staticmethod
     def _named(ledger: Ledger, run: Any) -> list[str]:
         from lrurun.ledger.values import Run
 
-        given = _several("run", run, str | Run, "a run or an id", 'as in metrics("4ebf68b6") or metrics(ledger.runs())')
-        return [ledger.run(one).id if isinstance(one, str) else one.id for one in given]
+        items = _several("run", run, str | Run, "a run or an id", 'as in metrics("4ebf68b6") or metrics(ledger.runs())')
+        return [ledger.run(item).id if isinstance(item, str) else item.id for item in items]
 
     def report(
         self,
@@ -199,8 +199,8 @@ class OpenLedger:
         task = ledger_claims.task_of(task, ladder)
         ledger_claims.check_task(task, ledger)
         evidence = ledger_claims.gather(ledger, ladders, task, with_studies=ladder is None)
-        found = ledger_claims.collect(evidence, ladders, task, paper)
-        return Rows(found.claims, columns_of(ledger_claims.LedgerClaim.__struct_fields__), shown=shown_claims)
+        document = ledger_claims.collect(evidence, ladders, task, paper)
+        return Rows(document.claims, columns_of(ledger_claims.LedgerClaim.__struct_fields__), shown=shown_claims)
 
 
 def _check_texts(hint: str, **arguments: str | None) -> None:
@@ -209,12 +209,12 @@ def _check_texts(hint: str, **arguments: str | None) -> None:
         check_type(name, value, str | None, "text", hint)
 
 
-def _several(name: str, given: Any, kinds: Any, expected: str, hint: str) -> list[Any]:
+def _several(name: str, argument: Any, kinds: Any, expected: str, hint: str) -> list[Any]:
     """One value of these types, or several, as a list. Raises UsageError."""
-    if isinstance(given, kinds):
-        return [given]
-    check_type(name, given, Iterable, f"{expected}, or several", hint)
-    values = list(given)
+    if isinstance(argument, kinds):
+        return [argument]
+    check_type(name, argument, Iterable, f"{expected}, or several", hint)
+    values = list(argument)
     for value in values:
         check_type(name, value, kinds, expected, hint)
     return values
@@ -237,7 +237,7 @@ def _reduced(curve: RecordedCurve, points: int) -> RecordedCurve:
     from lrurun.report.figures.curves import kept
 
     at = kept(curve.steps, curve.values, points)
-    steps, values = (np.asarray(one)[at].data.toreadonly() for one in (curve.steps, curve.values))
+    steps, values = (np.asarray(column)[at].data.toreadonly() for column in (curve.steps, curve.values))
     return structs.replace(curve, steps=steps, values=values)
 
 

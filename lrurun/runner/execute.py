@@ -95,8 +95,8 @@ def _describe(attempt: ActiveAttempt) -> None:
         sampled["batch_sha256"] = now = batch_digest(data.sampler, config.seed, config.train.batch)
         attempts = attempt.ledger.attempts(attempt.id)
         before = {earlier.environment.get("batch_sha256", now) for earlier in attempts}
-        for other in sorted(before - {now}):
-            sides = f"{other[:19]} before, {now[:19]} now"
+        for digest in sorted(before - {now}):
+            sides = f"{digest[:19]} before, {now[:19]} now"
             attempt.note("changed", f"resumed with other training examples: batch 0 {sides}")
     logs.write(f"run {attempt.id}, attempt {attempt.claim.attempt}, on {', '.join(devices)} ({device.device_kind})")
     attempt.ledger.describe(

@@ -111,8 +111,8 @@ class Reader:
             self._at += len(data)
             if not data and not (last and self._rest):
                 return []
-            *whole, self._rest = (self._rest + data).split(b"\n")
+            *complete, self._rest = (self._rest + data).split(b"\n")
             if not data:
-                whole, self._rest = [*whole, self._rest], b""
-            if whole:
-                return [console.clean(line.decode("utf-8", "replace")) for line in whole]
+                complete, self._rest = [*complete, self._rest], b""
+            if complete:
+                return [console.clean(line.decode("utf-8", "replace")) for line in complete]

@@ -72,9 +72,9 @@ class Selection(Struct, frozen=True, kw_only=True):
     rungs: Sequence[planning.ResolvedRung]
     seeds: Sequence[int]
 
-    def work(self, instance: LadderInstance, places: Places, **how: Any) -> Work:
-        """The work on them; `how` has further fields of it."""
-        return work_on(instance, places, self.plan.data_name, [rung.name for rung in self.rungs], self.seeds, **how)
+    def work(self, instance: LadderInstance, places: Places, **fields: Any) -> Work:
+        """The work on the selected runs; `fields` are further fields of it."""
+        return work_on(instance, places, self.plan.data_name, [rung.name for rung in self.rungs], self.seeds, **fields)
 
     def final(self) -> list[PlannedRun]:
         rungs = [rung for rung in self.rungs if not self._is_tuned(rung)]
@@ -110,9 +110,9 @@ class SelectedRuns:
         self._known: dict[str, Run] = {}
         """Run id -> the run when it was last read."""
         self._by_state: dict[str, dict[str, Run]] = {}
-        """State -> run id -> the run, of the same runs."""
+        """State -> run id -> the run, for the same runs."""
         self._breaks: dict[str, int] = {}
-        """Run id -> how many attempts of this command broke, of stopped runs."""
+        """Id of a stopped run -> how many of its attempts in this command broke."""
         self._ids: dict[str, str] = {}
         """Fingerprint -> run id."""
         self._earlier: dict[str, int] = {}
@@ -208,10 +208,10 @@ class SelectedRuns:
         Args:
             first: whether runs that broke too often are queued too: a new command tries them again.
         """
-        again = [run.id for run in self._stopped() if first or not self.is_over(run)]
-        if again:
-            self.ledger.requeue(again)
-            self.refresh(again)
+        stopped = [run.id for run in self._stopped() if first or not self.is_over(run)]
+        if stopped:
+            self.ledger.requeue(stopped)
+            self.refresh(stopped)
         for rung in list(self._tuning):
             self._finish_tuning(rung)
 
@@ -222,14 +222,14 @@ class SelectedRuns:
         self.enqueued += 1
         # a search may try a point again
         unique: dict[tuple[str, str, str], PlannedRun] = {}
-        again, known = list[PlannedRun](), list[PlannedRun]()
+        repeated, known = list[PlannedRun](), list[PlannedRun]()
         for run in planned:
             unique.setdefault((run.rung, run.stage, run.fingerprint), run)
         for run in unique.values():
-            (again if self.work.fresh and run.fingerprint not in self._superseded else known).append(run)
-        self._superseded |= {run.fingerprint for run in again}
+            (repeated if self.work.fresh and run.fingerprint not in self._superseded else known).append(run)
+        self._superseded |= {run.fingerprint for run in repeated}
         states: dict[str, str] = {}
-        for group, fresh in ((again, True), (known, False)):
+        for group, fresh in ((repeated, True), (known, False)):
             for queued in self.ledger.enqueue(self.work.ladder, group, fresh=fresh) if group else []:
                 self.needs[queued.id] = _needs(queued)
                 self._ids[queued.fingerprint] = queued.id
@@ -245,23 +245,23 @@ class SelectedRuns:
             self._earlier[run_id] = 0 if last is None else last.n - (last.ended_at is None)
         self.refresh(states)
 
-    def _unlink_others(self, rung: str, tuning: Collection[str], final: PlannedRun) -> None:
+    def _unlink_outdated(self, rung: str, tuning: Collection[str], final: PlannedRun) -> None:
         """Takes the runs out of a rung that follow from other results of its tuning.
 
         A tuning run that had failed, or was started over, may change what a search tries and which point is chosen.
         """
         settings = common_settings(final.config)
-        others: dict[str, list[str]] = {}
+        outdated: dict[str, list[str]] = {}
         for run in self.ledger.runs(self.work.ladder):
             for place in run.memberships:
                 if (place.ladder_key, place.rung) == (self.work.ladder, rung) and (
                     run.id not in tuning if place.stage == "tune" else common_settings(run.config) != settings
                 ):
-                    others.setdefault(place.stage, []).append(run.id)
-        for stage, ids in others.items():
+                    outdated.setdefault(place.stage, []).append(run.id)
+        for stage, ids in outdated.items():
             self.ledger.unlink(self.work.ladder, ids, rung, stage)
-            what = plural(len(ids), "tuning run" if stage == "tune" else "run")
-            self.say(f"{rung}: no longer part of this ladder: {what} of another choice of tuning; still in the ledger")
+            count = plural(len(ids), "tuning run" if stage == "tune" else "run")
+            self.say(f"{rung}: no longer part of this ladder: {count} of another choice of tuning; still in the ledger")
 
     def _finish_tuning(self, rung: str) -> None:
         while more := self._finish_known(rung):
@@ -270,8 +270,8 @@ class SelectedRuns:
 
     def _finish_known(self, rung: str) -> list[PlannedRun]:
         """Queues the final runs of a rung if its tuning is over; else the tuning runs that follow from the results."""
-        this = self._tuning[rung]
-        ids = [self._ids[run.fingerprint] for run in this.runs]
+        selected = self._tuning[rung]
+        ids = [self._ids[run.fingerprint] for run in selected.runs]
         if not self._known.keys() >= set(ids):
             raise LrurunError(
                 f"{rung}: another command has started its tuning runs over",
@@ -281,11 +281,11 @@ class SelectedRuns:
         if not all(map(self.is_over, tuning)):
             return []
         results = [run.result if run.state == "done" else None for run in tuning]
-        if more := this.next(results):
+        if more := selected.next(results):
             return more
         del self._tuning[rung]
-        seeds = len({run.seed for run in this.runs})
-        point, final = this.choose(results)
+        seeds = len({run.seed for run in selected.runs})
+        point, final = selected.choose(results)
         if point is None:
             text = f"{rung}: no tuning run finished; the final runs keep the recipe's values"
         else:
@@ -296,6 +296,6 @@ class SelectedRuns:
         if choice not in [event.payload for event in known if event.kind == "tuned"]:
             self.ledger.event("tuned", text, choice, ladder=self.work.ladder)
             self.say(text)
-        self._unlink_others(rung, {run.id for run in tuning}, final[0])
+        self._unlink_outdated(rung, {run.id for run in tuning}, final[0])
         self._enqueue(final)
         return []

@@ -101,19 +101,19 @@ class Snapshots:
         Raises:
             MachineFault: the object store of the runs folder cannot be read, so that nothing is known of them.
         """
-        every = self.ledger.checkpoints(self.attempt.id)
-        *before, this = self.ledger.attempts(self.attempt.id)
-        others = {attempt.n: attempt.numerics for attempt in before if attempt.numerics != this.numerics}
+        entries = self.ledger.checkpoints(self.attempt.id)
+        *before, current = self.ledger.attempts(self.attempt.id)
+        other_numerics = {attempt.n: attempt.numerics for attempt in before if attempt.numerics != current.numerics}
         # The previous attempt may have been killed before it removed the checkpoints of those before it.
-        relevant = {entry.attempt for entry in every} | {attempt.n for attempt in before[-1:]}
-        if versions := sorted({others[n] for n in relevant & others.keys()}):
+        relevant = {entry.attempt for entry in entries} | {attempt.n for attempt in before[-1:]}
+        if versions := sorted({other_numerics[n] for n in relevant & other_numerics.keys()}):
             self.attempt.note(
                 "restarted",
                 f"starts again from step 0: it began with numerics version {', '.join(map(str, versions))}, "
-                f"this lrurun has {this.numerics}",
+                f"this lrurun has {current.numerics}",
             )
-        usable = [entry for entry in every if entry.state == "committed" and entry.attempt not in others]
-        self._remove([entry for entry in every if entry not in usable])
+        usable = [entry for entry in entries if entry.state == "committed" and entry.attempt not in other_numerics]
+        self._remove([entry for entry in entries if entry not in usable])
         for entry in usable:
             try:
                 path = self._fetched(entry)

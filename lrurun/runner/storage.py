@@ -151,14 +151,14 @@ class ObjectStore(Storage):
             probe.unlink()
             self._get(probe)
             self._remove(probe)
-            same = probe.read_bytes() == b"lrurun"
+            is_same = probe.read_bytes() == b"lrurun"
         except OSError as error:
             text = f"{self.url}: the runs folder cannot be written: {error.strerror or error}"
             raise LrurunError(text, "check the bucket, the credentials and the endpoint of its package") from None
         finally:
             probe.unlink(missing_ok=True)
-        if not same:
-            raise LrurunError(f"{self.url}: what was written there is read otherwise", "use another store")
+        if not is_same:
+            raise LrurunError(f"{self.url}: a file read back differs from what was written", "use another store")
 
 
 @cache

@@ -185,8 +185,8 @@ class Supervisor:
         if self.runs.enqueued != self._recorded:
             self._recorded = self.runs.enqueued
             # a run that was started over has the places of the one before in other ladders too
-            others = self.runs.ladder_keys if self.work.fresh else set()
-            for key in sorted(others | {self.instance.key}):
+            other_ladders = self.runs.ladder_keys if self.work.fresh else set()
+            for key in sorted(other_ladders | {self.instance.key}):
                 records.keep_ladder(self.ledger, self.work.runs, key)
 
     def _reload(self) -> None:
@@ -229,7 +229,7 @@ class Supervisor:
             running = plural(len(self.runs.in_state("running")), "run")
             self.display.say(
                 f"the ledger {self.ledger.path} does not answer: what has been computed since is not recorded; "
-                f"{running} that this command was training will continue from the last checkpoint that is"
+                f"{running} that this command was training will continue from the last recorded checkpoint"
             )
         except Exception:  # the error that ended the command is shown
             return

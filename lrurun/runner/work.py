@@ -53,13 +53,13 @@ class Work(Struct, frozen=True, kw_only=True, tag="train"):
 
 
 def work_on(
-    instance: LadderInstance, places: Places, data: str, rungs: Sequence[str], seeds: Sequence[int], **how: Any
+    instance: LadderInstance, places: Places, data: str, rungs: Sequence[str], seeds: Sequence[int], **fields: Any
 ) -> Work:
     """The work on some rungs and seeds of a ladder instance.
 
     Args:
         data: name of the task's folder in the data folder.
-        how: further fields of the work.
+        fields: further fields of the work.
     """
     return Work(
         ledger=str(places.ledger.absolute()),
@@ -69,7 +69,7 @@ def work_on(
         kind=instance.kind,
         rungs=list(rungs),
         seeds=list(seeds),
-        **how,
+        **fields,
     )
 
 

@@ -109,7 +109,7 @@ def _until_stopped(stop: StopRequest) -> Callable[[float], None]:
         if time.monotonic() - asked >= GRACE_SECONDS / 2:
             raise LedgerError(
                 "the server of the ledger does not answer, so that the end of this attempt is not recorded",
-                "the same command continues from the last checkpoint that is",
+                "the same command continues from the last recorded checkpoint",
             )
 
     return waiting
@@ -133,14 +133,14 @@ def _prepare(work: Preparation) -> None:
 
 def _train_queued(ledger: Ledger, work: Work, needs: Needs, stop: StopRequest) -> None:
     """Claims and trains runs until it is stopped."""
-    here = owner.this_process()
+    process = owner.this_process()
     described = environment.record(needs.threads)
     compiled = deque[str](maxlen=PROGRAMS_KEPT)
 
     def claim_next(rungs: Sequence[str]) -> ClaimedRun | None:
         return ledger.claim(
             work.ladder,
-            here,
+            process,
             rungs=rungs,
             seeds=work.seeds,
             threads=needs.threads,
@@ -151,7 +151,7 @@ def _train_queued(ledger: Ledger, work: Work, needs: Needs, stop: StopRequest) -
 
     runs = work.runs
     while not (stop.requested or stop.refused):
-        ledger.reap(here)
+        ledger.reap(process)
         rung, claims = _claim(claim_next, work)
         stop.idle = not claims
         if not claims:
@@ -191,8 +191,8 @@ def _claim(claim_next: Callable[[Sequence[str]], ClaimedRun | None], work: Work)
         return "", []
     claims = [first]
     place = next(member for member in first.run.memberships if member.ladder_key == work.ladder)
-    while len(claims) < work.pack and place.stage == "train" and (another := claim_next([place.rung])):
-        claims.append(another)
+    while len(claims) < work.pack and place.stage == "train" and (claim := claim_next([place.rung])):
+        claims.append(claim)
     return place.rung, claims
 
 

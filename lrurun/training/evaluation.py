@@ -30,7 +30,7 @@ class Evaluation(NamedTuple):
 def evaluate(compiled: Programs, best: Best, split: Split, batch: int, metrics: Sequence[Metric]) -> list[Evaluation]:
     """Scores and norms of each run. The last batch is padded, so that nothing is compiled twice."""
     count = len(split.labels)
-    found = []
+    outputs = []
     for start in range(0, count, batch):
         index = np.minimum(np.arange(start, start + batch), count - 1)
         real = np.arange(start, start + batch) < count
@@ -41,15 +41,15 @@ def evaluate(compiled: Programs, best: Best, split: Split, batch: int, metrics: 
         )
         counted = real if start == 0 else np.zeros_like(real)
         arrays = to_devices(part, compiled.placement.batch())
-        found.append(compiled.evaluate(best, arrays, real.astype(np.float32), counted))
-        if len(found) > MAX_IN_FLIGHT:
-            jax.block_until_ready(found[-MAX_IN_FLIGHT])  # otherwise the inputs of all batches wait in memory
-    sums, norms = zip(*jax.device_get(found), strict=True)
+        outputs.append(compiled.evaluate(best, arrays, real.astype(np.float32), counted))
+        if len(outputs) > MAX_IN_FLIGHT:
+            jax.block_until_ready(outputs[-MAX_IN_FLIGHT])  # otherwise the inputs of all batches wait in memory
+    sums, norms = zip(*jax.device_get(outputs), strict=True)
     layers = np.asarray(norms[0], np.float64).reshape(compiled.pack, -1).tolist()
     evaluations = []
     for member, row in enumerate(layers):
-        of_run = [compiled.member(one, member) for one in sums]
-        batches = {name: np.asarray([one[name] for one in of_run], np.float64) for name in of_run[0]}
+        of_run = [compiled.member(batch_sums, member) for batch_sums in sums]
+        batches = {name: np.asarray([batch_sums[name] for batch_sums in of_run], np.float64) for name in of_run[0]}
         scores = {"loss": float(batches["loss"].sum() / batches["count"].sum())}
         for metric in metrics:
             known = batches | _own(metric, batches)

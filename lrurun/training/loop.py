@@ -78,8 +78,8 @@ def train_together(
         slow = True
         while runs.step < schedule.steps and runs.active:
             clock = time.perf_counter()
-            given = next(inputs)
-            dispatched = runs.dispatch(given)
+            dispatch_input = next(inputs)
+            dispatched = runs.dispatch(dispatch_input)
             if unread is not None:
                 yield from runs.report(unread)  # while this dispatch runs
             unread = dispatched
@@ -88,8 +88,8 @@ def train_together(
                 yield from runs.report(unread)
                 unread = None
             if evaluates:
-                yield from runs.validate(given if execution.probes else None)
-            del given  # the next input is made without this one in memory
+                yield from runs.validate(dispatch_input if execution.probes else None)
+            del dispatch_input  # the next input is made without this one in memory
             slow = time.perf_counter() - clock > SLOW_SECONDS
             if runs.step < schedule.steps:
                 yield from runs.boundary()
@@ -185,7 +185,7 @@ class _PackedRuns:
             return
         now, speed = time.perf_counter(), self.speed(self.step)
         current = Best(self.state.params, self.state.stats)
-        found = self._evaluate(current, self.data.validation)
+        evaluations = self._evaluate(current, self.data.validation)
         inside: dict[int, dict[str, float]] = {member: {} for member in self.active}
         if probed is not None:
             rates = {member: float(self.rates[member][self.step - 1]) for member in self.active}
@@ -193,7 +193,7 @@ class _PackedRuns:
         self.began += time.perf_counter() - now  # evaluation and probes are no part of the training speed
         is_better = np.zeros(self.compiled.pack, bool)
         for member in self.active:
-            score = self.data.metrics[0].oriented(found[member].scores[self.data.metrics[0].name])
+            score = self.data.metrics[0].oriented(evaluations[member].scores[self.data.metrics[0].name])
             self._note_escape(member, score)
             if score > self.scores[member]:
                 self.scores[member], self.best_steps[member] = score, self.step
@@ -203,7 +203,7 @@ class _PackedRuns:
         elif is_better.any():
             self.best = self.compiled.select(self.best, self.state, is_better)
         for member in self.active:
-            scores, norms = found[member]
+            scores, norms = evaluations[member]
             values = speed | {f"val/{name}": value for name, value in scores.items()} | norms | inside[member]
             yield Measured(member=member, step=self.step, values=values)
 
@@ -234,10 +234,10 @@ class _PackedRuns:
         if test:
             further = {f"test@{name}": split for name, split in self.data.further_tests.items()}
             splits |= {"test": self.data.test} | further
-        found = {name: self._evaluate(self.best, split) for name, split in splits.items()}
+        evaluations = {name: self._evaluate(self.best, split) for name, split in splits.items()}
         for member in self.active:
             scores = {
-                f"{name}/{key}": x for name, of_runs in found.items() for key, x in of_runs[member].scores.items()
+                f"{name}/{key}": x for name, of_runs in evaluations.items() for key, x in of_runs[member].scores.items()
             }
             if test:
                 tested = {key: value for key, value in scores.items() if key.startswith("test")}

@@ -87,14 +87,14 @@ class Objective:
         if losses.ndim > 1:
             weight = weight[:, None]
         real = labelled * weight
-        found = {"loss": jnp.sum(losses * weight), "count": jnp.sum(real)}
+        sums = {"loss": jnp.sum(losses * weight), "count": jnp.sum(real)}
         if self.output.loss == "squared-error":
-            mean = jnp.sum(jnp.where(labelled, jnp.mean(labels, -1), 0.0) * weight) / jnp.maximum(found["count"], 1.0)
+            mean = jnp.sum(jnp.where(labelled, jnp.mean(labels, -1), 0.0) * weight) / jnp.maximum(sums["count"], 1.0)
             centred = jnp.where(labelled, jnp.mean(jnp.square(labels - mean), -1), 0.0)
-            found |= {"mean": mean, "variation": jnp.sum(centred * weight)}
+            sums |= {"mean": mean, "variation": jnp.sum(centred * weight)}
         else:
-            found |= self._sums_of_classes(jnp.argmax(outputs, -1), labels, labelled, weight)
-        wanted = {name: found[name] for name in ("loss", "count", *self.needed)}
+            sums |= self._sums_of_classes(jnp.argmax(outputs, -1), labels, labelled, weight)
+        wanted = {name: sums[name] for name in ("loss", "count", *self.needed)}
         return wanted | self._own_sums(outputs, labels, labelled, real.astype(jnp.float32)) if self.measures else wanted
 
     def _own_sums(self, outputs: Array, labels: Array, labelled: Array, weight: Array) -> dict[str, Array]:
@@ -108,19 +108,19 @@ class Objective:
 
     def _sums_of_classes(self, predicted: Array, labels: Array, labelled: Array, weight: Array) -> dict[str, Array]:
         right = (predicted == labels) & labelled
-        found = {"correct": jnp.sum(right.astype(jnp.float32) * weight)}
+        sums = {"correct": jnp.sum(right.astype(jnp.float32) * weight)}
         if {"exact", "sequences"} & {*self.needed}:
             rows = tuple(range(1, labels.ndim))
-            some, wrong = jnp.any(labelled, axis=rows), jnp.any(labelled & ~right, axis=rows)
+            present, wrong = jnp.any(labelled, axis=rows), jnp.any(labelled & ~right, axis=rows)
             each = weight.reshape(-1)
-            found |= {"sequences": jnp.sum(some * each), "exact": jnp.sum((some & ~wrong) * each)}
+            sums |= {"sequences": jnp.sum(present * each), "exact": jnp.sum((present & ~wrong) * each)}
         if "slots" in self.needed:
             index = jnp.cumsum(labelled.reshape(len(labels), -1), axis=1) - 1
             slot = jax.nn.one_hot(index, index.shape[1])
-            both = jnp.stack([labelled, right], axis=-1).reshape(*index.shape, 2) * weight.reshape(len(labels), -1, 1)
-            found["slots"] = jnp.einsum("bps,bpc->sc", slot, both, precision="float32")
+            counts = jnp.stack([labelled, right], axis=-1).reshape(*index.shape, 2) * weight.reshape(len(labels), -1, 1)
+            sums["slots"] = jnp.einsum("bps,bpc->sc", slot, counts, precision="float32")
         if "confusion" in self.needed:
             actual = jax.nn.one_hot(jnp.where(labelled, labels, -1), self.classes) * weight[..., None]
             guess = jax.nn.one_hot(predicted, self.classes)
-            found["confusion"] = jnp.einsum("...c,...d->cd", actual, guess, precision="float32")
-        return found
+            sums["confusion"] = jnp.einsum("...c,...d->cd", actual, guess, precision="float32")
+        return sums

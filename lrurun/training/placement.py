@@ -37,10 +37,11 @@ def placement(count: int) -> Placement:
     Raises:
         LrurunError: there are fewer.
     """
-    found = jax.local_devices()
-    if len(found) < count:
+    devices = jax.local_devices()
+    if len(devices) < count:
         raise LrurunError(
-            f"execution.devices = {count}: this process has {plural(len(found), 'device')} ({found[0].device_kind})",
-            f"use at most {len(found)}: --set execution.devices={len(found)}",
+            f"execution.devices = {count}: this process has {plural(len(devices), 'device')} "
+            f"({devices[0].device_kind})",
+            f"use at most {len(devices)}: --set execution.devices={len(devices)}",
         )
-    return Placement(Mesh(np.array(found[:count]), (AXIS,), axis_types=(AxisType.Auto,)))
+    return Placement(Mesh(np.array(devices[:count]), (AXIS,), axis_types=(AxisType.Auto,)))

@@ -42,10 +42,10 @@ def measure(
         rates: member -> learning rate of the last step.
     """
     first = _first_moments(compiled, state, seeds, last)
-    found = {}
+    rows = {}
     for member, rate in rates.items():
-        own = compiled.member((first, state.moments.nu, state.moments.count, state.step), member)
-        mu, nu, count, step = jax.device_get(own)
+        moments = compiled.member((first, state.moments.nu, state.moments.count, state.step), member)
+        mu, nu, count, step = jax.device_get(moments)
         gradients = {group: part / (1.0 - compiled.optim.b1) for group, part in _parts(compiled.groups, mu).items()}
         values = {f"gradient/{group}": float(np.linalg.norm(part)) for group, part in gradients.items()}
         second = _parts(compiled.groups, nu)
@@ -54,8 +54,8 @@ def measure(
             for group, step_size in effective_steps(compiled.optim, second, int(count), rate).items()
         }
         layers = spectra(compiled, compiled.member(state.params, member), int(step))
-        found[member] = values | quantiles(layers or ())
-    return found
+        rows[member] = values | quantiles(layers or ())
+    return rows
 
 
 def _first_moments(compiled: Programs, state: TrainState, seeds: Tree, last: DispatchInput) -> Tree:
@@ -67,10 +67,10 @@ def _first_moments(compiled: Programs, state: TrainState, seeds: Tree, last: Dis
     places = np.zeros_like(last.places)
     places[:, 0] = last.places[:, last.n - 1]
     rate = np.zeros((runs, compiled.rows), np.float32)
-    again, _ = compiled.dispatch(
+    repeated, _ = compiled.dispatch(
         _before(state), seeds, compiled.stack(places), compiled.stack(rate), np.bool_(False), np.int32(1), last.split
     )
-    return again.moments.mu
+    return repeated.moments.mu
 
 
 @jax.jit
@@ -81,10 +81,10 @@ def _before(state: TrainState) -> TrainState:
 
 def _parts(groups: Any, tree: Tree) -> dict[str, np.ndarray]:
     """The numbers in `tree` of each group of the optimiser, as float64."""
-    found: dict[str, list[np.ndarray]] = {}
+    arrays: dict[str, list[np.ndarray]] = {}
     for group, leaf in zip(jax.tree.leaves(groups), jax.tree.leaves(tree), strict=True):
-        found.setdefault(group, []).append(np.asarray(leaf, np.float64).ravel())
-    return {group: np.concatenate(parts) for group, parts in found.items()}
+        arrays.setdefault(group, []).append(np.asarray(leaf, np.float64).ravel())
+    return {group: np.concatenate(parts) for group, parts in arrays.items()}
 
 
 def effective_steps(optim: OptimConfig, second: Mapping[str, np.ndarray], count: int, rate: float) -> dict[str, float]:
@@ -97,13 +97,13 @@ def effective_steps(optim: OptimConfig, second: Mapping[str, np.ndarray], count:
         second: group -> v, the second moments of its parameters after `count` steps.
         rate: learning rate of the last of these steps; that of the recurrent group is rate * recurrent_factor.
     """
-    found = {}
+    steps = {}
     for group, v in second.items():
         lr = rate * optim.recurrent_factor if group == "recurrent" else rate
         root = np.sqrt(v[v > 0] / (1.0 - optim.b2**count))
         if root.size:
-            found[group] = float(np.median(lr / (root + optim.eps)))
-    return found
+            steps[group] = float(np.median(lr / (root + optim.eps)))
+    return steps
 
 
 def quantiles(layers: Sequence[np.ndarray]) -> dict[str, float]:
@@ -112,12 +112,12 @@ def quantiles(layers: Sequence[np.ndarray]) -> dict[str, float]:
     `phase/layer0/q90` is the phase, in radians, that 90 % of the eigenvalues of the first layer do not exceed. NaN
     where parameters are not finite.
     """
-    found: dict[str, float] = {}
+    rows: dict[str, float] = {}
     for number, layer in enumerate(layers):
         for name, values in (("lambda", np.abs(layer)), ("phase", np.abs(np.angle(layer)))):
             at = np.percentile(values, QUANTILES)
-            found |= {f"{name}/layer{number}/q{q}": float(value) for q, value in zip(QUANTILES, at, strict=True)}
-    return found
+            rows |= {f"{name}/layer{number}/q{q}": float(value) for q, value in zip(QUANTILES, at, strict=True)}
+    return rows
 
 
 def spectra(compiled: Programs, params: Tree, step: int) -> Spectra | None:

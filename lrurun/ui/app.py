@@ -111,8 +111,8 @@ class Pages:
         )
 
     def runs(self, request: Request) -> Response:
-        given = {name: request.query_params.getlist(name) for name in request.query_params}
-        query = run_pages.Query(given)
+        parameters = {name: request.query_params.getlist(name) for name in request.query_params}
+        query = run_pages.Query(parameters)
         return self._page(
             request, "runs.html", lambda ledger, at: run_pages.runs(self.source, ledger, query, at), section="/runs"
         )
@@ -156,19 +156,19 @@ class Pages:
             stamp = self.source.stamp()
             ledger = _there(self.source.ledger())
             name = ("data", request.url.path, request.url.query)
-            found = self.source.cached(name, stamp, lambda: msgspec.json.encode(make(ledger, stamp)))
-            return Response(found, media_type="application/json")
+            body = self.source.cached(name, stamp, lambda: msgspec.json.encode(make(ledger, stamp)))
+            return Response(body, media_type="application/json")
         except LrurunError as error:
-            found = msgspec.json.encode({"panels": [], "caption": f"Not drawn: {console.clean(error.message)}"})
-            return Response(found, media_type="application/json")
+            body = msgspec.json.encode({"panels": [], "caption": f"Not drawn: {console.clean(error.message)}"})
+            return Response(body, media_type="application/json")
 
     def log(self, request: Request) -> Response:
         """The log of an attempt as plain text, from inside the runs folder."""
         try:
-            found = _there(self.source.ledger()).run(request.path_params["run"])
-            path = logs.path_of(self.source.places, found.id, request.path_params["attempt"])
+            run = _there(self.source.ledger()).run(request.path_params["run"])
+            path = logs.path_of(self.source.places, run.id, request.path_params["attempt"])
             if not logs.is_readable(path):
-                raise NotFoundError(f"run {found.id} has no log of this attempt in the runs folder that can be read")
+                raise NotFoundError(f"run {run.id} has no log of this attempt in the runs folder that can be read")
         except LrurunError as error:
             return HTMLResponse(
                 self._render("error.html", {"failure": Failure(error.message, error.hint)}, section="", state=""),
@@ -186,10 +186,10 @@ class Pages:
 
         try:
             async with self._drawing:
-                found = await anyio.to_thread.run_sync(draw)
+                picture = await anyio.to_thread.run_sync(draw)
         except LrurunError as error:
             return Response(console.clean(error.message), _status(error), media_type="text/plain")
-        return Response(found, media_type="image/svg+xml", headers={"content-security-policy": _DRAWING_POLICY})
+        return Response(picture, media_type="image/svg+xml", headers={"content-security-policy": _DRAWING_POLICY})
 
     def style(self, request: Request) -> Response:
         """The style of all pages."""
@@ -199,11 +199,10 @@ class Pages:
         """The size of the log that the page of a run shows; None where there is none."""
         with contextlib.suppress(LrurunError):
             ledger = self.source.ledger()
-            found = None if ledger is None else ledger.run(run)
-            if ledger is not None and found is not None:
-                known = [one.n for one in ledger.attempts(found.id)]
-                number = attempt if attempt in known else next(reversed(known), None)
-                return None if number is None else self.source.log_size(found.id, number)
+            if ledger is not None:
+                recorded = ledger.run(run)
+                number = run_pages.shown_attempt(ledger.attempts(recorded.id), attempt)
+                return None if number is None else self.source.log_size(recorded.id, number)
         return None
 
     async def live(self, request: Request) -> Response:

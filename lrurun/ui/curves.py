@@ -31,18 +31,18 @@ _SINGLE = 12
 """How many runs of a rung get a line each: more would be hard to distinguish."""
 
 
-def of_runs(runs: Sequence[Run], ledger: Ledger, span: Span) -> Figure:
+def run_figure(runs: Sequence[Run], ledger: Ledger, span: Span) -> Figure:
     """All curves of one run, or those of several runs on common axes: the main ones first."""
     known: dict[str, dict[str, RecordedCurve]] = {run.id: {} for run in runs}
     for curve in ledger.curves(list(known)):
         known[curve.run][curve.key] = curve
     main = curves_of(*dict.fromkeys(of_task(run.task, known[run.id]) for run in runs))
-    names = dict.fromkeys([*main, *sorted({name for found in known.values() for name in found})])
+    names = dict.fromkeys([*main, *sorted({name for by_name in known.values() for name in by_name})])
 
     def is_curve(name: str, run: Run) -> bool:
         """Whether it has more than one point, which the table of results has too."""
-        found = known[run.id].get(name)
-        return found is not None and (len(found.steps) > 1 or name not in (run.result or ()))
+        curve = known[run.id].get(name)
+        return curve is not None and (len(curve.steps) > 1 or name not in (run.result or ()))
 
     groups: dict[str, list[str]] = {}
     for name in names:
@@ -71,8 +71,8 @@ def _shown(
     """The part of a recorded curve that is shown."""
     part = _within(curve.steps, span)
     y = tuple(scale * value for value in curve.values[part])
-    whole = Curve(label=label, x=floats(curve.steps[part]), y=y, of=of, style="thin" if thin else "line")
-    return curves.reduced(whole, most)
+    full = Curve(label=label, x=floats(curve.steps[part]), y=y, of=of, style="thin" if thin else "line")
+    return curves.reduced(full, most)
 
 
 def _within(steps: Sequence[float] | memoryview, span: Span) -> slice:
@@ -82,13 +82,13 @@ def _within(steps: Sequence[float] | memoryview, span: Span) -> slice:
     return slice(max(bisect.bisect_left(steps, span[0]) - 1, 0), bisect.bisect_right(steps, span[1]) + 1)
 
 
-def _of_span(curve: Curve, span: Span) -> Curve:
+def _cut(curve: Curve, span: Span) -> Curve:
     part = _within(curve.x, span)
     columns = {name: getattr(curve, name)[part] for name in ("x", "y", "low", "high")}
     return curves.reduced(structs.replace(curve, **columns), _BESIDE)
 
 
-def of_ladder(
+def ladder_figure(
     plan: Plan,
     selected: Mapping[str, RungRuns],
     ledger: Ledger,
@@ -100,45 +100,45 @@ def of_ladder(
 ) -> Figure:
     """The curves of all rungs as the report draws them: means over the finished seeds. Runs that are running have lines
     of their own, with `seeds` all runs do."""
-    own = {rung: one for rung, one in selected.items() if one.of == rung}
+    rungs = {rung: rung_runs for rung, rung_runs in selected.items() if rung_runs.of == rung}
     shown = curves_of(form_of(plan.task.metric))
-    metrics = _norms_of(own.values(), ledger) if kind == "norms" else list(shown)
+    metrics = _norms_of(rungs.values(), ledger) if kind == "norms" else list(shown)
     lines: dict[tuple[str, str], list[Curve]] = {}
     left_out = False
-    for rung, one in own.items():
-        ids, mean = [run.id for run in one.counted], f"{rung} (n={len(one.counted)})"
+    for rung, rung_runs in rungs.items():
+        ids, mean = [run.id for run in rung_runs.counted], f"{rung} (n={len(rung_runs.counted)})"
 
         def means(name: str = mean, ids: list[str] = ids) -> list[Panel]:
             known = _known(ledger, ids, metrics)
-            found = [known.get(run, {}) for run in ids]
+            run_curves = [known.get(run, {}) for run in ids]
             if kind == "norms":
-                return [drawing.norm_panel(name, found)] if any(found) else []
-            return curves.panels({name: found}, shown)
+                return [drawing.norm_panel(name, run_curves)] if any(run_curves) else []
+            return curves.panels({name: run_curves}, shown)
 
         for panel in remember((plan.ladder.name, plan.profile, kind, rung, tuple(metrics)), tuple(ids), means):
-            lines.setdefault((panel.title, panel.y), []).extend(_of_span(curve, span) for curve in panel.curves)
+            lines.setdefault((panel.title, panel.y), []).extend(_cut(curve, span) for curve in panel.curves)
         if kind == "curves":
-            single = [run for run in one.runs if seeds or run.state == "running"]
-            left_out |= len(single) > _SINGLE
-            single = sorted(single, key=lambda run: run.state != "running")[:_SINGLE]
-            for points in ledger.curves([run.id for run in single], metrics):
-                seed = next(run.seed for run in single if run.id == points.run)
+            single_runs = [run for run in rung_runs.runs if seeds or run.state == "running"]
+            left_out |= len(single_runs) > _SINGLE
+            single_runs = sorted(single_runs, key=lambda run: run.state != "running")[:_SINGLE]
+            for points in ledger.curves([run.id for run in single_runs], metrics):
+                seed = next(run.seed for run in single_runs if run.id == points.run)
                 label, scale = shown[points.key]
                 line = _shown(points, f"{rung}, seed {seed}", scale, span, _BESIDE, of=mean, thin=True)
                 lines.setdefault(("", label), []).append(line)
     logarithmic = {label for metric, (label, _) in shown.items() if metric.startswith(LOGARITHMIC)}
     order = [label for label, _ in shown.values()]
     panels = [
-        _panel(found, label, title, log=label in logarithmic or kind == "norms")
-        for (title, label), found in sorted(
-            lines.items(), key=lambda one: order.index(one[0][1]) if one[0][1] in order else 0
+        _panel(panel_lines, label, title, log=label in logarithmic or kind == "norms")
+        for (title, label), panel_lines in sorted(
+            lines.items(), key=lambda item: order.index(item[0][1]) if item[0][1] in order else 0
         )
     ]
-    every = [line for found in lines.values() for line in found]
+    all_lines = [line for panel_lines in lines.values() for line in panel_lines]
     notes = [drawing.NORMS] if panels and kind == "norms" else []
-    if any(line.low for line in every):
+    if any(line.low for line in all_lines):
         notes.append(curves.BAND)
-    if any(line.style == "thin" for line in every):
+    if any(line.style == "thin" for line in all_lines):
         most = f", {_SINGLE} of a rung at most" if left_out else ""
         notes.append(f"Thin lines: single seeds{most}.")
     return Figure(panels=tuple(panels), caption=" ".join(notes))
@@ -146,12 +146,12 @@ def of_ladder(
 
 def _known(ledger: Ledger, ids: Sequence[str], metrics: Sequence[str]) -> dict[str, dict[str, list[tuple[int, float]]]]:
     """Run id -> metric -> its curve."""
-    found: dict[str, dict[str, list[tuple[int, float]]]] = {}
+    by_run: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for curve in ledger.curves(ids, metrics):
-        found.setdefault(curve.run, {})[curve.key] = list(zip(curve.steps, curve.values, strict=True))
-    return found
+        by_run.setdefault(curve.run, {})[curve.key] = list(zip(curve.steps, curve.values, strict=True))
+    return by_run
 
 
 def _norms_of(rungs: Iterable[RungRuns], ledger: Ledger) -> list[str]:
-    names = {name for one in rungs for run in one.counted[:1] for name in ledger.metrics(run.id)}
+    names = {name for rung in rungs for run in rung.counted[:1] for name in ledger.metrics(run.id)}
     return sorted(name for name in names if name.startswith(drawing.NORM))

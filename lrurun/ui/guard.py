@@ -95,8 +95,8 @@ class Guard:
         if _is_foreign(headers) or (origin is not None and origin != f"{scope['scheme']}://{hosts[0]}"):
             return PlainTextResponse("Requests from other sites are refused.\n", 403)
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        if given := [value for name, value in query if name == "token"]:
-            if not self._is_token(given[0]):
+        if tokens := [value for name, value in query if name == "token"]:
+            if not self._is_token(tokens[0]):
                 return PlainTextResponse(_NO_TOKEN, 403)
             # To the same page of this server, whatever its path begins with.
             rest = urlencode([(name, value) for name, value in query if name != "token"])
@@ -108,12 +108,12 @@ class Guard:
             return PlainTextResponse(_NO_TOKEN, 403)
         return None
 
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self.token.encode())
+    def _is_token(self, token: str) -> bool:
+        return hmac.compare_digest(token.encode(), self.token.encode())
 
     def _from_cookie(self, texts: list[str]) -> str:
         # Other servers of this machine may have set cookies that http.cookies refuses together with this one.
-        return next((found[self.cookie] for found in map(cookie_parser, texts) if self.cookie in found), "")
+        return next((cookies[self.cookie] for cookies in map(cookie_parser, texts) if self.cookie in cookies), "")
 
     def _is_ours(self, host: str) -> bool:
         parts = _HOST.fullmatch(host)

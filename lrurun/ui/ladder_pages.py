@@ -50,10 +50,10 @@ def results_stamp(stamp: Stamp) -> Stamp:
 
 def ladders(source: Source, ledger: Ledger | None, stamp: Stamp, *, studies: bool) -> dict[str, Any]:
     """The list of ladder instances, or that of studies: progress and conclusion of each, newest first."""
-    found = [one for one in ledger.ladders() if (one.kind == kinds.STUDY) is studies] if ledger else []
+    instances = [ladder for ladder in ledger.ladders() if (ladder.kind == kinds.STUDY) is studies] if ledger else []
     until = time.monotonic() + PATIENCE
     entries, waiting = [], False
-    for instance in reversed(found):
+    for instance in reversed(instances):
         assert ledger is not None
         now = _progress(source, ledger, instance, stamp)
         key = ("conclusion", instance.key)
@@ -87,8 +87,8 @@ def _progress(source: Source, ledger: Ledger, instance: LadderInstance, stamp: S
     known: Any = source.known(key, results_stamp(stamp))
     if known is not None and not (known.counts["queued"] or known.counts["running"]):
         return known
-    found = progress.collect(ledger, instance)
-    return found if found.counts["running"] else source.cached(key, results_stamp(stamp), lambda: found)
+    current = progress.collect(ledger, instance)
+    return current if current.counts["running"] else source.cached(key, results_stamp(stamp), lambda: current)
 
 
 def _conclusion(ledger: Ledger, instance: LadderInstance) -> str:
@@ -137,8 +137,8 @@ def _report(ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
 
 def _page(kind: kinds.Kind, ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
     figure = Markup('<img class="figure" src="/ladders/{}/figure.svg" alt="{}">').format(instance.key, _FIGURE)
-    found = kind.page(ledger, instance, figure)
-    return {"heading": found.heading, "body": Markup(found.body)}
+    content = kind.page(ledger, instance, figure)
+    return {"heading": content.heading, "body": Markup(content.body)}
 
 
 def drawing(ledger: Ledger, key: str) -> bytes:
@@ -166,7 +166,7 @@ def ladder_curves(
         return loaded.counted()[0]
 
     selected = source.cached(("counted", instance.key), results_stamp(stamp), counted)
-    return curves.of_ladder(loaded.plan, selected, ledger, kind, span, source.cached, seeds=seeds)
+    return curves.ladder_figure(loaded.plan, selected, ledger, kind, span, source.cached, seeds=seeds)
 
 
 def claims(source: Source, ledger: Ledger | None, stamp: Stamp) -> dict[str, Any]:
@@ -179,10 +179,10 @@ def claims(source: Source, ledger: Ledger | None, stamp: Stamp) -> dict[str, Any
 def _claims(ledger: Ledger | None) -> dict[str, Any]:
     known, errors = ledger_claims.ladders_of(ledger)
     failures = [Failure(error.message, error.hint) for error in errors]  # of files of the user
-    found = ledger_claims.collect(ledger_claims.gather(ledger, known, None, with_studies=True), known, None, None)
-    counts = ledger_claims.count_table(found, by_runs=ledger is not None)
+    document = ledger_claims.collect(ledger_claims.gather(ledger, known, None, with_studies=True), known, None, None)
+    counts = ledger_claims.count_table(document, by_runs=ledger is not None)
     groups: dict[str, list[tuple[LedgerClaim, None]]] = {"Judged by this ledger": [], "Not judged": [], "Not run": []}
-    for claim in found.claims:
+    for claim in document.claims:
         judged = "Judged by this ledger" if claim.here.verdict in (SUPPORTED, CONTRADICTED, UNDECIDED) else "Not judged"
         title = "Not run" if claim.here.verdict == NOT_RUN else judged
         groups[title].append((claim, None))  # without a drawing of its interval, which is on the page of the ladder

@@ -40,13 +40,13 @@ SORTED = {"id": "id", "task": "task", "seed": "seed", "state": "state", "step": 
 class Query:
     """The state of the table of runs: exactly what its address says."""
 
-    def __init__(self, given: Mapping[str, Sequence[str]]) -> None:
-        def one(name: str) -> str:
-            return next(iter(given.get(name, ())), "").strip()
+    def __init__(self, parameters: Mapping[str, Sequence[str]]) -> None:
+        def first(name: str) -> str:
+            return next(iter(parameters.get(name, ())), "").strip()
 
-        self.where, self.sort = one("where"), one("sort")
-        self.columns = [name for name in dict.fromkeys(map(str.strip, given.get("column", ()))) if name]
-        page = one("page")
+        self.where, self.sort = first("where"), first("sort")
+        self.columns = [name for name in dict.fromkeys(map(str.strip, parameters.get("column", ()))) if name]
+        page = first("page")
         self.page = max(1, int(page)) if page.isascii() and page.isdigit() and len(page) < 7 else 1
 
     def address(self, **changes: Any) -> str:
@@ -127,28 +127,28 @@ def _sort_name(header: str, query: Query, results: Set[str]) -> str | None:
 
 def run(source: Source, ledger: Ledger, prefix: str, number: int | None) -> dict[str, Any]:
     """Everything about one run; `number` is the attempt whose log is shown. Raises NotFoundError."""
-    found = ledger.run(prefix)
-    attempts = ledger.attempts(found.id)
-    eigenvalues = ledger.eigenvalues(found.id)
-    shown = _attempt(attempts, number)
+    recorded = ledger.run(prefix)
+    attempts = ledger.attempts(recorded.id)
+    eigenvalues = ledger.eigenvalues(recorded.id)
+    shown = shown_attempt(attempts, number)
     return {
-        "run": found,
-        "heading": run_tables.heading(found),
-        "places": run_tables.places(found),
-        "rung": found.memberships[0].rung if found.memberships else "",
-        "error": None if found.error is None else _cut(found.error, _LONGEST_ERROR),
-        "excluded": None if found.excluded is None else _cut(found.excluded),
-        "result": run_tables.result(found),
-        "configuration": _cut_cells(run_tables.configuration(found)),
+        "run": recorded,
+        "heading": run_tables.heading(recorded),
+        "places": run_tables.places(recorded),
+        "rung": recorded.memberships[0].rung if recorded.memberships else "",
+        "error": None if recorded.error is None else _cut(recorded.error, _LONGEST_ERROR),
+        "excluded": None if recorded.excluded is None else _cut(recorded.excluded),
+        "result": run_tables.result(recorded),
+        "configuration": _cut_cells(run_tables.configuration(recorded)),
         "attempts": _cut_cells(run_tables.attempts(attempts)),
-        "events": _cut_cells(run_tables.events(ledger.events(run=found.id))),
-        "checkpoints": run_tables.checkpoints(ledger.checkpoints(found.id)),
+        "events": _cut_cells(run_tables.events(ledger.events(run=recorded.id))),
+        "checkpoints": run_tables.checkpoints(ledger.checkpoints(recorded.id)),
         "eigenvalues": run_tables.eigenvalues(eigenvalues) if eigenvalues else None,
         "planes": page_figures.planes(_planes(eigenvalues)),
-        "numbers": [one.n for one in attempts],
+        "numbers": [attempt.n for attempt in attempts],
         "attempt": shown,
-        "log": _log(source, found, shown) if shown else None,
-        "again": source.cached(("again", found.id), found.fingerprint, lambda: _again(ledger, found)),
+        "log": _log(source, recorded, shown) if shown else None,
+        "again": source.cached(("again", recorded.id), recorded.fingerprint, lambda: _again(ledger, recorded)),
     }
 
 
@@ -164,8 +164,9 @@ def _cut_cells(table: Table) -> Table:
     return structs.replace(table, rows=tuple([_cut(cell) for cell in row] for row in table.rows))
 
 
-def _attempt(attempts: Sequence[Attempt], number: int | None) -> int | None:
-    known = [one.n for one in attempts]
+def shown_attempt(attempts: Sequence[Attempt], number: int | None) -> int | None:
+    """The number of the attempt whose log is shown: the one asked for, if it is known, else the newest."""
+    known = [attempt.n for attempt in attempts]
     return number if number in known else next(reversed(known), None)
 
 
@@ -173,42 +174,42 @@ def _planes(eigenvalues: run_tables.Spectra) -> list[Panel]:
     """A panel for each layer."""
     layers = max(map(len, eigenvalues.values()), default=0)
 
-    def of(moment: str, layer: int) -> tuple[complex, ...]:
-        found = eigenvalues.get(moment, ())
-        return tuple(found[layer] or ()) if layer < len(found) else ()
+    def eigenvalues_of(moment: str, layer: int) -> tuple[complex, ...]:
+        spectra = eigenvalues.get(moment, ())
+        return tuple(spectra[layer] or ()) if layer < len(spectra) else ()
 
-    panels = [spectrum(f"layer {k}", of("start", k), of("end", k)) for k in range(layers)]
-    return [one for one in panels if one.curves]
+    panels = [spectrum(f"layer {k}", eigenvalues_of("start", k), eigenvalues_of("end", k)) for k in range(layers)]
+    return [panel for panel in panels if panel.curves]
 
 
-def _log(source: Source, found: Run, attempt: int) -> list[str] | None:
+def _log(source: Source, run: Run, attempt: int) -> list[str] | None:
     """The last lines of a log, long ones cut; None where there is none that can be read."""
     with suppress(LrurunError):  # it would be outside of the runs folder
-        path = logs.path_of(source.places, found.id, attempt)
+        path = logs.path_of(source.places, run.id, attempt)
         if logs.is_readable(path):
             lines = logs.tail(path, LOG_LINES)
             return [_cut(line) for line in lines]
     return None
 
 
-def _again(ledger: Ledger, found: Run) -> str | Failure:
+def _again(ledger: Ledger, run: Run) -> str | Failure:
     """The command and the TOML that train the run again."""
-    instance_documents.load_code_of(ledger, found)
+    instance_documents.load_code_of(ledger, run)
     try:
-        return again.toml(found)
+        return again.toml(run)
     except LrurunError as error:
         return Failure(error.message, error.hint)
 
 
 def compare(ledger: Ledger, prefixes: Sequence[str]) -> dict[str, Any]:
     """The differences of runs, and their results. Raises NotFoundError, and UsageError for fewer than two runs."""
-    found = chosen(ledger, prefixes)
-    if len(found) < 2:
-        raise UsageError("a comparison is of at least two runs", "choose runs in the table of runs")
-    compared = run_tables.compare(found)
-    names = [run.id for run in found]
+    compared_runs = chosen(ledger, prefixes)
+    if len(compared_runs) < 2:
+        raise UsageError("a comparison needs at least two runs", "choose runs in the table of runs")
+    compared = run_tables.compare(compared_runs)
+    names = [run.id for run in compared_runs]
     return {
-        "runs": found,
+        "runs": compared_runs,
         "differs": run_tables.differences(compared, names),
         "results": run_tables.results(compared, names),
     }
@@ -223,4 +224,4 @@ def chosen(ledger: Ledger, prefixes: Sequence[str]) -> list[Run]:
 
 def run_curves(ledger: Ledger, prefixes: Sequence[str], span: curves.Span) -> Figure:
     """The curves of runs."""
-    return curves.of_runs(chosen(ledger, prefixes), ledger, span)
+    return curves.run_figure(chosen(ledger, prefixes), ledger, span)

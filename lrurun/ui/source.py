@@ -62,25 +62,25 @@ class Source:
         if isinstance(path, Path):
             with suppress(OSError):
                 status = path.stat()
-                found: Stamp = (status.st_dev, status.st_ino)
+                identity: Stamp = (status.st_dev, status.st_ino)
                 if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
-                    return found
-                return (*found, status.st_mtime_ns, status.st_size, path.with_name(f"{path.name}-wal").exists())
+                    return identity
+                return (*identity, status.st_mtime_ns, status.st_size, path.with_name(f"{path.name}-wal").exists())
         return None
 
     def stamp(self) -> Stamp:
         """A stamp that differs after every change of the ledger; at most `SECONDS` old. Raises as `ledger` does."""
-        at, found = self._stamp
+        at, stamp = self._stamp
         if time.monotonic() - at < SECONDS:
-            return found
+            return stamp
         try:
             ledger = self.ledger()
-            found = () if ledger is None else (*(self._identity or ()), self._abandoned(ledger), *ledger.stamp())
+            stamp = () if ledger is None else (*(self._identity or ()), self._abandoned(ledger), *ledger.stamp())
         except LrurunError:
             self.drop()
             raise
-        self._stamp = (time.monotonic(), found)
-        return found
+        self._stamp = (time.monotonic(), stamp)
+        return stamp
 
     @staticmethod
     def _abandoned(ledger: Ledger) -> bool:
@@ -96,8 +96,8 @@ class Source:
 
     def known(self, key: Hashable, stamp: Any) -> Any:
         """The value that `cached` has for this key and stamp; None if there is none."""
-        found = self._kept.get(key)
-        return found[1] if found is not None and found[0] == stamp else None
+        entry = self._kept.get(key)
+        return entry[1] if entry is not None and entry[0] == stamp else None
 
     def cached(self, key: Hashable, stamp: Any, make: Callable[[], T]) -> T:
         """The value that `make` returned for this key and stamp. Several threads that want it wait for one that
@@ -116,8 +116,8 @@ class Source:
         with self._turn(key):
             now, known = time.monotonic(), self._kept.get(key)
             if known is None or (known[0] != stamp and now >= known[1][1]):
-                found, end = make(), time.monotonic()
-                known = (stamp, (found, end + rest * (end - now)))
+                value, end = make(), time.monotonic()
+                known = (stamp, (value, end + rest * (end - now)))
                 self.keep(key, *known)
             made, until = known[1]
             return made, 0.0 if known[0] == stamp else max(SECONDS, until - now)
@@ -149,18 +149,18 @@ def size_of(value: Any) -> int:
     """About how many bytes a value has in memory, with all that it holds."""
     size, seen, left = 1000, set[int](), [value]  # so that very small ones are bounded, too
     while left:
-        one = left.pop()
-        if id(one) in seen:
+        item = left.pop()
+        if id(item) in seen:
             continue
-        seen.add(id(one))
-        size += sys.getsizeof(one) + (one.nbytes if isinstance(one, memoryview) else 0)
-        if isinstance(one, dict):
-            left += [*one, *one.values()]
-        elif isinstance(one, list | tuple | set | frozenset):
-            if set(map(type, one)) <= {str, int, float}:  # such as the ids of all runs
-                size += sum(map(sys.getsizeof, one))
+        seen.add(id(item))
+        size += sys.getsizeof(item) + (item.nbytes if isinstance(item, memoryview) else 0)
+        if isinstance(item, dict):
+            left += [*item, *item.values()]
+        elif isinstance(item, list | tuple | set | frozenset):
+            if set(map(type, item)) <= {str, int, float}:  # such as the ids of all runs
+                size += sum(map(sys.getsizeof, item))
             else:
-                left += one
-        elif isinstance(one, Struct):
-            left += [getattr(one, name) for name in one.__struct_fields__]
+                left += item
+        elif isinstance(item, Struct):
+            left += [getattr(item, name) for name in item.__struct_fields__]
     return size

@@ -30,9 +30,9 @@ def warn_of_batches(plan: planning.Plan, rungs: Sequence[planning.ResolvedRung])
         if train.batch > examples:
             large.setdefault((train.batch, examples), []).append(rung.name)
     for (batch, examples), names in large.items():
-        whose = "" if len(names) == len(rungs) else f" of {', '.join(names)}"
+        which_rungs = "" if len(names) == len(rungs) else f" of {', '.join(names)}"
         console.warn(
-            f"train.batch = {batch:,}{whose}: larger than the training split of {examples:,} examples, "
+            f"train.batch = {batch:,}{which_rungs}: larger than the training split of {examples:,} examples, "
             "so that each batch repeats some; choose at most that many"
         )
 
@@ -86,10 +86,10 @@ def report_hidden(request: LadderRequest) -> None:
             console.say(f"using {path}, which hides the packaged file of that name")
     ladder = read_ladder(request.ladder)
     packaged = paths.packaged("ablations") / f"{ladder.name}.toml"
-    own = paths.find("ablations", request.ladder)
-    if packaged.is_file() and own.resolve() != packaged.resolve() and own.stem != ladder.name:
+    file = paths.find("ablations", request.ladder)
+    if packaged.is_file() and file.resolve() != packaged.resolve() and file.stem != ladder.name:
         console.warn(
-            f"{own} has the name {ladder.name!r} of a packaged ladder: a ledger treats both as the same ladder"
+            f"{file} has the name {ladder.name!r} of a packaged ladder: a ledger treats both as the same ladder"
         )
 
 
@@ -97,13 +97,13 @@ def say_without_models(ledger: Ledger, places: Places, instances: Sequence[Ladde
     """Says how many finished runs have no folder in the runs folder, such as one that was moved: no model is left."""
     if paths.is_copy(places.runs):
         return
-    found = {
-        run.id: run
+    finished = {
+        run.id
         for instance in instances
         if instance.kind == "training"
         for run in ledger.runs(instance.key, states=["done"], brief=True)
     }
-    if gone := [run for run in found if not (places.runs / run).is_dir()]:
+    if gone := [run for run in finished if not (places.runs / run).is_dir()]:
         verb = "has" if len(gone) == 1 else "have"
         console.say(
             f"{plural(len(gone), 'finished run')} {verb} no model in {places.runs}: name the runs folder with "

@@ -31,20 +31,20 @@ def rejoin_words() -> None:
     words = os.environ.get("COMP_WORDS", "")
     if os.environ.get("_LRURUN_COMPLETE") != "complete_bash" or "\n" not in words:
         return
-    found: list[str] = []
+    joined: list[str] = []
     at, current = 0, int(os.environ.get("COMP_CWORD", "0"))
     continued = False
     for number, word in enumerate(words.split("\n")):
-        if found and (word == "=" or continued) and number <= current:
-            found[-1] += word
+        if joined and (word == "=" or continued) and number <= current:
+            joined[-1] += word
         else:
-            found.append(word)
+            joined.append(word)
         continued = word == "=" and number <= current
         if number == current:
-            at = len(found) - 1
-    if "=" in found[at]:
+            at = len(joined) - 1
+    if "=" in joined[at]:
         os.environ[SPLIT] = "1"
-    os.environ |= {"COMP_WORDS": "\n".join(found), "COMP_CWORD": str(at)}
+    os.environ |= {"COMP_WORDS": "\n".join(joined), "COMP_CWORD": str(at)}
 
 
 def settings(context: typer.Context, incomplete: str) -> list[str]:
@@ -53,9 +53,9 @@ def settings(context: typer.Context, incomplete: str) -> list[str]:
 
     path, equals, value = incomplete.partition("=")
     if not equals:
-        found = [known for known in known_paths() if known.startswith(path)]
+        paths = [known for known in known_paths() if known.startswith(path)]
         # a single candidate would end the word
-        return _safe([f"{known}=" for known in found] if len(found) != 1 else _with_values(context, found[0], ""))
+        return _safe([f"{known}=" for known in paths] if len(paths) != 1 else _with_values(context, paths[0], ""))
     return _trimmed(incomplete, _with_values(context, path, value))
 
 
@@ -83,7 +83,7 @@ def condition(incomplete: str) -> list[str]:
     known: Iterable[str] = columns.Names()
     if compared is not None:
         known = _compared(compared[1])
-    return [before + one for one in known if one.startswith(name)]
+    return [before + candidate for candidate in known if candidate.startswith(name)]
 
 
 def _compared(name: str) -> Sequence[str]:
@@ -102,22 +102,24 @@ def _compared(name: str) -> Sequence[str]:
 def _listed(incomplete: str, known: Iterable[str]) -> list[str]:
     """Names after the last comma; not those before it."""
     before, comma, name = incomplete.rpartition(",")
-    given = before.split(",")
-    return _safe(before + comma + one for one in known if one.startswith(name) and one not in given)
+    earlier = before.split(",")
+    return _safe(
+        before + comma + candidate for candidate in known if candidate.startswith(name) and candidate not in earlier
+    )
 
 
 def _with_values(context: typer.Context, path: str, text: str) -> list[str]:
     before, comma, value = text.rpartition(",")
-    given = before.split(",")
+    earlier = before.split(",")
     known = _values(path) or _tuned(context, path)
-    found = [one for one in known if one.startswith(value) and one not in given]
-    return [f"{path}={before}{comma}{one}" for one in found] or ([] if text else [f"{path}="])
+    candidates = [candidate for candidate in known if candidate.startswith(value) and candidate not in earlier]
+    return [f"{path}={before}{comma}{candidate}" for candidate in candidates] or ([] if text else [f"{path}="])
 
 
-def _trimmed(incomplete: str, found: Iterable[str]) -> list[str]:
+def _trimmed(incomplete: str, completions: Iterable[str]) -> list[str]:
     """The part of a completion after "=", where the shell replaces only that."""
     cut = incomplete.rindex("=") + 1 if SPLIT in os.environ else 0
-    return [_Rest(one[cut:]) for one in _safe(found) if one[cut:]]
+    return [_Rest(completion[cut:]) for completion in _safe(completions) if completion[cut:]]
 
 
 def _values(path: str) -> list[str]:
@@ -130,7 +132,7 @@ def _values(path: str) -> list[str]:
     section, _, name = path.rpartition(".")
     types: Iterable[Any] = (SECTIONS[section],) if section in SECTIONS else ()
     if section == "model.recurrence":
-        types = [one.settings for one in KINDS.values()]
+        types = [kind.settings for kind in KINDS.values()]
     for type_ in types:
         hint = get_type_hints(type_).get(name)
         if hint is bool:
@@ -141,7 +143,7 @@ def _values(path: str) -> list[str]:
 
 
 def _tuned(context: typer.Context, path: str) -> list[str]:
-    """The values that the recipe of the command tunes over, of a range its ends."""
+    """The values that the recipe of the command tunes over; the ends of a range."""
     from lrurun.config import tuning
     from lrurun.config.recipe import read_recipe
 
@@ -153,5 +155,5 @@ def _tuned(context: typer.Context, path: str) -> list[str]:
     return []
 
 
-def _safe(found: Iterable[str]) -> list[str]:
-    return [one for one in found if _SAFE.fullmatch(one)]
+def _safe(completions: Iterable[str]) -> list[str]:
+    return [completion for completion in completions if _SAFE.fullmatch(completion)]

@@ -33,8 +33,8 @@ def selections(
     """
     from lrurun.report.judging import design_record
 
-    found = design_record.find(plan, instance, ledger) or design_record.planned(plan, ledger, max_seeds)
-    design_record.check(found, max_seeds)
+    design = design_record.find(plan, instance, ledger) or design_record.planned(plan, ledger, max_seeds)
+    design_record.check(design, max_seeds)
     return _rounds(ledger, plan, instance, max_seeds, display)
 
 
@@ -54,8 +54,8 @@ def _rounds(
         design_record.record(instance, ledger, loaded.take_look(so_far))
         so_far = design_record.begin(plan, instance, ledger, max_seeds)
         count, total = len(so_far.undecided), len(so_far.design.questions)
-        then = f"next {so_far.next_look.seeds} seeds" if so_far.next_look else "the design is complete"
-        display.say(f"look at {look.seeds} seeds: {count} of {plural(total, 'question')} undecided; {then}")
+        outlook = f"next {so_far.next_look.seeds} seeds" if so_far.next_look else "the design is complete"
+        display.say(f"look at {look.seeds} seeds: {count} of {plural(total, 'question')} undecided; {outlook}")
 
 
 # For `lrurun plan`

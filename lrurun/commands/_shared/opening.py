@@ -73,10 +73,10 @@ def exists(places: Places) -> bool:
     return implementation(places.ledger).exists(places.ledger)
 
 
-def nothing_yet(places: Places, what: str) -> str:
+def nothing_yet(places: Places, noun: str) -> str:
     """A sentence that says that there is none of these things, and what to do next."""
-    found = f"no {what} in {places.ledger} yet" if exists(places) else f"there is no ledger at {places.ledger} yet"
-    return f"{found}; {rebuild_hint(places) or 'lrurun ladder TASK starts one'}"
+    state = f"no {noun} in {places.ledger} yet" if exists(places) else f"there is no ledger at {places.ledger} yet"
+    return f"{state}; {rebuild_hint(places) or 'lrurun ladder TASK starts one'}"
 
 
 def refuse_lost_ledger(places: Places) -> None:
@@ -92,16 +92,16 @@ def refuse_lost_ledger(places: Places) -> None:
             raise UsageError(nothing_yet(places, "runs"), "to start over, choose another runs folder: --runs-dir DIR")
 
 
-def latest_instance(places: Places, what: str) -> str:
-    """The short name of the ladder instance that a run was begun of last, for a command that names none; says which.
+def latest_instance(places: Places, expected: str) -> str:
+    """The short name of the ladder instance with the run that began last, for a command that names none; says which.
 
     Raises:
-        NotFoundError: the ledger has none, and `what` was expected.
+        NotFoundError: the ledger has none, and `expected` was needed.
     """
     with read(places) or nullcontext() as ledger:
         instance = ledger.latest_ladder() if ledger is not None else None
     if instance is None:
-        raise NotFoundError(f"expected {what}", nothing_yet(places, "runs"))
+        raise NotFoundError(f"expected {expected}", nothing_yet(places, "runs"))
     console.say(f"the latest instance: --instance {instance.short_name}; lrurun status lists all")
     return instance.short_name
 
@@ -170,7 +170,7 @@ def _show_note(ledger: Ledger | None) -> None:
 
 def _required(ledger: Ledger | None, places: Places, run: str | None = None) -> Ledger:
     if ledger is None:
-        what = f"run {run!r}: " if run else ""
+        subject = f"run {run!r}: " if run else ""
         hint = "; ".join(filter(None, ("name one with --ledger PATH", rebuild_hint(places))))
-        raise NotFoundError(f"{what}there is no ledger at {places.ledger}", hint)
+        raise NotFoundError(f"{subject}there is no ledger at {places.ledger}", hint)
     return ledger

@@ -103,8 +103,8 @@ def number(
             if least <= value <= most:
                 return value
             expected = f"{noun} of at most {most}" if value > most else f"{noun} of at least {least}"
-        found = text if len(text) <= 40 else f"{text[:37]}..."
-        raise UsageError(f"{name}: expected {expected}, found {found!r}", f"as in {name} {example:g}")
+        shortened = text if len(text) <= 40 else f"{text[:37]}..."
+        raise UsageError(f"{name}: expected {expected}, found {shortened!r}", f"as in {name} {example:g}")
 
     return {"parser": parse}
 

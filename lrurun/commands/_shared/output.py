@@ -101,8 +101,8 @@ def write_json_list(document: type[Struct], items: Iterable[Struct]) -> None:
 
     (name,) = document.__struct_fields__
     parts = json.render_list(name, items)
-    while some := list(islice(parts, 1000)):
-        console.write("\n".join(some))
+    while chunk := list(islice(parts, 1000)):
+        console.write("\n".join(chunk))
 
 
 def write_file(out: Path, content: bytes, option: str = "--out") -> None:

@@ -39,7 +39,7 @@ class Shown(Struct, frozen=True, kw_only=True):
     format: formats.Format = "table"
     out: Path | None = None
 
-    def of(self, ladder: Ladder) -> list[str] | None:
+    def rung_names(self, ladder: Ladder) -> list[str] | None:
         """The names of the rungs to show, in ladder order; None is all of them.
 
         Raises:

@@ -32,11 +32,9 @@ def exclusive(*names: str, hint: str = "leave one of them out") -> Callable[[Com
     """Declares that at most one of these parameters of the command may be given."""
 
     def check(context: typer.Context) -> None:
-        given = [name for name in names if is_given(context, name)]
-        if len(given) > 1:
-            raise UsageError(
-                f"{spelling(context, given[0])} and {spelling(context, given[1])} exclude each other", hint
-            )
+        used = [name for name in names if is_given(context, name)]
+        if len(used) > 1:
+            raise UsageError(f"{spelling(context, used[0])} and {spelling(context, used[1])} exclude each other", hint)
 
     return _checked(check)
 
@@ -45,9 +43,9 @@ def excludes(name: str, *others: str, hint: str = "leave one of them out") -> Ca
     """Declares that none of the other parameters of the command may be given beside `name`."""
 
     def check(context: typer.Context) -> None:
-        given = [spelling(context, other) for other in others if is_given(context, other)]
-        if given and is_given(context, name):
-            raise UsageError(f"{spelling(context, name)} and {given[0]} exclude each other", hint)
+        used = [spelling(context, other) for other in others if is_given(context, other)]
+        if used and is_given(context, name):
+            raise UsageError(f"{spelling(context, name)} and {used[0]} exclude each other", hint)
 
     return _checked(check)
 

@@ -29,7 +29,7 @@ class Point(Struct, frozen=True):
     request: LadderRequest
     plan: planning.Plan
     values: dict[str, Any]
-    """Dotted path -> the value, of the paths that are swept."""
+    """Swept path -> its value at this point."""
 
     @property
     def text(self) -> str:
@@ -45,31 +45,31 @@ def points(request: LadderRequest, sweep: Sequence[str]) -> list[Point]:
     """
     assert isinstance(request.sets, list)
     swept = [text.partition("=")[0].strip() for text in sweep]
-    found: list[Point] = []
+    points: list[Point] = []
     for sets in sweep_points(sweep, request.sets):
-        one = msgspec.structs.replace(request, sets=sets)
+        point_request = msgspec.structs.replace(request, sets=sets)
         try:
-            plan = one.plan()
+            plan = point_request.plan()
         except UsageError as error:
-            raise _of_sweep(error, swept) from None
-        point = Point(one, plan, {path: plan.value(path) for path in swept})
-        if any(plan.spec == other.plan.spec for other in found):
+            raise _sweep_error(error, swept) from None
+        point = Point(point_request, plan, {path: plan.value(path) for path in swept})
+        if any(plan.spec == earlier.plan.spec for earlier in points):
             raise UsageError(f"--sweep: {point.text} is named twice", "leave one of them out")
-        found.append(point)
-    return found
+        points.append(point)
+    return points
 
 
-def _of_sweep(error: UsageError, swept: Sequence[str]) -> UsageError:
+def _sweep_error(error: UsageError, swept: Sequence[str]) -> UsageError:
     """An error about a value of `--set`, which is one of `--sweep` for these paths."""
-    given = re.compile(rf"--set (?=(?:{'|'.join(map(re.escape, swept))})(?![\w.]))")
-    return UsageError(given.sub("--sweep ", error.message), error.hint and given.sub("--sweep ", error.hint))
+    option = re.compile(rf"--set (?=(?:{'|'.join(map(re.escape, swept))})(?![\w.]))")
+    return UsageError(option.sub("--sweep ", error.message), error.hint and option.sub("--sweep ", error.hint))
 
 
 def train(
     places: Places,
     request: LadderRequest,
     sweep: Sequence[str],
-    found: Sequence[Point],
+    points: Sequence[Point],
     train_one: Callable[[Point], int],
     *,
     report: bool,
@@ -78,12 +78,12 @@ def train(
 
     `train_one` trains the instance of a point, and returns its exit code.
     """
-    for point in found:
+    for point in points:
         rungs, _ = point.request.chosen(point.plan)
         cautions.warn_of_batches(point.plan, rungs)
     worst = 0
-    for number, point in enumerate(found, 1):
-        console.say(f"{number} of {len(found)}: {point.text}")
+    for number, point in enumerate(points, 1):
+        console.say(f"{number} of {len(points)}: {point.text}")
         code = train_one(point)
         if code > 128:
             return code
@@ -117,7 +117,7 @@ def write_report(
     ledger = opening.read(places)
     with ledger or nullcontext():
         plan = request.plan(ledger)
-        rungs = show.of(plan.ladder)
+        rungs = show.rung_names(plan.ladder)
         if ledger is None:
             raise NotFoundError(
                 f"{places.ledger}: there is no ledger, so there are no results",

@@ -44,11 +44,11 @@ def seconds_of(text: str) -> float:
         seconds = int(text[:18])
     elif text and (written := _WRITTEN.fullmatch(text)):
         seconds = sum(
-            int((found or "0")[:18]) * unit for found, unit in zip(written.groups(), _UNITS.values(), strict=True)
+            int((digits or "0")[:18]) * unit for digits, unit in zip(written.groups(), _UNITS.values(), strict=True)
         )
     elif clocked := _CLOCK.fullmatch(text):
-        days, *rest = ((found or "0")[:18] for found in clocked.groups())
-        fields = [int(found) for found in rest]
+        days, *rest = ((digits or "0")[:18] for digits in clocked.groups())
+        fields = [int(digits) for digits in rest]
         if clocked[1] is None and clocked[4] is None:
             fields = [0, *fields[:2]]  # minutes and seconds; after days the first is hours, however many follow
         hours, minutes, rest_seconds = fields
@@ -105,8 +105,8 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
         """The signals and the time limit that stop the training; the limit begins now."""
         from lrurun.runner.signals import Signals
 
-        also = [signal.SIGUSR1] if self.on_node else []
-        return Signals(None if self.time_limit is None else seconds_of(self.time_limit), also)
+        further = [signal.SIGUSR1] if self.on_node else []
+        return Signals(None if self.time_limit is None else seconds_of(self.time_limit), further)
 
     def make_executor(self, places: Places, command: Sequence[str], *, devices: int = 1) -> Executor:
         """The executor, which is checked unless it only prints its script. Nothing is written.
@@ -127,12 +127,12 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
         runs = paths.shown_runs(absolute.runs)
         where = ["--ledger", str(absolute.ledger), "--runs-dir", runs, "--data-dir", str(absolute.data)]
         load = [argument for file in plugins.named_files() for argument in ("--load", file)]
-        how = [] if self.jobs is None else ["--jobs", str(self.jobs)]
-        how += [] if self.pack == 1 else ["--pack", str(self.pack)]
+        options = [] if self.jobs is None else ["--jobs", str(self.jobs)]
+        options += [] if self.pack == 1 else ["--pack", str(self.pack)]
         digest = hashlib.sha256(json.dumps([*where, *load, *command]).encode()).hexdigest()[:10]
         job = executors.NodeJob(
             name=f"lrurun-{digest}",
-            arguments=[sys.executable, "-P", "-m", "lrurun", *where, *load, *command, *how, "--on-node"],
+            arguments=[sys.executable, "-P", "-m", "lrurun", *where, *load, *command, *options, "--on-node"],
             folder=Path.cwd(),
             places=absolute,
             nodes=self.site.nodes,
@@ -184,17 +184,17 @@ def site_of(text: str) -> Site:
     if name not in site_names(tables):
         raise UsageError(f"--on: there is no executor {name!r}", hint_for(name, site_names(tables), "executors"))
     values = dict(tables.get(name, {}))
-    given: list[tuple[str, str]] = []
+    settings: list[tuple[str, str]] = []
     for word in rest.split(",") if rest else ():
         key, equals, value = word.partition("=")
         if equals and key:
-            given.append((key.strip(), value))
-        elif given and not equals:
-            given[-1] = (given[-1][0], f"{given[-1][1]},{word}")
+            settings.append((key.strip(), value))
+        elif settings and not equals:
+            settings[-1] = (settings[-1][0], f"{settings[-1][1]},{word}")
         else:
             example = {"slurm": "partition=gpu", "ray": "num_gpus=1"}.get(name, "KEY=VALUE")
             raise UsageError(f"--on {name}: expected KEY=VALUE, found {word!r}", f"as in --on {name}:{example}")
-    values |= given
+    values |= settings
     nodes = values.pop("nodes", None)
     executor = values.pop("executor", name)
     if executor not in executors.names():
@@ -248,8 +248,8 @@ def _user_tables() -> dict[str, dict[str, str]]:
             raise UsageError(f"{file}: expected a table [on.{name}], found {table!r}", example)
         for key, value in table.items():
             if not isinstance(value, str | int | float):
-                what = f"on.{name}.{key}: expected a text or a number, found {value!r}"
-                raise UsageError(f"{file}: {what}", "write a text")
+                problem = f"{file}: on.{name}.{key}: expected a text or a number, found {value!r}"
+                raise UsageError(problem, "write a text")
     return {
         name: {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in table.items()}
         for name, table in tables.items()

@@ -22,9 +22,9 @@ class GatedRecurrence(RecurrenceSettings, frozen=True, kw_only=True):
             raise ValueError(f'bidirectional must be false with kind = "{kind}", which is causal only')
 
 
-def check_elementwise(what: str, width: int, state: int) -> None:
+def check_elementwise(subject: str, width: int, state: int) -> None:
     """Raise ValueError where each feature has no state of its own."""
     if state != width:
         raise ValueError(
-            f"{what} needs state = width (times expand with a branch), found state = {state}, width = {width}"
+            f"{subject} needs state = width (times expand with a branch), found state = {state}, width = {width}"
         )

@@ -48,16 +48,16 @@ def _register(name: str, cls: C) -> C:
 
 def _settings(name: str, cls: Any) -> type[RecurrenceSettings]:
     """The type of the settings of a kind: the fields of its `Settings`, with its tag, frozen and strict."""
-    own = getattr(cls, "Settings", None)
-    if own is None:
+    declared = getattr(cls, "Settings", None)
+    if declared is None:
         bases: tuple[type, ...] = (RecurrenceSettings,)
-    elif isinstance(own, type) and issubclass(own, Struct):
-        bases = (own,) if issubclass(own, RecurrenceSettings) else (own, RecurrenceSettings)
+    elif isinstance(declared, type) and issubclass(declared, Struct):
+        bases = (declared,) if issubclass(declared, RecurrenceSettings) else (declared, RecurrenceSettings)
     else:
         raise UsageError(
             f"recurrence {name!r}: Settings is not a msgspec.Struct", "class Settings(msgspec.Struct): ..."
         )
-    if own is not None and "kind" in own.__struct_fields__:
+    if declared is not None and "kind" in declared.__struct_fields__:
         raise UsageError(f"recurrence {name!r}: Settings has a field 'kind', which is the name itself", "rename it")
     try:
         settings: type[RecurrenceSettings] = msgspec.defstruct(  # type: ignore[assignment]

@@ -104,8 +104,8 @@ class SpeechCommands(Task):
         if not fits(options, full, ignored=("stride", "standardize")):
             return None
         if full.standardize:  # by the moments of its own training clips
-            same = (options.standardize, options.stride, options.train) == (True, full.stride, full.train)
-            return first_examples(options) if same else None
+            is_same = (options.standardize, options.stride, options.train) == (True, full.stride, full.train)
+            return first_examples(options) if is_same else None
         if full.stride not in (1, options.stride):
             return None
         stride = options.stride // full.stride

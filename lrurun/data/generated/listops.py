@@ -256,8 +256,8 @@ def _only_published(path: Path, options: ListOpsOptions) -> None:
         )
 
 
-def _wrong(name: str, line: int, what: str) -> LrurunError:
-    return LrurunError(f"{name}:{line}: {what}", _HINT)
+def _wrong(name: str, line: int, problem: str) -> LrurunError:
+    return LrurunError(f"{name}:{line}: {problem}", _HINT)
 
 
 def _shown(text: bytes) -> str:

@@ -397,11 +397,11 @@ _STATEMENTS = frozenset(
 def _with(views: Mapping[str, Select[Any]], sql: str) -> str:
     """The query with the views before it: a transaction that only reads cannot create any."""
     word = _first_word(sql)
-    own = [name.lower() for name in _OWN.findall(sql)]
+    own_names = [name.lower() for name in _OWN.findall(sql)]
     tables = ", ".join(
         f"{name} AS NOT MATERIALIZED ({literal_statement(statement, _DIALECT)})"
         for name, statement in views.items()
-        if name not in own
+        if name not in own_names
     )
     if not tables or word not in ("", "select", "table", "values", "with"):
         return sql

@@ -53,8 +53,8 @@ class SQLite(Database):
 
         def engine(synchronous: str) -> Engine:
             def connect() -> sqlite3.Connection:
-                only = ("query_only=ON",) if read_only else ()
-                return files.connect(path, query, timeout, f"synchronous={synchronous}", *only)
+                pragmas = ("query_only=ON",) if read_only else ()
+                return files.connect(path, query, timeout, f"synchronous={synchronous}", *pragmas)
 
             new_engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool)
             event.listen(new_engine, "begin", self._begin)

@@ -66,8 +66,8 @@ def angle(phase: Array, exponents: Array) -> Array:
     product.
     """
     if phase.dtype == jnp.float64:
-        whole = phase * exponents.astype(phase.dtype)
-        return whole - 2 * math.pi * jnp.round(whole / (2 * math.pi))
+        angles = phase * exponents.astype(phase.dtype)
+        return angles - 2 * math.pi * jnp.round(angles / (2 * math.pi))
     high, low = _turns(phase)
     rest = (high * exponents + _high(low, exponents)).astype(jnp.int32).astype(jnp.float32)
     turned = jnp.sign(phase) * rest * (2 * math.pi / 2**32)
@@ -136,7 +136,7 @@ def kernel(weights: Pair, nu: Array, theta: Array, length: int) -> Pair:
         return _summed(weights, within)
 
     @jax.checkpoint
-    def of_block(start: Array, weights: Pair, nu: Array, theta: Array, within: Pair) -> Pair:
+    def block_sums(start: Array, weights: Pair, nu: Array, theta: Array, within: Pair) -> Pair:
         re, im = (part[..., 0] for part in powers(nu, theta, start[None]))
         if nu.ndim == 1:
             re, im = re[None], im[None]
@@ -144,7 +144,7 @@ def kernel(weights: Pair, nu: Array, theta: Array, length: int) -> Pair:
         return _summed((w_re * re - w_im * im, w_re * im + w_im * re), within)
 
     starts = _every(block, length)
-    blocks = jax.lax.scan(lambda _, start: (None, of_block(start, weights, nu, theta, within)), None, starts)[1]
+    blocks = jax.lax.scan(lambda _, start: (None, block_sums(start, weights, nu, theta, within)), None, starts)[1]
     h = weights[0].shape[0]
     re, im = (part.swapaxes(0, 1).reshape(h, -1)[:, :length] for part in blocks)
     return re, im

@@ -33,24 +33,24 @@ def reciprocal(a: Array) -> Array:
     sizes = [length]
     while sizes[-1] > 1:
         sizes.append((sizes[-1] + 1) // 2)
-    whole = jnp.concatenate([jnp.ones_like(a[..., :1]), a[..., :-1]], -1)
-    found = whole[..., :1]
+    series = jnp.concatenate([jnp.ones_like(a[..., :1]), a[..., :-1]], -1)
+    inverse = series[..., :1]
     for known, size in zip(sizes[:0:-1], sizes[-2::-1], strict=True):
         # the known terms of (1 + z a) g are 1, 0, 0, ..., so the circular product may wrap around onto them
         circle = fast(size)
-        rest = _circular(whole[..., :size], found, circle)[..., known:size]
-        found = jnp.concatenate([found, -_circular(rest, found, circle)[..., : size - known]], -1)
-    return found
+        rest = _circular(series[..., :size], inverse, circle)[..., known:size]
+        inverse = jnp.concatenate([inverse, -_circular(rest, inverse, circle)[..., : size - known]], -1)
+    return inverse
 
 
 def _forward(a: Array) -> tuple[Array, Array]:
-    found = reciprocal(a)
-    return found, found
+    inverse = reciprocal(a)
+    return inverse, inverse
 
 
-def _backward(found: Array, g: Array) -> tuple[Array]:
+def _backward(inverse: Array, g: Array) -> tuple[Array]:
     # d(1 / w) = -z da / w^2, and the transpose of a product of series is one with the sequence reversed.
-    later = _product(_product(found, found), g[..., ::-1])
+    later = _product(_product(inverse, inverse), g[..., ::-1])
     return (-jnp.pad(later[..., :-1], [(0, 0)] * (g.ndim - 1) + [(1, 0)])[..., ::-1],)
 
 

@@ -18,8 +18,8 @@ def short(u: Array, kernel: Array, bias: Array, reset: Array | None = None) -> A
     for j in range(min(taps, length)):
         earlier = u if j == 0 else jnp.pad(u[:-j], ((j, 0), (0, 0), (0, 0)))
         if segment is not None and j:
-            same = segment[j:] == segment[:-j]
-            earlier = jnp.where(jnp.pad(same, ((j, 0), (0, 0)))[..., None], earlier, 0.0)
+            is_same = segment[j:] == segment[:-j]
+            earlier = jnp.where(jnp.pad(is_same, ((j, 0), (0, 0)))[..., None], earlier, 0.0)
         y = y + kernel[j][None, None] * earlier
     return y
 

@@ -50,13 +50,13 @@ class Block(nnx.Module):
         self,
         params: Tree,
         weights: Array | None,
-        others: dict[str, Array],
+        extra: dict[str, Array],
         config: ModelConfig,
         recurrence: Recurrence,
     ) -> None:
         """`params` are those of the recurrence, `weights` (1 or 2, H, H) those of the GLU, None if it has none.
 
-        `others` are the weights of the Switch layer, of the convolution and of the branch, none without them.
+        `extra` are the weights of the Switch layer, of the convolution and of the branch, none without them.
         """
         self.config = config
         self.layer = recurrence
@@ -67,15 +67,15 @@ class Block(nnx.Module):
             self.gate = Linear(weights[0], config.precision)
         if weights is not None and config.glu in ("full", "linear"):
             self.value = Linear(weights[-1], config.precision)
-        if "conv" in others:
-            self.conv = ShortConvolution(others.pop("conv"), config.conv_activation == "silu")
+        if "conv" in extra:
+            self.conv = ShortConvolution(extra.pop("conv"), config.conv_activation == "silu")
         if config.branch != "none":
             self.inward, self.branch, self.outward = (
-                Linear(others.pop(name), config.precision) for name in ("inward", "branch", "outward")
+                Linear(extra.pop(name), config.precision) for name in ("inward", "branch", "outward")
             )
-        if others:
+        if extra:
             self.second_norm = norm_of(config)
-            self.switch = switch.Switch(others, config.precision)
+            self.switch = switch.Switch(extra, config.precision)
 
     def parameters(self) -> Tree:
         """The parameters of the recurrence."""
@@ -148,8 +148,8 @@ class Network(nnx.Module):
         if spec.pair:
             shapes["hidden"] = (4 * width, width)
         experts = switch.shapes(depth, width, config.experts) if config.glu == "switch" and framed else {}
-        others = {**experts, **_mixing_shapes(config)}
-        weights = lecun_normals(key_weights, {**shapes, **others})
+        extra = {**experts, **_mixing_shapes(config)}
+        weights = lecun_normals(key_weights, {**shapes, **extra})
         # a loop, so that the initialisation of one block is compiled, not of `depth` blocks
         params = jax.lax.map(recurrence.init, jax.random.split(key_recurrence, depth))
         if framed:
@@ -160,7 +160,7 @@ class Network(nnx.Module):
                 Block(
                     {name: x[i] for name, x in params.items()},
                     weights["glu"][i] if maps and framed else None,
-                    {name: weights[name][i] for name in others},
+                    {name: weights[name][i] for name in extra},
                     config,
                     recurrence,
                 )
@@ -239,7 +239,7 @@ class Network(nnx.Module):
 
         if self.config.dropout_mask == "sequence":
             factors = factor(key, (depth, 2, batch, width))  # sampled together: the generator is slow to compile
-            return [lambda x, place, of=of: x * expand(of[place], x) for of in factors]  # type: ignore[misc]
+            return [lambda x, place, pair=pair: x * expand(pair[place], x) for pair in factors]  # type: ignore[misc]
 
         def drop(x: Array, place: int, block: int) -> Array:
             mask = factor(jax.random.fold_in(key, 2 * block + place), (x[..., 0, 0].size, batch, width))

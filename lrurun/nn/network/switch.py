@@ -55,10 +55,10 @@ class Switch(nnx.Module):
         real = jnp.ones(x.shape[:2], bool) if mask is None else mask
         share = 1 if train else 2
         most = min(length, math.ceil(share * length / experts))
-        own = -(-share * jnp.sum(real, axis=0, dtype=jnp.int32) // experts)[None, :, None]
+        capacity = -(-share * jnp.sum(real, axis=0, dtype=jnp.int32) // experts)[None, :, None]
         # padding comes last, also behind a probability of zero
         chances, places = jax.lax.top_k(jnp.where(real[..., None], scores, -1.0).T, most)
-        factors = jnp.where(jnp.arange(most)[None, None] < own, jnp.maximum(chances, 0.0), 0.0)
+        factors = jnp.where(jnp.arange(most)[None, None] < capacity, jnp.maximum(chances, 0.0), 0.0)
         rows, sequences = jnp.arange(x.shape[1])[:, None], x.swapaxes(0, 1)
 
         def add(total: Array, expert: tuple[Array, ...]) -> tuple[Array, None]:

@@ -79,7 +79,7 @@ def attend(heads: Heads, real: Array | None, *, causal: bool, chunk: int) -> Arr
         real = jnp.ones((batch, length), bool)
     real = None if real is None else _padded(real, before, rest + after, axis=1)
 
-    def of_block(queries: Array, number: Array) -> Array:
+    def attend_block(queries: Array, number: Array) -> Array:
         start = number // pieces * span  # of the window, in the filled up keys
         cut = partial(jax.lax.dynamic_slice_in_dim, start_index=start, slice_size=window)
         seen = None if real is None else cut(real, axis=1)[:, None, None]
@@ -90,12 +90,12 @@ def attend(heads: Heads, real: Array | None, *, causal: bool, chunk: int) -> Arr
         return weighted(Heads(queries, cut(keys, axis=2), cut(values, axis=2)), seen)
 
     if chunks * pieces == 1:
-        return of_block(queries[:, :, 0], jnp.int32(0))
+        return attend_block(queries[:, :, 0], jnp.int32(0))
     numbers = jnp.arange(chunks * pieces, dtype=jnp.int32)
-    again = jax.checkpoint(of_block)
-    found = jax.lax.map(lambda one: again(*one), (jnp.moveaxis(queries, 2, 0), numbers))
-    found = jnp.moveaxis(found, 0, 2).reshape(batch, count, chunks, pieces * block, size)[:, :, :, :span]
-    return found.reshape(batch, count, chunks * span, size)[:, :, :length]
+    recomputed = jax.checkpoint(attend_block)
+    blocks = jax.lax.map(lambda arguments: recomputed(*arguments), (jnp.moveaxis(queries, 2, 0), numbers))
+    blocks = jnp.moveaxis(blocks, 0, 2).reshape(batch, count, chunks, pieces * block, size)[:, :, :, :span]
+    return blocks.reshape(batch, count, chunks * span, size)[:, :, :length]
 
 
 def _padded(x: Array, before: int, after: int, axis: int = 2) -> Array:
@@ -162,8 +162,8 @@ class Attention(Recurrence):
         return self._outputs(params, attend(heads, real, causal=not self.bidirectional, chunk=self.settings.chunk))
 
     def initial_state(self, batch: int) -> tuple[Array, Array]:
-        none = jnp.zeros((batch, self.settings.heads, 0, self.state // self.settings.heads), jnp.float32)
-        return none, none
+        empty = jnp.zeros((batch, self.settings.heads, 0, self.state // self.settings.heads), jnp.float32)
+        return empty, empty
 
     def step(self, params: Params, state: tuple[Array, Array], u: StepFeatures) -> tuple[tuple[Array, Array], Array]:
         self.require_causal()

@@ -122,5 +122,5 @@ class BlockDiagonal(Recurrence):
     def spectrum(self, params: Params) -> np.ndarray:
         blocks = np.asarray(self._blocks(params), np.float64)
         good = np.all(np.isfinite(blocks), axis=(1, 2))
-        found = np.linalg.eigvals(np.where(good[:, None, None], blocks, 0.0)).astype(complex)
-        return np.where(good[:, None], found, np.nan).ravel()
+        eigenvalues = np.linalg.eigvals(np.where(good[:, None, None], blocks, 0.0)).astype(complex)
+        return np.where(good[:, None], eigenvalues, np.nan).ravel()

@@ -55,11 +55,11 @@ def discretize(a: Pair, dt: Array, how: Discretization) -> tuple[Array, Array, P
     re, im = dt * a[0], dt * a[1]
     if how == "bilinear":
         # 1 / (1 - z / 2) = (1 - conj(z) / 2) / |1 - z / 2|^2
-        one = 1.0 - 0.5 * re
-        square = one * one + 0.25 * im * im
+        real = 1.0 - 0.5 * re
+        square = real * real + 0.25 * im * im
         nu = -0.5 * jnp.log1p(2.0 * re / square)
         theta = jnp.arctan2(im, 1.0 - 0.25 * (re * re + im * im))
-        return nu, theta, (dt * one / square, 0.5 * dt * im / square)
+        return nu, theta, (dt * real / square, 0.5 * dt * im / square)
     # exp(z) - 1 without cancellation, divided by z; by its series where that would be 0 / 0.
     grown = jnp.expm1(re)
     half = jnp.sin(0.5 * im)

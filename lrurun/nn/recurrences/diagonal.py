@@ -189,8 +189,8 @@ class Diagonal(Modal):
         return System(eigenvalues(params), (b_re, b_im), c, params["D"])
 
     def norms(self, params: Params, u: Features) -> StateNorms:
-        found = super().norms(params, u)
-        return math.sqrt(2.0) * found if self.settings.conjugate else found
+        norms = super().norms(params, u)
+        return math.sqrt(2.0) * norms if self.settings.conjugate else norms
 
     def spectrum(self, params: Params) -> np.ndarray:
         real, imaginary = (np.asarray(part, np.float64) for part in eigenvalues(params))

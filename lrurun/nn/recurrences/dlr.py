@@ -72,8 +72,8 @@ class SharedModes(Recurrence):
         return jnp.stack(casts).swapaxes(1, 2).at[0, 0].add(params["D"])
 
     def kernels(self, params: Params, length: int) -> Kernels:
-        found = self._kernels(params, length)
-        return jnp.pad(found, ((0, 0), (0, length - found.shape[1]), (0, 0)))
+        kernels = self._kernels(params, length)
+        return jnp.pad(kernels, ((0, 0), (0, length - kernels.shape[1]), (0, 0)))
 
     def scan(self, params: Params, u: Features, mask: Mask | None = None) -> Features:
         seen = u if mask is None else jnp.where(mask[..., None], u, 0.0)
@@ -138,8 +138,8 @@ class SharedModes(Recurrence):
     def spectrum(self, params: Params) -> np.ndarray:
         """lambda, whatever the cast; if channels differ, of all channels, the first one first."""
         nu, theta = (np.asarray(part, np.float64) for part in self.modes(params))
-        found: np.ndarray = np.exp(-nu + 1j * theta).ravel()
-        return found
+        eigenvalues: np.ndarray = np.exp(-nu + 1j * theta).ravel()
+        return eigenvalues
 
 
 @final

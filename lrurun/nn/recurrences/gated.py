@@ -52,8 +52,8 @@ class Gated(Recurrence):
     def blocks(self, x: Array, w: Array) -> Array:
         """x (..., I) times a block-diagonal matrix, whose blocks are `w` (n, I / n, O / n): (..., O)."""
         parts = x.reshape(*x.shape[:-1], len(w), -1)
-        found = jax.vmap(lambda part, block: self.product(part, block.T), in_axes=(-2, 0), out_axes=-2)(parts, w)
-        return found.reshape(*x.shape[:-1], -1)
+        products = jax.vmap(lambda part, block: self.product(part, block.T), in_axes=(-2, 0), out_axes=-2)(parts, w)
+        return products.reshape(*x.shape[:-1], -1)
 
     @abc.abstractmethod
     def outputs(self, params: Params, x: Numbers, u: Array, seen: Array) -> Array:
@@ -115,8 +115,8 @@ class Gated(Recurrence):
             assert not isinstance(x, tuple)
             return x[-1], made(x, row[0], row[1])
 
-        found = jax.lax.scan(piece, jnp.zeros((u.shape[-2], self.numbers), u.dtype), rows)[1]
-        return found.reshape(count * steps, *found.shape[2:])[:length]
+        pieces = jax.lax.scan(piece, jnp.zeros((u.shape[-2], self.numbers), u.dtype), rows)[1]
+        return pieces.reshape(count * steps, *pieces.shape[2:])[:length]
 
     def scan(self, params: Params, u: Features, mask: Mask | None = None) -> Features:
         return self._through(params, u, self.seen(u, mask), lambda x, u, seen: self.outputs(params, x, u, seen))

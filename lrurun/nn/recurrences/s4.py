@@ -87,8 +87,8 @@ class S4(EachChannel):
         # conjugates, as B is.
         first = hippo(self.state).vectors[0, :n]
         phase = first / np.abs(first)
-        there = phase * b
-        clipped: np.ndarray = there.real + 1j * np.clip(there.imag, -B_CLIP, B_CLIP)
+        rotated = phase * b
+        clipped: np.ndarray = rotated.real + 1j * np.clip(rotated.imag, -B_CLIP, B_CLIP)
         return (clipped * phase.conj()).conj()
 
     def _system(self, params: Params) -> RankOneSystem:
@@ -122,8 +122,8 @@ class S4(EachChannel):
         after_q = convolve(of_q[:, :-1], g[None])
         fed = convolve(after_q, of_rest[None, :, -1])
         later = jnp.pad(fed[:-1], ((1, 0), (0, 0), (0, 0)))
-        found = of_rest[:, :-1] + share.T[None] * after_q - later
-        return found.swapaxes(0, 1).at[0, 0].add(params["D"])
+        kernels = of_rest[:, :-1] + share.T[None] * after_q - later
+        return kernels.swapaxes(0, 1).at[0, 0].add(params["D"])
 
     def step(self, params: Params, state: Pair, u: StepFeatures) -> tuple[Pair, StepFeatures]:
         self.require_causal()
@@ -137,9 +137,9 @@ class S4(EachChannel):
 
     def spectrum(self, params: Params) -> np.ndarray:
         """The eigenvalues of all channels, the first channel first."""
-        found = self._system(params)
-        nu, theta = np.asarray(found.nu, np.float64), np.asarray(found.theta, np.float64)
-        half = [np.exp(-nu + 1j * theta), *(np.asarray(re, np.float64) + 1j * np.asarray(im) for re, im in found[2:4])]
+        system = self._system(params)
+        nu, theta = np.asarray(system.nu, np.float64), np.asarray(system.theta, np.float64)
+        half = [np.exp(-nu + 1j * theta), *(np.asarray(re, np.float64) + 1j * np.asarray(im) for re, im in system[2:4])]
         lam, q, r = (np.concatenate([x, x.conj()], axis=1) for x in half)
         matrices = lam[:, :, None] * np.eye(self.state) - q[:, :, None] * r[:, None]
         good = np.isfinite(matrices).all(axis=(1, 2), keepdims=True)

@@ -41,8 +41,8 @@ def initial_a(init: str, size: int) -> np.ndarray:
         "quad": lambda: (2 * n + 1) ** 2 / math.pi,
         "legs": lambda: -hippo(size).frequencies[: size // 2],
     }
-    found: np.ndarray = -0.5 + 1j * frequencies[init]()
-    return found
+    a: np.ndarray = -0.5 + 1j * frequencies[init]()
+    return a
 
 
 class EachChannel(Recurrence):

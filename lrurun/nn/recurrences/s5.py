@@ -80,8 +80,8 @@ class S5(Modal):
         v_re, v_im = jnp.asarray(v.real, jnp.float32), jnp.asarray(v.imag, jnp.float32)
 
         def inward(part: Array) -> Array:
-            found = jnp.einsum("mk,bmh->bkh", part, sampled["B"], precision="highest")
-            return found.reshape(self.modes, h) * n**-0.5
+            projected = jnp.einsum("mk,bmh->bkh", part, sampled["B"], precision="highest")
+            return projected.reshape(self.modes, h) * n**-0.5
 
         def outward(c: Array, part: Array) -> Array:
             return jnp.einsum("hbm,mk->hbk", c, part, precision="highest").reshape(h, self.modes)
@@ -99,16 +99,16 @@ class S5(Modal):
         a = (jnp.minimum(re, CLIP) if self.settings.clip_eigs else re, params["lam_im"])
         nu, theta, factor = discretize(a, jnp.exp(params["log_dt"]), self.settings.discretization)
         b = times((factor[0][:, None], factor[1][:, None]), (params["B_re"], params["B_im"]))
-        both = 2.0 if self.settings.conj_sym else 1.0
-        c = tuple((both * params[re], both * params[im]) for re, im in self.complex_readouts)
+        scale = 2.0 if self.settings.conj_sym else 1.0
+        c = tuple((scale * params[re], scale * params[im]) for re, im in self.complex_readouts)
         return System(polar(nu, theta), b, c, params["D"])
 
     def norms(self, params: Params, u: Features) -> StateNorms:
-        found = super().norms(params, u)
-        return math.sqrt(2.0) * found if self.settings.conj_sym else found  # of the conjugates too
+        norms = super().norms(params, u)
+        return math.sqrt(2.0) * norms if self.settings.conj_sym else norms  # of the conjugates too
 
     def spectrum(self, params: Params) -> np.ndarray:
         """lambda, the discretised Lambda; both of each pair of conjugates."""
         real, imaginary = (np.asarray(part, np.float64) for part in self.system(params).lam)
-        found = real + 1j * imaginary
-        return np.concatenate([found, found.conj()]) if self.settings.conj_sym else found
+        eigenvalues = real + 1j * imaginary
+        return np.concatenate([eigenvalues, eigenvalues.conj()]) if self.settings.conj_sym else eigenvalues

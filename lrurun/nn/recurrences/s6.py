@@ -83,19 +83,19 @@ class S6(Gated):
             return along(params[name], seen.ndim + 1)
         return self.product(seen, params[f"W_{name}"])[..., None, :]
 
-    def _of_channels(self, of_heads: Array) -> Array:
+    def _expanded(self, heads: Array) -> Array:
         """(..., H) of numbers (..., heads)."""
-        count = of_heads.shape[-1]
-        return of_heads if count == self.width else jnp.repeat(of_heads, self.width // count, axis=-1)
+        count = heads.shape[-1]
+        return heads if count == self.width else jnp.repeat(heads, self.width // count, axis=-1)
 
     def coefficients(self, params: Params, u: Array, seen: Array, first: Array) -> tuple[Numbers, Numbers]:
         delta = along(params["b_dt"], u.ndim)
         if self.settings.delta != "constant":
             low = self.product(seen, params["W_r"]) if "W_r" in params else seen
             delta = delta + self.product(low, params["W_dt"])
-        delta = self._of_channels(jax.nn.softplus(delta))[..., None]
+        delta = self._expanded(jax.nn.softplus(delta))[..., None]
         rate = -jnp.exp(params["A_log"])
-        rate = along(self._of_channels(rate)[:, None] if self.settings.heads else rate, u.ndim + 1)
+        rate = along(self._expanded(rate)[:, None] if self.settings.heads else rate, u.ndim + 1)
         decay = delta * rate
         b = delta if self.settings.discretization == "euler" else jnp.expm1(decay) / rate
         b = b * self._matrix(params, "B", seen) * u[..., None]
@@ -106,13 +106,13 @@ class S6(Gated):
     def outputs(self, params: Params, x: Numbers, u: Array, seen: Array) -> Array:
         assert not isinstance(x, tuple)
         y = jnp.sum(x.reshape(*u.shape, self.state) * self._matrix(params, "C", seen), axis=-1)
-        return y + along(self._of_channels(params["D"]), u.ndim) * u if self.settings.skip else y
+        return y + along(self._expanded(params["D"]), u.ndim) * u if self.settings.skip else y
 
     def spectrum(self, params: Params) -> np.ndarray | None:
         """exp(Delta A), where Delta does not depend on the input."""
         if self.settings.delta != "constant":
             return None
         zero = jnp.zeros((1, self.width), jnp.float32)
-        one = zero if self.settings.b == "constant" else zero + 1.0
-        a, _ = self.coefficients(params, one, one, jnp.zeros((1,), bool))
+        unit_input = zero if self.settings.b == "constant" else zero + 1.0
+        a, _ = self.coefficients(params, unit_input, unit_input, jnp.zeros((1,), bool))
         return np.asarray(a, np.complex128).ravel()

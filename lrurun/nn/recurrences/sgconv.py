@@ -92,8 +92,8 @@ class SGConv(Recurrence):
         energies = [enlarged_energy(self.state, self._factor(i)) for i in range(self._scales)]
         alpha = self._alpha[:, None] ** np.arange(self._scales)[None]
         deviation = 1.0 / self.state if self.settings.init == "state" else 1.0
-        found: np.ndarray = deviation * np.sqrt(np.square(alpha) @ np.array(energies))
-        return found
+        norm: np.ndarray = deviation * np.sqrt(np.square(alpha) @ np.array(energies))
+        return norm
 
     @staticmethod
     def _factor(scale: int) -> int:
@@ -113,20 +113,20 @@ class SGConv(Recurrence):
         alpha, norm = jnp.asarray(self._alpha, jnp.float32), jnp.asarray(self._norm, jnp.float32)
         for way in self._directions:
             w = params[f"w{way}"]
-            found = jnp.linalg.norm(self._whole(w, alpha), axis=1)
-            params[f"w{way}"] = w * (norm / found)[None, :, None]
+            actual = jnp.linalg.norm(self._whole(w, alpha), axis=1)
+            params[f"w{way}"] = w * (norm / actual)[None, :, None]
             if self.settings.train_alpha:
                 params[f"alpha{way}"] = alpha
         return params
 
     def kernels(self, params: Params, length: int) -> Kernels:
-        lags, found = min(self._lags, length), []
+        lags, kernels = min(self._lags, length), []
         for way in self._directions:
             w = params[f"w{way}"]
             alpha = params.get(f"alpha{way}", jnp.asarray(self._alpha, w.dtype))
             k = self._whole(w, alpha)[:, :lags] / jnp.asarray(self._norm, w.dtype)[:, None]
-            found.append(jnp.pad(k.T, ((0, length - lags), (0, 0))))
-        return jnp.stack(found).at[0, 0].add(params["D"])
+            kernels.append(jnp.pad(k.T, ((0, length - lags), (0, 0))))
+        return jnp.stack(kernels).at[0, 0].add(params["D"])
 
     def scan(self, params: Params, u: Features, mask: Mask | None = None) -> Features:
         seen = u if mask is None else jnp.where(mask[..., None], u, 0.0)

@@ -63,11 +63,11 @@ def linear_scan(
     Raises ValueError for an unknown backend and for shapes that do not fit.
     """
     name = resolve(backend)
-    for what, pair, ranks in (("lam", lam, (1,)), ("v", v, (3, 4)), ("initial", initial, (2,))):
+    for argument, pair, ranks in (("lam", lam, (1,)), ("v", v, (3, 4)), ("initial", initial, (2,))):
         if pair is not None and not (pair[0].shape == pair[1].shape and pair[0].ndim in ranks):
             wanted = " or ".join(map(str, ranks))
             raise ValueError(
-                f"{what} must be two arrays of rank {wanted}, found shapes {pair[0].shape}, {pair[1].shape}"
+                f"{argument} must be two arrays of rank {wanted}, found shapes {pair[0].shape}, {pair[1].shape}"
             )
     shape = v[0].shape
     if 0 in shape[:-2] or lam[0].shape != shape[-1:] or (initial and initial[0].shape != shape[-2:]):

@@ -11,20 +11,20 @@ from jax.lax import dynamic_index_in_dim, dynamic_update_index_in_dim
 
 _Carry = TypeVar("_Carry")
 _Rows = TypeVar("_Rows")
-_Others = TypeVar("_Others")
+_Inputs = TypeVar("_Inputs")
 
 
 def scan_in_place(
-    step: Callable[[_Carry, _Rows, _Others], tuple[_Carry, _Rows]],
+    step: Callable[[_Carry, _Rows, _Inputs], tuple[_Carry, _Rows]],
     carry: _Carry,
     rows: _Rows,
-    others: _Others,
+    inputs: _Inputs,
     *,
     reverse: bool,
 ) -> tuple[_Carry, _Rows]:
     """The last carry, and `rows`, arrays (T, ...), with each row replaced by what `step` makes of it.
 
-    `step` takes the carry and one row of `rows` and of `others`. Unlike `jax.lax.scan` it needs no second array for the
+    `step` takes the carry and one row of `rows` and of `inputs`. Unlike `jax.lax.scan` it needs no second array for the
     outputs, which XLA:CPU would fill with zeros first: about twice as fast on a CPU, in half the memory. Use it
     under a custom gradient: that of autodiff would keep all of `rows` at every step.
     """
@@ -41,7 +41,7 @@ def scan_in_place(
         def put(x: Array, new: Array) -> Array:
             return dynamic_update_index_in_dim(x, new, k, 0, allow_negative_indices=False)
 
-        carry, new = step(carry, jax.tree.map(row, rows), jax.tree.map(row, others))
+        carry, new = step(carry, jax.tree.map(row, rows), jax.tree.map(row, inputs))
         return carry, jax.tree.map(put, rows, new)
 
     # not unrolled: XLA:CPU would compute the chain again inside its fusions, twice as slow at 4 steps, ten times at 32

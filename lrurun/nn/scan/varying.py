@@ -28,7 +28,7 @@ def _times(a: _Numbers, x: _Numbers) -> _Numbers:
 
 
 def _add(a: _Numbers, b: _Numbers) -> _Numbers:
-    return tuple(one + other for one, other in zip(a, b, strict=True))
+    return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
 def _conjugate(a: _Numbers) -> _Numbers:
@@ -129,15 +129,15 @@ _scan.defvjp(_scan_forward, _scan_backward)
 
 def _before(x: _Numbers, initial: _Numbers | None) -> _Numbers:
     """The state before every step, of states `x` (T, B, N) or (T, K, B, N)."""
-    found = []
+    shifted = []
     for i, part in enumerate(x):
         first = jnp.zeros_like(part[:1, ..., :1, :, :]) if part.ndim == 4 else jnp.zeros_like(part[:1])
         if initial is not None:
             first = initial[i].reshape(first.shape)
         if part.ndim == 4:  # the first step of a chunk follows the last one of the chunk before it
             first = jnp.concatenate([first, part[-1:, :-1]], axis=1)
-        found.append(jnp.concatenate([first, part[:-1]]))
-    return tuple(found)
+        shifted.append(jnp.concatenate([first, part[:-1]]))
+    return tuple(shifted)
 
 
 # One step after another, and chunks side by side.
@@ -160,7 +160,7 @@ def _adjoint(a: _Numbers, g: _Numbers, final: _Numbers) -> _Numbers:
         d = _add(g_k, _times(a_after, d_after))
         return (a_k, d), d
 
-    return scan_in_place(step, (_one(g), final), g, a, reverse=True)[1]
+    return scan_in_place(step, (_unit(g), final), g, a, reverse=True)[1]
 
 
 def _starts(a: _Numbers, b: _Numbers, initial: _Numbers | None) -> _Numbers:
@@ -172,7 +172,7 @@ def _starts(a: _Numbers, b: _Numbers, initial: _Numbers | None) -> _Numbers:
         (x, product), (a_k, b_k) = carry, row
         return (_add(_times(a_k, x), b_k), _times(a_k, product)), None
 
-    (end, product), _ = jax.lax.scan(step, (_zero(b), _one(b)), (a, b), unroll=1)
+    (end, product), _ = jax.lax.scan(step, (_zero(b), _unit(b)), (a, b), unroll=1)
     return _chained(product, end, _zero(end) if initial is None else initial, reverse=False)
 
 
@@ -185,11 +185,11 @@ def _ends(a: _Numbers, g: _Numbers) -> _Numbers:
         (after, product), (a_k, g_k) = carry, row
         return (_times(a_k, _add(g_k, after)), _times(a_k, product)), None
 
-    (first, product), _ = jax.lax.scan(step, (_zero(g), _one(g)), (a, g), reverse=True, unroll=1)
+    (first, product), _ = jax.lax.scan(step, (_zero(g), _unit(g)), (a, g), reverse=True, unroll=1)
     return _chained(product, first, _zero(first), reverse=True)
 
 
-def _one(like: _Numbers) -> _Numbers:
+def _unit(like: _Numbers) -> _Numbers:
     real, *imaginary = _zero(like)
     return (real + 1.0, *imaginary)
 
@@ -209,13 +209,13 @@ def _chained(product: _Numbers, end: _Numbers, start: _Numbers, *, reverse: bool
 def _associative(a: _Numbers, b: _Numbers, initial: _Numbers | None, *, reverse: bool = False) -> _Numbers:
     if initial is not None:
         first = _add(_times(tuple(p[:1] for p in a), tuple(p[None] for p in initial)), tuple(p[:1] for p in b))
-        b = tuple(jnp.concatenate([one, part[1:]]) for one, part in zip(first, b, strict=True))
+        b = tuple(jnp.concatenate([start, part[1:]]) for start, part in zip(first, b, strict=True))
 
-    def after(one: tuple[_Numbers, _Numbers], two: tuple[_Numbers, _Numbers]) -> tuple[_Numbers, _Numbers]:
-        return _times(two[0], one[0]), _add(_times(two[0], one[1]), two[1])
+    def after(earlier: tuple[_Numbers, _Numbers], later: tuple[_Numbers, _Numbers]) -> tuple[_Numbers, _Numbers]:
+        return _times(later[0], earlier[0]), _add(_times(later[0], earlier[1]), later[1])
 
-    found: _Numbers = jax.lax.associative_scan(after, (a, b), reverse=reverse)[1]
-    return found
+    states: _Numbers = jax.lax.associative_scan(after, (a, b), reverse=reverse)[1]
+    return states
 
 
 def _associative_adjoint(a: _Numbers, g: _Numbers) -> _Numbers:

@@ -88,7 +88,7 @@ class Executor(Protocol):
         """How many that were started are alive, as far as is known: workers, or node supervisors."""
 
     def ended(self, runs: SelectedRuns) -> Iterable[str]:
-        """Says what became of those that have ended since the last call, where it needs to be said.
+        """Yields a sentence about each of them that has ended since the last call, where one is needed.
 
         Raises:
             LrurunError: it is useless to start more.

@@ -50,8 +50,8 @@ class LocalExecutor:
         if detach:
             raise UsageError("--detach: belongs to an executor of several machines", "name it, as in --on slurm")
         if self.job is not None and (self.job.settings or self.job.nodes):
-            found = ", ".join([*self.job.settings, *(["nodes"] if self.job.nodes else [])])
-            raise UsageError(f"--on local: has no settings, found {found}", "remove them, or name another executor")
+            settings = ", ".join([*self.job.settings, *(["nodes"] if self.job.nodes else [])])
+            raise UsageError(f"--on local: has no settings, found {settings}", "remove them, or name another executor")
         if self.job is not None:
             check_devices(self.job.devices)
 
@@ -65,8 +65,8 @@ class LocalExecutor:
         running = runs.in_state("running")
         self._write_heartbeats(runs, running)
         if queued := runs.queued():
-            here = runs.ledger.newest_attempts([run.id for run in running], beside=self._owner)
-            self._fill(runs.work, queued, {attempt.pid for attempt in here.values()})
+            attempts = runs.ledger.newest_attempts([run.id for run in running], beside=self._owner)
+            self._fill(runs.work, queued, {attempt.pid for attempt in attempts.values()})
         elif runs.work.on_node and not runs.is_tuning:
             self._dismiss()  # they finish their runs; other nodes have the rest
 
@@ -118,12 +118,12 @@ class LocalExecutor:
             busy: processes that train a run.
         """
         for needs, count in sorted(queued.items()):
-            same = [worker for worker in self.workers if worker.needs == needs]
-            idle = sum(worker.pid not in busy for worker in same)
+            matching = [worker for worker in self.workers if worker.needs == needs]
+            idle = sum(worker.pid not in busy for worker in matching)
             while idle * work.pack < count and self._has_room(work, needs):
                 self.workers.append(LocalWorker(work, needs=needs, devices=self._least_used(needs.devices)))
                 idle += 1
-            if not idle and not same:
+            if not idle and not matching:
                 for worker in self.workers:
                     if worker.pid not in busy and worker.needs not in queued:
                         worker.dismiss()  # makes room: no run needs what it has
@@ -160,12 +160,12 @@ class LocalExecutor:
             return
         watched, self._heartbeat_at = min(now - self._heartbeat_at, 2 * HEARTBEAT_SECONDS), now
         by_pid = {worker.pid: worker for worker in self.workers}
-        own = []
+        heartbeats = []
         # one query, however many runs the ladder has on other nodes
         for run, attempt in runs.ledger.newest_attempts([run.id for run in running], beside=self._owner).items():
             if attempt.pid not in by_pid:
                 continue
-            own.append((run, attempt.n))
+            heartbeats.append((run, attempt.n))
             seen, silence = self._silence.get((run, attempt.n), (attempt.seen_at, -watched))
             silence = silence + watched if seen == attempt.seen_at else 0.0
             self._silence[run, attempt.n] = attempt.seen_at, silence
@@ -173,8 +173,8 @@ class LocalExecutor:
             if silence > limit:
                 runs.say(f"{run}: its worker wrote nothing for {limit:.0f} s and was killed")
                 by_pid[attempt.pid].kill()
-        if own:
-            runs.ledger.record_heartbeats(own)
+        if heartbeats:
+            runs.ledger.record_heartbeats(heartbeats)
 
     def _explain(self, code: int, output: str, work: Work, broken: Sequence[Attempt]) -> str:
         """Why a worker exited: signal or exit code, and what it printed last.

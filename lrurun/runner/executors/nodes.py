@@ -76,8 +76,8 @@ class NodeExecutor(ABC):
 
     def check(self, *, detach: bool) -> None:
         if not database.implementation(self.job.places.ledger).is_shared and self.nodes > 1:
-            found = f", and {self.job.places.ledger} is one"
-            raise one_machine(f"nodes={self.nodes}", found, "use one node")
+            detail = f", and {self.job.places.ledger} is one"
+            raise one_machine(f"nodes={self.nodes}", detail, "use one node")
 
     def count(self) -> int:
         return self._alive
@@ -112,8 +112,8 @@ class NodeExecutor(ABC):
             self._useless = self._useless + 1 if attempts == self._before else 0
             if self._useless > MAX_RETRIES:
                 text, where = self.last_line()
-                what = "node supervisors end before they claim a run"
-                raise LrurunError(f"{what}: {text}" if text else what, f"see {where}")
+                problem = "node supervisors end before they claim a run"
+                raise LrurunError(f"{problem}: {text}" if text else problem, f"see {where}")
         self._before = attempts
         token = write_token(self.job.places.runs)
         self._tokens.add(token)
@@ -157,10 +157,10 @@ class NodeExecutor(ABC):
             runs.say(error.message)
 
 
-def one_machine(setting: str, found: str, otherwise: str) -> UsageError:
+def one_machine(setting: str, detail: str, otherwise: str) -> UsageError:
     """The error for a `setting` that takes an SQLite ledger to several machines; `otherwise` is what else helps."""
     return UsageError(
-        f"{setting}: an SQLite ledger is for one machine{found}",
+        f"{setting}: an SQLite ledger is for one machine{detail}",
         f"keep the ledger in PostgreSQL (--ledger postgresql+psycopg://USER@HOST/DATABASE), or {otherwise}",
     )
 

@@ -64,23 +64,24 @@ class RayExecutor(NodeExecutor):
             self._check_cluster(ray)
 
     def _check_cluster(self, ray: Any) -> None:
-        alive, which = [node for node in ray.nodes() if node["Alive"]], "no node of the cluster has"
+        alive, lacking = [node for node in ray.nodes() if node["Alive"]], "no node of the cluster has"
         if not database.implementation(self.job.places.ledger).is_shared:
-            here = ray.get_runtime_context().get_node_id()
-            alive = [node for node in alive if node["NodeID"] == here]
-            self._where, which = _only_on(here), "this node, the only one that may write to an SQLite ledger, has no"
+            node_id = ray.get_runtime_context().get_node_id()
+            alive = [node for node in alive if node["NodeID"] == node_id]
+            self._where = _only_on(node_id)
+            lacking = "this node, the only one that may write to an SQLite ledger, has no"
         fit = [node["NodeID"] for node in alive if self._fits(node["Resources"])]
         if not fit:
             known = {_STANDARD.get(key, key) for node in alive for key in node["Resources"] if ":" not in key}
             names = sorted(known - {"object_store_memory"})
             unknown = next((key for key in self.needs if key not in names), None)
-            what = ", ".join(f"{key}={amount:g}" for key, amount in self.needs.items())
+            needed = ", ".join(f"{key}={amount:g}" for key, amount in self.needs.items())
             hint = "ask for less of it"
             if unknown in _STANDARD.values():
                 hint = f"leave {unknown} out, or start Ray on a node that has it"
             elif unknown:
                 hint = hint_for(unknown, names, "resources")
-            raise LrurunError(f"--on ray: {which} {what}", hint)
+            raise LrurunError(f"--on ray: {lacking} {needed}", hint)
         self._check_nodes(ray, fit)
 
     def _fits(self, resources: dict[str, float]) -> bool:
@@ -94,17 +95,17 @@ class RayExecutor(NodeExecutor):
         answers = [
             ray.remote(look).options(num_cpus=0, **_only_on(node_id)).remote(str(runs), token) for node_id in ids
         ]
-        for which, answer in zip((f"--on ray: node {node_id[:12]}" for node_id in ids), answers, strict=True):
+        for place, answer in zip((f"--on ray: node {node_id[:12]}" for node_id in ids), answers, strict=True):
             hint = "install the same lrurun on every node, for the Python that runs Ray"
             try:
                 seen, version = ray.get(answer, timeout=ANSWER_SECONDS)
             except ray.exceptions.RayError as error:
-                raise LrurunError(f"{which} cannot be used: {last_line(error)}", hint) from None
+                raise LrurunError(f"{place} cannot be used: {last_line(error)}", hint) from None
             if version != VERSION:
-                raise LrurunError(f"{which} has lrurun {version}, this command {VERSION}", hint)
+                raise LrurunError(f"{place} has lrurun {version}, this command {VERSION}", hint)
             if not seen:
                 hint = "choose a folder on shared storage with --runs-dir"
-                raise LrurunError(f"{which}: the runs folder {runs} is not shared with it", hint)
+                raise LrurunError(f"{place}: the runs folder {runs} is not shared with it", hint)
 
     def submit(self, count: int, variables: dict[str, str]) -> str:
         self._logs.mkdir(parents=True, exist_ok=True)
@@ -116,8 +117,8 @@ class RayExecutor(NodeExecutor):
         names = [f"{self.job.name}-{secrets.token_hex(3)}" for _ in range(count)]
         with cluster(self.address) as ray:
             for name in names:
-                how = {"name": name, "lifetime": "detached", "max_restarts": -1}
-                actor = ray.remote(NodeActor).options(**how, **sizes, **self._where, resources=custom)
+                options = {"name": name, "lifetime": "detached", "max_restarts": -1}
+                actor = ray.remote(NodeActor).options(**options, **sizes, **self._where, resources=custom)
                 where = str(self.job.folder), str(self._log(name))
                 actor.remote(name, list(self.job.arguments), *where, inherited | variables)
         return f"Ray actors {', '.join(names)}"
@@ -253,9 +254,9 @@ class NodeActor:
     def __init__(self, name: str, command: list[str], folder: str, log: str, variables: dict[str, str]) -> None:
         import ray
 
-        here = ray.get_runtime_context()
+        context = ray.get_runtime_context()
         # without START: Ray does not say how often it has started an actor, and the ledger knows
-        own = {owner.NODE: here.get_node_id()[:12], node.TASK: f"ray:{name}"}
+        identity = {owner.NODE: context.get_node_id()[:12], node.TASK: f"ray:{name}"}
         env = {key: text for key, text in os.environ.items() if key != "OMP_NUM_THREADS"}  # which Ray has set
         prefix = [sys.executable, "-c", _WITH_PARENT, str(os.getpid()), sys.executable]
         Path(log).parent.mkdir(parents=True, exist_ok=True)
@@ -263,13 +264,13 @@ class NodeActor:
             self._process = subprocess.Popen(
                 [*prefix, *command[1:]],
                 cwd=folder,
-                env=env | variables | own,
+                env=env | variables | identity,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        threading.Thread(target=self._follow, args=(here.current_actor,), daemon=True).start()
+        threading.Thread(target=self._follow, args=(context.current_actor,), daemon=True).start()
 
     def _follow(self, itself: Any) -> None:
         import ray

@@ -82,12 +82,12 @@ class SlurmExecutor(NodeExecutor):
         settings = (("partition", "partition"), ("nodelist", "nodes"))
         options = [f"--{name}={self.job.settings[key]}" for key, name in settings if key in self.job.settings]
         listed = _run("sinfo", "--noheader", "--Node", "--format=%n", *options)
-        here = socket.gethostname().partition(".")[0]
-        hosts = sorted({host.partition(".")[0] for host in listed.stdout.split()} - {here})
-        if hosts or here not in listed.stdout:
-            found = f", {here}; tasks may run on {', '.join(hosts[:3]) or 'others'}"
+        own_host = socket.gethostname().partition(".")[0]
+        hosts = sorted({host.partition(".")[0] for host in listed.stdout.split()} - {own_host})
+        if hosts or own_host not in listed.stdout:
+            detail = f", {own_host}; tasks may run on {', '.join(hosts[:3]) or 'others'}"
             otherwise = "give the command on a node and name that node: --on slurm:nodelist=NODE"
-            raise one_machine("--on slurm", found, otherwise)
+            raise one_machine("--on slurm", detail, otherwise)
 
     def _check_job(self) -> None:
         deadline = time.monotonic() + SECONDS
@@ -144,7 +144,7 @@ class SlurmExecutor(NodeExecutor):
 
     def submit(self, count: int, variables: dict[str, str]) -> str:
         self._logs.mkdir(parents=True, exist_ok=True)
-        done = _run("sbatch", "--parsable", given=self._script(count, variables))
+        done = _run("sbatch", "--parsable", stdin=self._script(count, variables))
         if done.returncode:
             raise EngineError(f"sbatch: {_message(done)}")
         self._submitted = done.stdout.strip().partition(";")[0]
@@ -180,12 +180,12 @@ class SlurmExecutor(NodeExecutor):
         return (errors or lines or [""])[-1].removeprefix("error: "), str(files[-1] if files else self._logs)
 
 
-def _run(*command: str, given: str = "") -> subprocess.CompletedProcess[str]:
+def _run(*command: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     # these variables override the script, and hide jobs
     env = {key: text for key, text in os.environ.items() if not key.startswith(("SBATCH_", "SQUEUE_", "SCANCEL_"))}
-    how: Any = {"input": given, "capture_output": True, "text": True, "errors": "replace", "env": env}
+    options: Any = {"input": stdin, "capture_output": True, "text": True, "errors": "replace", "env": env}
     try:
-        return subprocess.run(command, timeout=SECONDS, **how)
+        return subprocess.run(command, timeout=SECONDS, **options)
     except subprocess.TimeoutExpired:
         raise EngineError(f"{command[0]} did not answer for {SECONDS:.0f} s") from None
     except OSError as error:

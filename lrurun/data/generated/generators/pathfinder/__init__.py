@@ -131,8 +131,8 @@ def _fill(images: Images, chosen: np.ndarray, t: Tables, random: np.random.Rando
         combine(np.maximum, discs, home + row * t.side + column, np.zeros(count, np.int64), t.disc)
     images.images[chosen] = _develop(p, t, np.maximum(*snakes), clutter, discs)
     if p.segmentation:
-        both = images.labels[chosen] == 1
-        classes = [1 + (both & (images.marked[chosen, 0] == snake)) for snake in (0, 1)]
+        connected = images.labels[chosen] == 1
+        classes = [1 + (connected & (images.marked[chosen, 0] == snake)) for snake in (0, 1)]
         least = 1 if p.quirks else 64
         masks = [
             (ink.reshape(-1, t.cells) >= least) * value[:, None] for ink, value in zip(snakes, classes, strict=True)
