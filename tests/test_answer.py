@@ -133,8 +133,8 @@ def test_cautions_are_a_few_words_each() -> None:
         "Caution: not tuned, see --tune (all rungs); provisional, fewer than 12 seeds (all rungs); the typical run and "
         "the mean disagree (stable-exponential); 1 run diverged (stable-exponential); 1 run failed "
         "(stable-exponential); 1 run unfinished (stable-exponential); runs of 2 code versions. "
-        "Next: lrurun ladder sDigits --ladder mini --seeds 12 makes verdicts firm: 12 seeds are the least, whatever these say. "
-        "Note: a note More:"
+        "Next: lrurun ladder sDigits --ladder mini --seeds 12 makes verdicts firm: 12 seeds are the least, whatever "
+        "these say. Note: a note More:"
     ) in text
     assert "Same runs as before: ring-init. Not run: small-phase." in text
     assert "(intervals: --details)" in answer(ladder(2))
