@@ -10,7 +10,7 @@ from lrurun.config.ladder import Claim, Ladder, Published, Rung
 from lrurun.data.metric import Accuracy
 from lrurun.ledger import values
 from lrurun.report import formats
-from lrurun.report.rung_runs import InstanceRuns
+from lrurun.report.rung_runs import InstanceRuns, Note
 from lrurun.report.tables import ladder_table
 from tests import configs
 
@@ -125,6 +125,7 @@ def build(ladder: Ladder = MINI, runs: list[values.Run] | None = None, **more: A
         "metric": Accuracy(chance=0.1),
     }
     fields |= {name: more.pop(name) for name in InstanceRuns.__struct_fields__ if name in more}
+    fields["notes"] = list(map(Note, fields.get("notes", ())))
     return ladder_table.build(InstanceRuns(ladder=ladder, key="k", **fields), **({"test_items": 300} | more))
 
 

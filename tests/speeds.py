@@ -8,7 +8,7 @@ from typing import Any
 from lrurun.config.ladder import Ladder, TrainingSpeed
 from lrurun.ledger import values
 from lrurun.report import formats
-from lrurun.report.rung_runs import InstanceRuns
+from lrurun.report.rung_runs import InstanceRuns, Note
 from lrurun.report.tables import speed
 from tests.reports import make_run, make_rung
 
@@ -60,6 +60,7 @@ def build(
 ) -> speed.SpeedReport:
     attempts = {name: attempt(name, where, (hosts or {}).get(name, "here")) for name, _, _, where in made}
     fields = {"task": "sDigits", "profile": None, "runs": runs_of(made) if runs is None else runs} | more
+    fields["notes"] = list(map(Note, fields.get("notes", ())))
     return speed.build(InstanceRuns(ladder=ladder, key="k", **fields), attempts.__getitem__)
 
 

@@ -19,7 +19,7 @@ RUNGS = ("--rung", "ring-init", "--rung", "gamma-norm")
 
 def added(machine: Machine) -> list[str]:
     notes = machine.json("report", *FAST)["notes"]
-    return [note for note in notes if "later command" in note]
+    return [note["text"] for note in notes if "later command" in note["text"]]
 
 
 @pytest.mark.slow

@@ -266,7 +266,7 @@ def test_json_has_a_row_a_rung_and_a_cell_a_task(ledger: Path, capsys: pytest.Ca
         [("sCIFAR", 0), ("sCIFAR", 1), ("sCIFAR", 2)],
         [("Image", 0), ("Image", 1)],
     ]
-    assert found["notes"] == [FOOT[-1].removeprefix("Note: ")]
+    assert found["notes"] == [{"text": FOOT[-1].removeprefix("Note: "), "runs": []}]
 
 
 @pytest.mark.slow
@@ -345,7 +345,9 @@ def test_a_profile_is_a_column_of_its_own_or_asked_for(ledger: Path, capsys: pyt
     found = json.loads(out(capsys, "--all", "--json", "--profile", "smoke"))
     assert found["rows"][0]["cells"][0]["mean"] == 0.25
     titles = [f"ladder lru on {name}" for name in ("sCIFAR, without --tune", "sCIFAR, without --tune, optim.lr=0.5", "Image, without --tune", "Text, without --tune, train.protocol=paper", "sDigits, without --tune")]  # fmt: skip
-    assert found["notes"] == [f"left out, because profile, --set, --tune or the recipe differ: {'; '.join(titles)}"]
+    assert [note["text"] for note in found["notes"]] == [
+        f"left out, because profile, --set, --tune or the recipe differ: {'; '.join(titles)}"
+    ]
 
 
 def test_other_settings_are_left_out_unless_they_are_asked_for(
@@ -375,7 +377,7 @@ def test_an_instance_of_unequal_data_is_left_out_and_named(ledger: Path, capsys:
     fill(ledger, "sDigits", {"diagonal": (0.5,)}, data="f")
     found = json.loads(out(capsys, "--all", "--json"))
     assert ("sDigits", None) not in [(one["task"], one["profile"]) for one in found["columns"]]
-    assert found["notes"][0].startswith(
+    assert found["notes"][0]["text"].startswith(
         "left out: ladder lru on sDigits, without --tune: these runs were trained on unequal data and are never"
     )
 
@@ -455,4 +457,4 @@ def test_a_task_of_ones_own_that_is_not_loaded_is_left_out_with_a_hint(
     with Ledger.open(ledger) as opened:
         opened.add_ladder("lru", "Oddness", None, InstanceSpec())
     note = "left out: ladder lru on Oddness, without --tune: unknown task 'Oddness'; --load FILE if it is a task of your own"
-    assert note in json.loads(out(capsys, "--all", "--json"))["notes"]
+    assert note in [found["text"] for found in json.loads(out(capsys, "--all", "--json"))["notes"]]

@@ -86,7 +86,8 @@ def test_a_changed_recipe_names_the_results_of_the_earlier_one(
     assert code == 4
     assert sentence in error
     fill(folder / "ledger.db", "mine.toml", {"relu-rnn": [0.3]}, profile="smoke", ladder="nonlinearity")
-    assert [sentence in note for note in answered(capsys, "report", "mine.toml", *OPTIONS)["notes"]].count(True) == 1
+    notes = answered(capsys, "report", "mine.toml", *OPTIONS)["notes"]
+    assert [sentence in note["text"] for note in notes].count(True) == 1
     path.unlink()
     kept = answered(capsys, "report", "sDigits", "--instance", earlier.key)
     assert {row["rung"]: row["mean"] for row in kept["rows"]}["tanh-rnn"] == 0.3

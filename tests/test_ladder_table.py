@@ -22,7 +22,8 @@ from lrurun.report import formats
 from lrurun.report.judging import statistics
 from lrurun.report.judging.statistics import Estimate
 from lrurun.report.judging.verdicts import Comparison
-from lrurun.report.tables.ladder_table import LadderReport
+from lrurun.report.rung_runs import Note
+from lrurun.report.tables.ladder_table import PAPER_PROTOCOL, LadderReport
 from lrurun.report.tables.row_scores import LadderRow
 from tests import configs
 from tests.reports import (
@@ -273,7 +274,7 @@ def test_runs_of_an_earlier_version_count_with_those_that_have_its_new_fields() 
     ]
     report = two_rungs(*runs)
     assert report.rows[0].runs == ("r1", "r2")
-    assert report.notes == ("a: 1 run left out, because of older settings; runs: r0",)
+    assert report.notes == (Note("a: 1 run left out, because of older settings", ("r0",)),)
 
 
 def test_a_shared_rung_before_anything_ran_has_no_change() -> None:
@@ -430,20 +431,20 @@ def test_runs_of_earlier_settings_are_left_out_and_named() -> None:
     ]
     report = two_rungs(*runs)
     assert report.rows[0].runs == ("new1", "new2")
-    assert report.notes == ("a: 1 run left out, because of older settings; runs: old",)
+    assert report.notes == (Note("a: 1 run left out, because of older settings", ("old",)),)
 
 
 @pytest.mark.parametrize("score", [None, float("nan"), float("inf")])
 def test_a_finished_run_without_a_score_is_named(score: float | None) -> None:
     report = two_rungs(make_run("1", "a", 0, 0.5), make_run("2", "a", 1, score))
     assert report.rows[0].runs == ("1",)
-    assert report.notes == ("a: 1 run not counted, for lack of a finite test/accuracy; runs: 2",)
+    assert report.notes == (Note("a: 1 run not counted, for lack of a finite test/accuracy", ("2",)),)
 
 
 def test_a_published_protocol_and_code_versions_are_flagged() -> None:
     paper = make_run("1", "a", 0, 0.5, config={"train": {"protocol": "paper"}})
     report = two_rungs(paper, make_run("2", "b", 0, 0.6, code=("x", "y")))
-    assert report.notes == ('protocol = "paper": models were selected as published, where that used the test split',)
+    assert report.notes == (PAPER_PROTOCOL,)
     table = formats.render(report, "table")
     assert "60.00 (n=1), 2 code versions" in table
     assert "These runs come from more than one code version: 0.1.0 abc; x; y." in table
@@ -480,7 +481,7 @@ def test_a_narrow_table_names_the_columns_that_it_omits() -> None:
 def test_disagreeing_parameter_counts_are_not_hidden() -> None:
     report = two_rungs(make_run("1", "a", 0, 0.5, parameters=7), make_run("2", "a", 1, 0.5, parameters=8))
     assert report.rows[0].parameters is None
-    assert report.notes == ("a: its runs disagree on the number of parameters (7, 8)",)
+    assert report.notes == (Note("a: its runs disagree on the number of parameters (7, 8)"),)
 
 
 DEFAULT = RateSource("default", "the recipe's default, untuned")

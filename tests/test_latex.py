@@ -12,6 +12,7 @@ import pytest
 
 from lrurun.report import formats
 from lrurun.report.formats import latex
+from lrurun.report.rung_runs import Note
 from tests import speeds
 from tests.reports import MINI, build, evil, grid
 
@@ -107,7 +108,7 @@ def test_latex_prints_what_the_text_says(text: str, expected: str) -> None:
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
 def test_latex_compiles(tmp_path: Path) -> None:
     everything = " ".join([*latex._SPECIAL, *latex._SIGNS, *latex._MATHS, *"éÜñčåçāăżő中"])
-    noted = msgspec.structs.replace(build(MINI), notes=(everything,))
+    noted = msgspec.structs.replace(build(MINI), notes=(Note(everything),))
     reports = [evil(), noted, grid(), speeds.laptop(), build(runs=[])]
     lines = [r"\documentclass{article}", r"\usepackage{booktabs}", r"\usepackage{graphicx}", r"\begin{document}"]
     for number, report in enumerate(reports):

@@ -19,6 +19,7 @@ from lrurun.errors import LrurunError
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
 from lrurun.report import formats
+from lrurun.report.rung_runs import Note
 from tests import configs
 from tests.commands import said
 from tests.reports import make_run
@@ -105,7 +106,9 @@ def test_runs_without_a_speed_tuning_runs_and_those_of_others_do_not_count() -> 
     ]
     report = build([("a", "tanh-rnn", 10.0, XEON)], runs)
     assert report.rows[0].runs == ("a",)
-    assert report.notes == ("tanh-rnn: 2 runs not counted, for lack of a finite machine/steps_per_second; runs: b, c",)
+    assert report.notes == (
+        Note("tanh-rnn: 2 runs not counted, for lack of a finite machine/steps_per_second", ("b", "c")),
+    )
 
 
 def test_runs_of_unequal_data_are_refused() -> None:
@@ -123,7 +126,7 @@ def test_a_rung_of_the_same_settings_has_the_runs_of_the_one_that_it_changes() -
         (["t0", "t1", "t2"], 1.0, True),
         ([], None, False),
     ]
-    assert report.notes == ("diagonal has the settings of tanh-rnn, and these are its runs",)
+    assert report.notes == (Note("diagonal has the settings of tanh-rnn, and these are its runs"),)
 
 
 def test_hosts_and_code_versions_are_not_hidden() -> None:

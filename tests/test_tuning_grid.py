@@ -207,7 +207,7 @@ def test_a_setting_that_a_rung_takes_is_tuned_with_several_seeds_and_the_report_
         assert said == ["taking: chosen on validation with 3 seeds: model.recurrence.r_min = 0.2"]
         assert len(ledger.runs()) == 10
         report = loaded_instance.LoadedInstance(made, instance, ledger).report()
-        assert "chosen on validation with 3 seeds: model.recurrence.r_min = 0.2 (taking)" in report.notes
+        assert "chosen on validation with 3 seeds: model.recurrence.r_min = 0.2 (taking)" in map(str, report.notes)
         final = next(run for run in ledger.runs() if run.seed == 0)
         assert final.sources["model.recurrence.r_min"] == "tuned on validation with 3 seeds"
         assert final.config.model.recurrence.r_max == 0.9, "as mine/ring has it"

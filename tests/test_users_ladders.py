@@ -89,7 +89,8 @@ def test_other_commands_work_on_a_run_of_a_plug_in(machine: Machine) -> None:
     named = ("--instance", instance["instance"], "--load", "own/mine.py")
     table = machine.json("report", "Majority", *named)
     assert [row["n"] for row in table["rows"]] == [1, 1]
-    assert table["notes"] == ["own/mine.py changed after these runs: they are shown as recorded"]
+    said = "own/mine.py changed after these runs: they are shown as recorded"
+    assert table["notes"] == [{"text": said, "runs": []}]
     error = machine.run("ladder", "Majority", *arguments[1:]).stderr
     assert "warning: own/mine.py has changed since " in error
     (here / "own" / "mine.py").unlink()

@@ -21,6 +21,16 @@ SPEED = "machine/steps_per_second"
 """The metric of training speed."""
 
 
+class Note(Struct, frozen=True):
+    """A sentence at the end of a report, with the ids of the runs that it is about."""
+
+    text: str
+    runs: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.text}; runs: {', '.join(self.runs)}" if self.runs else self.text
+
+
 class InstanceRuns(Struct, frozen=True, kw_only=True):
     """A ladder instance with its runs, as reports on it need them."""
 
@@ -30,8 +40,8 @@ class InstanceRuns(Struct, frozen=True, kw_only=True):
     key: str
     """The key of the instance. Runs of other instances and of tuning are ignored."""
     runs: Sequence[Run]
-    notes: Sequence[str] = ()
-    """Sentences for the end of the footnotes."""
+    notes: Sequence[Note] = ()
+    """Notes for the end of the footnotes."""
     same_as_base: Collection[str] = ()
     """The rungs whose settings equal those of their base."""
     changes: Mapping[str, Any] = {}
@@ -67,8 +77,8 @@ class RungRuns(Struct, frozen=True, kw_only=True):
     """The result that the scores are, by its name."""
 
 
-def select(instance: InstanceRuns, metric: str, notes: list[str]) -> dict[str, RungRuns]:
-    """Rung -> its runs, in the ladder's order. Sentences on what is left out are added to `notes`.
+def select(instance: InstanceRuns, metric: str, notes: list[Note]) -> dict[str, RungRuns]:
+    """Rung -> its runs, in the ladder's order. What is left out is added to `notes`.
 
     Args:
         metric: the result that runs must have to be counted.
@@ -133,22 +143,13 @@ def _seed(run: Run) -> tuple[int, str]:
     return run.seed, run.id
 
 
-_RUNS = "; runs: "
+def note_on(runs: Sequence[str], what: str, of: str = "") -> Note:
+    """A note on runs, by their ids, of a rung or of all, for example "a: 2 runs excluded: disk broken"."""
+    return Note(f"{of and f'{of}: '}{plural(len(runs), 'run')} {what}", tuple(runs))
 
 
-def note_on(runs: Sequence[str], what: str, of: str = "") -> str:
-    """A note on runs, by their ids, of a rung or of all, for example "a: 2 runs excluded: disk broken; runs: 0a1b,
-    2c3d"."""
-    return f"{of and f'{of}: '}{plural(len(runs), 'run')} {what}{_RUNS}{', '.join(runs)}"
-
-
-def without_runs(note: str) -> str:
-    """A note without the ids of the runs that it is about."""
-    return note.rpartition(_RUNS)[0] or note
-
-
-def _excluded(instance: InstanceRuns) -> list[str]:
-    """A sentence on the excluded runs for each reason."""
+def _excluded(instance: InstanceRuns) -> list[Note]:
+    """A note on the excluded runs for each reason."""
     names = {rung.name for rung in instance.ladder.rungs}
     whys: dict[str, list[str]] = {}
     for run in sorted(instance.runs, key=_seed):
@@ -158,7 +159,7 @@ def _excluded(instance: InstanceRuns) -> list[str]:
     return [note_on(ids, f"excluded: {why}") for why, ids in whys.items()]
 
 
-def _of_one_setting(rung: str, runs: list[Run], notes: list[str]) -> list[Run]:
+def _of_one_setting(rung: str, runs: list[Run], notes: list[Note]) -> list[Run]:
     """The runs of the newest settings: an edited recipe leaves runs of the old ones in the same instance."""
     groups: list[tuple[dict[str, Any], list[Run]]] = []
     by_config: dict[int, list[Run]] = {}
@@ -180,7 +181,7 @@ def _of_one_setting(rung: str, runs: list[Run], notes: list[str]) -> list[Run]:
     return sorted(groups[-1][1], key=_seed)
 
 
-def _scored(rung: str, runs: Sequence[Run], metric: str, notes: list[str]) -> list[Run]:
+def _scored(rung: str, runs: Sequence[Run], metric: str, notes: list[Note]) -> list[Run]:
     """The finished runs that have a finite score; those without are named in `notes`."""
     scored, without = [], []
     for run in runs:
@@ -208,10 +209,11 @@ def _refuse_unequal_data(rows: Collection[Sequence[Run]]) -> None:
         )
 
 
-def _parameters(rung: str, runs: Sequence[Run], notes: list[str]) -> int | None:
+def _parameters(rung: str, runs: Sequence[Run], notes: list[Note]) -> int | None:
     counts = sorted({run.parameters for run in runs if run.parameters is not None})
     if len(counts) > 1:
-        notes.append(f"{rung}: its runs disagree on the number of parameters ({', '.join(map(str, counts))})")
+        disagree = f"its runs disagree on the number of parameters ({', '.join(map(str, counts))})"
+        notes.append(Note(f"{rung}: {disagree}"))
         return None
     return counts[0] if counts else None
 

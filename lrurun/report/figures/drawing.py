@@ -271,7 +271,7 @@ def ladder_curves(
     plan: planning.Plan,
     label: InstanceLabel,
     selected: Mapping[str, rung_runs.RungRuns],
-    notes: Sequence[str],
+    notes: Sequence[rung_runs.Note],
     ledger: Ledger,
     metrics: Sequence[str] = (),
 ) -> Figure:
@@ -337,7 +337,7 @@ def ladder_norms(
     plan: planning.Plan,
     label: InstanceLabel,
     selected: Mapping[str, rung_runs.RungRuns],
-    notes: Sequence[str],
+    notes: Sequence[rung_runs.Note],
     ledger: Ledger,
 ) -> Figure:
     """The norms of every rung's states, as means over its finished seeds."""
@@ -383,7 +383,7 @@ def ladder_eigenvalues(
     plan: planning.Plan,
     label: InstanceLabel,
     selected: Mapping[str, rung_runs.RungRuns],
-    notes: Sequence[str],
+    notes: Sequence[rung_runs.Note],
     spectra_of: SpectraOf,
 ) -> Figure:
     """The eigenvalues of every rung that has runs of its own: those of all layers of its first finished seed."""
@@ -449,5 +449,5 @@ def _states(runs: Sequence[Run]) -> str:
     return " ".join(f"{run.id} is {run.state}, at step {run.step:,} of {run.steps:,}." for run in unfinished)
 
 
-def _caption(sentences: Sequence[str], notes: Sequence[str]) -> str:
+def _caption(sentences: Sequence[str], notes: Sequence[rung_runs.Note]) -> str:
     return " ".join([*sentences, *(f"Note: {note}." for note in notes)])

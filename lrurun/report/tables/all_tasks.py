@@ -14,6 +14,7 @@ from lrurun import data as tasks
 from lrurun.config.ladder import Ladder
 from lrurun.errors import LrurunError, NotFoundError
 from lrurun.report.instance_label import InstanceLabel, data_sentence
+from lrurun.report.rung_runs import Note
 from lrurun.report.scores import ScoreForm
 from lrurun.report.tables import answer, cells, content, ladder_content
 from lrurun.report.tables.answer import Caution
@@ -90,7 +91,7 @@ class AllTasksReport(Struct, frozen=True, kw_only=True):
     tasks: tuple[str, ...]
     columns: tuple[TaskColumn, ...]
     rows: tuple[AllTasksRow, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
     label: str
     """The label that all columns share: tuned or not, `--set`."""
 
@@ -171,7 +172,7 @@ def _some(titles: list[str], most: int = 5) -> str:
 
 
 def build(ladder: Ladder, reports: Sequence[LadderReport], notes: Sequence[str] = ()) -> AllTasksReport:
-    """The table of these reports on `ladder`, with a column for each; `notes` are sentences for the footnotes."""
+    """The table of these reports on `ladder`, with a column for each; `notes` are more sentences for the footnotes."""
     columns = tuple(
         TaskColumn(
             task=report.task,
@@ -189,12 +190,12 @@ def build(ladder: Ladder, reports: Sequence[LadderReport], notes: Sequence[str] 
         )
         for report in reports
     )
-    places: dict[str, list[str]] = {}
+    places: dict[Note, list[str]] = {}
     for column, report in zip(columns, reports, strict=True):
         for note in report.notes:
             if note != PAPER_PROTOCOL:
                 places.setdefault(note, []).append(column.name)
-    sentences = [f"{'; '.join(names)}: {note}" for note, names in places.items()]
+    of_columns = [structs.replace(note, text=f"{'; '.join(names)}: {note.text}") for note, names in places.items()]
     return AllTasksReport(
         ladder=ladder.name,
         title=ladder.title,
@@ -205,7 +206,7 @@ def build(ladder: Ladder, reports: Sequence[LadderReport], notes: Sequence[str] 
             AllTasksRow(rung=row.rung, title=row.title, cells=tuple(_cell(report, k) for report in reports))
             for k, row in enumerate(reports[0].rows)
         ),
-        notes=(*sentences, *notes),
+        notes=(*of_columns, *map(Note, notes)),
         label=_label(columns).text,
     )
 

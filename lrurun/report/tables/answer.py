@@ -18,7 +18,6 @@ from lrurun.report.instance_label import label_of
 from lrurun.report.judging import claims, verdicts
 from lrurun.report.judging.sequential import MAX_SEEDS, known_before
 from lrurun.report.request import LadderRequest
-from lrurun.report.rung_runs import without_runs
 from lrurun.report.tables import cells, content
 from lrurun.report.tables.content import RUNG
 from lrurun.report.tables.ladder_content import BASE, detect_foot, has_branches, p_cell, with_difference
@@ -224,7 +223,7 @@ def _sentences(report: LadderReport, request: LadderRequest | str | None, firm: 
         sentences.append(f"Caution: {'; '.join(caution.text for caution in found)}.")
     sentences.append(_next(report, request, firm))
     sentences += detect_foot(report)
-    sentences += [f"Note: {without_runs(note)}" for note in report.notes if note != PAPER_PROTOCOL]
+    sentences += [f"Note: {note.text}" for note in report.notes if note != PAPER_PROTOCOL]
     return [one for one in sentences if one]
 
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from lrurun.console import clean
 from lrurun.data.metric import SLOT
+from lrurun.report.rung_runs import Note
 from lrurun.report.scores import ScoreForm
 from lrurun.table import NOTHING, Column, Table
 
@@ -137,7 +138,7 @@ def mixed_versions(row: Any) -> list[str]:
     return [f"{count} {kind} versions" for kind, count in counts.items() if count > 1]
 
 
-def closing_notes(rows: Sequence[Any], notes: Sequence[str]) -> list[str]:
+def closing_notes(rows: Sequence[Any], notes: Sequence[Note]) -> list[str]:
     """The last footnotes of every report: the code and numerics versions of the rows, if several, and notes."""
     versions = sorted({version for row in rows for version in row.code_versions})
     mixed = [f"These runs come from more than one code version: {'; '.join(versions)}."] if len(versions) > 1 else []

@@ -18,7 +18,7 @@ from lrurun.report.judging.claims import JudgedClaim
 from lrurun.report.judging.scored_runs import claimed_metrics, results_of, scored, scoring_of
 from lrurun.report.judging.sequential import DesignProgress
 from lrurun.report.judging.verdicts import Comparison, Sample
-from lrurun.report.rung_runs import SPEED, InstanceRuns, RungRuns, numerics, select
+from lrurun.report.rung_runs import SPEED, InstanceRuns, Note, RungRuns, numerics, select
 from lrurun.report.scores import ScoreForm, form_of
 from lrurun.report.tables import row_scores
 from lrurun.report.tables.conclusions import about, conclude
@@ -27,7 +27,7 @@ from lrurun.report.tables.row_scores import LadderRow, OtherRun
 if TYPE_CHECKING:
     from lrurun.ledger.values import Run
 
-PAPER_PROTOCOL = 'protocol = "paper": models were selected as published, where that used the test split'
+PAPER_PROTOCOL = Note('protocol = "paper": models were selected as published, where that used the test split')
 """The note on runs that were trained with this protocol."""
 
 
@@ -72,7 +72,7 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     data: dict[str, Any]
     """The data that the runs were trained on: "source", "kind", "baselines", "published", "sha256", for classes at
     positions "test_labels"; empty where they are not recorded."""
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
     grid: Grid | None = None
     """The rows on two axes."""
     set: dict[str, Any] = {}

@@ -397,7 +397,7 @@ def _on(ledger: Ledger, name: str, ladder: Ladder, task: str) -> Used | None:
             command = _command_of(name, plan, report, {run.id: run.seed for run in loaded.runs})
             usable.append((order, _judged(report, instance, command, reduced=reduced)))
         else:
-            unusable.append((instance, "; ".join(report.notes) or "no run has a score"))
+            unusable.append((instance, "; ".join(map(str, report.notes)) or "no run has a score"))
     if usable:
         return _together([one for _, one in sorted(usable, key=itemgetter(0))])
     return _unusable(ladder, task, unusable) if unusable else None

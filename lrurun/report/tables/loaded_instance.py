@@ -131,8 +131,8 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         return self._selected[0]
 
     @property
-    def notes(self) -> list[str]:
-        """Sentences on the other runs."""
+    def notes(self) -> list[rung_runs.Note]:
+        """Notes on the other runs."""
         others: dict[str, list[str]] = {}
         for run in self._selected[1]:
             why = plugin_code.outdated(run.config) or "the ladder or the recipe has changed since"
@@ -211,12 +211,12 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         plan, task = self.plan, self.plan.task
         if with_claims is None:
             with_claims = plan.ladder.name != "lru" or tasks.is_built_in(plan.recipe.task)
-        notes = [*self.notes, *instance_documents.changed_code(self.ledger, self.instance, plan)]
+        sentences = instance_documents.changed_code(self.ledger, self.instance, plan)
         if sentence := other_versions(plan, self.ledger):
-            notes.append(sentence)
-        notes += [*self.added_seeds(), *plan.cautions(self._finished), *self._tuned()]
+            sentences.append(sentence)
+        sentences += [*self.added_seeds(), *plan.cautions(self._finished), *self._tuned()]
         return ladder_table.build(
-            structs.replace(self.for_reports, notes=notes),
+            structs.replace(self.for_reports, notes=[*self.notes, *map(rung_runs.Note, sentences)]),
             test_items=task.sizes(plan.options)["test"],
             rates={rung.name: (_planned_rate(rung), rung.rate_source) for rung in plan.rungs},
             tuning=self._tuning() if plan.tune else None,
@@ -235,7 +235,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         newest = partial(_newest, self.ledger.newest_attempts([run.id for run in self.runs]))
         return speed.build(self.for_reports, newest, rungs)
 
-    def counted(self, metric: str | None = None) -> tuple[dict[str, rung_runs.RungRuns], list[str]]:
+    def counted(self, metric: str | None = None) -> tuple[dict[str, rung_runs.RungRuns], list[rung_runs.Note]]:
         """Rung -> the runs that a report counts, and notes on those that it leaves out.
 
         `metric` is what they must have; without it, the test score.

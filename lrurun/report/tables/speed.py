@@ -12,7 +12,7 @@ from lrurun.console import clean
 from lrurun.report.devices import several
 from lrurun.report.instance_label import label_of
 from lrurun.report.judging import statistics
-from lrurun.report.rung_runs import SPEED, InstanceRuns, RungRuns, numerics, select
+from lrurun.report.rung_runs import SPEED, InstanceRuns, Note, RungRuns, numerics, select
 from lrurun.report.tables import content
 from lrurun.report.tables.content import PARAMETERS, RUNG, TITLE
 from lrurun.table import NOTHING, Column, Table
@@ -104,7 +104,7 @@ class SpeedReport(Struct, frozen=True, kw_only=True):
     """Published systems that are not rungs of the ladder."""
     devices: tuple[str, ...]
     """The devices of the ladder's published speeds, on whatever task."""
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
     set: dict[str, Any] = {}
     """The values of `--set` that this instance was trained with, by their dotted paths."""
     tune: bool = False
@@ -134,7 +134,7 @@ def build(
     for rung in (rung for rung in ladder.rungs if shown is None or rung.name in shown):
         one = selected[rung.name]
         if one.of != rung.name and one.counted:
-            notes.append(f"{rung.name} has the settings of {one.of}, and these are its runs")
+            notes.append(Note(f"{rung.name} has the settings of {one.of}, and these are its runs"))
         groups: dict[SpeedSetting | None, list[Run]] = {
             setting: members
             for setting in dict.fromkeys(settings.values())
@@ -180,10 +180,10 @@ def _ratio(speeds: Sequence[float], base: Sequence[float], *, is_base: bool) -> 
     return {"speedup": ratio, "speedup_low": min(speeds) / max(base), "speedup_high": max(speeds) / min(base)}
 
 
-def _several_hosts(attempts: Iterable[Attempt]) -> list[str]:
+def _several_hosts(attempts: Iterable[Attempt]) -> list[Note]:
     """A note, if there are several."""
     hosts = sorted({attempt.host for attempt in attempts})
-    return [f"these runs were made on more than one host: {', '.join(hosts)}"] if len(hosts) > 1 else []
+    return [Note(f"these runs were made on more than one host: {', '.join(hosts)}")] if len(hosts) > 1 else []
 
 
 def _row(

@@ -14,6 +14,7 @@ from lrurun.console import clean, setting
 from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.report.instance_label import InstanceLabel, data_sentence, instance_title
 from lrurun.report.judging import statistics
+from lrurun.report.rung_runs import Note
 from lrurun.report.scores import ScoreForm
 from lrurun.report.tables import cells, content, loaded_instance
 from lrurun.report.tables.content import PARAMETERS, RUNG
@@ -53,7 +54,7 @@ class SweptReport(Struct, frozen=True, kw_only=True):
     """Rungs in the order of the ladder, their values in ascending order."""
     instances: tuple[str, ...]
     data: dict[str, Any]
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
     set: dict[str, Any]
     """The values of `--set` that all instances share."""
     tune: bool
