@@ -250,7 +250,8 @@ def find(kind: Kind, name: str) -> Path:
     known = names(kind)
     if name not in known:
         noun = "ladder" if kind == "ablations" else "task"
-        hint = hint_for(name, known, f"{noun}s")
+        file = f"{name}.toml"
+        hint = f"did you mean the file {file}?" if Path(file).is_file() else hint_for(name, known, f"{noun}s")
         if noun == "task" and nearest(name, known) is None:
             hint += "; with a task of your own: the path of its recipe, and --load FILE"
         raise UsageError(f"unknown {noun} {name!r}", hint)

@@ -331,7 +331,8 @@ def _check_recurrence(name: str) -> list[CheckResult]:
     plugins.load_installed("recurrence", name)
     if name not in KINDS:
         file = f"{name}.py"
-        hint = f"--load {file}" if Path(file).is_file() else hint_for(name, KINDS, "recurrences")
+        listing = hint_for(name, KINDS, "recurrences") + "; one of your own: --load FILE"
+        hint = f"--load {file}" if Path(file).is_file() else listing
         raise UsageError(f"unknown recurrence {name!r}", hint)
     from lrurun.nn import conformance
 

@@ -303,8 +303,8 @@ def info(context: typer.Context, task: Task, profile: ProfileName = None, json: 
         return 0
     changed = canonical(requested.options)
     baselines = manifest.baselines if manifest else {}
-    defaults = "the defaults of the task" if named.code else "as published"
-    no_copy = "nothing: the arrays were imported" if named.restore else "nothing: no copy is needed"
+    defaults = "as published" if named.remotes or named.wanted else "the defaults of the task"
+    no_copy = "nothing: the arrays were imported" if named.restore else ""
     facts = {
         "task": f"{named.name}: {named.title}",
         "examples": ", ".join(f"{split} {count:,}" for split, count in document.sizes.items()),
@@ -316,7 +316,7 @@ def info(context: typer.Context, task: Task, profile: ProfileName = None, json: 
         "--from takes": named.wanted or no_copy,
     }
     downloads = [("download", r.url + (f", {r.bytes:,} bytes" if r.bytes else "")) for r in named.remotes]
-    otherwise = [("otherwise", offline.text)] if offline else []
+    otherwise = [("otherwise", offline.text)] if offline and not manifest else []
     table.show_facts([*((name, text) for name, text in facts.items() if text), *downloads, *otherwise])
     return 0
 
