@@ -63,9 +63,10 @@ class LedgerVerdict(Struct, frozen=True, kw_only=True):
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """What changes the reading of the verdict, in a word each."""
+        """What changes the reading of the verdict, in a word or two each."""
         stand_in = self.stand_in and self.verdict not in OPEN
-        return (*["stand-in"] * stand_in, *["provisional"] * self.provisional)
+        smoke = self.profile == "smoke" and self.verdict not in OPEN
+        return (*["stand-in"] * stand_in, *["profile smoke"] * smoke, *["provisional"] * self.provisional)
 
 
 class LedgerClaim(PublishedClaim, frozen=True, kw_only=True):
