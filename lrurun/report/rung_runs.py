@@ -219,7 +219,7 @@ def _parameters(rung: str, runs: Sequence[Run], notes: list[str]) -> int | None:
 def score_of(run: Run, metric: str) -> float | None:
     """The result `metric` of a run, as claims and tables count it; None if it has none.
 
-    Of "test@longest/...", that of the setting whose name is the largest number. A run that never left its plateau
+    Of "test@longest/...", that of the further test whose name is the largest number. A run that never left its plateau
     counts with its number of steps, which is the least that it would need.
     """
     result = run.result or {}
@@ -228,7 +228,7 @@ def score_of(run: Run, metric: str) -> float | None:
         return float(run.steps) if step == math.inf else step
     if metric.startswith(f"test@{LONGEST}/"):
         name = metric.partition("/")[2]
-        named = {setting: key for key in result if (setting := between(key, "test@", f"/{name}")).isdecimal()}
+        named = {test: key for key in result if (test := between(key, "test@", f"/{name}")).isdecimal()}
         return result[named[max(named, key=int)]] if named else None
     return result.get(metric)
 

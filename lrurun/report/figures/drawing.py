@@ -17,7 +17,7 @@ from lrurun.report.instance_label import InstanceLabel, label_of
 from lrurun.report.scores import curves_of, form_of, of_task
 from lrurun.report.tables import all_tasks, cells, content, ladder_table, speed
 from lrurun.report.tables.all_tasks import AllTasksReport
-from lrurun.report.tables.row_scores import LadderRow, SettingScore, SlotScore
+from lrurun.report.tables.row_scores import FurtherScore, LadderRow, SlotScore
 
 if TYPE_CHECKING:
     from lrurun.config import plan as planning
@@ -205,7 +205,7 @@ def _setting(setting: speed.SpeedSetting, name: str) -> str:
     return "" if value is None else f"{value} {unit.removesuffix('s') if value == 1 else unit}"
 
 
-Score = SettingScore | SlotScore | LadderRow
+Score = FurtherScore | SlotScore | LadderRow
 """A score with a mean over seeds and its error."""
 
 
@@ -224,7 +224,7 @@ def lengths(report: ladder_table.LadderReport, length: int) -> Figure:
     """The test score of every rung at `length`, that of training, and in further tests whose names are lengths."""
     found: dict[str, dict[int, Score]] = {}
     for row in report.rows:
-        others = {int(setting.setting): setting for setting in row.settings if setting.setting.isdecimal()}
+        others = {int(one.test): one for one in row.further_tests if one.test.isdecimal()}
         if others and not row.same_as_before:
             found[f"{row.rung} (n={row.n})"] = {length: row, **others}
     form = report.score

@@ -40,8 +40,8 @@ def render(report: msgspec.Struct, columns: Sequence[str]) -> str:
             line[one] = known[0] if len(known) == 1 else "; ".join("" if one is None else str(one) for one in known)
         for one in [column for column in columns if column.startswith("rate_source_")]:
             line[one] = (line["rate_source"] or {}).get(one.removeprefix("rate_source_"))
-        for one in line["settings"] if "settings" in line else []:
-            line |= {f"{field}@{one['setting']}": one[field] for field in ("mean", "stderr", "n")}
+        for one in line.get("further_tests", ()):
+            line |= {f"{field}@{one['test']}": one[field] for field in ("mean", "stderr", "n")}
         for one in line.get("slots", ()):
             line |= {f"{field}@{SLOT}{one['slot']}": one[field] for field in ("mean", "stderr", "n")}
         writer.writerow([cell(line.get(column) if "@" in column else line[column]) for column in columns])

@@ -28,10 +28,10 @@ def score(row: LadderRow, form: ScoreForm) -> str:
     return f"{_mean(row.mean, row.stderr, form)} (n={row.n})"
 
 
-def setting(row: LadderRow, name: str, form: ScoreForm) -> str:
-    """The mean in another setting; the number of seeds where it is not that of the row."""
-    for one in row.settings:
-        if one.setting == name:
+def further_score(row: LadderRow, test: str, form: ScoreForm) -> str:
+    """The mean on a further test; the number of seeds where it is not that of the row."""
+    for one in row.further_tests:
+        if one.test == test:
             return _mean(one.mean, one.stderr, form) + (f" (n={one.n})" if one.n != row.n else "")
     return NOTHING
 
@@ -49,9 +49,9 @@ def change(row: LadderRow, form: ScoreForm) -> list[str]:
     return lines if found.p_adjusted is None else [*lines, p_text(found.p_adjusted)]
 
 
-def settings(row: LadderRow, form: ScoreForm) -> list[str]:
-    """The means in all other settings."""
-    return [f"at {one.setting}: {setting(row, one.setting, form)}" for one in row.settings]
+def further_scores(row: LadderRow, form: ScoreForm) -> list[str]:
+    """The means on all further tests."""
+    return [f"at {one.test}: {further_score(row, one.test, form)}" for one in row.further_tests]
 
 
 def _mean(mean: float | None, stderr: float | None, form: ScoreForm) -> str:
@@ -77,7 +77,7 @@ def in_grid(form: ScoreForm, *, changes: bool = False) -> Callable[[LadderRow], 
     def text(row: LadderRow) -> str:
         values = [f"({published(row, form)})"] if row.published else []
         changed = change(row, form) if changes else []
-        return "\n".join([score(row, form), *changed, *settings(row, form), *remarks(row), *values])
+        return "\n".join([score(row, form), *changed, *further_scores(row, form), *remarks(row), *values])
 
     return text
 

@@ -109,9 +109,9 @@ class ReportContent(Struct, frozen=True, kw_only=True):
         return (*filter(None, [" ".join(column.note for column in shown if column.note)]), *self.foot)
 
 
-def setting_fields(settings: Sequence[str]) -> list[str]:
-    """The columns of CSV for the scores in other settings."""
-    return [f"{field}@{name}" for name in settings for field in ("mean", "stderr", "n")]
+def further_fields(tests: Sequence[str]) -> list[str]:
+    """The columns of CSV for the scores on further tests."""
+    return [f"{field}@{name}" for name in tests for field in ("mean", "stderr", "n")]
 
 
 def slot_fields(slots: Sequence[int]) -> list[str]:

@@ -16,7 +16,7 @@ from lrurun.report.judging.sequential import DesignSummary
 from lrurun.report.scores import ScoreForm
 from lrurun.report.tables import cells, content, grid_table, sparkline
 from lrurun.report.tables.content import PARAMETERS, RUNG, TITLE
-from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LEFT_OUT, LadderReport, settings_of
+from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LEFT_OUT, LadderReport, further_tests_of
 from lrurun.report.tables.row_scores import LadderRow, every_slot
 from lrurun.table import NOTHING, Column, Table
 
@@ -66,11 +66,11 @@ _CSV_FIRST = (
 """The columns of CSV that keep this order; those of other fields follow them."""
 _NOT_IN_CSV = {
     *("branches", "comparison", "published", "rate_source", "other_runs", "paper", "untuned"),
-    *("settings", "slots"),
+    *("further_tests", "slots"),
 }
-"""Fields of a row that are no column: `comparison`, `published`, `rate_source`, `settings` and `slots` have columns
-for their parts, `branches` follows from `on`, and JSON has the runs that are not counted, the paper's numbers, and
-which side of a difference is untuned."""
+"""Fields of a row that are no column: `comparison`, `published`, `rate_source`, `further_tests` and `slots` have
+columns for their parts, `branches` follows from `on`, and JSON has the runs that are not counted, the paper's numbers,
+and which side of a difference is untuned."""
 _CSV_COLUMNS = (
     *_CSV_FIRST,
     *(name for name in LadderRow.__struct_fields__ if name not in {*_CSV_FIRST, *_NOT_IN_CSV}),
@@ -81,7 +81,7 @@ _CSV_COLUMNS = (
 def csv_columns(rows: Sequence[LadderRow]) -> tuple[str, ...]:
     """The columns of CSV for these rows."""
     slots = every_slot(row.slots for row in rows)
-    return (*_CSV_COLUMNS, *content.setting_fields(settings_of(rows)), *content.slot_fields(slots))
+    return (*_CSV_COLUMNS, *content.further_fields(further_tests_of(rows)), *content.slot_fields(slots))
 
 
 # Cells and footnotes
@@ -268,7 +268,7 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
         *((BASE,) if has_branches(report) else ()),
         TITLE,
         _score_column(report.score),
-        *(_setting_column(name, report.score) for name in settings_of(report.rows)),
+        *(_further_column(name, report.score) for name in further_tests_of(report.rows)),
         *_slots_column(report),
         *_escape_column(report),
         _difference_column(report),
@@ -290,9 +290,9 @@ def _score_column(form: ScoreForm) -> Column:
     return structs.replace(narrow, cell=lambda row: lines(row).replace("\n", ", "), priority=2, narrower=narrow)
 
 
-def _setting_column(name: str, form: ScoreForm) -> Column:
+def _further_column(name: str, form: ScoreForm) -> Column:
     heading = f"{form.title} at {clean(name)}"
-    return Column(name=heading, cell=lambda row: cells.setting(row, name, form), link=content.runs_of, priority=7)
+    return Column(name=heading, cell=lambda row: cells.further_score(row, name, form), link=content.runs_of, priority=7)
 
 
 def _slots_column(report: LadderReport) -> tuple[Column, ...]:

@@ -317,7 +317,7 @@ def _row(
         failure_bound=_failure_bound(sample),
         improving=_improving(runs.counted),
         untuned=untuned,
-        settings=row_scores.settings(runs.counted, metric),
+        further_tests=row_scores.further_tests(runs.counted, metric),
         slots=row_scores.slots(runs.counted),
         escape_step=escape_step,
         escaped=escaped,
@@ -344,9 +344,9 @@ def _failure_bound(sample: Sample) -> float | None:
     return ranks.failure_bound(verdicts.side_of(None, sample).failures, sample.n)
 
 
-def settings_of(rows: Iterable[LadderRow]) -> tuple[str, ...]:
-    """The other settings that the runs of these rows were tested in."""
-    return tuple(dict.fromkeys(one.setting for row in rows for one in row.settings))
+def further_tests_of(rows: Iterable[LadderRow]) -> tuple[str, ...]:
+    """The further tests that the runs of these rows have scores on."""
+    return tuple(dict.fromkeys(one.test for row in rows for one in row.further_tests))
 
 
 def _learning_rate(runs: Sequence[Run], planned: float | None) -> float | None:

@@ -17,7 +17,7 @@ from lrurun.report.judging import statistics
 from lrurun.report.scores import ScoreForm
 from lrurun.report.tables import cells, content, loaded_instance
 from lrurun.report.tables.content import PARAMETERS, RUNG
-from lrurun.report.tables.ladder_table import LadderReport, settings_of
+from lrurun.report.tables.ladder_table import LadderReport, further_tests_of
 from lrurun.report.tables.loaded_instance import LoadedInstance
 from lrurun.report.tables.row_scores import LadderRow
 from lrurun.table import KEPT, NOTHING, Column, Table
@@ -180,13 +180,13 @@ def content_of(report: SweptReport) -> content.ReportContent:
         for row in report.rows
     }
     label = _label(report.task, report.profile, report.tune, report.set)
-    others = settings_of(report.rows)
+    others = further_tests_of(report.rows)
     columns = (
         structs.replace(RUNG, link=None),
         *(_value_column(path) for path in report.by),
         _column(f"test {form.title}", lambda row: _score(row, form)),
         *(
-            _column(f"{form.title} at {clean(name)}", lambda row, name=name: cells.setting(row, name, form), 7)
+            _column(f"{form.title} at {clean(name)}", lambda row, name=name: cells.further_score(row, name, form), 7)
             for name in others
         ),
         structs.replace(
@@ -218,7 +218,7 @@ def content_of(report: SweptReport) -> content.ReportContent:
             for row in report.rows
         ),
         label=label.anchor(report.ladder, "by-" + "-".join(report.by)),
-        csv=(*_CSV_COLUMNS[:6], *report.by, *_CSV_COLUMNS[6:], *content.setting_fields(others)),
+        csv=(*_CSV_COLUMNS[:6], *report.by, *_CSV_COLUMNS[6:], *content.further_fields(others)),
     )
 
 
