@@ -54,17 +54,17 @@ class InstanceRuns(Struct, frozen=True, kw_only=True):
 class RungRuns(Struct, frozen=True, kw_only=True):
     """The runs of a rung."""
 
-    of: str
-    """The rung that they belong to: its base, if that has the same settings."""
+    rung: str
+    """The rung that the runs belong to: its base, if that has the same settings."""
     runs: tuple[Run, ...]
-    """All but tuning runs, in order of their seeds."""
+    """All runs but those of tuning, in order of their seeds."""
     counted: tuple[Run, ...]
-    """The finished ones with a finite score."""
+    """The finished runs with a finite score."""
     scores: tuple[float, ...]
     """The scores of the counted runs."""
     parameters: int | None
     metric: str = ""
-    """The result that the scores are, by its name."""
+    """The name of the result that the scores are."""
 
 
 def select(instance: InstanceRuns, metric: str, notes: list[str]) -> dict[str, RungRuns]:
@@ -76,22 +76,22 @@ def select(instance: InstanceRuns, metric: str, notes: list[str]) -> dict[str, R
     Raises:
         LrurunError: runs that count were trained on unequal data.
     """
-    found: dict[str, RungRuns] = {}
+    runs: dict[str, RungRuns] = {}
     notes.extend(_excluded(instance))
     for group in _groups(instance.ladder, instance.same_as_base):
-        members = _of_one_setting(group[0], _members(group, instance), notes)
+        members = _of_newest_settings(group[0], _members(group, instance), notes)
         counted = _scored(group[0], members, metric, notes)
-        one = RungRuns(
-            of=group[0],
+        rung_runs = RungRuns(
+            rung=group[0],
             runs=tuple(members),
             counted=tuple(counted),
             scores=tuple(score for run in counted if (score := score_of(run, metric)) is not None),
             parameters=_parameters(group[0], members, notes),
             metric=metric,
         )
-        found |= dict.fromkeys(group, one)
-    _refuse_unequal_data([one.counted for one in found.values()])
-    return {rung.name: found[rung.name] for rung in instance.ladder.rungs}
+        runs |= dict.fromkeys(group, rung_runs)
+    _refuse_unequal_data([rung_runs.counted for rung_runs in runs.values()])
+    return {rung.name: runs[rung.name] for rung in instance.ladder.rungs}
 
 
 def numerics(runs: Sequence[Run]) -> tuple[int, ...]:
@@ -102,8 +102,8 @@ def numerics(runs: Sequence[Run]) -> tuple[int, ...]:
 def _groups(ladder: Ladder, same_as_base: Collection[str]) -> list[list[str]]:
     """The names of the rungs. Those that share their runs are in one group, the rung that has them first."""
     groups: dict[str, list[str]] = {}
-    for name, on in ladder.bases.items():
-        group = groups[on] if on is not None and name in same_as_base else []
+    for name, base in ladder.bases.items():
+        group = groups[base] if base is not None and name in same_as_base else []
         group.append(name)
         groups[name] = group
     return [group for name, group in groups.items() if group[0] == name]
@@ -116,7 +116,7 @@ def first_of_same(ladder: Ladder, same_as_base: Collection[str]) -> dict[str, st
 
 def _members(group: Collection[str], instance: InstanceRuns) -> list[Run]:
     """The runs of these rungs without tuning, each once, in order of their seeds."""
-    wanted = {
+    members = {
         run.id: run
         for run in instance.runs
         if not run.superseded
@@ -126,7 +126,7 @@ def _members(group: Collection[str], instance: InstanceRuns) -> list[Run]:
             for place in run.memberships
         )
     }
-    return sorted(wanted.values(), key=_seed)
+    return sorted(members.values(), key=_seed)
 
 
 def _seed(run: Run) -> tuple[int, str]:
@@ -136,10 +136,10 @@ def _seed(run: Run) -> tuple[int, str]:
 _RUNS = "; runs: "
 
 
-def note_on(runs: Sequence[str], what: str, of: str = "") -> str:
+def note_on(runs: Sequence[str], change: str, rung: str = "") -> str:
     """A note on runs, by their ids, of a rung or of all, for example "a: 2 runs excluded: disk broken; runs: 0a1b,
     2c3d"."""
-    return f"{of and f'{of}: '}{plural(len(runs), 'run')} {what}{_RUNS}{', '.join(runs)}"
+    return f"{rung and f'{rung}: '}{plural(len(runs), 'run')} {change}{_RUNS}{', '.join(runs)}"
 
 
 def without_runs(note: str) -> str:
@@ -158,7 +158,7 @@ def _excluded(instance: InstanceRuns) -> list[str]:
     return [note_on(ids, f"excluded: {why}") for why, ids in whys.items()]
 
 
-def _of_one_setting(rung: str, runs: list[Run], notes: list[str]) -> list[Run]:
+def _of_newest_settings(rung: str, runs: list[Run], notes: list[str]) -> list[Run]:
     """The runs of the newest settings: an edited recipe leaves runs of the old ones in the same instance."""
     groups: list[tuple[dict[str, Any], list[Run]]] = []
     by_config: dict[int, list[Run]] = {}
@@ -166,8 +166,8 @@ def _of_one_setting(rung: str, runs: list[Run], notes: list[str]) -> list[Run]:
         by_config.setdefault(run.config_id, []).append(run)
     for some in by_config.values():
         settings = common_settings(some[0].config)
-        for known, group in groups:
-            if known == settings:
+        for other_settings, group in groups:
+            if other_settings == settings:
                 group.extend(some)
                 break
         else:

@@ -129,12 +129,12 @@ class ConcentrationStudy(Study[Concentration]):
         for rho, name in itertools.product(hessians.axis("rho"), hessians.axis("architecture")):
             means = [np.mean(_shares(hessians.where(rho=rho), name, x)) for x in hessians.axis("angle")]
             draw = dashed if rho else line
-            curves.append(draw(f"{TITLES[name]}, ρ = {rho:g}", hessians.axis("angle"), means, of=TITLES[name]))
+            curves.append(draw(f"{TITLES[name]}, ρ = {rho:g}", hessians.axis("angle"), means, family=TITLES[name]))
         panels.append(Panel(x="θ0 / π", y="share off the diagonal", curves=tuple(curves), x_scale="log"))
         curves = []
         for name in trained.axis("architecture"):
             losses = {x: list(kernels.by_seed(trained, name, angle=x).values()) for x in trained.axis("angle")}
-            curves.append(spread(f"{TITLES[name]}, loss", losses, of=TITLES[name]))
+            curves.append(spread(f"{TITLES[name]}, loss", losses, family=TITLES[name]))
         panels.append(log_log("θ0 / π", "loss: median, range", curves))
         return Figure(panels=tuple(panels if curves else panels[:-1]), columns=2)
 

@@ -120,7 +120,7 @@ def _states(cells: Results[Depth]) -> list[Curve]:
     """E|h|² of the first and of the last block; of the first with its closed form, where there is one."""
     curves = [points(f"block {n}", *_mean(cells, f"state of block {n}")) for n in (1, 4)]
     if (form := "expected state of block 1") in cells[0].values:
-        curves.append(line("block 1, closed form", *_mean(cells, form), of="block 1"))
+        curves.append(line("block 1, closed form", *_mean(cells, form), family="block 1"))
     return curves
 
 
@@ -128,7 +128,7 @@ def _gradients(cells: Results[Depth]) -> list[Curve]:
     curves = []
     for group, rho in product(GROUPS[cells[0].cell.model], cells.axis("rho")):
         name, means = SYMBOLS.get(group, group), _mean(cells.where(rho=rho), f"gradient of {group}")
-        curves.append((dashed if rho else line)(f"{name}, ρ = {rho:g}", *means, of=name))
+        curves.append((dashed if rho else line)(f"{name}, ρ = {rho:g}", *means, family=name))
     return curves
 
 

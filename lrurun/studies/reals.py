@@ -129,9 +129,9 @@ class RealsStudy(Study[Reals]):
             left.append(points(kind, [cell.cell.modes for cell in cells], [cell["residual"] for cell in cells]))
             if kind == "complex":
                 shares = [1 - 1 / equal(cell.cell) for cell in cells]
-                left.append(line("complex, closed form", [cell.cell.modes for cell in cells], shares, of=kind))
+                left.append(line("complex, closed form", [cell.cell.modes for cell in cells], shares, family=kind))
         nodes, best, uniform = (results[0].curves[name] for name in CURVES)
-        bound = line("smallest possible, 2²ᴺ⁻³", nodes, 2.0 ** (2 * nodes - 3), of="Chebyshev nodes")
+        bound = line("smallest possible, 2²ᴺ⁻³", nodes, 2.0 ** (2 * nodes - 3), family="Chebyshev nodes")
         right = (points("Chebyshev nodes", nodes, best), bound, points("uniform nodes", nodes, uniform))
         first = Panel(x="modes N", y="residual energy", curves=tuple(left), x_scale="log")
         return Figure(panels=(first, Panel(x="nodes N", y="sum of |w|", curves=right, y_scale="log")), columns=2)

@@ -100,7 +100,7 @@ class RemedyStudy(Study[Remedy]):
             for result in results:
                 x = 1 / (1 - result.curves["lambda"])
                 curves.append(line(label := f"ρ = {result.cell.rho:g}", x, result.curves[name]))
-                curves.append(dashed(f"{label}, no remedy", x, result.curves[f"{name} without"], of=label))
+                curves.append(dashed(f"{label}, no remedy", x, result.curves[f"{name} without"], family=label))
             panels.append(log_log("1 / (1 - λ)", y, curves))
         return Figure(panels=tuple(panels), columns=2)
 

@@ -101,7 +101,9 @@ class SimilarityStudy(Study[Similarity]):
             label, angle = f"ρ = {one.cell.rho:g}", one.curves["angle"]
             curves.append(line(label, angle, one.curves["on the circle"]))
             if 0 < one.cell.rho < 1:
-                curves.append(dashed(f"{label}, as printed", angle, one.curves["on the circle as printed"], of=label))
+                curves.append(
+                    dashed(f"{label}, as printed", angle, one.curves["on the circle as printed"], family=label)
+                )
         panels.append(Panel(title="|λ| = 0.99", x="angle / π", y="|S|", curves=tuple(curves), y_scale="log"))
         return Figure(panels=tuple(panels), columns=2)
 

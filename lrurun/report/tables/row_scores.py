@@ -119,40 +119,40 @@ class LadderRow(Struct, frozen=True, kw_only=True):
 def further_tests(runs: Sequence[Run], metric: str) -> tuple[FurtherScore, ...]:
     """The scores on further tests, in the order of the results: those of "test@NAME/accuracy" for "test/accuracy"."""
     split, _, name = metric.partition("/")
-    found = _collected(runs, lambda key: between(key, f"{split}@", f"/{name}"))
+    collected = _collected(runs, lambda key: between(key, f"{split}@", f"/{name}"))
     return tuple(
         FurtherScore(test=test, n=len(scores), mean=statistics.mean(scores), stderr=statistics.stderr(scores))
-        for test, scores in found.items()
+        for test, scores in collected.items()
     )
 
 
 def slots(runs: Sequence[Run]) -> tuple[SlotScore, ...]:
     """The scores of the slots of the test split, in their order."""
-    found = _collected(runs, lambda key: between(key, f"test/{SLOT}", ""))
+    collected = _collected(runs, lambda key: between(key, f"test/{SLOT}", ""))
     return tuple(
         SlotScore(slot=int(slot), n=len(scores), mean=statistics.mean(scores), stderr=statistics.stderr(scores))
-        for slot, scores in sorted(found.items(), key=lambda one: int(one[0]))
+        for slot, scores in sorted(collected.items(), key=lambda item: int(item[0]))
     )
 
 
 def escapes(runs: Sequence[Run]) -> tuple[float | None, int | None]:
     """The median step at which runs left the plateau, and how many did; None where none records it."""
     steps = [step for run in runs if (step := (run.result or {}).get(ESCAPE)) is not None]
-    left = [step for step in steps if math.isfinite(step)]
-    return (statistics.median(left), len(left)) if steps else (None, None)
+    escaped = [step for step in steps if math.isfinite(step)]
+    return (statistics.median(escaped), len(escaped)) if steps else (None, None)
 
 
 def _collected(runs: Sequence[Run], name_of: Callable[[str], str]) -> dict[str, list[float]]:
     """Name -> the finite results of the runs with it; results that `name_of` gives no name are left out."""
-    found: dict[str, list[float]] = {}
+    collected: dict[str, list[float]] = {}
     for run in runs:
         for key, score in (run.result or {}).items():
             if name := name_of(key):
-                scores = found.setdefault(name, [])
+                scores = collected.setdefault(name, [])
                 scores += [score] * math.isfinite(score)
-    return found
+    return collected
 
 
 def every_slot(rows: Iterable[tuple[SlotScore, ...]]) -> tuple[int, ...]:
     """The slots that any of these rows has."""
-    return tuple(sorted({one.slot for row in rows for one in row}))
+    return tuple(sorted({slot.slot for row in rows for slot in row}))
