@@ -137,7 +137,7 @@ class GainStudy(Study[Gain]):
 
 
 def _within(results: Results[Gain], inner: float) -> Results[Gain]:
-    return results.where(lambda one: one.cell.ring[0] == inner)
+    return results.where(lambda result: result.cell.ring[0] == inner)
 
 
 STUDY = GainStudy()
