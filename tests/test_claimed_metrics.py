@@ -55,7 +55,7 @@ def test_a_look_judges_a_claim_by_the_metric_that_it_names() -> None:
 
     def scored(metric: Metric, a: float, b: float) -> Scored:
         rungs = {
-            rung: RungResults(of=rung, results=tuple(Result(seed, mean + seed / 100) for seed in range(15)))
+            rung: RungResults(rung=rung, results=tuple(Result(seed, mean + seed / 100) for seed in range(15)))
             for rung, mean in (("a", a), ("b", b))
         }
         return Scored(rungs=rungs, scoring=Scoring(metric=metric))
@@ -75,7 +75,7 @@ def test_a_look_judges_a_claim_by_the_metric_that_it_names() -> None:
         scoring=bits.scoring,
         design="d",
         runs=[],
-        others={"exact": exact},
+        by_metric={"exact": exact},
     )
     assert [(one.metric, one.verdict, [side.n for side in one.sides]) for one in look.comparisons] == [
         ("", "supported", [12, 12]),

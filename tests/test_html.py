@@ -28,7 +28,7 @@ def details_of(
 ) -> dict[str, run_details.RunDetail]:
     found = {}
     for group in formats.content_of(report).groups:
-        for seed, run in enumerate((*group.runs, *group.others)):
+        for seed, run in enumerate((*group.runs, *group.other_runs)):
             settings = {"kind": group.title, "flag": group.title == "tanh-rnn", "rate": 0.1 + 0.2}
             one = run_details.RunDetail(
                 seed=seed,

@@ -266,7 +266,7 @@ def names_of_checks(study: str, profile: str) -> list[str]:
 def test_every_pattern_of_a_claim_has_checks_from_its_profile_on(study: str) -> None:
     """Patterns of names that a study does not have would leave its claims undecided forever."""
     of_profile = {profile: names_of_checks(study, profile) for profile in ("laptop", "paper")}
-    for claim in study_claims.of(study):
+    for claim in study_claims.about(study):
         for pattern in (*claim.supported_by, *claim.contradicted_by):
             having = [key for key, found in of_profile.items() if any(fnmatchcase(name, pattern) for name in found)]
             assert having == (["laptop", "paper"] if claim.profile == "laptop" else ["paper"]), pattern

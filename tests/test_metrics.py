@@ -141,9 +141,9 @@ def lengths(metric: Metric = R2) -> LadderReport:
     return build(metric, [*a, *b])
 
 
-def test_scores_in_other_settings_are_columns_of_every_format() -> None:
+def test_scores_on_further_tests_are_columns_of_every_format() -> None:
     report = lengths()
-    assert [(one.setting, one.n, one.mean, one.stderr) for one in report.rows[0].settings] == [
+    assert [(score.test, score.n, score.mean, score.stderr) for score in report.rows[0].further_tests] == [
         ("256", 2, 0.375, 0.125),
         ("1024", 2, -1.25, 0.25),
         ("64", 1, 0.5, None),
@@ -157,14 +157,14 @@ def test_scores_in_other_settings_are_columns_of_every_format() -> None:
         assert "r2 at 1024" in text
         assert "0.3750" in text
     [row, _] = json.loads(formats.render(report, "json"))["rows"]
-    assert row["settings"][0] == {"setting": "256", "n": 2, "mean": 0.375, "stderr": 0.125}
+    assert row["further_tests"][0] == {"test": "256", "n": 2, "mean": 0.375, "stderr": 0.125}
     head, first, second = formats.render(report, "csv").splitlines()
     assert head.endswith(",label,mean@256,stderr@256,n@256,mean@1024,stderr@1024,n@1024,mean@64,stderr@64,n@64")
     assert first.endswith(",0.375,0.125,2,-1.25,0.25,2,0.5,,1")
     assert second.endswith(",0.5,0.0,2,,,,,,")
 
 
-def test_scores_in_other_settings_are_on_the_page_and_in_the_table_of_all_tasks() -> None:
+def test_scores_on_further_tests_are_on_the_page_and_in_the_table_of_all_tasks() -> None:
     page = formats.render(lengths(), "html", details={})
     assert "r2 at 256" in page
     ladder = Ladder(name="two", title="two", source="s", rungs=(make_rung("a"), make_rung("b")))

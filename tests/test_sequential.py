@@ -52,7 +52,7 @@ def results_of(runs: Runs, seeds: int, rungs: set[str]) -> dict[str, RungResults
     """The first seeds of the rungs that a look needs; the others have twelve."""
     return {
         name: RungResults(
-            of=name,
+            rung=name,
             results=tuple(Result(seed, score) for seed, score in enumerate(scores[: seeds if name in rungs else 12])),
         )
         for name, scores in runs.items()
@@ -103,7 +103,7 @@ def test_random_paths_of_p_values_give_the_decisions_of_another_implementation()
 
 
 def test_hypotheses_without_a_p_value_count_as_not_rejected() -> None:
-    assert verdicts.correct({"a": 0.01, "b": None}, others=1) == {"a": 0.03, "b": 1.0}
+    assert verdicts.correct({"a": 0.01, "b": None}, rest=1) == {"a": 0.03, "b": 1.0}
     assert verdicts.correct({"a": 0.01}, share=0.5) == {"a": pytest.approx(0.02)}
 
 
@@ -187,11 +187,11 @@ def test_a_rejected_hypothesis_passes_its_level_on_and_an_opposite_does_not() ->
 
 def test_a_look_that_lacks_a_seed_decides_nothing_about_that_rung() -> None:
     results = results_of(RUNS, 12, set(NAMES))
-    results["four"] = RungResults(of="four", results=(*results["four"].results[1:], Result(13, 0.8)))
+    results["four"] = RungResults(rung="four", results=(*results["four"].results[1:], Result(13, 0.8)))
     found = next_look(begin(), results).answers[JUMP]
     assert (found.verdict, found.p_adjusted) == ("undecided", None)
     assert found.reason == "the look at 12 seeds lacks runs of four"
-    results["four"] = RungResults(of="four", results=())
+    results["four"] = RungResults(rung="four", results=())
     progress = next_look(begin(), results)
     assert progress.answers[JUMP].verdict == "undecided"
     assert JUMP in progress.undecided

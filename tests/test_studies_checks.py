@@ -57,8 +57,8 @@ def test_every_profile_says_what_stands_in_for_the_paper(study) -> None:
 def test_a_simulation_has_the_colour_of_its_closed_form() -> None:
     curves = (
         figure.line("exact", [1, 10], [1, 2]),
-        figure.points("sampled", [1, 10], [1, 2], low=[0.9, 1.9], high=[1.1, 2.1], of="exact"),
-        figure.dashed("printed", [1, 10], [1, 3], of="exact"),
+        figure.points("sampled", [1, 10], [1, 2], low=[0.9, 1.9], high=[1.1, 2.1], family="exact"),
+        figure.dashed("printed", [1, 10], [1, 3], family="exact"),
         figure.grey("other", [1, 10], [1, 4]),
     )
     panel = figure.Panel(x="a - b", y="y", curves=curves, y_scale="log", x_ticks=((1, "first"), (10, "second")))

@@ -167,7 +167,7 @@ def test_a_chart_of_many_lines_is_drawn(chromium: Any, trained: Any) -> None:
     machine, link = trained
     view = Watched(chromium, link)
     curve = {"x": list(range(700)), "y": [0.5] * 700, "low": [], "high": [], "style": "thin"}
-    lines = [{"label": f"rung {n // 12}, seed {n % 12}", "of": f"rung {n // 12}"} | curve for n in range(27 * 12)]
+    lines = [{"label": f"rung {n // 12}, seed {n % 12}", "family": f"rung {n // 12}"} | curve for n in range(27 * 12)]
     drawn = {"panels": [{"title": "", "y": "loss", "y_scale": "log", "curves": lines}], "caption": ""}
     view.page.route("**/data/ladders/**", lambda route: route.fulfill(json=drawn))
     [key] = [one["instance"] for one in machine.json("status")["ladders"] if one["ladder"] == "lru"]

@@ -122,7 +122,7 @@ def _table(
     on_screen = limit is None and format == "table" and console.is_screen()
     ledger = opening.read_current(places)
     with ledger if ledger is not None else nullcontext():
-        choice = listing.Choice(where, None if by else sort, ledger, others=options, instance=instance)
+        choice = listing.Choice(where, None if by else sort, ledger, further=options, instance=instance)
         if by:
             run_table.check_by(groups, metric, sort)
         for caution in choice.cautions:

@@ -37,9 +37,9 @@ def toml(run: Run) -> str:
     execution = run.execution
     document = _document(run, config)
     for task, profile in {(m.task, m.profile): None for m in run.memberships} | {(run.task, None): None}:
-        found = _resolve(document, task, profile)
-        if found is not None and fingerprint(_of_seed(found.config, config.seed)) == fingerprint(config):
-            return f"{_command(run, task, profile, found.execution, execution)}\n{document}"
+        rung = _resolve(document, task, profile)
+        if rung is not None and fingerprint(_with_seed(rung.config, config.seed)) == fingerprint(config):
+            return f"{_command(run, task, profile, rung.execution, execution)}\n{document}"
     raise LrurunError(
         f"run {run.id} cannot be trained again: the recipe of {run.task} has changed its data, or was not found",
         "restore the recipe; lrurun show names the data of the run",
@@ -122,7 +122,7 @@ def _resolve(document: str, task: str, profile: str | None) -> planning.Resolved
             return None
 
 
-def _of_seed(config: RunConfig[Any], seed: int) -> RunConfig[Any]:
+def _with_seed(config: RunConfig[Any], seed: int) -> RunConfig[Any]:
     return decode({**msgspec.to_builtins(config), "seed": seed}, RunConfig, "the ladder")
 
 

@@ -183,8 +183,8 @@ def _summaries(ledger: Ledger, run: Run, summary: Any) -> Iterator[tuple[int, An
     yield 0, experiment
     yield 0, start
     config = json.dumps(msgspec.to_builtins(run.config), indent=1)
-    shown = "".join(f"    {line}\n" for line in config.splitlines())  # code, for TensorBoard's Markdown
-    yield 0, summary.text("lrurun/configuration", shown)
+    text = "".join(f"    {line}\n" for line in config.splitlines())  # code, for TensorBoard's Markdown
+    yield 0, summary.text("lrurun/configuration", text)
     for curve in ledger.curves([run.id]):
         for step, value in zip(curve.steps, curve.values, strict=True):
             yield step, summary.scalar(curve.key, value)
@@ -279,19 +279,19 @@ def _write_mlflow_run(client: Any, ledger: Ledger, run: Run, experiment: str) ->
     tags = [RunTag(name, console.clean(value, lines=True)[:5000]) for name, value in about.items() if value]
     began = int(run.created_at * 1000)
     label = console.clean(f"{first.rung if first else run.task} seed {run.seed} {run.id}")
-    made = client.create_run(experiment, start_time=began, run_name=label)
+    entry = client.create_run(experiment, start_time=began, run_name=label)
     settings = {"task": run.task, "seed": run.seed, **listing.flat(run)}
     parameters = [Param(_mlflow_name(path), console.setting(value)) for path, value in settings.items()]
-    client.log_batch(made.info.run_id, tags=tags)
+    client.log_batch(entry.info.run_id, tags=tags)
     for some in _parts(parameters, 100):
-        client.log_batch(made.info.run_id, params=some)
+        client.log_batch(entry.info.run_id, params=some)
     for some in _parts(_mlflow_metrics(ledger, run, began, Metric), METRICS_AT_ONCE):
-        client.log_batch(made.info.run_id, metrics=some)
+        client.log_batch(entry.info.run_id, metrics=some)
     status = _MLFLOW_STATUS[run.state]
     if run.finished_at is None:
-        client.update_run(made.info.run_id, status)  # the other call would take the present time
+        client.update_run(entry.info.run_id, status)  # the other call would take the present time
     else:
-        client.set_terminated(made.info.run_id, status, int(run.finished_at * 1000))
+        client.set_terminated(entry.info.run_id, status, int(run.finished_at * 1000))
 
 
 def _mlflow_metrics(ledger: Ledger, run: Run, time: int, kind: Any) -> Iterator[Any]:
@@ -308,6 +308,6 @@ def _mlflow_name(text: str) -> str:
 
 
 def _parts(values: Any, size: int) -> Iterator[list[Any]]:
-    left = iter(values)
-    while some := list(islice(left, size)):
+    remaining = iter(values)
+    while some := list(islice(remaining, size)):
         yield some

@@ -48,15 +48,15 @@ class InstanceDocuments(Struct, frozen=True, kw_only=True):
     @property
     def plug_ins(self) -> dict[tuple[PluginKind, str], str]:
         """Kind and name of each plug-in that the rungs use -> its digest."""
-        found: dict[tuple[PluginKind, str], str] = {}
+        digests: dict[tuple[PluginKind, str], str] = {}
         for config in (rung.config for rung in self.rungs):
             names: dict[PluginKind, str] = {
                 "recurrence": config["model"]["recurrence"]["kind"],
                 "task": config["task"],
             }
             code = config.get("code", {})
-            found |= {(what, name): code[what] for what, name in names.items() if what in code}
-        return found
+            digests |= {(kind, name): code[kind] for kind, name in names.items() if kind in code}
+        return digests
 
 
 def record(ledger: Ledger, instance: LadderInstance, plan: planning.Plan) -> None:
@@ -67,8 +67,8 @@ def record(ledger: Ledger, instance: LadderInstance, plan: planning.Plan) -> Non
     of_ladder = lasting_path("ablations", ladder.name) if ladder.is_packaged else os.path.abspath(ladder.path)
     of_recipe = lasting_path("recipes", recipe.task) if recipe.is_packaged else os.path.abspath(recipe.path)
     ladder, recipe = structs.replace(ladder, load=load, path=of_ladder), structs.replace(recipe, path=of_recipe)
-    known = find(ledger, instance)
-    if known is None or (known.ladder, known.recipe) != (ladder, recipe):
+    recorded = find(ledger, instance)
+    if recorded is None or (recorded.ladder, recorded.recipe) != (ladder, recipe):
         used = planning.of_documents(ladder, recipe, profile=plan.profile, sets=plan.changes, tune=plan.tune)
         rungs = [{**_table(rung), "config": canonical(rung.config)} for rung in used.rungs]
         table = {"ladder": _table(ladder), "recipe": _table(recipe), "rungs": rungs}
@@ -142,8 +142,8 @@ def load_recipe(name: str, ledger: Ledger | None) -> Recipe:
 
 
 def _say_recorded(what: str, path: str) -> None:
-    here = "name that file to read it as it is now" if Path(path).exists() else "there is no such file here"
-    console.say(f"{what}: as the ledger records it, from {path}; {here}")
+    hint = "name that file to read it as it is now" if Path(path).exists() else "there is no such file here"
+    console.say(f"{what}: as the ledger records it, from {path}; {hint}")
 
 
 def _is_here(kind: paths.Kind, name: str) -> bool:
@@ -210,10 +210,10 @@ def load_code(
         is_loadable = by_this_user and (not ledger.database.is_shared or plugins.is_protected(Path(file)))
         if is_loadable and plugins.digest_of(Path(file)) in missing.values():
             plugins.load(file)
-    for what, name in missing:
-        if plugins.source_of(what, name) is None:
+    for kind, name in missing:
+        if plugins.source_of(kind, name) is None:
             raise UsageError(
-                f"ladder {instance.short_name}: its {what} {name!r} is not loaded: no file of yours is as it was then",
+                f"ladder {instance.short_name}: its {kind} {name!r} is not loaded: no file of yours is as it was then",
                 f"name the file that has it: --load {files[0] if files else 'FILE'}; "
                 f"as recorded: lrurun report --instance {instance.short_name}",
             )
@@ -246,5 +246,5 @@ def _files(ledger: Ledger, instance: LadderInstance, ladder: Ladder) -> tuple[li
 
     events = ledger.events(ladder_key=instance.key, of_runs=False)
     requests = [event.payload or {} for event in events if event.kind == "asked"]  # those of `report.request`
-    own = not ledger.database.is_shared or owner.user() in [one.get("user") for one in requests]
-    return list(dict.fromkeys([*ladder.load, *(file for one in requests for file in one.get("load", []))])), own
+    own = not ledger.database.is_shared or owner.user() in [request.get("user") for request in requests]
+    return list(dict.fromkeys([*ladder.load, *(file for request in requests for file in request.get("load", []))])), own

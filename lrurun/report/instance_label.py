@@ -29,7 +29,7 @@ class InstanceLabel(Struct, frozen=True, kw_only=True):
     """The data, as `data_phrase` returns them."""
 
     def parts(self, untuned: str = "") -> list[str]:
-        """All but the data, for example ["sDigits", "profile smoke", "tuned", "train.batch=5000"].
+        """The parts of the label but the data, for example ["sDigits", "profile smoke", "tuned", "train.batch=5000"].
 
         Args:
             untuned: what an instance that was not tuned has in place of "tuned"; empty: nothing.
@@ -98,20 +98,20 @@ def instance_title(ladder: str, task: str, profile: str | None, spec: InstanceSp
     return f"ladder {clean(ladder)} on {label.text}"
 
 
-def ladder_command(task: str, given: Mapping[str, Any], *more: str, name: str = "ladder") -> str:
+def ladder_command(task: str, options: Mapping[str, Any], *more: str, name: str = "ladder") -> str:
     """The command that trains an instance of a ladder, or another one about it.
 
     Args:
-        given: the options that name it: a text, texts, a table of values, or whether it is there. Empty ones are left
-            out.
+        options: those that name it, each with a text, texts, a table of values, or whether it is there. Empty ones
+            are left out.
         more: further arguments.
     """
     words = ["lrurun", name, task]
-    for option, value in given.items():
+    for option, value in options.items():
         if isinstance(value, Mapping):
-            value = [f"{path}={setting(one)}" for path, one in value.items()]
-        for one in value if isinstance(value, list | tuple) else [value]:
-            words += [option, *([] if one is True else [str(one)])] if one else []
+            value = [f"{path}={setting(part)}" for path, part in value.items()]
+        for part in value if isinstance(value, list | tuple) else [value]:
+            words += [option, *([] if part is True else [str(part)])] if part else []
     return shlex.join([*words, *more])
 
 
@@ -134,12 +134,12 @@ def data_phrase(data: Mapping[str, Any]) -> str:
     return {"yes": _PUBLISHED, "no": "not the published data"}.get(str(data.get("published")), "unverified data")
 
 
-def data_sentence(data: Mapping[str, Any], of: str = "") -> str:
+def data_sentence(data: Mapping[str, Any], task: str = "") -> str:
     """A footnote on data that are not packaged: their source, and what is known about it; "" for others.
 
-    `of` names the task, where a report has several.
+    `task` is named where a report has several.
     """
     if data.get("kind", "embedded") == "embedded":
         return ""
-    known = "" if data["kind"] in ("generated", "imported") else f" ({data_phrase(data)})"
-    return clean(f"Data{of and f' of {of}'}: {data['source']}{known}.")
+    origin = "" if data["kind"] in ("generated", "imported") else f" ({data_phrase(data)})"
+    return clean(f"Data{task and f' of {task}'}: {data['source']}{origin}.")

@@ -37,11 +37,11 @@ class Choice:
         ledger: Ledger | None,
         *,
         names: tuple[str, str] = ("--where", "--sort"),
-        others: Sequence[tuple[str, str]] = (),
+        further: Sequence[tuple[str, str]] = (),
         instance: str | None = None,
     ) -> None:
-        """`names` are those of the condition and the order in messages; `others` further names to check, each after the
-        option that has it; `instance` is the short name or id of the only ladder instance whose runs are asked for.
+        """`names` are those of the condition and the order in messages; `further` has more names to check, each after
+        the option that has it; `instance` is the short name or id of the only instance whose runs are asked for.
 
         Raises:
             UsageError: a condition or name is wrong.
@@ -49,28 +49,28 @@ class Choice:
         """
         from lrurun.ledger import columns
 
-        self._names, self._others = names, others
+        self._names, self._further = names, further
         self._condition: filters.Condition | None = None
         try:
             self._check(condition, sort, columns.Names(_declared(), shares()))
         except UsageError:
             # It may be a metric of this ledger, and a message names the nearest one.
             metrics = ledger.result_names() if ledger is not None else ()
-            names_ = columns.Names((*metrics, *_declared()), shares())
-            self._check(condition, sort, ChainMap(_of_other_kinds(), names_))  # type: ignore[arg-type]
+            with_metrics = columns.Names((*metrics, *_declared()), shares())
+            self._check(condition, sort, ChainMap(_settings_of_kinds(), with_metrics))  # type: ignore[arg-type]
         if instance is not None and ledger is not None:
             of_instance = filters.ValueComparison("instance", "=", ledger.ladder(instance).short_name, None)
             self._condition = of_instance if self._condition is None else filters.And((of_instance, self._condition))
 
-    def _check(self, condition: str | None, sort: str | None, known: Mapping[str, filters.ValueKind]) -> None:
-        self._condition = filters.parse(condition, known, self._names[0]) if condition is not None else None
-        self.cautions = filters.too_large(self._condition, known) if self._condition is not None else []
+    def _check(self, condition: str | None, sort: str | None, names: Mapping[str, filters.ValueKind]) -> None:
+        self._condition = filters.parse(condition, names, self._names[0]) if condition is not None else None
+        self.cautions = filters.too_large(self._condition, names) if self._condition is not None else []
         self._descending = sort is not None and sort.startswith("-")
         self._sort = sort.removeprefix("-") if sort is not None else None
         if self._sort is not None:
-            filters.check_name(self._sort, known, self._names[1])
-        for option, name in self._others:
-            filters.check_name(name, known, option)
+            filters.check_name(self._sort, names, self._names[1])
+        for option, name in self._further:
+            filters.check_name(name, names, option)
 
     @property
     def is_all(self) -> bool:
@@ -85,9 +85,9 @@ class Choice:
         wanted = {(c.name, c.text) for c in filters.comparisons(self._condition) if c.operator == "="}
         fields: tuple[Literal["ladder", "rung", "task"], ...] = ("ladder", "rung", "task")
         for field in fields:
-            known = ledger.names_of(field) if field in dict(wanted) else []
-            for text in sorted(text for name, text in wanted if name == field and text not in known):
-                hints += [f"; did you mean {field}={close}?"] if (close := nearest(text, known)) else []
+            existing = ledger.names_of(field) if field in dict(wanted) else []
+            for text in sorted(text for name, text in wanted if name == field and text not in existing):
+                hints += [f"; did you mean {field}={close}?"] if (close := nearest(text, existing)) else []
         return "".join(hints)
 
     def ids(self, ledger: Ledger, ladder: str | None = None, limit: int | None = None) -> list[str]:
@@ -105,11 +105,11 @@ def shares() -> set[str]:
     return {name for name, metric in tasks.metrics().items() if metric.symbol == "%"}
 
 
-def _of_other_kinds() -> dict[str, filters.ValueKind]:
+def _settings_of_kinds() -> dict[str, filters.ValueKind]:
     """The settings of runs that are no trainings."""
     from lrurun.ledger.columns import kind
 
-    return {path: kind(hint) for other in kinds.every() for path, hint in other.settings().items()}
+    return {path: kind(hint) for run_kind in kinds.every() for path, hint in run_kind.settings().items()}
 
 
 def state(run: Run) -> str:
@@ -123,13 +123,13 @@ def flat(run: Run) -> dict[str, object]:
     return {**dict(flatten(run.config)), **dict(flatten(run.execution, "execution."))}
 
 
-def varying(found: Sequence[Run], ledger: Ledger) -> list[str]:
+def varying(runs: Sequence[Run], ledger: Ledger) -> list[str]:
     """The settings that differ between runs of the same task, profile and rung: what their names do not say.
 
     Cells are left out: their labels say it.
     """
     groups: dict[tuple[object, ...], dict[int, str]] = {}
-    for run in found:
+    for run in runs:
         if progress.cell(run):
             continue
         place = run.memberships[0] if run.memberships else None
@@ -142,7 +142,7 @@ def varying(found: Sequence[Run], ledger: Ledger) -> list[str]:
             for run in ledger.each(list(group.values()), brief=False):
                 for name, value in flatten(run.config):
                     values.setdefault(name, set()).add(setting(value))
-            names |= dict.fromkeys(name for name, known in values.items() if len(known) > 1 and name != "seed")
+            names |= dict.fromkeys(name for name, different in values.items() if len(different) > 1 and name != "seed")
     return sorted(names)
 
 
@@ -150,7 +150,7 @@ def varying(found: Sequence[Run], ledger: Ledger) -> list[str]:
 
 
 def table(
-    found: Iterable[Run],
+    runs: Iterable[Run],
     user: str | None,
     columns: Sequence[str] = (),
     values: Mapping[str, Sequence[Any]] = MappingProxyType({}),
@@ -167,9 +167,9 @@ def table(
     """
     texts: dict[str, str] = {}
     rows, forms = [], []
-    for run in found:
+    for run in runs:
         form = scores.of_task(run.task, run.result or ())
-        cells = [*_row(run, form), *map(_shown, values.get(run.id, ()))]
+        cells = [*_row(run, form), *map(_text, values.get(run.id, ()))]
         # Most cells are the same text in many rows; one copy of each keeps long lists small.
         rows.append([texts.setdefault(cell, cell) for cell in cells])
         forms.append(form)
@@ -190,7 +190,7 @@ def least_important(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> li
     return [*(name for name in order if name in same), *order]
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(value)
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else setting(value)
@@ -217,9 +217,9 @@ def _row(run: Run, form: ScoreForm) -> list[str]:
 
 def _label_scores(rows: list[list[str]], forms: list[ScoreForm]) -> str:
     """The metric of all scores, for their columns; if they have several, each cell gets its own."""
-    shown = {form.name: form for row, form in zip(rows, forms, strict=True) if any(row[_SCORES])}
-    if len(shown) < 2:
-        return next(iter(shown.values()), forms[0]).heading
+    metrics = {form.name: form for row, form in zip(rows, forms, strict=True) if any(row[_SCORES])}
+    if len(metrics) < 2:
+        return next(iter(metrics.values()), forms[0]).heading
     for row, form in zip(rows, forms, strict=True):
         row[_SCORES] = [cell and form.labelled(cell) for cell in row[_SCORES]]
     return "score"

@@ -44,12 +44,12 @@ class Place(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def trained(self) -> list[tuple[str, str, str | None]]:
         """Ladder, task and profile of each instance that the commands train."""
-        found = []
+        instances = []
         for words in (words for words in map(str.split, self.commands) if words[1] == "ladder"):
             options = dict(pairwise(words))
             tasks = self.tasks if words[2] == "TASK" else (words[2],)
-            found += [(options.get("--ladder", "lru"), task, options.get("--profile")) for task in tasks]
-        return found
+            instances += [(options.get("--ladder", "lru"), task, options.get("--profile")) for task in tasks]
+        return instances
 
     @property
     def ladders(self) -> set[str]:
@@ -85,8 +85,13 @@ def render(evidence: Evidence, claims: Sequence[LedgerClaim], only: str | None =
         lines += [markdown.row(_cells(paper, place, evidence, claims)) for place in paper.place]
         lines.append("")
     shown = {ladder for paper in papers for place in paper.place for ladder in place.ladders}
-    used = [one for ladder in evidence.ladders if ladder in shown for one in evidence.ladders[ladder].values()]
-    rows = [[_code(run.command), markdown.escape(run.scores)] for one in used for run in one.runs]
+    rows = [
+        [_code(run.command), markdown.escape(run.scores)]
+        for ladder, judging in evidence.ladders.items()
+        if ladder in shown
+        for instance in judging.values()
+        for run in instance.runs
+    ]
     if rows:
         lines += ["### Scores of the runs", "", *_table(("made by", "score")), *map(markdown.row, rows), ""]
     return "\n".join(lines).rstrip() + "\n"
@@ -94,27 +99,27 @@ def render(evidence: Evidence, claims: Sequence[LedgerClaim], only: str | None =
 
 def places_in(source: str) -> set[str]:
     """The tables and figures that the source of a claim names, as in "Table 2"; parts of figures are left out."""
-    found = set()
+    places = set()
     for kind, numbers in _PLACES.findall(source):
         for first, last in re.findall(r"(\d+)[A-Za-z]?(?: to (\d+))?", numbers):
             name = "Figure" if kind == "Fig" else kind
-            found |= {f"{name} {number}" for number in range(int(first), int(last or first) + 1)}
-    return found
+            places |= {f"{name} {number}" for number in range(int(first), int(last or first) + 1)}
+    return places
 
 
 def _cells(paper: Paper, place: Place, evidence: Evidence, claims: Sequence[LedgerClaim]) -> list[str]:
     commands = [
-        *(evidence.others[task].command for task in place.studies),
+        *(evidence.by_task[task].command for task in place.studies),
         *place.commands,
         *([place.prints] * bool(place.prints)),
     ]
     tasks = [f"TASK: {', '.join(place.tasks)}"] if any(" TASK" in command for command in place.commands) else []
     made_by = [*map(_code, commands), *map(markdown.escape, tasks)]
-    about = [one for one in claims if one.source.startswith(paper.name) and is_about(paper, place, one)]
+    about = [claim for claim in claims if claim.source.startswith(paper.name) and is_about(paper, place, claim)]
     if place.same_as:
         result = [f"as {' and '.join(place.same_as)}"]
     elif place.studies or place.tasks:
-        result = [*(evidence.others[task].result for task in place.studies), *_verdicts(place, about)] or [NOT_RUN]
+        result = [*(evidence.by_task[task].result for task in place.studies), *_verdicts(place, about)] or [NOT_RUN]
     else:
         result = [NOTHING]
     size = [*_stand_ins(place, evidence), *_size(place), *([place.note] if place.note else [])]
@@ -131,7 +136,7 @@ def is_about(paper: Paper, place: Place, claim: LedgerClaim) -> bool:
     named = places_in(claim.source)
     if not claim.rung:
         return claim.task in place.studies and (place.at in named or not named)
-    stated = {task for one in paper.place for task in one.tasks}
+    stated = {task for any_place in paper.place for task in any_place.tasks}
     is_shown = claim.task in place.tasks or (claim.task not in stated and claim.here.verdict not in OPEN)
     return place.at in named and claim.ladder in place.ladders and is_shown
 
@@ -139,29 +144,29 @@ def is_about(paper: Paper, place: Place, claim: LedgerClaim) -> bool:
 def _verdicts(place: Place, claims: Iterable[LedgerClaim]) -> list[str]:
     """A sentence for each claim: its verdicts, with cautions, and on which tasks; one for all that were not run."""
     by_text: dict[str, dict[str, list[str]]] = {}
-    for one in claims:
-        task = [] if one.task in place.studies else [one.task]
-        by_text.setdefault(one.text, {}).setdefault(f"{one.shown}{one.mark}", []).extend(task)
-    found = []
+    for claim in claims:
+        task = [] if claim.task in place.studies else [claim.task]
+        by_text.setdefault(claim.text, {}).setdefault(f"{claim.shown}{claim.mark}", []).extend(task)
+    sentences = []
     for text, verdicts in by_text.items():
         if set(verdicts) != {NOT_RUN}:
-            on = {verdict: f" on {', '.join(tasks)}" if tasks else "" for verdict, tasks in verdicts.items()}
-            found.append(f"“{text}”: {'; '.join(f'{verdict}{tasks}' for verdict, tasks in on.items())}")
-    left = len(by_text) - len(found)
-    return found + ([f"{plural(left, 'claim')}{' more' if found else ''}: {NOT_RUN}"] if left else [])
+            parts = [f"{verdict} on {', '.join(tasks)}" if tasks else verdict for verdict, tasks in verdicts.items()]
+            sentences.append(f"“{text}”: {'; '.join(parts)}")
+    rest = len(by_text) - len(sentences)
+    return sentences + ([f"{plural(rest, 'claim')}{' more' if sentences else ''}: {NOT_RUN}"] if rest else [])
 
 
 def _stand_ins(place: Place, evidence: Evidence) -> list[str]:
     """The data and scales that the profile laptop of its studies replaces."""
-    found = [evidence.others[task] for task in place.studies]
-    return [f"{one.name}: {one.stand_in}" if len(found) > 1 else one.stand_in for one in found]
+    studies = [evidence.by_task[task] for task in place.studies]
+    return [f"{study.name}: {study.stand_in}" if len(studies) > 1 else study.stand_in for study in studies]
 
 
 def _size(place: Place) -> list[str]:
     """The size of its ladders' runs, in numbers of the recipes."""
     if not place.trained:
         return []
-    steps, batches, lengths = map(_range, zip(*(_planned(*one) for one in place.trained), strict=True))
+    steps, batches, lengths = map(_range, zip(*(_planned(*instance) for instance in place.trained), strict=True))
     where = "needs an accelerator" if place.accelerator else "possible on a laptop"
     return [f"{where}: {steps} steps of {batches} sequences of {lengths} positions"]
 

@@ -64,8 +64,8 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
     def command(self, *more: str, name: str = "ladder") -> str:
         """The command that trains this instance of the ladder, or another one about it, with `more` arguments."""
         ladder = None if self.ladder == "lru" else self.ladder
-        given = {"--ladder": ladder, "--profile": self.profile, "--set": self.sets, "--tune": self.tune}
-        return ladder_command(self.task, given, *more, name=name)
+        options = {"--ladder": ladder, "--profile": self.profile, "--set": self.sets, "--tune": self.tune}
+        return ladder_command(self.task, options, *more, name=name)
 
     def with_seeds(self, seeds: str) -> str:
         """The command that trains its rungs with these seeds."""
@@ -154,8 +154,8 @@ def remember(
         **user_of(ledger),
     }
     table = msgspec.to_builtins(table)
-    known = {_what(event.payload): event.payload for event in asked(ledger, instance)}
-    if known.get(_what(table)) != table or newest_instances(ledger, instance)[_what(table)] != instance.key:
+    recorded = {_runs_of(event.payload): event.payload for event in asked(ledger, instance)}
+    if recorded.get(_runs_of(table)) != table or newest_instances(ledger, instance)[_runs_of(table)] != instance.key:
         ledger.event(ASKED, "requested", table, ladder=instance.key)
 
 
@@ -176,7 +176,7 @@ def recorded(ledger: Ledger, instance: LadderInstance, kind: type[R]) -> list[R]
     """
     newest_first: dict[str, Any] = {}
     for event in reversed(asked(ledger, instance)):
-        newest_first.setdefault(_what(event.payload), event.payload)
+        newest_first.setdefault(_runs_of(event.payload), event.payload)
     return [decode(payload, kind, instance) for payload in reversed(newest_first.values())]
 
 
@@ -195,14 +195,14 @@ def decode(payload: Any, kind: type[R], instance: LadderInstance) -> R:
         ) from None
 
 
-def _what(payload: Any) -> str:
+def _runs_of(payload: Any) -> str:
     """What the record of a request says about the runs to train, without how they are executed."""
     table = payload
     if isinstance(payload, dict) and "sets" in payload:
         sets = payload["sets"]
         pairs = sets.items() if isinstance(sets, dict) else [str(text).partition("=")[::2] for text in sets]
-        kept = [[name, value] for name, value in pairs if not name.strip().startswith("execution.")]
-        table = {**payload, "sets": kept}
+        remaining = [[name, value] for name, value in pairs if not name.strip().startswith("execution.")]
+        table = {**payload, "sets": remaining}
     return json.dumps(table, sort_keys=True)
 
 
@@ -210,8 +210,8 @@ def newest_instances(ledger: Ledger, instance: LadderInstance) -> dict[str, str]
     """Request, without how runs are executed -> the key of the instance that it was last made for, of those with the
     ladder and the task of `instance`: with changed files, the same request is another instance."""
     instances = ledger.ladders(instance.name, instance.task)
-    requests = [(event.id, _what(event.payload), one.key) for one in instances for event in asked(ledger, one)]
-    return {what: key for _, what, key in sorted(requests)}
+    requests = [(event.id, _runs_of(event.payload), each.key) for each in instances for event in asked(ledger, each)]
+    return {runs: key for _, runs, key in sorted(requests)}
 
 
 def asked(ledger: Ledger, instance: LadderInstance) -> list[Event]:

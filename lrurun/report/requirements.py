@@ -33,8 +33,8 @@ def text(run: Run, attempts: Sequence[Attempt]) -> str:
 
 
 def _table(attempt: Attempt, name: str) -> Mapping[str, Any]:
-    found = attempt.environment.get(name)
-    return found if isinstance(found, Mapping) else {}
+    table = attempt.environment.get(name)
+    return table if isinstance(table, Mapping) else {}
 
 
 def _comments(run: Run, attempt: Attempt) -> Iterator[str]:
@@ -76,6 +76,6 @@ def _earlier(attempts: Sequence[Attempt]) -> Iterator[str]:
     last = _table(attempts[-1], "versions")
     for attempt in attempts[:-1]:
         versions = _table(attempt, "versions")
-        others = [f"{name} {version}" for name, version in versions.items() if last.get(name) != version]
-        if others:
-            yield f"# Attempt {attempt.n} had: {', '.join(others)}"
+        changed = [f"{name} {version}" for name, version in versions.items() if last.get(name) != version]
+        if changed:
+            yield f"# Attempt {attempt.n} had: {', '.join(changed)}"

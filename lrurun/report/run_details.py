@@ -36,15 +36,15 @@ class RunDetail(Struct, frozen=True, kw_only=True):
 def collect(content: ReportContent, ledger: Ledger, *, curves: bool = True) -> dict[str, RunDetail]:
     """Run id -> detail of every run behind the report; without `curves`, these are empty."""
     curves = curves and content.curves
-    groups = {run: group for group in reversed(content.groups) for run in (*group.runs, *group.others)}
+    groups = {run: group for group in reversed(content.groups) for run in (*group.runs, *group.other_runs)}
     drawn = {group.runs[0] for group in content.groups if group.runs} if content.curves else set()
     newest = ledger.newest_attempts(groups)
-    found = {}
+    details = {}
     for run in ledger.runs(ids=set(groups), superseded=True):
         settings = dict(flatten(run.config))
         settings.pop("seed", None)
         recorded = ledger.eigenvalues(run.id) if run.id in drawn else {}
-        found[run.id] = RunDetail(
+        details[run.id] = RunDetail(
             seed=run.seed,
             state=run.state,
             step=run.step,
@@ -57,4 +57,4 @@ def collect(content: ReportContent, ledger: Ledger, *, curves: bool = True) -> d
                 moment: tuple(value for layer in layers for value in layer or ()) for moment, layers in recorded.items()
             },
         )
-    return found
+    return details

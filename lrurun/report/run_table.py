@@ -85,9 +85,9 @@ def check_by(by: Sequence[str], metric: str | None, sort: str | None) -> None:
             raise UsageError(f"--by {name}: runs are grouped by fields and settings", f"{fields}; as optim.lr")
     if metric is not None and (metric in FIELDS or is_setting(metric)):
         raise UsageError(f"--metric {metric}: is no result", "as in --metric val/accuracy")
-    known = (*by, *_SORTS)
-    if sort is not None and sort.removeprefix("-") not in known:
-        raise UsageError(f"--sort {sort}: groups have no {sort.removeprefix('-')}", f"they have: {', '.join(known)}")
+    sortable = (*by, *_SORTS)
+    if sort is not None and sort.removeprefix("-") not in sortable:
+        raise UsageError(f"--sort {sort}: groups have no {sort.removeprefix('-')}", f"they have: {', '.join(sortable)}")
 
 
 def columns(
@@ -95,15 +95,15 @@ def columns(
 ) -> RunTable:
     """The runs that are asked for, with these columns; the standard ones without names."""
     if not names:
-        results = ledger.newest_results() if ledger is not None else {}
-        forms = [scores.of_task(task, found) for task, found in results.items()]
+        newest = ledger.newest_results() if ledger is not None else {}
+        forms = [scores.of_task(task, results) for task, results in newest.items()]
         names = [*STANDARD, *dict.fromkeys(name for form in forms for name in (form.validation, form.result))]
     values: list[tuple[Any, ...]] = []
     if ledger is not None:
         ids = choice.ids(ledger, ladder, limit)
         every = choice.is_all and ladder is None and limit is None
-        found = ledger.columns_of(names, None if every else ids, ladder)
-        values = [tuple(map(exact, names, found[run])) for run in ids if run in found]
+        rows = ledger.columns_of(names, None if every else ids, ladder)
+        values = [tuple(map(exact, names, rows[run])) for run in ids if run in rows]
     per_cent = _per_cent(names)
     return RunTable(
         headers=[f"{name} [%]" if name in per_cent else name for name in names],
@@ -124,34 +124,34 @@ def groups(
     limit: int | None,
 ) -> RunTable:
     """The means of the groups of the runs that are asked for: of the main test score of their task, or of `metric`."""
-    found: list[GroupMean] = []
+    means: list[GroupMean] = []
     forms: dict[str, scores.ScoreForm] = {}
     if ledger is not None:
-        of = {task: scores.of_task(task, results) for task, results in ledger.newest_results().items()}
-        forms = {form.result: form for form in of.values()}
-        metric_of = {task: metric or form.result for task, form in of.items()}
+        by_task = {task: scores.of_task(task, results) for task, results in ledger.newest_results().items()}
+        forms = {form.result: form for form in by_task.values()}
+        metric_of = {task: metric or form.result for task, form in by_task.items()}
         ids = None if choice.is_all else choice.ids(ledger)
-        found = ledger.groups_of(by, metric_of, ids, ladder) if metric_of else []
+        means = ledger.groups_of(by, metric_of, ids, ladder) if metric_of else []
     if sort is not None:
-        found = _sorted(found, by, sort)
-    found = found[:limit]
+        means = _sorted(means, by, sort)
+    means = means[:limit]
     names = [*by, "metric", *_SORTS]
-    values = [(*one.values, one.metric, one.runs, one.n, one.mean, one.stderr) for one in found]
-    metrics = list(dict.fromkeys(one.metric for one in found)) or [metric or "score"]
+    values = [(*group.values, group.metric, group.runs, group.n, group.mean, group.stderr) for group in means]
+    metrics = list(dict.fromkeys(group.metric for group in means)) or [metric or "score"]
     per_cent = _per_cent(metrics)
     one_metric = len(metrics) == 1
     heading = f"{metrics[0]} [%]" if one_metric and per_cent else metrics[0] if one_metric else "mean"
     headers = [*by, *([] if one_metric else ["metric"]), "runs", "n", heading, "± stderr"]
     cells = []
-    for one in found:
-        scored = [_score(value, one.metric, per_cent, forms) for value in (one.mean, one.stderr)]
-        between = [] if one_metric else [one.metric]
+    for group in means:
+        scored = [_score(value, group.metric, per_cent, forms) for value in (group.mean, group.stderr)]
+        between = [] if one_metric else [group.metric]
         cells.append(
             [
-                *(_cell(name, value, ()) for name, value in zip(by, one.values, strict=True)),
+                *(_cell(name, value, ()) for name, value in zip(by, group.values, strict=True)),
                 *between,
-                str(one.runs),
-                str(one.n),
+                str(group.runs),
+                str(group.n),
                 *scored,
             ]
         )
@@ -163,24 +163,24 @@ def groups(
         document=GroupsDocument(
             by=list(by),
             groups=[
-                {**dict(zip(names, row, strict=True)), "instances": list(one.instances)}
-                for row, one in zip(values, found, strict=True)
+                {**dict(zip(names, row, strict=True)), "instances": list(group.instances)}
+                for row, group in zip(values, means, strict=True)
             ],
         ),
-        caution=_mixed(by, found),
+        caution=_mixed(by, means),
     )
 
 
-def _mixed(by: Sequence[str], found: Sequence[GroupMean]) -> str:
+def _mixed(by: Sequence[str], means: Sequence[GroupMean]) -> str:
     """A sentence on the groups that have runs of several instances; empty if there are none."""
-    mixed = [one for one in found if len(one.instances) > 1]
+    mixed = [group for group in means if len(group.instances) > 1]
     if not mixed:
         return ""
     by_instances: dict[tuple[str, ...], list[str]] = {}
-    for one in mixed:
-        by_instances.setdefault(one.instances, []).append(_named(by, one))
+    for group in mixed:
+        by_instances.setdefault(group.instances, []).append(_named(by, group))
     parts = [
-        f"{'every group' if len(groups) == len(found) else _some(groups, '; ')} of {_some(instances, ', ')}"
+        f"{'every group' if len(groups) == len(means) else _some(groups, '; ')} of {_some(instances, ', ')}"
         for instances, groups in by_instances.items()
     ]
     return f"means over several ladder instances: {_some(parts, '; ')}; --by instance has a mean for each"
@@ -222,18 +222,18 @@ def render(table: RunTable, format: RunsFormat) -> str:
     )
 
 
-def _sorted(found: Iterable[GroupMean], by: Sequence[str], sort: str) -> list[GroupMean]:
+def _sorted(means: Iterable[GroupMean], by: Sequence[str], sort: str) -> list[GroupMean]:
     """Rows in the order of a value, those without one last."""
     from lrurun.ledger.columns import rank
 
     name, descending = sort.removeprefix("-"), sort.startswith("-")
 
-    def key(one: GroupMean) -> Any:
-        value = one.values[by.index(name)] if name in by else getattr(one, name)
+    def key(group: GroupMean) -> Any:
+        value = group.values[by.index(name)] if name in by else getattr(group, name)
         return rank(value)
 
-    having = sorted((one for one in found if key(one) is not None), key=key, reverse=descending)
-    return having + [one for one in found if key(one) is None]
+    having = sorted((group for group in means if key(group) is not None), key=key, reverse=descending)
+    return having + [group for group in means if key(group) is None]
 
 
 def exact(name: str, value: Any) -> Any:
@@ -245,8 +245,8 @@ def exact(name: str, value: Any) -> Any:
 
 def _per_cent(names: Sequence[str]) -> set[str]:
     """The names of scores that tables print in per cent."""
-    known = shares()
-    return {name for name in names if "/" in name and name.rpartition("/")[2] in known}
+    metrics = shares()
+    return {name for name in names if "/" in name and name.rpartition("/")[2] in metrics}
 
 
 def _cell(name: str, value: Any, per_cent: Iterable[str]) -> str:

@@ -64,17 +64,17 @@ class InstanceRuns(Struct, frozen=True, kw_only=True):
 class RungRuns(Struct, frozen=True, kw_only=True):
     """The runs of a rung."""
 
-    of: str
-    """The rung that they belong to: its base, if that has the same settings."""
+    rung: str
+    """The rung that the runs belong to: its base, if that has the same settings."""
     runs: tuple[Run, ...]
-    """All but tuning runs, in order of their seeds."""
+    """All runs but those of tuning, in order of their seeds."""
     counted: tuple[Run, ...]
-    """The finished ones with a finite score."""
+    """The finished runs with a finite score."""
     scores: tuple[float, ...]
     """The scores of the counted runs."""
     parameters: int | None
     metric: str = ""
-    """The result that the scores are, by its name."""
+    """The name of the result that the scores are."""
 
 
 def select(instance: InstanceRuns, metric: str, notes: list[Note]) -> dict[str, RungRuns]:
@@ -86,22 +86,22 @@ def select(instance: InstanceRuns, metric: str, notes: list[Note]) -> dict[str, 
     Raises:
         LrurunError: runs that count were trained on unequal data.
     """
-    found: dict[str, RungRuns] = {}
+    runs: dict[str, RungRuns] = {}
     notes.extend(_excluded(instance))
     for group in _groups(instance.ladder, instance.same_as_base):
-        members = _of_one_setting(group[0], _members(group, instance), notes)
+        members = _of_newest_settings(group[0], _members(group, instance), notes)
         counted = _scored(group[0], members, metric, notes)
-        one = RungRuns(
-            of=group[0],
+        rung_runs = RungRuns(
+            rung=group[0],
             runs=tuple(members),
             counted=tuple(counted),
             scores=tuple(score for run in counted if (score := score_of(run, metric)) is not None),
             parameters=_parameters(group[0], members, notes),
             metric=metric,
         )
-        found |= dict.fromkeys(group, one)
-    _refuse_unequal_data([one.counted for one in found.values()])
-    return {rung.name: found[rung.name] for rung in instance.ladder.rungs}
+        runs |= dict.fromkeys(group, rung_runs)
+    _refuse_unequal_data([rung_runs.counted for rung_runs in runs.values()])
+    return {rung.name: runs[rung.name] for rung in instance.ladder.rungs}
 
 
 def numerics(runs: Sequence[Run]) -> tuple[int, ...]:
@@ -112,8 +112,8 @@ def numerics(runs: Sequence[Run]) -> tuple[int, ...]:
 def _groups(ladder: Ladder, same_as_base: Collection[str]) -> list[list[str]]:
     """The names of the rungs. Those that share their runs are in one group, the rung that has them first."""
     groups: dict[str, list[str]] = {}
-    for name, on in ladder.bases.items():
-        group = groups[on] if on is not None and name in same_as_base else []
+    for name, base in ladder.bases.items():
+        group = groups[base] if base is not None and name in same_as_base else []
         group.append(name)
         groups[name] = group
     return [group for name, group in groups.items() if group[0] == name]
@@ -126,7 +126,7 @@ def first_of_same(ladder: Ladder, same_as_base: Collection[str]) -> dict[str, st
 
 def _members(group: Collection[str], instance: InstanceRuns) -> list[Run]:
     """The runs of these rungs without tuning, each once, in order of their seeds."""
-    wanted = {
+    members = {
         run.id: run
         for run in instance.runs
         if not run.superseded
@@ -136,16 +136,16 @@ def _members(group: Collection[str], instance: InstanceRuns) -> list[Run]:
             for place in run.memberships
         )
     }
-    return sorted(wanted.values(), key=_seed)
+    return sorted(members.values(), key=_seed)
 
 
 def _seed(run: Run) -> tuple[int, str]:
     return run.seed, run.id
 
 
-def note_on(runs: Sequence[str], what: str, of: str = "") -> Note:
+def note_on(runs: Sequence[str], change: str, rung: str = "") -> Note:
     """A note on runs, by their ids, of a rung or of all, for example "a: 2 runs excluded: disk broken"."""
-    return Note(f"{of and f'{of}: '}{plural(len(runs), 'run')} {what}", tuple(runs))
+    return Note(f"{rung and f'{rung}: '}{plural(len(runs), 'run')} {change}", tuple(runs))
 
 
 def _excluded(instance: InstanceRuns) -> list[Note]:
@@ -159,7 +159,7 @@ def _excluded(instance: InstanceRuns) -> list[Note]:
     return [note_on(ids, f"excluded: {why}") for why, ids in whys.items()]
 
 
-def _of_one_setting(rung: str, runs: list[Run], notes: list[Note]) -> list[Run]:
+def _of_newest_settings(rung: str, runs: list[Run], notes: list[Note]) -> list[Run]:
     """The runs of the newest settings: an edited recipe leaves runs of the old ones in the same instance."""
     groups: list[tuple[dict[str, Any], list[Run]]] = []
     by_config: dict[int, list[Run]] = {}
@@ -167,8 +167,8 @@ def _of_one_setting(rung: str, runs: list[Run], notes: list[Note]) -> list[Run]:
         by_config.setdefault(run.config_id, []).append(run)
     for some in by_config.values():
         settings = common_settings(some[0].config)
-        for known, group in groups:
-            if known == settings:
+        for other_settings, group in groups:
+            if other_settings == settings:
                 group.extend(some)
                 break
         else:
@@ -221,7 +221,7 @@ def _parameters(rung: str, runs: Sequence[Run], notes: list[Note]) -> int | None
 def score_of(run: Run, metric: str) -> float | None:
     """The result `metric` of a run, as claims and tables count it; None if it has none.
 
-    Of "test@longest/...", that of the setting whose name is the largest number. A run that never left its plateau
+    Of "test@longest/...", that of the further test whose name is the largest number. A run that never left its plateau
     counts with its number of steps, which is the least that it would need.
     """
     result = run.result or {}
@@ -230,7 +230,7 @@ def score_of(run: Run, metric: str) -> float | None:
         return float(run.steps) if step == math.inf else step
     if metric.startswith(f"test@{LONGEST}/"):
         name = metric.partition("/")[2]
-        named = {setting: key for key in result if (setting := between(key, "test@", f"/{name}")).isdecimal()}
+        named = {test: key for key in result if (test := between(key, "test@", f"/{name}")).isdecimal()}
         return result[named[max(named, key=int)]] if named else None
     return result.get(metric)
 

@@ -86,10 +86,10 @@ class ScoreForm(Struct, frozen=True, kw_only=True):
 
     def best(self, scores: Iterable[float]) -> float | None:
         """The best of them; None for none, and where it is not known which is better."""
-        found = list(scores)
-        if not found or self.higher_is_better is None:
+        values = list(scores)
+        if not values or self.higher_is_better is None:
             return None
-        return max(found) if self.higher_is_better else min(found)
+        return max(values) if self.higher_is_better else min(values)
 
 
 ACCURACY = ScoreForm()

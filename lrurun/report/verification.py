@@ -81,7 +81,7 @@ def verify(recorded: Recorded, repeated: Recorded) -> Verification:
     ]
     first_row = min((step for step, _ in recorded.curves.get("train/loss", ())), default=None)
     beyond = [difference for difference in differences if not reasons or not _is_tolerated(difference, first_row)]
-    ends = [(one.run.state, one.run.step if not reasons else None) for one in (recorded, repeated)]
+    ends = [(side.run.state, side.run.step if not reasons else None) for side in (recorded, repeated)]
     return Verification(
         verdict="different" if beyond or ends[0] != ends[1] else "within tolerance" if differences else "equal",
         reasons=reasons,
@@ -93,11 +93,11 @@ def verify(recorded: Recorded, repeated: Recorded) -> Verification:
     )
 
 
-def _values(one: Recorded) -> Iterator[tuple[_Key, float]]:
-    for metric, curve in one.curves.items():
+def _values(record: Recorded) -> Iterator[tuple[_Key, float]]:
+    for metric, curve in record.curves.items():
         if not metric.startswith(_MACHINE):
             yield from (((metric, step), value) for step, value in curve)
-    for metric, value in (one.run.result or {}).items():
+    for metric, value in (record.run.result or {}).items():
         if not metric.startswith(_MACHINE):
             yield (metric, None), value
 
@@ -107,22 +107,24 @@ def _order(key: _Key) -> tuple[float, str]:
     return math.inf if step is None else step, metric
 
 
-def _same(one: float | None, other: float | None) -> bool:
-    return one == other or (one is not None and other is not None and math.isnan(one) and math.isnan(other))
+def _same(before: float | None, now: float | None) -> bool:
+    return before == now or (before is not None and now is not None and math.isnan(before) and math.isnan(now))
 
 
-def _is_tolerated(one: Difference, first_row: int | None) -> bool:
+def _is_tolerated(difference: Difference, first_row: int | None) -> bool:
     """Whether a difference is within the tolerance: the beginning and the scores of the result are judged."""
-    judged = (one.metric == "train/loss" and one.step == first_row) or (
-        one.step is None and one.metric.startswith(("val", "test")) and not one.metric.endswith("/loss")
+    judged = (difference.metric == "train/loss" and difference.step == first_row) or (
+        difference.step is None
+        and difference.metric.startswith(("val", "test"))
+        and not difference.metric.endswith("/loss")
     )
     if not judged:
         return True
-    if one.recorded is None or one.repeated is None:
+    if difference.recorded is None or difference.repeated is None:
         return False
-    size = abs(one.recorded)
-    allowed = SCORE * max(1.0, size) if one.step is None else BEGINNING * size
-    return abs(one.recorded - one.repeated) <= allowed
+    size = abs(difference.recorded)
+    allowed = SCORE * max(1.0, size) if difference.step is None else BEGINNING * size
+    return abs(difference.recorded - difference.repeated) <= allowed
 
 
 _COMPARED = {
@@ -142,17 +144,17 @@ def _reasons(attempts: Sequence[Attempt], now: Attempt) -> Iterator[str]:
     involved = _involved(attempts)
     for path, name in _COMPARED.items():
         present = _entry(now.environment, path)
-        for before in dict.fromkeys(_entry(one.environment, path) for one in involved):
+        for before in dict.fromkeys(_entry(attempt.environment, path) for attempt in involved):
             if before != present:
                 yield f"{name} {before or 'not recorded'} then, {present or 'not recorded'} now"
-    for numerics in dict.fromkeys(one.numerics for one in involved):
+    for numerics in dict.fromkeys(attempt.numerics for attempt in involved):
         if numerics != now.numerics:
             yield f"numerics version {numerics} then, {now.numerics} now"
-    devices = [_entry(one.environment, ("placement", "devices")) or "1" for one in (*involved, now)]
+    devices = [_entry(attempt.environment, ("placement", "devices")) or "1" for attempt in (*involved, now)]
     for before in dict.fromkeys(devices[:-1]):
         if before != devices[-1]:
             yield f"batches over {before} devices then, over {devices[-1]} now"
-    for packed in dict.fromkeys(_entry(one.environment, ("packed",)) for one in involved):
+    for packed in dict.fromkeys(_entry(attempt.environment, ("packed",)) for attempt in involved):
         if packed is not None:
             yield f"one of {packed} runs in one program then, trained alone now"
     platform = _entry(now.environment, ("platform",))
@@ -163,13 +165,13 @@ def _reasons(attempts: Sequence[Attempt], now: Attempt) -> Iterator[str]:
 def _involved(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
     """The attempts that the result comes from: the last that began at step 0, and those that resumed it."""
     began = [attempt for attempt in attempts if attempt.resumed_from is not None]
-    starts = [index for index, one in enumerate(began) if one.resumed_from == 0]
+    starts = [index for index, attempt in enumerate(began) if attempt.resumed_from == 0]
     return began[starts[-1] :] if starts else attempts
 
 
 def _entry(environment: Mapping[str, Any], path: Sequence[str]) -> str | None:
     """An entry of an environment as text, None where it is not recorded."""
-    found: Any = environment
+    entry: Any = environment
     for name in path:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return None if found is None else str(found)
+        entry = entry.get(name) if isinstance(entry, Mapping) else None
+    return None if entry is None else str(entry)

@@ -72,8 +72,8 @@ def get(name: str) -> Study[Any]:
     aliases = {alias: study for study in every() for alias in study.aliases}
     if name in aliases:
         return aliases[name]
-    known = [*_MODULES, *aliases]
-    raise UsageError(f"unknown study {name!r}", hint_for(name, known, "studies and their aliases"))
+    names = [*_MODULES, *aliases]
+    raise UsageError(f"unknown study {name!r}", hint_for(name, names, "studies and their aliases"))
 
 
 def of_task(task: str) -> Study[Any]:

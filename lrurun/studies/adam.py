@@ -60,9 +60,9 @@ class AdamStudy(Study[Adam]):
         )
         steps, published, error = kernels.effective(trained, cell.lr, cell.updates)
         values: Values = {**trained.values, "formula error": error, "share": SHARES}
-        values["largest published"] = max(float(np.max(found)) for found in published.values())
-        for name, found in steps.items():
-            values |= {f"{name} median": float(np.median(found)), f"{name} steps": np.quantile(found, SHARES)}
+        values["largest published"] = max(float(np.max(sizes)) for sizes in published.values())
+        for name, taken in steps.items():
+            values |= {f"{name} median": float(np.median(taken)), f"{name} steps": np.quantile(taken, SHARES)}
             sizes = np.abs(published[name])
             values |= {f"{name} published median": float(np.median(sizes))}
             values |= {f"{name} published": np.quantile(sizes, SHARES)}
@@ -120,7 +120,7 @@ class AdamStudy(Study[Adam]):
 
 
 def _finished(results: Results[Adam], name: str) -> Results[Adam]:
-    return results.where(lambda one: not one.diverged, architecture=name)
+    return results.where(lambda result: not result.diverged, architecture=name)
 
 
 def _middle(cells: Results[Adam], value: str) -> float:

@@ -66,27 +66,27 @@ class AngleStudy(Study[AngleCell]):
 
     def simulate(self, cell: AngleCell, seed: int) -> Generator[int, None, Values]:
         start, turn = cell.start * np.pi, cell.target * np.pi
-        at = np.array(_placed(cell.form, cell.radius, start))
-        values: Values = {"start of w": at[0], "start of v": at[1]}
+        current = np.array(_placed(cell.form, cell.radius, start))
+        values: Values = {"start of w": current[0], "start of v": current[1]}
         losses, places = [], []
         begin, run = descent(cell.form, cell.optimizer, CHUNK)
-        state = begin(at)
+        state = begin(current)
         for done in range(0, cell.updates, CHUNK):
-            (at, state), (loss, place) = run(at, state, (cell.radius, turn), cell.normalised, cell.lr)
+            (current, state), (loss, place) = run(current, state, (cell.radius, turn), cell.normalised, cell.lr)
             losses.append(np.asarray(loss))
             places.append(np.asarray(place))
             yield min(done + CHUNK, cell.updates)
         loss, way = np.concatenate(losses)[: cell.updates], np.concatenate(places)[: cell.updates]
         reached = np.flatnonzero(loss < LEARNED)
-        shown = np.unique(np.append(np.arange(0, cell.updates, -(-cell.updates // 500)), cell.updates - 1))
+        kept = np.unique(np.append(np.arange(0, cell.updates, -(-cell.updates // 500)), cell.updates - 1))
         return values | {
             "first loss": loss[0],
             "final loss": np.median(loss[-1000:]),
             "updates": reached[0] if len(reached) else cell.updates,
-            "update": shown.astype(float),
-            "loss": loss[shown],
-            "w": way[shown, 0],
-            "v": way[shown, 1],
+            "update": kept.astype(float),
+            "loss": loss[kept],
+            "w": way[kept, 0],
+            "v": way[kept, 1],
             **_landscape(cell),
         }
 
@@ -96,7 +96,7 @@ class AngleStudy(Study[AngleCell]):
             cell = result.cell
             name = f"{cell.form}, {cell.optimizer}{', normalised' if cell.normalised else ''}"
             # Of equal absolute values, so that both states are multiplied by the same γ.
-            student, teacher = (cell.radius * np.exp(1j * at * np.pi) for at in (cell.start, cell.target))
+            student, teacher = (cell.radius * np.exp(1j * phase * np.pi) for phase in (cell.start, cell.target))
             first = formulas.loss(student, teacher, 0.0) * (1 - cell.radius**2 if cell.normalised else 1)
             checks.append(identity(f"{name}: first loss", result["first loss"], float(first), 1e-10))
             if cell != AngleCell(form=cell.form, optimizer=cell.optimizer, normalised=cell.normalised):

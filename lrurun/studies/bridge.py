@@ -93,7 +93,7 @@ class BridgeStudy(Study[Bridge]):
             losses = {name: kernels.by_seed(results, name, nu=nu) for name in results.axis("architecture")}
             parts.append(
                 f"At ν = {nu:g} and the best rate, mean (median): "
-                + ", ".join(f"{TITLES[name]} {kernels.centre(found)}" for name, found in losses.items())
+                + ", ".join(f"{TITLES[name]} {kernels.centre(by_seed)}" for name, by_seed in losses.items())
             )
             ratios = [
                 f"{TITLES[before]} / {TITLES[after]} {_compared(losses[before], losses[after])}"

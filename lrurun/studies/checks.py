@@ -156,10 +156,10 @@ def one_sided_p(differences: Sequence[float]) -> float:
     return float(stdtr(n - 1, -mean / math.sqrt(variance / n)))
 
 
-def sign_test(what: str, wins: Sequence[bool]) -> Check:
+def sign_test(question: str, wins: Sequence[bool]) -> Check:
     """Checks that more pairs win than by chance, by p of a one-sided sign test; with fewer than `FEWEST`, it is not
     tested."""
-    name, needs = f"p of a sign test on {len(wins)} seeds, {what}", f"at least {FEWEST} seeds"
+    name, needs = f"p of a sign test on {len(wins)} seeds, {question}", f"at least {FEWEST} seeds"
     return below(name, sign_p(sum(wins), len(wins)), LEVEL, "" if len(wins) >= FEWEST else needs)
 
 

@@ -49,7 +49,7 @@ def every() -> tuple[StudyClaim, ...]:
     return decoding.convert(decoding.load_toml(file)["claim"], tuple[StudyClaim, ...], file.name)
 
 
-def of(study: str) -> list[StudyClaim]:
+def about(study: str) -> list[StudyClaim]:
     """The claims about a study."""
     return [claim for claim in every() if claim.study == study]
 
@@ -63,40 +63,42 @@ def judge(
     for and against it passed, as by means and by medians; and where an identity or a sampling check of the study
     failed, because then its numbers may be wrong. These are returned then.
     """
-    if wrong := [one for one in checks if one.kind != "direction" and not one.passed]:
+    if wrong := [check for check in checks if check.kind != "direction" and not check.passed]:
         return "undecided", wrong
 
-    def about(patterns: Sequence[str]) -> list[Check]:
-        return [one for one in checks if any(fnmatchcase(one.name, pattern) for pattern in patterns)]
+    def matching(patterns: Sequence[str]) -> list[Check]:
+        return [check for check in checks if any(fnmatchcase(check.name, pattern) for pattern in patterns)]
 
-    for_it, against = about(claim.supported_by), about(claim.contradicted_by)
+    for_it, against = matching(claim.supported_by), matching(claim.contradicted_by)
     verdicts: list[tuple[Literal["supported", "contradicted"], list[Check]]] = [
         ("supported", for_it),
         ("contradicted", against),
     ]
-    decided = [(verdict, found) for verdict, found in verdicts if found and all(one.passed for one in found)]
+    decided = [
+        (verdict, deciding) for verdict, deciding in verdicts if deciding and all(check.passed for check in deciding)
+    ]
     return decided[0] if len(decided) == 1 else ("undecided", [*for_it, *against])
 
 
-def evidence(ledger: Ledger | None, wanted: Sequence[Study[Any]]) -> dict[str, TaskEvidence]:
+def evidence(ledger: Ledger | None, studies: Sequence[Study[Any]]) -> dict[str, TaskEvidence]:
     """Task -> what the ledger has on a study, by the most complete of its profiles."""
-    found = {}
-    for study in wanted:
+    evidence_of = {}
+    for study in studies:
         newest = None if ledger is None else _report_of(ledger, study)
-        found[PREFIX + study.name] = TaskEvidence(
+        evidence_of[PREFIX + study.name] = TaskEvidence(
             name=study.name,
             command=f"lrurun study {study.name}",
             result=f"{study.name}: {NOT_RUN}" if newest is None else _result(newest),
             stand_in=study.stand_in.get("laptop") or "the same on a laptop",
             claims=_of_study(study.name, newest),
         )
-    return found
+    return evidence_of
 
 
-def _result(found: StudyReport) -> str:
-    profile = "" if found.profile == "laptop" else f" --profile {found.profile}"
-    stand_in = " (stand-in)" if found.substitute else ""
-    return f"`lrurun study {found.study}{profile}`{stand_in}: {report.counts(found)}. {found.answer}"
+def _result(newest: StudyReport) -> str:
+    profile = "" if newest.profile == "laptop" else f" --profile {newest.profile}"
+    stand_in = " (stand-in)" if newest.substitute else ""
+    return f"`lrurun study {newest.study}{profile}`{stand_in}: {report.counts(newest)}. {newest.answer}"
 
 
 def _report_of(ledger: Ledger, study: Study[Any]) -> StudyReport | None:
@@ -105,13 +107,13 @@ def _report_of(ledger: Ledger, study: Study[Any]) -> StudyReport | None:
     for profile in ("paper", "laptop", "ci"):
         if profile in recorded:
             planned = plan.make(study, profile, {})
-            found = report.build(planned, report.collect(ledger, planned))
-            if not found.unfinished:
-                return found
+            newest = report.build(planned, report.collect(ledger, planned))
+            if not newest.unfinished:
+                return newest
     return None
 
 
-def _of_study(study: str, found: StudyReport | None) -> list[LedgerClaim]:
+def _of_study(study: str, newest: StudyReport | None) -> list[LedgerClaim]:
     return [
         LedgerClaim(
             ladder=kinds.STUDY,
@@ -124,29 +126,30 @@ def _of_study(study: str, found: StudyReport | None) -> list[LedgerClaim]:
             margin=None,
             verdict=NOT_JUDGED,
             reason="a figure without numbers",
-            here=_by_checks(claim, found),
+            here=_by_checks(claim, newest),
         )
-        for claim in of(study)
+        for claim in about(study)
     ]
 
 
-def _by_checks(claim: StudyClaim, found: StudyReport | None) -> LedgerVerdict:
+def _by_checks(claim: StudyClaim, newest: StudyReport | None) -> LedgerVerdict:
     is_checked = bool(claim.supported_by or claim.contradicted_by)
     command = f"lrurun study {claim.study}{' --profile paper' * (claim.profile == 'paper')}"
     unchecked = "" if is_checked else f"{NO_CHECK}; what would: {claim.would_decide}"
-    if found is None:
+    if newest is None:
         detail = unchecked or f"{command} would decide it"
         return LedgerVerdict(verdict=NOT_RUN, detail=detail, instance=None, profile=None, stand_in=False)
-    verdict, checks = judge(claim, found.checks)
-    missing = f"no check of profile {found.profile} is about it; {command} has some"
+    verdict, checks = judge(claim, newest.checks)
+    missing = f"no check of profile {newest.profile} is about it; {command} has some"
     detail = "; ".join(
-        f"{one.name}: {one.number(4)}, {one.rule}{' (failed)' * (one.state == 'FAILED')}" for one in checks[:2]
+        f"{check.name}: {check.number(4)}, {check.rule}{' (failed)' * (check.state == 'FAILED')}"
+        for check in checks[:2]
     )
     more = f"; and {plural(len(checks) - 2, 'check')} more" if len(checks) > 2 else ""
     return LedgerVerdict(
         verdict=verdict,
-        detail=(f"{unchecked}. {found.answer}" if unchecked else detail or missing) + more,
+        detail=(f"{unchecked}. {newest.answer}" if unchecked else detail or missing) + more,
         instance=None,
-        profile=found.profile,
-        stand_in=found.substitute is not None,
+        profile=newest.profile,
+        stand_in=newest.substitute is not None,
     )

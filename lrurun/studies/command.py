@@ -102,14 +102,14 @@ def study(
             f"study ci: computes every study in its quickest form, found --profile {chosen}",
             f"lrurun study all --profile {chosen}",
         )
-    wanted = [
-        StudyRequest(study=studies.get(one).name, profile=chosen, cells=cell or [], seeds=seeds, sets=set_ or [])
-        for one in (studies.names() if several else [name])
+    requests = [
+        StudyRequest(study=studies.get(study_name).name, profile=chosen, cells=cell or [], seeds=seeds, sets=set_ or [])
+        for study_name in (studies.names() if several else [name])
     ]
-    planned = [(request, request.plan()) for request in wanted]
+    planned = [(request, request.plan()) for request in requests]
     page.check(out, several=several)
     if seeds is not None and not several and not planned[0][1].study.seeded:
-        console.say(f"{wanted[0].study}: nothing in it depends on the seed, so it has one seed")
+        console.say(f"{requests[0].study}: nothing in it depends on the seed, so it has one seed")
     site = site_of(on)
     options = TrainingOptions(
         jobs=jobs,
@@ -140,7 +140,7 @@ def study(
 
 def compute(
     places: Places,
-    wanted: Sequence[tuple[StudyRequest, StudyPlan]],
+    planned: Sequence[tuple[StudyRequest, StudyPlan]],
     options: TrainingOptions,
     signals: Signals,
     drawings: Drawings,
@@ -161,24 +161,24 @@ def compute(
 
     codes, errors = [0], drawings.errors
     reports: list[StudyReport] = []
-    executors = [options.make_executor(places, request.arguments()) for request, _ in wanted]
+    executors = [options.make_executor(places, request.arguments()) for request, _ in planned]
     on_node = options.on_node
     if options.dry_run:
         if options.site.is_local:
-            _show_plans(places, wanted)
+            _show_plans(places, planned)
         else:
             for executor in executors:
                 console.write(executor.script())
         return 0, reports, errors
-    if not options.fresh and not opening.is_writable(places) and (found := _recorded(places, wanted, drawings)):
-        reports = found
+    if not options.fresh and not opening.is_writable(places) and (recorded := _recorded(places, planned, drawings)):
+        reports = recorded
     else:
         try:
             with signals.recorded():
                 if not on_node and opening.can_be_created(places):
                     check_runs_folder(places.runs)
                 with opening.write(places, training=True, create=not on_node) as ledger:
-                    for (request, plan), executor in zip(wanted, executors, strict=True):
+                    for (request, plan), executor in zip(planned, executors, strict=True):
                         outcome = _run(ledger, places, request, plan, options, signals, executor)
                         if on_node or (options.detach and outcome.worked):
                             continue
@@ -186,7 +186,7 @@ def compute(
                         try:
                             reports.append(_report_of(ledger, request, plan, drawings))
                         except Exception as error:
-                            if len(wanted) == 1:
+                            if len(planned) == 1:
                                 raise
                             errors.append(_error_of(request, error))
                         else:
@@ -207,7 +207,7 @@ def _show_plans(places: Places, wanted: Sequence[tuple[StudyRequest, StudyPlan]]
     with opening.read(places) or nullcontext() as ledger:
         for request, plan in wanted:
             results = [] if ledger is None else reporting.collect(ledger, plan)
-            done = Counter(one.cell for one in results)
+            done = Counter(result.cell for result in results)
             labels = {cell: plan.study.label(cell) for cell in plan.cells}
             table.show_text(
                 ["cell", "done"],
@@ -243,7 +243,7 @@ def _run(
 
 
 def _recorded(
-    places: Places, wanted: Sequence[tuple[StudyRequest, StudyPlan]], drawings: Drawings
+    places: Places, planned: Sequence[tuple[StudyRequest, StudyPlan]], drawings: Drawings
 ) -> list[StudyReport]:
     """The reports of studies that are complete in the ledger as it is; none if one of them is not."""
     from lrurun.studies import report as reporting
@@ -252,9 +252,9 @@ def _recorded(
     if ledger is None:
         return []
     with ledger:
-        if any(reporting.missing(plan, reporting.collect(ledger, plan)) for _, plan in wanted):
+        if any(reporting.missing(plan, reporting.collect(ledger, plan)) for _, plan in planned):
             return []
-        reports = [_report_of(ledger, request, plan, drawings) for request, plan in wanted]
+        reports = [_report_of(ledger, request, plan, drawings) for request, plan in planned]
     drawings.write_page()
     return reports
 
@@ -330,16 +330,16 @@ def write_report(
         with ledger:
             plan = newest_plan(ledger, request, plan)
             results = reporting.collect(ledger, plan)
-            profiles = [one.profile for one in ledger.ladders(plan.name, plan.task)]
+            profiles = [instance.profile for instance in ledger.ladders(plan.name, plan.task)]
     unasked = profile is None and plan.profile not in profiles  # cells of another profile are no report of this one
     if not results or (unasked and reporting.missing(plan, results)):
-        others = [one for one in dict.fromkeys(profiles) if one is not None and one != plan.profile]
-        what = (
+        other_profiles = [other for other in dict.fromkeys(profiles) if other is not None and other != plan.profile]
+        problem = (
             f"{places.ledger}: has no cell of the study {plan.study.name} in profile {plan.profile}"
             f"{''.join(f' --set {text}' for text in sets)}"
         )
-        known = f"this ledger has --profile {', '.join(others)}; or " if others else ""
-        raise NotFoundError(what, f"{known}run: {request.command()}")
+        existing = f"this ledger has --profile {', '.join(other_profiles)}; or " if other_profiles else ""
+        raise NotFoundError(problem, f"{existing}run: {request.command()}")
     report = reporting.build(plan, results)
     if out is None and json:
         output.write_json(report)
@@ -369,8 +369,8 @@ def _record_checks(ledger: Ledger, instance: LadderInstance, report: StudyReport
     if report.unfinished:
         return
     text = msgspec.json.encode(report.checks).decode()
-    known = [event.text for event in ledger.events(ladder_key=instance.key) if event.kind == "checks"]
-    if text not in known[-1:]:
+    recorded = [event.text for event in ledger.events(ladder_key=instance.key) if event.kind == "checks"]
+    if text not in recorded[-1:]:
         ledger.event("checks", text, ladder=instance.key)
         for check in report.failed:
             text = f"check failed: {check.name}: measured {check.number()}, expected {check.rule}"

@@ -86,13 +86,19 @@ class ConcentrationStudy(Study[Concentration]):
                 ratio = result["printed trace"] / result["summed trace"]
                 checks.append(below(f"{name}: trace by eq. 110 as printed, over the sum", ratio, 0.99))
         for rho in results.axis("rho"):
-            at = results.where(part="hessian", rho=rho)
-            widths = sorted(at.axis("angle"), reverse=True)
-            share = {(x, name): _shares(at, name, x) for x in widths for name in at.axis("architecture")}
-            for (wide, narrow), name in itertools.product(itertools.pairwise(widths), at.axis("architecture")):
+            hessian_cells = results.where(part="hessian", rho=rho)
+            widths = sorted(hessian_cells.axis("angle"), reverse=True)
+            share = {
+                (x, name): _shares(hessian_cells, name, x)
+                for x in widths
+                for name in hessian_cells.axis("architecture")
+            }
+            for (wide, narrow), name in itertools.product(
+                itertools.pairwise(widths), hessian_cells.axis("architecture")
+            ):
                 text = f"{TITLES[name]}, ρ = {rho:g}: share off the diagonal, θ0 = {narrow:g} π over {wide:g} π"
                 checks.append(larger(text, share[narrow, name], share[wide, name]))
-            for x in widths if at.axis("architecture") == PAIR else ():
+            for x in widths if hessian_cells.axis("architecture") == PAIR else ():
                 text = f"θ0 = {x:g} π, ρ = {rho:g}: share off the diagonal, complex over LRU"
                 checks.append(larger(text, share[x, "complex"], share[x, "lru"]))
         checks += kernels.start_checks(trained)
@@ -106,11 +112,11 @@ class ConcentrationStudy(Study[Concentration]):
         return checks
 
     def answer(self, results: Results[Concentration]) -> str:
-        at, trained = results.where(part="hessian", rho=0.0), results.where(part="training")
+        hessian_cells, trained = results.where(part="hessian", rho=0.0), results.where(part="training")
         angles = results.axis("angle")
         text = f"At θ0 = {', '.join(f'{x:g} π' for x in angles)}, share of the Hessian off its diagonal"
-        for name in at.axis("architecture"):
-            text += f"; {TITLES[name]} " + ", ".join(f"{np.mean(_shares(at, name, x)):.2g}" for x in angles)
+        for name in hessian_cells.axis("architecture"):
+            text += f"; {TITLES[name]} " + ", ".join(f"{np.mean(_shares(hessian_cells, name, x)):.2g}" for x in angles)
         if trained.axis("architecture")[:2] == PAIR:
             text += ". Loss at the best rate, mean (median)"
             for name in trained.axis("architecture"):
@@ -129,12 +135,12 @@ class ConcentrationStudy(Study[Concentration]):
         for rho, name in itertools.product(hessians.axis("rho"), hessians.axis("architecture")):
             means = [np.mean(_shares(hessians.where(rho=rho), name, x)) for x in hessians.axis("angle")]
             draw = dashed if rho else line
-            curves.append(draw(f"{TITLES[name]}, ρ = {rho:g}", hessians.axis("angle"), means, of=TITLES[name]))
+            curves.append(draw(f"{TITLES[name]}, ρ = {rho:g}", hessians.axis("angle"), means, family=TITLES[name]))
         panels.append(Panel(x="θ0 / π", y="share off the diagonal", curves=tuple(curves), x_scale="log"))
         curves = []
         for name in trained.axis("architecture"):
             losses = {x: list(kernels.by_seed(trained, name, angle=x).values()) for x in trained.axis("angle")}
-            curves.append(spread(f"{TITLES[name]}, loss", losses, of=TITLES[name]))
+            curves.append(spread(f"{TITLES[name]}, loss", losses, family=TITLES[name]))
         panels.append(log_log("θ0 / π", "loss: median, range", curves))
         return Figure(panels=tuple(panels if curves else panels[:-1]), columns=2)
 

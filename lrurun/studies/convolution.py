@@ -59,8 +59,11 @@ class ConvolutionStudy(Study[Convolution]):
     def simulate(self, cell: Convolution, seed: int) -> Generator[int, None, Values]:
         init, run, by_states, by_kernels = programs(cell.model)
         (u, y), parameters = data(seed), start(cell.state, seed)
-        (value, slopes), (same, same_slopes) = by_states(parameters, u, y), by_kernels(parameters, u, y)
-        apart = [np.linalg.norm(one - two) / np.linalg.norm(one) for one, two in zip(slopes, same_slopes, strict=True)]
+        (value, slopes), (same_value, same_slopes) = by_states(parameters, u, y), by_kernels(parameters, u, y)
+        apart = [
+            np.linalg.norm(slope - same) / np.linalg.norm(slope)
+            for slope, same in zip(slopes, same_slopes, strict=True)
+        ]
         radius = np.max(np.abs(np.linalg.eigvals(parameters[0])))
         carry, losses = (parameters, init(parameters)), []
         for done in range(CHUNK, cell.updates + 1, CHUNK):
@@ -73,7 +76,7 @@ class ConvolutionStudy(Study[Convolution]):
             "loss": curve,
             "final loss": losses[-1][-1],
             "first loss": value,
-            "first loss by kernels": same,
+            "first loss by kernels": same_value,
             "gradient apart": max(apart),
             "radius": radius,
             "kernel": kernel(),
@@ -83,17 +86,17 @@ class ConvolutionStudy(Study[Convolution]):
         }
 
     def checks(self, results: Results[Convolution]) -> list[Check]:
-        one = results[0]
+        result = results[0]
         total, energy, bump = kernel_in_closed_form()
         checks = [
-            identity("sum of the kernel as a series", one["sum"], total),
-            identity("energy of the kernel", one["energy"], energy),
-            identity("step of the second bump", one["bump"], bump),
+            identity("sum of the kernel as a series", result["sum"], total),
+            identity("energy of the kernel", result["energy"], energy),
+            identity("step of the second bump", result["bump"], bump),
         ]
-        for one in results.where(model="linear", lr=results.axis("lr")[0]):
-            losses = one["first loss by kernels"], one["first loss"]
-            checks.append(identity(f"loss by kernels, seed {one.seed}", *losses, 1e-10))
-            checks.append(identity(f"gradient by kernels, seed {one.seed}", one["gradient apart"], 0.0, 1e-10))
+        for result in results.where(model="linear", lr=results.axis("lr")[0]):
+            losses = result["first loss by kernels"], result["first loss"]
+            checks.append(identity(f"loss by kernels, seed {result.seed}", *losses, 1e-10))
+            checks.append(identity(f"gradient by kernels, seed {result.seed}", result["gradient apart"], 0.0, 1e-10))
         if len(ratios := _ratios(results)) > 1:
             checks.append(sign_test("linear below tanh, at their best", [ratio < 1 for ratio in ratios.values()]))
             name = "rank correlation of the first loss of linear with that ratio"
@@ -133,9 +136,9 @@ def _ratios(results: Results[Convolution]) -> dict[int, float]:
     A model that diverged at each rate has an infinite loss; seeds where both did are left out.
     """
     best: dict[str, dict[int, float]] = {"linear": {}, "tanh": {}}
-    for one in results:
-        losses = best[one.cell.model]
-        losses[one.seed] = min(losses.get(one.seed, np.inf), np.inf if one.diverged else one["final loss"])
+    for result in results:
+        losses = best[result.cell.model]
+        losses[result.seed] = min(losses.get(result.seed, np.inf), np.inf if result.diverged else result["final loss"])
     pairs = {seed: (loss, best["tanh"][seed]) for seed, loss in best["linear"].items() if seed in best["tanh"]}
     return {seed: first / second for seed, (first, second) in pairs.items() if min(first, second) < np.inf}
 
@@ -175,7 +178,7 @@ def data(seed: int) -> tuple[Array, Array]:
     a, c = generator(seed, "data").uniform(0, RANGE, (2, SEQUENCES))
     k = np.arange(LENGTH)[:, None]
     u = np.sin(0.05 * a * k) * np.cos(0.05 * c * k) ** 2
-    return u, np.stack([np.convolve(one, kernel())[:LENGTH] for one in u.T], axis=1)
+    return u, np.stack([np.convolve(column, kernel())[:LENGTH] for column in u.T], axis=1)
 
 
 def start(state: int, seed: int) -> tuple[Array, Array, Array]:
@@ -206,9 +209,9 @@ def programs(model: Model) -> Any:
 
     def by_kernels(parameters: Any, u: Any, y: Any) -> Any:
         a, b, c = parameters
-        found = jax.lax.scan(lambda h, _: (a @ h, h @ c), b, length=len(u))[1]
+        states = jax.lax.scan(lambda h, _: (a @ h, h @ c), b, length=len(u))[1]
         lags = jnp.subtract.outer(jnp.arange(len(u)), jnp.arange(len(u)))
-        return 0.5 * jnp.mean((jnp.where(lags >= 0, found[lags], 0.0) @ u - y) ** 2)
+        return 0.5 * jnp.mean((jnp.where(lags >= 0, states[lags], 0.0) @ u - y) ** 2)
 
     # a linear RNN is its kernel C A^k B: that is LENGTH states instead of LENGTH times SEQUENCES
     loss = by_states if model == "tanh" else by_kernels

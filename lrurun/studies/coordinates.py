@@ -84,8 +84,8 @@ def distance(nu: Any, theta: Any, target: Any, normalised: Any, xp: Any = np) ->
     goal, turn = target
     product = 1 - nu * goal * xp.exp(1j * (theta - turn))
     cross = (1 / product).real
-    size, other = 1 - nu**2, 1 - goal**2
-    return xp.where(normalised, 1 - xp.sqrt(size * other) * cross, 0.5 / size + 0.5 / other - cross)
+    size, goal_size = 1 - nu**2, 1 - goal**2
+    return xp.where(normalised, 1 - xp.sqrt(size * goal_size) * cross, 0.5 / size + 0.5 / goal_size - cross)
 
 
 def curvature(nu: float, theta: float, form: Form, normalised: bool) -> Array:
@@ -118,8 +118,8 @@ def differentiated(form: Form) -> Any:
         return nu, angle(form, v, nu, jnp, jax.lax.stop_gradient)
 
     def run(optimum: Any, target: Any, first: Any, second: Any) -> Any:
-        def loss(at: Any, norm: bool) -> Any:
-            nu, theta = place(*at)
+        def loss(coordinates: Any, norm: bool) -> Any:
+            nu, theta = place(*coordinates)
             return distance(nu, theta, target, norm, jnp)
 
         hessians = [jax.hessian(partial(loss, norm=norm))(optimum) for norm in (True, False)]
@@ -147,19 +147,19 @@ def descent(form: Form, optimizer: Optimizer, updates: int) -> tuple[Any, Any]:
     import jax.numpy as jnp
     import optax
 
-    def loss(at: Any, target: Any, normalised: Any) -> Any:
-        nu = jnp.tanh(at[0])
-        return distance(nu, angle(form, at[1], nu, jnp, jax.lax.stop_gradient), target, normalised, jnp)
+    def loss(coordinates: Any, target: Any, normalised: Any) -> Any:
+        nu = jnp.tanh(coordinates[0])
+        return distance(nu, angle(form, coordinates[1], nu, jnp, jax.lax.stop_gradient), target, normalised, jnp)
 
     make = optax.adam if optimizer == "adam" else optax.sign_sgd
 
-    def run(at: Any, state: Any, target: Any, normalised: Any, rate: Any) -> Any:
+    def run(coordinates: Any, state: Any, target: Any, normalised: Any, rate: Any) -> Any:
         def update(carry: Any, _: None) -> Any:
             now, state = carry
             value, slope = jax.value_and_grad(loss)(now, target, normalised)
             change, state = make(rate).update(slope, state)
             return (optax.apply_updates(now, change), state), (value, now)
 
-        return jax.lax.scan(update, (at, state), length=updates)
+        return jax.lax.scan(update, (coordinates, state), length=updates)
 
     return make(1.0).init, jax.jit(run)

@@ -74,34 +74,34 @@ class DepthStudy(Study[Depth]):
     def simulate(self, cell: Depth, seed: int) -> Values:
         params = start(cell.model, cell.width, cell.time, seed)
         squares, slopes = program(cell.model, cell.norm)(params, inputs(cell.width, cell.length, cell.rho, seed))
-        found: Values = {f"state of block {1 + n}": float(square) for n, square in enumerate(np.asarray(squares))}
-        found |= {f"gradient of {group}": value for group, value in by_group(slopes).items()}
+        values: Values = {f"state of block {1 + n}": float(square) for n, square in enumerate(np.asarray(squares))}
+        values |= {f"gradient of {group}": value for group, value in by_group(slopes).items()}
         if cell.model != "LSTM" and cell.norm == "none":
-            found["expected state of block 1"], found["standard error"] = expected(params, cell.rho, cell.length)
-        return found
+            values["expected state of block 1"], values["standard error"] = expected(params, cell.rho, cell.length)
+        return values
 
     def checks(self, results: Results[Depth]) -> list[Check]:
         checks = []
-        for one in results.where(lambda one: "standard error" in one.values):
-            name = f"E|h|² of block 1, {self.label(one.cell)}, time {one.cell.time:g}, seed {one.seed}"
-            values = (one[value] for value in ("state of block 1", "expected state of block 1", "standard error"))
+        for result in results.where(lambda result: "standard error" in result.values):
+            name = f"E|h|² of block 1, {self.label(result.cell)}, time {result.cell.time:g}, seed {result.seed}"
+            values = (result[value] for value in ("state of block 1", "expected state of block 1", "standard error"))
             checks.append(sampling(name, *values))
         seeds = [] if results.profile == "ci" else sorted({result.seed for result in results})
         for seed, norm, rho in product(seeds, results.axis("norm"), results.axis("rho")):
-            cells = [one for one in results.where(norm=norm, rho=rho) if one.seed == seed]
+            cells = [result for result in results.where(norm=norm, rho=rho) if result.seed == seed]
             checks += _slopes(Results(cells, results.profile), f"norm {norm}, rho {rho:g}, seed {seed}")
         return checks
 
     def answer(self, results: Results[Depth]) -> str:
-        said, norm, rho = [], results[0].cell.norm, results[0].cell.rho
+        factors, norm, rho = [], results[0].cell.norm, results[0].cell.rho
         for model in results.axis("model"):
             for group in GROUPS[model]:
                 values = _mean(results.where(model=model, norm=norm, rho=rho), f"gradient of {group}")[1]
-                said += [f"{values[-1] / values[0]:.2g} ({model}, {SYMBOLS.get(group, group)})"] if values else []
+                factors += [f"{values[-1] / values[0]:.2g} ({model}, {SYMBOLS.get(group, group)})"] if values else []
         first, last = results.axis("time")[0], results.axis("time")[-1]
         return (
             f"From a time constant of {first:g} to {last:g}, with ρ = {rho:g} and norm {norm}, squared gradients "
-            f"change by the factors {', '.join(said)}."
+            f"change by the factors {', '.join(factors)}."
         )
 
     def draw(self, results: Results[Depth]) -> Figure:
@@ -120,7 +120,7 @@ def _states(cells: Results[Depth]) -> list[Curve]:
     """E|h|² of the first and of the last block; of the first with its closed form, where there is one."""
     curves = [points(f"block {n}", *_mean(cells, f"state of block {n}")) for n in (1, 4)]
     if (form := "expected state of block 1") in cells[0].values:
-        curves.append(line("block 1, closed form", *_mean(cells, form), of="block 1"))
+        curves.append(line("block 1, closed form", *_mean(cells, form), family="block 1"))
     return curves
 
 
@@ -128,14 +128,14 @@ def _gradients(cells: Results[Depth]) -> list[Curve]:
     curves = []
     for group, rho in product(GROUPS[cells[0].cell.model], cells.axis("rho")):
         name, means = SYMBOLS.get(group, group), _mean(cells.where(rho=rho), f"gradient of {group}")
-        curves.append((dashed if rho else line)(f"{name}, ρ = {rho:g}", *means, of=name))
+        curves.append((dashed if rho else line)(f"{name}, ρ = {rho:g}", *means, family=name))
     return curves
 
 
 def _mean(cells: Results[Depth], name: str) -> tuple[list[float], list[float]]:
     """Time constants, and the mean over seeds of a number."""
     times = cells.axis("time")
-    return times, [float(np.mean([result[name] for result in cells.where(time=at)])) for at in times]
+    return times, [float(np.mean([result[name] for result in cells.where(time=time)])) for time in times]
 
 
 def _slopes(cells: Results[Depth], name: str) -> list[Check]:
@@ -144,15 +144,15 @@ def _slopes(cells: Results[Depth], name: str) -> list[Check]:
         bounds = {"cRNN lambda": (above, 1.0), "cRNN rest": (below, 0.3)}
     else:
         bounds = {"cRNN lambda": (above, 4.0), "LRU theta": (above, 1.0), "LSTM rest": (below, 0.1)}
-    found = []
-    for which, (check, bound) in {**bounds, "LRU rest": (below, 0.3)}.items():
-        model, group = which.split()
+    checks = []
+    for model_and_group, (check, bound) in {**bounds, "LRU rest": (below, 0.3)}.items():
+        model, group = model_and_group.split()
         times, values = _mean(cells.where(model=model), f"gradient of {group}")
         if len(times) > 1:
             power = float(np.polyfit(np.log(times), np.log(values), 1)[0])
             measured = power if check is above else abs(power)
-            found.append(check(f"power of the time constant, {which}, {name}", measured, bound))
-    return found
+            checks.append(check(f"power of the time constant, {model_and_group}, {name}", measured, bound))
+    return checks
 
 
 def inputs(width: int, length: int, rho: float, seed: int) -> Array:
@@ -204,21 +204,21 @@ def program(model: Model, norm: Norm) -> Any:
     from lrurun.nn.recurrences.diagonal import eigenvalues
     from lrurun.nn.scan import linear_scan
 
-    def linear(one: Any, u: Any) -> Any:
-        gamma = jnp.exp(one["gamma_log"])[:, None] if model == "LRU" else jnp.ones((1, 1))
-        re, im = linear_scan(eigenvalues(one), (u @ (gamma * one["B_re"]).T, u @ (gamma * one["B_im"]).T))
-        return re @ one["C_re"].T - im @ one["C_im"].T, re**2 + im**2
+    def linear(block: Any, u: Any) -> Any:
+        gamma = jnp.exp(block["gamma_log"])[:, None] if model == "LRU" else jnp.ones((1, 1))
+        re, im = linear_scan(eigenvalues(block), (u @ (gamma * block["B_re"]).T, u @ (gamma * block["B_im"]).T))
+        return re @ block["C_re"].T - im @ block["C_im"].T, re**2 + im**2
 
-    def lstm(one: Any, u: Any) -> Any:
+    def lstm(cell: Any, u: Any) -> Any:
         def step(carry: Any, driven: Any) -> Any:
             h, c = carry
-            i, f, o, g = jnp.split(driven + h @ one["cell u"].T, 4, axis=-1)
+            i, f, o, g = jnp.split(driven + h @ cell["cell u"].T, 4, axis=-1)
             c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
             h = jax.nn.sigmoid(o) * jnp.tanh(c)
             return (h, c), h
 
         zero = jnp.zeros(u.shape[1:])
-        states = jax.lax.scan(step, (zero, zero), u @ one["cell w"].T + one["cell bias"][None, None])[1]
+        states = jax.lax.scan(step, (zero, zero), u @ cell["cell w"].T + cell["cell bias"][None, None])[1]
         return states, states**2
 
     def scaled(u: Any) -> Any:
@@ -229,10 +229,10 @@ def program(model: Model, norm: Norm) -> Any:
 
     def loss(params: Any, x: Any) -> Any:
         z, squares = x[:-1] @ params["encoder"].T, []
-        for one in params["blocks"]:
-            y, squared = (lstm if model == "LSTM" else linear)(one, scaled(z))
+        for block in params["blocks"]:
+            y, squared = (lstm if model == "LSTM" else linear)(block, scaled(z))
             active = scaled(jax.nn.gelu(y))
-            z = z + (active @ one["value"].T) * jax.nn.sigmoid(active @ one["gate"].T)
+            z = z + (active @ block["value"].T) * jax.nn.sigmoid(active @ block["gate"].T)
             squares.append(jnp.mean(squared[len(squared) // 2 :]))
         return 0.5 * jnp.mean(jnp.sum((z @ params["decoder"].T - x[1:]) ** 2, axis=-1)), jnp.stack(squares)
 
@@ -245,12 +245,12 @@ def program(model: Model, norm: Norm) -> Any:
 
 def by_group(slopes: Any) -> dict[str, float]:
     """Group -> mean over its parameters of the squares of a gradient."""
-    found: dict[str, list[Array]] = {}
-    for one in (*slopes["blocks"], {name: slopes[name] for name in ("encoder", "decoder")}):
-        for name, slope in one.items():
+    parts_of: dict[str, list[Array]] = {}
+    for table in (*slopes["blocks"], {name: slopes[name] for name in ("encoder", "decoder")}):
+        for name, slope in table.items():
             group = next((group for first, group in PARAMETER_GROUPS.items() if name.startswith(first)), "rest")
-            found.setdefault(group, []).append(np.ravel(slope))
-    return {group: float(np.mean(np.square(np.concatenate(parts)))) for group, parts in found.items()}
+            parts_of.setdefault(group, []).append(np.ravel(slope))
+    return {group: float(np.mean(np.square(np.concatenate(parts)))) for group, parts in parts_of.items()}
 
 
 def expected(params: dict[str, Any], rho: float, length: int) -> tuple[float, float]:
@@ -259,19 +259,19 @@ def expected(params: dict[str, Any], rho: float, length: int) -> tuple[float, fl
     The standard error is that of the stationary states: sums over lags of |E h_i conj h_j|^2 + |E h_i h_j|^2, because
     states are jointly normal.
     """
-    one = params["blocks"][0]
-    lam, gamma = (one["lam_re"] + 1j * one["lam_im"], 1.0) if "lam_re" in one else _of_lru(one)
-    b = np.reshape(gamma, (-1, 1)) * ((one["B_re"] + 1j * one["B_im"]) @ params["encoder"])
-    power, variance, seen, first = np.sum(np.abs(b) ** 2, axis=1), np.zeros(len(lam)), np.zeros(len(lam), complex), []
+    block = params["blocks"][0]
+    lam, gamma = (block["lam_re"] + 1j * block["lam_im"], 1.0) if "lam_re" in block else _of_lru(block)
+    b = np.reshape(gamma, (-1, 1)) * ((block["B_re"] + 1j * block["B_im"]) @ params["encoder"])
+    power, variance, cross, first = np.sum(np.abs(b) ** 2, axis=1), np.zeros(len(lam)), np.zeros(len(lam), complex), []
     for t in range(length):
         # E h_(t+1) conj h_(t+1) of the sum of past inputs, `seen` being E x_(t+1) conj h_t
-        variance = np.abs(lam) ** 2 * variance + 1 + 2 * np.real(lam * np.conj(seen))
-        seen = rho * (np.conj(lam) * seen + 1)
+        variance = np.abs(lam) ** 2 * variance + 1 + 2 * np.real(lam * np.conj(cross))
+        cross = rho * (np.conj(lam) * cross + 1)
         if t >= length // 2:
             first.append(float(np.mean(power * variance)))
     steps, total = len(first), 0.0
-    for other, products in ((np.conj(lam), b @ b.conj().T), (lam, b @ b.T)):
-        a, d = lam[:, None], other[None]
+    for conjugate, products in ((np.conj(lam), b @ b.conj().T), (lam, b @ b.T)):
+        a, d = lam[:, None], conjugate[None]
         stationary = (1 - rho**2 * a * d) / ((1 - a * d) * (1 - rho * a) * (1 - rho * d))
         ahead = np.zeros_like(stationary)
         for lag in range(steps):
@@ -281,8 +281,8 @@ def expected(params: dict[str, Any], rho: float, length: int) -> tuple[float, fl
     return float(np.mean(first)), float(np.sqrt(total / BATCH) / (steps * len(lam)))
 
 
-def _of_lru(one: dict[str, Array]) -> tuple[Array, Array]:
-    return np.exp(-np.exp(one["nu_log"]) + 1j * np.exp(one["theta_log"])), np.exp(one["gamma_log"])
+def _of_lru(block: dict[str, Array]) -> tuple[Array, Array]:
+    return np.exp(-np.exp(block["nu_log"]) + 1j * np.exp(block["theta_log"])), np.exp(block["gamma_log"])
 
 
 STUDY = DepthStudy()

@@ -124,7 +124,7 @@ def _falls(results: Results[Disk]) -> list[Check]:
     for small, large in pairwise(sorted(results.axis("size"))):
         distances = [results.where(size=size).by_seed("distance to uniform") for size in (small, large)]
         shared = sorted(distances[0].keys() & distances[1].keys())
-        first, second = ([of[seed] for seed in shared] for of in distances)
+        first, second = ([by_seed[seed] for seed in shared] for by_seed in distances)
         checks.append(larger(f"distance to uniform, N={small} over N={large}", first, second))
     return checks
 
@@ -133,9 +133,9 @@ def _mean(results: Results[Disk], name: str) -> float:
     return float(np.mean([result[name] for result in results]))
 
 
-def _scatter(one: CellResult[Disk]) -> Panel:
-    cloud = points("eigenvalues", one.curves["re"], one.curves["im"])
-    return Panel(title=f"N = {one.cell.size}", x="Re λ", y="Im λ", curves=(cloud,), circles=((0.0, 0.0),))
+def _scatter(result: CellResult[Disk]) -> Panel:
+    cloud = points("eigenvalues", result.curves["re"], result.curves["im"])
+    return Panel(title=f"N = {result.cell.size}", x="Re λ", y="Im λ", curves=(cloud,), circles=((0.0, 0.0),))
 
 
 STUDY = DiskStudy()

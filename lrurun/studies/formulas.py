@@ -100,7 +100,7 @@ def energy(first: Array, second: Array, rho: float) -> complex:
     """
     from scipy.signal import lfilter
 
-    past = [lfilter([1.0], [1.0, -rho], of) for of in (first, second)]
+    past = [lfilter([1.0], [1.0, -rho], signal) for signal in (first, second)]
     return complex(np.vdot(second, past[0]) + np.vdot(past[1], first) - np.vdot(second, first))
 
 
@@ -132,7 +132,7 @@ def slice_gain(ring: Ring, phase: float) -> float:
     a, b = ring
     tangent = np.tan(phase / 2)
 
-    def at(r: float) -> float:
+    def gain(r: float) -> float:
         return float(2 / (1 - r * r) * np.arctan((1 + r) / (1 - r) * tangent) / phase * 2 * r / (b * b - a * a))
 
-    return float(quad(at, a, b, epsabs=0, epsrel=1e-10)[0])
+    return float(quad(gain, a, b, epsabs=0, epsrel=1e-10)[0])

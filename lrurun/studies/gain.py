@@ -33,7 +33,7 @@ class Gain(Settings, frozen=True, kw_only=True):
 
 
 def variance(cell: Gain) -> float:
-    """Of |h|^2 of one unit after a long sequence, over eigenvalue and input. White inputs are real and its own.
+    """The variance of |h|^2 of a unit after a long sequence, over eigenvalue and input. White inputs are real.
 
     E|h|^4 is 2 (E|h|^2)^2 + |E h^2|^2 for a white input and |1 - lambda|^-4 for a constant one, then averaged over the
     ring in closed form.
@@ -130,14 +130,14 @@ class GainStudy(Study[Gain]):
                 curves.append(line(label, 1 / (1 - cells[0].curves["outer radius"]), cells[0].curves["expected"]))
                 rings = cells.axis("ring")
                 runs = {1 / (1 - ring[1]): [result["gain"] for result in cells.where(ring=ring)] for ring in rings}
-                curves.append(spread(f"{label}, runs", runs, percent=90, of=label))
+                curves.append(spread(f"{label}, runs", runs, percent=90, family=label))
             axes = "1 / (1 - outer radius)", "gain E|h|² / E|Bu|²"
             panels.append(log_log(*axes, curves, title=f"{kind} input"))
         return Figure(panels=tuple(panels), columns=len(panels))
 
 
 def _within(results: Results[Gain], inner: float) -> Results[Gain]:
-    return results.where(lambda one: one.cell.ring[0] == inner)
+    return results.where(lambda result: result.cell.ring[0] == inner)
 
 
 STUDY = GainStudy()

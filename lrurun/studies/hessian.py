@@ -64,24 +64,24 @@ class HessianStudy(Study[Hessian]):
         return cell.network
 
     def simulate(self, cell: Hessian, seed: int) -> Values:
-        found = hessians.system(generator(seed, "system"), cell.low, cell.high)
-        groups, dense = hessians.parameters(cell.network, found), cell.network == "dense"
+        system = hessians.system(generator(seed, "system"), cell.low, cell.high)
+        groups, dense = hessians.parameters(cell.network, system), cell.network == "dense"
         compute = partial(differentiated(tuple(groups)), tuple(groups.values()))
         weights = np.maximum(1 - np.arange(cell.length if dense else LAGS) / cell.length, 0)
         hessian, linearised = map(np.asarray, compute(weights))
-        of = hessians.spectrum(hessian)
+        spectrum = hessians.spectrum(hessian)
         values: Values = {
-            **{name: getattr(of, name) for name in STATISTICS},
+            **{name: getattr(spectrum, name) for name in STATISTICS},
             "linearised error": error(linearised, hessian),
-            "eigenvalues": of.eigenvalues,
-            "eigenvectors": of.vectors.ravel(),
+            "eigenvalues": spectrum.eigenvalues,
+            "eigenvectors": spectrum.vectors.ravel(),
             "hessian": hessian.ravel(),
         }
         ends = np.cumsum([len(group) for group in groups.values()])[:-1]
         for name, part in zip(groups, np.split(np.diag(hessian), ends), strict=True):
             values[f"largest {name}"] = part.max()
         if not dense:
-            eigenvalues, b, c = hessians.diagonal(cell.network, found)
+            eigenvalues, b, c = hessians.diagonal(cell.network, system)
             n, form = len(b), hessians.COORDINATES[cell.network]
             theory = block(eigenvalues, b, c, 0.0, form, hessians.angles(eigenvalues))
             whole = np.asarray(compute(np.ones(LAGS))[0])[: 2 * n, : 2 * n]  # sequences without end
@@ -97,7 +97,7 @@ class HessianStudy(Study[Hessian]):
             most = max(cell["linearised error"] for cell in cells)
             checks.append(identity(f"{title}: jax.hessian less that of the linearised kernel", most, 0.0, 1e-9))
             if network != "dense":
-                worst = max(cells, key=lambda one: one["block error"])
+                worst = max(cells, key=lambda cell: cell["block error"])
                 checks.append(identity(f"{title}: block of λ, autodiff less theory", worst["block error"], 0.0, 1e-8))
                 checks.append(identity(f"{title}: its trace, autodiff and theory", worst["trace"], worst["theory"]))
             if network == "complex-single":
@@ -107,7 +107,7 @@ class HessianStudy(Study[Hessian]):
                 ratio = min(cell["largest θ"] / cell["largest ν"] for cell in cells)
                 checks.append(above(f"{title}: sharpest angle over sharpest magnitude, least of all", ratio, 1000.0))
         for network, name, times in COMPARED if results.profile != "ci" else ():
-            first, second = (results.where(network=one).by_seed(name) for one in ("dense", network))
+            first, second = (results.where(network=compared).by_seed(name) for compared in ("dense", network))
             if seeds := sorted(first.keys() & second.keys()):
                 text = f"{name}, dense over {TITLES[network]}" + (f", times {times:g}" if times > 1 else "")
                 checks.append(larger(text, [first[seed] for seed in seeds], [times * second[seed] for seed in seeds]))
@@ -125,18 +125,18 @@ class HessianStudy(Study[Hessian]):
         )
 
     def draw(self, results: Results[Hessian]) -> Figure:
-        first = results.where(lambda one: one.seed == results[0].seed and one.cell.network in hessians.GROUPS)
+        first = results.where(lambda result: result.seed == results[0].seed and result.cell.network in hessians.GROUPS)
         panels, spectra = [], []
-        for one in first:
-            title, n = TITLES[one.cell.network], len(one.curves["eigenvalues"])
-            where, top = hessians.centres(one.cell.network), len(one.curves["eigenvectors"]) // n
-            panels.append(parameter_matrix(title, one.curves["hessian"], where))
-            picture = matrix(one.curves["eigenvectors"], "|entry|", rows=top)
+        for result in first:
+            title, n = TITLES[result.cell.network], len(result.curves["eigenvalues"])
+            where, top = hessians.centres(result.cell.network), len(result.curves["eigenvectors"]) // n
+            panels.append(parameter_matrix(title, result.curves["hessian"], where))
+            picture = matrix(result.curves["eigenvectors"], "|entry|", rows=top)
             numbers = tuple((n, str(n + 1)) for n in range(0, top, 2))
             panels.append(
                 Panel(title=title, x="parameter", y="eigenvector", picture=picture, x_ticks=where, y_ticks=numbers)
             )
-            large = one.curves["eigenvalues"][:top]
+            large = result.curves["eigenvalues"][:top]
             spectra.append(points(title, range(1, len(large) + 1), large))
         spread = [
             points(TITLES[name], *zip(*results.where(network=name).by_seed("participation").items(), strict=True))

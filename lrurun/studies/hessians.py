@@ -49,8 +49,9 @@ def directions(coordinates: Coordinates, eigenvalues: Array, theta: Array) -> tu
 
 def _products(eigenvalues: Array, b: Array, c: Array, rho: float) -> tuple[Array, Array]:
     """E z_i z_j and E z_i conj(z_j), where z = b c dh/dλ: A and B of eq. 114."""
-    z, one, other = b * c, eigenvalues[:, None], eigenvalues[None, :]
-    return np.outer(z, z) * derivative(one, other, rho), np.outer(z, z.conj()) * derivative(one, other.conj(), rho)
+    z, rows, columns = b * c, eigenvalues[:, None], eigenvalues[None, :]
+    plain, conjugate = derivative(rows, columns, rho), derivative(rows, columns.conj(), rho)
+    return np.outer(z, z) * plain, np.outer(z, z.conj()) * conjugate
 
 
 def block(
@@ -124,9 +125,9 @@ def spectrum(hessian: Array) -> Spectrum:
     )
 
 
-def error(one: Array, other: Array) -> float:
+def error(matrix: Array, reference: Array) -> float:
     """The largest difference of two matrices, over the largest entry of the second."""
-    return float(np.max(np.abs(one - other)) / np.max(np.abs(other)))
+    return float(np.max(np.abs(matrix - reference)) / np.max(np.abs(reference)))
 
 
 UNITS, MODULI, SUMMED = 10, (0.99, 0.995), 6000
@@ -160,8 +161,8 @@ def concentrated(network: Network, numbers: Iterable[int], angle: float, rho: fl
                 "printed trace": np.abs(b * c) ** 2 @ printed,
             }
     for name in ("share", "participation", "scaled"):
-        values[name] = float(np.mean([getattr(one, name) for one in spectra]))
-    return {**values, "share of systems": np.array([one.share for one in spectra])}
+        values[name] = float(np.mean([getattr(statistics, name) for statistics in spectra]))
+    return {**values, "share of systems": np.array([statistics.share for statistics in spectra])}
 
 
 class System(NamedTuple):
@@ -193,19 +194,19 @@ def angles(eigenvalues: Array) -> Array:
     return np.asarray(np.angle(eigenvalues) % (2 * np.pi))
 
 
-def diagonal(network: Network, found: System) -> tuple[Array, Array, Array]:
+def diagonal(network: Network, source: System) -> tuple[Array, Array, Array]:
     """Eigenvalues, input and output weights of the units of a complex network that is the system."""
-    b, c = found.vectors @ found.state, np.linalg.solve(found.vectors.T, found.output)
-    return (found.eigenvalues[::2], b[::2], 2 * c[::2]) if network.endswith("single") else (found.eigenvalues, b, c)
+    b, c = source.vectors @ source.state, np.linalg.solve(source.vectors.T, source.output)
+    return (source.eigenvalues[::2], b[::2], 2 * c[::2]) if network.endswith("single") else (source.eigenvalues, b, c)
 
 
-def parameters(network: Network, found: System) -> dict[str, Array]:
+def parameters(network: Network, source: System) -> dict[str, Array]:
     """The parameters of the network that is the system: name of a group -> its numbers."""
-    skip = np.array([found.skip])
+    skip = np.array([source.skip])
     if network == "dense":
-        a = np.real(np.linalg.solve(found.vectors, found.eigenvalues[:, None] * found.vectors))
-        return {"A": a.ravel(), "B": found.state, "C": found.output, "D": skip}
-    eigenvalues, b, c = diagonal(network, found)
+        a = np.real(np.linalg.solve(source.vectors, source.eigenvalues[:, None] * source.vectors))
+        return {"A": a.ravel(), "B": source.state, "C": source.output, "D": skip}
+    eigenvalues, b, c = diagonal(network, source)
     first = {"re": eigenvalues.real, "im": eigenvalues.imag}
     if network.startswith("lru"):
         nu = np.abs(eigenvalues)
@@ -256,12 +257,12 @@ def differentiated(groups: tuple[str, ...]) -> Any:
     def run(numbers: tuple[Any, ...], weights: Any) -> Any:
         ends = np.cumsum([len(group) for group in numbers])[:-1]
 
-        def of(flat: Any) -> Any:
+        def kernel_at(flat: Any) -> Any:
             return kernel(dict(zip(groups, jnp.split(flat, ends), strict=True)), len(weights))
 
         flat = jnp.concatenate(numbers)
-        target, slopes = of(flat), jax.jacfwd(of)(flat)
-        hessian = jax.hessian(lambda at: 0.5 * jnp.sum(weights * (of(at) - target) ** 2))(flat)
+        target, slopes = kernel_at(flat), jax.jacfwd(kernel_at)(flat)
+        hessian = jax.hessian(lambda moved: 0.5 * jnp.sum(weights * (kernel_at(moved) - target) ** 2))(flat)
         return hessian, slopes.T @ (weights[:, None] * slopes)
 
     return jax.jit(run)

@@ -74,11 +74,11 @@ class ImpulseStudy(Study[Impulse]):
             factors = np.full(cell.steps, np.exp(-cell.decay + 1j * phase))
             factors[0] = 1.0
             state = np.cumprod(factors)
-            at = _extremes(state.real)
+            kept = _extremes(state.real)
             values |= {
                 f"phase {number}": phase,
-                f"step {number}": at.astype(float),
-                f"state {number}": state.real[at],
+                f"step {number}": kept.astype(float),
+                f"state {number}": state.real[kept],
                 f"sign changes {number}": _changes(state.real),
                 f"|state| at the end {number}": np.abs(state[-1]),
             }
@@ -87,23 +87,23 @@ class ImpulseStudy(Study[Impulse]):
     def checks(self, results: Results[Impulse]) -> list[Check]:
         checks = []
         for result in results:
-            steps, at = result.cell.steps - 1, f"{self.label(result.cell)}, {result.cell.steps} steps"
+            steps, where = result.cell.steps - 1, f"{self.label(result.cell)}, {result.cell.steps} steps"
             for number in range(1, COMPONENTS + 1):
                 last, phase = result[f"|state| at the end {number}"], result[f"phase {number}"]
                 checks.append(
-                    identity(f"|h| at the end, component {number}, {at}", last, np.exp(-result.cell.decay * steps))
+                    identity(f"|h| at the end, component {number}, {where}", last, np.exp(-result.cell.decay * steps))
                 )
                 expected = steps * min(phase, 2 * np.pi - phase) / np.pi
                 difference = abs(result[f"sign changes {number}"] - expected)
-                checks.append(below(f"sign changes minus the formula, component {number}, {at}", difference, 1.0))
+                checks.append(below(f"sign changes minus the formula, component {number}, {where}", difference, 1.0))
             mean, deviation = mean_changes(result.cell.phase)
             stderr = steps * deviation / np.sqrt(SAMPLED)
-            measured, where = result["mean sign changes"], (result.cell.phase, result.cell.steps)
-            checks.append(sampling(f"mean sign changes, {at}", measured, steps * mean, stderr))
-            if where in MANY:
-                checks.append(above(f"sign changes are many, {at}", measured, MANY[where]))
-            if where in FEW:
-                checks.append(below(f"sign changes are few, {at}", measured, FEW[where]))
+            measured, setting = result["mean sign changes"], (result.cell.phase, result.cell.steps)
+            checks.append(sampling(f"mean sign changes, {where}", measured, steps * mean, stderr))
+            if setting in MANY:
+                checks.append(above(f"sign changes are many, {where}", measured, MANY[setting]))
+            if setting in FEW:
+                checks.append(below(f"sign changes are few, {where}", measured, FEW[setting]))
         return checks
 
     def answer(self, results: Results[Impulse]) -> str:
@@ -141,10 +141,10 @@ def _changes(values: Array) -> int:
 
 def _extremes(values: Array) -> Array:
     """Indices of the smallest and of the largest value in each part, in order."""
-    found = []
+    kept = []
     for part in np.array_split(np.arange(len(values)), PARTS):
-        found += sorted({part[np.argmin(values[part])], part[np.argmax(values[part])]})
-    return np.array(found)
+        kept += sorted({part[np.argmin(values[part])], part[np.argmax(values[part])]})
+    return np.array(kept)
 
 
 STUDY = ImpulseStudy()

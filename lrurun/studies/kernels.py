@@ -207,9 +207,9 @@ def _through_time(architecture: Architecture) -> Any:
             state = forth(state) + x * entry
             return state, jnp.real(jnp.sum(state * output)) + parameters["D"] * x
 
-        found = jax.vmap(lambda of_one: jax.lax.scan(step, jnp.zeros_like(entry), of_one)[1])(inputs)
-        wanted = jax.vmap(lambda x: jnp.convolve(x, target)[:LENGTH])(inputs)
-        return 0.5 * jnp.mean((found - wanted) ** 2)
+        outputs = jax.vmap(lambda one_input: jax.lax.scan(step, jnp.zeros_like(entry), one_input)[1])(inputs)
+        targets = jax.vmap(lambda x: jnp.convolve(x, target)[:LENGTH])(inputs)
+        return 0.5 * jnp.mean((outputs - targets) ** 2)
 
     return loss
 
@@ -256,9 +256,9 @@ def _updates(architecture: Architecture) -> Any:
     adam = optax.scale_by_adam()
 
     def run(parameters: Parameters, state: Any, target: Any, products: Any, rates: Any) -> Any:
-        def update(carry: Any, at: Any) -> Any:
+        def update(carry: Any, step: Any) -> Any:
             now, moments = carry
-            matrix, rate = at
+            matrix, rate = step
             value, slope = jax.value_and_grad(_by_kernel(architecture))(now, target, matrix.astype(jnp.float64))
             change, moments = adam.update(slope, moments)
             return (jax.tree.map(lambda p, c: p - rate * c, now, change), moments), value
@@ -296,7 +296,7 @@ def train(
     rates = lr * (0.5 * (1 + np.cos(np.pi * np.arange(updates) / updates)) if cosine else np.ones(updates))
     rng = generator(seed, "batches")
     start = _start(architecture, parameters, target, seed)
-    at, curve, losses, loss = [0], [start["expected"]], np.empty(0), float(start["expected"])
+    reached, curve, losses, loss = [0], [start["expected"]], np.empty(0), float(start["expected"])
     for done in range(0, updates, CHUNK):
         count = min(CHUNK, updates - done)
         # Sampled and multiplied in float32: the loss is still 0 exactly where the kernels are equal.
@@ -308,7 +308,7 @@ def train(
         if not loss < DIVERGED * baseline:
             loss, losses = np.nan, np.full(1, np.nan)
             break
-        at.append(done + count)
+        reached.append(done + count)
         curve.append(loss)
         yield done + count
     values: Values = {
@@ -317,7 +317,7 @@ def train(
         "batches": float(np.mean(losses)),
         "baseline": baseline,
         "lr": lr,
-        "update": np.array(at),
+        "update": np.array(reached),
         "losses": np.array(curve),
     }
     return Trained(values, parameters, state.mu, state.nu)
@@ -363,8 +363,8 @@ def _start(architecture: Architecture, parameters: Parameters, target: Array, se
     }
 
 
-def _less(one: Parameters, other: Parameters) -> Parameters:
-    return {name: one[name] - other[name] for name in one}
+def _less(gradient: Parameters, reference: Parameters) -> Parameters:
+    return {name: gradient[name] - reference[name] for name in gradient}
 
 
 def start_checks(results: Results[Any]) -> list[Check]:
@@ -374,12 +374,14 @@ def start_checks(results: Results[Any]) -> list[Check]:
         cells = list(results.where(architecture=name))
         error = max(cell["gradient error"] for cell in cells)
         checks.append(identity(f"{name}: relative error of the gradient by kernel", error, 0.0, 1e-12))
-        one = max(cells, key=lambda one: abs(one["expected"] / one["expected by covariance"] - 1))
+        worst = max(cells, key=lambda cell: abs(cell["expected"] / cell["expected by covariance"] - 1))
         checks.append(
-            identity(f"{name}: expected loss at the start", one["expected"], one["expected by covariance"], 1e-10)
+            identity(f"{name}: expected loss at the start", worst["expected"], worst["expected by covariance"], 1e-10)
         )
-        one = max(cells, key=lambda one: abs(one["sampled"] - one["expected"]) / one["stderr"])
-        checks.append(sampling(f"{name}: sampled loss at the start", one["sampled"], one["expected"], one["stderr"]))
+        worst = max(cells, key=lambda cell: abs(cell["sampled"] - cell["expected"]) / cell["stderr"])
+        checks.append(
+            sampling(f"{name}: sampled loss at the start", worst["sampled"], worst["expected"], worst["stderr"])
+        )
     return checks
 
 
@@ -395,5 +397,5 @@ def ratios(first: dict[int, float], second: dict[int, float]) -> list[float]:
 
 def centre(losses: dict[int, float]) -> str:
     """Mean and median, as "1.2e-05 (3.4e-06)"."""
-    found = list(losses.values())
-    return f"{np.mean(found):.2g} ({np.median(found):.2g})" if found else "diverged"
+    values = list(losses.values())
+    return f"{np.mean(values):.2g} ({np.median(values):.2g})" if values else "diverged"

@@ -70,17 +70,17 @@ class StudyKind(Kind):
         study = studies.get(name)
         return [
             (
-                one.name,
-                one.state != "FAILED",
-                f"{one.kind}: measured {one.number()}, expected {one.expected:.6g}, {one.rule}",
+                check.name,
+                check.state != "FAILED",
+                f"{check.kind}: measured {check.number()}, expected {check.expected:.6g}, {check.rule}",
             )
-            for one in study.checks(execution.in_process(plan.make(study, "ci", {})))
+            for check in study.checks(execution.in_process(plan.make(study, "ci", {})))
         ]
 
     def evidence(self, ledger: Ledger | None, task: str | None) -> dict[str, TaskEvidence]:
         from lrurun.studies import claims
 
-        return claims.evidence(ledger, [one for one in studies.every() if task in (None, PREFIX + one.name)])
+        return claims.evidence(ledger, [study for study in studies.every() if task in (None, PREFIX + study.name)])
 
     def conclusion(self, ledger: Ledger, instance: LadderInstance) -> str:
         from lrurun.studies import report
@@ -93,9 +93,9 @@ class StudyKind(Kind):
         from lrurun.studies import page, report
 
         plan = report.plan_of(ledger, instance)
-        found = report.build(plan, report.collect(ledger, plan))
-        shown = page.section(found, "" if found.unfinished else figure)
-        return Page(heading=f"{found.study}: {found.about.question}", body=pages.render("study.html", one=shown))
+        result = report.build(plan, report.collect(ledger, plan))
+        section = page.section(result, "" if result.unfinished else figure)
+        return Page(heading=f"{result.study}: {result.about.question}", body=pages.render("study.html", study=section))
 
     def drawing(self, ledger: Ledger, instance: LadderInstance) -> bytes:
         from lrurun.report.figures import figure_files

@@ -62,29 +62,31 @@ class LandscapeStudy(Study[Landscape]):
     def checks(self, results: Results[Landscape]) -> list[Check]:
         checks = []
         for result in results:
-            cell, at = result.cell, f"gap {result.cell.gap:g}, rho={result.cell.rho:g}"
+            cell, where = result.cell, f"gap {result.cell.gap:g}, rho={result.cell.rho:g}"
             teacher = 1 - cell.gap
             n = np.arange(int(40 / min(cell.gap, 1 - TRIED)))
             for name, student in (("loss at 0.9", TRIED), ("loss at 0.3 rad", teacher * TURNED)):
                 apart = student**n - teacher**n
                 series = energy(apart, apart, cell.rho).real / 2
-                checks.append(identity(f"{name} as a series, {at}", result[name], series))
+                checks.append(identity(f"{name} as a series, {where}", result[name], series))
             # E|dh/dlambda|^2 is the curvature in any direction. Differences of the loss have errors of order 1e-6.
             exact = float(sensitivity(teacher, cell.rho))
             for name, formula in (("radius", exact), ("angle", teacher**2 * exact)):
-                checks.append(identity(f"curvature by {name}, {at}", result[f"curvature by {name}"], formula, 1e-4))
+                checks.append(identity(f"curvature by {name}, {where}", result[f"curvature by {name}"], formula, 1e-4))
         for rho in results.axis("rho"):
             # one of the seeds, which are equal
             of_gaps = {result.cell.gap: result for result in results.where(rho=rho)}
             for sharp, blunt in pairwise(of_gaps[gap] for gap in sorted(of_gaps)):
                 for name in ("curvature by radius", "curvature by angle"):
-                    at = f"{name}, rho={rho:g}, gap {sharp.cell.gap:g} over {blunt.cell.gap:g}"
-                    checks.append(above(at, sharp[name] / blunt[name], 1.0))
+                    where = f"{name}, rho={rho:g}, gap {sharp.cell.gap:g} over {blunt.cell.gap:g}"
+                    checks.append(above(where, sharp[name] / blunt[name], 1.0))
         return checks
 
     def answer(self, results: Results[Landscape]) -> str:
-        cells = sorted(results.where(rho=results.axis("rho")[0]), key=lambda one: one.cell.gap)
-        parts = [f"{one['curvature by radius']:.3g} at λ* = {1 - one.cell.gap:g}" for one in (cells[-1], cells[0])]
+        cells = sorted(results.where(rho=results.axis("rho")[0]), key=lambda result: result.cell.gap)
+        parts = [
+            f"{result['curvature by radius']:.3g} at λ* = {1 - result.cell.gap:g}" for result in (cells[-1], cells[0])
+        ]
         return (
             f"The curvature is {parts[0]}, and {parts[1]}. With γ the basin of the angle is "
             f"{basin(1 - cells[0].cell.gap):.3g} rad wide to each side there."

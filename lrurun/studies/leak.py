@@ -53,12 +53,12 @@ def convolved(w: Array) -> Array:
     """The spectrum of the rectified pulse by Prop. 4: the convolution of the spectra of pulse and gate, times 1 / (2
     π)."""
     centres, half = intervals()
-    found = []
-    for one in w:
-        v = np.linspace(one - 16, one + 16, 6401)
+    spectrum = []
+    for frequency in w:
+        v = np.linspace(frequency - 16, frequency + 16, 6401)
         gate = 2 * half * np.sinc(v * half / np.pi) * np.cos(np.outer(centres, v)).sum(0)
-        found.append(np.sum(pulse_spectrum(one - v) * gate) * (v[1] - v[0]) / (2 * np.pi))
-    return np.array(found)
+        spectrum.append(np.sum(pulse_spectrum(frequency - v) * gate) * (v[1] - v[0]) / (2 * np.pi))
+    return np.array(spectrum)
 
 
 class LeakStudy(Study[Leak]):
@@ -122,18 +122,18 @@ class LeakStudy(Study[Leak]):
         return checks
 
     def answer(self, results: Results[Leak]) -> str:
-        said = [
+        sentences = [
             f"Of the variance of a rectified sine, {100 * result['share at other frequencies']:.2f} % is at other "
             "frequencies."
             for result in results.where(signal="sine")
         ]
         for result in results.where(signal="pulse"):
             ratio = result.curves["convolved"][0] / result.curves["direct"][0]
-            said.append(
+            sentences.append(
                 f"For the pulse at ω = 0, the convolution of Prop. 4 over the integral is {2 * np.pi * ratio:.4g} as "
                 f"printed, and {ratio:.4g} with the factor 1 / (2π), which the paper leaves out."
             )
-        return " ".join(said)
+        return " ".join(sentences)
 
     def draw(self, results: Results[Leak]) -> Figure:
         panels = []

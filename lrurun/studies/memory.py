@@ -91,7 +91,9 @@ class MemoryStudy(Study[Memory]):
             for result in results
         ]
         correlated = results.where(rho=1.0)
-        curves += [grey("E|h|², ρ = 1", 1 / (1 - one.curves["lambda"]), one.curves["state"]) for one in correlated]
+        curves += [
+            grey("E|h|², ρ = 1", 1 / (1 - result.curves["lambda"]), result.curves["state"]) for result in correlated
+        ]
         panel = log_log("1 / (1 - λ)", "E|dh/dλ|²", curves)
         return Figure(panels=(panel,))
 

@@ -123,25 +123,25 @@ class NormsStudy(Study[Norms]):
         return checks
 
     def answer(self, results: Results[Norms]) -> str:
-        said = []
+        changes = []
         for task in [task for task in results.axis("task") if task in TASKS]:
             moved = {
                 model: np.mean([result["change"] for result in results.where(task=task, model=model)])
                 for model in results.where(task=task).axis("model")
             }
-            said.append(
+            changes.append(
                 f"on {TASKS[task]} norms change by a factor of "
                 + ", ".join(f"{np.exp(change):.2f} ({model})" for model, change in moved.items())
             )
         parts = []
         for result in results.where(task="white")[:1]:
-            shown = np.array([result.curves["step"], result.curves["mean"]])[:, [0, 6, 8]]
-            norms = ", ".join(f"{mean:.3g} ({t:g})" for t, mean in shown.T)
+            by_step = np.array([result.curves["step"], result.curves["mean"]])[:, [0, 6, 8]]
+            norms = ", ".join(f"{mean:.3g} ({t:g})" for t, mean in by_step.T)
             parts.append(f"With white input and decay {result.cell.decay:g}, the mean of |h|² by step is {norms}")
         if apart := [result["apart"] for result in results.where(task="map")]:
             parts.append(f"Outputs of a RotRNN and of its LRU differ by at most {max(apart):.1g}")
-        if said:
-            parts.append(f"In training, {'; '.join(said)}, in the geometric mean over layers and seeds")
+        if changes:
+            parts.append(f"In training, {'; '.join(changes)}, in the geometric mean over layers and seeds")
         return f"{'. '.join(parts)}."
 
     def draw(self, results: Results[Norms]) -> Figure:
@@ -163,7 +163,7 @@ class NormsStudy(Study[Norms]):
 def _band(cells: Results[Norms]) -> Curve:
     """The geometric mean of the norms of a model over layers and seeds, and the smallest and the largest of them."""
     logs = np.log([curve for cell in cells for name, curve in cell.curves.items() if name.startswith("norm")])
-    middle, low, high = (np.exp(of(logs, axis=0)) for of in (np.mean, np.min, np.max))
+    middle, low, high = (np.exp(statistic(logs, axis=0)) for statistic in (np.mean, np.min, np.max))
     label = f"{cells[0].cell.model}, mean and range over layers and seeds"
     return line(label, cells[0].curves["updates"], middle, low=low, high=high)
 
@@ -285,7 +285,7 @@ def _stored(task: Task) -> Batch:
 
     rounds = list(generate(LISTS, 0))
     inputs, labels, lengths = (
-        np.concatenate([getattr(one, name) for one in rounds]) for name in ("inputs", "labels", "lengths")
+        np.concatenate([getattr(examples, name) for examples in rounds]) for name in ("inputs", "labels", "lengths")
     )
     return Batch(inputs, labels, lengths)
 
@@ -327,21 +327,23 @@ def _programs(shape: Shape, rate: float, updates: int) -> Any:
     unit = np.float32(np.sqrt(shape.heads if shape.model == "RotRNN" else shape.state))
     adam = optax.adam(optax.cosine_decay_schedule(rate, updates))
 
-    def loss(params: Any, stats: Any, one: Any) -> Any:
-        logits, stats = network.apply(params, stats, one.inputs, one.lengths, train=True)
-        return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, one.labels.astype(jnp.int32))), stats
+    def loss(params: Any, stats: Any, batch: Any) -> Any:
+        logits, stats = network.apply(params, stats, batch.inputs, batch.lengths, train=True)
+        return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, batch.labels.astype(jnp.int32))), stats
 
-    def update(carry: Any, one: Any) -> Any:
+    def update(carry: Any, batch: Any) -> Any:
         params, stats, state = carry
-        (value, stats), slope = jax.value_and_grad(loss, has_aux=True)(params, stats, one)
+        (value, stats), slope = jax.value_and_grad(loss, has_aux=True)(params, stats, batch)
         change, state = adam.update(slope, state, params)
         return (optax.apply_updates(params, change), stats, state), value
 
-    def norms(params: Any, one: Any, empty: Any) -> Any:
+    def norms(params: Any, batch: Any, empty: Any) -> Any:
         # statistics of this batch alone, as in training: the averages start empty and are corrected for it
-        _, stats = network.apply(params, empty, one.inputs, one.lengths, train=True)
-        logits, found = network.evaluate(params, stats, one.inputs, one.lengths, jnp.ones(len(one.labels), bool))
-        return found / unit, jnp.mean(jnp.argmax(logits, axis=1) == one.labels)
+        _, stats = network.apply(params, empty, batch.inputs, batch.lengths, train=True)
+        logits, layer_norms = network.evaluate(
+            params, stats, batch.inputs, batch.lengths, jnp.ones(len(batch.labels), bool)
+        )
+        return layer_norms / unit, jnp.mean(jnp.argmax(logits, axis=1) == batch.labels)
 
     def init(seed: int) -> Any:
         key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), crc32(b"init"))
@@ -368,25 +370,25 @@ def train(shape: Shape, *, rate: float, updates: int, size: int, seed: int) -> G
     carry = init(seed)
     empty = carry[1]
     every = CHUNK * max(1, updates // (CHUNK * 20))
-    at, found, losses, recent = [0], [norms(carry[0], probe, empty)], [], []
+    measured_at, measured, losses, recent = [0], [norms(carry[0], probe, empty)], [], []
     for done in range(CHUNK, updates + 1, CHUNK):
         many = [batch(shape.task, size, random) for _ in range(CHUNK)]
         carry, values = run(carry, jax.tree.map(lambda *arrays: np.stack(arrays), *many))
         recent.append(np.mean(values))
         if done % every == 0 or done == updates:
-            at.append(done)
-            found.append(norms(carry[0], probe, empty))
+            measured_at.append(done)
+            measured.append(norms(carry[0], probe, empty))
             losses.append(np.mean(recent))
             recent = []
         yield done
-    table = np.array([layers for layers, _ in found], np.float64)
+    table = np.array([layers for layers, _ in measured], np.float64)
     return {
-        "updates": np.array(at),
+        "updates": np.array(measured_at),
         **{f"norm, layer {number + 1}": column for number, column in enumerate(table.T)},
         "loss": np.array(losses),
         "first loss": losses[0],
         "last loss": losses[-1],
-        "accuracy": float(found[-1][1]),
+        "accuracy": float(measured[-1][1]),
         "change": float(np.mean(np.abs(np.log(table[-1] / table[0])))),
         "ratio over layers": float(table[-1].max() / table[-1].min()),
     }

@@ -40,14 +40,14 @@ def check(out: Path | None, *, several: bool) -> None:
     if out is None:
         return
     if several and (out.exists() or is_drawn(out)) and not out.is_dir():
-        what = "is a file" if out.exists() else "is the name of a file"
+        problem = "is a file" if out.exists() else "is the name of a file"
         raise UsageError(
-            f"--out {out}: {what}, but several studies need a folder", "as in --out figures; or name one study"
+            f"--out {out}: {problem}, but several studies need a folder", "as in --out figures; or name one study"
         )
     if not several and not is_drawn(out):
-        found = repr(out.suffix) if out.suffix else "no suffix"
+        suffix = repr(out.suffix) if out.suffix else "no suffix"
         raise UsageError(
-            f"--out {out}: the name must end in .png, .svg, .pdf or .html, found {found}", "as in --out figure.png"
+            f"--out {out}: the name must end in .png, .svg, .pdf or .html, found {suffix}", "as in --out figure.png"
         )
 
 
@@ -72,7 +72,7 @@ class Drawings:
             try:
                 contents, svg = self._drawn(plan.study.draw(results), report, files)
             except LrurunError as error:
-                if error.message not in [known.message for known in self.errors]:
+                if error.message not in [recorded.message for recorded in self.errors]:
                     self.errors.append(error)
             else:
                 for file, content in contents.items():
@@ -130,8 +130,8 @@ def inline(report: StudyReport, figure: Figure) -> str:
 
 def render(studies: Sequence[tuple[StudyReport, str]]) -> str:
     """The page: question, figure (SVG, or nothing), result, checks and what the paper shows, of each study."""
-    shown = [section(report, svg) for report, svg in studies]
-    return pages.render("studies.html", title="Theory studies", studies=shown)
+    sections = [section(report, svg) for report, svg in studies]
+    return pages.render("studies.html", title="Theory studies", studies=sections)
 
 
 def section(report: StudyReport, figure: str) -> dict[str, Any]:

@@ -71,8 +71,8 @@ class ParametriseStudy(Study[Parametrise]):
         values: Values = {"magnitude axis": first, "angle axis": second}
         for name, (loss, bent) in zip(("magnitude", "angle"), slices, strict=True):
             values |= {f"loss over {name}": np.asarray(loss), f"curvature over {name}": np.asarray(bent)}
-        for kind, found in zip(("", "raw "), np.asarray(hessians), strict=True):
-            values |= {f"{kind}{name}": found[index] for name, index in PARTS.items()}
+        for kind, hessian in zip(("", "raw "), np.asarray(hessians), strict=True):
+            values |= {f"{kind}{name}": hessian[index] for name, index in PARTS.items()}
         values["start of w"], values["start of v"] = optimum
 
         def excess(error: float) -> float:
@@ -89,29 +89,29 @@ class ParametriseStudy(Study[Parametrise]):
                 kind = "" if normalised else "raw "
                 for name, index in PARTS.items():
                     pairs = []
-                    for one in cells:
-                        theory = curvature(one.cell.radius, one.cell.angle * np.pi, form, normalised)
+                    for result in cells:
+                        theory = curvature(result.cell.radius, result.cell.angle * np.pi, form, normalised)
                         unit = np.sqrt(theory[0, 0] * theory[1, 1]) if name == "cross" else theory[index]
-                        pairs.append((one[kind + name] / unit, theory[index] / unit, one))
-                    measured, expected, one = max(pairs, key=lambda pair: abs(pair[0] - pair[1]))
+                        pairs.append((result[kind + name] / unit, theory[index] / unit, result))
+                    measured, expected, result = max(pairs, key=lambda pair: abs(pair[0] - pair[1]))
                     checks.append(
                         identity(
                             f"{form}: {kind}curvature, {name}, autodiff over closed form, worst at "
-                            f"|λ*| = {one.cell.radius:g}",
+                            f"|λ*| = {result.cell.radius:g}",
                             measured,
                             expected,
                             1e-6,
                         )
                     )
-        worst = max(results, key=lambda one: abs(one["basin"] / basin(one.cell.radius) - 1))
+        worst = max(results, key=lambda result: abs(result["basin"] / basin(result.cell.radius) - 1))
         name = f"half-width of the angle's basin, root over closed form, worst at |λ*| = {worst.cell.radius:g}"
         checks.append(identity(name, worst["basin"], basin(worst.cell.radius)))
-        for one in results.where(radius=0.999, angle=0.01):
-            if one.cell.form == "exponential":
-                checks.append(below("exponential, |λ*| = 0.999: curvature of the magnitude", one["magnitude"], 0.25))
-                checks.append(above("exponential, |λ*| = 0.999: curvature of the angle", one["angle"], 100.0))
-            if one.cell.form == "optimal":
-                checks.append(above("optimal, |λ*| = 0.999: curvature of the magnitude", one["magnitude"], 1000.0))
+        for result in results.where(radius=0.999, angle=0.01):
+            if result.cell.form == "exponential":
+                checks.append(below("exponential, |λ*| = 0.999: curvature of the magnitude", result["magnitude"], 0.25))
+                checks.append(above("exponential, |λ*| = 0.999: curvature of the angle", result["angle"], 100.0))
+            if result.cell.form == "optimal":
+                checks.append(above("optimal, |λ*| = 0.999: curvature of the magnitude", result["magnitude"], 1000.0))
         return checks
 
     def answer(self, results: Results[Parametrise]) -> str:
@@ -137,8 +137,8 @@ class ParametriseStudy(Study[Parametrise]):
                         y = np.abs(result.curves[f"{quantity} over {name}"])
                         curves.append(line(label, result.curves[f"{name} axis"], np.maximum(y, 1e-8)))
                         if quantity == "curvature":
-                            at = result["start of w"] if name == "magnitude" else 0.0
-                            curves.append(points(label, [at], [result[name]]))
+                            optimum = result["start of w"] if name == "magnitude" else 0.0
+                            curves.append(points(label, [optimum], [result[name]]))
                     if (form, quantity, name) == ("optimal-stop", "curvature", "magnitude"):
                         curves.append(_complete(results.where(form="optimal")))
                     panels.append(Panel(title=form, x=symbol, y=quantity, curves=tuple(curves), y_scale="log"))

@@ -103,20 +103,24 @@ class PhaseStudy(Study[Phase]):
 
     def checks(self, results: Results[Phase]) -> list[Check]:
         checks = []
-        for one in results:
-            name = f"{self.label(one.cell)}, lr {one.cell.lr:g}, seed {one.seed}"
-            checks.append(identity(f"last outputs by powers and by a scan, {name}", one["outputs apart"], 0.0, 1e-9))
-            if one.cell.normalize and one.seed == results[0].seed:
+        for result in results:
+            name = f"{self.label(result.cell)}, lr {result.cell.lr:g}, seed {result.seed}"
+            checks.append(identity(f"last outputs by powers and by a scan, {name}", result["outputs apart"], 0.0, 1e-9))
+            if result.cell.normalize and result.seed == results[0].seed:
                 gain = "gain of constant input"
-                checks.append(identity(f"{gain}, {name}", one[gain], one["gain as a sum"]))
-        for at in (results.where(lr=rate) for rate in results.axis("lr")):
-            for phase in at.axis("phase"):
-                plain, normal = (_means(at.where(phase=phase, normalize=on), FIRST_LOSS) for on in (False, True))
-                name = f"initial loss without γ over with it, phase {phase:g}π, lr {at[0].cell.lr:g}"
-                checks += [above(name, one / other, 5) for one, other in zip(plain, normal, strict=False)]
-            small, full = (at.where(normalize=True, phase=phase).by_seed(LAST_ACCURACY) for phase in (0.02, 2.0))
+                checks.append(identity(f"{gain}, {name}", result[gain], result["gain as a sum"]))
+        for cells in (results.where(lr=rate) for rate in results.axis("lr")):
+            for phase in cells.axis("phase"):
+                plain, normal = (
+                    _means(cells.where(phase=phase, normalize=normalize), FIRST_LOSS) for normalize in (False, True)
+                )
+                name = f"initial loss without γ over with it, phase {phase:g}π, lr {cells[0].cell.lr:g}"
+                checks += [
+                    above(name, without / with_gamma, 5) for without, with_gamma in zip(plain, normal, strict=False)
+                ]
+            small, full = (cells.where(normalize=True, phase=phase).by_seed(LAST_ACCURACY) for phase in (0.02, 2.0))
             for seed in small.keys() & full.keys() if results.profile != "ci" else ():
-                name = f"test accuracy of phase 0.02π above 2π, γ, lr {at[0].cell.lr:g}, seed {seed}"
+                name = f"test accuracy of phase 0.02π above 2π, γ, lr {cells[0].cell.lr:g}, seed {seed}"
                 checks.append(above(name, small[seed] - full[seed], 0.3))
         return checks
 
@@ -135,7 +139,7 @@ class PhaseStudy(Study[Phase]):
             for cells in _groups(results):
                 cell, mean = cells[0].cell, np.mean([result.curves[name] for result in cells], 0)
                 style = line if cell.normalize else dashed
-                curves.append(style(self.label(cell), cells[0].curves["update"], mean, of=f"{cell.phase:g}"))
+                curves.append(style(self.label(cell), cells[0].curves["update"], mean, family=f"{cell.phase:g}"))
             scale: Scale = "log" if "loss" in name else "linear"
             panels.append(Panel(x="update", y=name, curves=tuple(curves), y_scale=scale))
         return Figure(panels=tuple(panels), columns=3)
@@ -143,8 +147,12 @@ class PhaseStudy(Study[Phase]):
 
 def _groups(results: Results[Phase]) -> list[Results[Phase]]:
     """The cells of each setting at the largest rate."""
-    at = results.where(lr=max(results.axis("lr")))
-    groups = [at.where(phase=phase, normalize=on) for phase in at.axis("phase") for on in at.axis("normalize")]
+    cells = results.where(lr=max(results.axis("lr")))
+    groups = [
+        cells.where(phase=phase, normalize=normalize)
+        for phase in cells.axis("phase")
+        for normalize in cells.axis("normalize")
+    ]
     return [cells for cells in groups if len(cells)]
 
 
@@ -214,8 +222,8 @@ def initial(normalize: bool, state: int, r_min: float, r_max: float, phase: floa
 
     def init(seed: int) -> Any:
         key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), crc32(b"init"))
-        found = {name: value.astype(jnp.float64) for name, value in lru.init(key).items() if name != "D"}
-        return found | {"bias": jnp.zeros((), jnp.float64)}
+        parameters = {name: value.astype(jnp.float64) for name, value in lru.init(key).items() if name != "D"}
+        return parameters | {"bias": jnp.zeros((), jnp.float64)}
 
     return jax.jit(init)
 
@@ -255,8 +263,8 @@ def programs(normalize: bool, state: int, length: int) -> Any:
     adam = optax.scale_by_adam()
 
     def run(carry: Any, batches: Any, rates: Any) -> Any:
-        def update(carry: Any, one: Any) -> Any:
-            (params, state), (u, labels, rate) = carry, one
+        def update(carry: Any, batch: Any) -> Any:
+            (params, state), (u, labels, rate) = carry, batch
             slope = jax.grad(loss)(params, u, labels)
             change, state = adam.update(slope, state)
             factors = {name: SLOWER if name in lru.recurrent_parameters else 1.0 for name in params}

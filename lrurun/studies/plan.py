@@ -73,11 +73,11 @@ class StudyPlan(Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: no cell has one of them.
         """
-        known = self.labels
+        existing = self.labels
         for label in labels:
-            if label not in known:
-                raise UsageError(f"{self.study.name}: unknown cell {label!r}", hint_for(label, known, "cells"))
-        return tuple(labels) or known
+            if label not in existing:
+                raise UsageError(f"{self.study.name}: unknown cell {label!r}", hint_for(label, existing, "cells"))
+        return tuple(labels) or existing
 
 
 def make(study: Study[Any], profile: str, changes: Mapping[str, Any], seeds: Sequence[int] | None = None) -> StudyPlan:

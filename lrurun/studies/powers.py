@@ -84,26 +84,26 @@ class PowersStudy(Study[Powers]):
     def simulate(self, cell: Powers, seed: int) -> Values:
         angle = cell.angle * np.pi / 2
         start = angle - OFFSET
-        at = (-np.log(cell.radius), start)
+        place = (-np.log(cell.radius), start)
         if cell.form == "real-imaginary":
-            at = (cell.radius * np.cos(start), cell.radius * np.sin(start))
-        losses = np.asarray(_trained(cell.form, cell.updates)(at, cell.radius * np.exp(1j * angle), cell.lr))
+            place = (cell.radius * np.cos(start), cell.radius * np.sin(start))
+        losses = np.asarray(_trained(cell.form, cell.updates)(place, cell.radius * np.exp(1j * angle), cell.lr))
         below = np.flatnonzero(losses < LEARNED)
         return {"loss": losses, "final loss": losses[-1], "updates": below[0] if len(below) else cell.updates}
 
     def checks(self, results: Results[Powers]) -> list[Check]:
         checks = []
         for rate in results.axis("lr"):
-            at = results.where(lr=rate)
-            same = [("exponential", angle, "0") for angle in at.axis("angle") if angle != 0.0] + [
+            cells = results.where(lr=rate)
+            same = [("exponential", angle, "0") for angle in cells.axis("angle") if angle != 0.0] + [
                 ("real-imaginary", 1.0, "0, by symmetry")
             ]
             for form, angle, as_at in same:
-                first, other = at.where(form=form, angle=0.0), at.where(form=form, angle=angle)
-                if first and other:
+                first, second = cells.where(form=form, angle=0.0), cells.where(form=form, angle=angle)
+                if first and second:
                     name = f"{form}: losses at angle {angle:g} as at {as_at}, lr {rate:g}"
-                    checks.append(identity(name, _difference(first[0], other[0]), 0.0, 1e-6))
-            slow, fast = (at.where(form=form, angle=0.5) for form in FORMS)
+                    checks.append(identity(name, _difference(first[0], second[0]), 0.0, 1e-6))
+            slow, fast = (cells.where(form=form, angle=0.5) for form in FORMS)
             if slow and fast:
                 ratio = slow[0]["updates"] / max(fast[0]["updates"], 1.0) if _learned(fast[0]) else np.nan
                 judge = above if _learned(slow[0]) else at_least_above
@@ -113,10 +113,10 @@ class PowersStudy(Study[Powers]):
     def answer(self, results: Results[Powers]) -> str:
         rate = max(results.axis("lr"))
         cells = results.where(lr=rate)
-        said = [f"{form} {', '.join(map(_reached, cells.where(form=form)))}" for form in cells.axis("form")]
+        reached = [f"{form} {', '.join(map(_reached, cells.where(form=form)))}" for form in cells.axis("form")]
         return (
             f"Updates until the loss is below {LEARNED:g}, by the angle of the target in units of π/2, "
-            f"lr {rate:g}: {'; '.join(said)}. The paper expects real and imaginary parts to be slowest at 1."
+            f"lr {rate:g}: {'; '.join(reached)}. The paper expects real and imaginary parts to be slowest at 1."
         )
 
     def draw(self, results: Results[Powers]) -> Figure:
@@ -130,21 +130,21 @@ class PowersStudy(Study[Powers]):
         return Figure(panels=tuple(panels))
 
 
-def _learned(one: CellResult[Powers]) -> bool:
+def _learned(result: CellResult[Powers]) -> bool:
     """Whether the loss fell below the threshold; `updates` is the limit where it did not."""
-    return one["updates"] < one.cell.updates
+    return result["updates"] < result.cell.updates
 
 
-def _reached(one: CellResult[Powers]) -> str:
-    at = f"{one['updates']:g}" if _learned(one) else f"never: loss {one['final loss']:.2g}"
-    return f"{at} ({one.cell.angle:g})"
+def _reached(result: CellResult[Powers]) -> str:
+    updates = f"{result['updates']:g}" if _learned(result) else f"never: loss {result['final loss']:.2g}"
+    return f"{updates} ({result.cell.angle:g})"
 
 
 def _difference(first: CellResult[Powers], second: CellResult[Powers]) -> float:
     """The largest relative difference of two loss curves, while the loss is above 1e-12."""
-    one, other = first.curves["loss"], second.curves["loss"]
-    large = one > 1e-12
-    return float(np.max(np.abs(one[large] / other[large] - 1), initial=0.0))
+    losses, reference = first.curves["loss"], second.curves["loss"]
+    large = losses > 1e-12
+    return float(np.max(np.abs(losses[large] / reference[large] - 1), initial=0.0))
 
 
 STUDY = PowersStudy()

@@ -111,9 +111,9 @@ class RealsStudy(Study[Reals]):
         return checks
 
     def answer(self, results: Results[Reals]) -> str:
-        found = results.where(eigenvalues="complex")
-        parts = [", ".join(f"{one['residual']:.3g} (N = {one.cell.modes})" for one in found)] if found else []
-        real = [one["residual"] for one in results.where(eigenvalues="real")]
+        cells = results.where(eigenvalues="complex")
+        parts = [", ".join(f"{result['residual']:.3g} (N = {result.cell.modes})" for result in cells)] if cells else []
+        real = [result["residual"] for result in results.where(eigenvalues="real")]
         nodes, best, uniform = (results[0].curves[name] for name in CURVES)
         parts += [f"at least {min(real):.3g} with real ones"] if real else []
         return (
@@ -123,17 +123,17 @@ class RealsStudy(Study[Reals]):
         )
 
     def draw(self, results: Results[Reals]) -> Figure:
-        left: list[Curve] = []
+        curves: list[Curve] = []
         for kind in results.axis("eigenvalues"):
             cells = results.where(eigenvalues=kind)
-            left.append(points(kind, [cell.cell.modes for cell in cells], [cell["residual"] for cell in cells]))
+            curves.append(points(kind, [cell.cell.modes for cell in cells], [cell["residual"] for cell in cells]))
             if kind == "complex":
                 shares = [1 - 1 / equal(cell.cell) for cell in cells]
-                left.append(line("complex, closed form", [cell.cell.modes for cell in cells], shares, of=kind))
+                curves.append(line("complex, closed form", [cell.cell.modes for cell in cells], shares, family=kind))
         nodes, best, uniform = (results[0].curves[name] for name in CURVES)
-        bound = line("smallest possible, 2²ᴺ⁻³", nodes, 2.0 ** (2 * nodes - 3), of="Chebyshev nodes")
+        bound = line("smallest possible, 2²ᴺ⁻³", nodes, 2.0 ** (2 * nodes - 3), family="Chebyshev nodes")
         right = (points("Chebyshev nodes", nodes, best), bound, points("uniform nodes", nodes, uniform))
-        first = Panel(x="modes N", y="residual energy", curves=tuple(left), x_scale="log")
+        first = Panel(x="modes N", y="residual energy", curves=tuple(curves), x_scale="log")
         return Figure(panels=(first, Panel(x="nodes N", y="sum of |w|", curves=right, y_scale="log")), columns=2)
 
 

@@ -58,20 +58,24 @@ class RemedyStudy(Study[Remedy]):
             "state without": state_variance(eigenvalue, cell.rho),
             "gradient without": sensitivity(eigenvalue, cell.rho),
         }
-        for at in (0.99, 0.999, NEAR):
-            values |= {f"state at {at:g}": float(state(np.array(at), cell.rho))}
-            values |= {f"gradient at {at:g}": float(gradient(np.array(at), cell.rho))}
+        for near in (0.99, 0.999, NEAR):
+            values |= {f"state at {near:g}": float(state(np.array(near), cell.rho))}
+            values |= {f"gradient at {near:g}": float(gradient(np.array(near), cell.rho))}
         return values
 
     def checks(self, results: Results[Remedy]) -> list[Check]:
         checks = []
         for result in results:
             rho = result.cell.rho
-            n, at = np.arange(6000), 0.99
-            gamma, slope = np.sqrt(1 - at**2), at * np.log(at)
-            for name, kernel in (("state", at**n), ("gradient", slope * n * at ** (n - 1.0))):
+            n, eigenvalue = np.arange(6000), 0.99
+            gamma, slope = np.sqrt(1 - eigenvalue**2), eigenvalue * np.log(eigenvalue)
+            for name, kernel in (("state", eigenvalue**n), ("gradient", slope * n * eigenvalue ** (n - 1.0))):
                 series = energy(gamma * kernel, gamma * kernel, rho).real
-                checks.append(identity(f"{name} at {at} as a series, rho={rho:g}", result[f"{name} at {at}"], series))
+                checks.append(
+                    identity(
+                        f"{name} at {eigenvalue} as a series, rho={rho:g}", result[f"{name} at {eigenvalue}"], series
+                    )
+                )
                 last = result[f"{name} at {NEAR}"]
                 if rho == 1:
                     checks.append(above(f"{name} at {NEAR} over 0.999, rho=1", last / result[f"{name} at 0.999"], 9.0))
@@ -100,7 +104,7 @@ class RemedyStudy(Study[Remedy]):
             for result in results:
                 x = 1 / (1 - result.curves["lambda"])
                 curves.append(line(label := f"ρ = {result.cell.rho:g}", x, result.curves[name]))
-                curves.append(dashed(f"{label}, no remedy", x, result.curves[f"{name} without"], of=label))
+                curves.append(dashed(f"{label}, no remedy", x, result.curves[f"{name} without"], family=label))
             panels.append(log_log("1 / (1 - λ)", y, curves))
         return Figure(panels=tuple(panels), columns=2)
 

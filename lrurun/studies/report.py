@@ -75,10 +75,10 @@ class StudyReport(Struct, frozen=True, kw_only=True):
 def collect(ledger: Ledger, plan: StudyPlan) -> Results[Any]:
     """The finished cells of a plan, in its order."""
     study = plan.study
-    wanted = [run.fingerprint for run in plan.runs()]
-    found = {run.fingerprint: run for run in _runs(ledger, plan, wanted)}
+    fingerprints = [run.fingerprint for run in plan.runs()]
+    runs = {run.fingerprint: run for run in _runs(ledger, plan, fingerprints)}
     cells = []
-    for run in (found[fingerprint] for fingerprint in wanted if fingerprint in found):
+    for run in (runs[fingerprint] for fingerprint in fingerprints if fingerprint in runs):
         curves = ledger.metrics(run.id)
         cells.append(
             CellResult(
@@ -99,19 +99,21 @@ def plan_of(ledger: Ledger, instance: LadderInstance) -> StudyPlan:
     Raises:
         UsageError: this version has no such study, profile or setting.
     """
-    asked = request.asked(ledger, instance)
-    seeds = (asked[-1].payload or {}).get("seeds") if asked else None
+    requests = request.asked(ledger, instance)
+    seeds = (requests[-1].payload or {}).get("seeds") if requests else None
     study, changes = studies.of_task(instance.task), instance.spec.set
     return planning.make(study, instance.profile or "laptop", changes, None if seeds is None else parse_seeds(seeds))
 
 
-def _runs(ledger: Ledger, plan: StudyPlan, wanted: Iterable[str]) -> list[Run]:
-    known = set(wanted)
-    runs = [run for one in ledger.ladders(plan.name) if one.task == plan.task for run in ledger.runs(one.key)]
+def _runs(ledger: Ledger, plan: StudyPlan, fingerprints: Iterable[str]) -> list[Run]:
+    wanted = set(fingerprints)
+    runs = [
+        run for instance in ledger.ladders(plan.name) if instance.task == plan.task for run in ledger.runs(instance.key)
+    ]
     return [
         run
         for run in {run.id: run for run in runs}.values()
-        if run.fingerprint in known and run.state in FINISHED and not run.superseded and run.excluded is None
+        if run.fingerprint in wanted and run.state in FINISHED and not run.superseded and run.excluded is None
     ]
 
 
@@ -126,14 +128,14 @@ def build(plan: StudyPlan, results: Results[Any], figure: str | None = None) -> 
         about=About(study.source, study.question, study.published),
         cells=[
             CellOutput(
-                id=one.run,
-                arch=study.label(one.cell),
-                grid=to_builtins(one.cell),
-                seed=one.seed,
-                state="diverged" if one.diverged else "done",
-                values=one.values,
+                id=result.run,
+                arch=study.label(result.cell),
+                grid=to_builtins(result.cell),
+                seed=result.seed,
+                state="diverged" if result.diverged else "done",
+                values=result.values,
             )
-            for one in results
+            for result in results
         ],
         unfinished=unfinished,
         checks=study.checks(results) if complete else [],
@@ -145,9 +147,9 @@ def build(plan: StudyPlan, results: Results[Any], figure: str | None = None) -> 
 
 def missing(plan: StudyPlan, results: Results[Any], most: int = 5) -> list[str]:
     """The labels of cells without a result, and how many more there are."""
-    done = {(one.cell, one.seed) for one in results}
-    left = [cell for cell in plan.cells if any((cell, seed) not in done for seed in plan.seeds)]
-    labels = list(dict.fromkeys(map(plan.study.label, left)))
+    done = {(result.cell, result.seed) for result in results}
+    unfinished = [cell for cell in plan.cells if any((cell, seed) not in done for seed in plan.seeds)]
+    labels = list(dict.fromkeys(map(plan.study.label, unfinished)))
     return labels[:most] + ([f"and {len(labels) - most} more"] if len(labels) > most else [])
 
 
@@ -178,7 +180,7 @@ def _parts(report: StudyReport, *, brief: bool = False) -> tuple[list[str], tabl
 
 def counts(report: StudyReport) -> str:
     """How many checks passed, and how many were not tested."""
-    untested = sum(one.state == "not tested" for one in report.checks)
+    untested = sum(check.state == "not tested" for check in report.checks)
     passed = len(report.checks) - len(report.failed) - untested
     return f"{passed} of {plural(len(report.checks), 'check')} passed{f', {untested} not tested' if untested else ''}"
 
@@ -206,4 +208,6 @@ def _table(checks: Iterable[Check]) -> table.Table:
 
 def rows(checks: Iterable[Check]) -> list[list[str]]:
     """A line for each check, under `HEADERS`."""
-    return [[one.state, one.kind, one.name, one.number(), f"{one.expected:.6g}", one.rule] for one in checks]
+    return [
+        [check.state, check.kind, check.name, check.number(), f"{check.expected:.6g}", check.rule] for check in checks
+    ]

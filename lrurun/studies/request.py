@@ -48,9 +48,9 @@ class StudyRequest(Struct, frozen=True, kw_only=True):
 
         study = studies.get(self.study)
         changes = dict(split_set(text, "rho=0.5") for text in self.sets)
-        made = planning.make(study, self.profile, changes, None if self.seeds is None else parse_seeds(self.seeds))
-        made.choose(self.cells)
-        return made
+        plan = planning.make(study, self.profile, changes, None if self.seeds is None else parse_seeds(self.seeds))
+        plan.choose(self.cells)
+        return plan
 
     def arguments(self) -> list[str]:
         """The arguments of the command that computes it."""

@@ -77,17 +77,19 @@ class RingStudy(Study[RingCell]):
 
         checks = []
         for result in results:
-            ring, n, at = result.cell.ring, result.cell.samples, self.label(result.cell)
+            ring, n, where = result.cell.ring, result.cell.samples, self.label(result.cell)
             square, mean = moments(ring)
             for name, power, expected in (("|lambda|", 1, mean), ("|lambda|^2", 2, square)):
                 integral = quad(lambda u, power=power, ring=ring: ring_radius(u, ring) ** power, 0, 1)[0]
-                checks.append(identity(f"expected {name}, {at}", integral, expected))
+                checks.append(identity(f"expected {name}, {where}", integral, expected))
             deviation = (ring[1] ** 2 - ring[0] ** 2) / np.sqrt(12)
-            checks.append(sampling(f"mean of |lambda|^2, {at}", result["mean square"], square, deviation / np.sqrt(n)))
+            checks.append(
+                sampling(f"mean of |lambda|^2, {where}", result["mean square"], square, deviation / np.sqrt(n))
+            )
             deviation = np.sqrt(square - mean**2)
-            checks.append(sampling(f"mean of |lambda|, {at}", result["mean radius"], mean, deviation / np.sqrt(n)))
+            checks.append(sampling(f"mean of |lambda|, {where}", result["mean radius"], mean, deviation / np.sqrt(n)))
             for name in ("distance of |lambda|^2 to uniform", "distance of the phase to uniform"):
-                checks.append(below(f"{name}, {at}", result[name], LEVEL / np.sqrt(n)))
+                checks.append(below(f"{name}, {where}", result[name], LEVEL / np.sqrt(n)))
             if "distance to a Glorot spectrum" in result.values:
                 bound = LEVEL * np.sqrt((n + GLOROT) / (n * GLOROT))
                 checks.append(below("distance to a Glorot spectrum", result["distance to a Glorot spectrum"], bound))
@@ -96,7 +98,9 @@ class RingStudy(Study[RingCell]):
         return checks
 
     def answer(self, results: Results[RingCell]) -> str:
-        worst = max(results, key=lambda one: one["distance of |lambda|^2 to uniform"] * np.sqrt(one.cell.samples))
+        worst = max(
+            results, key=lambda result: result["distance of |lambda|^2 to uniform"] * np.sqrt(result.cell.samples)
+        )
         distance, bound = worst["distance of |lambda|^2 to uniform"], LEVEL / np.sqrt(worst.cell.samples)
         naive, careful = (results[0][name] for name in ("gamma in float32", "gamma in float32 by expm1"))
         return (
@@ -108,9 +112,9 @@ class RingStudy(Study[RingCell]):
 
     def draw(self, results: Results[RingCell]) -> Figure:
         within = [line("uniform in area", [0, 1], [0, 0])]
-        for one in results:
-            area = one.curves["share of the area"]
-            within.append(points(f"ring {self.label(one.cell)}", area, one.curves["share within"] - area))
+        for result in results:
+            area = result.curves["share of the area"]
+            within.append(points(f"ring {self.label(result.cell)}", area, result.curves["share within"] - area))
         last = Panel(x="share of the area", y="share within - uniform", curves=tuple(within))
         return Figure(
             panels=(*(_scatter(f"ring {self.label(result.cell)}", result) for result in results), last), columns=2
@@ -130,13 +134,13 @@ def _gamma(nu: Any, *, careful: bool) -> Any:
 
 def _distance(first: Array, second: Array) -> float:
     """The largest difference of the two distribution functions."""
-    at = np.concatenate((first, second))
-    shares = (np.searchsorted(np.sort(of), at, side="right") / len(of) for of in (first, second))
+    places = np.concatenate((first, second))
+    shares = (np.searchsorted(np.sort(values), places, side="right") / len(values) for values in (first, second))
     return float(np.max(np.abs(np.subtract(*shares))))
 
 
-def _scatter(label: str, one: CellResult[RingCell]) -> Panel:
-    cloud = points("eigenvalues", one.curves["re"], one.curves["im"])
+def _scatter(label: str, result: CellResult[RingCell]) -> Panel:
+    cloud = points("eigenvalues", result.curves["re"], result.curves["im"])
     return Panel(title=label, x="Re λ", y="Im λ", curves=(cloud,), circles=((0.0, 0.0),))
 
 

@@ -70,7 +70,7 @@ class SimilarityStudy(Study[Similarity]):
         for result in results:
             rho = result.cell.rho
             for name, partner in PARTNERS.items():
-                slopes = [n * of ** (n - 1.0) for of in (partner, np.conj(REFERENCE))]
+                slopes = [n * eigenvalue ** (n - 1.0) for eigenvalue in (partner, np.conj(REFERENCE))]
                 series = abs(energy(slopes[0], slopes[1], rho))
                 checks.append(identity(f"with {name} as a series, rho={rho:g}", result[name], series))
             printed = result["its conjugate as printed"]
@@ -88,8 +88,8 @@ class SimilarityStudy(Study[Similarity]):
     def answer(self, results: Results[Similarity]) -> str:
         parts = "; ".join(f"{result['angle of the largest']:.3f} (ρ = {result.cell.rho:g})" for result in results)
         share = "; ".join(
-            f"{one['its conjugate as printed']:.5g} for {one['its conjugate']:.5g} (ρ = {one.cell.rho:g})"
-            for one in results.where(lambda one: 0 < one.cell.rho < 1)
+            f"{result['its conjugate as printed']:.5g} for {result['its conjugate']:.5g} (ρ = {result.cell.rho:g})"
+            for result in results.where(lambda result: 0 < result.cell.rho < 1)
         )
         tail = f" The paper's equation (110) gives at the conjugate: {share}." if share else ""
         return f"The most similar on the circle has the angle, in π: {parts}.{tail}"
@@ -97,22 +97,24 @@ class SimilarityStudy(Study[Similarity]):
     def draw(self, results: Results[Similarity]) -> Figure:
         panels = [_plane(result) for result in results]
         curves = []
-        for one in results:
-            label, angle = f"ρ = {one.cell.rho:g}", one.curves["angle"]
-            curves.append(line(label, angle, one.curves["on the circle"]))
-            if 0 < one.cell.rho < 1:
-                curves.append(dashed(f"{label}, as printed", angle, one.curves["on the circle as printed"], of=label))
+        for result in results:
+            label, angle = f"ρ = {result.cell.rho:g}", result.curves["angle"]
+            curves.append(line(label, angle, result.curves["on the circle"]))
+            if 0 < result.cell.rho < 1:
+                curves.append(
+                    dashed(f"{label}, as printed", angle, result.curves["on the circle as printed"], family=label)
+                )
         panels.append(Panel(title="|λ| = 0.99", x="angle / π", y="|S|", curves=tuple(curves), y_scale="log"))
         return Figure(panels=tuple(panels), columns=2)
 
 
-def _plane(one: CellResult[Similarity]) -> Panel:
-    axis = one.curves["axis"]
+def _plane(result: CellResult[Similarity]) -> Panel:
+    axis = result.curves["axis"]
     colours = np.full((len(axis), len(axis)), np.nan)
-    colours[np.abs(axis + 1j * axis[:, None]) < 1] = one.curves["inside"]
+    colours[np.abs(axis + 1j * axis[:, None]) < 1] = result.curves["inside"]
     sides = tuple(map(float, axis))
     picture = Picture(x=sides, y=sides, z=tuple(tuple(map(float, row)) for row in colours), label="|S|", scale="log")
-    return Panel(title=f"ρ = {one.cell.rho:g}", x="Re λ", y="Im λ", picture=picture, circles=((0.0, 0.0),))
+    return Panel(title=f"ρ = {result.cell.rho:g}", x="Re λ", y="Im λ", picture=picture, circles=((0.0, 0.0),))
 
 
 STUDY = SimilarityStudy()

@@ -95,10 +95,10 @@ class Results(Sequence[CellResult[S]], Generic[S]):
         Means that are not finite lose; if none is finite, the result is empty.
         """
         means = {}
-        for at in self.axis(axis):
-            found = [result.values.get(value, np.nan) for result in self.where(**{axis: at})]
-            if np.all(np.isfinite(found)):
-                means[at] = float(np.mean(found))
+        for point in self.axis(axis):
+            values = [result.values.get(value, np.nan) for result in self.where(**{axis: point})]
+            if np.all(np.isfinite(values)):
+                means[point] = float(np.mean(values))
         return self.where(**{axis: min(means, key=means.__getitem__)}) if means else Results([], self.profile)
 
 
@@ -148,10 +148,10 @@ class Study(ABC, Generic[S]):
         parts = [label := self.label(cell)]
         for name, default in _defaults(type(cell)).items():
             value = getattr(cell, name)
-            axis = [one for table in self.profiles.values() if isinstance(one := table.get(name), list)]
-            others = [other for other in chain([default], *axis) if other != value]
+            axis = [values for table in self.profiles.values() if isinstance(values := table.get(name), list)]
+            other_values = [other for other in chain([default], *axis) if other != value]
             shown = axis or value != default
-            if shown and all(self.label(structs.replace(cell, **{name: other})) == label for other in others):
+            if shown and all(self.label(structs.replace(cell, **{name: other})) == label for other in other_values):
                 parts.append(f"{name}={value:g}" if isinstance(value, float) else f"{name}={setting(value)}")
         return ", ".join(parts)
 

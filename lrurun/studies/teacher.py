@@ -77,7 +77,7 @@ class TeacherStudy(Study[Teacher]):
         parts = []
         for nu in results.axis("nu"):
             losses = {name: kernels.by_seed(results, name, nu=nu) for name in results.axis("architecture")}
-            listed = ", ".join(f"{kernels.TITLES[name]} {kernels.centre(found)}" for name, found in losses.items())
+            listed = ", ".join(f"{kernels.TITLES[name]} {kernels.centre(by_seed)}" for name, by_seed in losses.items())
             parts.append(f"ν = {nu:g}: {listed}")
         return f"Loss at the best rate, mean (median): {'; '.join(parts)}."
 
@@ -85,10 +85,10 @@ class TeacherStudy(Study[Teacher]):
         curves: list[Curve] = []
         for name in results.axis("architecture"):
             title = kernels.TITLES[name]
-            found = {nu: kernels.by_seed(results, name, nu=nu) for nu in results.axis("nu")}
-            found = {nu: losses for nu, losses in found.items() if losses}
-            memory = [1 / (1 - nu) for nu in found]
-            seeds = [list(losses.values()) for losses in found.values()]
+            losses_of = {nu: kernels.by_seed(results, name, nu=nu) for nu in results.axis("nu")}
+            losses_of = {nu: losses for nu, losses in losses_of.items() if losses}
+            memory = [1 / (1 - nu) for nu in losses_of]
+            seeds = [list(losses.values()) for losses in losses_of.values()]
             curves.append(line(title, memory, map(np.mean, seeds)))
             curves.append(spread(title, dict(zip(memory, seeds, strict=True))))
         means = [np.mean([result["baseline"] for result in results.where(nu=nu)]) for nu in results.axis("nu")]
@@ -103,7 +103,7 @@ def _slopes(results: Results[Teacher]) -> list[float]:
     for nu in results.axis("nu"):
         dense, lru = (kernels.by_seed(results, name, nu=nu) for name in PAIR)
         logs.append(np.log(kernels.ratios(dense, lru)))
-    if len({len(at) for at in logs}) > 1:
+    if len({len(values) for values in logs}) > 1:
         return [np.nan]
     return [float(slope) for slope in np.polyfit(memory, np.array(logs), 1)[0]]
 

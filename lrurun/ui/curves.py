@@ -52,7 +52,7 @@ def run_figure(runs: Sequence[Run], ledger: Ledger, span: Span) -> Figure:
     for stem, metrics in groups.items():
         label, scale = main.get(stem, (stem, 1.0))
         lines = [
-            _shown(known[run.id][name], run.id if len(runs) > 1 else name, scale, span, _MOST, of=str(look))
+            _shown(known[run.id][name], run.id if len(runs) > 1 else name, scale, span, _MOST, family=str(look))
             for look, (run, name) in enumerate((run, name) for run in runs for name in metrics)
             if name in known[run.id]
         ]
@@ -66,13 +66,13 @@ def _panel(lines: Sequence[Curve], label: str, title: str = "", *, log: bool) ->
 
 
 def _shown(
-    curve: RecordedCurve, label: str, scale: float, span: Span, most: int, *, of: str, thin: bool = False
+    curve: RecordedCurve, label: str, scale: float, span: Span, most: int, *, family: str, thin: bool = False
 ) -> Curve:
     """The part of a recorded curve that is shown."""
     part = _within(curve.steps, span)
     y = tuple(scale * value for value in curve.values[part])
-    full = Curve(label=label, x=floats(curve.steps[part]), y=y, of=of, style="thin" if thin else "line")
-    return curves.reduced(full, most)
+    whole = Curve(label=label, x=floats(curve.steps[part]), y=y, family=family, style="thin" if thin else "line")
+    return curves.reduced(whole, most)
 
 
 def _within(steps: Sequence[float] | memoryview, span: Span) -> slice:
@@ -100,7 +100,7 @@ def ladder_figure(
 ) -> Figure:
     """The curves of all rungs as the report draws them: means over the finished seeds. Runs that are running have lines
     of their own, with `seeds` all runs do."""
-    rungs = {rung: rung_runs for rung, rung_runs in selected.items() if rung_runs.of == rung}
+    rungs = {rung: rung_runs for rung, rung_runs in selected.items() if rung_runs.rung == rung}
     shown = curves_of(form_of(plan.task.metric))
     metrics = _norms_of(rungs.values(), ledger) if kind == "norms" else list(shown)
     lines: dict[tuple[str, str], list[Curve]] = {}
@@ -124,7 +124,7 @@ def ladder_figure(
             for points in ledger.curves([run.id for run in single_runs], metrics):
                 seed = next(run.seed for run in single_runs if run.id == points.run)
                 label, scale = shown[points.key]
-                line = _shown(points, f"{rung}, seed {seed}", scale, span, _BESIDE, of=mean, thin=True)
+                line = _shown(points, f"{rung}, seed {seed}", scale, span, _BESIDE, family=mean, thin=True)
                 lines.setdefault(("", label), []).append(line)
     logarithmic = {label for metric, (label, _) in shown.items() if metric.startswith(LOGARITHMIC)}
     order = [label for label, _ in shown.values()]

@@ -47,34 +47,36 @@ def values_of(curves: Sequence[Curve]) -> list[float]:
 
 
 def panels(
-    seeds: Mapping[str, Sequence[Mapping[str, Sequence[tuple[int, float]]]]], shown: Mapping[str, tuple[str, float]]
+    seeds: Mapping[str, Sequence[Mapping[str, Sequence[tuple[int, float]]]]], axes: Mapping[str, tuple[str, float]]
 ) -> list[Panel]:
-    """A panel for each metric of `shown`; a name has a line in it if all of its seeds have the metric.
+    """A panel for each metric of `axes`; a name has a line in it if all of its seeds have the metric.
 
     Args:
         seeds: name -> metric -> curve, for each seed.
-        shown: metric -> the label and the scale of its axis, as of `lrurun.report.scores.curves_of`.
+        axes: metric -> the label and the scale of its axis, as of `lrurun.report.scores.curves_of`.
     """
-    made = []
-    for metric, (label, scale) in shown.items():
-        found = [
-            average(name, [[(step, scale * value) for step, value in curves[metric]] for curves in each])
-            for name, each in seeds.items()
-            if each and all(metric in curves for curves in each)
+    drawn = []
+    for metric, (label, scale) in axes.items():
+        lines = [
+            average(name, [[(step, scale * value) for step, value in curves[metric]] for curves in runs])
+            for name, runs in seeds.items()
+            if runs and all(metric in curves for curves in runs)
         ]
-        if found:
-            scale_of = suited(values_of(found)) if metric.startswith(LOGARITHMIC) else "linear"
-            made.append(Panel(x="step", y=label, curves=tuple(found), y_scale=scale_of))
-    return made
+        if lines:
+            scale_of = suited(values_of(lines)) if metric.startswith(LOGARITHMIC) else "linear"
+            drawn.append(Panel(x="step", y=label, curves=tuple(lines), y_scale=scale_of))
+    return drawn
 
 
 def reduced(curve: Curve, points: int) -> Curve:
     """The curve with at most so many points, as of `kept`."""
     if len(curve.x) <= points:
         return curve
-    at = kept(curve.x, curve.y, points)
+    places = kept(curve.x, curve.y, points)
     columns = {name: getattr(curve, name) for name in ("x", "y", "low", "high")}
-    return structs.replace(curve, **{name: tuple(one[k] for k in at) for name, one in columns.items() if one})
+    return structs.replace(
+        curve, **{name: tuple(column[k] for k in places) for name, column in columns.items() if column}
+    )
 
 
 def kept(steps: Sequence[float] | memoryview, values: Sequence[float] | memoryview, points: int) -> Sequence[int]:
@@ -91,15 +93,15 @@ def kept(steps: Sequence[float] | memoryview, values: Sequence[float] | memoryvi
         raise ValueError(f"points: expected at least 4, found {points}")
     if len(steps) <= points:
         return range(len(steps))
-    at, height = np.asarray(steps), np.asarray(values, np.float64)
+    place, height = np.asarray(steps), np.asarray(values, np.float64)
     is_odd = ~np.isfinite(height)
     of_each = 3 if is_odd.any() else 2
     if points < of_each + 2:
         of_each = 2
     intervals = (points - 2) // of_each
-    chosen = {0, len(at) - 1}
-    edges = np.linspace(at[0], at[-1] + 1, intervals + 1)
-    starts = np.searchsorted(at, edges)
+    chosen = {0, len(place) - 1}
+    edges = np.linspace(place[0], place[-1] + 1, intervals + 1)
+    starts = np.searchsorted(place, edges)
     for start, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
         part = height[start:end]
         finite = np.flatnonzero(~is_odd[start:end])

@@ -17,7 +17,7 @@ from lrurun.report.instance_label import InstanceLabel, label_of
 from lrurun.report.scores import curves_of, form_of, of_task
 from lrurun.report.tables import all_tasks, cells, content, ladder_table, speed
 from lrurun.report.tables.all_tasks import AllTasksReport
-from lrurun.report.tables.row_scores import LadderRow, SettingScore, SlotScore
+from lrurun.report.tables.row_scores import FurtherScore, LadderRow, SlotScore
 
 if TYPE_CHECKING:
     from lrurun.config import plan as planning
@@ -52,10 +52,10 @@ class _Rung(Struct, frozen=True, kw_only=True):
 def _means(rungs: Sequence[_Rung], label: str, *, log: bool = False) -> Panel:
     """A line for each rung, the first on top: mean and standard error, seeds below, published values above."""
 
-    def bars(name: str, found: Sequence[tuple[float, float, float | None]]) -> Curve:
-        ends = [[x + sign * (error or 0.0) for x, _, error in found] for sign in (-1, 1)]
+    def bars(name: str, points: Sequence[tuple[float, float, float | None]]) -> Curve:
+        ends = [[x + sign * (error or 0.0) for x, _, error in points] for sign in (-1, 1)]
         low, high = map(floats, ends)
-        x, y = floats(x for x, _, _ in found), floats(y for _, y, _ in found)
+        x, y = floats(x for x, _, _ in points), floats(y for _, y, _ in points)
         return Curve(label=name, style="points", x=x, y=y, low=low, high=high, sideways=True)
 
     lines = [(-float(k), rung) for k, rung in enumerate(rungs)]
@@ -63,13 +63,13 @@ def _means(rungs: Sequence[_Rung], label: str, *, log: bool = False) -> Panel:
     for y, rung in lines:
         if rung.mean is not None:
             groups.setdefault(rung.group or "mean ± standard error", []).append((rung.mean, y, rung.stderr))
-    drawn = [bars(name, found) for name, found in groups.items()]
+    drawn = [bars(name, points) for name, points in groups.items()]
     if published := [(value, y + 0.24, error) for y, rung in lines for value, error in rung.published]:
         drawn.append(bars("published", published))
     if seeds := [(seed, y - 0.24) for y, rung in lines for seed in rung.seeds]:
         across, down = map(floats, zip(*seeds, strict=True))
         drawn.append(Curve(label="one seed", style="rings", grey=True, x=across, y=down))
-    values = [x for one in drawn for x in (*one.x, *one.low, *one.high)]
+    values = [x for curve in drawn for x in (*curve.x, *curve.low, *curve.high)]
     return Panel(
         x=label,
         y="",
@@ -89,9 +89,9 @@ def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float]) -> Fi
     lines = []
     without_value: dict[str, list[str]] = {}
     for row in report.rows:
-        for one in row.published:
-            if one.value is None:
-                without_value.setdefault(one.note or "no value", []).append(row.rung)
+        for score in row.published:
+            if score.value is None:
+                without_value.setdefault(score.note or "no value", []).append(row.rung)
         lines.append(
             _Rung(
                 name=f"{row.rung}\n{_note(row)}",
@@ -99,15 +99,17 @@ def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float]) -> Fi
                 stderr=scaled(row.stderr),
                 seeds=tuple(form.scale * scores[run] for run in row.runs),
                 published=tuple(
-                    (form.scale * one.value, scaled(one.stderr)) for one in row.published if one.value is not None
+                    (form.scale * score.value, scaled(score.stderr))
+                    for score in row.published
+                    if score.value is not None
                 ),
             )
         )
     sources = dict.fromkeys(
-        one.source + cells.other_metric(one, form).replace(" ", ", ", 1)
+        score.source + cells.other_metric(score, form).replace(" ", ", ", 1)
         for row in report.rows
-        for one in row.published
-        if one.value is not None
+        for score in row.published
+        if score.value is not None
     )
     sentences = ["Mean ± standard error over n finished seeds; each seed below its mean."]
     if sources:
@@ -125,7 +127,7 @@ def every_task(report: AllTasksReport) -> Figure:
     sentences = [task_map.LEGEND, "Colour: blue is better than the base, orange is worse, pale is undecided."]
     sentences += [f"Caution: {'; '.join(cautions)}."] if (cautions := all_tasks.cautions(report)) else []
     title = all_tasks.content_of(report).title
-    drawn = task_map.of(report)
+    drawn = task_map.make(report)
     places = [(float(k), -float(n), cell) for n, row in enumerate(drawn.cells) for k, cell in enumerate(row)]
     picture = Picture(
         x=floats(range(len(drawn.tasks))),
@@ -158,8 +160,8 @@ def _note(row: LadderRow) -> str:
     return ", ".join([*sentences, f"as {row.on}"] if row.same_as_before else sentences)
 
 
-def speeds(report: speed.SpeedReport, found: Mapping[str, float]) -> Figure:
-    """The training speed of every rung on every device; `found` has each counted run's, by its id."""
+def speeds(report: speed.SpeedReport, speed_of: Mapping[str, float]) -> Figure:
+    """The training speed of every rung on every device; `speed_of` has that of each counted run, by its id."""
     settings = list(dict.fromkeys(row.setting for row in report.rows if row.setting is not None))
     differing = [
         name
@@ -171,11 +173,11 @@ def speeds(report: speed.SpeedReport, found: Mapping[str, float]) -> Figure:
             name=f"{row.rung}\nn = {row.n}" + (", as its base rung" if row.same_as_before else ""),
             mean=row.steps_per_second,
             stderr=row.stderr,
-            seeds=tuple(found[run] for run in row.runs),
+            seeds=tuple(speed_of[run] for run in row.runs),
             # once for each rung, although it has a line for every setting
             published=()
             if number and report.rows[number - 1].rung == row.rung
-            else tuple((one.value, None) for one in row.published),
+            else tuple((printed.value, None) for printed in row.published),
             group=", ".join(_setting(row.setting, name) for name in differing) if row.setting else "",
         )
         for number, row in enumerate(report.rows)
@@ -184,7 +186,9 @@ def speeds(report: speed.SpeedReport, found: Mapping[str, float]) -> Figure:
     shared = [_setting(settings[0], name) for name in ("device", "threads", "packed") if name not in differing]
     if shared := [text for text in shared if text]:
         sentences.append(f"All runs: {', '.join(shared)}.")
-    sources = dict.fromkeys(f"{one.source}, on {one.device}" for row in report.rows for one in row.published)
+    sources = dict.fromkeys(
+        f"{printed.source}, on {printed.device}" for row in report.rows for printed in row.published
+    )
     if sources:
         sentences.append(f"Published: {'; '.join(sources)}.{content.scale(report.profile)}")
         sentences.append("Speeds on different devices cannot be compared; their ratios can.")
@@ -205,65 +209,69 @@ def _setting(setting: speed.SpeedSetting, name: str) -> str:
     return "" if value is None else f"{value} {unit.removesuffix('s') if value == 1 else unit}"
 
 
-Score = SettingScore | SlotScore | LadderRow
+Score = FurtherScore | SlotScore | LadderRow
 """A score with a mean over seeds and its error."""
 
 
 def slots(report: ladder_table.LadderReport) -> Figure:
     """The test accuracy of every rung at each slot."""
-    found = {
+    by_rung = {
         f"{row.rung} (n={row.n})": {slot.slot: slot for slot in row.slots}
         for row in report.rows
         if not row.same_as_before
     }
-    what = "Slot k has the k-th label of every sequence."
-    return _profile(report, found, "slot", "test accuracy [%]", what, scale=100.0, log=False)
+    sentence = "Slot k has the k-th label of every sequence."
+    return _profile(report, by_rung, "slot", "test accuracy [%]", sentence, scale=100.0, log=False)
 
 
 def lengths(report: ladder_table.LadderReport, length: int) -> Figure:
     """The test score of every rung at `length`, that of training, and in further tests whose names are lengths."""
-    found: dict[str, dict[int, Score]] = {}
+    by_rung: dict[str, dict[int, Score]] = {}
     for row in report.rows:
-        others = {int(setting.setting): setting for setting in row.settings if setting.setting.isdecimal()}
-        if others and not row.same_as_before:
-            found[f"{row.rung} (n={row.n})"] = {length: row, **others}
+        further = {int(score.test): score for score in row.further_tests if score.test.isdecimal()}
+        if further and not row.same_as_before:
+            by_rung[f"{row.rung} (n={row.n})"] = {length: row, **further}
     form = report.score
-    return _profile(report, found, "length", f"test {form.axis}", "", scale=form.scale, log=True)
+    return _profile(report, by_rung, "length", f"test {form.axis}", "", scale=form.scale, log=True)
 
 
 def _profile(
     report: ladder_table.LadderReport,
-    found: Mapping[str, Mapping[int, Score]],
+    by_rung: Mapping[str, Mapping[int, Score]],
     across: str,
     label: str,
-    what: str,
+    sentence: str,
     *,
     scale: float,
     log: bool,
 ) -> Figure:
-    drawn = tuple(_scores(name, scores, scale) for name, scores in found.items())
+    drawn = tuple(_scores(name, scores, scale) for name, scores in by_rung.items())
     if not any(curve.x for curve in drawn):
-        what = "scores by slot" if across == "slot" else "scores at other sequence lengths"
+        missing = "scores by slot" if across == "slot" else "scores at other sequence lengths"
         raise NotFoundError(
-            f"{report.task}: its runs have no {what}, so there is nothing to draw", "draw --kind ladder instead"
+            f"{report.task}: its runs have no {missing}, so there is nothing to draw", "draw --kind ladder instead"
         )
     scale_of = suited(x for curve in drawn for x in curve.x) if log else "linear"
     panel = Panel(x=across, y=label, curves=tuple(curve for curve in drawn if curve.x), x_scale=scale_of)
-    caption = _caption([what, curves.BAND] if what else [curves.BAND], report.notes)
+    caption = _caption([sentence, curves.BAND] if sentence else [curves.BAND], report.notes)
     return Figure(panels=(panel,), title=label_of(report).title(report.title), caption=caption)
 
 
 def _scores(name: str, scores: Mapping[int, Score], scale: float) -> Curve:
-    known = [(at, scale * one.mean, scale * (one.stderr or 0.0)) for at, one in scores.items() if one.mean is not None]
-    known.sort()
-    several = any(error for _, _, error in known)
+    points = [
+        (place, scale * score.mean, scale * (score.stderr or 0.0))
+        for place, score in scores.items()
+        if score.mean is not None
+    ]
+    points.sort()
+    several = any(error for _, _, error in points)
     return Curve(
         label=name,
         style="marked",
-        x=floats(at for at, _, _ in known),
-        y=tuple(mean for _, mean, _ in known),
-        low=tuple(mean - error for _, mean, error in known) if several else (),
-        high=tuple(mean + error for _, mean, error in known) if several else (),
+        x=floats(place for place, _, _ in points),
+        y=tuple(mean for _, mean, _ in points),
+        low=tuple(mean - error for _, mean, error in points) if several else (),
+        high=tuple(mean + error for _, mean, error in points) if several else (),
     )
 
 
@@ -276,21 +284,21 @@ def ladder_curves(
     metrics: Sequence[str] = (),
 ) -> Figure:
     """Loss and validation score of every rung, or `metrics`, as means over its finished seeds."""
-    own = {rung: one for rung, one in selected.items() if one.of == rung and one.counted}
-    drawn = _drawn(metrics, [run for one in own.values() for run in one.counted], ledger)
+    own = {rung: runs for rung, runs in selected.items() if runs.rung == rung and runs.counted}
+    drawn = _drawn(metrics, [run for runs in own.values() for run in runs.counted], ledger)
     drawn = drawn or curves_of(form_of(plan.task.metric))
-    known = {rung: [ledger.metrics(run.id, drawn) for run in one.counted] for rung, one in own.items()}
-    panels = curves.panels({f"{rung} (n={len(seeds)})": seeds for rung, seeds in known.items()}, drawn)
+    recorded = {rung: [ledger.metrics(run.id, drawn) for run in runs.counted] for rung, runs in own.items()}
+    panels = curves.panels({f"{rung} (n={len(seeds)})": seeds for rung, seeds in recorded.items()}, drawn)
     if not panels:
         raise _no_curves(f"ladder {plan.ladder.name}")
     sentences = [curves.BAND]
-    same = [f"{rung} as {one.of}" for rung, one in selected.items() if one.of != rung and one.counted]
+    same = [f"{rung} as {runs.rung}" for rung, runs in selected.items() if runs.rung != rung and runs.counted]
     if same:
         sentences.append(f"Not drawn, because they are the same runs: {', '.join(same)}.")
     lost = [
-        f"{rung} ({len(one.runs) - len(one.counted)} of {len(one.runs)})"
-        for rung, one in selected.items()
-        if one.of == rung and len(one.runs) > len(one.counted)
+        f"{rung} ({len(runs.runs) - len(runs.counted)} of {len(runs.runs)})"
+        for rung, runs in selected.items()
+        if runs.rung == rung and len(runs.runs) > len(runs.counted)
     ]
     if lost:
         sentences.append(f"Left out, because diverged, failed or unfinished: {', '.join(lost)}.")
@@ -298,33 +306,37 @@ def ladder_curves(
     return Figure(panels=tuple(panels), same_x=True, title=title, caption=_caption(sentences, notes))
 
 
-def run_curves(runs: Sequence[Run], ledger: Ledger, of: str, metrics: Sequence[str] = ()) -> Figure:
-    """Loss and validation score of single runs of the instances `of`, or `metrics`, up to their current steps."""
-    known = {run.id: ledger.metrics(run.id) for run in runs}
-    forms = {form.name: form for form in (of_task(run.task, known[run.id]) for run in runs)}
+def run_curves(runs: Sequence[Run], ledger: Ledger, instances: str, metrics: Sequence[str] = ()) -> Figure:
+    """Loss and validation score of single runs of these `instances`, or `metrics`, up to their current steps."""
+    recorded = {run.id: ledger.metrics(run.id) for run in runs}
+    forms = {form.name: form for form in (of_task(run.task, recorded[run.id]) for run in runs)}
     drawn = _drawn(metrics, runs, ledger) or curves_of(*forms.values())
-    panels = curves.panels({_name(run): [known[run.id]] for run in runs}, drawn)
+    panels = curves.panels({_name(run): [recorded[run.id]] for run in runs}, drawn)
     if not panels:
-        if names := sorted({name for curves in known.values() for name in curves}):
+        if names := sorted({name for curves in recorded.values() for name in curves}):
             raise NotFoundError(
-                f"run {', '.join(known)}: has curves, but none that is drawn without --metric",
+                f"run {', '.join(recorded)}: has curves, but none that is drawn without --metric",
                 f"name one: --metric {names[0]}; curves: {', '.join(names)}",
             )
-        raise _no_curves(f"run {', '.join(known)}")
-    return Figure(panels=tuple(panels), same_x=True, title=_heading(runs, of), caption=_states(runs))
+        raise _no_curves(f"run {', '.join(recorded)}")
+    return Figure(panels=tuple(panels), same_x=True, title=_heading(runs, instances), caption=_states(runs))
 
 
 def _drawn(metrics: Sequence[str], runs: Sequence[Run], ledger: Ledger) -> dict[str, tuple[str, float]]:
     """Each of `metrics` with its name and scale on an axis; one that no run has is an error."""
     for name in metrics:
         if not any(ledger.metrics(run.id, [name]) for run in runs):
-            known = sorted({metric for run in runs for metric in ledger.metrics(run.id)})
-            raise NotFoundError(f"--metric {name}: none of these runs has this curve", hint_for(name, known, "curves"))
+            existing = sorted({metric for run in runs for metric in ledger.metrics(run.id)})
+            raise NotFoundError(
+                f"--metric {name}: none of these runs has this curve", hint_for(name, existing, "curves")
+            )
     return {name: (name, 1.0) for name in metrics}
 
 
-def _no_curves(what: str) -> NotFoundError:
-    return NotFoundError(f"{what}: has no curves yet, so there is nothing to draw", "lrurun status shows its progress")
+def _no_curves(subject: str) -> NotFoundError:
+    return NotFoundError(
+        f"{subject}: has no curves yet, so there is nothing to draw", "lrurun status shows its progress"
+    )
 
 
 NORMS = (
@@ -341,42 +353,42 @@ def ladder_norms(
     ledger: Ledger,
 ) -> Figure:
     """The norms of every rung's states, as means over its finished seeds."""
-    own = {rung: one for rung, one in selected.items() if one.of == rung and one.counted}
+    own = {rung: runs for rung, runs in selected.items() if runs.rung == rung and runs.counted}
     panels = [
-        norm_panel(f"{rung} (n={len(one.counted)})", [ledger.metrics(run.id) for run in one.counted])
-        for rung, one in own.items()
+        norm_panel(f"{rung} (n={len(runs.counted)})", [ledger.metrics(run.id) for run in runs.counted])
+        for rung, runs in own.items()
     ]
     title = label.title(plan.ladder.title)
-    several = any(len(one.counted) > 1 for one in own.values())
+    several = any(len(runs.counted) > 1 for runs in own.values())
     sentences = [NORMS, *([curves.BAND] if several else [])]
     return _norm_figure(panels, title, _caption(sentences, notes), f"ladder {plan.ladder.name}")
 
 
-def run_norms(runs: Sequence[Run], ledger: Ledger, of: str) -> Figure:
-    """The norms of the states of single runs of the instances `of`."""
+def run_norms(runs: Sequence[Run], ledger: Ledger, instances: str) -> Figure:
+    """The norms of the states of single runs of these `instances`."""
     panels = [norm_panel("" if len(runs) == 1 else run.id, [ledger.metrics(run.id)]) for run in runs]
     caption = " ".join([NORMS, _states(runs)]).strip()
-    return _norm_figure(panels, _heading(runs, of), caption, f"run {', '.join(run.id for run in runs)}")
+    return _norm_figure(panels, _heading(runs, instances), caption, f"run {', '.join(run.id for run in runs)}")
 
 
 def norm_panel(title: str, seeds: Sequence[Mapping[str, list[tuple[int, float]]]]) -> Panel:
     """The norms of each layer, as means over seeds: metric -> curve, for each seed."""
-    known = set.intersection(*({key for key in seed if key.startswith(NORM)} for seed in seeds))
-    layers = sorted(int(key.removeprefix(NORM)) for key in known)
-    found = tuple(curves.average(f"layer {k}", [seed[f"{NORM}{k}"] for seed in seeds]) for k in layers)
-    return Panel(title=title, x="step", y=NORM_AXIS, curves=found, y_scale=suited(curves.values_of(found)))
+    keys = set.intersection(*({key for key in seed if key.startswith(NORM)} for seed in seeds))
+    layers = sorted(int(key.removeprefix(NORM)) for key in keys)
+    lines = tuple(curves.average(f"layer {k}", [seed[f"{NORM}{k}"] for seed in seeds]) for k in layers)
+    return Panel(title=title, x="step", y=NORM_AXIS, curves=lines, y_scale=suited(curves.values_of(lines)))
 
 
-def _norm_figure(panels: Sequence[Panel], title: str, caption: str, what: str) -> Figure:
+def _norm_figure(panels: Sequence[Panel], title: str, caption: str, subject: str) -> Figure:
     if not any(panel.curves for panel in panels):
         raise NotFoundError(
-            f"{what}: no norms are recorded, so there is nothing to draw",
+            f"{subject}: no norms are recorded, so there is nothing to draw",
             "newer versions record them at every evaluation; train again with --fresh",
         )
     scale = suited(curves.values_of([curve for panel in panels for curve in panel.curves]))
-    shown = tuple(structs.replace(panel, y_scale=scale) for panel in panels)
+    scaled = tuple(structs.replace(panel, y_scale=scale) for panel in panels)
     columns = 1 if len(panels) == 1 else 2
-    return Figure(panels=shown, columns=columns, same_x=True, same_y=True, title=title, caption=caption)
+    return Figure(panels=scaled, columns=columns, same_x=True, same_y=True, title=title, caption=caption)
 
 
 def ladder_eigenvalues(
@@ -390,9 +402,9 @@ def ladder_eigenvalues(
     spectra: list[Panel] = []
     seeds: dict[int, list[str]] = {}
     without: dict[str, NoEigenvaluesError] = {}
-    for rung, one in selected.items():
-        if one.of == rung and one.counted:
-            run = one.counted[0]
+    for rung, runs in selected.items():
+        if runs.rung == rung and runs.counted:
+            run = runs.counted[0]
             try:
                 _, initial, trained = spectra_of(run)
             except NoEigenvaluesError as error:
@@ -404,16 +416,16 @@ def ladder_eigenvalues(
         raise next(iter(without.values()))
     if without:
         console.warn(f"not drawn, because their recurrences define no eigenvalues: {', '.join(without)}")
-    of = "; ".join(
+    origin = "; ".join(
         f"seed {seed} of {', '.join(rungs)}" if len(seeds) > 1 else f"seed {seed}" for seed, rungs in seeds.items()
     )
-    sentences = [f"Eigenvalues of the recurrence, all layers, {of}; the unit circle.", *figures.not_finite(spectra)]
+    sentences = [f"Eigenvalues of the recurrence, all layers, {origin}; the unit circle.", *figures.not_finite(spectra)]
     title = label.title(plan.ladder.title)
     return figures.spectra(spectra, title=title, caption=_caption(sentences, notes))
 
 
-def run_eigenvalues(runs: Sequence[Run], spectra_of: SpectraOf, of: str) -> Figure:
-    """The eigenvalues of every layer of these runs of the instances `of`."""
+def run_eigenvalues(runs: Sequence[Run], spectra_of: SpectraOf, instances: str) -> Figure:
+    """The eigenvalues of every layer of these runs, of these `instances`."""
     spectra, steps = [], []
     for run in runs:
         step, initial, trained = spectra_of(run)
@@ -427,7 +439,7 @@ def run_eigenvalues(runs: Sequence[Run], spectra_of: SpectraOf, of: str) -> Figu
     ]
     names = ", ".join(map(_name, runs)) if len(runs) == 1 else f"{len(runs)} runs"
     caption = _caption([*sentences, _states(runs)], []).strip()
-    return figures.spectra(spectra, title=f"{of}: {names}", caption=caption)
+    return figures.spectra(spectra, title=f"{instances}: {names}", caption=caption)
 
 
 def _all(layers: Layers) -> tuple[complex, ...]:
@@ -439,8 +451,8 @@ def _name(run: Run) -> str:
     return f"{run.id} ({rung}, seed {run.seed})"
 
 
-def _heading(runs: Sequence[Run], of: str) -> str:
-    return f"{of}: run {runs[0].id}" if len(runs) == 1 else f"{of}: {len(runs)} runs"
+def _heading(runs: Sequence[Run], instances: str) -> str:
+    return f"{instances}: run {runs[0].id}" if len(runs) == 1 else f"{instances}: {len(runs)} runs"
 
 
 def _states(runs: Sequence[Run]) -> str:

@@ -119,8 +119,8 @@ def draw(figure: Figure) -> Drawing:
     from matplotlib.lines import Line2D
 
     curves = [curve for panel in figure.panels for curve in panel.curves]
-    families = list(dict.fromkeys(curve.of or curve.label for curve in curves if not curve.grey))
-    solid = any(curve.of and curve.style == "dashed" for curve in curves)
+    families = list(dict.fromkeys(curve.family or curve.label for curve in curves if not curve.grey))
+    solid = any(curve.family and curve.style == "dashed" for curve in curves)
     rows = -(-len(figure.panels) // figure.columns)
     drawing = Drawing(figsize=(WIDTH, WIDTH), dpi=DPI)  # `_compose` gives it its size
     FigureCanvasAgg(drawing)
@@ -131,7 +131,7 @@ def draw(figure: Figure) -> Drawing:
         if panel.picture is not None:
             _picture(panel.picture, ax, drawing)
         for curve in panel.curves:
-            number = 0 if curve.grey else families.index(curve.of or curve.label)
+            number = 0 if curve.grey else families.index(curve.family or curve.label)
             style = _style(curve, number, solid=solid)
             _curve(curve, ax, style, number / max(1, len(families)))
             if curve.label:
@@ -142,7 +142,7 @@ def draw(figure: Figure) -> Drawing:
             ax,
             x=lowest or not figure.same_x,
             y=not (figure.same_y and place % figure.columns),
-            of=figure.columns,
+            in_row=figure.columns,
         )
     for ax in axes[len(figure.panels) :]:
         ax.remove()
@@ -159,24 +159,24 @@ def _height(figure: Figure) -> float:
     square = (WIDTH - 0.5) / figure.columns + 0.3
     if all(panel.picture is not None for panel in circles):
         square -= 0.5  # for their scales of colours
-    wide, high = (1.2 + max(at) - min(at) for at in zip(*circles[0].circles, strict=True))
+    wide, high = (1.2 + max(values) - min(values) for values in zip(*circles[0].circles, strict=True))
     return float(square * max(1.0, high / wide))
 
 
-def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, of: int) -> None:
-    """The scales and the texts of the axes; labels only where `x` and `y`. `of`: how many panels are in a row."""
+def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, in_row: int) -> None:
+    """The scales and the texts of the axes; labels only where `x` and `y`. `in_row`: panels in a row."""
     curves = panel.curves
-    _axis(ax, "x", panel.x if x else "", panel.x_scale, panel.x_ticks, [at for curve in curves for at in curve.x])
-    _axis(ax, "y", panel.y if y else "", panel.y_scale, panel.y_ticks, [at for curve in curves for at in curve.y])
+    _axis(ax, "x", panel.x if x else "", panel.x_scale, panel.x_ticks, [place for curve in curves for place in curve.x])
+    _axis(ax, "y", panel.y if y else "", panel.y_scale, panel.y_ticks, [place for curve in curves for place in curve.y])
     if x:
         ax.tick_params(axis="x", labelbottom=True)  # also where no panel is below it
     longest = max((len(line) for _, name in panel.x_ticks for line in _folded(name, 14).split("\n")), default=0)
-    if len(panel.x_ticks) * longest * of > 50:
+    if len(panel.x_ticks) * longest * in_row > 50:
         ax.tick_params(axis="x", labelrotation=45)
         for label in ax.get_xticklabels():
             label.set(ha="right", rotation_mode="anchor")
     ax.set_title(_text(panel.title))
-    columns = len({at for at, _, _ in panel.texts})
+    columns = len({place for place, _, _ in panel.texts})
     for right, up, text in panel.texts:
         size = SMALL * min(1.0, 60 / columns / max(1, len(text)))
         ax.text(right, up, _text(text), fontsize=size, ha="center", va="center")
@@ -185,7 +185,7 @@ def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, of: int) -> None:
     elif panel.picture is None:
         ax.grid(axis="both" if panel.y_ticks else "y", linewidth=0.3, color="#cccccc")
         if panel.y_ticks:
-            places = [at for at, _ in panel.y_ticks]
+            places = [place for place, _ in panel.y_ticks]
             ax.set_ylim(min(places) - 0.5, max(places) + 0.5)
         ax.set_axisbelow(True)
     elif not panel.picture.label:
@@ -194,19 +194,21 @@ def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, of: int) -> None:
 
 
 def _axis(
-    ax: Axes, which: str, label: str, scale: str, ticks: Sequence[tuple[float, str]], values: Sequence[float]
+    ax: Axes, direction: str, label: str, scale: str, ticks: Sequence[tuple[float, str]], values: Sequence[float]
 ) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-    axis = getattr(ax, f"{which}axis")
-    getattr(ax, f"set_{which}label")(_text(label))
-    getattr(ax, f"set_{which}scale")(scale)
+    axis = getattr(ax, f"{direction}axis")
+    getattr(ax, f"set_{direction}label")(_text(label))
+    getattr(ax, f"set_{direction}scale")(scale)
     if ticks:
-        axis.set_ticks([at for at, _ in ticks], [_folded(name, 14 if which == "x" else 22) for _, name in ticks])
+        axis.set_ticks(
+            [place for place, _ in ticks], [_folded(name, 14 if direction == "x" else 22) for _, name in ticks]
+        )
         axis.set_tick_params(length=0)
     elif scale == "log":
-        known = [value for value in values if 0 < value < math.inf]
-        narrow = known and max(known) < 30 * min(known)  # no two powers of ten
+        positive = [value for value in values if 0 < value < math.inf]
+        narrow = positive and max(positive) < 30 * min(positive)  # no two powers of ten
         if narrow:
             axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.set_major_formatter(FuncFormatter(_power))
@@ -249,7 +251,7 @@ def _style(curve: Curve, number: int, *, solid: bool) -> dict[str, Any]:
 
 def _both(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     """The look in the legend of curves of one label: a line with markers, where there are both."""
-    drawn = [one["linestyle"] for one in (first, second) if one["linestyle"] != "none"]
+    drawn = [look["linestyle"] for look in (first, second) if look["linestyle"] != "none"]
     return {**second, **first, "linestyle": drawn[0] if drawn else "none"}
 
 

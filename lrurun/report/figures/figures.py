@@ -28,8 +28,8 @@ class Curve(Struct, frozen=True, kw_only=True):
     y: tuple[float, ...]
     style: Style = "line"
     """marked: a line with some markers, for many lines; thin: of what oscillates, and of single seeds."""
-    of: str = ""
-    """The label of the curve whose colour and marker it has, as a simulation and its closed form."""
+    family: str = ""
+    """The label of the curve whose colour and marker it shares, as a simulation and its closed form do."""
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     """The ends of the band of a line, or of the bars of points; empty if there are none."""
@@ -84,8 +84,8 @@ class Figure(Struct, frozen=True, kw_only=True):
 
 def suited(values: Iterable[float]) -> Scale:
     """Logarithmic, if the values are positive and the largest is at least five times the smallest."""
-    known = [value for value in values if math.isfinite(value)]
-    return "log" if known and min(known) > 0 and max(known) / min(known) >= 5 else "linear"
+    finite = [value for value in values if math.isfinite(value)]
+    return "log" if finite and min(finite) > 0 and max(finite) / min(finite) >= 5 else "linear"
 
 
 def floats(values: Iterable[Any] | np.ndarray[Any, Any]) -> tuple[float, ...]:
@@ -101,12 +101,12 @@ def line(
     style: Style = "line",
     low: Sequence[float] = (),
     high: Sequence[float] = (),
-    of: str = "",
+    family: str = "",
     grey: bool = False,
 ) -> Curve:
     """A closed form, or a mean with a band from `low` to `high`."""
     low, high = floats(low), floats(high)
-    return Curve(label=label, x=floats(x), y=floats(y), style=style, low=low, high=high, of=of, grey=grey)
+    return Curve(label=label, x=floats(x), y=floats(y), style=style, low=low, high=high, family=family, grey=grey)
 
 
 points = partial(line, style="points")
@@ -119,14 +119,16 @@ thin = partial(line, style="thin")
 """A thin line, for a curve that oscillates."""
 
 
-def spread(label: str, samples: Mapping[float, Sequence[float]], *, percent: float = 100.0, of: str = "") -> Curve:
+def spread(label: str, samples: Mapping[float, Sequence[float]], *, percent: float = 100.0, family: str = "") -> Curve:
     """The median of the samples at each place, with bars over the middle `percent` of them: all of them by default.
 
     Places without samples are left out.
     """
-    found, tail = {place: one for place, one in samples.items() if len(one)}, (100 - percent) / 2
-    low, middle, high = ([np.percentile(one, at) for one in found.values()] for at in (tail, 50, 100 - tail))
-    return points(label, found, middle, low=low, high=high, of=of)
+    present, tail = {place: sample for place, sample in samples.items() if len(sample)}, (100 - percent) / 2
+    low, middle, high = (
+        [np.percentile(sample, percentile) for sample in present.values()] for percentile in (tail, 50, 100 - tail)
+    )
+    return points(label, present, middle, low=low, high=high, family=family)
 
 
 def matrix(values: Any, label: str, *, rows: int = 0, scale: Scale = "linear") -> Picture:
@@ -187,12 +189,12 @@ def _together(panels: Sequence[Panel]) -> Panel:
     middles = [(size * (k % 3), -1.15 * size * (k // 3)) for k in range(len(panels))]
     moved: dict[str, list[Curve]] = {}
     for panel, (right, up) in zip(panels, middles, strict=True):
-        for one in panel.curves:
-            x, y = tuple(right + x for x in one.x), tuple(up + y for y in one.y)
-            moved.setdefault(one.label, []).append(structs.replace(one, x=x, y=y))
+        for curve in panel.curves:
+            x, y = tuple(right + x for x in curve.x), tuple(up + y for y in curve.y)
+            moved.setdefault(curve.label, []).append(structs.replace(curve, x=x, y=y))
     curves = tuple(
-        structs.replace(found[0], x=sum((one.x for one in found), ()), y=sum((one.y for one in found), ()))
-        for found in moved.values()
+        structs.replace(group[0], x=sum((curve.x for curve in group), ()), y=sum((curve.y for curve in group), ()))
+        for group in moved.values()
     )
     names = zip(middles, panels, strict=True)
     texts = tuple((right, up + 0.55 * size, panel.title) for (right, up), panel in names)
@@ -201,7 +203,7 @@ def _together(panels: Sequence[Panel]) -> Panel:
 
 def edge(panels: Sequence[Panel]) -> float:
     """The largest coordinate of planes, with a margin."""
-    sizes = (abs(value) for panel in panels for one in panel.curves for value in (*one.x, *one.y))
+    sizes = (abs(value) for panel in panels for curve in panel.curves for value in (*curve.x, *curve.y))
     return 1.08 * max([1.0, *filter(math.isfinite, sizes)])
 
 
@@ -210,6 +212,6 @@ def not_finite(panels: Sequence[Panel]) -> list[str]:
     lost = [
         panel.title
         for panel in panels
-        if not all(math.isfinite(value) for one in panel.curves for value in (*one.x, *one.y))
+        if not all(math.isfinite(value) for curve in panel.curves for value in (*curve.x, *curve.y))
     ]
     return [f"Not drawn, because not finite: some eigenvalues of {', '.join(lost)}."] if lost else []

@@ -71,25 +71,25 @@ def ladder(report: LadderReport) -> DotPlot | None:
     def place(value: float) -> float:
         return round(100 * (value * form.scale - low) / (high - low), 2)
 
-    def row(one: LadderRow) -> DotPlotRow:
-        mean, error = one.mean, one.stderr or 0.0
+    def plotted(row: LadderRow) -> DotPlotRow:
+        mean, error = row.mean, row.stderr or 0.0
         return DotPlotRow(
-            rung=one.rung,
-            seeds=tuple(place(score) for score in one.scores if math.isfinite(score)),
+            rung=row.rung,
+            seeds=tuple(place(score) for score in row.scores if math.isfinite(score)),
             mean=None if mean is None else place(mean),
             low=None if mean is None else max(place(mean - error), 0.0),
             high=None if mean is None else min(place(mean + error), 100.0),
-            score="\n".join([answer.score(one, report), *(cells.uncounted(one) if mean is not None else [])]),
-            verdict=one.verdict,
-            change=answer.difference(one, report),
-            base=one.on or "" if one.branches else "",
+            score="\n".join([answer.score(row, report), *(cells.uncounted(row) if mean is not None else [])]),
+            verdict=row.verdict,
+            change=answer.difference(row, report),
+            base=row.on or "" if row.branches else "",
         )
 
     return DotPlot(
         axis=f"test {form.axis}",
         unit=form.unit,
         ticks=tuple((place(tick / form.scale), f"{tick:g}".replace("-", "−")) for tick in ticks),
-        rows=tuple(map(row, report.rows)),
+        rows=tuple(map(plotted, report.rows)),
     )
 
 
@@ -158,18 +158,20 @@ def planes(panels: Sequence[Panel]) -> tuple[Plane, ...]:
     edge = figures.edge(panels)
 
     def path(curve: Curve) -> str:
-        found = ((x, y) for x, y in zip(curve.x, curve.y, strict=True) if math.isfinite(x) and math.isfinite(y))
-        return "".join(f"M{100 * (1 + x / edge):.1f},{100 * (1 - y / edge):.1f}{_MARKS[curve.style]}" for x, y in found)
+        points = ((x, y) for x, y in zip(curve.x, curve.y, strict=True) if math.isfinite(x) and math.isfinite(y))
+        return "".join(
+            f"M{100 * (1 + x / edge):.1f},{100 * (1 - y / edge):.1f}{_MARKS[curve.style]}" for x, y in points
+        )
 
     return tuple(
         Plane(
-            title=clean(one.title),
-            label=f"{clean(one.title)}: eigenvalues in the plane, "
-            + ", ".join(f"{len(curve.x)} {curve.label}" for curve in one.curves),
+            title=clean(panel.title),
+            label=f"{clean(panel.title)}: eigenvalues in the plane, "
+            + ", ".join(f"{len(curve.x)} {curve.label}" for curve in panel.curves),
             unit=round(100 / edge, 2),
-            paths=tuple((curve.style, path(curve)) for curve in one.curves),
+            paths=tuple((curve.style, path(curve)) for curve in panel.curves),
         )
-        for one in panels
+        for panel in panels
     )
 
 
@@ -192,22 +194,22 @@ def learning_curves(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]
     """The curves of the runs of `groups` as SVG; None where there are none."""
     drawn = _own(groups, details)
     seeds = {group: [details[run].curves for run in group.runs if run in details] for group in drawn}
-    names = {group: f"{group.title} (n={len(found)})" for group, found in seeds.items()}
+    names = {group: f"{group.title} (n={len(members)})" for group, members in seeds.items()}
     forms = dict.fromkeys(group.score for group in drawn)
-    panels = curves.panels({names[group]: found for group, found in seeds.items()}, curves_of(*forms))
+    panels = curves.panels({names[group]: members for group, members in seeds.items()}, curves_of(*forms))
     if not panels:
         return None
-    shown = {curve.label for panel in panels for curve in panel.curves}
+    labels = {curve.label for panel in panels for curve in panel.curves}
     figure = Figure(
         panels=tuple(
-            structs.replace(panel, curves=tuple(curves.reduced(one, _MOST_POINTS) for one in panel.curves))
+            structs.replace(panel, curves=tuple(curves.reduced(curve, _MOST_POINTS) for curve in panel.curves))
             for panel in panels
         ),
         same_x=True,
     )
     return PageCurves(
         svg=inline(figure, "curves", "learning curves of the rungs"),
-        groups=tuple(group for group in drawn if names[group] in shown),
+        groups=tuple(group for group in drawn if names[group] in labels),
     )
 
 
@@ -221,22 +223,22 @@ def eigenvalues(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) ->
     firsts = {group: details[next(run for run in group.runs if run in details)] for group in _own(groups, details)}
     if not firsts:
         return None
-    missing = [group.title for group, one in firsts.items() if not one.eigenvalues]
-    drawn = {group: one for group, one in firsts.items() if any(one.eigenvalues.values())}
+    missing = [group.title for group, run in firsts.items() if not run.eigenvalues]
+    drawn = {group: run for group, run in firsts.items() if any(run.eigenvalues.values())}
     most = min(_MOST_EIGENVALUES, max(50, _MOST_OF_ALL // max(1, len(drawn))))
     panels = [
         figures.spectrum(
             group.title,
-            initial=_sampled(one.eigenvalues.get("start", ()), most),
-            trained=_sampled(one.eigenvalues.get("end", ()), most),
+            initial=_sampled(run.eigenvalues.get("start", ()), most),
+            trained=_sampled(run.eigenvalues.get("end", ()), most),
         )
-        for group, one in drawn.items()
+        for group, run in drawn.items()
     ]
     caption = []
     if drawn:
-        seeds = " and ".join(map(str, sorted({one.seed for one in drawn.values()})))
+        seeds = " and ".join(map(str, sorted({run.seed for run in drawn.values()})))
         caption.append(f"Eigenvalues of the recurrence, all layers, seed {seeds}; the unit circle.")
-        if any(len(values) > most for one in drawn.values() for values in one.eigenvalues.values()):
+        if any(len(values) > most for run in drawn.values() for values in run.eigenvalues.values()):
             caption.append(f"Of more than {most}, an even sample is shown.")
         caption += figures.not_finite(panels)
     if missing:

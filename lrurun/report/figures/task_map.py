@@ -53,7 +53,7 @@ class TaskMap(Struct, frozen=True, kw_only=True):
     cells: tuple[tuple[MapCell, ...], ...]
 
 
-def of(report: AllTasksReport) -> TaskMap:
+def make(report: AllTasksReport) -> TaskMap:
     """The map of a report on all tasks."""
     largest: dict[str, float] = defaultdict(float)
     for row in report.rows:
@@ -76,8 +76,8 @@ def _direction(column: TaskColumn) -> str:
 
 
 def _difference(cell: TaskCell) -> float | None:
-    found = None if cell.comparison is None or cell.same_as_before else cell.comparison.difference
-    return found if found is not None and math.isfinite(found) else None
+    difference = None if cell.comparison is None or cell.same_as_before else cell.comparison.difference
+    return difference if difference is not None and math.isfinite(difference) else None
 
 
 def _cell(column: TaskColumn, cell: TaskCell, largest: dict[str, float]) -> MapCell:
@@ -95,7 +95,7 @@ def _cell(column: TaskColumn, cell: TaskCell, largest: dict[str, float]) -> MapC
 
 def answer_of(report: AllTasksReport) -> content.ReportContent:
     """The first layer of a report on all tasks: the map as text."""
-    drawn, whole = of(report), all_tasks.content_of(report)
+    drawn, whole = make(report), all_tasks.content_of(report)
 
     def cell(k: int) -> Callable[[tuple[str, tuple[MapCell, ...]]], str]:
         return lambda row: row[1][k].text or NOTHING

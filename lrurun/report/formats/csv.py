@@ -35,23 +35,25 @@ def render(report: msgspec.Struct, columns: Sequence[str]) -> str:
         line["scores"] = " ".join(map(str, line.get("scores", ())))
         line["code_versions"] = "; ".join(line["code_versions"])
         line["numerics"] = "; ".join(map(str, line["numerics"]))
-        for one in [column for column in columns if column.startswith("published_")]:
-            known = [published[one.removeprefix("published_")] for published in line["published"]]
-            line[one] = known[0] if len(known) == 1 else "; ".join("" if one is None else str(one) for one in known)
-        for one in [column for column in columns if column.startswith("rate_source_")]:
-            line[one] = (line["rate_source"] or {}).get(one.removeprefix("rate_source_"))
-        for one in line["settings"] if "settings" in line else []:
-            line |= {f"{field}@{one['setting']}": one[field] for field in ("mean", "stderr", "n")}
-        for one in line.get("slots", ()):
-            line |= {f"{field}@{SLOT}{one['slot']}": one[field] for field in ("mean", "stderr", "n")}
+        for column in columns:
+            if column.startswith("published_"):
+                values = [published[column.removeprefix("published_")] for published in line["published"]]
+                texts = ["" if value is None else str(value) for value in values]
+                line[column] = values[0] if len(values) == 1 else "; ".join(texts)
+            if column.startswith("rate_source_"):
+                line[column] = (line["rate_source"] or {}).get(column.removeprefix("rate_source_"))
+        for score in line.get("further_tests", ()):
+            line |= {f"{field}@{score['test']}": score[field] for field in ("mean", "stderr", "n")}
+        for score in line.get("slots", ()):
+            line |= {f"{field}@{SLOT}{score['slot']}": score[field] for field in ("mean", "stderr", "n")}
         writer.writerow([cell(line.get(column) if "@" in column else line[column]) for column in columns])
     return text.getvalue().rstrip("\n")
 
 
-def _comparison(found: dict[str, Any] | None) -> dict[str, Any]:
+def _comparison(comparison: dict[str, Any] | None) -> dict[str, Any]:
     """The columns of a comparison with the base, those of its two sides among them; empty cells without one."""
-    columns = {name: None if found is None else found[name] for name in _COMPARED}
-    sides = found["sides"] if found else ({}, {})
+    columns = {name: None if comparison is None else comparison[name] for name in _COMPARED}
+    sides = comparison["sides"] if comparison else ({}, {})
     for prefix, side in zip(("compared", "base"), sides, strict=False):
         columns |= {f"{prefix}_{name}": side.get(name) for name in ("n", "mean", "stderr")}
     return columns

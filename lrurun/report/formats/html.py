@@ -29,8 +29,8 @@ class RunLines(Struct, frozen=True, kw_only=True):
 
     anchor: str
     title: str
-    said: str
-    """About the settings, before the group that `link` leads to, and after it."""
+    relation: str
+    """How the settings relate to those of the group that `link` leads to; `more` follows the link."""
     link: tuple[str, str] | None
     """The anchor and the title of the group."""
     more: str
@@ -55,25 +55,25 @@ def render(report: AnyReport, content: ReportContent, details: Mapping[str, RunD
 def parts(report: AnyReport, content: ReportContent, details: Mapping[str, RunDetail]) -> dict[str, Any]:
     """The values of the templates: picture, sentences, tables, claims, eigenvalues, runs."""
     groups = groups_of(content)
-    cautions, said = list[str](), list[str]()
+    cautions, repeated = list[str](), list[str]()
     """What the page begins with, and the sentences that say the same."""
     if isinstance(report, AllTasksReport):
-        cautions, said = all_tasks.cautions(report), all_tasks.caution_sentences(report)
+        cautions, repeated = all_tasks.cautions(report), all_tasks.caution_sentences(report)
     if isinstance(report, LadderReport):
         cautions = [caution.text for caution in answer.cautions(report)]
-        said = [*warnings(report.rows), *untuned_foot(report.rows)]
+        repeated = [*warnings(report.rows), *untuned_foot(report.rows)]
     judged, form = (report.claims, report.score) if isinstance(report, LadderReport) else ((), ACCURACY)
     return {
         "title": content.title,
         "question": content.question,
         "picture": page_figures.ladder(report) if isinstance(report, LadderReport) else None,
-        "map": task_map.of(report) if isinstance(report, AllTasksReport) else None,
-        "conclusions": [one for one in content.conclusions if one not in said],
+        "map": task_map.make(report) if isinstance(report, AllTasksReport) else None,
+        "conclusions": [sentence for sentence in content.conclusions if sentence not in repeated],
         "cautions": cautions,
         "tables": (*content.above[:1], content.table),
         "anchors": {group.anchor for group in groups},
-        "notes": [one for one in content.notes(content.table.columns) if one not in said],
-        "claims": [(one, page_figures.interval(one, form)) for one in judged],
+        "notes": [note for note in content.notes(content.table.columns) if note not in repeated],
+        "claims": [(claim, page_figures.interval(claim, form)) for claim in judged],
         "planes": page_figures.eigenvalues(groups, details) if content.curves else None,
         "runs": runs(groups, details) if groups else None,
     }
@@ -81,7 +81,7 @@ def parts(report: AnyReport, content: ReportContent, details: Mapping[str, RunDe
 
 def groups_of(content: ReportContent) -> list[RunGroup]:
     """The groups of runs that the page has."""
-    return [group for group in content.groups if group.runs or group.others]
+    return [group for group in content.groups if group.runs or group.other_runs]
 
 
 # The runs
@@ -89,7 +89,9 @@ def groups_of(content: ReportContent) -> list[RunGroup]:
 
 def runs(groups: list[RunGroup], details: Mapping[str, RunDetail]) -> ReportRuns:
     """The runs behind the numbers."""
-    headings = {"steps/s" if one.score is None else f"test {one.score.title} {one.score.symbol}" for one in groups}
+    headings = {
+        "steps/s" if group.score is None else f"test {group.score.title} {group.score.symbol}" for group in groups
+    }
     mixed = len(headings) > 1
     by_anchor = {group.anchor: group for group in groups}
     return ReportRuns(
@@ -98,16 +100,20 @@ def runs(groups: list[RunGroup], details: Mapping[str, RunDetail]) -> ReportRuns
     )
 
 
-def _lines(group: RunGroup, others: Mapping[str, RunGroup], details: Mapping[str, RunDetail], mixed: bool) -> RunLines:
-    said, link, more = _about(group, others, details)
-    shown = () if group.same_as is not None else (*group.runs, *group.others)
+def _lines(
+    group: RunGroup, by_anchor: Mapping[str, RunGroup], details: Mapping[str, RunDetail], mixed: bool
+) -> RunLines:
+    relation, link, more = _about(group, by_anchor, details)
+    run_ids = () if group.same_as is not None else (*group.runs, *group.other_runs)
     return RunLines(
         anchor=group.anchor,
         title=group.title,
-        said=said,
-        link=None if link is None else (link, others[link].title),
+        relation=relation,
+        link=None if link is None else (link, by_anchor[link].title),
         more=more,
-        rows=tuple((run, *(_cells(details[run], group.score, mixed) if run in details else [""] * 5)) for run in shown),
+        rows=tuple(
+            (run, *(_cells(details[run], group.score, mixed) if run in details else [""] * 5)) for run in run_ids
+        ),
     )
 
 
@@ -122,26 +128,29 @@ def _cells(detail: RunDetail, form: ScoreForm | None, mixed: bool) -> list[str]:
 
 
 def _about(
-    group: RunGroup, others: Mapping[str, RunGroup], details: Mapping[str, RunDetail]
+    group: RunGroup, by_anchor: Mapping[str, RunGroup], details: Mapping[str, RunDetail]
 ) -> tuple[str, str | None, str]:
     """How the settings of a group differ from those of its base: a sentence around the link to that."""
     if group.same_as is not None:
         return "has the settings and runs of", group.same_as, ""
-    if group.on is None or group.on not in others:
+    if group.base is None or group.base not in by_anchor:
         return "", None, ""
-    base = others[group.on]
+    base = by_anchor[group.base]
     while base.same_as is not None:
-        base = others[base.same_as]
-    mine, its = (next((details[run].settings for run in one.runs if run in details), None) for one in (group, base))
-    if mine is None or its is None:
-        return "compared with", group.on, ""
+        base = by_anchor[base.same_as]
+    settings, base_settings = (
+        next((details[run].settings for run in side.runs if run in details), None) for side in (group, base)
+    )
+    if settings is None or base_settings is None:
+        return "compared with", group.base, ""
     changed = [
-        f"{path} = {_value(mine[path])}" + (f" (instead of {_value(its[path])})" if path in its else "")
-        for path in mine
-        if path not in its or its[path] != mine[path]
+        f"{path} = {_value(settings[path])}"
+        + (f" (instead of {_value(base_settings[path])})" if path in base_settings else "")
+        for path in settings
+        if path not in base_settings or base_settings[path] != settings[path]
     ]
-    changed += [f"without {path}" for path in its if path not in mine]
-    return "compared with", group.on, f": {'; '.join(changed) or 'no setting differs'}"
+    changed += [f"without {path}" for path in base_settings if path not in settings]
+    return "compared with", group.base, f": {'; '.join(changed) or 'no setting differs'}"
 
 
 def _value(value: Any) -> str:

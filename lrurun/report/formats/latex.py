@@ -22,7 +22,7 @@ def render(content: ReportContent, *, table_only: bool = False) -> str:
     columns = narrowed(content.table.columns, ON_PAGE)
     if table_only:
         return "\n".join(_tabular(columns, content.table.rows))
-    caption = " ".join(sentence(one) for one in (content.title, content.question) if one)
+    caption = " ".join(sentence(text) for text in (content.title, content.question) if text)
     lines = [_HEAD, *(f"% {escape(conclusion)}" for conclusion in content.conclusions)]
     for table in content.above[-1:]:
         # Of its own, because two tables can be more than a page.
@@ -32,7 +32,7 @@ def render(content: ReportContent, *, table_only: bool = False) -> str:
         *_fitted(columns, content.table.rows),
         r"\par\medskip",
         r"\begin{minipage}{\linewidth}\footnotesize\raggedright",
-        *(rf"{escape(one)}\par" for one in content.notes(columns)),
+        *(rf"{escape(note)}\par" for note in content.notes(columns)),
         r"\end{minipage}",
         r"\end{table}",
     ]
@@ -63,8 +63,8 @@ def _lines(cells: Iterable[tuple[str, bool]]) -> list[str]:
     """The lines of a row, as many as its longest cell has; the first of a marked cell is bold."""
     columns = []
     for text, marked in cells:
-        first, *others = map(escape, text.split("\n"))
-        columns.append([rf"\textbf{{{first}}}" if marked else first, *others])
+        first, *rest = map(escape, text.split("\n"))
+        columns.append([rf"\textbf{{{first}}}" if marked else first, *rest])
     return [" & ".join(line) + r" \\" for line in zip_longest(*columns, fillvalue="")]
 
 
@@ -130,21 +130,21 @@ def escape(text: str) -> str:
     """Text as LaTeX that prints that text, in ASCII."""
     # Two hyphens would become a dash; the sign of a number is a minus.
     text = re.sub(r"-(?=-)", "-\0", clean(text))
-    text = "".join(_character(one) for one in text)
+    text = "".join(_character(character) for character in text)
     return re.sub(r"(?<![\w.\-])-(?=\d)", "$-$", text)
 
 
-def _character(one: str) -> str:
-    if one in _SPECIAL:
-        return _SPECIAL[one]
-    if one.isascii():
-        return one
-    if one in _SIGNS:
-        return _SIGNS[one]
-    if one in _MATHS:
-        return f"${_MATHS[one]}$"
-    base, accent = (*unicodedata.normalize("NFD", one), "")[:2]
+def _character(character: str) -> str:
+    if character in _SPECIAL:
+        return _SPECIAL[character]
+    if character.isascii():
+        return character
+    if character in _SIGNS:
+        return _SIGNS[character]
+    if character in _MATHS:
+        return f"${_MATHS[character]}$"
+    base, accent = (*unicodedata.normalize("NFD", character), "")[:2]
     if base.isascii() and base.isalpha() and accent in _ACCENTS:
         return rf"\{_ACCENTS[accent]}{{{base}}}"
     # No font of LaTeX's own has it: LaTeX would stop.
-    return rf"\texttt{{U+{ord(one):04X}}}"
+    return rf"\texttt{{U+{ord(character):04X}}}"

@@ -20,9 +20,9 @@ def render(content: ReportContent) -> str:
     for table in (*content.above[:1], content.table):
         lines.append(row(_lines(column.name) for column in table.columns))
         lines.append(row("---:" if column.right else "---" for column in table.columns))
-        lines += [row(_cell(column, one) for column in table.columns) for one in table.rows]
+        lines += [row(_cell(column, item) for column in table.columns) for item in table.rows]
         lines.append("")
-    lines += [f"- {escape(one)}" for one in content.notes(content.table.columns)]
+    lines += [f"- {escape(note)}" for note in content.notes(content.table.columns)]
     if content.claims:
         lines += ["", "**Claims**", ""]
         for claim in content.claims:
@@ -31,10 +31,10 @@ def render(content: ReportContent) -> str:
     return "\n".join(lines)
 
 
-def _cell(column: Column, of: Any) -> str:
-    first, *others = column.cell(of).split("\n")
-    marked = f"**{escape(first)}**" if column.is_marked(of) else escape(first)
-    return "<br>".join([marked, *map(escape, others)])
+def _cell(column: Column, item: Any) -> str:
+    first, *rest = column.cell(item).split("\n")
+    marked = f"**{escape(first)}**" if column.is_marked(item) else escape(first)
+    return "<br>".join([marked, *map(escape, rest)])
 
 
 def _lines(text: str) -> str:

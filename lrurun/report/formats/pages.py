@@ -22,11 +22,11 @@ def environment(*folders: Path) -> jinja2.Environment:
     """Templates of these folders, and of reports. Text is escaped, and has no control characters."""
     loader = jinja2.FileSystemLoader([*folders, TEMPLATES])
     return jinja2.Environment(
-        loader=loader, autoescape=True, finalize=_shown, undefined=_Empty, trim_blocks=True, lstrip_blocks=True
+        loader=loader, autoescape=True, finalize=_text, undefined=_Empty, trim_blocks=True, lstrip_blocks=True
     )
 
 
-def _shown(value: Any) -> Any:
+def _text(value: Any) -> Any:
     if isinstance(value, Markup) or value is None:
         return "" if value is None else value
     return console.clean(str(value), lines=True)

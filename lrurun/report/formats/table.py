@@ -28,10 +28,10 @@ def render(content: ReportContent, *, width: int, color: bool, ascii: bool = Fal
         blanks = " " * indent
         if ascii:
             text, label = plain(text), plain(label)
-        found = [blanks + label + text] if piped else wrapped(text, width, label=blanks + label, indent=indent)
+        added = [blanks + label + text] if piped else wrapped(text, width, label=blanks + label, indent=indent)
         if style and color:
-            found[0] = f"{blanks}{style}{label}{_RESET}{found[0][indent + len(label) :]}"
-        lines.extend(found)
+            added[0] = f"{blanks}{style}{label}{_RESET}{added[0][indent + len(label) :]}"
+        lines.extend(added)
 
     def title(text: str) -> None:
         for line in [text] if piped else wrapped(text, width):

@@ -36,8 +36,8 @@ SURE = 0.1
 class RungResults(Struct, frozen=True, kw_only=True):
     """The runs of a rung."""
 
-    of: str
-    """The rung that they belong to: another one where both have the same settings."""
+    rung: str
+    """The rung that the runs belong to: another one where both have the same settings."""
     results: tuple[Result, ...]
 
 
@@ -95,7 +95,7 @@ class Judged(Struct, frozen=True, kw_only=True):
     samples: dict[str, Sample]
     """Rung -> the scores of its runs."""
     hypotheses: int
-    """How many of them have results, which Holm's method corrects for."""
+    """How many hypotheses have results, which Holm's method corrects for."""
 
 
 def judge(
@@ -107,32 +107,32 @@ def judge(
     untuned: Collection[str] = (),
     improving: Collection[str] = (),
     progress: DesignProgress | None = None,
-    others: Mapping[str, Scored] = MappingProxyType({}),
+    by_metric: Mapping[str, Scored] = MappingProxyType({}),
     profile: str | None = None,
     outside: Mapping[str, str] = MappingProxyType({}),
 ) -> Judged:
     """The differences and claims of a ladder on a task, from the runs of its rungs and, with `progress`, from the looks
-    of a sequential design. `others` has the scores of other metrics that claims name, `outside` the texts of claims
+    of a sequential design. `by_metric` has the scores of other metrics that claims name, `outside` the texts of claims
     that are not judged here, with the reason."""
-    scored = {"": Scored(rungs=rungs, scoring=scoring), **others}
+    scored = {"": Scored(rungs=rungs, scoring=scoring), **by_metric}
     pair = _pairs(scored)
     asked = questions.asked(ladder, task, outside)
     if progress is None:
-        found = questions.answer(ladder, task, pair, outside)
+        comparisons = questions.answer(ladder, task, pair, outside)
     else:
-        found = sequential.answer(progress, asked, pair)
+        comparisons = sequential.answer(progress, asked, pair)
     differences = questions.differences(ladder)
 
     def by_paper(name: str) -> Mapping[Question, Comparison]:
         return published.judge(ladder, name, profile if name == task else None)
 
     return Judged(
-        differences={rung: found[question] for rung, question in differences.items()},
+        differences={rung: comparisons[question] for rung, question in differences.items()},
         papers={rung: by_paper(task)[question] for rung, question in differences.items() if question in by_paper(task)},
         claims=tuple(
             judge_speed(ladder, claim, task)
             if claim.kind == "faster"
-            else _judged(claim, task, found, by_paper, scored, untuned, improving, outside.get(claim.text, ""))
+            else _judged(claim, task, comparisons, by_paper, scored, untuned, improving, outside.get(claim.text, ""))
             for claim in ladder.claims
             if claim.is_about(task)
         ),
@@ -149,7 +149,7 @@ def take_look(
     scoring: Scoring,
     design: str,
     runs: Sequence[str],
-    others: Mapping[str, Scored] = MappingProxyType({}),
+    by_metric: Mapping[str, Scored] = MappingProxyType({}),
 ) -> LookRecord:
     """The next look of a sequential design: exactly the first seeds of each rung count."""
     seeds = list(range(look.seeds))
@@ -160,33 +160,35 @@ def take_look(
             for name, rung in every.items()
         }
 
-    scored = {"": Scored(rungs=rungs, scoring=scoring), **others}
+    scored = {"": Scored(rungs=rungs, scoring=scoring), **by_metric}
     scored = {name: structs.replace(metric, rungs=first_seeds(metric.rungs)) for name, metric in scored.items()}
     pair = _pairs(scored)
 
     def complete(question: Question) -> Pair:
-        found, known = pair(question), scored[question.metric].rungs
-        lacking = [name for name in question.rungs if sorted(one.seed for one in known[name].results) != seeds]
+        sides, rung_results = pair(question), scored[question.metric].rungs
+        lacking = [
+            name for name in question.rungs if sorted(result.seed for result in rung_results[name].results) != seeds
+        ]
         if not lacking:
-            return found
+            return sides
         reason = f"the look at {look.seeds} seeds lacks runs of {' and '.join(lacking)}"
-        return structs.replace(found, set_aside=UNDECIDED, reason=reason)
+        return structs.replace(sides, set_aside=UNDECIDED, reason=reason)
 
-    return sequential.take(progress, look, design, runs, complete, {name: rung.of for name, rung in rungs.items()})
+    return sequential.take(progress, look, design, runs, complete, {name: rung.rung for name, rung in rungs.items()})
 
 
 def _pairs(scored: Mapping[str, Scored]) -> Callable[[Question], Pair]:
     """Finds the sides of a question; `scored` is by metric, "" for the one that selects the model."""
     samples = {
-        metric: {name: verdicts.sample(rung.results, each.scoring) for name, rung in each.rungs.items()}
-        for metric, each in scored.items()
+        metric: {name: verdicts.sample(rung.results, results.scoring) for name, rung in results.rungs.items()}
+        for metric, results in scored.items()
     }
 
     @cache
     def pair(question: Question) -> Pair:
         rungs, scoring = scored[question.metric].rungs, scored[question.metric].scoring
         sides = samples[question.metric]
-        mine, *other = (rungs[name].of for name in question.rungs)
+        mine, *other = (rungs[name].rung for name in question.rungs)
         missing = [name for name in question.rungs if not rungs[name].results]
         reason = ""
         if missing:
@@ -209,26 +211,26 @@ def _pairs(scored: Mapping[str, Scored]) -> Callable[[Question], Pair]:
 def _judged(
     claim: Claim,
     task: str,
-    found: Mapping[Question, Comparison],
+    comparisons: Mapping[Question, Comparison],
     by_paper: Callable[[str], Mapping[Question, Comparison]],
     scored: Mapping[str, Scored],
     untuned: Collection[str],
     improving: Collection[str],
     outside: str,
 ) -> JudgedClaim:
-    """`outside`: why it is not judged here; "" where it is."""
+    """Judges a claim. `outside` says why it is not judged here; "" where it is."""
     question, *difference = questions.of_claim(claim, task)
-    comparison = verdicts.untested(question, NOT_JUDGED, outside) if outside else found[question]
+    comparison = verdicts.untested(question, NOT_JUDGED, outside) if outside else comparisons[question]
     scoring = scored[question.metric].scoring
-    beside = found[difference[0]].p_adjusted if difference and not outside else None
+    beside = comparisons[difference[0]].p_adjusted if difference and not outside else None
     not_tuned = tuple(name for name in question.rungs if name in untuned)
     still_improving = tuple(name for name in question.rungs if name in improving)
     paper = by_paper(task).get(question)
     stand_in = bool(claim.tasks) and task not in claim.tasks
     elsewhere = {
-        other: one.verdict
-        for other in claim.tasks * stand_in
-        if (one := by_paper(other).get(questions.of_claim(claim, other)[0])) is not None
+        claimed_task: numbers.verdict
+        for claimed_task in claim.tasks * stand_in
+        if (numbers := by_paper(claimed_task).get(questions.of_claim(claim, claimed_task)[0])) is not None
     }
     details = [outside] if outside else describe(comparison, scoring, beside)
     if question.metric and not outside:
@@ -242,7 +244,7 @@ def _judged(
     if stand_in and not outside:
         details.append(f"{task} stands in for the paper's tasks of this claim ({', '.join(claim.tasks)})")
     if elsewhere:
-        by_task = ", ".join(f"{other} {verdict}" for other, verdict in elsewhere.items())
+        by_task = ", ".join(f"{claimed_task} {verdict}" for claimed_task, verdict in elsewhere.items())
         details.append(f"by the paper's own numbers there: {by_task}")
     return JudgedClaim(
         **structs.asdict(comparison),
@@ -308,27 +310,27 @@ def describe(comparison: Comparison, scoring: Scoring, beside: float | None = No
     if comparison.verdict == NOT_RUN or comparison.same_runs:
         return [comparison.reason]
     form = form_of(scoring.metric)
-    found = [*remarks(comparison, form), _sides(comparison, scoring)]
+    phrases = [*remarks(comparison, form), _sides(comparison, scoring)]
     if comparison.difference is not None:
-        found.append(f"difference {_difference_text(comparison, form)}")
+        phrases.append(f"difference {_difference_text(comparison, form)}")
     if comparison.improvement is not None and not comparison.margin:  # a margin shifts what is tested
-        found.append(f"chance of improvement {improvement_text(comparison)}")
+        phrases.append(f"chance of improvement {improvement_text(comparison)}")
     if comparison.p_adjusted is not None:
         margin = f"margin {form.full(comparison.margin)}, " if comparison.margin else ""
-        found.append(margin + p_text(comparison.p_adjusted))
+        phrases.append(margin + p_text(comparison.p_adjusted))
     elif comparison.reason:
-        found.append(comparison.reason)
+        phrases.append(comparison.reason)
     if beside is not None:
-        found.append(f"test of the difference: {p_text(beside)}")
-    return found
+        phrases.append(f"test of the difference: {p_text(beside)}")
+    return phrases
 
 
 def remarks(comparison: Comparison, form: ScoreForm) -> list[str]:
     """Remarks that change the reading of a verdict: few seeds, seeds that fail, a mean that points the other way."""
-    found = [failures(comparison), opposite_mean(comparison, form)]
+    phrases = [failures(comparison), opposite_mean(comparison, form)]
     if comparison.provisional and comparison.is_tested:
-        found.insert(0, f"provisional ({least_seeds(comparison)} seeds)")
-    return [text for text in found if text]
+        phrases.insert(0, f"provisional ({least_seeds(comparison)} seeds)")
+    return [text for text in phrases if text]
 
 
 def least_seeds(comparison: Comparison) -> int:

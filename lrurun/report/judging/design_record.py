@@ -32,7 +32,7 @@ def find(plan: planning.Plan, instance: LadderInstance, ledger: Ledger) -> Desig
     """The first design for the settings of the plan, with its looks; None where there is none."""
     recorded = _recorded(instance, ledger)
     settings = _settings(plan) if recorded else {}
-    return next((one for one in recorded if one.design.settings == settings), None)
+    return next((progress for progress in recorded if progress.design.settings == settings), None)
 
 
 def verdict_counts(instance: LadderInstance, ledger: Ledger) -> str:
@@ -47,8 +47,8 @@ def verdict_counts(instance: LadderInstance, ledger: Ledger) -> str:
 
 def is_unfinished(instance: LadderInstance, ledger: Ledger) -> bool:
     """Whether the newest design awaits a look."""
-    found = _recorded(instance, ledger)
-    return bool(found) and found[-1].next_look is not None
+    designs = _recorded(instance, ledger)
+    return bool(designs) and designs[-1].next_look is not None
 
 
 def begin(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, max_seeds: int | None) -> DesignProgress:
@@ -57,18 +57,18 @@ def begin(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, max_see
     Raises:
         UsageError: it has another largest number of seeds, or there is nothing to decide.
     """
-    found = find(plan, instance, ledger)
-    if found is None:
+    progress = find(plan, instance, ledger)
+    if progress is None:
         ledger.event(DESIGN, "sequential design", planned(plan, ledger, max_seeds).design, ladder=instance.key)
-        found = find(plan, instance, ledger)  # that of another terminal, if it was faster
-        assert found is not None
-    check(found, max_seeds)
-    return found
+        progress = find(plan, instance, ledger)  # that of another terminal, if it was faster
+        assert progress is not None
+    check(progress, max_seeds)
+    return progress
 
 
-def check(found: DesignProgress, max_seeds: int | None) -> None:
+def check(progress: DesignProgress, max_seeds: int | None) -> None:
     """Refuses to change a design."""
-    recorded = found.design.max_seeds
+    recorded = progress.design.max_seeds
     if max_seeds not in (None, recorded):
         raise UsageError(
             f"--max-seeds {max_seeds}: the design of this ladder is recorded with --max-seeds {recorded}",
@@ -78,8 +78,8 @@ def check(found: DesignProgress, max_seeds: int | None) -> None:
 
 def record(instance: LadderInstance, ledger: Ledger, look: LookRecord) -> None:
     """Records a look, unless it is recorded already."""
-    known = {(one.design, one.seeds) for one in _looks(instance, ledger)}
-    if (look.design, look.seeds) not in known:
+    recorded = {(record.design, record.seeds) for record in _looks(instance, ledger)}
+    if (look.design, look.seeds) not in recorded:
         ledger.event(LOOK, f"look at {look.seeds} seeds", look, ladder=instance.key)
 
 
@@ -94,29 +94,29 @@ def planned(plan: planning.Plan, ledger: Ledger | None, max_seeds: int | None) -
         UsageError: there is nothing to decide.
     """
     before = 0 if ledger is None else _finished(plan, ledger)
-    return DesignProgress(design=_new(plan, max_seeds or MAX_SEEDS, finished_before=before))
+    return DesignProgress(design=_make_design(plan, max_seeds or MAX_SEEDS, finished_before=before))
 
 
 def _finished(plan: planning.Plan, ledger: Ledger) -> int:
     """How many final runs of the ladder with the settings of the plan are finished, of whatever instance."""
     settings = _settings(plan)
-    found = {
+    finished = {
         run.id
         for instance in ledger.ladders(plan.ladder.name, plan.recipe.task)
         for run in ledger.runs(instance.key, states=FINISHED)
         for place in run.memberships
         if (place.ladder_key, place.stage) == (instance.key, "train")
-        and settings.get(place.rung) == _of_run(run.config, place.rung, plan)
+        and settings.get(place.rung) == _settings_digest(run.config, place.rung, plan)
     }
-    return len(found)
+    return len(finished)
 
 
-def _new(plan: planning.Plan, max_seeds: int, *, finished_before: int) -> Design:
+def _make_design(plan: planning.Plan, max_seeds: int, *, finished_before: int) -> Design:
     first = rung_runs.first_of_same(plan.ladder, plan.same_as_base)
     asked = [
-        one
-        for one in questions.asked(plan.ladder, plan.task.name, plan.outside_scope)
-        if one.other is None or first[one.rung] != first[one.other]
+        question
+        for question in questions.asked(plan.ladder, plan.task.name, plan.outside_scope)
+        if question.other is None or first[question.rung] != first[question.other]
     ]
     if not asked:
         raise UsageError(
@@ -134,29 +134,29 @@ def _new(plan: planning.Plan, max_seeds: int, *, finished_before: int) -> Design
 
 def _settings(plan: planning.Plan) -> dict[str, str]:
     """Rung -> a digest of its settings, without those that tuning chooses."""
-    return {rung.name: _of_run(rung.config, rung.name, plan) for rung in plan.rungs}
+    return {rung.name: _settings_digest(rung.config, rung.name, plan) for rung in plan.rungs}
 
 
-def _of_run(config: Config, rung: str, plan: planning.Plan) -> str:
+def _settings_digest(config: Config, rung: str, plan: planning.Plan) -> str:
     return _digest(common_settings(config, plan.free(rung)))
 
 
 def _recorded(instance: LadderInstance, ledger: Ledger) -> list[DesignProgress]:
-    """The first design for each settings, oldest first, each with the looks at it."""
+    """The first design for each group of settings, oldest first, each with the looks at it."""
     designs: dict[str, Design] = {}
     for payload in _payloads(instance, ledger, DESIGN):
         design = _decode(payload, Design, instance)
         # Terminals that begin at once may each record one.
         designs.setdefault(_digest(design.settings), design)
     records = _looks(instance, ledger) if designs else []
-    found = []
+    recorded = []
     for design in designs.values():
         first: dict[int, LookRecord] = {}
         for look in records:
             if look.design == digest(design):
                 first.setdefault(look.seeds, look)
-        found.append(DesignProgress(design=design, records=tuple(first[seeds] for seeds in sorted(first))))
-    return found
+        recorded.append(DesignProgress(design=design, records=tuple(first[seeds] for seeds in sorted(first))))
+    return recorded
 
 
 def _looks(instance: LadderInstance, ledger: Ledger) -> list[LookRecord]:

@@ -19,15 +19,16 @@ from lrurun.report.scores import form_of
 
 def rows_for(ladder: Ladder, task: str, profile: str | None) -> dict[str, tuple[Published, ...]]:
     """Rung -> its published scores on a task: those for this profile, or, if no rung has any, for the plain recipe."""
-    wanted = profile if profile and names_profile(ladder, task, profile) else ""
+    printed_for = profile if profile and names_profile(ladder, task, profile) else ""
     return {
-        rung.name: tuple(one for one in rung.published.get(task, ()) if one.profile == wanted) for rung in ladder.rungs
+        rung.name: tuple(score for score in rung.published.get(task, ()) if score.profile == printed_for)
+        for rung in ladder.rungs
     }
 
 
 def names_profile(ladder: Ladder, task: str, profile: str) -> bool:
     """Whether the paper has scores on this task at the sizes of a profile, as of the profile length-512."""
-    return any(one.profile == profile for rung in ladder.rungs for one in rung.published.get(task, ()))
+    return any(score.profile == profile for rung in ladder.rungs for score in rung.published.get(task, ()))
 
 
 _JUDGED: dict[tuple[bytes, str, str | None], dict[Question, Comparison]] = {}
@@ -44,7 +45,7 @@ def judge(ladder: Ladder, task: str, profile: str | None = None) -> dict[Questio
 
 
 def _judge(ladder: Ladder, task: str, profile: str | None) -> dict[Question, Comparison]:
-    rows = {name: found for name, found in rows_for(ladder, task, profile).items() if found}
+    rows = {name: scores for name, scores in rows_for(ladder, task, profile).items() if scores}
     if not rows or task not in tasks.TASKS:
         return {}
     metric = tasks.selected_on(task)
@@ -67,11 +68,11 @@ def _judge(ladder: Ladder, task: str, profile: str | None) -> dict[Question, Com
             reason=_reason(question, mine, other, metric),
         )
 
-    found = questions.answer(ladder, task, pair)
+    comparisons = questions.answer(ladder, task, pair)
     # Published rows are of the metric that selects the model, or of a variant of it.
     return {
         question: comparison
-        for question, comparison in found.items()
+        for question, comparison in comparisons.items()
         if not question.metric and _chosen(rows, question)[0] is not None
     }
 
@@ -80,42 +81,42 @@ def _chosen(rows: dict[str, tuple[Published, ...]], question: Question) -> tuple
     """The rows of both rungs from one paper, with spreads if it has such."""
     mine, other = rows.get(question.rung, ()), rows.get(question.other or "", ())
     if question.other is None:
-        return (min(mine, key=lambda one: one.stderr is None), None) if mine else (None, None)
-    pairs = [(one, its) for one in mine for its in other if _kind(one) == _kind(its)]
-    return min(pairs, key=lambda pair: sum(one.stderr is None for one in pair), default=(None, None))
+        return (min(mine, key=lambda score: score.stderr is None), None) if mine else (None, None)
+    pairs = [(score, base) for score in mine for base in other if _kind(score) == _kind(base)]
+    return min(pairs, key=lambda pair: sum(score.stderr is None for score in pair), default=(None, None))
 
 
-def _kind(one: Published) -> tuple[str, str, str]:
+def _kind(score: Published) -> tuple[str, str, str]:
     """The properties that two scores share that can be compared."""
-    return one.source.partition(",")[0], one.metric, one.profile
+    return score.source.partition(",")[0], score.metric, score.profile
 
 
-def _sample(one: Published | None, metric: Metric) -> Sample:
-    if one is None or one.value is None:
+def _sample(score: Published | None, metric: Metric) -> Sample:
+    if score is None or score.value is None:
         return Sample(counted=None, finished=None)
-    if one.stderr is None or one.n is None:
-        return Sample(counted=None, finished=None, mean=one.value, n=one.n or 0)
-    spread = one.stderr or 0.5 * 10**-metric.decimals / metric.scale
-    estimate = Estimate(mean=one.value, variance=spread**2, df=one.n - 1, n=one.n)
-    return Sample(counted=estimate, finished=estimate, mean=one.value, n=one.n)
+    if score.stderr is None or score.n is None:
+        return Sample(counted=None, finished=None, mean=score.value, n=score.n or 0)
+    spread = score.stderr or 0.5 * 10**-metric.decimals / metric.scale
+    estimate = Estimate(mean=score.value, variance=spread**2, df=score.n - 1, n=score.n)
+    return Sample(counted=estimate, finished=estimate, mean=score.value, n=score.n)
 
 
 def _reason(question: Question, mine: Published | None, other: Published | None, metric: Metric) -> str:
     """Why the numbers are not judged."""
-    known = [(question.rung, mine), (question.other, other)]
-    rows = [(name, one) for name, one in known if one is not None]
-    if any(one.value is None for _, one in rows):
-        return "as reported, " + "; ".join(f"{name} {_reported(one, metric)}" for name, one in rows)
-    if any(one.stderr is None for _, one in rows):
+    sides = [(question.rung, mine), (question.other, other)]
+    rows = [(name, score) for name, score in sides if score is not None]
+    if any(score.value is None for _, score in rows):
+        return "as reported, " + "; ".join(f"{name} {_reported(score, metric)}" for name, score in rows)
+    if any(score.stderr is None for _, score in rows):
         return "no spread is given"
     return "the number of seeds is not given"
 
 
-def _reported(one: Published, metric: Metric) -> str:
-    if one.value is None:
+def _reported(score: Published, metric: Metric) -> str:
+    if score.value is None:
         return "not above chance"
     form = form_of(metric)
-    return form.short(one.value) + ("" if one.stderr is None else f" ± {form.short(one.stderr)}")
+    return form.short(score.value) + ("" if score.stderr is None else f" ± {form.short(score.stderr)}")
 
 
 def speed_ratio(ladder: Ladder, claim: Claim, task: str) -> tuple[float, str] | None:

@@ -33,11 +33,11 @@ def asked(ladder: Ladder, task: str, outside: Collection[str] = ()) -> list[Ques
     Raises:
         UsageError: a claim names no margin.
     """
-    found = dict.fromkeys(differences(ladder).values())
+    questions = dict.fromkeys(differences(ladder).values())
     for claim in ladder.claims:
         if claim.is_about(task) and claim.text not in outside:
-            found |= dict.fromkeys(of_claim(claim, task))
-    return list(found)
+            questions |= dict.fromkeys(of_claim(claim, task))
+    return list(questions)
 
 
 def named(questions: Sequence[Question], judged: Sequence[Comparison]) -> dict[Question, Comparison]:
@@ -76,10 +76,10 @@ def of_claim(claim: Claim, task: str) -> list[Question]:
         )
     metric = metric_of(claim, task)
     margin = claim.margin_on(task)
-    asked = [Question(kind=claim.kind, rung=claim.rung, other=claim.than, margin=margin, metric=metric)]
+    questions = [Question(kind=claim.kind, rung=claim.rung, other=claim.than, margin=margin, metric=metric)]
     if claim.kind != "better" and claim.than is not None:
-        asked.append(structs.replace(difference(claim.rung, claim.than), metric=metric))
-    return asked
+        questions.append(structs.replace(difference(claim.rung, claim.than), metric=metric))
+    return questions
 
 
 def metric_of(claim: Claim, task: str) -> str:

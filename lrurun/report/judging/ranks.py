@@ -54,31 +54,31 @@ class PValues(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def improvement(scores: tuple[float, ...], others: tuple[float, ...]) -> Improvement:
+def improvement(scores: tuple[float, ...], other_scores: tuple[float, ...]) -> Improvement:
     """The chance of improvement of the first sample over the second, of at least two values each.
 
     Its interval is by t, within 0 and 1. It never excludes what n wins in a row are consistent with, n being the
     smaller sample. Samples of one constant give no information: 0 to 1.
     """
-    estimate, error, freedom = _estimate(np.asarray(scores, np.float64), np.asarray(others, np.float64))
+    estimate, error, freedom = _estimate(np.asarray(scores, np.float64), np.asarray(other_scores, np.float64))
     if error == 0 and 0 < estimate < 1:
         return Improvement(estimate, 0.0, 1.0)
     tail = (1 - LEVEL) / 2
     half = distributions.t_limit(tail, freedom) * error if error else 0.0
-    bound = tail ** (1 / min(len(scores), len(others)))
+    bound = tail ** (1 / min(len(scores), len(other_scores)))
     return Improvement(estimate, max(0.0, min(estimate - half, bound)), min(1.0, max(estimate + half, 1 - bound)))
 
 
 @lru_cache(maxsize=4096)
-def p_values(scores: tuple[float, ...], others: tuple[float, ...]) -> PValues:
+def p_values(scores: tuple[float, ...], other_scores: tuple[float, ...]) -> PValues:
     """The rank test of two samples of at least two values each; exchanging them mirrors every number.
 
     No p is below 2^(1 - n), n being the smaller sample (one-sided, 2^-n): a sample that is above the other one with all
     of its values may come from a rung that fails half of the time.
     """
-    mine, other = np.sort(np.asarray(scores, np.float64)), np.sort(np.asarray(others, np.float64))
+    mine, other = np.sort(np.asarray(scores, np.float64)), np.sort(np.asarray(other_scores, np.float64))
     if (len(other), other.tolist()) < (len(mine), mine.tolist()):  # both orders see the same permutations
-        two_sided, above, below = p_values(others, scores)
+        two_sided, above, below = p_values(other_scores, scores)
         return PValues(two_sided, below, above)
     n, m = len(mine), len(other)
     pooled = np.sort(np.concatenate([mine, other]))

@@ -23,7 +23,7 @@ def claimed_metrics(ladder: Ladder, task: str, metrics: Sequence[Metric]) -> lis
 
 def scored(selected: Mapping[str, RungRuns], scoring: Scoring) -> claims.Scored:
     """The selected runs with the scores of a metric."""
-    return claims.Scored(rungs={rung: results_of(one) for rung, one in selected.items()}, scoring=scoring)
+    return claims.Scored(rungs={rung: results_of(runs) for rung, runs in selected.items()}, scoring=scoring)
 
 
 def scoring_of(metric: Metric, data: Mapping[str, Any], test_items: int | None, *, selects: bool = True) -> Scoring:
@@ -42,9 +42,9 @@ def _diverged(run: Run, metric: str) -> float | None:
     return (score_of(run, ESCAPE) or float(run.steps)) if metric == ESCAPE else None
 
 
-def results_of(one: RungRuns) -> claims.RungResults:
+def results_of(rung_runs: RungRuns) -> claims.RungResults:
     """The finished runs with a score, and the diverged ones."""
-    scores: dict[str, float | None] = dict(zip((run.id for run in one.counted), one.scores, strict=True))
-    scores |= {run.id: _diverged(run, one.metric) for run in one.runs if run.state == "diverged"}
-    results = tuple(Result(run.seed, scores[run.id]) for run in one.runs if run.id in scores)
-    return claims.RungResults(of=one.of, results=results)
+    scores: dict[str, float | None] = dict(zip((run.id for run in rung_runs.counted), rung_runs.scores, strict=True))
+    scores |= {run.id: _diverged(run, rung_runs.metric) for run in rung_runs.runs if run.state == "diverged"}
+    results = tuple(Result(run.seed, scores[run.id]) for run in rung_runs.runs if run.id in scores)
+    return claims.RungResults(rung=rung_runs.rung, results=results)

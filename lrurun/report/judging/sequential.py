@@ -87,12 +87,12 @@ class DesignProgress(Struct, frozen=True, kw_only=True):
     @property
     def answers(self) -> dict[Question, Comparison]:
         """The newest comparison of each question; a decided one is not asked again."""
-        return {question_of(one): one for record in self.records for one in record.comparisons}
+        return {question_of(comparison): comparison for record in self.records for comparison in record.comparisons}
 
     @property
     def undecided(self) -> list[Question]:
-        decided = {question for question, one in self.answers.items() if one.is_decided}
-        return [one for one in self.design.questions if one not in decided]
+        decided = {question for question, comparison in self.answers.items() if comparison.is_decided}
+        return [question for question in self.design.questions if question not in decided]
 
     def count(self, first: Mapping[str, str]) -> int:
         """The hypotheses that are not rejected. `first` is, for each rung, the rung that its runs belong to."""
@@ -101,11 +101,11 @@ class DesignProgress(Struct, frozen=True, kw_only=True):
             other = question.other and first[question.other]
             return verdicts.hypotheses(structs.replace(question, rung=first[question.rung], other=other))
 
-        every = {one for question in self.design.questions for one in both(question)}
+        every = {hypothesis for question in self.design.questions for hypothesis in both(question)}
         rejected = {
-            both(question)[0 if one.verdict == SUPPORTED else -1]
-            for question, one in self.answers.items()
-            if one.is_decided
+            both(question)[0 if comparison.verdict == SUPPORTED else -1]
+            for question, comparison in self.answers.items()
+            if comparison.is_decided
         }
         return len(every - rejected)
 
@@ -127,8 +127,8 @@ class DesignProgress(Struct, frozen=True, kw_only=True):
         named = {
             name: record.seeds
             for record in self.records
-            for one in record.comparisons
-            for name in question_of(one).rungs
+            for comparison in record.comparisons
+            for name in question_of(comparison).rungs
         }
         return dict.fromkeys(self.design.settings, self.records[0].seeds) | named if self.records else {}
 
@@ -194,7 +194,9 @@ def take(
         seeds=look.seeds,
         hypotheses=count,
         runs=tuple(runs),
-        comparisons=tuple(structs.replace(one, look=look.seeds) for one in questions.named(asked, judged).values()),
+        comparisons=tuple(
+            structs.replace(comparison, look=look.seeds) for comparison in questions.named(asked, judged).values()
+        ),
     )
 
 
@@ -207,14 +209,14 @@ def answer(
     open_ = [question for question in asked if question not in answers]
     pairs = []
     for question in open_:
-        found = pair(question)
+        sides = pair(question)
         if question not in progress.design.questions:
             verdict, reason = NOT_JUDGED, "outside the design, which was recorded without this question"
         else:
             verdict, reason = UNDECIDED, f"the first look is at {first} seeds"
-        if not found.same_runs and not found.set_aside:
-            found = structs.replace(found, set_aside=verdict, reason=reason)
-        pairs.append(found)
+        if not sides.same_runs and not sides.set_aside:
+            sides = structs.replace(sides, set_aside=verdict, reason=reason)
+        pairs.append(sides)
     every = questions.named(open_, verdicts.judge(pairs)) | answers
     return {question: every[question] for question in asked}
 

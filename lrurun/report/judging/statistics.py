@@ -150,10 +150,10 @@ def seeds_to_detect(difference: float, mine: Estimate, other: Estimate, level: f
     """
 
     def enough(n: int) -> bool:
-        found = between(mine.with_seeds(n), other.with_seeds(n))
-        if found.stderr is None or found.df is None:
+        expected = between(mine.with_seeds(n), other.with_seeds(n))
+        if expected.stderr is None or expected.df is None:
             return True
-        return _noncentrality(found.df, level / 2) * found.stderr <= difference
+        return _noncentrality(expected.df, level / 2) * expected.stderr <= difference
 
     if not enough(MOST_SEEDS):
         return None

@@ -154,14 +154,14 @@ def estimate(scores: Sequence[float], scoring: Scoring) -> Estimate | None:
     sequences, as labels of one may depend on each other. The seeds share the items: the variance is not divided by
     their number, and more seeds do not reduce it.
     """
-    found = statistics.estimate(scores)
-    if found is None or scoring.items is None or scoring.step is None:
-        return found
-    variance = scoring.metric.variance(found.mean, scoring.items)
+    observed = statistics.estimate(scores)
+    if observed is None or scoring.items is None or scoring.step is None:
+        return observed
+    variance = scoring.metric.variance(observed.mean, scoring.items)
     # Scores are recorded in float32: one step less a rounding error is still one step.
     if variance is None or max(scores) - min(scores) >= scoring.step * (1 - 1e-4):
-        return found
-    return Estimate(mean=found.mean, variance=variance, df=math.inf, n=found.n)
+        return observed
+    return Estimate(mean=observed.mean, variance=variance, df=math.inf, n=observed.n)
 
 
 def constant(scoring: Scoring) -> Sample:
@@ -226,7 +226,7 @@ class Pair(Struct, frozen=True, kw_only=True):
 
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
-        """Those that the correction counts."""
+        """The hypotheses that the correction counts."""
         return () if self.set_aside or self.same_runs else hypotheses(self.question)
 
     @property
@@ -278,11 +278,11 @@ def _better(pair: Pair, hypothesis: Hypothesis) -> Test:
     p = None if mean is None else mean.p_value()
     above = mean is not None and mean.estimate > 0
     if pair.by_ranks:
-        found = ranks.p_values(pair.mine.ranked, pair.other.ranked)
-        above, one_sided = found.above < found.below, None
+        rank_test = ranks.p_values(pair.mine.ranked, pair.other.ranked)
+        above, one_sided = rank_test.above < rank_test.below, None
         if mean is not None and _of_test_set(pair):
             one_sided = mean.p_above(0.0) if above else mean.p_below(0.0)
-        p = max(found.two_sided, min(1.0, 2 * (one_sided or 0.0)))
+        p = max(rank_test.two_sided, min(1.0, 2 * (one_sided or 0.0)))
     return Test(hypothesis, p, SUPPORTED if above else CONTRADICTED)
 
 
@@ -296,8 +296,8 @@ def _tail(pair: Pair, bound: float, *, above: bool, finished: bool = False) -> f
         by_ranks = _beyond_chance(pair, bound, above=above, finished=finished)
     else:
         shifted = tuple(round(score - bound, _DIGITS) for score in pair.mine.ranked)
-        found = ranks.p_values(shifted, tuple(round(score, _DIGITS) for score in pair.other.ranked))
-        by_ranks = found.above if above else found.below
+        rank_test = ranks.p_values(shifted, tuple(round(score, _DIGITS) for score in pair.other.ranked))
+        by_ranks = rank_test.above if above else rank_test.below
     of_test_set = _of_test_set(pair, finished=finished)
     return by_ranks if by_ranks is None or not of_test_set else max(by_ranks, p or 0.0)
 
@@ -411,28 +411,28 @@ def judge(pairs: Sequence[Pair], *, share: float = 1.0, count: int | None = None
     """
     tested = [tests(pair) for pair in pairs]
     unadjusted = {test.hypothesis: test.p for some in tested for test in some}
-    adjusted = correct(unadjusted, share=share, others=0 if count is None else count - len(unadjusted))
+    adjusted = correct(unadjusted, share=share, rest=0 if count is None else count - len(unadjusted))
     return [_comparison(pair, some, adjusted) for pair, some in zip(pairs, tested, strict=True)]
 
 
 _Key = TypeVar("_Key")
 
 
-def correct(p_values: Mapping[_Key, float | None], *, share: float = 1.0, others: int = 0) -> dict[_Key, float]:
-    """Holm's adjusted p of hypotheses where a share of the level may be spent, beside `others` that are not rejected.
+def correct(p_values: Mapping[_Key, float | None], *, share: float = 1.0, rest: int = 0) -> dict[_Key, float]:
+    """Holm's adjusted p of hypotheses where a share of the level may be spent; `rest` more are not rejected.
 
     Results without a test (None) count as p = 1: whether there is a test can depend on the outcome.
     """
     spent = [1.0 if p is None else min(1.0, p / share) for p in p_values.values()]
-    corrected = statistics.holm([*spent, *[1.0] * others])
+    corrected = statistics.holm([*spent, *[1.0] * rest])
     return {key: p for key, p in zip(p_values, corrected, strict=False) if p is not None}
 
 
 def _comparison(pair: Pair, tested: tuple[Test, ...], adjusted: Mapping[Hypothesis, float]) -> Comparison:
     mine, other = pair.mine, pair.other
     deciding = next((test for test in tested if adjusted[test.hypothesis] <= ALPHA), None)
-    shown = deciding or next(iter(tested), None)
-    has_p = shown is not None and shown.p is not None
+    leading = deciding or next(iter(tested), None)
+    has_p = leading is not None and leading.p is not None
     mean = statistics.between(mine.counted, other.counted) if tested and mine.counted and other.counted else None
     low, high = (mean.interval(ranks.LEVEL) if mean else None) or (None, None)
     comparable = tested and min(len(mine.ranked), len(other.ranked)) >= 2
@@ -451,8 +451,8 @@ def _comparison(pair: Pair, tested: tuple[Test, ...], adjusted: Mapping[Hypothes
         improvement=improvement[0],
         improvement_low=improvement[1],
         improvement_high=improvement[2],
-        p_adjusted=adjusted[shown.hypothesis] if shown and has_p else None,
-        p_unadjusted=shown.p if shown else None,
+        p_adjusted=adjusted[leading.hypothesis] if leading and has_p else None,
+        p_unadjusted=leading.p if leading else None,
         detectable=mean.detectable() if mean and pair.question.other is not None else None,
         same_runs=pair.same_runs,
     )

@@ -37,16 +37,16 @@ class RungProgress(Struct, frozen=True, kw_only=True):
     rung: str
     stage: str
     counts: dict[str, int]
-    """State -> runs."""
+    """State -> how many runs have it."""
     step: int
     """Steps taken by all its runs."""
     steps: int
     loss: float | None
-    """Mean over its finished runs; over the running ones until one has finished."""
+    """The mean training loss of its finished runs, or of the running ones until one has finished."""
     score: float | None
-    """Mean over the same runs, on validation."""
+    """The mean validation score of the same runs."""
     speed: float | None
-    """Steps a second of one run, median."""
+    """The median of the steps a second of its runs."""
     eta_seconds: float | None
 
     @property
@@ -61,7 +61,7 @@ class LadderProgress(Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     rungs: tuple[RungProgress, ...]
     eta_seconds: float | None
-    """None where nothing is running, or no speed is recorded yet."""
+    """The time left; None where nothing is running, or no speed is recorded yet."""
     running: tuple[Run, ...]
     places: dict[str, str]
     """Id of a running run -> host, process and device."""
@@ -118,15 +118,15 @@ def _silent(
 ) -> dict[str, tuple[float, float]]:
     """What `LadderProgress.silent` says. A run without a step may be compiling, which takes as long as it takes."""
     speeds = {(rung.rung, rung.stage): rung.speed for rung in rungs}
-    found = {}
+    silent = {}
     for run in running:
         rung, stage, _ = _member(run, ladder.key)
         speed, since = speeds.get((rung, stage)), now - attempts[run.id].seen_at
         if run.step and speed:
             usual = run.execution.steps_per_dispatch / speed
             if since > max(SILENT_SECONDS, SILENT_DISPATCHES * usual):
-                found[run.id] = since, usual
-    return found
+                silent[run.id] = since, usual
+    return silent
 
 
 def _form(ledger: Ledger, ladder: LadderInstance) -> ScoreForm:
@@ -141,9 +141,9 @@ def _form(ledger: Ledger, ladder: LadderInstance) -> ScoreForm:
 def _may_share_runs(summaries: list[StateSummary]) -> bool:
     """Whether a run can be in several rungs or stages: these have configurations between the same numbers."""
     spans: dict[tuple[str, str], tuple[int, int]] = {}
-    for one in summaries:
-        first, last = spans.get((one.rung, one.stage), (one.first_config, one.last_config))
-        spans[one.rung, one.stage] = min(first, one.first_config), max(last, one.last_config)
+    for summary in summaries:
+        first, last = spans.get((summary.rung, summary.stage), (summary.first_config, summary.last_config))
+        spans[summary.rung, summary.stage] = min(first, summary.first_config), max(last, summary.last_config)
     return any(last >= first for (_, last), (first, _) in pairwise(sorted(spans.values())))
 
 
@@ -159,7 +159,7 @@ def columns(progress: LadderProgress) -> tuple[str, ...]:
 
 
 def _is_without_score(progress: LadderProgress) -> bool:
-    """Whether its runs are no trainings, which have one."""
+    """Whether the runs are no trainings: those alone have a score."""
     return progress.ladder.kind != "training"
 
 
@@ -190,8 +190,8 @@ def running_lines(progress: LadderProgress) -> list[str]:
     lines = []
     for run in progress.running:
         name, stage, _ = _member(run, progress.ladder.key)
-        what = _seed(run, name if stage != "tune" else f"{name} (tune),")
-        text = f"{what} ({run.id}) at step {run.step} of {run.steps} on {progress.places[run.id]}"
+        subject = _seed(run, name if stage != "tune" else f"{name} (tune),")
+        text = f"{subject} ({run.id}) at step {run.step} of {run.steps} on {progress.places[run.id]}"
         if run.id in progress.silent:
             since, usual = progress.silent[run.id]
             often = f"{usual:.1f} s" if usual < 60 else duration(usual)
@@ -206,10 +206,10 @@ def view(progress: LadderProgress, width: int, *, color: bool = False) -> list[s
     Columns keep their widths from one drawing to the next. A narrow terminal gets fewer of them, and of the running
     runs only those that do not advance.
     """
-    made = _table(progress)
-    fitted = made.fit(width)
+    table = _table(progress)
+    fitted = table.fit(width)
     lines = [*wrapped(clean(title(progress.ladder)), width), ""]
-    lines += made.stacked(width) if fitted is None else fitted.lines(color=color)
+    lines += table.stacked(width) if fitted is None else fitted.lines(color=color)
     running = [
         line
         for run, line in zip(progress.running, running_lines(progress), strict=True)
@@ -289,8 +289,8 @@ def _main(counts: dict[str, int]) -> str:
 def title(ladder: LadderInstance) -> str:
     """`sDigits-smoke-tune: ladder lru on sDigits, profile smoke, tuned, optim.lr=0.01`."""
     label = make_label(ladder.task, ladder.profile, ladder.spec.tune, ladder.spec.set, {})
-    others = [] if ladder.user in (None, owner.user()) else [f"requested by {ladder.user}"]
-    return f"{ladder.short_name}: ladder {ladder.name} on {', '.join([*label.parts(), *others])}"
+    requester = [] if ladder.user in (None, owner.user()) else [f"requested by {ladder.user}"]
+    return f"{ladder.short_name}: ladder {ladder.name} on {', '.join([*label.parts(), *requester])}"
 
 
 def summary(progress: LadderProgress) -> str:
@@ -299,8 +299,8 @@ def summary(progress: LadderProgress) -> str:
     parts += [f"{progress.counts[s]} {s}" for s in STATES if s != "done" and progress.counts.get(s)]
     if progress.silent:
         count, since = len(progress.silent), duration(min(since for since, _ in progress.silent.values()))
-        what = f"{count} {'worker has' if count == 1 else 'workers have'}"
-        parts.append(f"{what} not advanced for {since}")
+        workers = f"{count} {'worker has' if count == 1 else 'workers have'}"
+        parts.append(f"{workers} not advanced for {since}")
     elif progress.eta_seconds is not None:
         parts.append(f"{duration(progress.eta_seconds)} left")
     return ", ".join(parts)
@@ -343,8 +343,8 @@ class Lines:
 
 def _line(run: Run, key: str, failures: Sequence[str] = ()) -> str:
     rung, stage, position = _member(run, key)
-    what = _seed(run, rung if stage != "tune" else f"{rung} tuning, point {point(position) + 1},")
-    text = f"{what} ({run.id}): {run.state}"
+    subject = _seed(run, rung if stage != "tune" else f"{rung} tuning, point {point(position) + 1},")
+    text = f"{subject} ({run.id}): {run.state}"
     if run.state == "running":
         return text
     if run.state == "queued" and failures:
@@ -363,7 +363,7 @@ def _line(run: Run, key: str, failures: Sequence[str] = ()) -> str:
 
 
 def _seed(run: Run, rung: str) -> str:
-    """Rung and seed of a run; of other kinds than trainings, what they call it."""
+    """The rung and seed of a run; for other kinds than trainings, what they call it."""
     return f"{cell(run) or rung} seed {run.seed}"
 
 
@@ -389,7 +389,7 @@ def _rung(
     rung: str, stage: str, summaries: list[StateSummary], work: RemainingWork | None, usual: float | None
 ) -> RungProgress:
     by_state = {summary.state: summary for summary in summaries}
-    shown = by_state.get("done") or by_state.get("running")
+    measured = by_state.get("done") or by_state.get("running")
     speed = _median_speed(summaries)
     return RungProgress(
         rung=rung,
@@ -397,8 +397,8 @@ def _rung(
         counts={s.state: s.count for s in summaries},
         step=sum(s.steps if s.state == "done" else s.step for s in summaries),
         steps=sum(s.steps for s in summaries),
-        loss=shown.loss if shown else None,
-        score=shown.score if shown else None,
+        loss=measured.loss if measured else None,
+        score=measured.score if measured else None,
         speed=speed,
         eta_seconds=work.duration(speed or usual) if work else None,
     )

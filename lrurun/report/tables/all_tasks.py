@@ -48,7 +48,7 @@ class TaskColumn(Struct, frozen=True, kw_only=True):
     score: ScoreForm
     """How scores are printed, and their direction."""
     cautions: tuple[Caution, ...]
-    """What changes the reading of its differences."""
+    """What changes the reading of the differences."""
 
     @property
     def name(self) -> str:
@@ -78,7 +78,7 @@ class AllTasksRow(Struct, frozen=True, kw_only=True):
     rung: str
     title: str
     cells: tuple[TaskCell, ...]
-    """One for each column."""
+    """The cell of each column."""
 
 
 class AllTasksReport(Struct, frozen=True, kw_only=True):
@@ -111,45 +111,47 @@ def collect(
     from lrurun.report import instance_documents
     from lrurun.report.tables import loaded_instance
 
-    reports, notes, others = [], [], []
+    reports, notes, differing = [], [], []
     refused: LrurunError | None = None
-    for found in sorted(ledger.ladders(ladder.name), key=_place):
-        if request.profile not in (None, found.profile) or not _may_be(found, request):
-            others.append(loaded_instance.title(found))
+    for instance in sorted(ledger.ladders(ladder.name), key=_place):
+        if request.profile not in (None, instance.profile) or not _may_be(instance, request):
+            differing.append(loaded_instance.title(instance))
             continue
         try:
-            sets = [*request.sets, *_protocol(found)]
-            plan = instance_documents.present_plan(ledger, found, ladder, sets=sets, tune=request.tune)
-            if plan.spec == found.spec:
+            sets = [*request.sets, *_protocol(instance)]
+            plan = instance_documents.present_plan(ledger, instance, ladder, sets=sets, tune=request.tune)
+            if plan.spec == instance.spec:
                 reports.append(
-                    loaded_instance.LoadedInstance(plan, found, ledger).report(rungs=rungs, with_claims=False)
+                    loaded_instance.LoadedInstance(plan, instance, ledger).report(rungs=rungs, with_claims=False)
                 )
             else:
-                others.append(loaded_instance.title(found))
+                differing.append(loaded_instance.title(instance))
         except LrurunError as error:
             refused = refused or error
-            own = "" if found.task in tasks.TASKS else f"; {tasks.OF_PLUG_IN}"
-            notes.append(f"left out: {loaded_instance.title(found)}: {error.message}{own}")
+            own = "" if instance.task in tasks.TASKS else f"; {tasks.OF_PLUG_IN}"
+            notes.append(f"left out: {loaded_instance.title(instance)}: {error.message}{own}")
     if not reports:
         if refused is not None:
             raise refused
-        wanted = f"ladder {ladder.name}" + (f", profile {request.profile}" if request.profile else "")
-        wanted += ", tuned" if request.tune else ", without --tune"
-        wanted += "".join(f", {text}" for text in request.sets)
-        ladders = dict.fromkeys(f"--ladder {one.name}" for one in ledger.ladders() if one.kind == "training")
+        requested = f"ladder {ladder.name}" + (f", profile {request.profile}" if request.profile else "")
+        requested += ", tuned" if request.tune else ", without --tune"
+        requested += "".join(f", {text}" for text in request.sets)
+        ladders = dict.fromkeys(
+            f"--ladder {instance.name}" for instance in ledger.ladders() if instance.kind == "training"
+        )
         hint = f"run: lrurun ladder TASK --ladder {request.ladder}"
-        if others or ladders:
-            hint = f"this ledger has: {_some(others or list(ladders))}"
-        raise NotFoundError(f"{wanted}: on no task of this ledger", hint)
-    if others:
-        notes.append(f"left out, because profile, --set, --tune or the recipe differ: {_some(others)}")
+        if differing or ladders:
+            hint = f"this ledger has: {_some(differing or list(ladders))}"
+        raise NotFoundError(f"{requested}: on no task of this ledger", hint)
+    if differing:
+        notes.append(f"left out, because profile, --set, --tune or the recipe differ: {_some(differing)}")
     return build(ladder, reports, notes)
 
 
 def _place(instance: LadderInstance) -> tuple[int, str, str]:
     """Tasks in the order of `lrurun list tasks`, the plain recipe of each before its profiles."""
-    known = list(tasks.TASKS)
-    number = known.index(instance.task) if instance.task in known else len(known)
+    names = list(tasks.TASKS)
+    number = names.index(instance.task) if instance.task in names else len(names)
     return number, instance.task, instance.profile or ""
 
 
@@ -216,8 +218,8 @@ def _cautions(ladder: Ladder, report: LadderReport) -> list[Caution]:
     that the claims of the ladder are about."""
     claimed = {task for claim in ladder.claims for task in claim.tasks}
     stands_in = claimed and report.task not in claimed and tasks.is_built_in(report.task)
-    found = [Caution(what="stand-in for the paper's tasks")] if stands_in else []
-    return found + [one for one in answer.cautions(report) if one.what != answer.SELECTED_ON_TEST]
+    stand_in = [Caution(what="stand-in for the paper's tasks")] if stands_in else []
+    return stand_in + [caution for caution in answer.cautions(report) if caution.what != answer.SELECTED_ON_TEST]
 
 
 def cautions(report: AllTasksReport) -> list[str]:
@@ -225,16 +227,16 @@ def cautions(report: AllTasksReport) -> list[str]:
     columns: dict[str, list[str]] = {}
     for column in report.columns:
         for caution in column.cautions:
-            what = caution.what if caution.runs is None else f"runs {caution.what}"
-            columns.setdefault(what, []).append(column.name.replace(", ", " "))
+            text = caution.what if caution.runs is None else f"runs {caution.what}"
+            columns.setdefault(text, []).append(column.name.replace(", ", " "))
     every = len(report.columns)
-    return [f"{what} ({', '.join(names) if len(names) < every else 'all tasks'})" for what, names in columns.items()]
+    return [f"{text} ({', '.join(names) if len(names) < every else 'all tasks'})" for text, names in columns.items()]
 
 
 def _label(columns: Sequence[TaskColumn]) -> InstanceLabel:
     # The columns differ in no other setting, and each says itself if its models were selected on the test split.
-    changes = {path: value for one in columns for path, value in one.set.items() if path != "train.protocol"}
-    tune = any(one.tune for one in columns)
+    changes = {path: value for column in columns for path, value in column.set.items() if path != "train.protocol"}
+    tune = any(column.tune for column in columns)
     return InstanceLabel(task="all tasks", profile=None, tune=tune, changes=changes)
 
 
@@ -258,13 +260,13 @@ def content_of(report: AllTasksReport) -> content.ReportContent:
         title=label.title(report.title),
         table=Table(columns=(content.RUNG, content.TITLE, *columns), rows=report.rows),
         foot=tuple(_foot(report)),
-        groups=tuple(_group(column, cell) for k, column in enumerate(report.columns) for cell in _of(report, k)),
+        groups=tuple(_group(column, cell) for k, column in enumerate(report.columns) for cell in _cells(report, k)),
         label=structs.replace(label, task="all").anchor(report.ladder),
         csv=ladder_content.csv_columns([cell for row in report.rows for cell in row.cells]),
     )
 
 
-def _of(report: AllTasksReport, k: int) -> list[LadderRow]:
+def _cells(report: AllTasksReport, k: int) -> list[LadderRow]:
     return [row.cells[k] for row in report.rows]
 
 
@@ -274,14 +276,14 @@ def anchor(column: TaskColumn, rung: str) -> str:
 
 
 def _group(column: TaskColumn, cell: LadderRow) -> content.RunGroup:
-    on = None if cell.on is None else anchor(column, cell.on)
+    base = None if cell.on is None else anchor(column, cell.on)
     return content.RunGroup(
         anchor=anchor(column, cell.rung),
         title=f"{column.name}: {cell.rung}",
         runs=cell.runs,
-        others=tuple(run.id for run in cell.other_runs),
-        on=on,
-        same_as=on if cell.same_as_before else None,
+        other_runs=tuple(run.id for run in cell.other_runs),
+        base=base,
+        same_as=base if cell.same_as_before else None,
         metric=column.metric,
         score=column.score,
     )
@@ -351,7 +353,7 @@ def _rates(report: AllTasksReport) -> list[str]:
     kinds: dict[str, list[str]] = {}
     for k, column in enumerate(report.columns):
         rungs: dict[str, list[str]] = {}
-        for cell in _of(report, k):
+        for cell in _cells(report, k):
             if cell.rate_source is not None:
                 rungs.setdefault(cell.rate_source.kind, []).append(cell.rung)
         for kind, names in rungs.items():
@@ -362,17 +364,17 @@ def _rates(report: AllTasksReport) -> list[str]:
 def _published(report: AllTasksReport) -> str:
     tasks: dict[tuple[str, str], list[str]] = {}
     for k, column in enumerate(report.columns):
-        for one in (one for cell in _of(report, k) for one in cell.published):
-            found = tasks.setdefault((one.source, "" if one.value is None else one.note), [])
-            if column.task not in found:
-                found.append(column.task)
+        for score in (score for cell in _cells(report, k) for score in cell.published):
+            names = tasks.setdefault((score.source, "" if score.value is None else score.note), [])
+            if column.task not in names:
+                names.append(column.task)
     if not tasks:
         return "Published: no values for these tasks."
-    sources = [f"{source} ({', '.join(found)}{': ' + note if note else ''})" for (source, note), found in tasks.items()]
+    sources = [f"{source} ({', '.join(names)}{': ' + note if note else ''})" for (source, note), names in tasks.items()]
     profiles = dict.fromkeys(
         column.profile
         for k, column in enumerate(report.columns)
-        if column.profile and cells.scale(column.profile, _of(report, k))
+        if column.profile and cells.scale(column.profile, _cells(report, k))
     )
     smaller = f" They are for the full tasks; these profiles are smaller ({', '.join(profiles)})." if profiles else ""
     return f"Published: {'; '.join(sources)}.{smaller}"

@@ -138,8 +138,8 @@ def score(row: LadderRow, report: LadderReport) -> str:
 def difference(row: LadderRow, report: LadderReport) -> str:
     """The difference of a rung to its base, in as many digits; empty where there is none."""
     change = report.score.difference if _needs_decimals(report) else report.score.short_difference
-    found = None if row.comparison is None or row.same_as_before else row.comparison.difference
-    return "" if found is None else change(found)
+    value = None if row.comparison is None or row.same_as_before else row.comparison.difference
+    return "" if value is None else change(value)
 
 
 def _is_of_fewer_seeds(report: LadderReport) -> bool:
@@ -219,12 +219,12 @@ def _sentences(report: LadderReport, request: LadderRequest | str | None, firm: 
     sentences = [_outcome(report.rows), _looks(report)]
     if report.claims:
         sentences.append(_claims(report, request))
-    if found := cautions(report):
-        sentences.append(f"Caution: {'; '.join(caution.text for caution in found)}.")
+    if warnings := cautions(report):
+        sentences.append(f"Caution: {'; '.join(caution.text for caution in warnings)}.")
     sentences.append(_next(report, request, firm))
     sentences += detect_foot(report)
     sentences += [f"Note: {note.text}" for note in report.notes if note != PAPER_PROTOCOL]
-    return [one for one in sentences if one]
+    return [sentence for sentence in sentences if sentence]
 
 
 _CHANGES = {
@@ -250,13 +250,13 @@ def _outcome(rows: Sequence[LadderRow]) -> str:
             intervals |= row.verdict == verdicts.UNDECIDED and row.comparison.low is not None
     parts = []
     for verdict in (verdict for verdict in _CHANGES if verdict in rungs):
-        which = ", ".join(rungs[verdict])
+        names = ", ".join(rungs[verdict])
         if verdict == "undecided":
             count = len(rungs[verdict])
             if count > _FEW and rungs.keys() <= {"helps", "hurts", "undecided"}:
-                which = f"the other {count}" if len(rungs) > 1 else f"all {count} changes"
-            which += " (intervals: --details)" if intervals else ""
-        parts.append(f"{_CHANGES[verdict]}: {which}.")
+                names = f"the other {count}" if len(rungs) > 1 else f"all {count} changes"
+            names += " (intervals: --details)" if intervals else ""
+        parts.append(f"{_CHANGES[verdict]}: {names}.")
     return " ".join(parts)
 
 
@@ -272,11 +272,11 @@ def _claims(report: LadderReport, request: LadderRequest | str | None) -> str:
     decided = (verdicts.SUPPORTED, verdicts.CONTRADICTED)
     order = (*decided, verdicts.UNDECIDED)
     counts = Counter(claim.shown for claim in report.claims)
-    found = []
+    parts = []
     for verdict in (verdict for verdict in dict.fromkeys((*order, *counts)) if counts[verdict]):
         rungs = list(dict.fromkeys(clean(claim.rung) for claim in report.claims if claim.shown == verdict))
-        on = f" ({', '.join(rungs)})" if verdict in decided and len(rungs) <= _FEW else ""
-        found.append(f"{counts[verdict]} {verdict}{on}")
+        names = f" ({', '.join(rungs)})" if verdict in decided and len(rungs) <= _FEW else ""
+        parts.append(f"{counts[verdict]} {verdict}{names}")
     judged = [claim for claim in report.claims if claim.shown in order]
     stand_ins = sum(claim.stand_in for claim in judged)
     about = "made about other tasks"  # than this one, which stands in for them
@@ -284,7 +284,7 @@ def _claims(report: LadderReport, request: LadderRequest | str | None) -> str:
     of_paper = all(re.search(r"\b(19|20)\d\d\b", claim.source) for claim in report.claims)
     subject = "The paper's claims" if of_paper else "Claims"
     where = "" if isinstance(request, str) else f" ({_command(report, request, 'claims')})"
-    return f"{subject}{stand_in}: {', '.join(found)}{where}."
+    return f"{subject}{stand_in}: {', '.join(parts)}{where}."
 
 
 SELECTED_ON_TEST = "models selected on the test split"
@@ -317,7 +317,7 @@ def cautions(report: LadderReport) -> list[Caution]:
     improving = [row for row in rows if row.still_improving]
     opposite = [row for row in compared if row.comparison and claims.opposite_mean(row.comparison, report.score)]
     smoke = "profile smoke shows that everything runs, its scores mean nothing"
-    found = [
+    warnings = [
         Caution(what=smoke) if report.profile == "smoke" else None,
         _about("not tuned, see --tune", [row for row in differing if row.untuned], differing),
         _about(f"provisional, fewer than {verdicts.LEAST_SEEDS} seeds", few, compared),
@@ -330,22 +330,22 @@ def cautions(report: LadderReport) -> list[Caution]:
     for row in rows:
         if row.verdict == verdicts.UNDECIDED and row.comparison is not None and not row.comparison.is_tested:
             untested.setdefault(row.comparison.reason, []).append(row)
-    found += [_about(reason, open_, [row for row in rows if row.comparison]) for reason, open_ in untested.items()]
+    warnings += [_about(reason, open_, [row for row in rows if row.comparison]) for reason, open_ in untested.items()]
     for state in ("diverged", "failed", "unfinished"):
         counts = {clean(row.rung): getattr(row, state) for row in rows if not row.same_as_before}
         total = sum(counts.values())
-        which = ", ".join(rung for rung, count in counts.items() if count)
-        found.append(Caution(what=state, where=which, runs=total) if total else None)
+        names = ", ".join(rung for rung, count in counts.items() if count)
+        warnings.append(Caution(what=state, where=names, runs=total) if total else None)
     for kind, versions in (
         ("code", {version for row in rows for version in row.code_versions}),
         ("numerics", {version for row in rows for version in row.numerics}),
     ):
-        found.append(Caution(what=f"runs of {len(versions)} {kind} versions") if len(versions) > 1 else None)
+        warnings.append(Caution(what=f"runs of {len(versions)} {kind} versions") if len(versions) > 1 else None)
     if report.design is not None:
         before, look = known_before(report.design.finished_before), report.design.next_look
-        found.append(Caution(what=before) if before else None)
-        found.append(Caution(what=f"the next look is at {look} seeds") if look else None)
-    return [one for one in found if one is not None]
+        warnings.append(Caution(what=before) if before else None)
+        warnings.append(Caution(what=f"the next look is at {look} seeds") if look else None)
+    return [caution for caution in warnings if caution is not None]
 
 
 def longer(rows: Sequence[LadderRow]) -> int | None:
@@ -366,14 +366,14 @@ def _about(what: str, rows: Sequence[LadderRow], every: Sequence[LadderRow], adv
     if not rows:
         return None
     names = [clean(row.rung) for row in rows]
-    others = [clean(row.rung) for row in every if row not in rows]
-    if not others:
-        which = "all rungs"
+    rest = [clean(row.rung) for row in every if row not in rows]
+    if not rest:
+        where = "all rungs"
     elif len(names) <= _FEW:
-        which = ", ".join(names)
+        where = ", ".join(names)
     else:
-        which = f"all but {', '.join(others)}" if len(others) <= _FEW else f"{len(names)} rungs"
-    return Caution(what=what, where=which, advice=advice)
+        where = f"all but {', '.join(rest)}" if len(rest) <= _FEW else f"{len(names)} rungs"
+    return Caution(what=what, where=where, advice=advice)
 
 
 def _next(report: LadderReport, request: LadderRequest | str | None, firm: str) -> str:

@@ -28,30 +28,30 @@ def score(row: LadderRow, form: ScoreForm) -> str:
     return f"{_mean(row.mean, row.stderr, form)} (n={row.n})"
 
 
-def setting(row: LadderRow, name: str, form: ScoreForm) -> str:
-    """The mean in another setting; the number of seeds where it is not that of the row."""
-    for one in row.settings:
-        if one.setting == name:
-            return _mean(one.mean, one.stderr, form) + (f" (n={one.n})" if one.n != row.n else "")
+def further_score(row: LadderRow, test: str, form: ScoreForm) -> str:
+    """The mean on a further test; the number of seeds where it is not that of the row."""
+    for score in row.further_tests:
+        if score.test == test:
+            return _mean(score.mean, score.stderr, form) + (f" (n={score.n})" if score.n != row.n else "")
     return NOTHING
 
 
 def change(row: LadderRow, form: ScoreForm) -> list[str]:
     """What the change to the base did: verdict and difference, its interval, p. Nothing without a base or runs."""
-    found = row.comparison
-    if found is None or row.verdict == NOT_RUN:
+    comparison = row.comparison
+    if comparison is None or row.verdict == NOT_RUN:
         return []
-    if found.difference is None or row.same_as_before:
+    if comparison.difference is None or row.same_as_before:
         return [row.verdict]
-    lines = [f"{row.verdict} {form.difference(found.difference)}{look_text(found)}"]
-    if found.low is not None and found.high is not None:
-        lines.append(f"[{form.difference(found.low)}, {form.difference(found.high)}]")
-    return lines if found.p_adjusted is None else [*lines, p_text(found.p_adjusted)]
+    lines = [f"{row.verdict} {form.difference(comparison.difference)}{look_text(comparison)}"]
+    if comparison.low is not None and comparison.high is not None:
+        lines.append(f"[{form.difference(comparison.low)}, {form.difference(comparison.high)}]")
+    return lines if comparison.p_adjusted is None else [*lines, p_text(comparison.p_adjusted)]
 
 
-def settings(row: LadderRow, form: ScoreForm) -> list[str]:
-    """The means in all other settings."""
-    return [f"at {one.setting}: {setting(row, one.setting, form)}" for one in row.settings]
+def further_scores(row: LadderRow, form: ScoreForm) -> list[str]:
+    """The means on all further tests."""
+    return [f"at {score.test}: {further_score(row, score.test, form)}" for score in row.further_tests]
 
 
 def _mean(mean: float | None, stderr: float | None, form: ScoreForm) -> str:
@@ -77,29 +77,29 @@ def in_grid(form: ScoreForm, *, changes: bool = False) -> Callable[[LadderRow], 
     def text(row: LadderRow) -> str:
         values = [f"({published(row, form)})"] if row.published else []
         changed = change(row, form) if changes else []
-        return "\n".join([score(row, form), *changed, *settings(row, form), *remarks(row), *values])
+        return "\n".join([score(row, form), *changed, *further_scores(row, form), *remarks(row), *values])
 
     return text
 
 
 def scale(profile: str | None, rows: Iterable[LadderRow]) -> str:
     """`content.scale` for the published scores of these rows, unless they are for this profile."""
-    return content.scale(None if any(one.profile for row in rows for one in row.published) else profile)
+    return content.scale(None if any(score.profile for row in rows for score in row.published) else profile)
 
 
-def other_metric(one: Published, form: ScoreForm) -> str:
+def other_metric(score: Published, form: ScoreForm) -> str:
     """The metric of a published score, after it, where it is not that of the table."""
-    return "" if one.metric in ("", form.name) else f" {one.metric.replace('_', ' ')}"
+    return "" if score.metric in ("", form.name) else f" {score.metric.replace('_', ' ')}"
 
 
 def published(row: LadderRow, form: ScoreForm) -> str:
     """The published scores, with one or two decimals in per cent, as published; with their metric if it is another."""
 
-    def text(one: Published) -> str:
-        if one.value is None:
+    def text(score: Published) -> str:
+        if score.value is None:
             return "chance"
-        error = "" if one.stderr is None else f" ± {form.published(one.stderr)}"
-        return form.published(one.value) + error + other_metric(one, form)
+        error = "" if score.stderr is None else f" ± {form.published(score.stderr)}"
+        return form.published(score.value) + error + other_metric(score, form)
 
-    found = [text(one) for one in row.published]
-    return " / ".join(found) or NOTHING
+    texts = [text(score) for score in row.published]
+    return " / ".join(texts) or NOTHING

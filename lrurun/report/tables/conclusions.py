@@ -35,9 +35,9 @@ def conclude(
     undecided = by_verdict.get("undecided", [])
     sentences = []
     if better:
-        sentences.append(f"Helps: {_list(_decided(one, form) for one in better)}.")
+        sentences.append(f"Helps: {_list(_decided(comparison, form) for comparison in better)}.")
     if worse:
-        sentences.append(f"Hurts: {_list(_decided(one, form) for one in worse)}.")
+        sentences.append(f"Hurts: {_list(_decided(comparison, form) for comparison in worse)}.")
     if undecided and not better and not worse:
         is_complete = design is not None and design.next_look is None
         sentences.append(f"No difference between rungs is decided{'' if is_complete else ' yet'}.")
@@ -49,8 +49,8 @@ def conclude(
         sentences.append(f"Not compared, because the runs are the same: {_list(map(_pair, same))}.")
     if missing := [*by_verdict.get("not run", []), *by_verdict.get("base not run", [])]:
         sentences.append(f"Not run: {_list(map(_pair, missing))}.")
-    if left := by_verdict.get("left out"):
-        sentences.append(f"Left out, see the notes: {_list(map(_pair, left))}.")
+    if left_out := by_verdict.get("left out"):
+        sentences.append(f"Left out, see the notes: {_list(map(_pair, left_out))}.")
     if outside := by_verdict.get("not judged"):
         sentences.append(f"Outside the sequential design: {_list(map(_pair, outside))}.")
     if judged:
@@ -68,9 +68,9 @@ def about(rungs: Sequence[str], every: Sequence[str], hidden: int = 0) -> list[s
     """The sentence on which of all rungs, `every`, the conclusions are about; empty if they are about all."""
     if len(rungs) == len(every):
         return []
-    which = f"the first {len(rungs)}" if rungs == every[: len(rungs)] else ", ".join(rungs)
+    names = f"the first {len(rungs)}" if rungs == every[: len(rungs)] else ", ".join(rungs)
     claims = f", without {plural(hidden, 'claim')} about others" if hidden else ""
-    return [f"These sentences are about {which} of {len(every)} rungs{claims}; p and verdicts count all with results."]
+    return [f"These sentences are about {names} of {len(every)} rungs{claims}; p and verdicts count all with results."]
 
 
 def _state(design: DesignSummary) -> str:
@@ -94,8 +94,8 @@ def _pair(comparison: Comparison) -> str:
 
 
 def _in_brackets(*parts: str) -> str:
-    found = _list(filter(None, parts))
-    return f" ({found})" if found else ""
+    text = _list(filter(None, parts))
+    return f" ({text})" if text else ""
 
 
 def _decided(comparison: Comparison, form: ScoreForm) -> str:
@@ -119,24 +119,26 @@ def _remarks(comparison: Comparison, form: ScoreForm) -> list[str]:
 
 def _undecided(undecided: Sequence[Comparison], form: ScoreForm) -> list[str]:
     """The differences that are not decided, with the interval in which each lies, and those without a test."""
-    tested = [one for one in undecided if one.is_tested]
-    few = [one for one in undecided if not one.is_tested and claims.least_seeds(one) < 2]
-    without = [one for one in undecided if not one.is_tested and one not in few]
+    tested = [comparison for comparison in undecided if comparison.is_tested]
+    few = [comparison for comparison in undecided if not comparison.is_tested and claims.least_seeds(comparison) < 2]
+    without = [comparison for comparison in undecided if not comparison.is_tested and comparison not in few]
     sentences = []
     if tested:
-        found = _list(
-            _pair(one) + _in_brackets(_between(one, form) + look_text(one), *_remarks(one, form)) for one in tested
+        listed = _list(
+            _pair(comparison)
+            + _in_brackets(_between(comparison, form) + look_text(comparison), *_remarks(comparison, form))
+            for comparison in tested
         )
-        alone = any(not 0 >= (one.low or 0) * (one.high or 0) for one in tested)
+        alone = any(not 0 >= (comparison.low or 0) * (comparison.high or 0) for comparison in tested)
         beside = " Intervals are of each difference alone; p takes all into account." if alone else ""
-        sentences.append(f"Undecided: {found}.{beside}")
-    waiting = [one for one in without if one.reason.startswith("the first look")]
-    others = [one for one in without if one not in waiting]
+        sentences.append(f"Undecided: {listed}.{beside}")
+    waiting = [comparison for comparison in without if comparison.reason.startswith("the first look")]
+    untested = [comparison for comparison in without if comparison not in waiting]
     whys = ["a test needs at least two seeds a side", "there is no test", waiting[0].reason if waiting else ""]
-    for why, group in zip(whys, (few, others, waiting), strict=True):
+    for why, group in zip(whys, (few, untested, waiting), strict=True):
         if group:
-            found = _list(_pair(one) + _in_brackets(*_remarks(one, form)) for one in group)
-            sentences.append(f"Undecided, because {why}: {found}.")
+            listed = _list(_pair(comparison) + _in_brackets(*_remarks(comparison, form)) for comparison in group)
+            sentences.append(f"Undecided, because {why}: {listed}.")
     return sentences
 
 
@@ -149,14 +151,16 @@ def _between(comparison: Comparison, form: ScoreForm) -> str:
 
 def _provisional(judged: Sequence[Comparison]) -> list[str]:
     """A sentence where verdicts rest on few seeds."""
-    tested = [one for one in judged if one.is_tested]
-    provisional = [one for one in tested if one.provisional]
+    tested = [comparison for comparison in judged if comparison.is_tested]
+    provisional = [comparison for comparison in tested if comparison.provisional]
     if not provisional:
         return []
-    which = "all verdicts"
+    subject = "all verdicts"
     if len(provisional) < len(tested):
-        which = _list(f"{_pair(one)} ({claims.least_seeds(one)} seeds)" for one in provisional)
-    return [f"Provisional: {which}. With fewer than {verdicts.LEAST_SEEDS} seeds a verdict assumes that no seed fails."]
+        subject = _list(f"{_pair(comparison)} ({claims.least_seeds(comparison)} seeds)" for comparison in provisional)
+    return [
+        f"Provisional: {subject}. With fewer than {verdicts.LEAST_SEEDS} seeds a verdict assumes that no seed fails."
+    ]
 
 
 def _improving(rows: Sequence[LadderRow]) -> list[str]:
@@ -164,21 +168,21 @@ def _improving(rows: Sequence[LadderRow]) -> list[str]:
     names = [row.rung for row in rows if row.still_improving]
     if not names:
         return []
-    which = "All rungs are" if len(names) == len(rows) else f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
-    return [f"{which} still improving at the last step in most seeds: verdicts may change with more steps."]
+    subject = "All rungs are" if len(names) == len(rows) else f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
+    return [f"{subject} still improving at the last step in most seeds: verdicts may change with more steps."]
 
 
 def _claims(judged: Sequence[JudgedClaim], task: str) -> str:
     """How many claims have which verdict, and on how many the paper has other tasks."""
     counted = [claim for claim in judged if claim.verdict != verdicts.NOT_JUDGED]
-    others = len(judged) - len(counted)
-    left_out = f"{plural(others, 'claim')} not judged here, see below." if others else ""
+    not_judged = len(judged) - len(counted)
+    left_out = f"{plural(not_judged, 'claim')} not judged here, see below." if not_judged else ""
     if not counted:
         return left_out
     counts = Counter(claim.verdict for claim in counted if not claim.same_runs)
-    found = [f"{count} {verdict}" for verdict, count in counts.most_common()]
+    parts = [f"{count} {verdict}" for verdict, count in counts.most_common()]
     if same := sum(claim.same_runs for claim in counted):
-        found.append(f"{same} not comparable (same runs)")
+        parts.append(f"{same} not comparable (same runs)")
     stand_ins, beside = sum(claim.stand_in for claim in counted), ""
     if stand_ins == len(counted):
         beside = f", for whose tasks {task} stands in"
@@ -187,4 +191,4 @@ def _claims(judged: Sequence[JudgedClaim], task: str) -> str:
     tested = [claim for claim in counted if claim.is_tested]
     few = sum(claim.provisional for claim in tested)
     provisional = f"; {'all' if few == len(tested) > 1 else few} provisional" if few else ""
-    return f"Of {plural(len(counted), 'claim')}{beside}: {', '.join(found)}{provisional}. {left_out}".rstrip()
+    return f"Of {plural(len(counted), 'claim')}{beside}: {', '.join(parts)}{provisional}. {left_out}".rstrip()

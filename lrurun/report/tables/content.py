@@ -46,8 +46,8 @@ class RunGroup(Struct, frozen=True, kw_only=True):
     title: str
     runs: tuple[str, ...]
     """Ids of those that are counted."""
-    others: tuple[str, ...] = ()
-    on: str | None = None
+    other_runs: tuple[str, ...] = ()
+    base: str | None = None
     """The group that it is compared with."""
     same_as: str | None = None
     """The group whose runs these are."""
@@ -105,14 +105,14 @@ class ReportContent(Struct, frozen=True, kw_only=True):
     curves: bool = False
     """Whether the HTML page shows learning curves and eigenvalues."""
 
-    def notes(self, shown: Sequence[Column]) -> tuple[str, ...]:
+    def notes(self, columns: Sequence[Column]) -> tuple[str, ...]:
         """The footnotes below these columns of the table: what explains the columns comes first."""
-        return (*filter(None, [" ".join(column.note for column in shown if column.note)]), *self.foot)
+        return (*filter(None, [" ".join(column.note for column in columns if column.note)]), *self.foot)
 
 
-def setting_fields(settings: Sequence[str]) -> list[str]:
-    """The columns of CSV for the scores in other settings."""
-    return [f"{field}@{name}" for name in settings for field in ("mean", "stderr", "n")]
+def further_fields(tests: Sequence[str]) -> list[str]:
+    """The columns of CSV for the scores on further tests."""
+    return [f"{field}@{name}" for name in tests for field in ("mean", "stderr", "n")]
 
 
 def slot_fields(slots: Sequence[int]) -> list[str]:

@@ -16,7 +16,7 @@ from lrurun.report.judging.sequential import DesignSummary
 from lrurun.report.scores import ScoreForm
 from lrurun.report.tables import cells, content, grid_table, sparkline
 from lrurun.report.tables.content import PARAMETERS, RUNG, TITLE
-from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LEFT_OUT, LadderReport, settings_of
+from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LEFT_OUT, LadderReport, further_tests_of
 from lrurun.report.tables.row_scores import LadderRow, every_slot
 from lrurun.table import NOTHING, Column, Table
 
@@ -33,7 +33,7 @@ def content_of(report: LadderReport) -> content.ReportContent:
         else (),
         table=Table(columns=_columns(report), rows=report.rows),
         foot=tuple(_foot(report)),
-        groups=tuple(_group(row, report.score, {one.rung for one in report.rows}) for row in report.rows),
+        groups=tuple(_group(row, report.score, {other.rung for other in report.rows}) for row in report.rows),
         claims=report.claims,
         label=label.anchor(report.ladder),
         csv=csv_columns(report.rows),
@@ -41,15 +41,15 @@ def content_of(report: LadderReport) -> content.ReportContent:
     )
 
 
-def _group(row: LadderRow, form: ScoreForm, shown: Collection[str]) -> content.RunGroup:
-    on = content.anchor(row.on) if row.on is not None and row.on in shown else None
+def _group(row: LadderRow, form: ScoreForm, rungs: Collection[str]) -> content.RunGroup:
+    base = content.anchor(row.on) if row.on is not None and row.on in rungs else None
     return content.RunGroup(
         anchor=content.anchor(row.rung),
         title=row.rung,
         runs=row.runs,
-        others=tuple(run.id for run in row.other_runs),
-        on=on,
-        same_as=on if row.same_as_before else None,
+        other_runs=tuple(run.id for run in row.other_runs),
+        base=base,
+        same_as=base if row.same_as_before else None,
         metric=form.result,
         score=form,
     )
@@ -66,11 +66,11 @@ _CSV_FIRST = (
 """The columns of CSV that keep this order; those of other fields follow them."""
 _NOT_IN_CSV = {
     *("branches", "comparison", "published", "rate_source", "other_runs", "paper", "untuned"),
-    *("settings", "slots"),
+    *("further_tests", "slots"),
 }
-"""Fields of a row that are no column: `comparison`, `published`, `rate_source`, `settings` and `slots` have columns
-for their parts, `branches` follows from `on`, and JSON has the runs that are not counted, the paper's numbers, and
-which side of a difference is untuned."""
+"""Fields of a row that are no column: `comparison`, `published`, `rate_source`, `further_tests` and `slots` have
+columns for their parts, `branches` follows from `on`, and JSON has the runs that are not counted, the paper's numbers,
+and which side of a difference is untuned."""
 _CSV_COLUMNS = (
     *_CSV_FIRST,
     *(name for name in LadderRow.__struct_fields__ if name not in {*_CSV_FIRST, *_NOT_IN_CSV}),
@@ -81,7 +81,7 @@ _CSV_COLUMNS = (
 def csv_columns(rows: Sequence[LadderRow]) -> tuple[str, ...]:
     """The columns of CSV for these rows."""
     slots = every_slot(row.slots for row in rows)
-    return (*_CSV_COLUMNS, *content.setting_fields(settings_of(rows)), *content.slot_fields(slots))
+    return (*_CSV_COLUMNS, *content.further_fields(further_tests_of(rows)), *content.slot_fields(slots))
 
 
 # Cells and footnotes
@@ -119,8 +119,8 @@ def _items_foot(report: LadderReport) -> list[str]:
     """Naive predictors on the test items, and what one of these counts for."""
     form, sentences = report.score, []
     if report.data.get("baselines"):
-        known = report.data["baselines"].items()
-        naive = ", ".join(f"{clean(name)} {form.with_symbol(form.short(score))}" for name, score in known)
+        baselines = report.data["baselines"].items()
+        naive = ", ".join(f"{clean(name)} {form.with_symbol(form.short(score))}" for name, score in baselines)
         sentences.append(f"Naive predictors on the same test items: {naive}.")
     if report.test_step is not None:
         step, sequences = f"{form.full(report.test_step)} {form.unit}", report.test_items or 0
@@ -159,8 +159,8 @@ def detect_foot(report: LadderReport) -> list[str]:
     size = f"{report.detect.difference * report.score.scale:.6g} {report.score.unit}"
     if not seeds and not report.detect.failing:
         return [f"Seeds to detect {size}: not known before two seeds of both rungs have a score."]
-    known = sorted((count, rungs) for count, rungs in seeds.items() if count is not None)
-    parts = [f"{count} ({', '.join(rungs)})" for count, rungs in known]
+    by_count = sorted((count, rungs) for count, rungs in seeds.items() if count is not None)
+    parts = [f"{count} ({', '.join(rungs)})" for count, rungs in by_count]
     parts += [f"more than {statistics.MOST_SEEDS:,} ({', '.join(seeds[None])})"] if None in seeds else []
     if report.detect.failing:
         parts.append(f"no number, because a seed of it or of its base fails ({', '.join(report.detect.failing)})")
@@ -173,15 +173,15 @@ def detect_foot(report: LadderReport) -> list[str]:
 def _design_foot(design: DesignSummary) -> list[str]:
     """The sequential design, how far it is, and what it does not cover."""
     looks = [f"{look.seeds} seeds ({look.share * 100:.0f} %)" for look in design.looks]
-    next_one = "the design is complete"
+    state = "the design is complete"
     if design.next_look is not None and design.level is not None:
-        next_one = f"the next look, at {design.next_look} seeds, corrects for {plural(design.hypotheses, 'hypothesis')}"
-    known = sequential.known_before(design.finished_before)
-    before = f" {known}." if known else ""
+        state = f"the next look, at {design.next_look} seeds, corrects for {plural(design.hypotheses, 'hypothesis')}"
+    caution = sequential.known_before(design.finished_before)
+    before = f" {caution}." if caution else ""
     return [
         f"Sequential design (--decide --max-seeds {design.max_seeds}): looks at {', '.join(looks)}. In brackets: the "
         f"share of a hypothesis's level that the look spends. {plural(design.looks_done, 'look')} taken, "
-        f"{design.undecided} of {plural(design.questions, 'question')} undecided; {next_one}.{before}",
+        f"{design.undecided} of {plural(design.questions, 'question')} undecided; {state}.{before}",
         "A difference, its p and its verdict are from the look beside it: the one that decided it, or the last one. A "
         "look uses exactly the first seeds of both rungs; means are over all finished seeds. Intervals are not "
         "adjusted for stopping. Later seeds, claims and exclusions are outside the design and change no verdict.",
@@ -198,8 +198,8 @@ def _rates_foot(report: LadderReport) -> list[str]:
     for source, rates in sources.items():
         values = {"not chosen yet" if rate is None else f"{rate:g}": rungs for rate, rungs in rates.items()}
         everywhere = len(sources) == len(values) == 1
-        shown = [value + ("" if everywhere else f" ({', '.join(rungs)})") for value, rungs in values.items()]
-        sentences.append(f"Learning rate ({source}): {'; '.join(shown)}.")
+        parts = [value + ("" if everywhere else f" ({', '.join(rungs)})") for value, rungs in values.items()]
+        sentences.append(f"Learning rate ({source}): {'; '.join(parts)}.")
     if (tuning := report.tuning) is not None:
         by_paths: dict[str, list[str]] = {}
         for rung, settings in tuning.at_edge.items():
@@ -224,12 +224,12 @@ def untuned_foot(rows: Sequence[LadderRow]) -> list[str]:
     untuned = [row.rung for row in differing if row.untuned]
     if not untuned:
         return []
-    which = "all differences" if len(untuned) == len(differing) else f"the differences of {', '.join(untuned)}"
+    differences = "all differences" if len(untuned) == len(differing) else f"the differences of {', '.join(untuned)}"
     verb = "involve"
     if len(untuned) == 1:
-        which, verb = f"the difference of {untuned[0]}", "involves"
+        differences, verb = f"the difference of {untuned[0]}", "involves"
     return [
-        f"Untuned: {which} {verb} a rung at the recipe's default learning rate, which may favour one side. For "
+        f"Untuned: {differences} {verb} a rung at the recipe's default learning rate, which may favour one side. For "
         "conclusions, --tune chooses the rate of each rung on validation."
     ]
 
@@ -242,8 +242,8 @@ def has_branches(report: LadderReport) -> bool:
 def _published_foot(report: LadderReport) -> str:
     rungs: dict[tuple[str, str], list[str]] = {}
     for row in report.rows:
-        for one in row.published:
-            rungs.setdefault((one.source, one.note), []).append(row.rung)
+        for score in row.published:
+            rungs.setdefault((score.source, score.note), []).append(row.rung)
     if not rungs:
         return f"Published: no values for {report.task}."
     sources = [f"{source} ({', '.join(names)}{': ' + note if note else ''})" for (source, note), names in rungs.items()]
@@ -259,16 +259,16 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
     corrected = f"method over all differences and claims with results{', at each look' if report.design else ''}"
     tested = [row.comparison for row in report.rows if row.comparison and row.comparison.is_tested]
     kinds = {False: "of ranks (Brunner and Munzel, by permutation)", True: "of means (Welch)"}
-    which = [kinds[few] for few in (False, True) if few in {one.provisional for one in tested}]
+    methods = [kinds[few] for few in (False, True) if few in {comparison.provisional for comparison in tested}]
     few = f"; with fewer than {verdicts.LEAST_SEEDS} seeds, "
-    tests = f"p: two-sided, {few.join(which) or kinds[False]}, corrected by Holm's {corrected}."
+    tests = f"p: two-sided, {few.join(methods) or kinds[False]}, corrected by Holm's {corrected}."
     published = 9 if any(row.published for row in report.rows) else 0
     return (
         RUNG,
         *((BASE,) if has_branches(report) else ()),
         TITLE,
         _score_column(report.score),
-        *(_setting_column(name, report.score) for name in settings_of(report.rows)),
+        *(_further_column(name, report.score) for name in further_tests_of(report.rows)),
         *_slots_column(report),
         *_escape_column(report),
         _difference_column(report),
@@ -290,19 +290,19 @@ def _score_column(form: ScoreForm) -> Column:
     return structs.replace(narrow, cell=lambda row: lines(row).replace("\n", ", "), priority=2, narrower=narrow)
 
 
-def _setting_column(name: str, form: ScoreForm) -> Column:
+def _further_column(name: str, form: ScoreForm) -> Column:
     heading = f"{form.title} at {clean(name)}"
-    return Column(name=heading, cell=lambda row: cells.setting(row, name, form), link=content.runs_of, priority=7)
+    return Column(name=heading, cell=lambda row: cells.further_score(row, name, form), link=content.runs_of, priority=7)
 
 
 def _slots_column(report: LadderReport) -> tuple[Column, ...]:
     """The accuracy by slot as a curve in one line, between its two ends; none where the task has no slots."""
-    last = max((one.slot for row in report.rows for one in row.slots), default=0)
+    last = max((slot.slot for row in report.rows for slot in row.slots), default=0)
     if last < 2:
         return ()
 
     def cell(row: LadderRow) -> str:
-        means = [one.mean for one in row.slots if one.mean is not None]
+        means = [slot.mean for slot in row.slots if slot.mean is not None]
         if not means:
             return NOTHING
         # the two ends fix the levels: 0 and 1 are the same height in all rows
@@ -374,11 +374,11 @@ def _difference_column(report: LadderReport) -> Column:
         return NOTHING if difference is None else f"{form.difference(difference)}{look_text(row.comparison)}"
 
     def interval(row: LadderRow) -> str:
-        found = row.comparison
-        if found is None or found.low is None or found.high is None or found.difference is None:
+        comparison = row.comparison
+        if comparison is None or comparison.low is None or comparison.high is None or comparison.difference is None:
             return alone(row)
-        between = f"[{form.difference(found.low)}, {form.difference(found.high)}]"
-        return f"{form.difference(found.difference)} {between}{look_text(row.comparison)}"
+        between = f"[{form.difference(comparison.low)}, {form.difference(comparison.high)}]"
+        return f"{form.difference(comparison.difference)} {between}{look_text(row.comparison)}"
 
     def short(row: LadderRow) -> str:
         return "same" if row.same_as_before else alone(row)

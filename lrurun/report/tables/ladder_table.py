@@ -136,15 +136,15 @@ def build(
     form = form_of(metric)
     name = form.result
     selected = select(instance, name, notes)
-    if any(_test_selected(run) for one in selected.values() for run in one.runs):
+    if any(_test_selected(run) for runs in selected.values() for run in runs.runs):
         notes.append(PAPER_PROTOCOL)
-    results = {rung: results_of(one) for rung, one in selected.items()}
+    results = {rung: results_of(runs) for rung, runs in selected.items()}
     untuned = [rung for rung, (_, source) in rates.items() if source.kind == "default"]
     scoring = scoring_of(metric, instance.data, test_items)
-    others = {}
-    for one in claimed_metrics(ladder, task, instance.metrics):
-        its = select(instance, form_of(one).result, notes)
-        others[one.name] = scored(its, scoring_of(one, instance.data, test_items, selects=False))
+    by_metric = {}
+    for claimed in claimed_metrics(ladder, task, instance.metrics):
+        counted = select(instance, form_of(claimed).result, notes)
+        by_metric[claimed.name] = scored(counted, scoring_of(claimed, instance.data, test_items, selects=False))
     notes = list(dict.fromkeys(notes))
     judged = claims.judge(
         ladder,
@@ -152,9 +152,9 @@ def build(
         task=task,
         scoring=scoring,
         untuned=untuned,
-        improving=[rung for rung, one in selected.items() if 2 * _improving(one.counted) > len(one.scores)],
+        improving=[rung for rung, runs in selected.items() if 2 * _improving(runs.counted) > len(runs.scores)],
         progress=progress,
-        others=others,
+        by_metric=by_metric,
         profile=profile,
         outside=outside,
     )
@@ -166,7 +166,7 @@ def build(
         claim for claim in judged.claims if with_claims and {claim.rung, claim.other or claim.rung} <= set(names)
     )
     hidden = len(judged.claims) - len(their_claims) if with_claims else 0
-    design = sequential.summary(progress, {rung: one.of for rung, one in results.items()}) if progress else None
+    design = sequential.summary(progress, {rung: own.rung for rung, own in results.items()}) if progress else None
     # a look corrects for the questions of the design, with results or not
     hypotheses = max(judged.hypotheses, design.hypotheses if design else 0)
     return LadderReport(
@@ -196,7 +196,9 @@ def build(
         without_spread=tuple(row.rung for row in rows if judged.samples[row.rung].of_test_set()),
         hypotheses=hypotheses,
         detect=None if detect is None else _detect(detect, ladder, names, judged, hypotheses, progress),
-        fresh_seeds=_fresh_seeds({run.seed for one in selected.values() for run in one.runs if run.state in FINISHED}),
+        fresh_seeds=_fresh_seeds(
+            {run.seed for runs in selected.values() for run in runs.runs if run.state in FINISHED}
+        ),
     )
 
 
@@ -215,8 +217,8 @@ def _detect(
     hypotheses: int,
     progress: DesignProgress | None,
 ) -> Detect:
-    """By the spreads seen, with a power of 80 %, at the level that Holm's method leaves to the smallest p (of a
-    sequential design, at its last look); at least as many seeds as a firm verdict needs."""
+    """The seeds that detect a difference: by the spreads seen, with a power of 80 %, at the level that Holm's method
+    leaves to the smallest p (of a sequential design, at its last look); at least as many as a firm verdict needs."""
     share = 1.0 if progress is None else progress.design.looks[-1].share
     level = share * statistics.ALPHA / max(hypotheses, 1)
 
@@ -229,8 +231,8 @@ def _detect(
         if any(side.failures for side in judged.differences[rung].sides):
             failing.append(rung)
         elif mine is not None and other is not None:
-            found = statistics.seeds_to_detect(difference, mine, other, level)
-            seeds[rung] = None if found is None else max(found, verdicts.LEAST_SEEDS)
+            needed = statistics.seeds_to_detect(difference, mine, other, level)
+            seeds[rung] = None if needed is None else max(needed, verdicts.LEAST_SEEDS)
     return Detect(difference=difference, seeds=seeds, failing=tuple(failing))
 
 
@@ -259,7 +261,7 @@ def _rows(
             judged=judged.differences.get(rung.name),
             sample=judged.samples[rung.name],
             paper=judged.papers.get(rung.name),
-            untuned=tuple(one for one in (rung.name, bases[rung.name]) if one is not None and one in untuned),
+            untuned=tuple(name for name in (rung.name, bases[rung.name]) if name is not None and name in untuned),
             metric=metric,
             left_out=left_out.get(rung.name, 0),
         )
@@ -282,7 +284,7 @@ def _row(
     metric: str,
     left_out: int,
 ) -> LadderRow:
-    same = runs.of != rung.name
+    same = runs.rung != rung.name
     states = [run.state for run in runs.runs]
     escape_step, escaped = row_scores.escapes(runs.counted)
     counted = {run.id for run in runs.counted}
@@ -318,7 +320,7 @@ def _row(
         failure_bound=_failure_bound(sample),
         improving=_improving(runs.counted),
         untuned=untuned,
-        settings=row_scores.settings(runs.counted, metric),
+        further_tests=row_scores.further_tests(runs.counted, metric),
         slots=row_scores.slots(runs.counted),
         escape_step=escape_step,
         escaped=escaped,
@@ -345,15 +347,15 @@ def _failure_bound(sample: Sample) -> float | None:
     return ranks.failure_bound(verdicts.side_of(None, sample).failures, sample.n)
 
 
-def settings_of(rows: Iterable[LadderRow]) -> tuple[str, ...]:
-    """The other settings that the runs of these rows were tested in."""
-    return tuple(dict.fromkeys(one.setting for row in rows for one in row.settings))
+def further_tests_of(rows: Iterable[LadderRow]) -> tuple[str, ...]:
+    """The further tests that the runs of these rows have scores on."""
+    return tuple(dict.fromkeys(score.test for row in rows for score in row.further_tests))
 
 
 def _learning_rate(runs: Sequence[Run], planned: float | None) -> float | None:
-    """The one that the runs have; the planned one where there are none."""
-    found = {run.config.optim.lr for run in runs if isinstance(run.config, RunConfig)}
-    return next(iter(found)) if len(found) == 1 else planned
+    """The learning rate that all runs have, else the planned one."""
+    rates = {run.config.optim.lr for run in runs if isinstance(run.config, RunConfig)}
+    return next(iter(rates)) if len(rates) == 1 else planned
 
 
 def _test_selected(run: Run) -> bool:

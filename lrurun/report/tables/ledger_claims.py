@@ -113,7 +113,7 @@ class Runs(Struct, frozen=True):
     """The score of each rung that has one."""
 
 
-class Used(Struct, frozen=True, kw_only=True):
+class JudgingInstance(Struct, frozen=True, kw_only=True):
     """The instance by whose runs the claims of a ladder on a task are judged."""
 
     profile: str | None
@@ -128,39 +128,42 @@ class Used(Struct, frozen=True, kw_only=True):
 class Evidence(Struct, frozen=True, kw_only=True):
     """The evidence of a ledger on claims."""
 
-    ladders: dict[str, dict[str, Used]]
+    ladders: dict[str, dict[str, JudgingInstance]]
     """Ladder -> task -> the instance that judges; tasks without final runs are left out."""
-    others: dict[str, kinds.TaskEvidence]
+    by_task: dict[str, kinds.TaskEvidence]
     """Task -> what its runs, which are no trainings, decide."""
 
 
 def ladders_of(ledger: Ledger | None, only: str | None = None) -> tuple[dict[str, Ladder], list[LrurunError]]:
     """The ladders that have files here and those of which the ledger has instances, or one of them, by the names or
     paths that commands take; and the errors of files that cannot be read."""
-    found: dict[str, Ladder] = {}
+    ladders: dict[str, Ladder] = {}
     errors = []
     for name in paths.names("ablations") if only is None else [only]:
         try:
-            found[name] = instance_documents.load_ladder(name, ledger)
+            ladders[name] = instance_documents.load_ladder(name, ledger)
         except LrurunError as error:
             errors.append(error)
-    known = {ladder.name for ladder in found.values()}
+    names = {ladder.name for ladder in ladders.values()}
     if ledger is None or only is not None:
-        return found, errors
+        return ladders, errors
     for instance in reversed(ledger.ladders()):
-        if instance.name not in known and (recorded := instance_documents.find(ledger, instance)) is not None:
-            asked = request.recorded(ledger, instance, LadderRequest)
-            found[asked[-1].ladder if asked else recorded.ladder.path] = recorded.ladder
-            known.add(instance.name)
-    return found, errors
+        if instance.name not in names and (recorded := instance_documents.find(ledger, instance)) is not None:
+            requests = request.recorded(ledger, instance, LadderRequest)
+            ladders[requests[-1].ladder if requests else recorded.ladder.path] = recorded.ladder
+            names.add(instance.name)
+    return ladders, errors
 
 
 def gather(ledger: Ledger | None, ladders: Mapping[str, Ladder], task: str | None, *, with_studies: bool) -> Evidence:
     """The evidence of a ledger on ladders, by the names that find them, and on studies, on one task or all."""
-    others = kinds.every() if with_studies else []
+    other_kinds = kinds.every() if with_studies else []
     return Evidence(
-        ladders={name: {} if ledger is None else _used(ledger, name, one, task) for name, one in ladders.items()},
-        others={on: found for kind in others for on, found in kind.evidence(ledger, task).items()},
+        ladders={
+            name: {} if ledger is None else _judging_instances(ledger, name, ladder, task)
+            for name, ladder in ladders.items()
+        },
+        by_task={name: evidence for kind in other_kinds for name, evidence in kind.evidence(ledger, task).items()},
     )
 
 
@@ -170,32 +173,38 @@ def collect(evidence: Evidence, ladders: Mapping[str, Ladder], task: str | None,
     Beside those that papers state on a task, these are the claims that its runs are judged by; where a built-in task is
     named, those of the default ladder or of the one that is named also without runs.
     """
-    found: list[LedgerClaim] = []
+    claims: list[LedgerClaim] = []
     for name, ladder in ladders.items():
-        used = evidence.ladders[name]
-        stated = published_claims.collect([ladder], task, {on: its.profile for on, its in used.items()})
-        for one in stated:
-            its = used.get(one.task)
-            found.append(
-                _beside(one, its.verdicts[one.text] if its else _without_runs(name, ladder, one.task, one.text))
-            )
-        by_papers = {(one.task, one.text) for one in stated}
+        judging = evidence.ladders[name]
+        stated = published_claims.collect(
+            [ladder], task, {on_task: instance.profile for on_task, instance in judging.items()}
+        )
+        for claim in stated:
+            if claim.task in judging:
+                verdict = judging[claim.task].verdicts[claim.text]
+            else:
+                verdict = _without_runs(name, ladder, claim.task, claim.text)
+            claims.append(LedgerClaim(**structs.asdict(claim), here=verdict))
+        by_papers = {(claim.task, claim.text) for claim in stated}
         if task is not None and tasks.is_built_in(task) and (name == "lru" or len(ladders) == 1):
-            used = {task: _not_run(name, ladder, task), **used}
-        for on, its in used.items():
-            others = [one for one in ladder.claims if one.text in its.verdicts and (on, one.text) not in by_papers]
-            found += [_stand_in(ladder, on, claim, its) for claim in others]
-    found += [claim for other in evidence.others.values() for claim in other.claims]
+            judging = {task: _not_run(name, ladder, task), **judging}
+        claims += [
+            _stand_in(ladder, on_task, claim, instance)
+            for on_task, instance in judging.items()
+            for claim in ladder.claims
+            if claim.text in instance.verdicts and (on_task, claim.text) not in by_papers
+        ]
+    claims += [claim for studied in evidence.by_task.values() for claim in studied.claims]
     if paper is not None:
-        found = [one for one in found if one.source.startswith(PAPERS[paper])]
-    return LedgerClaims(claims=found, counts=_counts(found))
+        claims = [claim for claim in claims if claim.source.startswith(PAPERS[paper])]
+    return LedgerClaims(claims=claims, counts=_counts(claims))
 
 
 _JUDGED = (SUPPORTED, CONTRADICTED, UNDECIDED)
 
 
 def contents(
-    found: LedgerClaims, task: str | None, *, by_runs: bool, details: bool, command: str
+    claims: LedgerClaims, task: str | None, *, by_runs: bool, details: bool, command: str
 ) -> list[content.ReportContent]:
     """The output of `lrurun claims`: how many claims of each paper have which verdict, then a line for each that is
     judged or has runs.
@@ -209,8 +218,8 @@ def contents(
     judges = "the runs and studies of this ledger" if by_runs else "the papers' own numbers (there is no ledger here)"
     summary = content.ReportContent(
         title=f"claims of the papers, judged by {judges}",
-        table=count_table(found, by_runs=by_runs),
-        claims=tuple(found.claims) if details else (),
+        table=count_table(claims, by_runs=by_runs),
+        claims=tuple(claims.claims) if details else (),
     )
 
     def is_listed(claim: LedgerClaim) -> bool:
@@ -224,16 +233,16 @@ def contents(
         return [summary]
     if task is not None:
         papers = [paper for paper, _ in summary.table.rows]
-        listed = sorted(found.claims, key=lambda claim: papers.index(paper_of(claim)))
-    elif not (listed := [claim for claim in found.claims if is_listed(claim)]):
+        listed = sorted(claims.claims, key=lambda claim: papers.index(paper_of(claim)))
+    elif not (listed := [claim for claim in claims.claims if is_listed(claim)]):
         return [structs.replace(summary, foot=(more,))]
     return [summary, _lines(listed, more, by_runs=by_runs, one_task=task is not None)]
 
 
-def count_table(found: LedgerClaims, *, by_runs: bool = True) -> Table:
+def count_table(claims: LedgerClaims, *, by_runs: bool = True) -> Table:
     """How many claims of each paper have which verdict."""
     counts: dict[str, Counter[str]] = {paper: Counter() for paper in (*PAPERS.values(), OTHERS)}
-    for claim in found.claims:
+    for claim in claims.claims:
         verdict = claim.here.verdict if by_runs else claim.verdict
         count = counts.setdefault(paper_of(claim), Counter())
         count[verdict if verdict in (*_JUDGED, NOT_RUN) else NOT_JUDGED] += 1
@@ -260,9 +269,9 @@ def _lines(claims: Sequence[LedgerClaim], more: str, *, by_runs: bool, one_task:
     judged = [claim for claim in claims if verdict(claim) in _JUDGED]
     unjudged = [claim for claim in claims if by_runs and verdict(claim) == NOT_JUDGED]
     reasons = dict.fromkeys(claim.here.detail.split(";")[0] for claim in unjudged)
-    found = dict.fromkeys(caution for claim in judged for caution in claim.here.cautions if by_runs)
-    shared = [caution for caution in found if all(caution in claim.here.cautions for claim in judged)]
-    differing = [caution for caution in found if caution not in shared]
+    all_cautions = dict.fromkeys(caution for claim in judged for caution in claim.here.cautions if by_runs)
+    shared = [caution for caution in all_cautions if all(caution in claim.here.cautions for claim in judged)]
+    differing = [caution for caution in all_cautions if caution not in shared]
 
     def cautions(claim: LedgerClaim) -> str:
         return ", ".join(caution for caution in claim.here.cautions if caution in differing)
@@ -328,26 +337,23 @@ def check_task(task: str | None, ledger: Ledger | None) -> None:
         tasks.get(task)
 
 
-def cells(one: LedgerClaim) -> list[str]:
+def cells(claim: LedgerClaim) -> list[str]:
     """A line of the table, under `HEADERS`."""
-    profile = f", profile {one.here.profile}" if one.here.profile else ""
-    here = f"{one.here.verdict}{one.mark}{profile}: {one.here.detail}"
-    if not one.rung:  # its text is all that is claimed
-        return [one.ladder, one.task, one.text, "", "", f"{one.verdict}: {one.reason}", one.source, here]
-    return [*published_claims.cells(one), one.source, here]
+    profile = f", profile {claim.here.profile}" if claim.here.profile else ""
+    here = f"{claim.here.verdict}{claim.mark}{profile}: {claim.here.detail}"
+    if not claim.rung:  # its text is all that is claimed
+        return [claim.ladder, claim.task, claim.text, "", "", f"{claim.verdict}: {claim.reason}", claim.source, here]
+    return [*published_claims.cells(claim), claim.source, here]
 
 
-def _beside(one: PublishedClaim, here: LedgerVerdict) -> LedgerClaim:
-    return LedgerClaim(**structs.asdict(one), here=here)
-
-
-def _not_run(name: str, ladder: Ladder, task: str) -> Used:
+def _not_run(name: str, ladder: Ladder, task: str) -> JudgingInstance:
     """The claims of a ladder on a task without runs."""
     about = [claim.text for claim in ladder.claims if claim.is_about(task)]
-    return Used(profile=None, metric="", verdicts={text: _without_runs(name, ladder, task, text) for text in about})
+    verdicts = {text: _without_runs(name, ladder, task, text) for text in about}
+    return JudgingInstance(profile=None, metric="", verdicts=verdicts)
 
 
-def _stand_in(ladder: Ladder, task: str, claim: Claim, used: Used) -> LedgerClaim:
+def _stand_in(ladder: Ladder, task: str, claim: Claim, instance: JudgingInstance) -> LedgerClaim:
     """A claim on a task for which the paper does not state it."""
     return LedgerClaim(
         ladder=ladder.name,
@@ -360,21 +366,22 @@ def _stand_in(ladder: Ladder, task: str, claim: Claim, used: Used) -> LedgerClai
         margin=claim.margin_on(task) or None,
         verdict=NOT_JUDGED,
         reason="the paper states it on other tasks",
-        metric=claim.metric or (used.metric if task not in tasks.TASKS else ""),
-        here=used.verdicts[claim.text],
+        metric=claim.metric or (instance.metric if task not in tasks.TASKS else ""),
+        here=instance.verdicts[claim.text],
     )
 
 
-def _used(ledger: Ledger, name: str, ladder: Ladder, task: str | None) -> dict[str, Used]:
+def _judging_instances(ledger: Ledger, name: str, ladder: Ladder, task: str | None) -> dict[str, JudgingInstance]:
     """Task -> what judges the claims of the ladder on it; tasks without final runs are left out."""
-    on_tasks = dict.fromkeys(one.task for one in ledger.ladders(ladder.name, task))
-    return {on: found for on in on_tasks if (found := _on(ledger, name, ladder, on)) is not None}
+    on_tasks = dict.fromkeys(instance.task for instance in ledger.ladders(ladder.name, task))
+    judging = {on_task: _judging_instance(ledger, name, ladder, on_task) for on_task in on_tasks}
+    return {on_task: instance for on_task, instance in judging.items() if instance is not None}
 
 
-def _on(ledger: Ledger, name: str, ladder: Ladder, task: str) -> Used | None:
+def _judging_instance(ledger: Ledger, name: str, ladder: Ladder, task: str) -> JudgingInstance | None:
     """The instance of the ladder on a task whose runs decide: the plain recipe, else a profile at the paper's sizes,
     else any; of several, that with the most current final runs. Without any that can be judged, the reasons."""
-    usable: list[tuple[tuple[int, int], Used]] = []
+    usable: list[tuple[tuple[int, int], JudgingInstance]] = []
     unusable: list[tuple[LadderInstance, str]] = []
     for instance in ledger.ladders(ladder.name, task):
         if not _has_final_runs(ledger, instance):
@@ -400,18 +407,18 @@ def _on(ledger: Ledger, name: str, ladder: Ladder, task: str) -> Used | None:
         else:
             unusable.append((instance, "; ".join(map(str, report.notes)) or "no run has a score"))
     if usable:
-        return _together([one for _, one in sorted(usable, key=itemgetter(0))])
+        return _together([instance for _, instance in sorted(usable, key=itemgetter(0))])
     return _unusable(ladder, task, unusable) if unusable else None
 
 
-def _together(instances: Sequence[Used]) -> Used:
+def _together(instances: Sequence[JudgingInstance]) -> JudgingInstance:
     """The first instance, with the verdicts of the others on claims that have none on it."""
     verdicts = dict(instances[0].verdicts)
-    for one in instances[1:]:
-        open_ = [text for text, found in verdicts.items() if found.verdict in OPEN]
-        judged = {text: found for text, found in one.verdicts.items() if found.verdict not in OPEN}
+    for later in instances[1:]:
+        open_ = [text for text, verdict in verdicts.items() if verdict.verdict in OPEN]
+        judged = {text: verdict for text, verdict in later.verdicts.items() if verdict.verdict not in OPEN}
         verdicts |= {text: judged[text] for text in open_ if text in judged}
-    runs = tuple(runs for one in instances for runs in one.runs)
+    runs = tuple(runs for instance in instances for runs in instance.runs)
     return structs.replace(instances[0], verdicts=verdicts, runs=runs)
 
 
@@ -426,11 +433,11 @@ def _is_reduced(ladder: Ladder, instance: LadderInstance) -> bool:
     if not ladder.is_packaged:
         return False
     profile = instance.profile
-    other = profile is not None and not published.names_profile(ladder, instance.task, profile)
-    return other or bool(instance.spec.set)
+    unpublished = profile is not None and not published.names_profile(ladder, instance.task, profile)
+    return unpublished or bool(instance.spec.set)
 
 
-def _judged(report: LadderReport, instance: LadderInstance, command: str, *, reduced: bool) -> Used:
+def _judged(report: LadderReport, instance: LadderInstance, command: str, *, reduced: bool) -> JudgingInstance:
     verdicts = {
         claim.text: LedgerVerdict(
             verdict=claim.shown,
@@ -443,7 +450,7 @@ def _judged(report: LadderReport, instance: LadderInstance, command: str, *, red
         for claim in report.claims
     }
     scored = [f"{row.rung} {score(row, report.score)}" for row in report.rows if row.n]
-    return Used(
+    return JudgingInstance(
         profile=instance.profile,
         metric=report.score.name,
         verdicts=verdicts,
@@ -455,32 +462,32 @@ def _command_of(name: str, plan: planning.Plan, report: LadderReport, seed_of: M
     """The command that trains the runs of a report: those rungs and seeds that it has; `seed_of` is by id."""
     trained = [row for row in report.rows if row.n + row.diverged]
     ladder = None if name == "lru" else name
-    given = {"--ladder": ladder, "--profile": plan.profile, "--set": plan.changes, "--tune": plan.tune}
+    options = {"--ladder": ladder, "--profile": plan.profile, "--set": plan.changes, "--tune": plan.tune}
     more = [word for row in trained if len(trained) < len(report.rows) for word in ("--rung", row.rung)]
     seeds = sorted({seed_of[run] for row in trained for run in row.runs})
     if seeds and seeds != list(range(plan.seeds)):
         first = seeds == list(range(len(seeds)))
         more += ["--seeds", str(len(seeds)) if first else ",".join(map(str, seeds)) + "," * (len(seeds) == 1)]
-    return ladder_command(report.task, given, *more, *paths.ledger_option())
+    return ladder_command(report.task, options, *more, *paths.ledger_option())
 
 
-def _unusable(ladder: Ladder, task: str, found: Sequence[tuple[LadderInstance, str]]) -> Used:
-    newest = found[-1][0]
+def _unusable(ladder: Ladder, task: str, unusable: Sequence[tuple[LadderInstance, str]]) -> JudgingInstance:
+    newest = unusable[-1][0]
     verdict = LedgerVerdict(
         verdict=NOT_JUDGED,
-        detail="; ".join(f"instance {instance.short_name}: {why}" for instance, why in found),
+        detail="; ".join(f"instance {instance.short_name}: {why}" for instance, why in unusable),
         instance=newest.key,
         profile=newest.profile,
         stand_in=False,
     )
     about = [claim.text for claim in ladder.claims if claim.is_about(task)]
-    return Used(profile=newest.profile, metric="", verdicts=dict.fromkeys(about, verdict))
+    return JudgingInstance(profile=newest.profile, metric="", verdicts=dict.fromkeys(about, verdict))
 
 
 def _without_runs(name: str, ladder: Ladder, task: str, text: str) -> LedgerVerdict:
     command = ladder_command(task, {} if name == "lru" else {"--ladder": name}, *paths.ledger_option())
     detail = f"{command} would decide it"
-    scoped = any(one.text == text and (one.min_length, one.depth) != (None, None) for one in ladder.claims)
+    scoped = any(claim.text == text and (claim.min_length, claim.depth) != (None, None) for claim in ladder.claims)
     if scoped:
         recipe = load_recipe(task, imports=False)
         plan = planning.of_documents(ladder, recipe, profile=None, sets=(), tune=False)
@@ -489,9 +496,9 @@ def _without_runs(name: str, ladder: Ladder, task: str, text: str) -> LedgerVerd
     return LedgerVerdict(verdict=NOT_RUN, detail=detail, instance=None, profile=None, stand_in=False)
 
 
-def _counts(found: Sequence[LedgerClaim]) -> dict[str, dict[str, int]]:
+def _counts(claims: Sequence[LedgerClaim]) -> dict[str, dict[str, int]]:
     counts: dict[str, dict[str, int]] = {}
-    for one in found:
-        of_paper = counts.setdefault(paper_of(one), {})
-        of_paper[one.here.verdict] = of_paper.get(one.here.verdict, 0) + 1
+    for claim in claims:
+        of_paper = counts.setdefault(paper_of(claim), {})
+        of_paper[claim.here.verdict] = of_paper.get(claim.here.verdict, 0) + 1
     return counts

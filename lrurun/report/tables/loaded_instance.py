@@ -47,13 +47,13 @@ def chosen(
     """
     if plan is not None:
         return LoadedInstance(plan, _instance(ledger, plan, command), ledger)
-    found = ledger.ladder(name or "")
-    if task is not None and found.task != (read_recipe(task).task if task.endswith(".toml") else task):
+    instance = ledger.ladder(name or "")
+    if task is not None and instance.task != (read_recipe(task).task if task.endswith(".toml") else task):
         raise NotFoundError(
-            f"instance {found.short_name} belongs to task {found.task}, not {task}",
-            f"leave {task} out: --instance {found.short_name} names the task, too",
+            f"instance {instance.short_name} belongs to task {instance.task}, not {task}",
+            f"leave {task} out: --instance {instance.short_name} names the task, too",
         )
-    return of_instance(ledger, found)
+    return of_instance(ledger, instance)
 
 
 def of_instance(ledger: Ledger, instance: LadderInstance) -> LoadedInstance:
@@ -74,35 +74,37 @@ def find(ledger: Ledger, plan: planning.Plan) -> LadderInstance | None:
 
 
 def _instance(ledger: Ledger, plan: planning.Plan, command: str) -> LadderInstance:
-    if (found := find(ledger, plan)) is not None:
-        return found
-    wanted = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+    if (instance := find(ledger, plan)) is not None:
+        return instance
+    requested = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
     if sentence := other_versions(plan, ledger):
         raise NotFoundError(
-            f"{wanted}: not in this ledger with these documents; {sentence}", f"name one of these, or run: {command}"
+            f"{requested}: not in this ledger with these documents; {sentence}", f"name one of these, or run: {command}"
         )
-    raise NotFoundError(f"{wanted}: not in this ledger", recorded_hint(ledger, plan.recipe.task, command))
+    raise NotFoundError(f"{requested}: not in this ledger", recorded_hint(ledger, plan.recipe.task, command))
 
 
 def recorded_hint(ledger: Ledger, task: str, command: str) -> str:
     """The newest instances on a task; without one, the command that trains it."""
-    others = [f"{title(one)} (--instance {one.short_name})" for one in reversed(ledger.ladders(None, task))]
-    more = "; lrurun status lists all" if len(others) > 3 else ""
-    return f"this ledger has: {'; '.join(others[:3])}{more}" if others else f"run: {command}"
+    instances = [
+        f"{title(instance)} (--instance {instance.short_name})" for instance in reversed(ledger.ladders(None, task))
+    ]
+    more = "; lrurun status lists all" if len(instances) > 3 else ""
+    return f"this ledger has: {'; '.join(instances[:3])}{more}" if instances else f"run: {command}"
 
 
 def other_versions(plan: planning.Plan, ledger: Ledger) -> str:
     """A phrase on the instances with results that were trained with another ladder or recipe, or with other plug-ins,
     by a command that looks the same; empty if there are none."""
     phrases = []
-    for other in ledger.ladders(plan.ladder.name, plan.recipe.task):
-        same = (other.profile, other.spec.set, other.spec.tune) == (plan.profile, plan.changes, plan.tune)
-        if same and other.spec != plan.spec:
-            counts = ledger.state_counts(other.key)
+    for instance in ledger.ladders(plan.ladder.name, plan.recipe.task):
+        same = (instance.profile, instance.spec.set, instance.spec.tune) == (plan.profile, plan.changes, plan.tune)
+        if same and instance.spec != plan.spec:
+            counts = ledger.state_counts(instance.key)
             if finished := sum(counts.get(state, 0) for state in FINISHED):
-                design = design_record.verdict_counts(other, ledger)
+                design = design_record.verdict_counts(instance, ledger)
                 more = f", sequential design: {design}" if design else ""
-                phrases.append(f"--instance {other.short_name} ({plural(finished, 'finished run')}{more})")
+                phrases.append(f"--instance {instance.short_name} ({plural(finished, 'finished run')}{more})")
     if not phrases:
         return ""
     return f"another version of the ladder, the recipe or their plug-ins has results: {'; '.join(phrases)}"
@@ -122,7 +124,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
 
     @property
     def command(self) -> str:
-        """The one that continues it."""
+        """The command that continues the instance."""
         return f"lrurun resume --instance {self.instance.short_name}"
 
     @property
@@ -133,31 +135,31 @@ class LoadedInstance(Struct, frozen=True, dict=True):
     @property
     def notes(self) -> list[rung_runs.Note]:
         """Notes on the other runs."""
-        others: dict[str, list[str]] = {}
+        outdated: dict[str, list[str]] = {}
         for run in self._selected[1]:
             why = plugin_code.outdated(run.config) or "the ladder or the recipe has changed since"
-            others.setdefault(why, []).append(run.id)
-        return [rung_runs.note_on(sorted(ids), f"left out, because {why}") for why, ids in others.items()]
+            outdated.setdefault(why, []).append(run.id)
+        return [rung_runs.note_on(sorted(ids), f"left out, because {why}") for why, ids in outdated.items()]
 
     @cached_property
     def _selected(self) -> tuple[list[Run], list[Run]]:
         """The runs with the settings that their rungs have now, and the others."""
         rungs = {rung.name: (rung.config, self.plan.free(rung.name)) for rung in self.plan.rungs}
-        known: dict[tuple[int, str], bool] = {}
+        same: dict[tuple[int, str], bool] = {}
 
         def is_current(run: Run, rung: str) -> bool:
             key = (run.config_id, rung)
-            if key not in known:
-                known[key] = same_settings(run.config, *rungs[rung])
-            return known[key]
+            if key not in same:
+                same[key] = same_settings(run.config, *rungs[rung])
+            return same[key]
 
         current: list[Run] = []
-        others: list[Run] = []
+        outdated: list[Run] = []
         for run in self.ledger.runs(self.instance.key):
             places = self._final_rungs(run)
             is_other = places and not any(is_current(run, rung) for rung in places if rung in rungs)
-            (others if is_other else current).append(run)
-        return current, others
+            (outdated if is_other else current).append(run)
+        return current, outdated
 
     def _final_rungs(self, run: Run) -> set[str]:
         """The rungs that count this run, which is not one of tuning."""
@@ -253,16 +255,16 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         return claims.take_look(
             so_far,
             look,
-            {rung: scored_runs.results_of(one) for rung, one in selected.items()},
+            {rung: scored_runs.results_of(runs) for rung, runs in selected.items()},
             scoring=scored_runs.scoring_of(plan.task.metric, self.data, items),
             design=design_record.digest(so_far.design),
             runs=sorted(used),
-            others={
-                one.name: scored_runs.scored(
-                    self.counted(form_of(one).result)[0],
-                    scored_runs.scoring_of(one, self.data, items, selects=False),
+            by_metric={
+                metric.name: scored_runs.scored(
+                    self.counted(form_of(metric).result)[0],
+                    scored_runs.scoring_of(metric, self.data, items, selects=False),
                 )
-                for one in scored_runs.claimed_metrics(plan.ladder, plan.task.name, plan.task.metrics)
+                for metric in scored_runs.claimed_metrics(plan.ladder, plan.task.name, plan.task.metrics)
             },
         )
 
@@ -277,14 +279,14 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         designed = False
         """Whether there is a sequential design, whose verdicts later seeds do not move."""
         for event in request.asked(self.ledger, self.instance):
-            asked = request.decode(event.payload, request.LadderRequest, self.instance)
-            looks = range(asked.max_seeds or sequential.MAX_SEEDS)
-            seeds = set(looks if asked.seeds is None else parse_seeds(asked.seeds))
-            designed |= asked.seeds is None
-            for rung in asked.rungs or added:
+            recorded = request.decode(event.payload, request.LadderRequest, self.instance)
+            looks = range(recorded.max_seeds or sequential.MAX_SEEDS)
+            seeds = set(looks if recorded.seeds is None else parse_seeds(recorded.seeds))
+            designed |= recorded.seeds is None
+            for rung in recorded.rungs or added:
                 before = first.setdefault(rung, seeds)
                 # Without --seeds, it is a sequential design that adds seeds, and reports describe the design.
-                if rung in added and asked.seeds is not None:
+                if rung in added and recorded.seeds is not None:
                     added[rung] |= seeds - before
         shared = rung_runs.first_of_same(self.plan.ladder, self.plan.same_as_base)
         counted: dict[str, set[int]] = {}
@@ -299,9 +301,9 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         by_seeds.pop((), None)
         sentences = []
         for more, rungs in by_seeds.items():
-            which = "" if len(rungs) == len(added) else f" of {', '.join(rungs)}"
+            of_rungs = "" if len(rungs) == len(added) else f" of {', '.join(rungs)}"
             verb = "was" if len(more) == 1 else "were"
-            sentences.append(f"{_seed_text(more)}{which} {verb} added in a later command")
+            sentences.append(f"{_seed_text(more)}{of_rungs} {verb} added in a later command")
         if sentences and not designed:
             sentences[-1] += ": the error rate of verdicts holds only if earlier results are not the reason"
         return sentences
@@ -320,8 +322,8 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             final = (run for run, place in places if _is_final(place, self.instance, rung.name))
             if (run := next(final, None)) is not None:
                 settings = dict(flatten(run.config))
-                if found := [path for path, tried in rung.grid.items() if tuning.is_edge(settings.get(path), tried)]:
-                    at_edge[rung.name] = found
+                if paths := [path for path, tried in rung.grid.items() if tuning.is_edge(settings.get(path), tried)]:
+                    at_edge[rung.name] = paths
         items = self.plan.task.sizes(self.plan.options)["validation"]
         return ladder_table.Tuning(seeds=len(self.plan.tuning_seeds), items=items, at_edge=at_edge)
 
@@ -348,7 +350,7 @@ def _seed_text(seeds: Sequence[int]) -> str:
             series[-1].append(seed)
         else:
             series.append([seed])
-    parts = [str(one[0]) if len(one) == 1 else f"{one[0]} to {one[-1]}" for one in series]
+    parts = [str(span[0]) if len(span) == 1 else f"{span[0]} to {span[-1]}" for span in series]
     return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(parts)}"
 
 
@@ -362,8 +364,8 @@ def _planned_rate(rung: ResolvedRung) -> float | None:
 
 def labels_of(runs: Sequence[Run], ledger: Ledger) -> str:
     """The labels of the instances that runs were first made for, each once."""
-    found = dict.fromkeys(_first_label(run, ledger) for run in runs)
-    return "; ".join(found)
+    labels = dict.fromkeys(_first_label(run, ledger) for run in runs)
+    return "; ".join(labels)
 
 
 def _first_label(run: Run, ledger: Ledger) -> str:

@@ -44,18 +44,18 @@ def collect(
     Args:
         profiles: task -> the profile whose numbers judge, if the paper has such; else those of the plain recipe do.
     """
-    found: list[PublishedClaim] = []
+    collected: list[PublishedClaim] = []
     for ladder in ladders:
         for name in tasks.TASKS if task is None else [task]:
             judged = published.judge(ladder, name, profiles.get(name))
-            found += [_judged(ladder, claim, name, judged) for claim in ladder.claims if name in claim.tasks]
-    return found
+            collected += [_judged(ladder, claim, name, judged) for claim in ladder.claims if name in claim.tasks]
+    return collected
 
 
 def _judged(ladder: Ladder, claim: Claim, task: str, judged: dict[Question, Comparison]) -> PublishedClaim:
-    def made(one: Comparison, beside: float | None = None, ratio: float | None = None) -> PublishedClaim:
+    def stated(comparison: Comparison, beside: float | None = None, ratio: float | None = None) -> PublishedClaim:
         about = {"ladder": ladder.name, "task": task, "text": claim.text, "source": claim.source}
-        return PublishedClaim(**{**structs.asdict(one), **about, "difference_p": beside, "paper_ratio": ratio})
+        return PublishedClaim(**{**structs.asdict(comparison), **about, "difference_p": beside, "paper_ratio": ratio})
 
     nothing = Comparison(
         kind=claim.kind,
@@ -68,48 +68,48 @@ def _judged(ladder: Ladder, claim: Claim, task: str, judged: dict[Question, Comp
     if claim.kind == "faster":
         ratio, device = published.speed_ratio(ladder, claim, task) or (None, "")
         reason = nothing.reason if ratio is None else f"{ratio:.1f} times on one {device}, no spread is given"
-        return made(structs.replace(nothing, reason=reason), ratio=ratio)
+        return stated(structs.replace(nothing, reason=reason), ratio=ratio)
     question, *difference = questions.of_claim(claim, task)
     beside = judged.get(difference[0], nothing).p_adjusted if difference else None
-    return made(judged.get(question, nothing), beside)
+    return stated(judged.get(question, nothing), beside)
 
 
-def cells(one: PublishedClaim) -> list[str]:
+def cells(claim: PublishedClaim) -> list[str]:
     """A line of the table."""
-    return [one.ladder, one.task, one.statement, _difference(one, _form(one)), _p(one), _verdict(one)]
+    return [claim.ladder, claim.task, claim.statement, _difference(claim, _form(claim)), _p(claim), _verdict(claim)]
 
 
-def _form(one: PublishedClaim) -> ScoreForm:
+def _form(claim: PublishedClaim) -> ScoreForm:
     # a task of imported arrays, or of a plug-in, may not be here: then its metric is in the claim
-    return of_task(one.task, [f"val/{one.metric}"] if one.metric and one.task not in tasks.TASKS else [])
+    return of_task(claim.task, [f"val/{claim.metric}"] if claim.metric and claim.task not in tasks.TASKS else [])
 
 
-def _statement(one: PublishedClaim, form: ScoreForm) -> str:
-    margin = "" if one.margin is None else f"{form.short(one.margin)} {form.unit}"
+def _statement(claim: PublishedClaim, form: ScoreForm) -> str:
+    margin = "" if claim.margin is None else f"{form.short(claim.margin)} {form.unit}"
     relation = {
-        "better": f"better than {one.other}",
-        "faster": f"faster than {one.other}",
-        "no-worse": f"at most {margin} worse than {one.other}",
-        "equal": f"within {margin} of {one.other}",
+        "better": f"better than {claim.other}",
+        "faster": f"faster than {claim.other}",
+        "no-worse": f"at most {margin} worse than {claim.other}",
+        "equal": f"within {margin} of {claim.other}",
         "at-chance": f"within {margin} of chance",
-        "above-chance": f"{f'more than {margin} ' if one.margin else ''}above chance",
-    }[one.kind]
-    return f"{one.rung} {relation}"
+        "above-chance": f"{f'more than {margin} ' if claim.margin else ''}above chance",
+    }[claim.kind]
+    return f"{claim.rung} {relation}"
 
 
-def _difference(one: PublishedClaim, form: ScoreForm) -> str:
-    if one.difference is None:
+def _difference(claim: PublishedClaim, form: ScoreForm) -> str:
+    if claim.difference is None:
         return ""
-    text = form.short_difference(one.difference)
-    if one.low is None or one.high is None:
+    text = form.short_difference(claim.difference)
+    if claim.low is None or claim.high is None:
         return text
-    return f"{text} [{form.short_difference(one.low)}, {form.short_difference(one.high)}]"
+    return f"{text} [{form.short_difference(claim.low)}, {form.short_difference(claim.high)}]"
 
 
-def _p(one: PublishedClaim) -> str:
-    return "" if one.p_adjusted is None else claims.p_text(one.p_adjusted).removeprefix("p ").removeprefix("= ")
+def _p(claim: PublishedClaim) -> str:
+    return "" if claim.p_adjusted is None else claims.p_text(claim.p_adjusted).removeprefix("p ").removeprefix("= ")
 
 
-def _verdict(one: PublishedClaim) -> str:
-    beside = "" if one.difference_p is None else f" (test of the difference: {claims.p_text(one.difference_p)})"
-    return f"{one.verdict}: {one.reason}" if one.reason else one.verdict + beside
+def _verdict(claim: PublishedClaim) -> str:
+    beside = "" if claim.difference_p is None else f" (test of the difference: {claims.p_text(claim.difference_p)})"
+    return f"{claim.verdict}: {claim.reason}" if claim.reason else claim.verdict + beside

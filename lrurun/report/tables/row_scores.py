@@ -1,4 +1,4 @@
-"""The rows of a ladder's table: score, other settings, slots, the step at which runs left a plateau."""
+"""The rows of a ladder's table: scores, also on further tests and at slots, the step at which runs left a plateau."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from lrurun.ledger.values import Run
 
 
-class SettingScore(Struct, frozen=True, kw_only=True):
-    """The test score of a rung in another setting, such as longer sequences: over the seeds that its mean is over."""
+class FurtherScore(Struct, frozen=True, kw_only=True):
+    """The score of a rung on a further test, such as longer sequences: over the seeds that its mean is over."""
 
-    setting: str
+    test: str
     """The name of the further test, for example "256" of the result "test@256/accuracy"."""
     n: int
     """Seeds with a finite score."""
@@ -103,8 +103,8 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     untuned: tuple[str, ...] = ()
     """The rungs, of this one and its base, whose learning rate is the recipe's default: the verdict is about that
     rate."""
-    settings: tuple[SettingScore, ...] = ()
-    """The test scores on further tests, such as longer sequences."""
+    further_tests: tuple[FurtherScore, ...] = ()
+    """The scores on further tests, such as longer sequences."""
     slots: tuple[SlotScore, ...] = ()
     """The test accuracy by slot, where the task records it."""
     escape_step: float | None = None
@@ -118,43 +118,43 @@ class LadderRow(Struct, frozen=True, kw_only=True):
         return 2 * self.improving > self.n
 
 
-def settings(runs: Sequence[Run], metric: str) -> tuple[SettingScore, ...]:
-    """The scores in other settings, in the order of the results: those of "test@NAME/accuracy" for "test/accuracy"."""
+def further_tests(runs: Sequence[Run], metric: str) -> tuple[FurtherScore, ...]:
+    """The scores on further tests, in the order of the results: those of "test@NAME/accuracy" for "test/accuracy"."""
     split, _, name = metric.partition("/")
-    found = _collected(runs, lambda key: between(key, f"{split}@", f"/{name}"))
+    collected = _collected(runs, lambda key: between(key, f"{split}@", f"/{name}"))
     return tuple(
-        SettingScore(setting=setting, n=len(scores), mean=statistics.mean(scores), stderr=statistics.stderr(scores))
-        for setting, scores in found.items()
+        FurtherScore(test=test, n=len(scores), mean=statistics.mean(scores), stderr=statistics.stderr(scores))
+        for test, scores in collected.items()
     )
 
 
 def slots(runs: Sequence[Run]) -> tuple[SlotScore, ...]:
     """The scores of the slots of the test split, in their order."""
-    found = _collected(runs, lambda key: between(key, f"test/{SLOT}", ""))
+    collected = _collected(runs, lambda key: between(key, f"test/{SLOT}", ""))
     return tuple(
         SlotScore(slot=int(slot), n=len(scores), mean=statistics.mean(scores), stderr=statistics.stderr(scores))
-        for slot, scores in sorted(found.items(), key=lambda one: int(one[0]))
+        for slot, scores in sorted(collected.items(), key=lambda item: int(item[0]))
     )
 
 
 def escapes(runs: Sequence[Run]) -> tuple[float | None, int | None]:
     """The median step at which runs left the plateau, and how many did; None where none records it."""
     steps = [step for run in runs if (step := (run.result or {}).get(ESCAPE)) is not None]
-    left = [step for step in steps if math.isfinite(step)]
-    return (statistics.median(left), len(left)) if steps else (None, None)
+    escaped = [step for step in steps if math.isfinite(step)]
+    return (statistics.median(escaped), len(escaped)) if steps else (None, None)
 
 
 def _collected(runs: Sequence[Run], name_of: Callable[[str], str]) -> dict[str, list[float]]:
     """Name -> the finite results of the runs with it; results that `name_of` gives no name are left out."""
-    found: dict[str, list[float]] = {}
+    collected: dict[str, list[float]] = {}
     for run in runs:
         for key, score in (run.result or {}).items():
             if name := name_of(key):
-                scores = found.setdefault(name, [])
+                scores = collected.setdefault(name, [])
                 scores += [score] * math.isfinite(score)
-    return found
+    return collected
 
 
 def every_slot(rows: Iterable[tuple[SlotScore, ...]]) -> tuple[int, ...]:
     """The slots that any of these rows has."""
-    return tuple(sorted({one.slot for row in rows for one in row}))
+    return tuple(sorted({slot.slot for row in rows for slot in row}))

@@ -53,11 +53,11 @@ def configuration(run: Run) -> Table:
     return of_text(headers, rows, title="configuration", order=["source"], cut={"source": 16}, keeps_ends=["source"])
 
 
-def attempts(found: Sequence[Attempt]) -> Table:
+def attempts(recorded: Sequence[Attempt]) -> Table:
     """The attempts at a run; numerics versions and users only where they differ."""
-    mixed = len({a.numerics for a in found}) > 1
-    others = any(a.user not in (None, owner.user()) for a in found)
-    more = [*["numerics"] * mixed, *["user"] * others]
+    mixed = len({a.numerics for a in recorded}) > 1
+    several_users = any(a.user not in (None, owner.user()) for a in recorded)
+    more = [*["numerics"] * mixed, *["user"] * several_users]
     headers = ["n", "started", "seconds", "from step", "process", "device", *more, "reason of its end"]
     rows = [
         [
@@ -68,10 +68,10 @@ def attempts(found: Sequence[Attempt]) -> Table:
             f"{a.host}:{a.pid}",
             devices.name(a) + _packed(a),
             *[str(a.numerics)] * mixed,
-            *[a.user or ""] * others,
+            *[a.user or ""] * several_users,
             a.reason or "",
         ]
-        for a in found
+        for a in recorded
     ]
     order = ["device", "process", "seconds", "from step"]
     return of_text(headers, rows, title="attempts", order=order, cut={"reason of its end": 16})
@@ -82,9 +82,9 @@ def _packed(attempt: Attempt) -> str:
     return f", one of {count} runs packed" if isinstance(count, int) and count > 1 else ""
 
 
-def curves(found: Curves) -> Table:
+def curves(recorded: Curves) -> Table:
     """First, last, smallest and largest value of each curve."""
-    rows = [[name, str(len(curve)), *_ends(curve)] for name, curve in sorted(found.items())]
+    rows = [[name, str(len(curve)), *_ends(curve)] for name, curve in sorted(recorded.items())]
     return of_text(["metric", "points", "first", "last", "min", "max"], rows, title="curves")
 
 
@@ -94,10 +94,10 @@ def _ends(curve: Sequence[tuple[int, float]]) -> list[str]:
     return [f"{v:.4g}" for v in (values[0], values[-1], min(finite), max(finite))]
 
 
-def eigenvalues(found: Spectra) -> Table:
+def eigenvalues(spectra: Spectra) -> Table:
     """The largest magnitude of each layer, before and after training."""
-    layers = max(map(len, found.values()), default=0)
-    rows = [[str(layer), *(_largest(found.get(moment, ()), layer) for moment in MOMENTS)] for layer in range(layers)]
+    layers = max(map(len, spectra.values()), default=0)
+    rows = [[str(layer), *(_largest(spectra.get(moment, ()), layer) for moment in MOMENTS)] for layer in range(layers)]
     return of_text(["layer", *MOMENTS.values()], rows, title="eigenvalues: largest magnitude")
 
 
@@ -108,16 +108,16 @@ def _largest(layers: Sequence[Sequence[complex] | None], layer: int) -> str:
     return "none" if values is None else f"{max(map(abs, values), default=math.nan):.6g}"
 
 
-def events(found: Sequence[Event]) -> Table:
+def events(recorded: Sequence[Event]) -> Table:
     """The events of a run."""
-    rows = [[when(event.time) or "", event.kind, event.text] for event in found]
+    rows = [[when(event.time) or "", event.kind, event.text] for event in recorded]
     below = {"text": itemgetter(0)}
     return of_text(["time", "kind", "text"], rows, title="events", cut={"text": 24}, below=below)
 
 
-def checkpoints(found: Sequence[Checkpoint]) -> Table:
+def checkpoints(recorded: Sequence[Checkpoint]) -> Table:
     """The checkpoints of a run, newest first."""
-    rows = [[str(checkpoint.step), checkpoint.state, checkpoint.path] for checkpoint in found]
+    rows = [[str(checkpoint.step), checkpoint.state, checkpoint.path] for checkpoint in recorded]
     return of_text(["step", "state", "path"], rows, title="checkpoints")
 
 
@@ -133,11 +133,11 @@ class RunDifferences(Struct, frozen=True):
 def compare(runs: Sequence[Run]) -> RunDifferences:
     """The differences between runs."""
     settings = [_compared(run) for run in runs]
-    paths = dict.fromkeys(path for one in settings for path in one)
-    known = {path: [one.get(path) for one in settings] for path in paths}
+    paths = dict.fromkeys(path for table in settings for path in table)
+    by_path = {path: [table.get(path) for table in settings] for path in paths}
     metrics = sorted({name for run in runs for name in run.result or ()})
     return RunDifferences(
-        {path: values for path, values in known.items() if any(value != values[0] for value in values)},
+        {path: values for path, values in by_path.items() if any(value != values[0] for value in values)},
         {name: [(run.result or {}).get(name) for run in runs] for name in metrics},
     )
 
@@ -162,9 +162,9 @@ def results(compared: RunDifferences, runs: Sequence[str]) -> Table:
 
 def _compared(run: Run) -> dict[str, Any]:
     """Everything that runs are compared by, except their results."""
-    at = dict.fromkeys(f"{place.ladder}/{place.rung} ({place.stage})" for place in run.memberships)
+    places = dict.fromkeys(f"{place.ladder}/{place.rung} ({place.stage})" for place in run.memberships)
     return {
-        "rung": ", ".join(at),
+        "rung": ", ".join(places),
         "state": run.state,
         **dict(flatten(run.config)),
         **dict(flatten(run.execution, "execution.")),

@@ -125,23 +125,23 @@ def build(
     """
     ladder, task, notes = instance.ladder, instance.task, list(instance.notes)
     selected = select(instance, SPEED, notes)
-    counted = {run.id: run for one in selected.values() for run in one.counted}
+    counted = {run.id: run for runs in selected.values() for run in runs.counted}
     attempts = {name: last_attempt(name) for name in counted}
     settings = {name: _setting(run, attempts[name]) for name, run in counted.items()}
 
     rows: list[SpeedRow] = []
     bases: dict[SpeedSetting, tuple[str, list[float]]] = {}
     for rung in (rung for rung in ladder.rungs if shown is None or rung.name in shown):
-        one = selected[rung.name]
-        if one.of != rung.name and one.counted:
-            notes.append(Note(f"{rung.name} has the settings of {one.of}, and these are its runs"))
+        runs = selected[rung.name]
+        if runs.rung != rung.name and runs.counted:
+            notes.append(Note(f"{rung.name} has the settings of {runs.rung}, and these are its runs"))
         groups: dict[SpeedSetting | None, list[Run]] = {
             setting: members
             for setting in dict.fromkeys(settings.values())
-            if (members := [run for run in one.counted if settings[run.id] == setting])
+            if (members := [run for run in runs.counted if settings[run.id] == setting])
         }
         for setting, members in (groups or {None: []}).items():
-            row = _row(rung, one, setting, members, _published(ladder, task, rung.name))
+            row = _row(rung, runs, setting, members, _published(ladder, task, rung.name))
             if setting is not None and members:
                 speeds = _speeds(members)
                 base, base_speeds = bases.setdefault(setting, (rung.name, speeds))
@@ -203,7 +203,7 @@ def _row(
         speedup=None,
         parameters=runs.parameters,
         **(structs.asdict(setting) if setting else {}),
-        same_as_before=runs.of != rung.name,
+        same_as_before=runs.rung != rung.name,
         published=published,
         runs=tuple(run.id for run in members),
         code_versions=tuple(sorted({version for run in members for version in run.code})),
@@ -233,11 +233,11 @@ def _published(ladder: Ladder, task: str, rung: str | None) -> tuple[PublishedSp
         for speed in ladder.speeds
         if speed.rung == ladder.rungs[0].name and task in speed.steps_per_second
     }
-    found = []
+    speeds = []
     for speed in ladder.speeds:
         if speed.rung == rung and task in speed.steps_per_second:
             value, base = speed.steps_per_second[task], bases.get((speed.source, speed.device))
-            found.append(
+            speeds.append(
                 PublishedSpeed(
                     system=speed.system,
                     source=speed.source,
@@ -246,7 +246,7 @@ def _published(ladder: Ladder, task: str, rung: str | None) -> tuple[PublishedSp
                     speedup=value / base if base else None,
                 )
             )
-    return tuple(found)
+    return tuple(speeds)
 
 
 # What the report shows
@@ -278,11 +278,11 @@ def _speedup(row: SpeedRow) -> str:
 
 
 def _published_steps(row: SpeedRow) -> str:
-    return " / ".join(f"{one.value} ({clean(one.device)})" for one in row.published) or NOTHING
+    return " / ".join(f"{speed.value} ({clean(speed.device)})" for speed in row.published) or NOTHING
 
 
 def _published_times(row: SpeedRow) -> str:
-    return " / ".join(_times(one.speedup) for one in row.published) or NOTHING
+    return " / ".join(_times(speed.speedup) for speed in row.published) or NOTHING
 
 
 _SETTING = {"device": "device", "threads": "threads", "packed": "packed", "steps_per_dispatch": "steps a dispatch"}
@@ -301,8 +301,8 @@ def _of_setting(field: str) -> Column:
 
 def content_of(report: SpeedReport) -> content.ReportContent:
     """The contents of the report."""
-    known = [row.setting for row in report.rows if row.setting is not None]
-    differing = [field for field in _SETTING if len({getattr(setting, field) for setting in known}) > 1]
+    settings = [row.setting for row in report.rows if row.setting is not None]
+    differing = [field for field in _SETTING if len({getattr(setting, field) for setting in settings}) > 1]
     where = tuple(_of_setting(field) for field in differing)
     steps = Column(name="steps/s", cell=_steps, right=False, whole=True, link=content.runs_of)
     ours = (steps, Column(name="speed-up", cell=_speedup, link=content.runs_of))
@@ -318,7 +318,7 @@ def content_of(report: SpeedReport) -> content.ReportContent:
     return content.ReportContent(
         title=label.title(f"training speed, {report.title}"),
         table=Table(columns=columns, rows=report.rows),
-        foot=tuple(_foot(report, known, differing)),
+        foot=tuple(_foot(report, settings, differing)),
         groups=tuple(
             content.RunGroup(
                 anchor=content.anchor(rung),
@@ -333,7 +333,7 @@ def content_of(report: SpeedReport) -> content.ReportContent:
     )
 
 
-def _foot(report: SpeedReport, known: Sequence[SpeedSetting], differing: Sequence[str]) -> list[str]:
+def _foot(report: SpeedReport, settings: Sequence[SpeedSetting], differing: Sequence[str]) -> list[str]:
     base = report.bases[0] if len(report.bases) == 1 else "the first rung that has runs"
     same = f" of the same {' and '.join(_SETTING[field] for field in differing)}" if differing else ""
     sentences = [
@@ -341,7 +341,7 @@ def _foot(report: SpeedReport, known: Sequence[SpeedSetting], differing: Sequenc
         "interrupted run, only the last attempt is. Other work on the machine lowers it. "
         f"Speed-up: over {base}{same}, with the least and the greatest ratio of two seeds; none where a rung has one."
     ]
-    shared = {_SETTING[field]: getattr(known[0], field) for field in _SETTING if known and field not in differing}
+    shared = {_SETTING[field]: getattr(settings[0], field) for field in _SETTING if settings and field not in differing}
     equal = [
         f"{name} {value}" for name, value in shared.items() if value is not None and (name, value) != ("packed", 1)
     ]
@@ -349,11 +349,11 @@ def _foot(report: SpeedReport, known: Sequence[SpeedSetting], differing: Sequenc
         sentences.append(f"All runs: {', '.join(equal)}.")
     sentences.append(_published_foot(report))
     if report.published_others:
-        others = (
-            f"{one.system} {one.value}, {_times(one.speedup)} ({one.source}, {one.device})"
-            for one in report.published_others
+        systems = (
+            f"{speed.system} {speed.value}, {_times(speed.speedup)} ({speed.source}, {speed.device})"
+            for speed in report.published_others
         )
-        sentences.append(f"Published for systems that are not rungs here: {'; '.join(others)}.")
+        sentences.append(f"Published for systems that are not rungs here: {'; '.join(systems)}.")
     if report.devices:
         sentences.append(
             "Speed-ups depend on the device: those of a CPU cannot be compared with the published ones "
@@ -365,13 +365,13 @@ def _foot(report: SpeedReport, known: Sequence[SpeedSetting], differing: Sequenc
 def _published_foot(report: SpeedReport) -> str:
     rungs: dict[str, list[str]] = {}
     for row in report.rows:
-        for one in row.published:
-            names = rungs.setdefault(f"{one.source}, on {one.device}", [])
+        for speed in row.published:
+            names = rungs.setdefault(f"{speed.source}, on {speed.device}", [])
             if row.rung not in names:
                 names.append(row.rung)
     if not rungs:
         return f"Published: no speeds for {report.task}."
     sources = [f"{source} ({', '.join(names)})" for source, names in rungs.items()]
-    known = any(one.speedup is not None for row in report.rows for one in row.published)
-    over = f" Its speed-ups are over {report.rows[0].rung}, from the speeds as printed." if known else ""
+    has_ratio = any(speed.speedup is not None for row in report.rows for speed in row.published)
+    over = f" Its speed-ups are over {report.rows[0].rung}, from the speeds as printed." if has_ratio else ""
     return f"Published: {'; '.join(sources)}.{over}{content.scale(report.profile)}"

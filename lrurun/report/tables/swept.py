@@ -18,7 +18,7 @@ from lrurun.report.rung_runs import Note
 from lrurun.report.scores import ScoreForm
 from lrurun.report.tables import cells, content, loaded_instance
 from lrurun.report.tables.content import PARAMETERS, RUNG
-from lrurun.report.tables.ladder_table import LadderReport, settings_of
+from lrurun.report.tables.ladder_table import LadderReport, further_tests_of
 from lrurun.report.tables.loaded_instance import LoadedInstance
 from lrurun.report.tables.row_scores import LadderRow
 from lrurun.table import KEPT, NOTHING, Column, Table
@@ -69,58 +69,60 @@ def find(ledger: Ledger, plan: planning.Plan, by: Collection[str], command: str)
     Raises:
         NotFoundError: there is none; `command` trains them.
     """
-    found: list[LoadedInstance] = []
+    instances: list[LoadedInstance] = []
     for instance in ledger.ladders(plan.ladder.name, plan.recipe.task):
         if (instance.profile, instance.spec.tune) != (plan.profile, plan.tune):
             continue
         values = {path: value for path, value in instance.spec.set.items() if path in by}
         with suppress(UsageError):  # a value that does not fit the plan: the instance differs in others
-            other = plan.with_sets(plan.changes | values)
-            if other.spec.digest == instance.spec.digest:
-                found.append(LoadedInstance(other, instance, ledger))
-    if not found:
-        wanted = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+            varied = plan.with_sets(plan.changes | values)
+            if varied.spec.digest == instance.spec.digest:
+                instances.append(LoadedInstance(varied, instance, ledger))
+    if not instances:
+        requested = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
         raise NotFoundError(
-            f"{wanted}: not in this ledger, with any value of {', '.join(by)}",
+            f"{requested}: not in this ledger, with any value of {', '.join(by)}",
             loaded_instance.recorded_hint(ledger, plan.recipe.task, command),
         )
-    return found
+    return instances
 
 
 def build(
     ledger: Ledger,
     plan: planning.Plan,
-    found: Sequence[LoadedInstance],
+    instances: Sequence[LoadedInstance],
     by: Sequence[str],
     rungs: Sequence[str] | None,
 ) -> SweptReport:
-    """The table of the instances `found`; `rungs` names those to show, None is all of them.
+    """The table of these `instances`; `rungs` names those to show, None is all of them.
 
     Raises:
         LrurunError: their runs were trained on unequal data.
     """
-    reports = [loaded.report(rungs=rungs) for loaded in found]
+    reports = [loaded.report(rungs=rungs) for loaded in instances]
     _refuse_unequal_data(reports)
     counted = {run for report in reports for row in report.rows for run in row.runs}
     runs = {run.id: run.result or {} for run in ledger.runs(ids=counted, brief=True)}
     score = reports[0].score
     rows: list[SweptRow] = []
-    for loaded, report in zip(found, reports, strict=True):
-        of = {rung.name: rung for rung in loaded.plan.rungs}
+    for loaded, report in zip(instances, reports, strict=True):
+        resolved = {rung.name: rung for rung in loaded.plan.rungs}
         for row in report.rows:
-            settings = full(of[row.rung].config)
+            settings = full(resolved[row.rung].config)
             values = {path: None if path in loaded.plan.free(row.rung) else settings.get(path) for path in by}
-            scores = [runs[run][score.validation] for run in row.runs if score.validation in runs.get(run, {})]
-            made = SweptRow(
-                **structs.asdict(row),
-                instance=loaded.instance.key,
-                by=values,
-                set=loaded.instance.spec.set,
-                validation=statistics.mean(scores),
-            )
             # Rungs without the setting share their runs.
-            if not any((made.rung, made.by, made.runs) == (other.rung, other.by, other.runs) for other in rows):
-                rows.append(made)
+            if (row.rung, values, row.runs) in [(earlier.rung, earlier.by, earlier.runs) for earlier in rows]:
+                continue
+            scores = [runs[run][score.validation] for run in row.runs if score.validation in runs.get(run, {})]
+            rows.append(
+                SweptRow(
+                    **structs.asdict(row),
+                    instance=loaded.instance.key,
+                    by=values,
+                    set=loaded.instance.spec.set,
+                    validation=statistics.mean(scores),
+                )
+            )
     order = {rung.name: k for k, rung in enumerate(plan.ladder.rungs)}
     rows.sort(key=lambda row: (order[row.rung], *(_rank(row.by[path]) for path in by)))
     return SweptReport(
@@ -131,7 +133,7 @@ def build(
         by=tuple(by),
         metric=reports[0].metric,
         rows=tuple(rows),
-        instances=tuple(loaded.instance.key for loaded in found),
+        instances=tuple(loaded.instance.key for loaded in instances),
         data=next((report.data for report in reports if report.data), {}),
         notes=tuple(dict.fromkeys(note for report in reports for note in report.notes)),
         set=plan.changes,
@@ -176,19 +178,19 @@ def content_of(report: SweptReport) -> content.ReportContent:
     form = report.score
     best = {
         row.rung: form.best(
-            one.validation for one in report.rows if one.rung == row.rung and one.validation is not None
+            other.validation for other in report.rows if other.rung == row.rung and other.validation is not None
         )
         for row in report.rows
     }
     label = _label(report.task, report.profile, report.tune, report.set)
-    others = settings_of(report.rows)
+    tests = further_tests_of(report.rows)
     columns = (
         structs.replace(RUNG, link=None),
         *(_value_column(path) for path in report.by),
         _column(f"test {form.title}", lambda row: _score(row, form)),
         *(
-            _column(f"{form.title} at {clean(name)}", lambda row, name=name: cells.setting(row, name, form), 7)
-            for name in others
+            _column(f"{form.title} at {clean(name)}", lambda row, name=name: cells.further_score(row, name, form), 7)
+            for name in tests
         ),
         structs.replace(
             _column(
@@ -212,14 +214,14 @@ def content_of(report: SweptReport) -> content.ReportContent:
                 anchor=_anchor(row),
                 title=f"{row.rung}: {_values(row)}",
                 runs=row.runs,
-                others=tuple(run.id for run in row.other_runs),
+                other_runs=tuple(run.id for run in row.other_runs),
                 metric=report.metric,
                 score=form,
             )
             for row in report.rows
         ),
         label=label.anchor(report.ladder, "by-" + "-".join(report.by)),
-        csv=(*_CSV_COLUMNS[:6], *report.by, *_CSV_COLUMNS[6:], *content.setting_fields(others)),
+        csv=(*_CSV_COLUMNS[:6], *report.by, *_CSV_COLUMNS[6:], *content.further_fields(tests)),
     )
 
 

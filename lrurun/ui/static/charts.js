@@ -66,7 +66,7 @@
       const focused = this.plots.findIndex((plot) => plot.frame === document.activeElement);
       for (const plot of this.plots) plot.destroy();
       this.panels.replaceChildren();
-      this.looks = [...new Set(panels.flatMap((panel) => panel.curves.map((line) => line.of || line.label)))];
+      this.looks = [...new Set(panels.flatMap((panel) => panel.curves.map((line) => line.family || line.label)))];
       this.plots = panels.map((panel, place) => this.plot(panel, place, hidden));
       if (focused >= 0) this.plots[focused]?.frame.focus({ preventScroll: true });
     }
@@ -81,7 +81,7 @@
       this.panels.append(frame);
       const tables = [], series = [{ label: "step" }], bands = [];
       for (const line of panel.curves) {
-        const look = this.looks.indexOf(line.of || line.label), thin = line.style === "thin";
+        const look = this.looks.indexOf(line.family || line.label), thin = line.style === "thin";
         const stroke = color(look), key = line.label + (thin ? " seed" : "");
         const show = !hidden.has(`${place} ${key}`);
         const columns = [line.x, line.y];
