@@ -65,7 +65,7 @@ def test_the_answer_of_eight_rungs_is_one_screen() -> None:
     assert max(map(len, text.split("\n"))) <= 100
     for sentence in (
         "Helps: diagonal, ring-init. Hurts: phase. Undecided: the other 4 (intervals: --details).",
-        "Claims, made about other tasks: 1 undecided (lrurun claims sDigits).",
+        "Claims, made about other tasks: 0 supported, 0 contradicted, 1 undecided (lrurun claims sDigits).",
         "More: lrurun report sDigits --details · lrurun plot sDigits --out ladder.pdf · lrurun ui",
     ):
         assert f"\n{sentence}\n" in f"{text}\n"
@@ -153,7 +153,7 @@ def test_an_instance_that_no_request_finds_is_named_in_commands() -> None:
     text = formats.render(ladder(5), "table", width=200, answer=True, request="old-name")
     for command in ("report --instance old-name --details", "plot --instance old-name --out ladder.pdf"):
         assert f"lrurun {command} ·" in text
-    assert "Claims, made about other tasks: 1 undecided.\n" in text
+    assert "Claims, made about other tasks: 0 supported, 0 contradicted, 1 undecided.\n" in text
     assert "Next:" not in text
 
 
@@ -191,12 +191,12 @@ def test_the_sentence_on_claims_names_the_rungs_of_those_that_are_decided() -> N
         for rung, centre in zip(NAMES, CENTRES, strict=True)
         for seed in range(12)
     ]
-    assert "Claims: 2 supported (diagonal, ring-init), 1 undecided (" in answer(
+    assert "Claims: 2 supported (diagonal, ring-init), 0 contradicted, 1 undecided (" in answer(
         build(structs.replace(LADDER, claims=claims), runs), 200
     )
     one_seed = ladder(1)
     assert one_seed.claims[0].p_adjusted is None
-    assert "Claims, made about other tasks: 1 undecided" in answer(one_seed)
+    assert "Claims, made about other tasks: 0 supported, 0 contradicted, 1 undecided" in answer(one_seed)
 
 
 def test_learning_rates_that_were_chosen_are_in_the_title() -> None:

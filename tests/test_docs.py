@@ -89,7 +89,7 @@ def test_printed_table_is_the_ladders() -> None:
     assert "· 12 seeds a rung ·" in text
     found = re.findall(r"^([a-z]+(?:-[a-z]+)*) +\d+\.\d+ ± \d+\.\d+ %", text, re.MULTILINE)
     assert found == [rung.name for rung in ladder.rungs]
-    [counts] = re.findall(r"^The paper's claims.*?: (.*?)\s\(lrurun claims", text, re.MULTILINE | re.DOTALL)
+    [counts] = re.findall(r"^Claims of Orvieto et al\. 2023.*?: (.*?)\s\(lrurun claims", text, re.MULTILINE | re.DOTALL)
     claims = [claim for claim in ladder.claims if claim.is_about("npDigits")]
     assert sum(map(int, re.findall(r"\d+", counts))) == len(claims)
 

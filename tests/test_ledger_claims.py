@@ -104,7 +104,7 @@ def test_the_page_has_results_and_the_commands_of_their_runs(judged: Machine) ->
     lines = (judged.folder / "page.md").read_text().splitlines()
     [table] = [line for line in lines if line.startswith("| Table 1 ") and "nonlinearity" in line]
     assert "“Dropping the nonlinearity of the recurrence improves accuracy”: not run on sCIFAR, ListOps" in table
-    assert "(stand-in, provisional) on sDigits" in table
+    assert "(stand-in, profile smoke, provisional) on sDigits" in table
     assert any(line.startswith("| `lrurun ladder sDigits --profile smoke") and "tanh-rnn" in line for line in lines)
     [figure] = [line for line in lines if line.startswith("| Figure 1 ") and "study memory" in line]
     assert "`lrurun study memory --profile ci`: 26 of 26 checks passed." in figure
@@ -136,9 +136,10 @@ def test_profiles_at_the_sizes_of_the_paper_are_no_stand_ins(machine: Machine) -
     assert other["provisional"]
     lines = machine.run("claims", "Reverse", "--ladder", "depth").stdout
     assert "claims, all provisional\n" in lines
-    assert [" stand-in " in line for line in lines.splitlines() if line.startswith("supported ")] == [False, True]
+    supported = [line for line in lines.splitlines() if line.startswith("supported ")]
+    assert [" stand-in, profile smoke " in line for line in supported] == [False, True]
     details = " ".join(machine.run("claims", "Reverse", "--ladder", "depth", "--details").stdout.split())
-    assert "supported (stand-in, provisional): " in details
+    assert "supported (stand-in, profile smoke, provisional): " in details
     assert "Reverse, ladder depth, profile smoke: dlr-6 better than attention; " in details
     one = claims["dlr"]
     assert (one["here"]["verdict"], one["here"]["profile"], one["here"]["stand_in"]) == (

@@ -273,16 +273,20 @@ def _claims(report: LadderReport, request: LadderRequest | str | None) -> str:
     order = (*decided, verdicts.UNDECIDED)
     counts = Counter(claim.shown for claim in report.claims)
     parts = []
-    for verdict in (verdict for verdict in dict.fromkeys((*order, *counts)) if counts[verdict]):
+    for verdict in dict.fromkeys((*order, *counts)):
+        if not counts[verdict] and verdict not in decided:
+            continue
         rungs = list(dict.fromkeys(clean(claim.rung) for claim in report.claims if claim.shown == verdict))
-        names = f" ({', '.join(rungs)})" if verdict in decided and len(rungs) <= _FEW else ""
+        names = f" ({', '.join(rungs)})" if verdict in decided and 0 < len(rungs) <= _FEW else ""
         parts.append(f"{counts[verdict]} {verdict}{names}")
     judged = [claim for claim in report.claims if claim.shown in order]
     stand_ins = sum(claim.stand_in for claim in judged)
     about = "made about other tasks"  # than this one, which stands in for them
     stand_in = (f", {about}" if stand_ins == len(judged) else f" ({stand_ins} of them {about})") if stand_ins else ""
-    of_paper = all(re.search(r"\b(19|20)\d\d\b", claim.source) for claim in report.claims)
-    subject = "The paper's claims" if of_paper else "Claims"
+    matches = [re.match(r"(.+?\b(?:19|20)\d\d)\b", claim.source) for claim in report.claims]
+    papers = {match[1] if match else "" for match in matches}
+    paper = papers.pop() if len(papers) == 1 else ""
+    subject = f"Claims of {clean(paper)}" if paper else "Claims"
     where = "" if isinstance(request, str) else f" ({_command(report, request, 'claims')})"
     return f"{subject}{stand_in}: {', '.join(parts)}{where}."
 
