@@ -294,7 +294,8 @@ def title(ladder: LadderInstance) -> str:
 
 
 def summary(progress: LadderProgress) -> str:
-    """`12 of 24 done, 2 running, 10 queued, at least 1:20 left`; no time left is known while a worker does not advance."""
+    """`12 of 24 done, 2 running, 10 queued, at least 1:20 left`; no time left is known while a worker does not
+    advance."""
     parts = [f"{progress.counts.get('done', 0)} of {progress.total} done"]
     parts += [f"{progress.counts[s]} {s}" for s in STATES if s != "done" and progress.counts.get(s)]
     if progress.silent:
