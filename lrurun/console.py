@@ -79,6 +79,13 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
+def rough_duration(seconds: float) -> str:
+    """`40 s`, `4 min`, `1.6 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def set_verbosity(level: int) -> None:
     """Sets how much is printed to stderr: 0 is usual, each -v adds one, each -q subtracts one."""
     global _verbosity

@@ -61,6 +61,11 @@ def run(code: str, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, **options)
 
 
+@pytest.mark.parametrize(("seconds", "text"), [(40, "40 s"), (89.4, "89 s"), (240, "4 min"), (5760, "1.6 h")])
+def test_a_rough_duration_has_one_unit(seconds: float, text: str) -> None:
+    assert console.rough_duration(seconds) == text
+
+
 def test_results_go_to_stdout_and_messages_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     console.write("a result")
     console.say("a message")

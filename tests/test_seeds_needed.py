@@ -63,6 +63,13 @@ def test_after_a_look_seeds_are_added_by_the_design_alone(capsys: pytest.Capture
     code, out, err = said(capsys, "ladder", *LADDER, "--decide", "--max-seeds", "12")
     assert code == 0, err
     assert "--seeds 12-31 --ledger fresh.db (60 runs" in out
+    reported = said(capsys, "report", *LADDER)[1]
+    assert reported == out, "with what the next step costs"
+    assert "--ledger ledger.db" not in reported
+    [more] = [
+        line for line in said(capsys, "report", *LADDER, "--ledger", "ledger.db")[1].splitlines() if "More:" in line
+    ]
+    assert more.count("--ledger ledger.db") == 3, "proposed commands use the ledger that this one named"
     assert answered(capsys, "plan", *LADDER, "--seeds", "3")["firm"] is None
 
 

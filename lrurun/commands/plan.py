@@ -97,9 +97,9 @@ class FirmVerdict(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The command with its cost, for example "lrurun ladder sDigits --seeds 12 (72 runs, about 4:12 plus
+        """The command with its cost, for example "lrurun ladder sDigits --seeds 12 (72 runs, about 4 min plus
         compiling)"."""
-        time = "" if self.eta_seconds is None else f", about {console.duration(self.eta_seconds)} plus compiling"
+        time = "" if self.eta_seconds is None else f", about {console.rough_duration(self.eta_seconds)} plus compiling"
         return f"{self.command} ({plural(self.runs_left, 'run')}{time})"
 
 

@@ -110,12 +110,13 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
         )
     if any(p_cell(row) != NOTHING for row in report.rows):
         by_ranks = not any(row.comparison.provisional for row in report.rows if row.comparison)
+        undecided = "from 0.05 on undecided, which is not the same as no effect"
         columns.append(
             Column(
                 name="p",
                 cell=lambda row: p_cell(row) if row.comparison else "",
                 priority=11,
-                note=f"p: {'by ranks, ' * by_ranks}corrected for all comparisons; decided below 0.05.",
+                note=f"p: {'by ranks, ' * by_ranks}corrected for all comparisons; {undecided}.",
             )
         )
     if len({seeds(row) for row in report.rows}) > 1:
@@ -191,7 +192,7 @@ def _plot(report: LadderReport) -> tuple[Column, ...]:
             right=False,
             priority=-_PLOT_WIDTHS.index(width),
             narrower=narrower,
-            note="○: a seed; ●: the mean.",
+            note="○: seeds; ●: the mean.",
             is_plot=True,
         )
 
@@ -405,7 +406,7 @@ def _next(report: LadderReport, request: LadderRequest | str | None, firm: str) 
     runs = MAX_SEEDS * sum(not row.same_as_before for row in report.rows)
     command = firm or (again.fresh() if report.tune else f"{again.fresh()} ({runs} runs)")
     what = "asks again with fresh seeds" if steps is None else "trains twice as long, with fresh seeds"
-    return f"Next: {command} {what}, in a ledger of its own: seeds added to these because of the result would mislead."
+    return f"Next: {command} {what}, in a ledger of its own: adding seeds here because of the result would mislead."
 
 
 def _more(report: LadderReport, request: LadderRequest | str | None) -> str:
