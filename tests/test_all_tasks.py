@@ -175,10 +175,10 @@ def test_a_cell_whose_sign_and_difference_point_apart_says_why() -> None:
     runs = [make_run(f"a{seed}", "a", seed, score) for seed, score in enumerate(base)]
     runs += [make_run(f"b{seed}", "b", seed, score + 0.06 if seed > 1 else 0.1) for seed, score in enumerate(base)]
     report = build(ladder, runs)
-    drawn = task_map.of(all_tasks.build(ladder, [report]))
+    drawn = task_map.make(all_tasks.build(ladder, [report]))
     assert (drawn.tasks, drawn.cells[1][0].text) == (("sDigits",), "▲ mean -7.4")
     bits = form_of(Metric(name="bits_per_byte", unit="bits", higher_is_better=False))
-    drawn = task_map.of(all_tasks.build(ladder, [msgspec.structs.replace(report, score=bits)]))
+    drawn = task_map.make(all_tasks.build(ladder, [msgspec.structs.replace(report, score=bits)]))
     assert drawn.tasks == ("sDigits, lower is better",)
     assert "mean" not in drawn.cells[1][0].text
 

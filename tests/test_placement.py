@@ -138,7 +138,7 @@ def test_devices_are_counted_without_jax(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_doctor_finds_that_devices_are_miscounted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "devices", jax.local_device_count)
     assert doctor._devices().ok
-    assert doctor._devices().found.endswith("; execution.devices: at most 1")
+    assert doctor._devices().detail.endswith("; execution.devices: at most 1")
     monkeypatch.setattr(machine, "devices", lambda: 3)
     assert not doctor._devices().ok
-    assert "lrurun counts 3, by /dev, CUDA_VISIBLE_DEVICES and XLA_FLAGS" in doctor._devices().found
+    assert "lrurun counts 3, by /dev, CUDA_VISIBLE_DEVICES and XLA_FLAGS" in doctor._devices().detail

@@ -131,7 +131,7 @@ def test_json() -> None:
         ],
         "bases": ["tanh-rnn", "lru"],
         "devices": ["A100"],
-        "notes": ["a note"],
+        "notes": [{"text": "a note", "runs": []}],
         "set": {},
         "data": {},
         "label": "sDigits, profile laptop, without --tune",
