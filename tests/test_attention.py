@@ -204,7 +204,7 @@ change = { "model.recurrence.chunk" = 16 }
 """
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_a_ladder_with_attention_from_file_to_report(machine):
     (machine.folder / "near.toml").write_text(LADDER)
     arguments = ("sDigits", "--profile", "smoke", "--ladder", "near.toml")

@@ -183,7 +183,7 @@ def test_settings_that_do_not_fit_are_refused(machine: Machine, changes, rule):
     assert rule in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_a_ladder_of_both_cells_is_trained(machine: Machine):
     (machine.folder / "cells.toml").write_text(LADDER)
     machine.run("ladder", "sDigits", "--ladder", "cells.toml", "--profile", "smoke")

@@ -102,7 +102,7 @@ def test_tuning_runs_and_runs_with_more_threads_are_verified_and_packed_ones_wit
     assert found["reasons"] == ["one of 2 runs in one program then, trained alone now"]
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_a_run_with_a_plug_in_needs_its_file(machine, temporary):
     file = machine.folder / "averages.py"
     file.write_text(AVERAGES)
