@@ -35,17 +35,18 @@ class Places(Struct, frozen=True, kw_only=True):
     data: Path
 
 
-_ledger_option: list[str] = []
+_place_options: list[str] = []
 
 
-def note_ledger_option(ledger: str | None) -> None:
-    """Keeps the ledger that the command line names, without a password, for the commands that are proposed."""
-    _ledger_option[:] = [] if ledger is None else ["--ledger", ledger]
+def note_place_options(ledger: str | None, runs: str | None, data: str | None) -> None:
+    """Keeps the places that the command line names, without a password, for the commands that are proposed."""
+    options = {"--ledger": ledger, "--runs-dir": runs, "--data-dir": data}
+    _place_options[:] = [word for name, text in options.items() if text is not None for word in (name, text)]
 
 
-def ledger_option() -> list[str]:
-    """The option that makes another command use the same ledger; empty where the command line names none."""
-    return list(_ledger_option)
+def place_options() -> list[str]:
+    """The options with which another command uses the same places; empty where the command line names none."""
+    return list(_place_options)
 
 
 def places(ledger: str | None = None, runs: str | None = None, data: str | None = None) -> Places:

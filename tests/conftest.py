@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from jaxtyping import install_import_hook
 
-from lrurun import console
+from lrurun import console, paths
 from tests.machine import FOUR_RUNS, LONG, Machine, end_processes
 from tests.servers import postgres
 
@@ -87,6 +87,7 @@ def nothing_remains():
     """No process of a test, and no setting of a command run in this process, reaches the next test."""
     yield
     console.set_verbosity(0)
+    paths.note_place_options(None, None, None)
     end_processes()
 
 

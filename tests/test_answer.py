@@ -133,8 +133,8 @@ def test_cautions_are_a_few_words_each() -> None:
         "Caution: not tuned, see --tune (all rungs); provisional, fewer than 12 seeds (all rungs); the typical run and "
         "the mean disagree (stable-exponential); 1 run diverged (stable-exponential); 1 run failed "
         "(stable-exponential); 1 run unfinished (stable-exponential); runs of 2 code versions. "
-        "Next: lrurun ladder sDigits --ladder mini --seeds 12 makes verdicts firm: 12 seeds are the least, whatever "
-        "these say. Note: a note More:"
+        "Next: lrurun ladder sDigits --ladder mini --seeds 12 makes verdicts firm, which takes 12 seeds "
+        "whatever these say. Note: a note More:"
     ) in text
     assert "Same runs as before: ring-init. Not run: small-phase." in text
     assert "(intervals: --details)" in answer(ladder(2))
@@ -170,9 +170,9 @@ def test_what_is_next_is_the_command_that_may_decide_a_change() -> None:
     few = ladder(5)
     decided = structs.replace(few, rows=tuple(row for row in few.rows if row.verdict in ("", "helps", "hurts")))
     for one in (few, decided):
-        assert "Next: lrurun ladder sDigits --seeds 12 makes verdicts firm: " in answer(one)
+        assert "Next: lrurun ladder sDigits --seeds 12 makes verdicts firm, " in answer(one)
     cost = "lrurun ladder sDigits --rung phase --seeds 12 (7 runs)"
-    assert f"Next: {cost} makes verdicts firm: " in formats.render(few, "table", answer=True, firm=cost)
+    assert f"Next: {cost} makes verdicts firm, " in formats.render(few, "table", answer=True, firm=cost)
     assert "Next:" not in answer(structs.replace(few, rows=few.rows[:1])), "nothing to judge"
     assert "Next: lrurun ladder sDigits --seeds 20-39 --ledger fresh.db" in answer(ladder(20), 200)
     assert "Next:" not in answer(structs.replace(made, fresh_seeds=None)), "a repetition is not repeated"

@@ -271,3 +271,8 @@ def test_every_pattern_of_a_claim_has_checks_from_its_profile_on(study: str) -> 
         for pattern in (*claim.supported_by, *claim.contradicted_by):
             having = [key for key, found in of_profile.items() if any(fnmatchcase(name, pattern) for name in found)]
             assert having == (["laptop", "paper"] if claim.profile == "laptop" else ["paper"]), pattern
+
+
+def test_a_ladder_that_does_not_fit_a_task_has_no_claims_on_it(machine: Machine) -> None:
+    said = machine.run("claims", "sDigits", "--ladder", "shortconv", "--details").stdout
+    assert "would decide it" not in said

@@ -129,3 +129,25 @@ def test_designs_have_twelve_or_twenty_seeds(capsys: pytest.CaptureFixture[str],
             f"error: --max-seeds {seeds}: expected 12 or 20, the looks of the design",
             "hint: no look is earlier, because verdicts of fewer seeds do not hold when seeds fail",
         ]
+
+
+def test_a_repetition_is_not_repeated_and_a_missing_seed_is_no_repetition(capsys: pytest.CaptureFixture[str]) -> None:
+    fill_ladder(32, first=12)
+    assert "Next:" not in said(capsys, "report", *LADDER)[1], "seeds 12 to 31 are the repetition"
+    Path("ledger.db").unlink()
+    fill_ladder(11)
+    fill(Path("ledger.db"), "sDigits", {"relu-rnn": [0.2]}, ladder="nonlinearity", first=11)
+    out = said(capsys, "report", *LADDER)[1]
+    assert "(60 runs, about " in out
+    assert "asks again with fresh seeds" in " ".join(out.split())
+
+
+def test_an_answer_does_not_depend_on_the_data_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    fill_ladder(12)
+    [folder_name] = answered(capsys, "data", "info", "sDigits")["folder"].split("/")[-1:]
+    damaged = Path("data") / folder_name / "manifest.json"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text("{")
+    code, out, err = said(capsys, "report", *LADDER, "--data-dir", "data")
+    assert (code, err) == (0, "")
+    assert "--seeds 12-31 --ledger fresh.db (60 runs) asks again" in " ".join(out.split())

@@ -13,7 +13,7 @@ import typer.core
 from msgspec import Struct
 
 from lrurun import console
-from lrurun.paths import Places, note_ledger_option, places
+from lrurun.paths import Places, note_place_options, places
 from lrurun.version import VERSION
 
 EXIT_CODES = """\b
@@ -142,7 +142,7 @@ def _globals(
     ] = False,
 ) -> None:
     console.set_verbosity(verbose - quiet)
-    note_ledger_option(None if ledger is None else console.redact(ledger))
+    note_place_options(None if ledger is None else console.redact(ledger), runs_dir, data_dir)
     context.obj = Globals(places(ledger, runs_dir, data_dir), tuple(context.obj or ()))
     if load:
         from lrurun import plugins

@@ -76,7 +76,7 @@ def claims(
         options = {"--ladder": ladder, "--paper": paper}
         named = [word for option, value in options.items() if value is not None for word in (option, value)]
         words = ["lrurun", "claims", *([task] if task else []), *named]
-        command = shlex.join([*words, *paths.ledger_option(), *plugins.load_options()])
+        command = shlex.join([*words, *paths.place_options(), *plugins.load_options()])
         tables = [
             table.render(content, width=console.width(), color=console.has_color(), ascii=console.is_ascii())
             for content in ledger_claims.contents(

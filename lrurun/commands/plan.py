@@ -27,7 +27,7 @@ from lrurun.commands._shared.options import (
     Tune,
 )
 from lrurun.commands._shared.rules import DECIDE_HINT, examples, excludes, needs
-from lrurun.errors import plural
+from lrurun.errors import LrurunError, plural
 from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class PlannedRung(Struct, frozen=True, kw_only=True):
 
 
 class FirmVerdict(Struct, frozen=True, kw_only=True):
-    """The runs that are left until verdicts hold when seeds fail."""
+    """The runs that are left until verdicts hold when seeds fail, or of a repetition of the ladder."""
 
     seeds: int
     """The number of seeds of each rung."""
@@ -293,13 +293,19 @@ def firm_verdict(
 
 
 def next_step(places: Places, request: LadderRequest, made: planning.Plan, ledger: Ledger, report: LadderReport) -> str:
-    """The command that makes verdicts firm, or repeats firm ones, with its cost; "" if there is neither."""
+    """The command that makes verdicts firm, or repeats firm ones, with its cost; "" if there is neither, or the cost
+    cannot be known, because data or documents cannot be read."""
     from lrurun.report.tables import answer
 
-    firm = firm_verdict(places, request, made, ledger)
-    if firm is None and report.fresh_seeds is not None:
-        firm = fresh_repetition(places, request, made, ledger, report.fresh_seeds, answer.longer(report.rows))
-    return "" if firm is None else firm.text
+    try:
+        if answer.is_of_few_seeds(report):
+            firm = firm_verdict(places, request, made, ledger)
+            return "" if firm is None else firm.text
+        if report.fresh_seeds is None:
+            return ""
+        return fresh_repetition(places, request, made, ledger, report.fresh_seeds, answer.longer(report.rows)).text
+    except LrurunError:
+        return ""
 
 
 def fresh_repetition(

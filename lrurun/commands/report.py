@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 from msgspec import structs
 
-from lrurun import kinds, paths
+from lrurun import kinds
 from lrurun.commands._shared import opening
 from lrurun.commands._shared.options import (
     By,
@@ -168,7 +168,7 @@ def _report(
         if ledger is None:
             raise NotFoundError(
                 f"{places.ledger}: there is no ledger, so there are no results",
-                f"run: {request.command(*paths.ledger_option())}",
+                f"run: {request.command()}",
             )
         loaded = loaded_instance.chosen(ledger, request.task or None, plan, instance, request.command())
         rungs = show.rung_names(loaded.plan.ladder)

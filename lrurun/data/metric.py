@@ -41,7 +41,7 @@ ESCAPE = "escape_step"
 """The result of a run whose task declares when a plateau is left: a step, or infinity where it never was."""
 
 LONGEST = "longest"
-"""The setting of a further test whose name is the largest number."""
+"""The name by which claims mean the further test whose name is the largest number."""
 
 
 class Metric(Struct, frozen=True, kw_only=True):
@@ -210,13 +210,13 @@ class EscapeStep(Metric, frozen=True, kw_only=True):
 
 
 def named(name: str, metrics: Sequence[Metric]) -> Metric | None:
-    """What a claim may name: a metric of the task; one of them in another setting, as in "accuracy@256", where
+    """What a claim may name: a metric of the task; one of them in a further test, as in "accuracy@256", where
     "accuracy@longest" is that of the largest number; the step of the escape. None if the task does not have it."""
-    base, _, setting = name.partition("@")
+    base, _, test = name.partition("@")
     if name == ESCAPE and metrics[0].escape is not None:
         return EscapeStep()
     base_metric = next((metric for metric in metrics if metric.name == base), None)
-    return structs.replace(base_metric, name=name, naive=None) if base_metric and setting else base_metric
+    return structs.replace(base_metric, name=name, naive=None) if base_metric and test else base_metric
 
 
 class MacroF1(_PerCent, frozen=True, kw_only=True):

@@ -29,7 +29,7 @@ class InstanceLabel(Struct, frozen=True, kw_only=True):
     """The data, as `data_phrase` returns them."""
 
     def parts(self, untuned: str = "") -> list[str]:
-        """The parts of the label but the data, for example ["sDigits", "profile smoke", "tuned", "train.batch=5000"].
+        """All parts of the label but the data, for example ["sDigits", "profile smoke", "tuned", "train.batch=5000"].
 
         Args:
             untuned: what an instance that was not tuned has in place of "tuned"; empty: nothing.

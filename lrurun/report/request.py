@@ -62,7 +62,12 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
             )
 
     def command(self, *more: str, name: str = "ladder") -> str:
-        """The command that trains this instance of the ladder, or another one about it, with `more` arguments."""
+        """The command that trains this instance of the ladder in the same places, or another one about it, with `more`
+        arguments."""
+        return self._anywhere(*more, *paths.place_options(), name=name)
+
+    def _anywhere(self, *more: str, name: str = "ladder") -> str:
+        """The command without the places that the command line names."""
         ladder = None if self.ladder == "lru" else self.ladder
         options = {"--ladder": ladder, "--profile": self.profile, "--set": self.sets, "--tune": self.tune}
         return ladder_command(self.task, options, *more, name=name)
@@ -70,7 +75,7 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
     def with_seeds(self, seeds: str) -> str:
         """The command that trains its rungs with these seeds."""
         rungs = [word for name in self.rungs for word in ("--rung", name)]
-        return clean(self.command(*rungs, "--seeds", seeds, *paths.ledger_option(), *plugins.load_options()))
+        return clean(self.command(*rungs, "--seeds", seeds, *plugins.load_options()))
 
     def repeated(self, seeds: str, steps: int | None) -> LadderRequest:
         """The same with other seeds, and with so many training steps where these are given."""
@@ -86,7 +91,7 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         together with the others."""
         rungs = [word for name in self.rungs for word in ("--rung", name)]
         words = [*rungs, "--seeds", self.seeds or "", "--ledger", FRESH_LEDGER, *plugins.load_options()]
-        return clean(self.command(*words))
+        return clean(self._anywhere(*words))
 
     def arguments(self, seeds: Sequence[int]) -> list[str]:
         """The arguments of the command that trains the same runs, given in the same folder: the same for a recorded
@@ -97,7 +102,7 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         else:
             more += ["--seeds", list_of(seeds)]
         task, ladder = _absolute("recipes", self.task), _absolute("ablations", self.ladder)
-        return shlex.split(msgspec.structs.replace(self, task=task, ladder=ladder).command(*more))[1:]
+        return shlex.split(msgspec.structs.replace(self, task=task, ladder=ladder)._anywhere(*more))[1:]
 
     def plan(self, ledger: Ledger | None = None) -> planning.Plan:
         """The plan of the ladder on the task. A ladder and a recipe without a file of their name here are those that

@@ -84,21 +84,22 @@ def evidence(ledger: Ledger | None, studies: Sequence[Study[Any]]) -> dict[str, 
     """Task -> what the ledger has on a study, by the most complete of its profiles."""
     evidence_of = {}
     for study in studies:
-        newest = None if ledger is None else _report_of(ledger, study)
+        study_report = None if ledger is None else _report_of(ledger, study)
         evidence_of[PREFIX + study.name] = TaskEvidence(
             name=study.name,
             command=f"lrurun study {study.name}",
-            result=f"{study.name}: {NOT_RUN}" if newest is None else _result(newest),
+            result=f"{study.name}: {NOT_RUN}" if study_report is None else _result(study_report),
             stand_in=study.stand_in.get("laptop") or "the same on a laptop",
-            claims=_of_study(study.name, newest),
+            claims=_of_study(study.name, study_report),
         )
     return evidence_of
 
 
-def _result(newest: StudyReport) -> str:
-    profile = "" if newest.profile == "laptop" else f" --profile {newest.profile}"
-    stand_in = " (stand-in)" if newest.substitute else ""
-    return f"`lrurun study {newest.study}{profile}`{stand_in}: {report.counts(newest)}. {newest.answer}"
+def _result(study_report: StudyReport) -> str:
+    profile = "" if study_report.profile == "laptop" else f" --profile {study_report.profile}"
+    stand_in = " (stand-in)" if study_report.substitute else ""
+    counts = report.counts(study_report)
+    return f"`lrurun study {study_report.study}{profile}`{stand_in}: {counts}. {study_report.answer}"
 
 
 def _report_of(ledger: Ledger, study: Study[Any]) -> StudyReport | None:
@@ -107,13 +108,13 @@ def _report_of(ledger: Ledger, study: Study[Any]) -> StudyReport | None:
     for profile in ("paper", "laptop", "ci"):
         if profile in recorded:
             planned = plan.make(study, profile, {})
-            newest = report.build(planned, report.collect(ledger, planned))
-            if not newest.unfinished:
-                return newest
+            study_report = report.build(planned, report.collect(ledger, planned))
+            if not study_report.unfinished:
+                return study_report
     return None
 
 
-def _of_study(study: str, newest: StudyReport | None) -> list[LedgerClaim]:
+def _of_study(study: str, study_report: StudyReport | None) -> list[LedgerClaim]:
     return [
         LedgerClaim(
             ladder=kinds.STUDY,
@@ -126,21 +127,21 @@ def _of_study(study: str, newest: StudyReport | None) -> list[LedgerClaim]:
             margin=None,
             verdict=NOT_JUDGED,
             reason="a figure without numbers",
-            here=_by_checks(claim, newest),
+            here=_by_checks(claim, study_report),
         )
         for claim in about(study)
     ]
 
 
-def _by_checks(claim: StudyClaim, newest: StudyReport | None) -> LedgerVerdict:
+def _by_checks(claim: StudyClaim, study_report: StudyReport | None) -> LedgerVerdict:
     is_checked = bool(claim.supported_by or claim.contradicted_by)
     command = f"lrurun study {claim.study}{' --profile paper' * (claim.profile == 'paper')}"
     unchecked = "" if is_checked else f"{NO_CHECK}; what would: {claim.would_decide}"
-    if newest is None:
+    if study_report is None:
         detail = unchecked or f"{command} would decide it"
         return LedgerVerdict(verdict=NOT_RUN, detail=detail, instance=None, profile=None, stand_in=False)
-    verdict, checks = judge(claim, newest.checks)
-    missing = f"no check of profile {newest.profile} is about it; {command} has some"
+    verdict, checks = judge(claim, study_report.checks)
+    missing = f"no check of profile {study_report.profile} is about it; {command} has some"
     detail = "; ".join(
         f"{check.name}: {check.number(4)}, {check.rule}{' (failed)' * (check.state == 'FAILED')}"
         for check in checks[:2]
@@ -148,8 +149,8 @@ def _by_checks(claim: StudyClaim, newest: StudyReport | None) -> LedgerVerdict:
     more = f"; and {plural(len(checks) - 2, 'check')} more" if len(checks) > 2 else ""
     return LedgerVerdict(
         verdict=verdict,
-        detail=(f"{unchecked}. {newest.answer}" if unchecked else detail or missing) + more,
+        detail=(f"{unchecked}. {study_report.answer}" if unchecked else detail or missing) + more,
         instance=None,
-        profile=newest.profile,
-        stand_in=newest.substitute is not None,
+        profile=study_report.profile,
+        stand_in=study_report.substitute is not None,
     )

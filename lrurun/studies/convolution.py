@@ -209,9 +209,9 @@ def programs(model: Model) -> Any:
 
     def by_kernels(parameters: Any, u: Any, y: Any) -> Any:
         a, b, c = parameters
-        states = jax.lax.scan(lambda h, _: (a @ h, h @ c), b, length=len(u))[1]
+        response = jax.lax.scan(lambda h, _: (a @ h, h @ c), b, length=len(u))[1]
         lags = jnp.subtract.outer(jnp.arange(len(u)), jnp.arange(len(u)))
-        return 0.5 * jnp.mean((jnp.where(lags >= 0, states[lags], 0.0) @ u - y) ** 2)
+        return 0.5 * jnp.mean((jnp.where(lags >= 0, response[lags], 0.0) @ u - y) ** 2)
 
     # a linear RNN is its kernel C A^k B: that is LENGTH states instead of LENGTH times SEQUENCES
     loss = by_states if model == "tanh" else by_kernels

@@ -264,14 +264,14 @@ def expected(params: dict[str, Any], rho: float, length: int) -> tuple[float, fl
     b = np.reshape(gamma, (-1, 1)) * ((block["B_re"] + 1j * block["B_im"]) @ params["encoder"])
     power, variance, cross, first = np.sum(np.abs(b) ** 2, axis=1), np.zeros(len(lam)), np.zeros(len(lam), complex), []
     for t in range(length):
-        # E h_(t+1) conj h_(t+1) of the sum of past inputs, `seen` being E x_(t+1) conj h_t
+        # E h_(t+1) conj h_(t+1) of the sum of past inputs, `cross` being E x_(t+1) conj h_t
         variance = np.abs(lam) ** 2 * variance + 1 + 2 * np.real(lam * np.conj(cross))
         cross = rho * (np.conj(lam) * cross + 1)
         if t >= length // 2:
             first.append(float(np.mean(power * variance)))
     steps, total = len(first), 0.0
-    for conjugate, products in ((np.conj(lam), b @ b.conj().T), (lam, b @ b.T)):
-        a, d = lam[:, None], conjugate[None]
+    for partner, products in ((np.conj(lam), b @ b.conj().T), (lam, b @ b.T)):
+        a, d = lam[:, None], partner[None]
         stationary = (1 - rho**2 * a * d) / ((1 - a * d) * (1 - rho * a) * (1 - rho * d))
         ahead = np.zeros_like(stationary)
         for lag in range(steps):

@@ -33,7 +33,8 @@ class Gain(Settings, frozen=True, kw_only=True):
 
 
 def variance(cell: Gain) -> float:
-    """The variance of |h|^2 of a unit after a long sequence, over eigenvalue and input. White inputs are real.
+    """The variance of |h|^2 of a unit after a long sequence, over eigenvalue and input. White inputs are real, and
+    each unit has its own.
 
     E|h|^4 is 2 (E|h|^2)^2 + |E h^2|^2 for a white input and |1 - lambda|^-4 for a constant one, then averaged over the
     ring in closed form.

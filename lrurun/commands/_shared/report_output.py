@@ -33,7 +33,7 @@ class Shown(Struct, frozen=True, kw_only=True):
     request: LadderRequest | str | None = None
     """The request, or the name of an instance that no request finds."""
     firm: str = ""
-    """The command that makes verdicts firm, with what it costs."""
+    """The command that makes verdicts firm, or repeats firm ones, with what it costs."""
     table_only: bool = False
     """Whether LaTeX has the tabular environment alone."""
     format: formats.Format = "table"

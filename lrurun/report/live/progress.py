@@ -159,7 +159,7 @@ def columns(progress: LadderProgress) -> tuple[str, ...]:
 
 
 def _is_without_score(progress: LadderProgress) -> bool:
-    """Whether the runs are no trainings: those alone have a score."""
+    """Whether the runs are not trainings, which alone have a score."""
     return progress.ladder.kind != "training"
 
 

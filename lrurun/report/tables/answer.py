@@ -157,7 +157,7 @@ _LOOK = Column(
     name="look",
     cell=lambda row: "" if row.comparison is None else f"{row.comparison.look or ''}",
     priority=7,
-    note="Look: a change and its p are of so many first seeds, means of all.",
+    note="Look: the change and its p use only so many first seeds, the means use all.",
 )
 
 
@@ -381,20 +381,26 @@ def _about(what: str, rows: Sequence[LadderRow], every: Sequence[LadderRow], adv
     return Caution(what=what, where=where, advice=advice)
 
 
+def is_of_few_seeds(report: LadderReport) -> bool:
+    """Whether no rung has the seeds that firm verdicts need, and no sequential design adds them."""
+    seeds = max((row.n + row.diverged for row in report.rows), default=0)
+    return report.design is None and seeds < verdicts.LEAST_SEEDS
+
+
 def _next(report: LadderReport, request: LadderRequest | str | None, firm: str) -> str:
     """The command that makes verdicts firm, that takes the next look, or that repeats the ladder with fresh seeds.
 
     Seeds are never added because of a result: only a design that provides for it adds them.
     """
-    design, seeds = report.design, max((row.n + row.diverged for row in report.rows), default=0)
+    design = report.design
     if isinstance(request, str) or report.profile == "smoke":
         return ""
     undecided = [row for row in report.rows if row.verdict == verdicts.UNDECIDED and row.comparison]
-    if design is None and seeds < verdicts.LEAST_SEEDS:
+    if is_of_few_seeds(report):
         if not undecided and not any(row.verdict in ("helps", "hurts") for row in report.rows):
             return ""
         command = firm or _request(report, request).with_seeds(str(verdicts.LEAST_SEEDS))
-        return f"Next: {command} makes verdicts firm: {verdicts.LEAST_SEEDS} seeds are the least, whatever these say."
+        return f"Next: {command} makes verdicts firm, which takes {verdicts.LEAST_SEEDS} seeds whatever these say."
     if not undecided:
         return ""
     if design is not None and design.next_look is not None:
@@ -412,7 +418,7 @@ def _next(report: LadderReport, request: LadderRequest | str | None, firm: str) 
 def _more(report: LadderReport, request: LadderRequest | str | None) -> str:
     details, drawn = ("report", "--details"), ("plot", "--out", "ladder.pdf")
     commands = [_command(report, request, *words) for words in (details, drawn)]
-    commands.append(clean(shlex.join(["lrurun", "ui", *paths.ledger_option()])))
+    commands.append(clean(shlex.join(["lrurun", "ui", *paths.place_options()])))
     return f"More: {' · '.join(commands)}"
 
 
@@ -426,13 +432,9 @@ def _request(report: LadderReport, request: LadderRequest | None) -> LadderReque
 def _command(report: LadderReport, request: LadderRequest | str | None, name: str, *more: str) -> str:
     """A command about the instance, as it was requested; claims have no instance."""
     if isinstance(request, str):
-        return clean(shlex.join(["lrurun", name, "--instance", request, *more, *_named_options()]))
+        words = ["lrurun", name, "--instance", request, *more]
+        return clean(shlex.join([*words, *paths.place_options(), *plugins.load_options()]))
     request = _request(report, request)
     if name == "claims":
         request = structs.replace(request, task=report.task, profile=None, tune=False, sets=[])
-    return clean(request.command(*more, *_named_options(), name=name))
-
-
-def _named_options() -> list[str]:
-    """The global options of this command that another one about the same instance needs."""
-    return [*paths.ledger_option(), *plugins.load_options()]
+    return clean(request.command(*more, *plugins.load_options(), name=name))

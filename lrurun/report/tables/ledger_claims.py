@@ -186,7 +186,8 @@ def collect(evidence: Evidence, ladders: Mapping[str, Ladder], task: str | None,
                 verdict = _without_runs(name, ladder, claim.task, claim.text)
             claims.append(LedgerClaim(**structs.asdict(claim), here=verdict))
         by_papers = {(claim.task, claim.text) for claim in stated}
-        if task is not None and tasks.is_built_in(task) and (name == "lru" or len(ladders) == 1):
+        is_default = name == "lru" or len(ladders) == 1
+        if task is not None and tasks.is_built_in(task) and is_default and _fits(ladder, task):
             judging = {task: _not_run(name, ladder, task), **judging}
         claims += [
             _stand_in(ladder, on_task, claim, instance)
@@ -346,6 +347,15 @@ def cells(claim: LedgerClaim) -> list[str]:
     return [*published_claims.cells(claim), claim.source, here]
 
 
+def _fits(ladder: Ladder, task: str) -> bool:
+    """Whether the recipe of a task has what the rungs of a ladder need."""
+    try:
+        planning.of_documents(ladder, load_recipe(task, imports=False), profile=None, sets=(), tune=False)
+    except LrurunError:
+        return False
+    return True
+
+
 def _not_run(name: str, ladder: Ladder, task: str) -> JudgingInstance:
     """The claims of a ladder on a task without runs."""
     about = [claim.text for claim in ladder.claims if claim.is_about(task)]
@@ -468,7 +478,7 @@ def _command_of(name: str, plan: planning.Plan, report: LadderReport, seed_of: M
     if seeds and seeds != list(range(plan.seeds)):
         first = seeds == list(range(len(seeds)))
         more += ["--seeds", str(len(seeds)) if first else ",".join(map(str, seeds)) + "," * (len(seeds) == 1)]
-    return ladder_command(report.task, options, *more, *paths.ledger_option())
+    return ladder_command(report.task, options, *more)
 
 
 def _unusable(ladder: Ladder, task: str, unusable: Sequence[tuple[LadderInstance, str]]) -> JudgingInstance:
@@ -485,7 +495,7 @@ def _unusable(ladder: Ladder, task: str, unusable: Sequence[tuple[LadderInstance
 
 
 def _without_runs(name: str, ladder: Ladder, task: str, text: str) -> LedgerVerdict:
-    command = ladder_command(task, {} if name == "lru" else {"--ladder": name}, *paths.ledger_option())
+    command = ladder_command(task, {} if name == "lru" else {"--ladder": name}, *paths.place_options())
     detail = f"{command} would decide it"
     scoped = any(claim.text == text and (claim.min_length, claim.depth) != (None, None) for claim in ladder.claims)
     if scoped:

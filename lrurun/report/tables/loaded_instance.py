@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from lrurun import data as tasks
+from lrurun import paths
 from lrurun.config import plan as planning
 from lrurun.config import plugin_code, tuning
 from lrurun.config.recipe import read_recipe
@@ -125,7 +127,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
     @property
     def command(self) -> str:
         """The command that continues the instance."""
-        return f"lrurun resume --instance {self.instance.short_name}"
+        return shlex.join(["lrurun", "resume", "--instance", self.instance.short_name, *paths.place_options()])
 
     @property
     def runs(self) -> list[Run]:

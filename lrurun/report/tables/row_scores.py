@@ -68,7 +68,7 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     steps_per_second: float | None
     """Median over the finished seeds."""
     steps: int | None = None
-    """The training steps of its runs, the most of them; None without runs."""
+    """The largest number of training steps of its counted runs; None where none is counted."""
     learning_rate: float | None
     """The learning rate of its runs, or the planned one; None where tuning has yet to choose it."""
     rate_source: RateSource | None

@@ -56,8 +56,8 @@ def configuration(run: Run) -> Table:
 def attempts(recorded: Sequence[Attempt]) -> Table:
     """The attempts at a run; numerics versions and users only where they differ."""
     mixed = len({a.numerics for a in recorded}) > 1
-    several_users = any(a.user not in (None, owner.user()) for a in recorded)
-    more = [*["numerics"] * mixed, *["user"] * several_users]
+    has_other_users = any(a.user not in (None, owner.user()) for a in recorded)
+    more = [*["numerics"] * mixed, *["user"] * has_other_users]
     headers = ["n", "started", "seconds", "from step", "process", "device", *more, "reason of its end"]
     rows = [
         [
@@ -68,7 +68,7 @@ def attempts(recorded: Sequence[Attempt]) -> Table:
             f"{a.host}:{a.pid}",
             devices.name(a) + _packed(a),
             *[str(a.numerics)] * mixed,
-            *[a.user or ""] * several_users,
+            *[a.user or ""] * has_other_users,
             a.reason or "",
         ]
         for a in recorded
