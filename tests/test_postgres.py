@@ -293,7 +293,9 @@ def test_reports_of_a_ledger_that_was_moved_are_identical(
     }
 
     def lrurun(place: Path | Server, *words: str) -> str:
-        code = command(["--ledger", str(place), "--runs-dir", str(runs[place]), *words])
+        monkeypatch.setenv("LRURUN_LEDGER", str(place))  # options would be in the commands that are proposed
+        monkeypatch.setenv("LRURUN_RUNS", str(runs[place]))
+        code = command(list(words))
         out, err = capsys.readouterr()
         assert code == 0, err
         return out
