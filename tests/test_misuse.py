@@ -325,7 +325,7 @@ def test_runs_keep_their_number_of_threads(machine: Machine, long_history) -> No
     assert threads == {0: 1, 1: 2}
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_resume_finishes_all_recorded_requests(machine: Machine) -> None:
     arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
     process = machine.start(*arguments, "--seeds", "3", "--jobs", "1")

@@ -114,7 +114,7 @@ def test_ladder_ends_within_its_limit_and_goes_on(machine: Machine) -> None:
     assert machine.attempts()[run["id"]][1].resumed_from == run["step"]
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_resume_has_a_limit_and_a_ladder_that_is_done_before_it_is_done(machine: Machine) -> None:
     arguments = ("ladder", "sDigits", "--profile", "smoke", "--rung", "tanh-rnn")
     machine.run(*arguments, "--seeds", "1", "--time-limit", "5m")
