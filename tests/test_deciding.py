@@ -103,7 +103,7 @@ def test_looks_are_taken_and_recorded_and_later_runs_change_no_verdict(capsys: p
     code, out, err = said(capsys, "ladder", "sDigits", *LADDER, "--decide")
     assert code == 0, err
     seen = " ".join(out.split())
-    assert "Look: a change and its p are of so many first seeds, means of all." in seen
+    assert "Look: the change and its p use only so many first seeds, the means use all." in seen
     assert "The sequential design is complete: what is undecided stays undecided." in seen
     assert "look at 12 seeds: 1 of 3 questions undecided; next 20 seeds" in err
     assert "look at 20 seeds: 1 of 3 questions undecided; the design is complete" in err
