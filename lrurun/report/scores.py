@@ -38,7 +38,12 @@ class ScoreForm(Struct, frozen=True, kw_only=True):
     def sentence(self) -> str:
         """The metric before a colon, for example "Test accuracy in per cent"."""
         unit = {"": "", "%": " in per cent"}.get(self.symbol, f" in {self.symbol}")
-        return f"Test {self.title}{unit}{', lower is better' if self.higher_is_better is False else ''}"
+        return f"Test {self.title}{unit}{self.direction}"
+
+    @property
+    def direction(self) -> str:
+        """The end of a heading: ", lower is better" where that holds, else nothing."""
+        return ", lower is better" if self.higher_is_better is False else ""
 
     @property
     def result(self) -> str:

@@ -61,18 +61,13 @@ def make(report: AllTasksReport) -> TaskMap:
             if (size := _difference(cell)) is not None:
                 largest[cell.metric] = max(largest[cell.metric], abs(size))
     return TaskMap(
-        tasks=tuple(column.name + _direction(column) for column in report.columns),
+        tasks=tuple(column.name + column.score.direction for column in report.columns),
         rungs=tuple(row.rung for row in report.rows),
         cells=tuple(
             tuple(_cell(column, cell, largest) for column, cell in zip(report.columns, row.cells, strict=True))
             for row in report.rows
         ),
     )
-
-
-def _direction(column: TaskColumn) -> str:
-    """What the heading of a task says of the direction of its scores, which the signs and the differences share."""
-    return ", lower is better" if column.score.higher_is_better is False else ""
 
 
 def _difference(cell: TaskCell) -> float | None:
