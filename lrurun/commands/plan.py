@@ -297,15 +297,16 @@ def next_step(places: Places, request: LadderRequest, made: planning.Plan, ledge
     cannot be known, because data or documents cannot be read."""
     from lrurun.report.tables import answer
 
+    step, firm = answer.proposal(report), None
     try:
-        if answer.is_of_few_seeds(report):
+        if step == "firm":
             firm = firm_verdict(places, request, made, ledger)
-            return "" if firm is None else firm.text
-        if report.fresh_seeds is None:
-            return ""
-        return fresh_repetition(places, request, made, ledger, report.fresh_seeds, answer.longer(report.rows)).text
+        elif step == "repetition":
+            seeds, steps = report.fresh_seeds or "", answer.longer(report.rows)
+            firm = fresh_repetition(places, request, made, ledger, seeds, steps)
     except LrurunError:
         return ""
+    return "" if firm is None else firm.text
 
 
 def fresh_repetition(

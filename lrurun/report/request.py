@@ -72,10 +72,13 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         options = {"--ladder": ladder, "--profile": self.profile, "--set": self.sets, "--tune": self.tune}
         return ladder_command(self.task, options, *more, name=name)
 
+    @property
+    def _rung_options(self) -> list[str]:
+        return [word for name in self.rungs for word in ("--rung", name)]
+
     def with_seeds(self, seeds: str) -> str:
         """The command that trains its rungs with these seeds."""
-        rungs = [word for name in self.rungs for word in ("--rung", name)]
-        return clean(self.command(*rungs, "--seeds", seeds, *plugins.load_options()))
+        return clean(self.command(*self._rung_options, "--seeds", seeds, *plugins.load_options()))
 
     def repeated(self, seeds: str, steps: int | None) -> LadderRequest:
         """The same with other seeds, and with so many training steps where these are given."""
@@ -89,14 +92,13 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
     def fresh(self) -> str:
         """The command that trains its rungs in a ledger of their own, because reports of this one would count the runs
         together with the others."""
-        rungs = [word for name in self.rungs for word in ("--rung", name)]
-        words = [*rungs, "--seeds", self.seeds or "", "--ledger", FRESH_LEDGER, *plugins.load_options()]
+        words = [*self._rung_options, "--seeds", self.seeds or "", "--ledger", FRESH_LEDGER, *plugins.load_options()]
         return clean(self._anywhere(*words))
 
     def arguments(self, seeds: Sequence[int]) -> list[str]:
         """The arguments of the command that trains the same runs, given in the same folder: the same for a recorded
         request."""
-        more = [argument for name in self.rungs for argument in ("--rung", name)]
+        more = self._rung_options
         if self.decide:
             more += ["--decide", *([] if self.max_seeds is None else ["--max-seeds", str(self.max_seeds)])]
         else:

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from typing import Literal
 
 from msgspec import Struct, structs
 
@@ -86,7 +87,6 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
         count = row.n + row.diverged
         return "" if row.learning in (None, count) else f"{row.learning}/{count}"
 
-    direction = ", lower is better" if form.higher_is_better is False else ""
     base = "its base" if has_branches(report) else "the rung before"
     columns = [
         RUNG,
@@ -105,7 +105,7 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
                 name=form.unit if len(form.unit) <= len("difference") else "difference",
                 cell=lambda row: difference(row, report),
                 priority=12,
-                note=f"Change: to {base}, in {form.unit}{direction}.",
+                note=f"Change: to {base}, in {form.unit}{form.direction}.",
             )
         )
     if any(p_cell(row) != NOTHING for row in report.rows):
@@ -381,32 +381,34 @@ def _about(what: str, rows: Sequence[LadderRow], every: Sequence[LadderRow], adv
     return Caution(what=what, where=where, advice=advice)
 
 
-def is_of_few_seeds(report: LadderReport) -> bool:
-    """Whether no rung has the seeds that firm verdicts need, and no sequential design adds them."""
-    seeds = max((row.n + row.diverged for row in report.rows), default=0)
-    return report.design is None and seeds < verdicts.LEAST_SEEDS
-
-
-def _next(report: LadderReport, request: LadderRequest | str | None, firm: str) -> str:
-    """The command that makes verdicts firm, that takes the next look, or that repeats the ladder with fresh seeds.
+def proposal(report: LadderReport) -> Literal["", "firm", "look", "repetition"]:
+    """The next step: seeds that make verdicts firm, the next look of the design, or a repetition with fresh seeds.
 
     Seeds are never added because of a result: only a design that provides for it adds them.
     """
-    design = report.design
-    if isinstance(request, str) or report.profile == "smoke":
+    if report.profile == "smoke":
         return ""
-    undecided = [row for row in report.rows if row.verdict == verdicts.UNDECIDED and row.comparison]
-    if is_of_few_seeds(report):
-        if not undecided and not any(row.verdict in ("helps", "hurts") for row in report.rows):
-            return ""
-        command = firm or _request(report, request).with_seeds(str(verdicts.LEAST_SEEDS))
-        return f"Next: {command} makes verdicts firm, which takes {verdicts.LEAST_SEEDS} seeds whatever these say."
+    undecided = any(row.verdict == verdicts.UNDECIDED and row.comparison for row in report.rows)
+    seeds = max((row.n + row.diverged for row in report.rows), default=0)
+    if report.design is None and seeds < verdicts.LEAST_SEEDS:
+        return "firm" if undecided or any(row.verdict in ("helps", "hurts") for row in report.rows) else ""
     if not undecided:
         return ""
-    if design is not None and design.next_look is not None:
-        return f"Next: {_command(report, request, 'ladder', '--decide')} takes the next look."
-    if not firm and report.fresh_seeds is None:
+    if report.design is not None and report.design.next_look is not None:
+        return "look"
+    return "" if report.fresh_seeds is None else "repetition"
+
+
+def _next(report: LadderReport, request: LadderRequest | str | None, firm: str) -> str:
+    """The command of the next step, and its purpose."""
+    step = proposal(report)
+    if isinstance(request, str) or not step:
         return ""
+    if step == "firm":
+        command = firm or _request(report, request).with_seeds(str(verdicts.LEAST_SEEDS))
+        return f"Next: {command} makes verdicts firm, which takes {verdicts.LEAST_SEEDS} seeds whatever these say."
+    if step == "look":
+        return f"Next: {_command(report, request, 'ladder', '--decide')} takes the next look."
     steps = longer(report.rows)
     again = _request(report, request).repeated(report.fresh_seeds or "", steps)
     runs = MAX_SEEDS * sum(not row.same_as_before for row in report.rows)
