@@ -282,7 +282,7 @@ def test_killed_and_resumed_it_takes_the_same_decisions(tmp_path: Path) -> None:
     arguments = ("ladder", "sDigits", *short, "--decide", "--jobs", "2")
     whole, killed = Machine(tmp_path / "whole"), Machine(tmp_path / "killed")
     whole.run(*arguments, apart=True)
-    for done in (3, 36, 47):
+    for done in (3, 40):
         process = killed.start(*arguments)
         wait_for(partial(is_over_or_has, process, killed, done))
         if process.poll() is None:

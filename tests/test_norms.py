@@ -49,7 +49,7 @@ def states(kind: str, params: dict[str, Any], u: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     ("kind", "shape"),
     [
-        pytest.param(kind, shape, marks=() if kind == usual else pytest.mark.slow)
+        pytest.param(kind, shape, marks=() if kind == usual else pytest.mark.rare)
         for shape, usual in (("full", "tanh"), ("lengths", "diagonal"), ("both ways", "normalised"), ("pairs", "tanh"))
         for kind in KINDS
     ],

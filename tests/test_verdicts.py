@@ -87,7 +87,7 @@ def random_ladder(random: np.random.Generator, rungs: Sequence[str], unit: float
         yield Asked(kind, rung, None if kind.endswith("chance") else other, margin)
 
 
-@pytest.mark.parametrize("ladders", [80, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ladders", [80, pytest.param(400, marks=pytest.mark.rare)])
 def test_another_implementation_gives_the_same_verdicts(ladders: int) -> None:
     random = np.random.default_rng(ladders)
     seen = set()

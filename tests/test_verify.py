@@ -89,7 +89,7 @@ def test_a_diverged_run_is_verified_if_it_diverges_at_the_same_step(machine, tem
     assert found["recorded"]["step"] == found["repeated"]["step"] < 40
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_tuning_runs_and_runs_with_more_threads_are_verified_and_packed_ones_within_the_tolerance(machine, temporary):
     machine.run(*SMOKE, "--rung", "diagonal", "--tune", "--set", "execution.threads=2")
     for stage in ("tune", "train"):
