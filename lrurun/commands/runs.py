@@ -156,4 +156,6 @@ def _check_ladder(ledger: Ledger, name: str) -> None:
 
 def _has_cells(ledger: Ledger) -> bool:
     """Whether there are runs that are no trainings, whose settings are shown."""
-    return any(instance.kind != "training" for instance in ledger.ladders())
+    from lrurun.config.schema import LADDER_KINDS
+
+    return any(instance.kind not in LADDER_KINDS for instance in ledger.ladders())

@@ -19,6 +19,7 @@ from lrurun.commands._shared.rules import examples, excludes, exclusive, needs
 from lrurun.errors import LrurunError, NotFoundError
 
 if TYPE_CHECKING:
+    from lrurun.config.schema import RunKind
     from lrurun.ledger.values import Attempt, Checkpoint, Event, Run
     from lrurun.paths import Places
     from lrurun.report.tables.run_tables import Curves, Spectra
@@ -153,7 +154,7 @@ def show(
         output.write_json(_document(recorded, attempts, metrics, checkpoints, events, eigenvalues))
     else:
         _print_run(recorded)
-        _print_records(recorded.task, attempts, metrics, eigenvalues, events, checkpoints)
+        _print_records(recorded.task, recorded.kind, attempts, metrics, eigenvalues, events, checkpoints)
         _print_log(places, recorded, attempts)
     return 0
 
@@ -217,6 +218,7 @@ def _print_run(run: Run) -> None:
 
 def _print_records(
     task: str,
+    kind: RunKind,
     attempts: list[Attempt],
     metrics: Curves,
     eigenvalues: Spectra,
@@ -230,7 +232,9 @@ def _print_records(
     table.show(tables.curves(metrics))
     for line in sparklines(task, metrics):
         console.write(line)
-    if eigenvalues:
+    if kind == "program":
+        pass  # which has no eigenvalues
+    elif eigenvalues:
         table.show(tables.eigenvalues(eigenvalues))
     else:
         console.write("eigenvalues: not recorded")
@@ -301,7 +305,7 @@ def _follow(places: Places, run: Run, number: int) -> int:
         for block in _blocks(reader, last=over or newest > number):
             console.write("\n".join(block) + "\n")
         if over:
-            console.say(f"run {run.id}: {run.state} at step {run.step} of {run.steps}")
+            console.say(f"run {run.id}: {run.state} at {run.reached}")
             return 0
         if newest > number:
             number = newest

@@ -50,6 +50,8 @@ class InstanceDocuments(Struct, frozen=True, kw_only=True):
         """Kind and name of each plug-in that the rungs use -> its digest."""
         digests: dict[tuple[PluginKind, str], str] = {}
         for config in (rung.config for rung in self.rungs):
+            if "program" in config:
+                continue
             names: dict[PluginKind, str] = {
                 "recurrence": config["model"]["recurrence"]["kind"],
                 "task": config["task"],
@@ -230,7 +232,8 @@ def load_code_of(ledger: Ledger, run: Run) -> None:
 def changed_code(ledger: Ledger, instance: LadderInstance, plan: planning.Plan) -> list[str]:
     """A sentence on files of plug-ins that have changed since the runs of an instance; none if they are as they were,
     or gone."""
-    used = {digest for rung in plan.rungs for digest in msgspec.to_builtins(rung.config.code or {}).values()}
+    codes: list[Any] = [rung.config.code or {} for rung in plan.rungs if isinstance(rung.config, schema.RunConfig)]
+    used = {digest for code in codes for digest in msgspec.to_builtins(code).values()}
     if not used:
         return []
     files = {file: plugins.digest_of(Path(file)) for file in _files(ledger, instance, plan.ladder)[0]}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lrurun import data as tasks
 from lrurun import kinds
+from lrurun.config.schema import used_execution
 from lrurun.config.settings import flatten
 from lrurun.console import setting
 from lrurun.errors import UsageError, nearest
@@ -57,7 +58,9 @@ class Choice:
             # It may be a metric of this ledger, and a message names the nearest one.
             metrics = ledger.result_names() if ledger is not None else ()
             with_metrics = columns.Names((*metrics, *_declared()), shares())
-            self._check(condition, sort, ChainMap(_settings_of_kinds(), with_metrics))  # type: ignore[arg-type]
+            of_programs = ledger.program_settings() if ledger is not None else {}
+            known = ChainMap(of_programs, _settings_of_kinds(), with_metrics)  # type: ignore[arg-type]
+            self._check(condition, sort, known)
         if instance is not None and ledger is not None:
             of_instance = filters.ValueComparison("instance", "=", ledger.ladder(instance).short_name, None)
             self._condition = of_instance if self._condition is None else filters.And((of_instance, self._condition))
@@ -120,7 +123,8 @@ def state(run: Run) -> str:
 
 def flat(run: Run) -> dict[str, object]:
     """Dotted path -> value of all settings of a run."""
-    return {**dict(flatten(run.config)), **dict(flatten(run.execution, "execution."))}
+    execution = used_execution(run.config, run.execution)
+    return {**dict(flatten(run.config)), **dict(flatten(execution, "execution."))}
 
 
 def varying(runs: Sequence[Run], ledger: Ledger) -> list[str]:
@@ -206,7 +210,7 @@ def _row(run: Run, form: ScoreForm) -> list[str]:
         first.stage if first else "",
         str(run.seed),
         state(run),
-        f"{run.step}/{run.steps}",
+        f"{run.step}/{run.steps}" if run.steps else str(run.step),
         *("" if (score := result.get(key)) is None else form.full(score) for key in (form.validation, form.result)),
         str(run.numerics or ""),
         ", ".join(run.tags),

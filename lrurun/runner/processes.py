@@ -49,7 +49,7 @@ class LocalWorker:
         order = Order(supervisor=os.getpid(), plugins=plugins.loaded(), needs=needs, work=work)
         env = worker_environment(needs.threads)
         if isinstance(work, Work) and (kind := kinds.of(work.kind)) is not None:
-            env |= kind.environment
+            env |= kind.environment(needs.threads)
         if devices:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
         self._output = tempfile.TemporaryFile()  # its output while it trains no run; attempts have logs of their own

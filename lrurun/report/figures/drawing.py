@@ -458,7 +458,7 @@ def _heading(runs: Sequence[Run], instances: str) -> str:
 def _states(runs: Sequence[Run]) -> str:
     """A sentence for each run that is not done."""
     unfinished = [run for run in runs if run.state != "done"]
-    return " ".join(f"{run.id} is {run.state}, at step {run.step:,} of {run.steps:,}." for run in unfinished)
+    return " ".join(f"{run.id} is {run.state}, at {run.reached}." for run in unfinished)
 
 
 def _caption(sentences: Sequence[str], notes: Sequence[rung_runs.Note]) -> str:

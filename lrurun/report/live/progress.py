@@ -13,6 +13,7 @@ from msgspec import Struct
 from lrurun import data as tasks
 from lrurun import kinds
 from lrurun.config.runs import point
+from lrurun.config.schema import LADDER_KINDS
 from lrurun.console import clean, duration, wrapped
 from lrurun.errors import plural
 from lrurun.ledger import owner
@@ -160,7 +161,7 @@ def columns(progress: LadderProgress) -> tuple[str, ...]:
 
 def _is_without_score(progress: LadderProgress) -> bool:
     """Whether the runs are not trainings, which alone have a score."""
-    return progress.ladder.kind != "training"
+    return progress.ladder.kind not in LADDER_KINDS
 
 
 def rows(progress: LadderProgress) -> list[list[str]]:
@@ -191,7 +192,7 @@ def running_lines(progress: LadderProgress) -> list[str]:
     for run in progress.running:
         name, stage, _ = _member(run, progress.ladder.key)
         subject = _seed(run, name if stage != "tune" else f"{name} (tune),")
-        text = f"{subject} ({run.id}) at step {run.step} of {run.steps} on {progress.places[run.id]}"
+        text = f"{subject} ({run.id}) at {run.reached} on {progress.places[run.id]}"
         if run.id in progress.silent:
             since, usual = progress.silent[run.id]
             often = f"{usual:.1f} s" if usual < 60 else duration(usual)
@@ -360,7 +361,7 @@ def _line(run: Run, key: str, failures: Sequence[str] = ()) -> str:
         return ", ".join([text, *scores])
     if run.state == "failed" and run.error:
         return f"{text}: {run.error.splitlines()[0]}"
-    return f"{text} at step {run.step} of {run.steps}"
+    return f"{text} at {run.reached}"
 
 
 def _seed(run: Run, rung: str) -> str:
@@ -370,7 +371,7 @@ def _seed(run: Run, rung: str) -> str:
 
 def cell(run: Run) -> str:
     """The settings of a cell, as its kind describes them; empty for trainings and runs without settings here."""
-    kind = None if run.settings is None else kinds.of(run.kind)
+    kind = None if run.settings is None else kinds.with_reports(run.kind)
     return "" if kind is None else kind.described(run)
 
 

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from lrurun import console
+from lrurun.config.schema import LADDER_KINDS
 from lrurun.report.live.progress import LadderProgress, Lines, collect, view
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class LadderView:
 
     def _changed(self, ledger: Ledger, ladder: LadderInstance) -> list[Run]:
         """The runs of a ladder that have changed since the last call; at first, those that have begun and not ended."""
-        brief = ladder.kind == "training"  # lines on others name their settings
+        brief = ladder.kind in LADDER_KINDS  # lines on others name their settings
         if self._last_event is None:
             self._last_event = max((event.id for event in ledger.events(limit=1)), default=0)
             return ledger.runs(ladder.key, states=("running", "failed", "interrupted"), brief=brief)
