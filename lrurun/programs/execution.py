@@ -28,13 +28,17 @@ from lrurun.runner.storage import storage_for
 CONFIG, FOLDER, METRICS = "LRURUN_CONFIG", "LRURUN_FOLDER", "LRURUN_METRICS"
 """Environment variables of a program: the JSON file of its settings and seed, the folder that all attempts share, and
 the file to which it writes its metrics."""
+REPORTS = "metrics.jsonl"
+"""The name of the last one in the folder of the attempt."""
 KEPT = "program"
-"""The name of that folder in the folder of the run."""
+"""The name of the second one in the folder of the run."""
 LARGEST_LOG = 1_000_000_000
 """The most bytes that a program may print."""
 SPEED_SECONDS = 2.0
 """How often the speed is recorded."""
 STOPPING_POLL = 0.05
+GONE_SECONDS = 10.0
+"""How long to wait until processes that were killed are gone."""
 TAIL = 20
 """How many of the last lines of the log a failed run keeps."""
 
@@ -54,21 +58,24 @@ def execute(attempt: ActiveAttempt, stop: StopRequest) -> None:
         storage_for(attempt.runs).fetch(kept)
         kept.mkdir(exist_ok=True)
         files.write(folder / "config.json", json.dumps({**config.settings, "seed": config.seed}).encode())
-        (folder / "metrics.jsonl").touch()
+        (folder / REPORTS).touch()
     except OSError as error:
         raise MachineFault(f"{place}: {error.strerror}", "free some space, or choose another --runs-dir") from None
-    if attempt.claim.attempt > 1:
+    earlier = range(1, attempt.claim.attempt)
+    if earlier:
         _end_leftovers(kept)
     values = {f"settings.{path}": programs.as_argument(value) for path, value in _flat(config.settings)}
     values |= {"config": str(folder / "config.json"), "seed": str(config.seed), "run_dir": str(kept)}
     command = [programs.filled(argument, values) for argument in config.program.command]
     attempt.ledger.describe(attempt.claim, environment=_device(command, attempt.data_folder))
     logs.write(f"run {attempt.id}, attempt {attempt.claim.attempt}: {' '.join(command)}")
-    execution = _Execution(attempt, config, Reports(folder / "metrics.jsonl"))
+    execution = _Execution(attempt, config)
     try:
+        execution.repeat([place / str(number) / REPORTS for number in earlier])
         with _started(command, attempt.data_folder, _environment(folder, kept)) as process:
-            execution.follow(process, stop)
+            execution.follow(process, Reports(folder / REPORTS), stop)
     finally:
+        execution.close()
         with contextlib.suppress(OSError, LrurunError):  # what ended the program is the error to show
             storage_for(attempt.runs).put(kept)
 
@@ -109,20 +116,23 @@ def _environment(folder: Path, kept: Path) -> dict[str, str]:
     module = str(Path(__file__).parent / "module")
     env["PYTHONPATH"] = os.pathsep.join([*filter(None, [env.get("PYTHONPATH")]), module])
     env.setdefault("PYTHONUNBUFFERED", "1")  # so that its log is there while it runs
-    return env | {CONFIG: str(folder / "config.json"), FOLDER: str(kept), METRICS: str(folder / "metrics.jsonl")}
+    return env | {CONFIG: str(folder / "config.json"), FOLDER: str(kept), METRICS: str(folder / REPORTS)}
 
 
 def _end_leftovers(kept: Path) -> None:
     """Ends processes that an earlier attempt has left on this machine, before they write beside this one."""
     import psutil
 
+    left = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             if process.environ().get(FOLDER) == str(kept):
                 process.kill()
+                left.append(process)
+    psutil.wait_procs(left, timeout=GONE_SECONDS)
 
 
-_GUARD = 'read -r group; read -r end; kill -KILL -- "-$group"'
+_GUARD = 'read -r group; read -r end; kill -s KILL -- "-$group"'
 """A shell that kills the program's process group when this process is gone, whose end closes its input."""
 
 
@@ -193,9 +203,11 @@ class _Process:
 class _Execution:
     """One attempt: what the program has reported, and what becomes of it."""
 
-    def __init__(self, attempt: ActiveAttempt, config: ProgramConfig, reports: Reports) -> None:
+    def __init__(self, attempt: ActiveAttempt, config: ProgramConfig) -> None:
         self.attempt, self.ledger, self.claim = attempt, attempt.ledger, attempt.claim
-        self.program, self.reports = config.program, reports
+        self.program = config.program
+        self.writes = LedgerThread()
+        self.recorder = Recorder(self.ledger, self.claim, self.writes, self.program.metric)
         self._log_size = 0
         self._is_active = False
         self._first: tuple[int, float] | None = None
@@ -204,30 +216,44 @@ class _Execution:
         self._speed_at = 0.0
         self._diverged = False
 
-    def follow(self, process: _Process, stop: StopRequest) -> None:
+    def close(self) -> None:
+        """Waits for the thread."""
+        self.writes.close()
+
+    def repeat(self, files: Sequence[Path]) -> None:
+        """Records once more what earlier attempts have reported: the last of it may not have been recorded before
+        their worker was killed, although the program had saved its state."""
+        for file in files:
+            self._first = None
+            with contextlib.suppress(FileNotFoundError, WrongReport):  # what follows a wrong line was not recorded
+                for row in Reports(file).rows():
+                    self._take(row)
+        self._first = None
+        self.recorder.flush()
+
+    def follow(self, process: _Process, reports: Reports, stop: StopRequest) -> None:
         """Records what the program reports until it exits, diverges or is asked to stop; ends the attempt."""
-        thread = LedgerThread()
-        self.recorder = Recorder(self.ledger, self.claim, thread, self.program.metric)
+        self.reports = reports
         began = time.monotonic()
         try:
             while not self._diverged:
                 exited = process.has_exited()
-                self._record()
+                self._record(last=exited)
                 if exited or stop.requested:
                     break
-                thread.poll()
+                self.writes.poll()
                 time.sleep(min(0.1, 0.002 + (time.monotonic() - began) / 20))
             if stop.requested and not exited and not self._diverged:
                 self._stop(process)
             code = process.end()
-            with contextlib.suppress(WrongReport):  # a line that the end has cut off
-                if stop.requested:
+            if not exited and not self._diverged:
+                with contextlib.suppress(WrongReport):  # a line that the end has cut off
                     self._record()
             self.recorder.flush()
-            thread.drain()
+            self.writes.drain()
             if self._diverged:
                 self._finish("diverged")
-            elif stop.requested and not exited:
+            elif not exited:
                 self.attempt.interrupt("SIGTERM")
             elif code != 0:
                 self._fail(f"the program ended with {_cause(code)}")
@@ -235,18 +261,16 @@ class _Execution:
                 self._finish("done")
         except WrongReport as error:
             process.end()
-            thread.drain()
+            self.recorder.flush()
+            self.writes.drain()
             self._fail(f"{error.message}; {error.hint}", rejected=True)
-        finally:
-            process.end()
-            thread.close()
 
-    def _record(self) -> None:
+    def _record(self, *, last: bool = False) -> None:
         """Takes the rows that the program has reported, and has them written soon.
 
         Without a row the ledger is told that the program has printed something; one that does neither is silent.
         """
-        for row in self.reports.rows():
+        for row in self.reports.rows(last=last):
             self._take(row)
             self._is_active = True
             if self._diverged:
@@ -273,7 +297,7 @@ class _Execution:
             self._first = row.step, time.monotonic()
             before = row.step - 1 if row.step else None
             # what was recorded from this step on is replaced: the program has resumed here, or begins again
-            self.recorder.thread.submit(lambda: self.ledger.rewind(self.claim, before, score=self.program.metric))
+            self.writes.submit(lambda: self.ledger.rewind(self.claim, before, score=self.program.metric))
         self._step = row.step
         values = row.values
         if self.attempt.is_tuning:

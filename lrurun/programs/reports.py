@@ -43,8 +43,8 @@ class Reports:
         self._names: set[str] = set()
         self._values = 0
 
-    def rows(self) -> Iterator[Row]:
-        """The rows of the lines that were finished since the last call.
+    def rows(self, *, last: bool = False) -> Iterator[Row]:
+        """The rows of the lines that were finished since the last call; `last` includes an unfinished one.
 
         Raises:
             WrongReport: a line is none, too long, or reports too much; with its number and what was found.
@@ -61,6 +61,10 @@ class Reports:
                 if len(self._rest) > LONGEST_LINE:
                     self._line += 1
                     raise self._wrong(f"is longer than {LONGEST_LINE:,} bytes", "log fewer metrics at a step")
+        if last and self._rest.strip():
+            self._line += 1
+            line, self._rest = self._rest, b""
+            yield self._row(line)
 
     def _row(self, line: bytes) -> Row:
         if len(line) > LONGEST_LINE:
