@@ -171,13 +171,16 @@ def train(
 
     if options.dry_run and options.site.is_local:
         return show(places, request, plan)
-    if plan.kind == "program":
-        signals.reserve(max(rung.execution.stop_seconds for rung in rungs))
-        if options.pack > 1:
-            raise UsageError("--pack: trains seeds in one program of lrurun, not of a program", "omit it")
+    of_programs = plan.kind == "program"
+    stop_seconds = max(rung.execution.stop_seconds for rung in rungs) if of_programs else 0.0
+    signals.reserve(stop_seconds)
+    if of_programs and options.pack > 1:
+        raise UsageError("--pack: a program of your own has a process for each run", "leave --pack out")
     devices = max(rung.execution.devices for rung in rungs)
     arguments = [*request.arguments(seeds), *([] if name is None else ["--name", name])]
-    executor = options.make_executor(places, arguments, devices=devices, of_programs=plan.kind == "program")
+    executor = options.make_executor(
+        places, arguments, devices=devices, of_programs=of_programs, stop_seconds=stop_seconds
+    )
     if options.dry_run:
         console.write(executor.script())
         return 0

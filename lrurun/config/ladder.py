@@ -250,7 +250,7 @@ def examine_ladder(name: str) -> tuple[Ladder | None, list[Fault]]:
     table = decoding.load_toml(path)
     if has_ladder(table):
         own = {key: value for key, value in table.items() if key in LADDER_KEYS}
-        table = {"name": table["task"], "title": table["task"], "source": "", **own}
+        table = {"name": table["task"], "title": "ladder", "source": "", **own}
     return decoding.examine(table, Ladder, shown(path), filled={"path": shown(path)})
 
 

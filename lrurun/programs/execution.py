@@ -351,7 +351,7 @@ class _Execution:
             return {}, f"no {chosen} is a finite number"
         best = -max(finite)[1]
         self._step = max(self._step, points[-1][0])
-        result: dict[str, float] = {"best_step": best}
+        result: dict[str, float] = {"best_step": best} if len(points) > 1 else {}
         for name, curve in curves.items():
             at = dict(zip(curve.steps, curve.values, strict=True))
             if best in at:

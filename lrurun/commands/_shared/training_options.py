@@ -109,7 +109,13 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
         return Signals(None if self.time_limit is None else seconds_of(self.time_limit), further)
 
     def make_executor(
-        self, places: Places, command: Sequence[str], *, devices: int = 1, of_programs: bool = False
+        self,
+        places: Places,
+        command: Sequence[str],
+        *,
+        devices: int = 1,
+        of_programs: bool = False,
+        stop_seconds: float = 0.0,
     ) -> Executor:
         """The executor, which is checked unless it only prints its script. Nothing is written.
 
@@ -117,6 +123,7 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
             command: arguments of the command line that decide which runs are trained; they name the job.
             devices: how many a run needs.
             of_programs: whether the runs are those of a user's program.
+            stop_seconds: how long it may take to save and exit.
 
         Raises:
             LrurunError: there is no such executor, or it cannot work.
@@ -141,6 +148,7 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
             nodes=self.site.nodes,
             devices=devices,
             of_programs=of_programs,
+            stop_seconds=stop_seconds,
             settings=self.site.settings,
         )
         made = executors.make(self.site.executor, job)
