@@ -6,8 +6,8 @@ At a time limit or a preemption a task saves its runs and requeues itself; Slurm
 from __future__ import annotations
 
 import getpass
-import os
 import math
+import os
 import re
 import shlex
 import shutil
