@@ -361,11 +361,8 @@ class _Execution:
         test = f"test/{chosen.removeprefix('val/')}"
         if test in result or self.attempt.is_tuning:
             return result | self._last_speed(), ""
-        where = f"not at step {best}, where {chosen} is best" if test in curves else f"beside {chosen}"
-        missing = (
-            f"the program logged no {test} {where}" if test not in curves else f"the program logged {test} {where}"
-        )
-        return result, f"{missing}; log both at the same steps, or {test} once"
+        where = f"at step {best}, where {chosen} is best" if test in curves else f"beside {chosen}"
+        return result, f"the program logged no {test} {where}; log both at the same steps, or {test} once"
 
     def _last_speed(self) -> dict[str, float]:
         speeds = self.ledger.metrics(self.attempt.id, [SPEED]).get(SPEED)

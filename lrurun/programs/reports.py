@@ -85,9 +85,9 @@ class Reports:
         self._names |= values.keys()
         self._values += len(values)
         if len(self._names) > MOST_NAMES:
-            raise self._wrong(f"has metric number {MOST_NAMES + 1:,}", "give metrics the same names at every step")
+            raise self._wrong(f"has one more than {MOST_NAMES:,} metrics", "give metrics the same names at every step")
         if self._values > MOST_VALUES:
-            raise self._wrong(f"has value number {MOST_VALUES + 1:,}", "log at every tenth step, for example")
+            raise self._wrong(f"has one more than {MOST_VALUES:,} values", "log at every tenth step, for example")
         return Row(step, values)
 
     def _value(self, name: str, value: Any) -> float:
