@@ -212,7 +212,7 @@ def of_documents(
         return resolve(document, recipe, profile, dict(changes), options, data_sources, tune=tune)
 
     rungs = resolved(changes)
-    if len(effective := _effective(changes, rungs, resolved)) < len(changes):
+    if len(effective := _effective(changes, rungs, resolved, tune=tune)) < len(changes):
         changes, rungs = effective, resolved(effective)
     for rung in rungs:
         if recipe.program is None:
@@ -275,11 +275,13 @@ def _effective(
     changes: Mapping[str, Any],
     rungs: Sequence[ResolvedRung],
     resolved: Callable[[Mapping[str, Any]], Sequence[ResolvedRung]],
+    *,
+    tune: bool,
 ) -> dict[str, Any]:
     """The values of `--set` without those that the rungs have anyway, which do not make another instance."""
 
     def settings(rungs: Sequence[ResolvedRung]) -> list[Any]:
-        return [(rung.config, rung.grid) for rung in rungs]
+        return [(rung.config, rung.grid if tune else None) for rung in rungs]
 
     for path in changes:
         if path.startswith("execution."):
