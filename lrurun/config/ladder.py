@@ -263,6 +263,9 @@ def has_ladder(table: dict[str, Any]) -> bool:
     return "task" in table and "rung" in table
 
 
+DEFAULT_LADDER = "lru"
+
+
 def default_ladder(task: str) -> str:
     """The ladder of a command that names none: the one in the file of the recipe, else `lru`.
 
@@ -273,13 +276,13 @@ def default_ladder(task: str) -> str:
         path = find("recipes", task)
         table = decoding.load_toml(path)
     except LrurunError:  # which reading the recipe reports, unless a ledger has it
-        return "lru"
+        return DEFAULT_LADDER
     if has_ladder(table):
         return str(path)
     if "program" in table:
         hint = "add [[rung]] tables to it, or name a ladder: --ladder FILE"
         raise UsageError(f"{shown(path)}: has a program, and no rungs", hint)
-    return "lru"
+    return DEFAULT_LADDER
 
 
 def load_ladder(name: str, *, imports: bool = True) -> Ladder:

@@ -17,7 +17,7 @@ from lrurun.config import ladder as ladders
 from lrurun.config import plan as planning
 from lrurun.config import recipe as recipes
 from lrurun.config import schema
-from lrurun.config.ladder import Ladder, lasting_path
+from lrurun.config.ladder import DEFAULT_LADDER, Ladder, lasting_path
 from lrurun.config.recipe import Recipe
 from lrurun.config.resolve import ResolvedRung
 from lrurun.decoding import canonical
@@ -131,16 +131,19 @@ def load_ladder(name: str, ledger: Ledger | None) -> Ladder:
     return recorded.ladder
 
 
-def load_recipe(name: str, ledger: Ledger | None) -> Recipe:
-    """The recipe of this task or in this file; one without a file here is that of the newest instance on the task.
+def load(ladder: str, task: str, ledger: Ledger | None) -> tuple[Ladder, Recipe]:
+    """A ladder as `load_ladder` reads it, and the recipe of this task or in this file; one without a file here is that
+    of the newest instance on the task. With the recipe of a program comes its ladder, unless another one is named.
 
     Raises:
         UsageError: there is none, or it is wrong.
     """
-    if (recorded := _newest(ledger, "recipes", name)) is None:
-        return recipes.load_recipe(name)
-    _say_recorded(f"recipe of {name}", recorded.recipe.path)
-    return recorded.recipe
+    if (recorded := _newest(ledger, "recipes", task)) is None:
+        return load_ladder(ladder, ledger), recipes.load_recipe(task)
+    _say_recorded(f"recipe of {task}", recorded.recipe.path)
+    if recorded.recipe.program is not None and ladder == DEFAULT_LADDER:
+        return recorded.ladder, recorded.recipe
+    return load_ladder(ladder, ledger), recorded.recipe
 
 
 def _say_recorded(what: str, path: str) -> None:
