@@ -68,10 +68,8 @@ def config_of(config: Config, where: str) -> RunConfig:
         UsageError: the run is a cell of a study, or its configuration does not fit this version.
     """
     if isinstance(config, ProgramConfig):
-        raise UsageError(
-            f"{where}: is of a program, not of a model of lrurun",
-            f"{where.split()[-1]}/program in the runs folder has its files",
-        )
+        hint = "what the program has saved is in the folder `program` of the run, in the runs folder"
+        raise UsageError(f"{where}: executed a program, and lrurun knows no model of it", hint)
     if isinstance(config, CellConfig):
         raise UsageError(
             f"{where}: is a run of {config.task}, not a trained model", f"lrurun report {config.task} shows its result"
