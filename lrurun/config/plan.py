@@ -28,6 +28,7 @@ from lrurun.config.schema import KIND, TUNING_SEED, RunKind, fingerprint
 from lrurun.config.settings import combinations, parse_set, setting_faults
 from lrurun.config.tuning import Search, proposed_points
 from lrurun.console import setting
+from lrurun.data.program import ProgramTask
 from lrurun.data.task import Options, Task
 from lrurun.errors import UsageError, hint_for, plural, raise_first
 
@@ -393,7 +394,7 @@ def task_of(recipe: Recipe) -> Task:
                 f"{recipe.path}, task: {recipe.task!r} is a task of lrurun, and this recipe has a [program]",
                 "choose another name",
             )
-        return programs.ProgramTask(recipe.task, recipe.program)
+        return ProgramTask(recipe.task, recipe.program.command, programs.metric_of(recipe.program))
     if tasks.IMPORTED not in recipe.data and recipe.task not in tasks.TASKS:
         raise UsageError(f"{recipe.path}, task: unknown task {recipe.task!r}", tasks.hint(recipe.task))
     task = tasks.get(recipe.task, recipe.data, f"{recipe.path} [data]")

@@ -1,4 +1,4 @@
-"""Users' own programs: the tables `[program]` and `[settings]` of a recipe, and the task that they declare. No jax."""
+"""Users' own programs: the tables `[program]` and `[settings]` of a recipe, and the configuration of a run. No jax."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeGuard
+from typing import Annotated, Any, Literal, TypeGuard
 
 import msgspec
 from msgspec import Meta, Struct
@@ -14,9 +14,7 @@ from msgspec import Meta, Struct
 from lrurun import decoding
 from lrurun.config.schema import SETTINGS, Execution, Program, ProgramConfig
 from lrurun.console import setting
-from lrurun.data import arrays
 from lrurun.data.metric import Metric
-from lrurun.data.task import Options, Spec, Task
 from lrurun.decoding import Fault
 from lrurun.errors import LrurunError, UsageError, hint_for, raise_first
 from lrurun.paths import shown
@@ -82,39 +80,18 @@ def as_argument(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-class ProgramOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A program has data of its own."""
-
-
-class ProgramTask(Task):
-    """The task of a recipe with a program, which has the data: only how it is scored is known."""
-
-    options: ClassVar[type[Options]] = ProgramOptions
-    version, classes = "", 0
-
-    def __init__(self, name: str, program: ProgramTable) -> None:
-        self.name, self.title, self.program = name, f"a program: {' '.join(program.command)}", program
-
-    @property
-    def metric(self) -> Metric:
-        program = self.program
-        is_share = program.unit == "%"
-        return Metric(
-            name=program.name,
-            unit="points" if is_share else program.unit or program.name.replace("_", " "),
-            scale=100.0 if is_share else 1.0,
-            decimals=program.decimals if program.decimals is not None else 1 if is_share else 3,
-            symbol=program.unit,
-            higher_is_better=program.direction == "max",
-            chance=program.chance,
-        )
-
-    def sizes(self, options: Any) -> dict[str, int]:
-        """Nothing is known of its data."""
-        return {}
-
-    def spec(self, options: Any, vocabulary: Sequence[str] = ()) -> Spec:
-        raise UsageError(f"{self.name}: is a program, whose data lrurun does not know", "name another task")
+def metric_of(program: ProgramTable) -> Metric:
+    """How the runs of a program are scored."""
+    is_share = program.unit == "%"
+    return Metric(
+        name=program.name,
+        unit="points" if is_share else program.unit or program.name.replace("_", " "),
+        scale=100.0 if is_share else 1.0,
+        decimals=program.decimals if program.decimals is not None else 1 if is_share else 3,
+        symbol=program.unit,
+        higher_is_better=program.direction == "max",
+        chance=program.chance,
+    )
 
 
 def paths_of(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,6 +185,8 @@ def digests(program: ProgramTable, folder: Path, where: str) -> dict[str, str]:
 
 def digest_of(path: Path) -> str:
     """`sha256:` and 64 hex digits of a file. Raises OSError."""
+    from lrurun.data import arrays  # NumPy, which reading a recipe does not need
+
     return f"sha256:{arrays.sha256(path)}"
 
 

@@ -30,6 +30,7 @@ from lrurun.config.schema import (
 )
 from lrurun.config.settings import flatten, toml_value
 from lrurun.console import clean
+from lrurun.data.program import ProgramTask
 from lrurun.data.task import Task
 from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger.values import Run
@@ -76,7 +77,7 @@ def plan_of(run: Run, folder: Path | None = None) -> planning.Plan:
     config: LadderConfig
     if isinstance(run.config, ProgramConfig):
         config, program = run.config, _program(run.config)
-        task: Task = programs.ProgramTask(config.task, program)
+        task: Task = ProgramTask(config.task, program.command, programs.metric_of(program))
         options = task.options()
     else:
         config = plugin_code.config_of(run.config, f"run {run.id}")
