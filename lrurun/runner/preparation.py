@@ -48,7 +48,7 @@ def check_devices(count: int, *, of_programs: bool = False) -> None:
     """
     devices = len(machine.nvidia_devices()) or None if of_programs else machine.devices()
     if devices is not None and count > devices:
-        on_cpu = "" if machine.accelerators() else " (a CPU is one)"
+        on_cpu = "" if of_programs or machine.accelerators() else " (a CPU is one)"
         raise UsageError(
             f"execution.devices = {count}: a run needs {count} devices, this machine has {devices}{on_cpu}",
             f"use at most {devices}: --set execution.devices={devices}",
