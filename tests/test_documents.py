@@ -224,7 +224,7 @@ def test_a_file_that_cannot_be_read_is_no_usage_error(monkeypatch):
             "steps = 10",
             'steps = 10\n[tune.grid]\n"execution.threads" = [1]',
             "r.toml [tune.grid], execution.threads: cannot be set here",
-            "settings that can: model.*, optim.*, train.*",
+            "settings that can: model.*, optim.*, train.*, settings.*",
         ),
         (
             "steps = 10",
