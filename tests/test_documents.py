@@ -132,8 +132,8 @@ def test_a_file_that_cannot_be_read_is_no_usage_error(monkeypatch):
             "[train]",
             "[trian]",
             "r.toml, trian: unknown name",
-            "did you mean 'train'? known names here: task, about, seeds, data, model, optim, train, execution, ours, "
-            "ladder, tune, profile",
+            "did you mean 'train'? known names here: task, about, seeds, data, model, optim, train, program, settings, "
+            "execution, ours, ladder, tune, profile",
         ),
         (
             "steps = 10",

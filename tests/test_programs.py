@@ -15,6 +15,7 @@ import pytest
 
 from lrurun.errors import LrurunError
 from lrurun.ledger.values import Attempt, Run
+from lrurun.runner.executors import local
 from tests import conftest
 from tests.machine import Machine, stop, wait_for
 from tests.programs import PYTHON, curves_of, error_of, runs_of, write_scripts
@@ -370,13 +371,16 @@ def _runs(machine: Machine) -> list[tuple[Run, list[Attempt]]]:
     return []
 
 
-def test_a_program_that_is_silent_is_killed_and_one_that_prints_is_not(machine: Machine) -> None:
+def test_a_program_that_is_silent_is_killed_and_one_that_prints_is_not(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "HEARTBEAT_SECONDS", 0.5)
     once = "from pathlib import Path\nbegan = Path(run.folder) / 'began'\nimport time\n"
     silent = once + "if not began.exists():\n    began.touch()\n    time.sleep(1000)\n"
-    prints = "import time\nfor k in range(20):\n    print(k, flush=True)\n    time.sleep(0.25)\n"
+    prints = "import time\nfor k in range(14):\n    print(k, flush=True)\n    time.sleep(0.25)\n"
     scores = logs([0.5], [0.4])
-    write_scripts(machine.folder, {"silent": scores + silent, "prints": scores + prints}, table="silent_seconds = 2.5")
-    done = machine.run("ladder", "scripts.toml", "--seeds", "1", "--jobs", "2", apart=True)
+    write_scripts(machine.folder, {"silent": scores + silent, "prints": scores + prints}, table="silent_seconds = 2")
+    done = machine.run("ladder", "scripts.toml", "--seeds", "1", "--jobs", "2")
     ended = runs_of(machine)
     assert [attempt.reason for attempt in ended["silent"][1]] == ["interrupted: owner gone", "done"], done.stderr
     assert [attempt.reason for attempt in ended["prints"][1]] == ["done"]
