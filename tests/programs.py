@@ -19,7 +19,7 @@ import lrurun
 run = lrurun.this_run(lr=0.5)
 settings = run.settings
 for step in range(1, settings.epochs + 1):
-    score = 0.3 + settings.lr * step + 0.001 * run.seed**2 + (0.2 if settings.block.wide else 0)
+    score = 0.3 + settings.lr * step + 0.001 * (run.seed % 10) ** 2 + (0.2 if settings.block.wide else 0)
     run.log(step, **{"train/loss": 1 / step, "val/accuracy": score, "test/accuracy": score - 0.1})
 print("the learning rate is", settings.lr)
 """
