@@ -45,7 +45,7 @@ __all__ = ["folder"]  # a fixture
             '"model.recurrence.activation" = "tanh"',
             '"execution.threads" = 2',
             "l.toml, rung second, execution.threads: cannot be set here",
-            "settings that can: model.*, optim.*, train.*",
+            "settings that can: model.*, optim.*, train.*, settings.*",
         ),
         ('"second"', '"first"', "l.toml, rung first: there are two rungs with this name", "rename one of them"),
         (

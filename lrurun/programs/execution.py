@@ -74,6 +74,8 @@ def execute(attempt: ActiveAttempt, stop: StopRequest) -> None:
         execution.repeat([place / str(number) / REPORTS for number in earlier])
         with _started(command, attempt.data_folder, _environment(folder, kept)) as process:
             execution.follow(process, Reports(folder / REPORTS), stop)
+    except WrongReport as error:
+        execution.reject(error)
     finally:
         execution.close()
         with contextlib.suppress(OSError, LrurunError):  # what ended the program is the error to show
@@ -232,38 +234,42 @@ class _Execution:
         self.recorder.flush()
 
     def follow(self, process: _Process, reports: Reports, stop: StopRequest) -> None:
-        """Records what the program reports until it exits, diverges or is asked to stop; ends the attempt."""
+        """Records what the program reports until it exits, diverges or is asked to stop; ends the attempt.
+
+        Raises:
+            WrongReport: it reports what cannot be recorded.
+        """
         self.reports = reports
         began = time.monotonic()
-        try:
-            while not self._diverged:
-                exited = process.has_exited()
-                self._record(last=exited)
-                if exited or stop.requested:
-                    break
-                self.writes.poll()
-                time.sleep(min(0.1, 0.002 + (time.monotonic() - began) / 20))
-            if stop.requested and not exited and not self._diverged:
-                self._stop(process)
-            code = process.end()
-            if not exited and not self._diverged:
-                with contextlib.suppress(WrongReport):  # a line that the end has cut off
-                    self._record()
-            self.recorder.flush()
-            self.writes.drain()
-            if self._diverged:
-                self._finish("diverged")
-            elif not exited:
-                self.attempt.interrupt("SIGTERM")
-            elif code != 0:
-                self._fail(f"the program ended with {_cause(code)}")
-            else:
-                self._finish("done")
-        except WrongReport as error:
-            process.end()
-            self.recorder.flush()
-            self.writes.drain()
-            self._fail(f"{error.message}; {error.hint}", rejected=True)
+        while not self._diverged:
+            exited = process.has_exited()
+            self._record(last=exited)
+            if exited or stop.requested:
+                break
+            self.writes.poll()
+            time.sleep(min(0.1, 0.002 + (time.monotonic() - began) / 20))
+        if stop.requested and not exited and not self._diverged:
+            self._stop(process)
+        code = process.end()
+        if not exited and not self._diverged:
+            with contextlib.suppress(WrongReport):  # a line that the end has cut off
+                self._record()
+        self.recorder.flush()
+        self.writes.drain()
+        if self._diverged:
+            self._finish("diverged")
+        elif not exited:
+            self.attempt.interrupt("SIGTERM")
+        elif code != 0:
+            self._fail(f"the program ended with {_cause(code)}")
+        else:
+            self._finish("done")
+
+    def reject(self, error: WrongReport) -> None:
+        """Ends the attempt of a program that cannot be started, or reports what cannot be recorded."""
+        self.recorder.flush()
+        self.writes.drain()
+        self._fail(f"{error.message}; {error.hint}", rejected=True)
 
     def _record(self, *, last: bool = False) -> None:
         """Takes the rows that the program has reported, and has them written soon.
