@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
@@ -58,6 +59,15 @@ def nvidia_devices() -> list[str]:
     names = (name.strip() for name in visible.split(","))
     # CUDA itself stops at the first name that is no device
     return list(itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), names))
+
+
+def nvidia_model() -> str:
+    """The model of the first NVIDIA device."""
+    for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        with contextlib.suppress(OSError):
+            if model := re.search(r"^Model:\s*(.+)$", file.read_text(), re.MULTILINE):
+                return model[1].strip()
+    return "NVIDIA"
 
 
 def default_jobs(threads: int = 1, devices: int = 1, *, of_programs: bool = False) -> int:

@@ -149,7 +149,7 @@ def test_what_a_recipe_may_not_say(
             ("--sweep", "settings.lrs=1,2"),
             "--sweep settings.lrs: no setting of this program\nhint: did you mean 'settings.lr'?",
         ),
-        (("--pack", "2"), "--pack: trains seeds in one program of lrurun, not of a program\nhint: omit it"),
+        (("--pack", "2"), "--pack: a program of your own has a process for each run\nhint: leave --pack out"),
         (("--ladder", "lru"), "ablations/lru.toml, rung tanh-rnn, model.recurrence.kind: no setting of this program"),
     ],
 )

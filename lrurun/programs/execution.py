@@ -104,7 +104,7 @@ def _device(command: Sequence[str], folder: Path) -> dict[str, Any]:
     """What an attempt records of the machine's part in it."""
     names = machine.nvidia_devices()
     return {
-        "device": f"NVIDIA {', '.join(names)}" if names else machine.cpu(),
+        "device": machine.nvidia_model() if names else machine.cpu(),
         "platform": "gpu" if names else "cpu",
         "devices": len(names) or 1,
         "command": list(command),
@@ -113,8 +113,8 @@ def _device(command: Sequence[str], folder: Path) -> dict[str, Any]:
 
 
 def _environment(folder: Path, kept: Path) -> dict[str, str]:
-    """The environment of the program; the module `lrurun` for it is last, so that an installed one comes first."""
-    env = {name: value for name, value in os.environ.items() if name not in ("NPROC", "JAX_RANDOM_SEED_OFFSET")}
+    """The environment of the program; the folder of the module `lrurun` is the last one of PYTHONPATH."""
+    env = dict(os.environ)
     module = str(Path(__file__).parent / "module")
     env["PYTHONPATH"] = os.pathsep.join([*filter(None, [env.get("PYTHONPATH")]), module])
     env.setdefault("PYTHONUNBUFFERED", "1")  # so that its log is there while it runs
@@ -184,9 +184,9 @@ class _Process:
         self._program = program
 
     def has_exited(self) -> bool:
-        """Whether it has exited; its number stays taken until `end`."""
-        if self._program.returncode is not None:
-            return True
+        """Whether it has exited; its number stays taken until `end`, where the system can do that."""
+        if self._program.returncode is not None or not hasattr(os, "waitid"):
+            return self._program.poll() is not None
         return os.waitid(os.P_PID, self._program.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def terminate(self) -> None:
@@ -239,7 +239,7 @@ class _Execution:
         Raises:
             WrongReport: it reports what cannot be recorded.
         """
-        self.reports = reports
+        self.reports, exited = reports, False
         began = time.monotonic()
         while not self._diverged:
             exited = process.has_exited()
@@ -258,8 +258,8 @@ class _Execution:
         self.writes.drain()
         if self._diverged:
             self._finish("diverged")
-        elif not exited:
-            self.attempt.interrupt("SIGTERM")
+        elif not exited or (reports.interrupted and code == 0):
+            self.attempt.interrupt("SIGTERM")  # which may have reached the program before this process
         elif code != 0:
             self._fail(f"the program ended with {_cause(code)}")
         else:
@@ -302,6 +302,7 @@ class _Execution:
         if self._first is None:
             self._first = row.step, time.monotonic()
             before = row.step - 1 if row.step else None
+            self.recorder.flush()
             # what was recorded from this step on is replaced: the program has resumed here, or begins again
             self.writes.submit(lambda: self.ledger.rewind(self.claim, before, score=self.program.metric))
         self._step = row.step

@@ -40,6 +40,8 @@ class Reports:
         self._at = self._line = 0
         self._rest = b""
         self._step = 0
+        self.interrupted = False
+        """Whether the program has said that SIGTERM has reached it, and that it looks at such requests."""
         self._names: set[str] = set()
         self._values = 0
 
@@ -56,17 +58,18 @@ class Reports:
                 *lines, self._rest = (self._rest + block).split(b"\n")
                 for line in lines:
                     self._line += 1
-                    if line.strip():
-                        yield self._row(line)
+                    if line.strip() and (row := self._row(line)):
+                        yield row
                 if len(self._rest) > LONGEST_LINE:
                     self._line += 1
                     raise self._wrong(f"is longer than {LONGEST_LINE:,} bytes", "log fewer metrics at a step")
         if last and self._rest.strip():
             self._line += 1
             line, self._rest = self._rest, b""
-            yield self._row(line)
+            if row := self._row(line):
+                yield row
 
-    def _row(self, line: bytes) -> Row:
+    def _row(self, line: bytes) -> Row | None:
         if len(line) > LONGEST_LINE:
             raise self._wrong(f"is longer than {LONGEST_LINE:,} bytes", "log fewer metrics at a step")
         try:
@@ -75,6 +78,9 @@ class Reports:
             raise self._wrong("is no JSON", 'one object a line, as in {"step": 1, "val/accuracy": 0.9}') from None
         if not isinstance(table, dict):
             raise self._wrong("is no JSON object", 'as in {"step": 1, "val/accuracy": 0.9}')
+        if table == {"interrupted": True}:
+            self.interrupted = True
+            return None
         step = _step(table.pop("step", None))
         if step is None:
             raise self._wrong("has no step", 'a whole number from 0 on, as in {"step": 1, "val/accuracy": 0.9}')

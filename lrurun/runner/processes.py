@@ -47,8 +47,9 @@ class LocalWorker:
             devices: the accelerators that it may use, as CUDA_VISIBLE_DEVICES names them; without any, all.
         """
         order = Order(supervisor=os.getpid(), plugins=plugins.loaded(), needs=needs, work=work)
-        env = worker_environment(needs.threads)
-        if isinstance(work, Work) and (kind := kinds.of(work.kind)) is not None:
+        kind = kinds.of(work.kind) if isinstance(work, Work) else None
+        env = worker_environment(needs.threads) if kind is None or kind.uses_jax else dict(os.environ)
+        if kind is not None:
             env |= kind.environment(needs.threads)
         if devices:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(devices)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from typing import Any, Dict, Mapping
 
 __all__ = ["Run", "Settings", "this_run"]
@@ -42,7 +41,7 @@ class Run:
 
     def __init__(self, settings: Mapping[str, Any], seed: int, folder: str, metrics: str | None = None) -> None:
         self.settings, self.seed, self.folder = Settings(settings), seed, folder
-        self._metrics = sys.stdout if metrics is None else open(metrics, "a", encoding="utf-8")
+        self._metrics = None if metrics is None else os.open(metrics, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         self._stops: bool | None = None
 
     @property
@@ -61,6 +60,14 @@ class Run:
 
     def _stop(self, *_: object) -> None:
         self._stops = True
+        if self._metrics is not None:
+            self._write({"interrupted": True})
+
+    def _write(self, row: Mapping[str, Any]) -> None:
+        """Appends a line, at once and whole: a signal may arrive at any moment, and other processes may write too."""
+        line = (json.dumps(row) + "\n").encode()
+        if self._metrics is not None and os.write(self._metrics, line) < len(line):
+            raise OSError("the metrics could not be written: is the disk full?")
 
     def log(self, step: int, **metrics: Any) -> None:
         """Records metrics at a step, a whole number that does not decrease: `log(10, **{"val/accuracy": 0.9})`.
@@ -78,12 +85,11 @@ class Run:
                 row[name] = float(value)
             except (TypeError, ValueError):
                 raise TypeError(f"{name}: expected a number, found {value!r}") from None
-        if self._metrics is sys.stdout:
-            line = f"step {int(step)}: " + ", ".join(f"{name} {value:.6g}" for name, value in row.items())
+        if self._metrics is None:
+            text = ", ".join(f"{name} {value:.6g}" for name, value in row.items())
+            print(f"step {int(step)}: {text}", flush=True)
         else:
-            line = json.dumps({"step": int(step), **row})
-        self._metrics.write(line + "\n")
-        self._metrics.flush()
+            self._write({"step": int(step), **row})
 
 
 _runs: list[Run] = []
