@@ -174,7 +174,9 @@ def train(
     if plan.kind == "program":
         signals.reserve(max(rung.execution.stop_seconds for rung in rungs))
         if options.pack > 1:
-            raise UsageError("--pack: trains seeds in one program of lrurun, not of a program", "omit it")
+            raise UsageError(
+                "--pack: is for lrurun's own models, of which one process can train several seeds", "omit it"
+            )
     devices = max(rung.execution.devices for rung in rungs)
     arguments = [*request.arguments(seeds), *([] if name is None else ["--name", name])]
     executor = options.make_executor(places, arguments, devices=devices, of_programs=plan.kind == "program")
