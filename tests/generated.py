@@ -213,7 +213,7 @@ def file(path: str) -> str:
 def changes(before: str, after: str) -> str:
     """The lines that differ between two files of `docs/examples/`, each with a line before and after it."""
     texts = [(ROOT / "docs" / "examples" / path).read_text().splitlines() for path in (before, after)]
-    lines = [line for line in difflib.unified_diff(*texts, n=1, lineterm="")][2:]
+    lines = list(difflib.unified_diff(*texts, n=1, lineterm=""))[2:]
     return "\n".join(["```diff", *("..." if line.startswith("@@") else line for line in lines), "```"])
 
 

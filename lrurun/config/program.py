@@ -46,7 +46,7 @@ class ProgramTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     decimals: Annotated[int, Meta(ge=0, le=12)] | None = None
     """Decimals of printed scores; without it, 1 for per cent, else 3."""
     steps: Annotated[int, Meta(ge=1, le=2**31 - 1)] | str | None = None
-    """The number of steps of a run, or the setting that has it, as in "settings.epochs"; for the display of progress."""
+    """The number of steps of a run, or the setting that has it, as in "settings.epochs"; progress shows it."""
     threads: Annotated[int, Meta(ge=1, le=1024)] = 1
     """Cores that a run needs; OMP_NUM_THREADS and its like say so to libraries."""
     devices: Annotated[int, Meta(ge=1, le=4096)] = 1

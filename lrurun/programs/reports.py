@@ -47,7 +47,7 @@ class Reports:
         """The rows of the lines that were finished since the last call; `last` includes an unfinished one.
 
         Raises:
-            WrongReport: a line is none, too long, or reports too much; with its number and what was found.
+            WrongReport: a line is not valid JSON, too long, or reports too much; with its number and what was found.
         """
         with self.path.open("rb") as file:
             file.seek(self._at)
