@@ -286,6 +286,8 @@ def _type_faults(path: str, value: Any, example: Any, source: str) -> Iterator[F
         rule = f"expected {_TYPES[type(example)]}, like {setting(example)} in the recipe"
         is_fraction = type(example) is int and isinstance(value, float)
         hint = f"write {example}.0 in the recipe's [settings] if it may have fractions" if is_fraction else ""
+        if type(example) is str and source.startswith("--set"):
+            hint = f"""write it in quotes: --set '{path}="{setting(value)}"'"""
         yield Fault(rule, source, path, value=value, hint=hint)
     elif (problem := _problem(value)) is not None:
         yield Fault(f"{_RULE}, found {problem}", source, path)
