@@ -117,9 +117,10 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         from lrurun.config import plan as planning
         from lrurun.report import instance_documents
 
+        ladder, recipe = instance_documents.load(self.ladder, self.task, ledger)
         return planning.of_documents(
-            instance_documents.load_ladder(self.ladder, ledger),
-            instance_documents.load_recipe(self.task, ledger),
+            ladder,
+            recipe,
             profile=self.profile,
             sets=self.sets,
             tune=self.tune,
