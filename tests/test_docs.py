@@ -57,7 +57,7 @@ def test_every_command_and_option_has_help() -> None:
 
 
 def test_short_pages_are_short() -> None:
-    assert len(README.read_text().splitlines()) <= 102
+    assert len(README.read_text().splitlines()) <= 103
     assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 45
 
 

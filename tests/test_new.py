@@ -56,7 +56,7 @@ def test_the_commands_that_it_names_work(what: str, machine: Machine) -> None:
         (
             ("recipes", "x"),
             2,
-            "new: expected one of recurrence, task, ladder, recipe, found 'recipes'",
+            "new: expected one of recurrence, task, ladder, recipe, program, found 'recipes'",
             "did you mean 'recipe'?",
         ),
     ],
