@@ -175,7 +175,9 @@ def train(
     stop_seconds = max(rung.execution.stop_seconds for rung in rungs) if of_programs else 0.0
     signals.reserve(stop_seconds)
     if of_programs and options.pack > 1:
-        raise UsageError("--pack: a program of your own has a process for each run", "leave --pack out")
+        raise UsageError(
+            "--pack: is for lrurun's own models, of which one process can train several seeds", "leave it out"
+        )
     devices = max(rung.execution.devices for rung in rungs)
     arguments = [*request.arguments(seeds), *([] if name is None else ["--name", name])]
     executor = options.make_executor(

@@ -281,7 +281,7 @@ def default_ladder(task: str) -> str:
         return str(path)
     if "program" in table:
         hint = "add [[rung]] tables to it, or name a ladder: --ladder FILE"
-        raise UsageError(f"{shown(path)}: has a program, and no rungs", hint)
+        raise UsageError(f"{shown(path)}: has a [program], but no rungs", hint)
     return DEFAULT_LADDER
 
 

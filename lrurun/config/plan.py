@@ -239,8 +239,8 @@ def _program_claims(ladder: Ladder) -> Iterator[UsageError]:
     for claim in ladder.claims:
         if claim.min_length is not None or claim.depth is not None or claim.kind == "faster":
             yield UsageError(
-                f"{ladder.path}, claim {claim.text!r}: speed, min_length and depth are not known of a program",
-                "restrict claims to scores",
+                f"{ladder.path}, claim {claim.text!r}: speed, min_length and depth of a program are not known",
+                "claim something about scores",
             )
 
 
@@ -376,7 +376,7 @@ def data_of(task: str, profile: str | None = None) -> tuple[Task, Options, str]:
     """
     recipe = load_recipe(task)
     if recipe.program is not None:
-        raise UsageError(f"{recipe.path}: is about a program, which has data of its own", "name another task")
+        raise UsageError(f"{recipe.path}: has a program, whose data lrurun does not know", "name another task")
     reduced = get_profile(recipe, profile)
     options, _ = _data(recipe, profile, reduced)
     return task_of(recipe), options, _data_name(recipe, profile, reduced)

@@ -28,22 +28,23 @@ class ProgramTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The table `[program]`: how a program is started, what it reports, and what it needs."""
 
     command: Annotated[tuple[str, ...], Meta(min_length=1)]
-    """The executable and its arguments; it is started in the folder of the recipe, without a shell. `PLACEHOLDERS` in
-    the arguments are filled in."""
+    """The executable and its arguments, in which placeholders are filled in; it is started in the folder of the recipe,
+    without a shell."""
     files: tuple[str, ...] = ()
-    """Paths or patterns of its files, from the folder of the recipe: with another file, it is another run."""
+    """Paths or patterns of its files, from the folder of the recipe; when their contents change, it is another run."""
     metric: Annotated[str, Meta(pattern=r"^val/[A-Za-z][\w.-]*\Z", description='a name such as "val/accuracy"')]
-    """The validation score, which chooses the step whose test score counts: "val/accuracy" and "test/accuracy"."""
+    """The validation score, as in "val/accuracy": it chooses the step whose "test/accuracy" counts."""
     direction: Literal["max", "min"] = "max"
     """Whether higher or lower scores are better."""
     chance: _Finite | None = None
-    """The score of a guess, which a run that diverged is counted with in means; None: it counts in ranks only."""
+    """The score of a guess, with which a run that diverged is counted in means; without it, such a run counts in ranks
+    only."""
     unit: str = ""
-    """The unit of scores; with "%" they are fractions, and printed in per cent."""
+    """The unit of scores; with "%", the program reports fractions, which are printed in per cent."""
     decimals: Annotated[int, Meta(ge=0, le=12)] | None = None
-    """Decimals of printed scores; None: 1 for per cent, else 3."""
+    """Decimals of printed scores; without it, 1 for per cent, else 3."""
     steps: Annotated[int, Meta(ge=1, le=2**31 - 1)] | str | None = None
-    """The number of steps of a run, or the path of the setting that has it, as in "settings.epochs"; for progress."""
+    """The number of steps of a run, or the setting that has it, as in "settings.epochs"; progress shows it."""
     threads: Annotated[int, Meta(ge=1, le=1024)] = 1
     """Cores that a run needs; OMP_NUM_THREADS and its like say so to libraries."""
     devices: Annotated[int, Meta(ge=1, le=4096)] = 1
@@ -112,9 +113,10 @@ def rules(program: ProgramTable, settings: Mapping[str, Any], where: str) -> Ite
     known = paths_of(settings)
     for path, value in known.items():
         if (problem := _problem(value)) is not None:
-            yield Fault(f"expected a string, a number, true or false, or a list of these, found {problem}", where, path)
+            yield Fault(f"{_RULE}, found {problem}", where, path)
         if path in (f"{SETTINGS}seed", f"{SETTINGS}run_dir"):
-            yield Fault("is set by lrurun", where, path, hint="remove it; the command has it as a placeholder")
+            name = path.removeprefix(SETTINGS)
+            yield Fault("lrurun sets it", where, path, hint=f"remove it, and write {{{name}}} in the command")
     names = ["config", "seed", "run_dir", *known]
     for index, argument in enumerate(program.command):
         for name in placeholders(argument):
@@ -125,13 +127,18 @@ def rules(program: ProgramTable, settings: Mapping[str, Any], where: str) -> Ite
                     f"command[{index}]",
                     hint=hint_for(name, names, "placeholders"),
                 )
-    if isinstance(program.steps, str) and not _is_count(known.get(program.steps)):
-        hint = f"{hint_for(program.steps, known, 'settings')}; the value must be a whole number"
-        yield Fault(
-            f"expected a setting that has the number, found {program.steps!r}", f"{where} [program]", "steps", hint=hint
-        )
+    if isinstance(program.steps, str) and program.steps not in known:
+        hint = hint_for(program.steps, known, "settings")
+        yield Fault(f"there is no setting {program.steps!r}", f"{where} [program]", "steps", hint=hint)
+    elif isinstance(program.steps, str) and not _is_count(known[program.steps]):
+        hint = "name a setting that has the number of steps, or write the number"
+        yield Fault(f"{program.steps} is not a whole number from 1 on", f"{where} [program]", "steps", hint=hint)
     if program.unit == "%" and program.chance is not None and not 0 <= program.chance <= 1:
-        yield Fault('with unit = "%" scores are fractions', f"{where} [program]", "chance", value=program.chance)
+        rule = 'expected a fraction, because unit = "%"'
+        yield Fault(rule, f"{where} [program]", "chance", value=program.chance, hint="write 0.1 for 10 %")
+
+
+_RULE = "expected a string, a number, true or false, or a list of these"
 
 
 def _problem(value: Any) -> str | None:
@@ -255,12 +262,14 @@ def value_faults(config: ProgramConfig, values: Values, where: str) -> Iterator[
 def _type_faults(path: str, value: Any, example: Any, source: str) -> Iterator[Fault]:
     """The fault of a value that has another type than the recipe's own."""
     if type(_typed(value, example)) is not type(example):
-        rule = f"expected {_TYPES[type(example)]}, as the recipe's {setting(example)}"
+        rule = f"expected {_TYPES[type(example)]}, like {setting(example)} in the recipe"
         is_fraction = type(example) is int and isinstance(value, float)
         hint = f"write {example}.0 in the recipe's [settings] if it may have fractions" if is_fraction else ""
+        if type(example) is str and source.startswith("--set"):
+            hint = f"""write it in quotes: --set '{path}="{setting(value)}"'"""
         yield Fault(rule, source, path, value=value, hint=hint)
     elif (problem := _problem(value)) is not None:
-        yield Fault(f"a program cannot be given {problem}", source, path)
+        yield Fault(f"{_RULE}, found {problem}", source, path)
 
 
 def _typed(value: Any, example: Any) -> Any:

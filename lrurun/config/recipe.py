@@ -435,7 +435,7 @@ def _program_rules(recipe: Recipe, where: str) -> Iterator[UsageError]:
         for section in ("data", "model", "optim", "train"):
             if getattr(document, section):
                 yield UsageError(
-                    f"{where} [{prefix}{section}]: is for models of lrurun, and this recipe has a [program]",
+                    f"{where} [{prefix}{section}]: is for lrurun's own models, and this recipe has a [program]",
                     f"write what the program takes into [{prefix}settings]",
                 )
     yield from programs.rules(recipe.program, recipe.settings, where)

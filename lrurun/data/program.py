@@ -27,4 +27,4 @@ class ProgramTask(Task):
         return {}
 
     def spec(self, options: Any, vocabulary: Sequence[str] = ()) -> Spec:
-        raise UsageError(f"{self.name}: is a program, whose data lrurun does not know", "name another task")
+        raise UsageError(f"{self.name}: is the task of a program, whose data lrurun does not know", "name another task")

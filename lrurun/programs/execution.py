@@ -355,10 +355,10 @@ class _Execution:
         sign = 1.0 if self.program.direction == "max" else -1.0
         finite = [(sign * value, -step) for step, value in points if math.isfinite(value)]
         if not finite:
-            return {}, f"no {chosen} is a finite number"
+            return {}, f"the program logged no finite {chosen}"
         best = -max(finite)[1]
         self._step = max(self._step, points[-1][0])
-        result: dict[str, float] = {"best_step": best} if len(points) > 1 else {}
+        result: dict[str, float] = {"best_step": best} if len(points) > 1 else {}  # a single step is not chosen
         for name, curve in curves.items():
             at = dict(zip(curve.steps, curve.values, strict=True))
             if best in at:
@@ -368,8 +368,8 @@ class _Execution:
         test = f"test/{chosen.removeprefix('val/')}"
         if test in result or self.attempt.is_tuning:
             return result | self._last_speed(), ""
-        where = f"at step {best}, where {chosen} is best" if test in curves else f"beside {chosen}"
-        return result, f"the program logged no {test} {where}; log both at the same steps, or {test} once"
+        where = f" at step {best}, where {chosen} is best" if test in curves else ""
+        return result, f"the program logged no {test}{where}; log both at the same steps, or {test} once"
 
     def _last_speed(self) -> dict[str, float]:
         speeds = self.ledger.metrics(self.attempt.id, [SPEED]).get(SPEED)

@@ -49,7 +49,7 @@ class Reports:
         """The rows of the lines that were finished since the last call; `last` includes an unfinished one.
 
         Raises:
-            WrongReport: a line is none, too long, or reports too much; with its number and what was found.
+            WrongReport: a line is not valid JSON, too long, or reports too much; with its number and what was found.
         """
         with self.path.open("rb") as file:
             file.seek(self._at)
@@ -75,15 +75,19 @@ class Reports:
         try:
             table = json.loads(line)
         except (ValueError, RecursionError):
-            raise self._wrong("is no JSON", 'one object a line, as in {"step": 1, "val/accuracy": 0.9}') from None
+            raise self._wrong(
+                "is not JSON", 'write one object a line, as in {"step": 1, "val/accuracy": 0.9}'
+            ) from None
         if not isinstance(table, dict):
-            raise self._wrong("is no JSON object", 'as in {"step": 1, "val/accuracy": 0.9}')
+            raise self._wrong("is not a JSON object", 'write one, as in {"step": 1, "val/accuracy": 0.9}')
         if table == {"interrupted": True}:
             self.interrupted = True
             return None
         step = _step(table.pop("step", None))
         if step is None:
-            raise self._wrong("has no step", 'a whole number from 0 on, as in {"step": 1, "val/accuracy": 0.9}')
+            raise self._wrong(
+                "has no valid step", 'write a whole number from 0 on, as in {"step": 1, "val/accuracy": 0.9}'
+            )
         if step < self._step:
             raise self._wrong(f"has step {step}, after step {self._step}", "log steps in their order")
         self._step = step
@@ -91,15 +95,17 @@ class Reports:
         self._names |= values.keys()
         self._values += len(values)
         if len(self._names) > MOST_NAMES:
-            raise self._wrong(f"has one more than {MOST_NAMES:,} metrics", "give metrics the same names at every step")
+            raise self._wrong(
+                f"names more than {MOST_NAMES:,} different metrics", "give metrics the same names at every step"
+            )
         if self._values > MOST_VALUES:
-            raise self._wrong(f"has one more than {MOST_VALUES:,} values", "log at every tenth step, for example")
+            raise self._wrong(f"is past {MOST_VALUES:,} values", "log less often, for example at every tenth step")
         return Row(step, values)
 
     def _value(self, name: str, value: Any) -> float:
         if not _NAME.fullmatch(name):
-            hint = "letters, digits, '/', '.', '_', '-' and '@', at most 100, a letter first"
-            raise self._wrong(f"has the name {name[:40]!r}", hint)
+            hint = "names have a letter, then letters, digits, '/', '.', '_', '-' and '@', at most 100"
+            raise self._wrong(f"has a metric with the name {name[:40]!r}", hint)
         if value is None:
             return math.nan
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -109,7 +115,7 @@ class Reports:
         return float(value) if abs(value) < 1e308 or isinstance(value, float) else math.inf
 
     def _wrong(self, what: str, hint: str) -> WrongReport:
-        return WrongReport(f"line {self._line} of its metrics {what}", hint)
+        return WrongReport(f"line {self._line} of the program's metrics {what}", hint)
 
 
 def _step(value: Any) -> int | None:

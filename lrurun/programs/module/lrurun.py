@@ -82,8 +82,8 @@ class Run:
         row = {}
         for name, value in metrics.items():
             try:
-                row[name] = float(value)
-            except (TypeError, ValueError):
+                row[name] = float(value.item() if hasattr(value, "item") else value)  # PyTorch warns of float(loss)
+            except (TypeError, ValueError, RuntimeError):  # the last one of an array of PyTorch with several values
                 raise TypeError(f"{name}: expected a number, found {value!r}") from None
         if self._metrics is None:
             text = ", ".join(f"{name} {value:.6g}" for name, value in row.items())
