@@ -84,7 +84,7 @@ SCRIPTS = {
     "diverges": "import lrurun, time\nrun = lrurun.this_run()\n"
     "for step in range(1, 4):\n"
     "    run.log(step, **{'train/loss': 1.0 if step < 3 else float('nan'), 'val/accuracy': 0.5})\n"
-    "time.sleep(1000)\n",
+    "time.sleep(30)\n",
     "other-nan": logs([0.5], [0.4]) + "run.log(1, **{'train/norm': float('nan')})\n",
     "leaves-child": logs([0.5], [0.4]) + "import subprocess\n"
     "child = subprocess.Popen(['sh', '-c', 'sleep 1000 & wait'])\n"
