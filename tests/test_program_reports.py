@@ -101,12 +101,12 @@ def test_the_numbers_of_metrics_and_values_are_limited(file: Path, monkeypatch: 
     assert len(list(reader.rows())) == 2
     with file.open("a") as more:
         more.write('{"step": 2, "d": 1}\n')
-    with pytest.raises(WrongReport, match=r"^line 3 of its metrics has one more than 3 metrics$"):
+    with pytest.raises(WrongReport, match=r"^line 3 of its metrics names more than 3 different metrics$"):
         list(reader.rows())
     file.write_text('{"step": 1, "a": 1, "b": 1}\n' * 4)
     rows = Reports(file).rows()
     assert [step for step, _ in (next(rows), next(rows), next(rows))] == [1, 1, 1]
-    with pytest.raises(WrongReport, match=r"^line 4 of its metrics has one more than 6 values$"):
+    with pytest.raises(WrongReport, match=r"^line 4 of its metrics is past 6 values$"):
         next(rows)
 
 

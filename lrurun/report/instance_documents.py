@@ -146,20 +146,6 @@ def load(ladder: str, task: str, ledger: Ledger | None) -> tuple[Ladder, Recipe]
     return load_ladder(ladder, ledger), recorded.recipe
 
 
-def load(ladder: str, task: str, ledger: Ledger | None) -> tuple[Ladder, Recipe]:
-    """The ladder and the recipe of a command. A recipe with a program that only the ledger has comes with the ladder of
-    its newest instance, if the command names none.
-
-    Raises:
-        UsageError: there is none, it is wrong, or it needs a plug-in that is not loaded.
-    """
-    recorded = _newest(ledger, "recipes", task) if ladder == "lru" else None
-    if recorded is None or recorded.recipe.program is None:
-        return load_ladder(ladder, ledger), load_recipe(task, ledger)
-    _say_recorded(f"ladder and recipe of {task}", recorded.recipe.path)
-    return recorded.ladder, recorded.recipe
-
-
 def _say_recorded(what: str, path: str) -> None:
     hint = "name that file to read it as it is now" if Path(path).exists() else "there is no such file here"
     console.say(f"{what}: as the ledger records it, from {path}; {hint}")
