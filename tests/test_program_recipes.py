@@ -30,19 +30,19 @@ WIDE = '"settings.block.wide" = true'
         (
             WIDE,
             '"settings.block.wide" = 1',
-            "toy.toml, rung wide, settings.block.wide: expected true or false, as the recipe's false, found 1",
+            "toy.toml, rung wide, settings.block.wide: expected true or false, like false in the recipe, found 1",
             "change",
         ),
         (
             WIDE,
             '"settings.epochs" = 4.5',
-            "toy.toml, rung wide, settings.epochs: expected a whole number, as the recipe's 4, found 4.5",
+            "toy.toml, rung wide, settings.epochs: expected a whole number, like 4 in the recipe, found 4.5",
             "write 4.0 in the recipe's [settings] if it may have fractions",
         ),
         (
             WIDE,
             '"settings.name" = 3',
-            "toy.toml, rung wide, settings.name: expected a string, as the recipe's plain text, found 3",
+            "toy.toml, rung wide, settings.name: expected a string, like plain text in the recipe, found 3",
             "change",
         ),
         (
@@ -67,8 +67,8 @@ WIDE = '"settings.block.wide" = true'
         (
             '"settings.epochs"',
             '"settings.name"',
-            "toy.toml [program], steps: expected a setting that has the number, found 'settings.name'",
-            "did you mean",
+            "toy.toml [program], steps: settings.name is not a whole number from 1 on",
+            "name a setting that has the number of steps",
         ),
         (
             '"val/accuracy"',
@@ -79,10 +79,10 @@ WIDE = '"settings.block.wide" = true'
         (
             "chance = 0.1",
             "chance = 10",
-            'toy.toml [program], chance: with unit = "%" scores are fractions, found 10.0',
-            "change",
+            'toy.toml [program], chance: expected a fraction, because unit = "%", found 10.0',
+            "write 0.1 for 10 %",
         ),
-        ("epochs = 4", "epochs = 4\nseed = 1", "toy.toml, settings.seed: is set by lrurun", "remove it"),
+        ("epochs = 4", "epochs = 4\nseed = 1", "toy.toml, settings.seed: lrurun sets it", "remove it"),
         (
             "lr = 0.01",
             "lr = nan",
@@ -98,7 +98,7 @@ WIDE = '"settings.block.wide" = true'
         (
             "[settings]",
             "[model]\ndepth = 3\n[settings]",
-            "toy.toml [model]: is for models of lrurun, and this recipe has a [program]",
+            "toy.toml [model]: is for lrurun's own models, and this recipe has a [program]",
             "write what the program takes into [settings]",
         ),
         (
@@ -142,14 +142,14 @@ def test_what_a_recipe_may_not_say(
         ),
         (
             ("--set", "settings.epochs=true"),
-            "--set settings.epochs: expected a whole number, as the recipe's 4, found true",
+            "--set settings.epochs: expected a whole number, like 4 in the recipe, found true",
         ),
         (("--set", "optim.lr=3"), "--set optim.lr: no setting of this program\nhint: did you mean 'settings.lr'?"),
         (
             ("--sweep", "settings.lrs=1,2"),
             "--sweep settings.lrs: no setting of this program\nhint: did you mean 'settings.lr'?",
         ),
-        (("--pack", "2"), "--pack: a program of your own has a process for each run\nhint: leave --pack out"),
+        (("--pack", "2"), "--pack: is for lrurun's own models, of which one process can train several seeds"),
         (("--ladder", "lru"), "ablations/lru.toml, rung tanh-rnn, model.recurrence.kind: no setting of this program"),
     ],
 )

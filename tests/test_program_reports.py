@@ -45,29 +45,29 @@ def test_every_spelling_of_no_number_is_a_value(file: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("accuracy: 0.9", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
-        ("\0\xff", "is no JSON"),
-        ("[1, 2]", "is no JSON object"),
-        ("3", "is no JSON object"),
-        ('{"val/a": 1}', "has no step"),
-        ('{"step": 1.5}', "has no step"),
-        ('{"step": -1}', "has no step"),
-        ('{"step": true}', "has no step"),
-        ('{"step": "3"}', "has no step"),
-        ('{"step": 2147483648}', "has no step"),
-        ('{"step": NaN}', "has no step"),
-        ('{"step": Infinity}', "has no step"),
+        ("accuracy: 0.9", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("\0\xff", "is not JSON"),
+        ("[1, 2]", "is not a JSON object"),
+        ("3", "is not a JSON object"),
+        ('{"val/a": 1}', "has no valid step"),
+        ('{"step": 1.5}', "has no valid step"),
+        ('{"step": -1}', "has no valid step"),
+        ('{"step": true}', "has no valid step"),
+        ('{"step": "3"}', "has no valid step"),
+        ('{"step": 2147483648}', "has no valid step"),
+        ('{"step": NaN}', "has no valid step"),
+        ('{"step": Infinity}', "has no valid step"),
         ('{"step": 2}', "has step 2, after step 3"),
         ('{"step": 3, "val/a": "0.9"}', 'has val/a = "0.9", expected a number'),
         ('{"step": 3, "val/a": true}', "has val/a = true, expected a number"),
         ('{"step": 3, "val/a": [1]}', "has val/a = [1], expected a number"),
         (f'{{"step": 3, "a": "{"x" * 99}"}}', f'has a = "{"x" * 36}..., expected a number'),
-        ('{"step": 3, "": 1}', "has the name ''"),
-        ('{"step": 3, "1a": 1}', "has the name '1a'"),
-        ('{"step": 3, "val a": 1}', "has the name 'val a'"),
-        ('{"step": 3, "\\u00e9a": 1}', "has the name"),
-        (f'{{"step": 3, "{"x" * 101}": 1}}', f"has the name '{'x' * 40}'"),
+        ('{"step": 3, "": 1}', "has a metric with the name ''"),
+        ('{"step": 3, "1a": 1}', "has a metric with the name '1a'"),
+        ('{"step": 3, "val a": 1}', "has a metric with the name 'val a'"),
+        ('{"step": 3, "\\u00e9a": 1}', "has a metric with the name"),
+        (f'{{"step": 3, "{"x" * 101}": 1}}', f"has a metric with the name '{'x' * 40}'"),
     ],
 )
 def test_a_wrong_line_is_refused_with_its_number(file: Path, line: str, message: str) -> None:
@@ -76,7 +76,7 @@ def test_a_wrong_line_is_refused_with_its_number(file: Path, line: str, message:
     assert next(rows) == (3, {"val/a": 0.5})
     with pytest.raises(WrongReport) as caught:
         next(rows)
-    assert caught.value.message.startswith(f"line 3 of its metrics {message}")
+    assert caught.value.message.startswith(f"line 3 of the program's metrics {message}")
     assert caught.value.hint
 
 
@@ -89,7 +89,7 @@ def test_a_line_that_is_too_long_is_refused_before_it_ends(
     file.write_text(f'{{"step": 1, "a": {" " * 980}1}}\n' * 3)
     assert len(list(Reports(file).rows())) == 3
     file.write_text(f'{{"step": 1, "a": {" " * 990}1}}{end}')
-    with pytest.raises(WrongReport, match=r"^line 1 of its metrics is longer than 1,000 bytes$"):
+    with pytest.raises(WrongReport, match=r"^line 1 of the program's metrics is longer than 1,000 bytes$"):
         list(Reports(file).rows())
 
 
@@ -101,12 +101,12 @@ def test_the_numbers_of_metrics_and_values_are_limited(file: Path, monkeypatch: 
     assert len(list(reader.rows())) == 2
     with file.open("a") as more:
         more.write('{"step": 2, "d": 1}\n')
-    with pytest.raises(WrongReport, match=r"^line 3 of its metrics names more than 3 different metrics$"):
+    with pytest.raises(WrongReport, match=r"^line 3 of the program's metrics names more than 3 different metrics$"):
         list(reader.rows())
     file.write_text('{"step": 1, "a": 1, "b": 1}\n' * 4)
     rows = Reports(file).rows()
     assert [step for step, _ in (next(rows), next(rows), next(rows))] == [1, 1, 1]
-    with pytest.raises(WrongReport, match=r"^line 4 of its metrics is past 6 values$"):
+    with pytest.raises(WrongReport, match=r"^line 4 of the program's metrics is past 6 values$"):
         next(rows)
 
 

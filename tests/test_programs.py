@@ -35,7 +35,7 @@ def logs(values: list[float | None], tests: list[float | None]) -> str:
 
 
 def writes(text: str) -> str:
-    """A script that writes this text into the file of its metrics, after a first step."""
+    """A script that writes this text into the file of the program's metrics, after a first step."""
     return f"{logs([0.5], [0.4])}import os\nopen(os.environ['LRURUN_METRICS'], 'a').write({text!r})\n"
 
 
@@ -127,13 +127,13 @@ def test_the_scores_are_those_of_the_best_step(ended: Machine, script: str, resu
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ("no-test", "the program logged no test/accuracy beside val/accuracy; log both at the same steps, or"),
+        ("no-test", "the program logged no test/accuracy; log both at the same steps, or"),
         ("test-elsewhere", "the program logged no test/accuracy at step 2, where val/accuracy is best; log both"),
         ("no-validation", "the program logged no val/accuracy; log it, or name another metric in [program]"),
         ("other-validation", "the program logged no val/accuracy; it logged val/acc; log it, or name another"),
         ("silent", "the program logged no val/accuracy; log it, or name another metric in [program]"),
-        ("validation-nan", "no val/accuracy is a finite number"),
-        ("not-json", "line 2 of its metrics is no JSON; one object a line, as in "),
+        ("validation-nan", "the program logged no finite val/accuracy"),
+        ("not-json", "line 2 of the program's metrics is not JSON; write one object a line, as in "),
     ],
 )
 def test_what_a_program_reports_wrongly_is_not_tried_again(ended: Machine, script: str, message: str) -> None:
