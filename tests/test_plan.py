@@ -233,7 +233,6 @@ def test_the_source_of_every_value_is_kept():
         "execution.remat": "default",
         "execution.feed": "default",
         "execution.probes": "default",
-        "execution.stop_seconds": "default",
     }
 
 

@@ -26,6 +26,7 @@ from lrurun.config.schema import (
     decode,
     examine,
     is_inherited,
+    used_execution,
 )
 from lrurun.config.settings import flatten, kind_fields, settings
 from lrurun.data.task import Options
@@ -295,7 +296,7 @@ def _resolved(
 ) -> ResolvedRung:
     rung, values = unresolved.rung, unresolved.values
     new = full(config)
-    sources = dict.fromkeys([*new, *(f"execution.{field}" for field in execution.__struct_fields__)], "default")
+    sources = dict.fromkeys([*new, *(f"execution.{field}" for field in used_execution(config, execution))], "default")
     sources |= {path: source for path, source in data_sources.items() if path in new}
     if isinstance(config, RunConfig):
         sources |= plugin_code.code_of(str(values[KIND][0]), recipe.task)[1]
