@@ -30,6 +30,8 @@ CONFIG, FOLDER, METRICS = "LRURUN_CONFIG", "LRURUN_FOLDER", "LRURUN_METRICS"
 the file to which it writes its metrics."""
 REPORTS = "metrics.jsonl"
 """The name of the last one in the folder of the attempt."""
+STOPPED = f"{REPORTS}.stopped"
+"""The name of an empty file beside it, which the module makes when SIGTERM asks the program to stop."""
 KEPT = "program"
 """The name of the second one in the folder of the run."""
 LARGEST_LOG = 1_000_000_000
@@ -246,6 +248,7 @@ class _Execution:
             if stop.requested and not exited and not self._diverged:
                 self._stop(process)
             code = process.end()
+            stopped = reports.path.with_name(STOPPED).exists()
             if not exited and not self._diverged:
                 with contextlib.suppress(WrongReport):  # a line that the end has cut off
                     self._record()
@@ -253,10 +256,12 @@ class _Execution:
             self.writes.drain()
             if self._diverged:
                 self._finish("diverged")
-            elif not exited:
+            elif not exited or (stop.requested and (stopped or code in _OF_SIGTERM)):
                 self.attempt.interrupt("SIGTERM")
             elif code != 0:
                 self._fail(f"the program ended with {_cause(code)}")
+            elif stopped:
+                self._fail("the program has stopped at a SIGTERM that lrurun did not send")
             else:
                 self._finish("done")
         except WrongReport as error:
@@ -367,6 +372,10 @@ class _Execution:
     def _last_speed(self) -> dict[str, float]:
         speeds = self.ledger.metrics(self.attempt.id, [SPEED]).get(SPEED)
         return {SPEED: speeds[-1][1]} if speeds else {}
+
+
+_OF_SIGTERM = (-signal.SIGTERM, 128 + signal.SIGTERM)
+"""Exit codes of a process that SIGTERM has ended, and of a shell whose process it has."""
 
 
 def _cause(code: int) -> str:

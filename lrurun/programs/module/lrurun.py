@@ -42,6 +42,7 @@ class Run:
 
     def __init__(self, settings: Mapping[str, Any], seed: int, folder: str, metrics: str | None = None) -> None:
         self.settings, self.seed, self.folder = Settings(settings), seed, folder
+        self._stopped = None if metrics is None else f"{metrics}.stopped"
         self._metrics = sys.stdout if metrics is None else open(metrics, "a", encoding="utf-8")
         self._stops: bool | None = None
 
@@ -61,6 +62,8 @@ class Run:
 
     def _stop(self, *_: object) -> None:
         self._stops = True
+        if self._stopped is not None:  # so that an exit without an error is not taken for the end of the training
+            open(self._stopped, "a").close()
 
     def log(self, step: int, **metrics: Any) -> None:
         """Records metrics at a step, a whole number that does not decrease: `log(10, **{"val/accuracy": 0.9})`.
