@@ -102,7 +102,7 @@ class Rung(Document, frozen=True, kw_only=True):
 
     name: Name
     title: str
-    """The title of the rung in tables."""
+    """The title of the rung in tables; where a file leaves it out, its name."""
     on: Name | None = None
     """The base: the rung that this one changes and is compared with; the previous rung where this is left out."""
     root: bool = False
@@ -251,6 +251,9 @@ def examine_ladder(name: str) -> tuple[Ladder | None, list[Fault]]:
     if has_ladder(table):
         own = {key: value for key, value in table.items() if key in LADDER_KEYS}
         table = {"name": table["task"], "title": "ladder", "source": "", **own}
+    if isinstance(rungs := table.get("rung"), list):
+        titled = [{"title": rung.get("name"), **rung} if isinstance(rung, dict) else rung for rung in rungs]
+        table = {**table, "rung": titled}
     return decoding.examine(table, Ladder, shown(path), filled={"path": shown(path)})
 
 

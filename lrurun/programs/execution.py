@@ -258,10 +258,12 @@ class _Execution:
         self.writes.drain()
         if self._diverged:
             self._finish("diverged")
-        elif not exited or (reports.interrupted and code == 0):
-            self.attempt.interrupt("SIGTERM")  # which may have reached the program before this process
+        elif not exited or (stop.requested and (reports.interrupted or code in _OF_SIGTERM)):
+            self.attempt.interrupt("SIGTERM")
         elif code != 0:
             self._fail(f"the program ended with {_cause(code)}")
+        elif reports.interrupted:
+            self._fail("the program has stopped at a SIGTERM that lrurun did not send")
         else:
             self._finish("done")
 
@@ -374,6 +376,10 @@ class _Execution:
     def _last_speed(self) -> dict[str, float]:
         speeds = self.ledger.metrics(self.attempt.id, [SPEED]).get(SPEED)
         return {SPEED: speeds[-1][1]} if speeds else {}
+
+
+_OF_SIGTERM = (-signal.SIGTERM, 128 + signal.SIGTERM)
+"""Exit codes of a process that SIGTERM has ended, and of a shell whose process it has."""
 
 
 def _cause(code: int) -> str:

@@ -159,6 +159,7 @@ def table(
     columns: Sequence[str] = (),
     values: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     *,
+    programs: Mapping[str, ScoreForm] = MappingProxyType({}),
     whole: bool = False,
 ) -> tuple[list[str], list[list[str]]]:
     """Headers and rows of a list of runs, of which there must be one.
@@ -167,12 +168,13 @@ def table(
         user: that of this process, who is not shown where there is no other.
         columns: names of fields, results and settings that are shown too.
         values: run id -> its values of these columns.
+        programs: task -> the form of its scores, for those of users' programs.
         whole: whether columns without content stay.
     """
     texts: dict[str, str] = {}
     rows, forms = [], []
     for run in runs:
-        form = scores.of_task(run.task, run.result or ())
+        form = scores.of_task(run.task, run.result or (), programs)
         cells = [*_row(run, form), *map(_text, values.get(run.id, ()))]
         # Most cells are the same text in many rows; one copy of each keeps long lists small.
         rows.append([texts.setdefault(cell, cell) for cell in cells])

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -20,7 +21,7 @@ from lrurun.ledger import owner
 from lrurun.ledger.values import STATES, Attempt, LadderInstance, RemainingWork, Run, StateSummary
 from lrurun.report import devices
 from lrurun.report.instance_label import make_label
-from lrurun.report.scores import ACCURACY, ScoreForm, of_task
+from lrurun.report.scores import ACCURACY, ScoreForm, of_programs, of_task
 from lrurun.table import KEPT, Column, Table
 
 if TYPE_CHECKING:
@@ -134,6 +135,8 @@ def _form(ledger: Ledger, ladder: LadderInstance) -> ScoreForm:
     """The form of the scores of a ladder's task; if that is not loaded, from what one of its runs has recorded."""
     if ladder.task in tasks.TASKS:
         return of_task(ladder.task)
+    if programs := of_programs(ledger, [ladder.task] if ladder.kind == "program" else []):
+        return programs[ladder.task]
     begun = ledger.runs(ladder.key, states=("done", "running"), brief=True)
     names = next((run.result for run in begun if run.result), None)
     return of_task(ladder.task, names or (ledger.metrics(begun[0].id) if begun else ()))
@@ -323,6 +326,7 @@ class Lines:
         changed: Iterable[Run],
         whole: Callable[[], LadderProgress],
         failures: Mapping[str, Sequence[str]],
+        programs: Mapping[str, ScoreForm] = MappingProxyType({}),
     ) -> list[str]:
         """The lines that are due.
 
@@ -330,12 +334,14 @@ class Lines:
             changed: the runs that may be in another state than at the last update.
             whole: reads the progress of the ladder.
             failures: run id -> the reason of each attempt that has failed while this command watched.
+            programs: task -> the form of its scores, for those of users' programs.
         """
         lines = []
         for run in sorted(changed, key=lambda r: _member(r, ladder_key)[2]):
             if self._states.get(run.id, "queued") != run.state:
                 self._states[run.id] = run.state
-                lines.append(f"{time.strftime('%H:%M:%S')} {_line(run, ladder_key, failures.get(run.id, ()))}")
+                text = _line(run, ladder_key, failures.get(run.id, ()), programs)
+                lines.append(f"{time.strftime('%H:%M:%S')} {text}")
         if not lines and time.monotonic() - self._printed_at >= self.every:
             lines.append(f"{time.strftime('%H:%M:%S')} {summary(whole())}")
         if lines:
@@ -343,7 +349,7 @@ class Lines:
         return lines
 
 
-def _line(run: Run, key: str, failures: Sequence[str] = ()) -> str:
+def _line(run: Run, key: str, failures: Sequence[str], programs: Mapping[str, ScoreForm]) -> str:
     rung, stage, position = _member(run, key)
     subject = _seed(run, rung if stage != "tune" else f"{rung} tuning, point {point(position) + 1},")
     text = f"{subject} ({run.id}): {run.state}"
@@ -352,7 +358,7 @@ def _line(run: Run, key: str, failures: Sequence[str] = ()) -> str:
     if run.state == "queued" and failures:
         return f"{text} again, after {plural(len(failures), 'failed attempt')}: {failures[-1]}"
     if run.state == "done" and run.result:
-        form = of_task(run.task, run.result)
+        form = of_task(run.task, run.result, programs)
         scores = [
             f"{n} {form.labelled(form.full(run.result[k]))}"
             for n, k in (("val", form.validation), ("test", form.result))
