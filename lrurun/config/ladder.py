@@ -263,7 +263,7 @@ LADDER_KEYS = frozenset(Ladder.__struct_encode_fields__) - {"path"}
 
 def has_ladder(table: dict[str, Any]) -> bool:
     """Whether the table of a recipe's file also has a ladder."""
-    return "task" in table and "rung" in table
+    return "task" in table and isinstance(table.get("rung"), list)
 
 
 DEFAULT_LADDER = "lru"
