@@ -69,7 +69,7 @@ def setting(value: object) -> str:
         return "none"
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return f"{value:.0f}"  # as it is typed
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, bool | list | dict) else str(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, bool | list | tuple | dict) else str(value)
 
 
 def duration(seconds: float) -> str:

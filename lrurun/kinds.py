@@ -1,7 +1,8 @@
 """Kinds of runs: what the rest of the program asks of runs that are not the training of a model.
 
 Runs and instances record their kind. Each kind but "training" is one object of a package of its own, which is imported
-when it is asked for: nothing else knows that package. Tasks of such runs begin with the kind, as in "study:memory".
+when it is asked for: nothing else knows that package. The runs of a user's program are those of a ladder, like
+trainings; studies have reports of their own, and tasks that begin with the kind, as in "study:memory".
 """
 
 from __future__ import annotations
@@ -14,13 +15,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from msgspec import Struct
 
+from lrurun.config.schema import LADDER_KINDS
+
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.paths import Places
 
 STUDY: Final = "study"
-_KINDS = {STUDY: "lrurun.studies.kind:KIND"}
+_KINDS = {STUDY: "lrurun.studies.kind:KIND", "program": "lrurun.programs.kind:KIND"}
+
+
+def limited(threads: int) -> dict[str, str]:
+    """Environment variables that limit the threads of libraries for linear algebra."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+    return dict.fromkeys(names, str(threads))
 
 
 class Page(Struct, frozen=True):
@@ -47,20 +56,29 @@ class TaskEvidence(Struct, frozen=True, kw_only=True):
 
 
 class Kind(ABC):
-    """What runs of a kind are called, how they are executed, shown, reported and repeated."""
+    """How runs of a kind are executed."""
+
+    uses_jax: ClassVar[bool]
+    """Whether its workers need the accelerators that jax can use; else, all that there are."""
+
+    @abstractmethod
+    def environment(self, threads: int) -> Mapping[str, str]:
+        """Environment variables of the workers of its runs, which have so many threads."""
+
+    @abstractmethod
+    def execute(self, attempt: Any, stop: Any) -> None:
+        """Executes the run of an attempt in a worker, and records its result; or interrupts it at a stop request."""
+
+
+class OwnReports(Kind):
+    """A kind whose instances are no ladders: what its runs are called, and how they are shown, reported, repeated."""
 
     plural: ClassVar[str]
-    environment: ClassVar[Mapping[str, str]] = {}
-    """Environment variables of the workers of its runs."""
 
     @property
     @abstractmethod
     def request(self) -> type[Struct]:
         """What an instance records of the command that made it."""
-
-    @abstractmethod
-    def execute(self, attempt: Any, stop: Any) -> None:
-        """Executes the run of an attempt in a worker, and records its result; or interrupts it at a stop request."""
 
     @abstractmethod
     def described(self, run: Run) -> str:
@@ -113,23 +131,30 @@ class Kind(ABC):
         """Makes what remains of a recorded request, and prints its report; the exit code."""
 
 
-def get(name: str) -> Kind:
+def of(kind: str) -> Kind | None:
+    """The kind that a run or an instance records; None for trainings."""
+    of_kind: Kind | None = pkgutil.resolve_name(_KINDS[kind]) if kind in _KINDS else None
+    return of_kind
+
+
+def get(name: str) -> OwnReports:
     """The kind of this name, as "study"."""
-    kind: Kind = pkgutil.resolve_name(_KINDS[name])
+    kind = of(name)
+    assert isinstance(kind, OwnReports)
     return kind
 
 
-def of(kind: str) -> Kind | None:
-    """The kind that a run or an instance records; None for trainings."""
-    return get(kind) if kind in _KINDS else None
+def with_reports(kind: str) -> OwnReports | None:
+    """The kind that a run or an instance records, if it has reports of its own; None for ladders."""
+    return None if kind in LADDER_KINDS else get(kind)
 
 
-def of_task(task: str | None) -> Kind | None:
-    """The kind of the runs of a task; None for a task on which models are trained."""
+def of_task(task: str | None) -> OwnReports | None:
+    """The kind of the runs of a task, if it has reports of its own; None for the task of a ladder."""
     kind, separator, _ = (task or "").partition(":")
-    return of(kind) if separator else None
+    return with_reports(kind) if separator and kind in _KINDS else None
 
 
-def every() -> list[Kind]:
-    """All kinds but trainings."""
-    return list(map(get, _KINDS))
+def every() -> list[OwnReports]:
+    """All kinds with reports of their own."""
+    return [get(STUDY)]

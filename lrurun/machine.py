@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
@@ -38,14 +39,20 @@ def cpu() -> str:
 
 @functools.cache
 def accelerators() -> list[str]:
-    """NVIDIA devices that an installed CUDA plugin of jax could use, as CUDA_VISIBLE_DEVICES names them.
-
-    Where that variable is set (Slurm sets it), the devices that it names; none on a machine without accelerators.
-    """
+    """The NVIDIA devices, if an installed CUDA plugin of jax could use them."""
     try:
         metadata.version("jax-cuda13-plugin")
     except metadata.PackageNotFoundError:
         return []
+    return nvidia_devices()
+
+
+@functools.cache
+def nvidia_devices() -> list[str]:
+    """NVIDIA devices, as CUDA_VISIBLE_DEVICES names them; none on a machine without accelerators.
+
+    Where that variable is set (Slurm sets it), the devices that it names.
+    """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return sorted((path.name[6:] for path in Path("/dev").glob("nvidia[0-9]*") if path.name[6:].isdigit()), key=int)
@@ -54,13 +61,25 @@ def accelerators() -> list[str]:
     return list(itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), names))
 
 
-def default_jobs(threads: int = 1, devices: int = 1) -> int:
+def nvidia_model() -> str:
+    """The model of the first NVIDIA device."""
+    for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        with contextlib.suppress(OSError):
+            if model := re.search(r"^Model:\s*(.+)$", file.read_text(), re.MULTILINE):
+                return model[1].strip()
+    return "NVIDIA"
+
+
+def default_jobs(threads: int = 1, devices: int = 1, *, of_programs: bool = False) -> int:
     """How many workers there are without --jobs: as many as accelerators or cores suffice for.
 
     Args:
         threads: of each run.
         devices: of each run.
+        of_programs: whether the runs are those of users' programs, which need cores beside accelerators.
     """
+    if of_programs and nvidia_devices():
+        return max(1, min(len(nvidia_devices()) // devices, cores() // threads))
     return max(1, len(accelerators()) // devices or cores() // max(threads, devices))
 
 

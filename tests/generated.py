@@ -6,6 +6,9 @@ A part is between `<!-- generated: NAME -->` and `<!-- end -->`. A test compares
 from __future__ import annotations
 
 import ast
+import difflib
+import itertools
+import json
 import re
 import sys
 import textwrap
@@ -201,6 +204,36 @@ def example(what: str, name: str, suffix: str) -> str:
     return f"```{'python' if suffix == '.py' else 'toml'}\n{texts(what, name)[name + suffix]}```"
 
 
+def file(path: str) -> str:
+    """A file of `docs/examples/`, which tests run."""
+    language = {".py": "python", ".toml": "toml", ".sh": "bash"}[Path(path).suffix]
+    return f"```{language}\n{(ROOT / 'docs' / 'examples' / path).read_text()}```"
+
+
+def changes(before: str, after: str) -> str:
+    """The lines that differ between two files of `docs/examples/`, each with a line before and after it."""
+    texts = [(ROOT / "docs" / "examples" / path).read_text().splitlines() for path in (before, after)]
+    lines = list(difflib.unified_diff(*texts, n=1, lineterm=""))[2:]
+    return "\n".join(["```diff", *("..." if line.startswith("@@") else line for line in lines), "```"])
+
+
+def program_table() -> str:
+    """The fields of `[program]`, with defaults."""
+    tree = ast.parse((ROOT / "lrurun/config/program.py").read_text())
+    [table_class] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ProgramTable"]
+    rows = []
+    for node, text in itertools.pairwise(table_class.body):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            assert isinstance(text, ast.Expr)
+            assert isinstance(text.value, ast.Constant)
+            default = None if node.value is None else ast.literal_eval(node.value)
+            shown = (
+                "required" if node.value is None else "" if default in (None, (), "") else f"`{json.dumps(default)}`"
+            )
+            rows.append([f"`{node.target.id}`", shown, " ".join(str(text.value.value).split())])
+    return table(["field", "default", "what it is"], rows)
+
+
 def session(name: str) -> str:
     """A session that `tests.transcripts` has recorded."""
     return f"```text\n{(ROOT / 'docs' / 'output' / f'{name}.txt').read_text().rstrip()}\n```"
@@ -224,6 +257,17 @@ PARTS: dict[str, Callable[[], str]] = {
     "new-ladder": partial(example, "ladder", "radius", ".toml"),
     "own": partial(session, "own"),
     "search": partial(session, "search"),
+    "programs": partial(session, "programs"),
+    "program-before": partial(file, "argparse/before.py"),
+    "program-changes": partial(changes, "argparse/before.py", "argparse/train.py"),
+    "program-recipe": partial(file, "argparse/train.toml"),
+    "program-answer": partial(session, "train"),
+    "program-table": program_table,
+    "program-pytorch": partial(file, "pytorch/digits.py"),
+    "program-pytorch-recipe": partial(file, "pytorch/digits.toml"),
+    "program-pytorch-answer": partial(session, "pytorch"),
+    "program-shell": partial(file, "shell/integral.sh"),
+    "program-shell-recipe": partial(file, "shell/integral.toml"),
     "papers": lambda: PAPERS.read_text().rstrip(),
 }
 

@@ -126,7 +126,9 @@ def build(ladder: Ladder = MINI, runs: list[values.Run] | None = None, **more: A
     }
     fields |= {name: more.pop(name) for name in InstanceRuns.__struct_fields__ if name in more}
     fields["notes"] = list(map(Note, fields.get("notes", ())))
-    return ladder_table.build(InstanceRuns(ladder=ladder, key="k", **fields), **({"test_items": 300} | more))
+    return ladder_table.build(
+        InstanceRuns(ladder=ladder, key="k", **fields), **({"test_items": 300, "steps_path": "train.steps"} | more)
+    )
 
 
 def two_rungs(*runs: values.Run, **more: Any) -> ladder_table.LadderReport:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shlex
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +20,7 @@ from lrurun.cli import make_app
 from lrurun.config.ladder import load_ladder
 from tests import generated, transcripts
 from tests.conftest import once
-from tests.machine import Machine
+from tests.machine import Machine, training, wait_for
 
 ROOT = generated.ROOT
 README = ROOT / "README.md"
@@ -54,7 +57,7 @@ def test_every_command_and_option_has_help() -> None:
 
 
 def test_short_pages_are_short() -> None:
-    assert len(README.read_text().splitlines()) <= 90
+    assert len(README.read_text().splitlines()) <= 103
     assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 45
 
 
@@ -218,3 +221,71 @@ def test_the_site_builds(tmp_path) -> None:
         env={"PATH": "", "HOME": str(tmp_path), "NO_MKDOCS_2_WARNING": "1"},
     )
     assert (tmp_path / "site" / "cli" / "index.html").is_file()
+
+
+def example(name: str, machine: Machine) -> None:
+    """Copies a folder of `docs/examples/`, whose files the page Your own program shows."""
+    shutil.copytree(ROOT / "docs" / "examples" / name, machine.folder, dirs_exist_ok=True)
+    machine.env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), machine.env["PATH"]])
+
+
+def test_a_script_becomes_a_ladder_by_at_most_ten_changed_lines() -> None:
+    texts = [(ROOT / "docs/examples/argparse" / name).read_text().splitlines() for name in ("before.py", "train.py")]
+    assert sum(line.startswith("+ ") for line in difflib.ndiff(*texts)) <= 10
+    assert [line for line in texts[1] if "lrurun" in line] == ["import lrurun", "run = lrurun.this_run()"]
+
+
+def test_the_shell_script_of_the_page_on_programs_is_a_ladder(machine: Machine) -> None:
+    example("shell", machine)
+    machine.run("ladder", "integral.toml", "--jobs", "1")
+    rows = machine.json("report", "integral.toml")["rows"]
+    assert [row["n"] for row in rows] == [3, 3, 3]
+    assert rows[0]["mean"] > 5 * rows[1]["mean"] > 10 * rows[2]["mean"] > 0
+    assert [row["improving"] for row in rows] == [0, 0, 0]  # a score that was logged once is not the best of several
+    # without the file of the recipe, its task names what the ledger records; without the program, the instance does
+    (machine.folder / "integral.toml").unlink()
+    assert machine.json("report", "integral")["rows"] == rows
+    (machine.folder / "integral.sh").unlink()
+    assert machine.json("report", "--instance", "integral")["rows"] == rows
+
+
+@pytest.mark.slow
+def test_the_training_script_of_the_page_on_programs_becomes_table_and_figure(machine: Machine) -> None:
+    example("argparse", machine)
+    module = {"PYTHONPATH": str(ROOT / "lrurun/programs/module")}
+    for script in ("before.py", "train.py"):  # by hand too
+        arguments = [sys.executable, script, "--epochs", "2", "--activation", "relu", "--scale"]
+        done = subprocess.run(
+            arguments, cwd=machine.folder, env=machine.env | module, capture_output=True, text=True, check=True
+        )
+        assert re.search(r"^accuracy: 0\.\d{3}$", done.stdout, re.MULTILINE), script
+    assert "step 2: train/loss " in done.stdout
+    few = ("--set", "settings.epochs=4", "--rung", "relu", "--seeds", "2", "--jobs", "2")
+    machine.run("ladder", "train.toml", "--tune", *few)
+    report = ("train.toml", "--tune", "--set", "settings.epochs=4")
+    [row] = [row for row in machine.json("report", *report)["rows"] if row["n"]]
+    assert (row["rung"], row["n"], row["rate_source"]["kind"]) == ("relu", 2, "tuned")
+    assert row["mean"] > 0.5
+    machine.run("report", *report, "--format", "latex", "--out", "table.tex")
+    assert r"\begin{tabular}" in (machine.folder / "table.tex").read_text()
+    machine.run("plot", *report, "--out", "ladder.pdf")
+    assert (machine.folder / "ladder.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.slow
+def test_the_pytorch_script_of_the_page_on_programs_continues_after_an_interruption(machine: Machine) -> None:
+    pytest.importorskip("torch")
+    example("pytorch", machine)
+    ladder = ("ladder", "digits.toml", "--rung", "plain", "--rung", "dropout", "--seeds", "1", "--jobs", "1")
+    first = machine.start(*ladder)
+    wait_for(training(machine, step=6))
+    first.send_signal(signal.SIGINT)
+    assert first.wait(60) == 130
+    machine.run(*ladder)
+    assert machine.states() == {"done": 2}
+    assert any(attempt.resumed_from for attempts in machine.attempts().values() for attempt in attempts)
+    means = [row["mean"] for row in machine.json("report", "digits.toml")["rows"] if row["n"]]
+    assert len(means) == 2
+    assert min(means) > 0.6
+    for run in machine.json("runs")["runs"]:
+        assert "equal bit for bit" in machine.run("verify", run["id"]).stdout

@@ -132,8 +132,8 @@ def test_a_file_that_cannot_be_read_is_no_usage_error(monkeypatch):
             "[train]",
             "[trian]",
             "r.toml, trian: unknown name",
-            "did you mean 'train'? known names here: task, about, seeds, data, model, optim, train, execution, ours, "
-            "ladder, tune, profile",
+            "did you mean 'train'? known names here: task, about, seeds, data, model, optim, train, program, settings, "
+            "execution, ours, ladder, tune, profile",
         ),
         (
             "steps = 10",
@@ -176,7 +176,7 @@ def test_a_file_that_cannot_be_read_is_no_usage_error(monkeypatch):
             "steps = 10",
             "steps = 10\n[ladder.l.rung.first.train]\nsteps = 20",
             "r.toml, ladder.l.rung.first.train: unknown name",
-            "known names here: lr_published, lr_chosen, model, optim, tune",
+            "known names here: lr_published, lr_chosen, model, optim, settings, tune",
         ),
         (
             "steps = 10",
@@ -236,7 +236,8 @@ def test_a_file_that_cannot_be_read_is_no_usage_error(monkeypatch):
             "task =",
             'path = "x"\ntask =',
             "r.toml, path: unknown name",
-            "known names here: task, about, seeds, data, model, optim, train, execution, ours, ladder, tune, profile",
+            "known names here: task, about, seeds, data, model, optim, train, program, settings, execution, "
+            "ours, ladder, tune, profile",
         ),
         (
             '"sDigits"',

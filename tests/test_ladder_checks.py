@@ -45,7 +45,7 @@ __all__ = ["folder"]  # a fixture
             '"model.recurrence.activation" = "tanh"',
             '"execution.threads" = 2',
             "l.toml, rung second, execution.threads: cannot be set here",
-            "settings that can: model.*, optim.*, train.*",
+            "settings that can: model.*, optim.*, train.*, settings.*",
         ),
         ('"second"', '"first"', "l.toml, rung first: there are two rungs with this name", "rename one of them"),
         (
@@ -54,7 +54,12 @@ __all__ = ["folder"]  # a fixture
             "l.toml, rung[second].title: expected a string, found 2",
             "change rung[second].title in l.toml",
         ),
-        ('title = "the second"\n', "", "l.toml, rung[second].title: missing", "add title to rung[second]"),
+        (
+            'title = "the second"\n',
+            "title = 2\n",
+            "l.toml, rung[second].title: expected a string, found 2",
+            "change rung[second].title in l.toml",
+        ),
         (
             'title = "the second"',
             'titel = "x"',
@@ -282,8 +287,9 @@ def test_check_lists_everything_that_is_wrong_in_a_ladder(folder, capsys):
     assert run(["check", "ladder", "l.toml", "--json"]) == 2
     findings = json.loads(capsys.readouterr().out)["findings"]
     assert [one["detail"].partition(":")[0] for one in findings] == [
-        "l.toml, rung[second].titel", "l.toml, rung[second].title", "l.toml, claim[1].depth",
-    ]  # fmt: skip
+        "l.toml, rung[second].titel",
+        "l.toml, claim[1].depth",
+    ]
 
 
 def test_check_says_which_rungs_share_runs_and_counts_in_the_right_number(capsys):

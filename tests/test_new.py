@@ -15,7 +15,7 @@ from tests.plug_ins import forgotten
 __all__ = ["folder", "forgotten"]  # fixtures
 
 
-@pytest.mark.parametrize("what", ["task", "ladder", "recipe"])
+@pytest.mark.parametrize("what", ["task", "ladder", "recipe", "program"])
 def test_what_is_written_passes_its_check(what: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = said(capsys, "new", what, "my-own")
     assert (code, out) == (0, "".join(f"wrote my-own{suffix}\n" for suffix in FILES[what]))
@@ -51,12 +51,18 @@ def test_the_commands_that_it_names_work(what: str, machine: Machine) -> None:
         (("recurrence", "lru"), 2, "new recurrence: lrurun has 'lru' already", "choose another name, as in my-lru"),
         (("task", "listops"), 2, "new task: lrurun has 'listops' already", "choose another name, as in my-listops"),
         (("ladder", "lru"), 2, "new ladder: lrurun has 'lru' already", "choose another name, as in my-lru"),
+        (
+            ("program", "sDigits"),
+            2,
+            "new program: lrurun has 'sDigits' already",
+            "choose another name, as in my-sDigits",
+        ),
         (("recipe", "sDigits"), 2, "new recipe: lrurun has 'sDigits' already", "choose another name, as in my-sDigits"),
         (("task", "old"), 1, "new task: old.toml: exists already", "choose another name, or remove the file"),
         (
             ("recipes", "x"),
             2,
-            "new: expected one of recurrence, task, ladder, recipe, found 'recipes'",
+            "new: expected one of recurrence, task, ladder, recipe, program, found 'recipes'",
             "did you mean 'recipe'?",
         ),
     ],

@@ -245,7 +245,7 @@ def test_arguments_of_another_type_are_refused(finished: Machine) -> None:
         (lambda: opened.metrics(points="a"), "points: expected a whole number, found str", "points=500"),
         (lambda: opened.report(5), "task: expected text, found int", 'report("sDigits"'),
         (lambda: opened.report("sDigits", sets=5), "sets: expected a mapping or a list", "optim.lr"),
-        (lambda: opened.report("sDigits", ladder=None), "ladder: expected text, found NoneType", "report("),
+        (lambda: opened.report("sDigits", ladder=5), "ladder: expected text, found int", "report("),
         (lambda: opened.claims(task=5), "task: expected text, found int", "as in claims("),
         (lambda: lrurun.open(5), "ledger: expected a path or a URL, found int", "ledger.db"),
         (lambda: lrurun.open(files=5), "files: expected a list of paths, found int", "mine.py"),

@@ -95,7 +95,7 @@ def test_a_recipe_with_six_faults_lists_six(capsys: pytest.CaptureFixture[str]) 
         ]),
         ("[optim]", "[optimiser]", [
             "r.toml, optimiser: unknown name; did you mean 'optim'? known names here: task, about, seeds, data, model, "
-            "optim, train, execution, ours, ladder, tune, profile",
+            "optim, train, program, settings, execution, ours, ladder, tune, profile",
             "r.toml, optim: missing; add optim to the file",
             "r.toml, optim.lr: missing; add lr to optim",
             "r.toml, optim.recurrent_factor: missing; add recurrent_factor to optim",

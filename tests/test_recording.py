@@ -96,6 +96,8 @@ def test_rewind_deletes_rows_past_the_step(ledger: Ledger, key: str) -> None:
     assert ledger.run(claim.run.id).step == 20
     assert ledger.attempts(claim.run.id)[0].resumed_from == 20
     ledger.rewind(claim, 0)
+    assert [step for step, _ in ledger.metrics(claim.run.id)["a"]] == [0]
+    ledger.rewind(claim, None)
     assert ledger.metrics(claim.run.id) == {}
     assert len(ledger.metrics(other.run.id)["a"]) == 4
 

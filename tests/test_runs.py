@@ -8,7 +8,7 @@ import pytest
 from lrurun.config import plan as planning
 from lrurun.config.plan import choose_point, final_runs, tuning_runs
 from lrurun.config.runs import parse_seeds
-from lrurun.config.schema import fingerprint
+from lrurun.config.schema import fingerprint, used_execution
 from lrurun.config.settings import combinations, flatten
 from lrurun.errors import UsageError
 from tests.plans import RECIPE, changed, error, make, write_documents
@@ -23,7 +23,8 @@ def folder(tmp_path, monkeypatch):
 def test_planned_runs_have_the_source_of_every_value():
     made = make()
     for want in [*final_runs(made, made.rungs[2], (0,)), *tuning_runs(made, made.rungs)]:
-        flat = {*dict(flatten(want.config)), *dict(flatten(want.execution, "execution."))}
+        execution = used_execution(want.config, want.execution)
+        flat = {*dict(flatten(want.config)), *dict(flatten(execution, "execution."))}
         assert set(want.sources) == flat
 
 

@@ -63,8 +63,16 @@ def test_a_set_kind_replaces_the_recipes_recurrence_but_not_what_rungs_set():
         ("=3", "--set =3: expected path=value", "as in --set optim.lr=0.002"),
         ("optim.lrate=1", "--set optim.lrate: unknown name", "did you mean 'optim.lr'?"),
         ("lr=1", "--set lr: unknown name", "did you mean 'optim.lr'?"),
-        ("zzz=1", "--set zzz: unknown name", "paths begin with model., optim., train. or execution."),
-        ("task=x", "--set task: unknown name", "paths begin with model., optim., train. or execution."),
+        (
+            "zzz=1",
+            "--set zzz: unknown name",
+            "paths begin with model., optim., train. or execution., of a program with settings.",
+        ),
+        (
+            "task=x",
+            "--set task: unknown name",
+            "paths begin with model., optim., train. or execution., of a program with settings.",
+        ),
         ("seed=3", "--set seed: seeds are not set this way", "use --seeds 0,1,2"),
         ("optim.lr=", '--set optim.lr: expected a number, found ""', "give it another value: --set optim.lr=..."),
         ("optim.lr=-1", "--set optim.lr: expected a number > 0, found -1", "give it another value: --set optim.lr=..."),

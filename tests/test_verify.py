@@ -206,10 +206,13 @@ def test_a_run_whose_curves_differ_is_not_verified(finished, repeated):
     run = repeated(both(with_curve("train/loss", 20, 0.5), with_curve("val/accuracy", 60, 0.25)))
     curves = finished.json("show", run)["metrics"]
     [recorded] = [value for step, value in curves["train/loss"] if step == 20]
+    [validated] = [value for step, value in curves["val/accuracy"] if step == 60]
     done = finished.run("verify", run, code=3)
     assert done.stdout == (
         f"run {run} (sDigits, gamma-norm, seed 0): not verified: 2 of 25 values of 8 metrics differ\n"
         f"First difference: train/loss at step 20: {recorded!r} in the run, 0.5 in the repetition.\n"
+        f"Largest differences: train/loss at step 20: {recorded!r} in the run, 0.5 in the repetition; "
+        f"val/accuracy at step 60: {validated!r} in the run, 0.25 in the repetition.\n"
     )
     found = finished.json("verify", run, code=3)
     assert (found["verdict"], found["exact"], found["differing"]) == ("different", True, 2)
@@ -237,7 +240,8 @@ def test_on_another_machine_the_beginning_and_the_scores_are_compared_within_the
     run = repeated(with_environment(**OTHER))
     assert "are equal bit for bit" in verified(finished, run)
     show = finished.json("show", run)
-    first, cpu = show["metrics"]["train/loss"][0][1], show["attempts"][0]["environment"]["machine"]["cpu"]
+    [(_, first), (_, second), *_] = show["metrics"]["train/loss"]
+    cpu = show["attempts"][0]["environment"]["machine"]["cpu"]
     repeated(
         both(with_environment(**OTHER), with_curve("train/loss", 10, first * 1.0009), with_curve("train/loss", 20, 9.0))
     )
@@ -246,6 +250,7 @@ def test_on_another_machine_the_beginning_and_the_scores_are_compared_within_the
         f"run {run} (sDigits, gamma-norm, seed 0): verified within the tolerance: 2 of 25 values of 8 metrics differ\n"
         f"First difference: train/loss at step 10: {first!r} in the run, {first * 1.0009!r} in the repetition.\n"
         f"Equality bit for bit is not required: CPU {cpu} then, Another CPU now.\n"
+        f"Largest differences: train/loss at step 20: {second!r} in the run, 9.0 in the repetition.\n"
     )
     repeated(both(with_environment(**OTHER), with_curve("train/loss", 10, first * 1.0011)))
     assert "not verified: 1 of 25 values" in verified(finished, run, 3)
@@ -309,6 +314,7 @@ def test_the_verdict_counts_values_in_plain_english(
         differing=differing,
         first=None,
         beyond=None,
+        largest=(),
     )
     verify._print(found, recorded, recorded)
     assert capsys.readouterr().out == f"run 1 (sDigits, a, seed 0): {expected}\n"

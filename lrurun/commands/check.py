@@ -130,7 +130,7 @@ class ChecksFailed(LrurunError):
 def _check_ladder(name: str, *, details: bool) -> list[CheckResult]:
     """`details`: say what the rungs change on each recipe; otherwise, only which of them change nothing."""
     from lrurun.config import plan as planning
-    from lrurun.config.ladder import examine_ladder, load_plug_ins, rules
+    from lrurun.config.ladder import default_ladder, examine_ladder, load_plug_ins, rules
 
     ladder, faults = examine_ladder(name)
     errors: list[UsageError] = [*faults]
@@ -147,7 +147,8 @@ def _check_ladder(name: str, *, details: bool) -> list[CheckResult]:
     """A rung with the runs of its base -> the recipes on which it has those."""
     on_recipes: dict[str, dict[str, str]] = {}
     """Fault, without the file of the recipe -> each recipe on which it is one, with the whole sentence."""
-    tasks = list(ladder.recipes or paths.names("recipes"))
+    is_recipe = paths.is_path(name) and default_ladder(name) == name
+    tasks = [name] if is_recipe else list(ladder.recipes or paths.names("recipes"))
 
     def where(recipes: Iterable[str]) -> str:
         """Where a finding holds, in words; `detailed` names the recipes if they are several, but not all."""
@@ -258,8 +259,10 @@ def _data_faults(recipe: Recipe) -> Iterator[UsageError]:
 
 def _ladders(recipe: Recipe, name: str, names: Sequence[str]) -> tuple[list[Ladder], list[CheckResult]]:
     """The ladders to check the recipe on, and those of its own that cannot be checked."""
-    from lrurun.config.ladder import load_ladder, read_ladder
+    from lrurun.config.ladder import default_ladder, load_ladder, read_ladder
 
+    if not names and default_ladder(name) == str(paths.find("recipes", name)):  # one in the same file
+        names = [default_ladder(name)]
     if names:
         return [load_ladder(ladder) for ladder in names], []
     values: list[Recipe | Profile] = [recipe, *recipe.profile.values()]
@@ -292,7 +295,7 @@ def _value_faults(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]
     from lrurun.config.recipe import check_scopes
 
     if not ladders:
-        yield from resolve.value_faults(resolve.shared_values(recipe, profile), recipe.task, recipe.path)
+        yield from resolve.value_faults(resolve.shared_values(recipe, profile), recipe)
     for ladder in ladders:
         try:
             check_scopes(ladder, recipe)
@@ -300,8 +303,8 @@ def _value_faults(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]
             yield error
         for rung in resolve.unresolved_rungs(ladder, recipe, profile, {}):
             yield from rung.unset
-            yield from resolve.value_faults(rung.values, recipe.task, recipe.path)
-            yield from resolve.grid_faults(rung, recipe.task, recipe.path)
+            yield from resolve.value_faults(rung.values, recipe)
+            yield from resolve.grid_faults(rung, recipe)
 
 
 def _trained(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]) -> tuple[str, str, list[UsageError]]:
@@ -315,9 +318,11 @@ def _trained(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]) -> 
         for ladder in ladders:
             made = planning.of_documents(ladder, recipe, profile=profile, sets=(), tune=False)
             counts.append(f"{plural(len(made.rungs), 'rung')} of ladder {ladder.name}")
-            train = made.rungs[0].config.train
-            length = f", {plural(train.steps, 'step')}, {plural(made.seeds, 'seed')}"
-            if train.eval_every > train.steps:
+            first = made.rungs[0]
+            steps = f", {plural(first.steps, 'step')}" if first.steps else ""
+            length = f"{steps}, {plural(made.seeds, 'seed')}"
+            if made.kind == "training" and first.training.train.eval_every > first.steps:
+                train = first.training.train
                 rare = f"validated once: train.eval_every = {train.eval_every}, of {plural(train.steps, 'step')}"
     except UsageError as error:
         return "", "", [error]

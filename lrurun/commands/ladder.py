@@ -36,7 +36,7 @@ from lrurun.commands._shared.options import (
 from lrurun.commands._shared.report_output import Shown
 from lrurun.commands._shared.rules import DECIDE_HINT, examples, excludes, exclusive, is_given, needs
 from lrurun.commands._shared.training_options import TrainingOptions, site_of
-from lrurun.errors import LedgerError, LrurunError, plural
+from lrurun.errors import LedgerError, LrurunError, UsageError, plural
 from lrurun.report import request as requests
 from lrurun.report.request import LadderRequest
 
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 def ladder(
     context: typer.Context,
     task: Task,
-    ladder: LadderName = "lru",
+    ladder: LadderName = None,
     profile: ProfileName = None,
     rung: Rungs = None,
     seeds: Seeds = None,
@@ -94,7 +94,7 @@ def ladder(
     """
     request = LadderRequest(
         task=task,
-        ladder=ladder,
+        ladder=requests.ladder_or_default(ladder, task),
         profile=profile,
         rungs=rung or [],
         seeds=seeds,
@@ -171,9 +171,18 @@ def train(
 
     if options.dry_run and options.site.is_local:
         return show(places, request, plan)
+    of_programs = plan.kind == "program"
+    stop_seconds = max(rung.execution.stop_seconds for rung in rungs) if of_programs else 0.0
+    signals.reserve(stop_seconds)
+    if of_programs and options.pack > 1:
+        raise UsageError(
+            "--pack: is for lrurun's own models, of which one process can train several seeds", "leave it out"
+        )
     devices = max(rung.execution.devices for rung in rungs)
     arguments = [*request.arguments(seeds), *([] if name is None else ["--name", name])]
-    executor = options.make_executor(places, arguments, devices=devices)
+    executor = options.make_executor(
+        places, arguments, devices=devices, of_programs=of_programs, stop_seconds=stop_seconds
+    )
     if options.dry_run:
         console.write(executor.script())
         return 0
@@ -201,6 +210,7 @@ def train(
                             plan.profile,
                             plan.spec,
                             plan.short_name,
+                            kind=plan.kind,
                             chosen=name,
                         )
                         selections = _selections(
@@ -257,6 +267,8 @@ def _selections(
         selections: Iterable[Selection] = deciding.selections(ledger, plan, instance, request.max_seeds, display)
     else:
         selections = [Selection(plan=plan, rungs=rungs, seeds=seeds)]
+    if plan.kind == "program":
+        return selections
     return selections if fresh else (_with_checked_data(selection, ledger, places) for selection in selections)
 
 
@@ -270,7 +282,8 @@ def _check_places(places: Places, plan: planning.Plan, signals: Signals) -> None
     readable = opening.read(places)  # raises an error, before anything is written, if it cannot be used
     if readable is not None:
         readable.close()
-    check_data_folder(places, plan)
+    if plan.kind == "training":
+        check_data_folder(places, plan)
     has_folder = opening.can_be_created(places)
     had_runs = places.runs.exists()
     if readable is not None or has_folder:
@@ -284,6 +297,8 @@ def _check_places(places: Places, plan: planning.Plan, signals: Signals) -> None
 
 
 def _prepare_data(places: Places, plan: planning.Plan, signals: Signals) -> None:
+    if plan.kind == "program":  # which has data of its own
+        return
     from lrurun.report.live.view import PreparationView
     from lrurun.runner.preparation import prepare_data
 
@@ -295,6 +310,8 @@ def _warn_of_data(places: Places, plan: planning.Plan) -> None:
     """Warns of data that are not the published ones, or that the task's file may have made before it was edited."""
     from lrurun.data import store
 
+    if plan.kind == "program":
+        return
     where = places.data / plan.data_name
     manifest = store.manifest(plan.task, plan.options, where)
     if manifest is not None and manifest.published == "no":

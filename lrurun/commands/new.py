@@ -1,4 +1,5 @@
-"""`lrurun new`: a small recurrence, task, ladder or recipe to start from; the documentation shows the same files."""
+"""`lrurun new`: a small recurrence, task, ladder, recipe or program to start from; the documentation shows the same
+files."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ FILES = {
     "task": {".py": "task.py.txt", ".toml": "recipe.toml"},
     "ladder": {".toml": "ladder.toml"},
     "recipe": {".toml": "recipe.toml"},
+    "program": {".py": "program.py.txt", ".toml": "program.toml"},
 }
 """The files that are written: suffix -> template."""
 NEXT = {
@@ -28,25 +30,27 @@ NEXT = {
     "task": ("check recipe {0}.toml --load {0}.py", "ladder {0}.toml --load {0}.py --rung gamma-norm"),
     "ladder": ("check ladder {0}.toml", "ladder npDigits --profile smoke --ladder {0}.toml"),
     "recipe": ("check recipe {0}.toml", "ladder {0}.toml --rung gamma-norm"),
+    "program": ("plan {0}.toml", "ladder {0}.toml"),
 }
 """Commands that work with the files as they are."""
 
 
 @examples(
     "lrurun new recurrence averages",
-    "lrurun new ladder radius",
+    "lrurun new program mine",
 )
 def new(
     what: Annotated[
-        Literal["recurrence", "task", "ladder", "recipe"],
-        typer.Argument(help="recurrence, task, ladder or recipe.", **choice("new", tuple(FILES))),
+        Literal["recurrence", "task", "ladder", "recipe", "program"],
+        typer.Argument(help="recurrence, task, ladder, recipe or program.", **choice("new", tuple(FILES))),
     ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, which the files have too.")],
 ) -> int:
     """Write a small working example to start from.
 
-    A recurrence comes with a ladder that compares it, a task with its recipe. The files are written to the working
-    directory, and work as they are; the command names what to run. A recipe is for npDigits until it is edited.
+    A recurrence comes with a ladder that compares it, a task with its recipe, a program with its recipe and ladder. The
+    files are written to the working directory, and work as they are; the command names what to run. A recipe is for
+    npDigits until it is edited.
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
         raise UsageError(
@@ -94,4 +98,5 @@ def _known(what: str) -> Iterable[str]:
         "task": [*TASKS, *paths.names("recipes")],
         "ladder": paths.names("ablations"),
         "recipe": paths.names("recipes"),
+        "program": [*TASKS, *paths.names("recipes")],
     }[what]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from itertools import pairwise
@@ -28,7 +29,7 @@ from lrurun.commands._shared.options import (
 )
 from lrurun.commands._shared.rules import DECIDE_HINT, examples, excludes, needs
 from lrurun.errors import LrurunError, plural
-from lrurun.report.request import LadderRequest
+from lrurun.report.request import LadderRequest, ladder_or_default
 
 if TYPE_CHECKING:
     from lrurun.commands._shared import sweeps
@@ -62,7 +63,8 @@ class PlannedRung(Struct, frozen=True, kw_only=True):
     on: str | None
     same_as_before: bool
     moves: list[Change]
-    learning_rate: float
+    learning_rate: float | None
+    """None for a user's program."""
     rate_source: Mapping[str, Any]
     steps: int
     tuning_runs: int
@@ -76,13 +78,15 @@ class PlannedRung(Struct, frozen=True, kw_only=True):
     refused: list[str]
     """Ids of unfinished runs that this lrurun does not continue, because they began with a later one."""
     steps_per_second: float | None
-    """The speed of an earlier run with these settings; None if there is none."""
+    """The speed of an earlier run with these settings; None if there is none, and for users' programs."""
+    seconds_per_run: float | None
+    """The time of a run with one worker, as earlier runs show it; None if there is none."""
     seconds_left: float | None
-    """The time left with one worker; None where no speed is known."""
+    """The time left with one worker; None where it is not known."""
 
     def seconds_for(self, seeds: int) -> float | None:
-        """The time of so many final runs, with one worker; None where the speed is not known."""
-        return None if self.steps_per_second is None else seeds * self.steps / self.steps_per_second
+        """The time of so many final runs, with one worker; None where that is not known."""
+        return None if self.seconds_per_run is None else seeds * self.seconds_per_run
 
 
 class FirmVerdict(Struct, frozen=True, kw_only=True):
@@ -94,12 +98,15 @@ class FirmVerdict(Struct, frozen=True, kw_only=True):
     eta_seconds: float | None
     """The time of training; None if no finished run shows the speed."""
     command: str
+    compiles: bool
+    """Whether compiling takes time beside it."""
 
     @property
     def text(self) -> str:
         """The command with its cost, for example "lrurun ladder sDigits --seeds 12 (72 runs, about 4 min plus
         compiling)"."""
-        time = "" if self.eta_seconds is None else f", about {console.rough_duration(self.eta_seconds)} plus compiling"
+        time = "" if self.eta_seconds is None else f", about {console.rough_duration(self.eta_seconds)}"
+        time += " plus compiling" if time and self.compiles else ""
         return f"{self.command} ({plural(self.runs_left, 'run')}{time})"
 
 
@@ -151,7 +158,7 @@ class SweepDocument(Struct, frozen=True, kw_only=True):
 def plan(
     context: typer.Context,
     task: Task,
-    ladder: LadderName = "lru",
+    ladder: LadderName = None,
     profile: ProfileName = None,
     rung: Rungs = None,
     seeds: Seeds = None,
@@ -169,7 +176,7 @@ def plan(
     places: Places = context.obj.places
     request = LadderRequest(
         task=task,
-        ladder=ladder,
+        ladder=ladder_or_default(ladder, task),
         profile=profile,
         rungs=rung or [],
         seeds=seeds,
@@ -237,8 +244,10 @@ def planned(
     if so_far is not None and request.decide:
         rungs, seeds_of, design = deciding.next_look(made, so_far)
         seeds = max(seeds_of.values(), key=len)
-    speeds = ledger.newest_speeds() if ledger is not None else []
-    rows = [_planned(made, rung, seeds_of[rung.name], ledger, speeds) for rung in rungs]
+    past: Sequence[tuple[Config, float]] = []
+    if ledger is not None:
+        past = ledger.newest_durations("program") if made.kind == "program" else ledger.newest_speeds()
+    rows = [_planned(made, rung, seeds_of[rung.name], ledger, past) for rung in rungs]
     folder = places.data / made.data_name
     absent = made.task.restore and store.manifest(made.task, made.options, folder) is None
     phrases = [
@@ -289,6 +298,7 @@ def firm_verdict(
         runs_left=runs_left,
         eta_seconds=document.eta_seconds,
         command=request.with_seeds(str(LEAST_SEEDS)),
+        compiles=made.kind == "training",
     )
 
 
@@ -302,25 +312,26 @@ def next_step(places: Places, request: LadderRequest, made: planning.Plan, ledge
         if step == "firm":
             firm = firm_verdict(places, request, made, ledger)
         elif step == "repetition":
-            seeds, steps = report.fresh_seeds or "", answer.longer(report.rows)
-            firm = fresh_repetition(places, request, made, ledger, seeds, steps)
+            seeds, longer = report.fresh_seeds or "", answer.longer(report)
+            firm = fresh_repetition(places, request, made, ledger, seeds, longer)
     except LrurunError:
         return ""
     return "" if firm is None else firm.text
 
 
 def fresh_repetition(
-    places: Places, request: LadderRequest, made: planning.Plan, ledger: Ledger, seeds: str, steps: int | None
+    places: Places, request: LadderRequest, made: planning.Plan, ledger: Ledger, seeds: str, longer: str
 ) -> FirmVerdict:
-    """What a repetition with fresh seeds needs, in another ledger, with so many steps where these are given: tuning is
-    repeated too."""
-    repeated = request.repeated(seeds, steps)
-    document, _, _ = planned(places, repeated, made if steps is None else repeated.plan(ledger), ledger)
+    """What a repetition with fresh seeds needs, in another ledger, with the value of `--set` in `longer` where it is
+    not empty: tuning is repeated too."""
+    repeated = request.repeated(seeds, longer)
+    document, _, _ = planned(places, repeated, repeated.plan(ledger) if longer else made, ledger)
     return FirmVerdict(
         seeds=len(document.seeds),
         runs_left=sum(0 if row.same_as_before else row.runs for row in document.rungs),
         eta_seconds=None if made.tune else document.eta_seconds,
         command=repeated.fresh(),
+        compiles=made.kind == "training",
     )
 
 
@@ -339,7 +350,7 @@ def _document(
 
     devices = max(rung.execution.devices for rung in rungs)
     threads = max(rung.execution.threads for rung in rungs)
-    workers = machine.default_jobs(threads, devices)
+    workers = machine.default_jobs(threads, devices, of_programs=made.kind == "program")
     remaining = [row.seconds_left for row in rows if row.runs_left]
     is_open = design is not None and design["next_look"] is not None
     more_seeds = design["max_seeds"] - design["next_look"] if design is not None and is_open else 0
@@ -370,6 +381,8 @@ def _data(places: Places, made: planning.Plan) -> dict[str, Any]:
     """What the manifest of the prepared data says about them."""
     from lrurun.data import store
 
+    if made.kind == "program":
+        return {}
     manifest = store.manifest(made.task, made.options, places.data / made.data_name)
     if manifest is None:
         return {}
@@ -386,8 +399,9 @@ def _planned(
     rung: planning.ResolvedRung,
     seeds: Sequence[int],
     ledger: Ledger | None,
-    speeds: Sequence[tuple[Config, float]],
+    past: Sequence[tuple[Config, float]],
 ) -> PlannedRung:
+    """`past`: configurations of earlier runs with their speeds; those of programs with their durations."""
     from lrurun.config.plan import budget, choose_point, final_runs
     from lrurun.config.resolve import RATE
     from lrurun.ledger.values import FINISHED
@@ -408,18 +422,21 @@ def _planned(
     # the final runs are known once the grid is finished; until then they count as remaining
     states += [_state(known, want.fingerprint) if chosen else "queued" for want in final]
     left_seeds = [want.seed for want in final if not chosen or _state(known, want.fingerprint) not in FINISHED]
-    speed = _past_speed(rung, speeds)
+    speed, seconds = _past(rung, past), None
+    if made.kind == "program":
+        speed, seconds = None, speed
+    elif speed:
+        seconds = rung.steps / speed
     unfinished = [s for s in states if s not in FINISHED]
-    steps = rung.config.train.steps * len(unfinished)
     return PlannedRung(
         rung=rung.name,
         title=rung.title,
         on=rung.on,
         same_as_before=rung.same_as_base,
         moves=[Change(path=m.path, before=m.before, after=m.after, source=m.source) for m in rung.differences],
-        learning_rate=(point or {}).get(RATE, rung.config.optim.lr),
+        learning_rate=(point or {}).get(RATE, rung.rate),
         rate_source=_rate_source(rung, chosen),
-        steps=rung.config.train.steps,
+        steps=rung.steps,
         tuning_runs=len(trials) + left,
         runs=len(states),
         runs_left=0 if rung.same_as_base else len(unfinished),
@@ -428,7 +445,8 @@ def _planned(
         starts_again=[run for run, version in versions.items() if version < NUMERICS],
         refused=[run for run, version in versions.items() if version > NUMERICS],
         steps_per_second=speed,
-        seconds_left=steps / speed if speed else None,
+        seconds_per_run=seconds,
+        seconds_left=None if seconds is None else seconds * len(unfinished),
     )
 
 
@@ -470,15 +488,17 @@ def _state(known: dict[str, Run], fingerprint: str) -> str:
     return known[fingerprint].state if fingerprint in known else "queued"
 
 
-def _past_speed(rung: planning.ResolvedRung, speeds: Sequence[tuple[Config, float]]) -> float | None:
-    """Steps a second of the newest run with this rung's model and batch."""
-    from lrurun.config.schema import RunConfig
+def _past(rung: planning.ResolvedRung, recorded: Sequence[tuple[Config, float]]) -> float | None:
+    """The number recorded of the newest run with this rung's model and batch; of a program, with its settings."""
+    from lrurun.config.schema import ProgramConfig, RunConfig
 
-    def alike(config: RunConfig) -> tuple[Any, ...]:
-        return config.task, config.data, config.model, config.code, config.train.batch
+    def alike(config: Config) -> tuple[Any, ...]:
+        if isinstance(config, RunConfig):
+            return config.task, config.data, config.model, config.code, config.train.batch
+        return (config.task, config.program, config.settings) if isinstance(config, ProgramConfig) else ()
 
     wanted = alike(rung.config)
-    return next((speed for config, speed in speeds if isinstance(config, RunConfig) and alike(config) == wanted), None)
+    return next((number for config, number in recorded if alike(config) == wanted), None)
 
 
 def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
@@ -571,8 +591,10 @@ def _rates(rows: Sequence[PlannedRung]) -> list[str]:
     by_source: dict[str, list[str]] = {}
     for row in rows:
         if (source := row.rate_source["text"]) != _TO_BE_CHOSEN:
-            by_source.setdefault(source, []).append(f"{row.rung} {row.learning_rate:g}")
-    return [f"Learning rates ({source}): {', '.join(names)}." for source, names in by_source.items()]
+            rate = "" if row.learning_rate is None else f" {row.learning_rate:g}"
+            by_source.setdefault(source, []).append(f"{row.rung}{rate}")
+    what = "Settings" if all(row.learning_rate is None for row in rows) else "Learning rates"
+    return [f"{what} ({source}): {', '.join(names)}." for source, names in by_source.items()]
 
 
 def _other_numerics(rows: Sequence[PlannedRung]) -> list[str]:
@@ -599,7 +621,7 @@ def _changes(row: PlannedRung, made: planning.Plan) -> list[str]:
 
     tuned = made.free(row.rung)
     changes = [
-        f"{change.path.removeprefix('model.').removeprefix('recurrence.')} = {tuning.short(change.after)}"
+        f"{re.sub(r'^(model[.](recurrence[.])?|settings[.])', '', change.path)} = {tuning.short(change.after)}"
         for change in row.moves
         if change.after is not None and not change.path.startswith("code.") and change.path not in tuned
     ]
@@ -608,6 +630,8 @@ def _changes(row: PlannedRung, made: planning.Plan) -> list[str]:
 
 def _print_groups(places: Places, made: planning.Plan, rungs: Sequence[planning.ResolvedRung]) -> None:
     """The group and learning rate of each parameter. Needs jax and the size of the vocabulary for the shapes."""
+    if made.kind == "program":  # whose parameters are not known
+        return
     import jax
 
     from lrurun.data import store as folder
@@ -616,13 +640,13 @@ def _print_groups(places: Places, made: planning.Plan, rungs: Sequence[planning.
     manifest = folder.manifest(made.task, made.options, places.data / made.data_name)
     spec = made.task.spec(made.options, manifest.vocabulary if manifest else ())
     for rung in rungs:
-        model = Model(rung.config.model, spec)
+        optim = rung.training.optim
+        model = Model(rung.training.model, spec)
         params, _ = jax.eval_shape(model.init, jax.random.key(0))
-        lr = rung.config.optim.lr
-        rates = {"recurrent": lr * rung.config.optim.recurrent_factor, "regular": lr, "undecayed": lr}
+        rates = {"recurrent": optim.lr * optim.recurrent_factor, "regular": optim.lr, "undecayed": optim.lr}
         rows = [
             [path, "x".join(map(str, shape)) or "1", group, f"{rates[group]:g}"]
-            for path, shape, group in model.listing(params, decay_norm_bias=rung.config.optim.decay_norm_bias)
+            for path, shape, group in model.listing(params, decay_norm_bias=optim.decay_norm_bias)
         ]
         table.show_text(["parameter", "shape", "group", "peak learning rate"], rows, title=f"{rung.name}: parameters")
 

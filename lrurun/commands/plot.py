@@ -22,7 +22,7 @@ from lrurun.commands._shared.options import (
 )
 from lrurun.commands._shared.rules import INSTANCE, examples, excludes, is_given, spelling
 from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError
-from lrurun.report.request import LadderRequest
+from lrurun.report.request import LadderRequest, ladder_or_default
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -54,7 +54,7 @@ def plot(
         Optional[list[str]],
         typer.Option("--metric", metavar="NAME", help="Draw this curve, as in gradient/recurrent. Repeatable."),
     ] = None,
-    ladder: LadderName = "lru",
+    ladder: LadderName = None,
     profile: ProfileName = None,
     tune: TunedInstance = False,
     set_: SetsOfInstance = None,
@@ -77,6 +77,7 @@ def plot(
         if any(is_given(context, name) for name in INSTANCE):
             raise UsageError("plot: expected a TASK, RUNs or --instance", "lrurun status lists what is in the ledger")
         instance = opening.latest_instance(places, "a TASK, RUNs or --instance")
+    ladder = ladder_or_default(ladder, names[0] if names else None)
     request = LadderRequest(task=names[0] if names else "", ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
     suffix = out.suffix.lower()
     if suffix not in figure_files.SUFFIXES:

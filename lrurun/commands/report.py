@@ -28,7 +28,7 @@ from lrurun.commands._shared.report_output import Shown
 from lrurun.commands._shared.rules import INSTANCE, examples, excludes, exclusive, is_given
 from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.report import formats
-from lrurun.report.request import LadderRequest
+from lrurun.report.request import LadderRequest, ladder_or_default
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ def report(
     context: typer.Context,
     task: TaskOrAll = None,
     all_: Annotated[bool, typer.Option("--all", help="One table of all tasks that have results.")] = False,
-    ladder: LadderName = "lru",
+    ladder: LadderName = None,
     profile: ProfileName = None,
     rung: OnlyRungs = None,
     by: By = None,
@@ -95,7 +95,9 @@ def report(
                 "report: expected a TASK, --instance or --all", "lrurun status lists the tasks that have results"
             )
         instance = opening.latest_instance(places, "a TASK, --instance or --all")
-    request = LadderRequest(task=task or "", ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
+    request = LadderRequest(
+        task=task or "", ladder=ladder_or_default(ladder, task), profile=profile, tune=tune, sets=set_ or []
+    )
     kind = None if task is None else kinds.of_task(task)
     chosen: formats.Format = "json" if json else format
     if out is not None and not (json or is_given(context, "format")):

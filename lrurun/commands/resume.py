@@ -91,7 +91,7 @@ def resume(
     for ladder, recorded in unfinished:
         for request in recorded:
             try:
-                if (kind := kinds.of(ladder.kind)) is not None:
+                if (kind := kinds.with_reports(ladder.kind)) is not None:
                     code = kind.repeat(places, request, options, signals)
                 else:
                     code = _repeat(places, ladder, request, options, signals)
@@ -129,7 +129,7 @@ def _unfinished(
             if requests.asked(ledger, ladder) and ladder.key not in requests.newest_instances(ledger, ladder).values():
                 continue
             try:
-                kind = kinds.of(ladder.kind)
+                kind = kinds.with_reports(ladder.kind)
                 recorded: Requests = requests.recorded(ledger, ladder, LadderRequest if kind is None else kind.request)
             except LedgerError as error:  # a record that cannot be read does not stop the others
                 console.fail(error)

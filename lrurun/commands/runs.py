@@ -65,7 +65,7 @@ def runs(
         chosen = "json" if json else format
         return _table(context.obj.places, ladder, instance, where, sort, limit, columns or [], by or [], metric, chosen)
     from lrurun.ledger import owner
-    from lrurun.report import listing
+    from lrurun.report import listing, scores
 
     places: Places = context.obj.places
     on_screen = limit is None and not json and console.is_screen()
@@ -94,7 +94,8 @@ def runs(
             compared = list(listed)
             settings, listed = listing.varying(compared, ledger), iter(compared)
         values = ledger.columns_of(settings, shown, ladder) if ledger is not None and settings else {}
-        headers, rows = listing.table(listed, owner.user(), settings, values)
+        programs = scores.of_programs(ledger, ledger.names_of("task") if ledger is not None else [])
+        headers, rows = listing.table(listed, owner.user(), settings, values, programs=programs)
     table.show_text(headers, rows, order=listing.least_important(headers, rows))
     if len(ids) > len(rows):
         console.say(f"and {len(ids) - len(rows)} more; --limit 0 lists all")
@@ -156,4 +157,6 @@ def _check_ladder(ledger: Ledger, name: str) -> None:
 
 def _has_cells(ledger: Ledger) -> bool:
     """Whether there are runs that are no trainings, whose settings are shown."""
-    return any(instance.kind != "training" for instance in ledger.ladders())
+    from lrurun.config.schema import LADDER_KINDS
+
+    return any(instance.kind not in LADDER_KINDS for instance in ledger.ladders())

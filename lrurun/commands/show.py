@@ -19,8 +19,10 @@ from lrurun.commands._shared.rules import examples, excludes, exclusive, needs
 from lrurun.errors import LrurunError, NotFoundError
 
 if TYPE_CHECKING:
+    from lrurun.config.schema import RunKind
     from lrurun.ledger.values import Attempt, Checkpoint, Event, Run
     from lrurun.paths import Places
+    from lrurun.report.scores import ScoreForm
     from lrurun.report.tables.run_tables import Curves, Spectra
     from lrurun.runner.logs import Reader
 
@@ -125,6 +127,8 @@ def show(
 
     Without a RUN, it is the one that was begun last. The configuration names the source of every value.
     """
+    from lrurun.report import scores
+
     places: Places = context.obj.places
     run = opening.latest_run(places) if run is None else run
     if log:
@@ -137,6 +141,8 @@ def show(
             ledger.events(run=recorded.id),
         )
         checkpoints, eigenvalues = ledger.checkpoints(recorded.id), ledger.eigenvalues(recorded.id)
+        programs = scores.of_programs(ledger, [recorded.task] if recorded.kind == "program" else [])
+        form = scores.of_task(recorded.task, metrics, programs)
         if toml:
             from lrurun.report import instance_documents
 
@@ -153,7 +159,7 @@ def show(
         output.write_json(_document(recorded, attempts, metrics, checkpoints, events, eigenvalues))
     else:
         _print_run(recorded)
-        _print_records(recorded.task, attempts, metrics, eigenvalues, events, checkpoints)
+        _print_records(form, recorded.kind, attempts, metrics, eigenvalues, events, checkpoints)
         _print_log(places, recorded, attempts)
     return 0
 
@@ -216,7 +222,8 @@ def _print_run(run: Run) -> None:
 
 
 def _print_records(
-    task: str,
+    form: ScoreForm,
+    kind: RunKind,
     attempts: list[Attempt],
     metrics: Curves,
     eigenvalues: Spectra,
@@ -228,9 +235,11 @@ def _print_records(
 
     table.show(tables.attempts(attempts))
     table.show(tables.curves(metrics))
-    for line in sparklines(task, metrics):
+    for line in sparklines(form, metrics):
         console.write(line)
-    if eigenvalues:
+    if kind == "program":
+        pass  # which has no eigenvalues
+    elif eigenvalues:
         table.show(tables.eigenvalues(eigenvalues))
     else:
         console.write("eigenvalues: not recorded")
@@ -252,13 +261,12 @@ def _print_log(places: Places, run: Run, attempts: list[Attempt]) -> None:
             console.write("\n".join([console.clean(f"log, the last lines of {path}"), *last]) + "\n")
 
 
-def sparklines(task: str, metrics: Curves) -> list[str]:
+def sparklines(form: ScoreForm, metrics: Curves) -> list[str]:
     """A line for the training loss and for the validation score, if they have more than one point."""
     from lrurun.report import scores
     from lrurun.report.tables import sparkline
 
-    main = list(scores.curves_of(scores.of_task(task, metrics)))
-
+    main = list(scores.curves_of(form))
     levels = sparkline.BLOCKS if console.can_show(sparkline.BLOCKS) else sparkline.ASCII
     wide = max(map(len, main))
     room = min(console.width(), 100) - wide - 2
@@ -301,7 +309,7 @@ def _follow(places: Places, run: Run, number: int) -> int:
         for block in _blocks(reader, last=over or newest > number):
             console.write("\n".join(block) + "\n")
         if over:
-            console.say(f"run {run.id}: {run.state} at step {run.step} of {run.steps}")
+            console.say(f"run {run.id}: {run.state} at {run.reached}")
             return 0
         if newest > number:
             number = newest

@@ -55,6 +55,8 @@ class VerifyDocument(Struct, frozen=True, kw_only=True):
     first_difference: Difference | None
     beyond_tolerance: Difference | None
     """The first difference that is larger than allowed."""
+    largest_differences: Sequence[Difference]
+    """The largest difference of each metric."""
     recorded: TrainingOutput
     repeated: TrainingOutput
 
@@ -78,8 +80,9 @@ def verify(context: typer.Context, run: RunId, json: Json = False) -> int:
     with opening.existing(places, run) as ledger:
         recorded = _recorded(ledger, run)
         instance_documents.load_code_of(ledger, recorded.run)
-    plan = _plan(places, recorded.run)
-    check_devices(max(rung.execution.devices for rung in plan.rungs))
+    plan = _plan(places, recorded)
+    devices = max(rung.execution.devices for rung in plan.rungs)
+    check_devices(devices, of_programs=plan.kind == "program")
     signals = Signals()
     try:
         with signals.recorded(), _temporary_folder() as folder:
@@ -104,21 +107,26 @@ def _recorded(ledger: Ledger, name: str) -> Recorded:
     return Recorded(run=run, attempts=ledger.attempts(run.id), curves=ledger.metrics(run.id))
 
 
-def _plan(places: Places, run: Run) -> Plan:
+def _plan(places: Places, recorded: Recorded) -> Plan:
     """The plan that trains the run again.
 
     Raises:
-        LrurunError: it is unfinished, a plug-in is not loaded, or its data are not in the data folder.
+        LrurunError: it is unfinished, a plug-in is not loaded, its data are not in the data folder, or its program is
+            not where it was.
     """
     from lrurun.ledger.values import FINISHED
     from lrurun.report import again
 
+    run = recorded.run
     if run.state not in FINISHED:
         hints = {"failed": f"its error: lrurun show {run.id}", "running": "wait for its end: lrurun status --watch"}
         raise LrurunError(
-            f"run {run.id} is {run.state}, at step {run.step} of {run.steps}: only finished runs can be verified",
+            f"run {run.id} is {run.state}, at {run.reached}: only finished runs can be verified",
             hints.get(run.state, "finish it first: lrurun resume"),
         )
+    if run.kind == "program":
+        folders = [str(attempt.environment.get("folder", "")) for attempt in recorded.attempts]
+        return again.plan_of(run, Path(folders[-1]))
     plan = again.plan_of(run)
     return structs.replace(plan, data_name=_data_folder(places, plan, run))
 
@@ -188,7 +196,9 @@ def _train(places: Places, plan: Plan, run: Run, signals: Signals) -> Recorded:
     with opening.write(places, training=True) as ledger:
         with LadderView() as display:
             selection = Selection(plan=plan, rungs=plan.rungs, seeds=[run.seed])
-            instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec, plan.short_name)
+            instance = ledger.add_ladder(
+                plan.ladder.name, plan.recipe.task, plan.profile, plan.spec, plan.short_name, kind=plan.kind
+            )
             work = selection.work(instance, places, jobs=1)
             outcome = Supervisor(ledger, work, selection, display, signals).run(lambda: None)
         repeated = _recorded(ledger, outcome.runs[0].id)
@@ -213,6 +223,7 @@ def _document(result: Verification, recorded: Recorded, repeated: Recorded) -> V
         differing=result.differing,
         first_difference=result.first,
         beyond_tolerance=result.beyond,
+        largest_differences=result.largest,
         recorded=_training(recorded),
         repeated=_training(repeated),
     )
@@ -255,6 +266,8 @@ def _print(result: Verification, recorded: Recorded, repeated: Recorded) -> None
         console.paragraph(f"First difference beyond the tolerance: {_difference(result.beyond)}.")
     if result.reasons:
         console.paragraph(console.clean(f"Equality bit for bit is not required: {'; '.join(result.reasons)}."))
+    if result.largest:
+        console.paragraph(f"Largest differences: {'; '.join(map(_difference, result.largest))}.")
     codes = ["; ".join(side.code) or "not recorded" for side in (run, repetition)]
     if codes[0] != codes[1]:
         console.paragraph(console.clean(f"Code: {codes[0]} in the run, {codes[1]} now."))

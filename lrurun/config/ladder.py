@@ -11,7 +11,7 @@ from lrurun import decoding, paths, plugins
 from lrurun.config.schema import KIND
 from lrurun.config.settings import flatten, path_fault, setting_faults
 from lrurun.decoding import Fault, sound
-from lrurun.errors import UsageError, hint_for, plural, raise_first
+from lrurun.errors import LrurunError, UsageError, hint_for, plural, raise_first
 from lrurun.paths import find, shown
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _NAME_RULE = "a name of letters, digits, '.', '_' and '-'"
 Name = Annotated[str, Meta(pattern=rf"^{NAME}\Z", description=_NAME_RULE)]
 _SCOPE = rf"^{NAME}/{NAME}\Z"
+CHANGED = ("model", "optim", "train", "settings")
+"""The tables whose settings rungs may change."""
 LARGEST = 1e9
 """The largest score or margin in a document, which excludes infinity; fractions are at most 1, see `_share_rules`."""
 
@@ -100,7 +102,7 @@ class Rung(Document, frozen=True, kw_only=True):
 
     name: Name
     title: str
-    """The title of the rung in tables."""
+    """The title of the rung in tables; where a file leaves it out, its name."""
     on: Name | None = None
     """The base: the rung that this one changes and is compared with; the previous rung where this is left out."""
     root: bool = False
@@ -245,7 +247,45 @@ def examine_ladder(name: str) -> tuple[Ladder | None, list[Fault]]:
         UsageError: an unknown name; it is not TOML.
     """
     path = find("ablations", name)
-    return decoding.examine(decoding.load_toml(path), Ladder, shown(path), filled={"path": shown(path)})
+    table = decoding.load_toml(path)
+    if has_ladder(table):
+        own = {key: value for key, value in table.items() if key in LADDER_KEYS}
+        table = {"name": table["task"], "title": "ladder", "source": "", **own}
+    if isinstance(rungs := table.get("rung"), list):
+        titled = [{"title": rung.get("name"), **rung} if isinstance(rung, dict) else rung for rung in rungs]
+        table = {**table, "rung": titled}
+    return decoding.examine(table, Ladder, shown(path), filled={"path": shown(path)})
+
+
+LADDER_KEYS = frozenset(Ladder.__struct_encode_fields__) - {"path"}
+"""The keys of a ladder's file."""
+
+
+def has_ladder(table: dict[str, Any]) -> bool:
+    """Whether the table of a recipe's file also has a ladder."""
+    return "task" in table and isinstance(table.get("rung"), list)
+
+
+DEFAULT_LADDER = "lru"
+
+
+def default_ladder(task: str) -> str:
+    """The ladder of a command that names none: the one in the file of the recipe, else `lru`.
+
+    Raises:
+        UsageError: the recipe has a program, and no ladder.
+    """
+    try:
+        path = find("recipes", task)
+        table = decoding.load_toml(path)
+    except LrurunError:  # which reading the recipe reports, unless a ledger has it
+        return DEFAULT_LADDER
+    if has_ladder(table):
+        return str(path)
+    if "program" in table:
+        hint = "add [[rung]] tables to it, or name a ladder: --ladder FILE"
+        raise UsageError(f"{shown(path)}: has a [program], but no rungs", hint)
+    return DEFAULT_LADDER
 
 
 def load_ladder(name: str, *, imports: bool = True) -> Ladder:
@@ -323,15 +363,15 @@ def _rung_rules(ladder: Ladder) -> Iterator[UsageError]:
                 rule = f"{rung.on} does not come before it"
             yield UsageError(f"{source}, on: {rule}", hint_for(rung.on, seen, "rungs before it"))
         seen.append(rung.name)
-        if not rung.change and not rung.tunes:
+        if not rung.change and not rung.tunes and ladder.bases[rung.name] is not None:
             yield UsageError(
                 f"{source}: declares no change",
                 'say what it changes: change = { "model.recurrence.activation" = "identity" }, or tunes = ["path"]',
             )
         recurrences = [kinds.get(rung.name)]
-        yield from setting_faults(rung.change, source, within=("model", "optim", "train"), kinds=recurrences)
+        yield from setting_faults(rung.change, source, within=CHANGED, kinds=recurrences)
         for path in rung.tunes:
-            if fault := path_fault(path, source, within=("model", "optim"), kinds=recurrences):
+            if fault := path_fault(path, source, within=("model", "optim", "settings"), kinds=recurrences):
                 yield fault
         try:
             ladder.scopes(rung)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median_low, stdev
 from typing import Any, Literal
@@ -15,18 +15,20 @@ from msgspec import Struct
 
 from lrurun import data as tasks
 from lrurun import decoding, paths, plugins
+from lrurun.config import program as programs
 from lrurun.config import tuning
-from lrurun.config.ladder import Ladder, load_ladder, metric_rules, outside_scope
+from lrurun.config.ladder import Ladder, default_ladder, load_ladder, metric_rules, outside_scope
 from lrurun.config.recipe import Profile, Range, Recipe, Tried, check_scopes, get_profile, load_recipe, read_recipe
 from lrurun.config.recurrences.dense import DenseRecurrence
 from lrurun.config.recurrences.diagonal import DiagonalRecurrence
 from lrurun.config.resolve import ResolvedRung as ResolvedRung
 from lrurun.config.resolve import full, resolve, with_point
 from lrurun.config.runs import InstanceSpec, PlannedRun, pack
-from lrurun.config.schema import KIND, TUNING_SEED, fingerprint
-from lrurun.config.settings import combinations, parse_set
+from lrurun.config.schema import KIND, TUNING_SEED, RunKind, fingerprint
+from lrurun.config.settings import combinations, parse_set, setting_faults
 from lrurun.config.tuning import Search, proposed_points
 from lrurun.console import setting
+from lrurun.data.program import ProgramTask
 from lrurun.data.task import Options, Task
 from lrurun.errors import UsageError, hint_for, plural, raise_first
 
@@ -56,6 +58,11 @@ class Plan(Struct, frozen=True, kw_only=True):
         return task_of(self.recipe)
 
     @property
+    def kind(self) -> RunKind:
+        """The kind of its runs."""
+        return self.recipe.kind
+
+    @property
     def spec(self) -> InstanceSpec:
         """What distinguishes this instance from others of the same ladder, task and profile."""
         return InstanceSpec(set=self.changes, tune=self.tune, digest=self._digest)
@@ -77,7 +84,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         ladder = Path(self.ladder.path).stem or self.ladder.name
         parts = [
             Path(self.recipe.path).stem or self.recipe.task,
-            "" if ladder == "lru" else ladder,
+            "" if ladder == "lru" or self.ladder.path == self.recipe.path else ladder,
             self.profile or "",
             "tune" if self.tune else "",
         ]
@@ -112,6 +119,13 @@ class Plan(Struct, frozen=True, kw_only=True):
         """The rungs that share all runs with their base."""
         return frozenset(rung.name for rung in self.rungs if rung.same_as_base)
 
+    @property
+    def steps_path(self) -> str | None:
+        """The setting with the number of steps of a run; None where a program has none."""
+        if self.recipe.program is None:
+            return "train.steps"
+        return self.recipe.program.steps if isinstance(self.recipe.program.steps, str) else None
+
     def value(self, path: str) -> Any:
         """The value of a setting in the first rung that has it."""
         configs = (full(rung.config) for rung in self.rungs)
@@ -124,11 +138,13 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     def depth(self, rung: str) -> int:
         """The number of layers of a rung."""
-        return next(resolved.config.model.depth for resolved in self.rungs if resolved.name == rung)
+        return next(resolved.training.model.depth for resolved in self.rungs if resolved.name == rung)
 
     @property
     def outside_scope(self) -> dict[str, str]:
         """Text of a claim -> why it is not about these sequences and networks, for each claim that is not."""
+        if self.kind == "program":  # whose sequences and networks are not known; its claims have no such scope
+            return {}
         reasons = {
             claim.text: outside_scope(claim, self.length, self.depth(claim.rung)) for claim in self.ladder.claims
         }
@@ -140,7 +156,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     def cautions(self, rungs: Collection[str]) -> list[str]:
         """Sentences for reports about side effects: what these rungs change beyond their declared change."""
-        shown = {rung.name: rung for rung in self.rungs if rung.name in rungs}
+        shown = {rung.name: rung for rung in self.rungs if rung.name in rungs and self.kind == "training"}
         return [
             f"{rung.name} starts with a larger spectral radius than {rung.on}, whose initial matrix is {matrix}. The "
             "ladder controls separates this from the change of form"
@@ -152,7 +168,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 def make(
     task: str,
     *,
-    ladder: str = "lru",
+    ladder: str | None = None,
     profile: str | None = None,
     sets: Sequence[str] | dict[str, Any] = (),
     tune: bool = False,
@@ -163,7 +179,7 @@ def make(
     Raises:
         UsageError: unknown names, wrong values, rungs that change unknown fields, plug-ins that cannot be loaded.
     """
-    document = load_ladder(ladder, imports=imports)
+    document = load_ladder(ladder or default_ladder(task), imports=imports)
     return of_documents(
         document, load_recipe(task, imports=imports), profile=profile, sets=sets, tune=tune, imports=imports
     )
@@ -180,10 +196,15 @@ def of_documents(
 ) -> Plan:
     """Makes a plan like `make`, from documents that have been read."""
     check_scopes(document, recipe)
+    for declared in document.rungs:
+        raise_first(setting_faults(declared.change, f"{document.path}, rung {declared.name}", known=recipe.known))
+    if recipe.program is not None:
+        raise_first(_program_claims(document))
     raise_first(metric_rules(document, task_of(recipe), _profiles(recipe)))
     reduced = get_profile(recipe, profile)
     used = document.kinds.values()
-    changes = dict(sets) if isinstance(sets, Mapping) else dict(parse_set(text, used) for text in sets)
+    known = None if recipe.program is None else recipe.known
+    changes = dict(sets) if isinstance(sets, Mapping) else dict(parse_set(text, used, known) for text in sets)
     if imports:
         plugins.load_installed("recurrence", changes.get(KIND))
     options, data_sources = _data(recipe, profile, reduced)
@@ -192,22 +213,35 @@ def of_documents(
         return resolve(document, recipe, profile, dict(changes), options, data_sources, tune=tune)
 
     rungs = resolved(changes)
-    if len(effective := _effective(changes, rungs, resolved)) < len(changes):
+    if len(effective := _effective(changes, rungs, resolved, tune=tune)) < len(changes):
         changes, rungs = effective, resolved(effective)
     for rung in rungs:
-        _check_protocol(rung, recipe)
-        _check_length(rung, options)
-        _check_pooling(rung, options)
-        _check_frame(rung, options)
+        if recipe.program is None:
+            _check_protocol(rung, recipe)
+            _check_length(rung, options)
+            _check_pooling(rung, options)
+            _check_frame(rung, options)
         for path, (values, source) in rung.tried.items():
             for value in tuning.examples(values):
-                _check_length(with_point(rung, {path: value}, source), options)
+                tried = with_point(rung, {path: value}, source, recipe)
+                if recipe.program is None:
+                    _check_length(tried, options)
     if tune and not any(rung.tried for rung in rungs):
         raise _nothing_to_tune(document, recipe, profile, changes)
     typed = {path: value for rung in reversed(rungs) for path, value in full(rung.config).items()}
     # as converted: 1 and 1.0 are one instance
     changes = {path: typed[path] for path in changes if not path.startswith("execution.")}
     return of_rungs(document, recipe, rungs, profile=profile, changes=changes, tune=tune)
+
+
+def _program_claims(ladder: Ladder) -> Iterator[UsageError]:
+    """Faults of claims that cannot be judged of programs, of which lrurun knows neither length, depth nor steps."""
+    for claim in ladder.claims:
+        if claim.min_length is not None or claim.depth is not None or claim.kind == "faster":
+            yield UsageError(
+                f"{ladder.path}, claim {claim.text!r}: speed, min_length and depth of a program are not known",
+                "claim something about scores",
+            )
 
 
 def of_rungs(
@@ -242,11 +276,13 @@ def _effective(
     changes: Mapping[str, Any],
     rungs: Sequence[ResolvedRung],
     resolved: Callable[[Mapping[str, Any]], Sequence[ResolvedRung]],
+    *,
+    tune: bool,
 ) -> dict[str, Any]:
     """The values of `--set` without those that the rungs have anyway, which do not make another instance."""
 
     def settings(rungs: Sequence[ResolvedRung]) -> list[Any]:
-        return [(rung.config, rung.grid) for rung in rungs]
+        return [(rung.config, rung.grid if tune else None) for rung in rungs]
 
     for path in changes:
         if path.startswith("execution."):
@@ -263,7 +299,7 @@ def _effective(
 
 def _smaller_radius(rung: ResolvedRung, base: ResolvedRung) -> str:
     """How a dense base has a smaller radius than the unit disk of its diagonal rung; empty if it does not."""
-    before, after = base.config.model.recurrence, rung.config.model.recurrence
+    before, after = base.training.model.recurrence, rung.training.model.recurrence
     if not isinstance(before, DenseRecurrence) or not isinstance(after, DiagonalRecurrence) or after.r_max < 1.0:
         return ""
     if 0.0 < before.radius < 1.0:
@@ -288,15 +324,16 @@ def _nothing_to_tune(ladder: Ladder, recipe: Recipe, profile: str | None, change
 
 def _check_protocol(rung: ResolvedRung, recipe: Recipe) -> None:
     known = task_of(recipe).protocols
-    if rung.config.train.protocol not in known:
+    if rung.training.train.protocol not in known:
         at = decoding.place(rung.sources.get("train.protocol", recipe.path), "train.protocol")
-        rule = f"{recipe.task} has no protocol {rung.config.train.protocol!r}"
+        rule = f"{recipe.task} has no protocol {rung.training.train.protocol!r}"
         raise UsageError(f"{at}: {rule}", f"protocols of this task: {', '.join(known)}")
 
 
 def _check_length(rung: ResolvedRung, options: Options) -> None:
     """Refuse a rung whose recurrence does not fit the length of the task's sequences."""
-    config, task = rung.config, tasks.get(rung.config.task, rung.config.data)
+    config = rung.training
+    task = tasks.get(config.task, config.data)
     lengths = [task.spec(split).length for split in (options, *task.further_tests(options).values())]
     # the recurrence is built for the training length, even where further test splits have longer sequences
     recurrence = config.model.recurrence.at_length(lengths[0])
@@ -311,20 +348,21 @@ def _check_length(rung: ResolvedRung, options: Options) -> None:
 
 def _check_pooling(rung: ResolvedRung, options: Options) -> None:
     """Refuse a pooling where every position has an output: it would change nothing."""
-    source = rung.sources.get("model.pooling", "default")
-    if tasks.get(rung.config.task, rung.config.data).spec(options).output.at == "positions" and source != "default":
+    config, source = rung.training, rung.sources.get("model.pooling", "default")
+    if tasks.get(config.task, config.data).spec(options).output.at == "positions" and source != "default":
         at = decoding.place(source, "model.pooling")
-        raise UsageError(f"{at}: {rung.config.task} has outputs at positions, which are not pooled", "remove it")
+        raise UsageError(f"{at}: {config.task} has outputs at positions, which are not pooled", "remove it")
 
 
 def _check_frame(rung: ResolvedRung, options: Options) -> None:
     """Refuse recurrences without a frame where inputs or outputs do not have their width."""
-    model, spec = rung.config.model, tasks.get(rung.config.task, rung.config.data).spec(options)
+    config = rung.training
+    model, spec = config.model, tasks.get(config.task, config.data).spec(options)
     if model.frame == "blocks" or (spec.kind == "features" and spec.features == spec.classes == model.width):
         return
     at = decoding.place(rung.sources.get("model.frame", "default"), "model.frame")
     inputs = "tokens" if spec.kind == "tokens" else f"inputs of size {spec.features}"
-    sizes = f"{rung.config.task} has {inputs} and outputs of size {spec.classes}, width is {model.width}"
+    sizes = f"{config.task} has {inputs} and outputs of size {spec.classes}, width is {model.width}"
     is_square = spec.kind == "features" and spec.features == spec.classes
     hint = f"set model.width = {spec.features}" if is_square else "remove it"
     raise UsageError(f'{at}: frame = "none" needs inputs and outputs of the size of width, found: {sizes}', hint)
@@ -337,6 +375,8 @@ def data_of(task: str, profile: str | None = None) -> tuple[Task, Options, str]:
         UsageError: an unknown name, or a setting that the task does not have.
     """
     recipe = load_recipe(task)
+    if recipe.program is not None:
+        raise UsageError(f"{recipe.path}: has a program, whose data lrurun does not know", "name another task")
     reduced = get_profile(recipe, profile)
     options, _ = _data(recipe, profile, reduced)
     return task_of(recipe), options, _data_name(recipe, profile, reduced)
@@ -348,6 +388,13 @@ def task_of(recipe: Recipe) -> Task:
     Raises:
         UsageError: an unknown name, or wrong settings of imported arrays.
     """
+    if recipe.program is not None:
+        if recipe.task in tasks.TASKS:
+            raise UsageError(
+                f"{recipe.path}, task: {recipe.task!r} is a task of lrurun, and this recipe has a [program]",
+                "choose another name",
+            )
+        return ProgramTask(recipe.task, recipe.program.command, programs.metric_of(recipe.program))
     if tasks.IMPORTED not in recipe.data and recipe.task not in tasks.TASKS:
         raise UsageError(f"{recipe.path}, task: unknown task {recipe.task!r}", tasks.hint(recipe.task))
     task = tasks.get(recipe.task, recipe.data, f"{recipe.path} [data]")
@@ -421,7 +468,7 @@ def tuning_of(plan: Plan, rung: ResolvedRung, results: Results) -> list[PlannedR
     """
     source = "the tuning grid" if plan.search is None else f"the tuning: {plan.search.text}"
     points = _points(plan, rung, results)
-    rungs = [with_point(rung, point, source) for point in points]
+    rungs = [with_point(rung, point, source, plan.recipe) for point in points]
     return [_planned(plan, tuned, "tune", seed, k) for k, tuned in enumerate(rungs) for seed in plan.tuning_seeds]
 
 
@@ -467,7 +514,8 @@ def _point_scores(plan: Plan, results: Results) -> list[_PointScores]:
     points = []
     for first in range(0, len(results), seeds):
         known = [result for result in results[first : first + seeds] if result is not None]
-        pairs = [(metric.oriented(result[f"val/{metric.name}"]), result["val/loss"]) for result in known]
+        # a program need not record a loss, which decides between equal scores
+        pairs = [(metric.oriented(result[f"val/{metric.name}"]), result.get("val/loss", 0.0)) for result in known]
         finite = [pair for pair in pairs if all(map(math.isfinite, pair))]
         lost = [] if metric.chance is None else [metric.oriented(metric.chance)] * (seeds - len(finite))
         points.append(_PointScores([score for score, _ in finite], [loss for _, loss in finite], lost))
@@ -479,7 +527,7 @@ def final_runs(
 ) -> list[PlannedRun]:
     """The final runs of a rung, with the tuned values of `point`."""
     source = f"tuned on validation with {plural(len(plan.tuning_seeds), 'seed')}"
-    tuned = rung if point is None else with_point(rung, point, source)
+    tuned = rung if point is None else with_point(rung, point, source, plan.recipe)
     return [_planned(plan, tuned, "train", seed, seed) for seed in seeds]
 
 
@@ -540,11 +588,12 @@ def _planned(
     index = [resolved.name for resolved in plan.rungs].index(rung.name)
     return PlannedRun(
         fingerprint=fingerprint(config),
+        kind=plan.kind,
         task=config.task,
         rung=rung.name,
         stage=stage,
         seed=seed,
-        steps=config.train.steps,
+        steps=rung.steps,
         config=config,
         execution=rung.execution,
         sources={**rung.sources, "seed": "the seeds of tuning runs" if stage == "tune" else "the ladder's seeds"},

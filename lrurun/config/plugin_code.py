@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from lrurun import plugins
-from lrurun.config.schema import CellConfig, Code, Config, RunConfig, decode
+from lrurun.config.schema import CellConfig, Code, Config, LadderConfig, ProgramConfig, RunConfig, decode
 from lrurun.errors import LrurunError, UsageError
 from lrurun.plugins import PluginKind, Source
 
@@ -67,6 +67,9 @@ def config_of(config: Config, where: str) -> RunConfig:
         LrurunError: a plug-in that it needs is not loaded, or has changed.
         UsageError: the run is a cell of a study, or its configuration does not fit this version.
     """
+    if isinstance(config, ProgramConfig):
+        hint = "what the program has saved is in the folder `program` of the run, in the runs folder"
+        raise UsageError(f"{where}: executed a program, and lrurun knows no model of it", hint)
     if isinstance(config, CellConfig):
         raise UsageError(
             f"{where}: is a run of {config.task}, not a trained model", f"lrurun report {config.task} shows its result"
@@ -77,8 +80,10 @@ def config_of(config: Config, where: str) -> RunConfig:
     return decode(msgspec.to_builtins(config), RunConfig, where)
 
 
-def files_of(config: RunConfig) -> list[str]:
+def files_of(config: LadderConfig) -> list[str]:
     """Absolute paths of the plug-in files that a run uses."""
+    if not isinstance(config, RunConfig):
+        return []
     sources = _sources(str(config.model.recurrence.__struct_config__.tag), config.task)
     return list(dict.fromkeys(source.file for source in sources.values() if source.file is not None))
 

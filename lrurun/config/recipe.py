@@ -11,8 +11,21 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from lrurun import console, decoding, paths, plugins
-from lrurun.config.ladder import LARGEST, Document, Ladder, Name, Scope, comes_with_lrurun, find_recurrence, read_ladder
-from lrurun.config.schema import SECTIONS
+from lrurun.config import program as programs
+from lrurun.config.ladder import (
+    LADDER_KEYS,
+    LARGEST,
+    Document,
+    Ladder,
+    Name,
+    Scope,
+    comes_with_lrurun,
+    find_recurrence,
+    has_ladder,
+    read_ladder,
+)
+from lrurun.config.program import ProgramTable
+from lrurun.config.schema import SECTIONS, known_paths
 from lrurun.config.settings import flatten, path_fault, setting_faults
 from lrurun.data import TASKS
 from lrurun.decoding import Fault, sound
@@ -105,13 +118,15 @@ class RungValues(Document, frozen=True, kw_only=True):
     """Settings of the model for this rung, and for the rungs that change it."""
     optim: dict[str, Any] = field(default_factory=dict)
     """Settings of the optimiser for this rung alone."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Settings of a program for this rung, and for the rungs that change it."""
     tune: dict[str, Tried] = field(default_factory=dict)
     """Dotted path -> values to try for this rung, beside those of `[tune.grid]` or `[tune.space]`. Values of the model
     are also tried for the rungs that change it, unless they set the value."""
 
     @property
-    def settings(self) -> dict[str, Any]:
-        return {"model": self.model, "optim": self.optim}
+    def values(self) -> dict[str, Any]:
+        return {"model": self.model, "optim": self.optim, "settings": self.settings}
 
 
 class LadderValues(Document, frozen=True, kw_only=True):
@@ -133,6 +148,7 @@ class Profile(Document, frozen=True, kw_only=True):
     model: dict[str, Any] = field(default_factory=dict)
     optim: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
     execution: dict[str, Any] = field(default_factory=dict)
     ladder: dict[Name, LadderValues] = field(default_factory=dict)
     """Name of a ladder -> values for its rungs, which override the recipe's."""
@@ -145,7 +161,7 @@ class Profile(Document, frozen=True, kw_only=True):
 
 
 class Recipe(Document, frozen=True, kw_only=True):
-    """How a task is trained."""
+    """How a task is trained, or how a user's program is started."""
 
     task: Name
     about: About
@@ -155,6 +171,10 @@ class Recipe(Document, frozen=True, kw_only=True):
     model: dict[str, Any]
     optim: dict[str, Any]
     train: dict[str, Any]
+    program: ProgramTable | None = None
+    """A user's program; `model`, `optim` and `train` are then empty."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """The settings of the program: values, or tables of them."""
     execution: dict[str, Any] = field(default_factory=dict)
     ours: dict[str, str] = field(default_factory=dict)
     """Dotted path -> why a value that no paper gives was chosen."""
@@ -163,6 +183,33 @@ class Recipe(Document, frozen=True, kw_only=True):
     tune: Tune | None = None
     profile: dict[Name, Profile] = field(default_factory=dict)
     path: str = ""
+
+    @property
+    def kind(self) -> Literal["training", "program"]:
+        """The kind of its runs."""
+        return "training" if self.program is None else "program"
+
+    @property
+    def folder(self) -> Path:
+        """The folder in which its program is started."""
+        return Path(self.path).absolute().parent
+
+    @property
+    def sections(self) -> tuple[str, ...]:
+        """The tables with values for runs."""
+        return tuple(SECTIONS) if self.program is None else ("settings", "execution")
+
+    @property
+    def tried_sections(self) -> tuple[str, ...]:
+        """Those of them that tuning and rungs change."""
+        return ("model", "optim", "train") if self.program is None else ("settings",)
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Every dotted path that can be set."""
+        if self.program is None:
+            return known_paths()
+        return (*programs.paths_of(self.settings), *(path for path in known_paths() if path.startswith("execution.")))
 
     @property
     def is_packaged(self) -> bool:
@@ -180,7 +227,7 @@ class Recipe(Document, frozen=True, kw_only=True):
                 scoped = document.ladder.get(scope.ladder, LadderValues()).rung
                 if scope.rung in scoped:
                     where = f"{prefix}ladder.{scope.ladder}.rung.{scope.rung}]"
-                    tables.append(RungTable(where, scoped[scope.rung].settings, scoped[scope.rung], scope))
+                    tables.append(RungTable(where, scoped[scope.rung].values, scoped[scope.rung], scope))
         return tables
 
 
@@ -259,10 +306,21 @@ def examine_recipe(name: str) -> tuple[Recipe | None, list[Fault], list[Fault]]:
     path = find("recipes", name)
     where = shown(path)
     table, sources = extended(decoding.load_toml(path), path)
+    if has_ladder(table):
+        table = {key: value for key, value in table.items() if key not in LADDER_KEYS}
+    if "program" in table:  # a file of the user's own, which need not document itself or a model
+        about = {name: getattr(_UNDOCUMENTED, name) for name in About.__struct_fields__}
+        table = {"model": {}, "optim": {}, "train": {}, **table, "about": {**about, **_table(table, "about")}}
     recipe, faults = decoding.examine(table, Recipe, where, sources, filled={"path": where}, neutral=_NEUTRAL)
     is_own = path.resolve().parent != paths.packaged("recipes").resolve()
     harmless = [fault for fault in faults if is_own and fault.path.partition(".")[0] == "about"]
     return recipe, [fault for fault in faults if fault not in harmless], harmless
+
+
+def _table(table: dict[str, Any], name: str) -> dict[str, Any]:
+    """An inner table; empty if it is missing or none."""
+    inner = table.get(name)
+    return inner if isinstance(inner, dict) else {}
 
 
 def load_recipe(name: str, *, imports: bool = True) -> Recipe:
@@ -289,7 +347,7 @@ def load_installed(recipe: Recipe) -> None:
     plugins.load_installed("task", recipe.task)
     documents: list[Recipe | Profile] = [recipe, *recipe.profile.values()]
     for document in documents:
-        scoped = [rung.settings for ladder in document.ladder.values() for rung in ladder.rung.values()]
+        scoped = [rung.values for ladder in document.ladder.values() for rung in ladder.rung.values()]
         for table in ({"model": document.model}, *scoped):
             find_recurrence(table)
 
@@ -350,20 +408,37 @@ def _merged(below: Any, above: Any) -> Any:
 def rules(recipe: Recipe) -> Iterator[UsageError]:
     """Faults of a recipe beyond its types: unknown paths, values that are given twice, tuning."""
     where = recipe.path
+    if recipe.program is not None:
+        yield from _program_rules(recipe, where)
     for path in recipe.ours:
-        if fault := path_fault(path, f"{where} [ours]"):
+        if fault := path_fault(path, f"{where} [ours]", known=recipe.known):
             yield fault
     searches = recipe.tune is not None and recipe.tune.search is not None
     if recipe.tune:
         yield from _tune_rules(recipe.tune, where)
-        yield from _grid_rules(recipe.tune.grid, f"{where} [tune.grid]", searches=False)
-        yield from _grid_rules(recipe.tune.space, f"{where} [tune.space]", searches=True)
-    yield from _table_rules(recipe, where, "", searches=searches)
+        yield from _grid_rules(recipe.tune.grid, recipe, f"{where} [tune.grid]", searches=False)
+        yield from _grid_rules(recipe.tune.space, recipe, f"{where} [tune.space]", searches=True)
+    yield from _table_rules(recipe, recipe, where, "", searches=searches)
     for name, profile in recipe.profile.items():
-        yield from _grid_rules(profile.tune or {}, f"{where} [profile.{name}.tune]", searches=searches)
+        yield from _grid_rules(profile.tune or {}, recipe, f"{where} [profile.{name}.tune]", searches=searches)
         if profile.trials is not None and not searches:
             yield UsageError(f"{where} [profile.{name}], trials: the recipe has no search", NEEDS_SEARCH)
-        yield from _table_rules(profile, where, f"profile.{name}.", searches=searches)
+        yield from _table_rules(profile, recipe, where, f"profile.{name}.", searches=searches)
+
+
+def _program_rules(recipe: Recipe, where: str) -> Iterator[UsageError]:
+    assert recipe.program is not None
+    for document, prefix in (
+        (recipe, ""),
+        *((profile, f"profile.{name}.") for name, profile in recipe.profile.items()),
+    ):
+        for section in ("data", "model", "optim", "train"):
+            if getattr(document, section):
+                yield UsageError(
+                    f"{where} [{prefix}{section}]: is for lrurun's own models, and this recipe has a [program]",
+                    f"write what the program takes into [{prefix}settings]",
+                )
+    yield from programs.rules(recipe.program, recipe.settings, where)
 
 
 NEEDS_SEARCH = 'add search = "random" or "tpe" to [tune], and what it tries to [tune.space]'
@@ -389,28 +464,31 @@ def _tune_rules(tune: Tune, where: str) -> Iterator[UsageError]:
         yield UsageError(f"{search} without a budget", "as in trials = 20")
 
 
-def _table_rules(document: Recipe | Profile, where: str, prefix: str, *, searches: bool) -> Iterator[UsageError]:
-    for section in SECTIONS:
+def _table_rules(
+    document: Recipe | Profile, recipe: Recipe, where: str, prefix: str, *, searches: bool
+) -> Iterator[UsageError]:
+    for section in ("model", "optim", "train", "settings", "execution"):
         table = {section: getattr(document, section)}
-        yield from setting_faults(table, f"{where} [{prefix}{section}]" if prefix else where)
+        yield from setting_faults(table, f"{where} [{prefix}{section}]" if prefix else where, known=recipe.known)
     for name, ladder in document.ladder.items():
         for rung, values in ladder.rung.items():
             rung_table = f"{prefix}ladder.{name}.rung.{rung}"
-            faults = list(setting_faults(values.settings, f"{where} [{rung_table}]"))
-            if faults:
+            rung_where, known = f"{where} [{rung_table}]", recipe.known
+            faults = list(setting_faults(values.values, rung_where, known=known))
+            if faults and recipe.program is None:
                 with suppress(UsageError):  # for better hints; the ladder need not be here
                     kind = read_ladder(name).kinds.get(rung)
-                    faults = list(setting_faults(values.settings, f"{where} [{rung_table}]", kinds=[kind]))
+                    faults = list(setting_faults(values.values, rung_where, kinds=[kind], known=known))
             yield from faults
-            yield from _grid_rules(values.tune, f"{where} [{rung_table}.tune]", searches=searches)
+            yield from _grid_rules(values.tune, recipe, f"{where} [{rung_table}.tune]", searches=searches)
             if values.lr_published and values.lr_chosen:
                 yield UsageError(f"{where} [{rung_table}]: has both lr_published and lr_chosen", "remove one of them")
 
 
-def _grid_rules(grid: dict[str, Any], where: str, *, searches: bool) -> Iterator[Fault]:
+def _grid_rules(grid: dict[str, Any], recipe: Recipe, where: str, *, searches: bool) -> Iterator[Fault]:
     """Faults of paths that tuning cannot set, and of values that it cannot try; only a search tries ranges."""
     for path, values in grid.items():
-        if fault := path_fault(path, where, within=("model", "optim", "train")):
+        if fault := path_fault(path, where, within=recipe.tried_sections, known=recipe.known):
             yield fault
         if isinstance(values, Range):
             if not searches:

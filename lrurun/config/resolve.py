@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Generic, Literal
 
 import msgspec
@@ -11,6 +12,7 @@ from msgspec import Struct
 from lrurun import data as tasks
 from lrurun import decoding
 from lrurun.config import plugin_code, tuning
+from lrurun.config import program as programs
 from lrurun.config.ladder import Ladder, Rung, Scope
 from lrurun.config.recipe import Recipe, RungTable, Tried, get_profile
 from lrurun.config.schema import (
@@ -18,12 +20,13 @@ from lrurun.config.schema import (
     RECURRENCE,
     SECTIONS,
     Execution,
+    LadderConfig,
     R,
     RunConfig,
     decode,
     examine,
     is_inherited,
-    known_paths,
+    used_execution,
 )
 from lrurun.config.settings import flatten, kind_fields, settings
 from lrurun.data.task import Options
@@ -69,9 +72,11 @@ class ResolvedRung(Struct, frozen=True, kw_only=True):
     """Dotted path -> value, as documents and `--set` have it, without defaults."""
     sources: dict[str, str]
     """Dotted path -> the source of the value, including defaults."""
-    config: RunConfig
+    config: LadderConfig
     """The configuration with seed 0."""
     execution: Execution
+    steps: int
+    """The number of steps of its runs; 0 where a program does not say it."""
     differences: tuple[Difference, ...]
     """The differences from its base."""
     same_as_base: bool
@@ -84,6 +89,17 @@ class ResolvedRung(Struct, frozen=True, kw_only=True):
     def grid(self) -> dict[str, Tried]:
         """Dotted path -> values to try, or their range."""
         return {path: values for path, (values, _) in self.tried.items()}
+
+    @property
+    def training(self) -> RunConfig:
+        """The configuration of a rung whose runs are trainings."""
+        assert isinstance(self.config, RunConfig)
+        return self.config
+
+    @property
+    def rate(self) -> float | None:
+        """The peak learning rate; None for programs, whose settings may have one under any name."""
+        return self.config.optim.lr if isinstance(self.config, RunConfig) else None
 
 
 def resolve(
@@ -105,8 +121,14 @@ def resolve(
     Raises:
         UsageError: a value does not fit, or is missing in the recipe; no rung has a path in `sets`.
     """
-    data = {"version": tasks.get(recipe.task, recipe.data).version, **canonical(options)}
-    sources = {"task": recipe.path, "data.version": f"task {recipe.task}", **data_sources}
+    sources = {"task": recipe.path, **data_sources}
+    if recipe.program is not None:
+        base_config = programs.config_of(recipe.task, recipe.program, recipe.settings, recipe.folder, recipe.path)
+        convert: Callable[..., tuple[LadderConfig, Execution]] = partial(programs.with_values, base_config)
+    else:
+        data = {"version": tasks.get(recipe.task, recipe.data).version, **canonical(options)}
+        sources |= {"data.version": f"task {recipe.task}"}
+        convert = partial(converted, task=recipe.task, data=data)
     bases = ladder.bases
     resolved: dict[str, ResolvedRung] = {}
     used: set[str] = set()
@@ -116,9 +138,12 @@ def resolve(
         used |= unresolved.used
         name = unresolved.rung.name
         base = None if (base_name := bases[name]) is None else resolved[base_name]
-        is_tuned = tune and RATE in unresolved.tried
+        is_tuned = tune and (RATE in unresolved.tried or bool(recipe.program and unresolved.tried))
         rate_source = _tuned_rate(recipe, profile) if is_tuned else _rate_source(unresolved, recipe, profile)
-        resolved[name] = _resolved(unresolved, recipe, data, sources, base=base, rate_source=rate_source, tune=tune)
+        config, execution = convert(unresolved.values, where=recipe.path)
+        resolved[name] = _resolved(
+            unresolved, recipe, config, execution, sources, base=base, rate_source=rate_source, tune=tune
+        )
     for path in sets:
         if path not in used:
             raise UsageError(
@@ -193,8 +218,11 @@ def _defaults(recipe: Recipe, profile: str | None) -> tuple[str, str]:
 def shared_values(recipe: Recipe, profile: str | None) -> _Values:
     """The values that the recipe and its profile set for all rungs."""
     values: _Values = {}
+    if recipe.program is not None:
+        source = f"{recipe.path} [program]"
+        values |= {path: (value, source) for path, value in programs.execution_of(recipe.program).items()}
     for document, source in zip((recipe, get_profile(recipe, profile)), _defaults(recipe, profile), strict=True):
-        tables = {name: getattr(document, name) for name in SECTIONS}
+        tables = {name: getattr(document, name) for name in recipe.sections}
         for path, value in settings(tables).items():
             put(values, path, value, source)
     return values
@@ -258,7 +286,8 @@ def _override(values: _Values, sets: dict[str, Any], *, kept: tuple[str, ...], r
 def _resolved(
     unresolved: UnresolvedRung,
     recipe: Recipe,
-    data: dict[str, Any],
+    config: LadderConfig,
+    execution: Execution,
     data_sources: dict[str, str],
     *,
     base: ResolvedRung | None,
@@ -266,16 +295,18 @@ def _resolved(
     tune: bool,
 ) -> ResolvedRung:
     rung, values = unresolved.rung, unresolved.values
-    config, execution = converted(values, recipe.task, data, recipe.path)
     new = full(config)
-    sources = dict.fromkeys([*new, *(f"execution.{field}" for field in execution.__struct_fields__)], "default")
+    sources = dict.fromkeys([*new, *(f"execution.{field}" for field in used_execution(config, execution))], "default")
     sources |= {path: source for path, source in data_sources.items() if path in new}
-    sources |= plugin_code.code_of(str(values[KIND][0]), recipe.task)[1]
+    if isinstance(config, RunConfig):
+        sources |= plugin_code.code_of(str(values[KIND][0]), recipe.task)[1]
+    else:
+        sources |= {path: f"{recipe.path} [program]" for path in new if path.startswith("program.")}
     sources |= {"seed": "the ladder's seeds"} | {path: source for path, (_, source) in values.items()}
     old = full(base.config) if base else new
     differences = tuple(
         # a setting that the new kind lacks has the source of the change of kind
-        Difference(path, old.get(path), new.get(path), sources.get(path, sources[KIND]))
+        Difference(path, old.get(path), new.get(path), sources.get(path) or sources[KIND])
         for path in {**old, **new}
         if old.get(path) != new.get(path)
     )
@@ -287,6 +318,7 @@ def _resolved(
         sources=sources,
         config=config,
         execution=execution,
+        steps=_steps(config, recipe),
         differences=differences,
         same_as_base=base is not None
         and canonical(config) == canonical(base.config)
@@ -296,8 +328,16 @@ def _resolved(
     )
 
 
+def _steps(config: LadderConfig, recipe: Recipe) -> int:
+    if isinstance(config, RunConfig):
+        return config.train.steps
+    return 0 if recipe.program is None else programs.steps_of(recipe.program, config)
+
+
 def _rate_source(unresolved: UnresolvedRung, recipe: Recipe, profile: str | None) -> RateSource:
     """The source of the rung's learning rate. A note in a table refers to the rate that holds there."""
+    if recipe.program is not None:
+        return RateSource("default", "the recipe's settings, not tuned")
     values, scopes, tables = unresolved.values, unresolved.scopes, unresolved.tables
     source = values[RATE][1] if RATE in values else ""
     if source.startswith("--set"):
@@ -344,7 +384,7 @@ class _Whole(RunConfig[R], Generic[R], frozen=True, kw_only=True):
     execution: Execution
 
 
-def converted(values: _Values, task: str, data: dict[str, Any], where: str) -> tuple[RunConfig, Execution]:
+def converted(values: _Values, where: str, *, task: str, data: dict[str, Any]) -> tuple[RunConfig, Execution]:
     """The configuration that `values` describe, checked as a whole, with seed 0."""
     table, sources = _table(values, task, data)
     code, _ = plugin_code.code_of(str(values[KIND][0]) if KIND in values else "", task)
@@ -356,25 +396,30 @@ def converted(values: _Values, task: str, data: dict[str, Any], where: str) -> t
     return config, settings.execution
 
 
-def value_faults(values: _Values, task: str, where: str) -> Iterator[Fault]:
+def value_faults(values: _Values, recipe: Recipe) -> Iterator[Fault]:
     """Every missing or wrong value of a rung, or of a recipe, which may have no recurrence.
 
     Unknown settings are left out, because they are reported as faults of their document.
     """
-    known = {path: value for path, value in values.items() if path in known_paths()}
-    table, sources = _table(known, task, {})
+    where = recipe.path
+    known = {path: value for path, value in values.items() if path in recipe.known}
+    if recipe.program is not None:
+        config = programs.config_of(recipe.task, recipe.program, recipe.settings, recipe.folder, where)
+        yield from programs.value_faults(config, known, where)
+        return
+    table, sources = _table(known, recipe.task, {})
     for fault in examine(table, _Whole, where, sources)[1]:
         if KIND in values or fault.path not in ("model.recurrence", KIND):
             yield fault
 
 
-def grid_faults(unresolved: UnresolvedRung, task: str, where: str) -> Iterator[Fault]:
+def grid_faults(unresolved: UnresolvedRung, recipe: Recipe) -> Iterator[Fault]:
     """Every wrong value among those that tuning tries for a rung."""
-    reported = {fault.message for fault in value_faults(unresolved.values, task, where)}
+    reported = {fault.message for fault in value_faults(unresolved.values, recipe)}
     for path, (tried, source) in unresolved.tried.items():
         for value in tuning.examples(tried):
             values = {**unresolved.values, path: (value, source)}
-            yield from (fault for fault in value_faults(values, task, where) if fault.message not in reported)
+            yield from (fault for fault in value_faults(values, recipe) if fault.message not in reported)
 
 
 def _table(values: _Values, task: str, data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -405,21 +450,26 @@ def _check_devices(whole: _Whole, sources: dict[str, str]) -> None:
         )
 
 
-def full(config: RunConfig) -> dict[str, Any]:
+def full(config: LadderConfig) -> dict[str, Any]:
     """Dotted path -> value, for all fields of a configuration."""
     return dict(flatten(msgspec.to_builtins(config)))
 
 
-def with_point(rung: ResolvedRung, point: dict[str, Any], source: str) -> ResolvedRung:
+def with_point(rung: ResolvedRung, point: dict[str, Any], source: str, recipe: Recipe) -> ResolvedRung:
     """The rung with the values of a point of the tuning."""
     values = {path: (value, rung.sources[path]) for path, value in rung.values.items()}
     for path, value in point.items():
         put(values, path, value, source)
-    config, execution = converted(values, rung.config.task, rung.config.data, source)
+    config: LadderConfig
+    if isinstance(rung.config, RunConfig):
+        config, execution = converted(values, source, task=rung.config.task, data=rung.config.data)
+    else:
+        config, execution = programs.with_values(rung.config, values, source)
     return msgspec.structs.replace(
         rung,
         values={path: value for path, (value, _) in values.items()},
         sources=rung.sources | dict.fromkeys(point, source),
         config=config,
         execution=execution,
+        steps=_steps(config, recipe),
     )

@@ -224,10 +224,16 @@ class Execution(FixedExecution, frozen=True, kw_only=True):
     feed: Literal["auto", "device", "stream"] = "auto"
     """Where batches are gathered: on the device, where the training data then live, or on the host, which holds up to
     five blocks of steps_per_dispatch * train.batch examples; "auto" decides by the size of the data."""
+    stop_seconds: Annotated[float, Meta(gt=0, le=1e6)] = 5.0
+    """The time that a user's program has to save and exit after SIGTERM, before it is killed."""
     probes: bool = False
     """Whether evaluations also record gradients, eigenvalues and Adam's steps, see `lrurun.training.probes`."""
 
 
+SETTINGS = "settings."
+"""The prefix of the path of a setting of a user's program; only its recipe says which there are."""
+OF_PROGRAMS = ("threads", "devices", "hang_after_seconds", "stop_seconds")
+"""The fields of `Execution` that users' programs have; trainings have all but the last."""
 RECURRENCE = "model.recurrence."
 """The prefix of the path of a setting of a recurrence."""
 KIND = f"{RECURRENCE}kind"
@@ -242,7 +248,7 @@ SECTIONS: dict[str, type[_Frozen]] = {
 def is_inherited(path: str) -> bool:
     """Whether the value of a setting that a recipe has for a rung also holds for the rungs that change it."""
     section = SECTIONS.get(path.partition(".")[0])
-    return section is not None and section.inherited
+    return path.startswith(SETTINGS) or (section is not None and section.inherited)
 
 
 C = TypeVar("C", bound="RunConfig")
@@ -260,9 +266,33 @@ class CellConfig(_Frozen, frozen=True, kw_only=True):
     seed: int
 
 
-RunKind = Literal["training", "study"]
-"""The kind of a run: the training of a model, or a cell of a study."""
-Config = RunConfig[Any] | CellConfig
+class Program(_Frozen, frozen=True, kw_only=True, omit_defaults=True):
+    """What decides the result of a user's program beside its settings and seed, see `lrurun.config.program`."""
+
+    command: tuple[str, ...]
+    files: dict[str, str] = {}
+    """Path of a file from the folder of the recipe -> `sha256:` and 64 hex digits."""
+    metric: str
+    direction: Literal["max", "min"] = "max"
+
+
+class ProgramConfig(_Frozen, frozen=True, kw_only=True):
+    """One execution of a user's program with one result."""
+
+    task: str
+    program: Program
+    settings: dict[str, Any]
+    """The table `[settings]` of the recipe, with the changes of the rung."""
+    seed: int
+
+
+RunKind = Literal["training", "study", "program"]
+"""The kind of a run: the training of a model, a cell of a study, or an execution of a user's program."""
+LADDER_KINDS: tuple[RunKind, ...] = ("training", "program")
+"""The kinds of runs whose instances are ladders, with rungs that are compared; studies have reports of their own."""
+LadderConfig = RunConfig[Any] | ProgramConfig
+"""The configuration of a run of a ladder."""
+Config = LadderConfig | CellConfig
 """A configuration, which determines the result of a run."""
 
 
@@ -276,6 +306,8 @@ def recorded(table: Mapping[str, Any]) -> Config:
     """
     if "cell" in table:
         return msgspec.convert(table, CellConfig)
+    if "program" in table:
+        return msgspec.convert(table, ProgramConfig)
     settings = _settings_as_recorded(table)
     config: Config = msgspec.convert(table, RunConfig[settings])  # type: ignore[valid-type]
     return config
@@ -360,11 +392,11 @@ CELL = "cell."
 
 
 def is_setting(path: str) -> bool:
-    """Whether a dotted path names a setting of a run, or of a cell of a study."""
+    """Whether a dotted path names a setting of a run, of a cell of a study, or of a user's program."""
     section, _, name = path.partition(".")
     if section in SECTIONS and name in SECTIONS[section].__struct_fields__:
         return f"{path}." != RECURRENCE  # a table
-    return path.startswith(CELL) or (path.startswith(RECURRENCE) and path in known_paths())
+    return path.startswith((CELL, SETTINGS)) or (path.startswith(RECURRENCE) and path in known_paths())
 
 
 def known_paths() -> tuple[str, ...]:
@@ -385,7 +417,7 @@ def _known_paths(members: tuple[type[Struct], ...]) -> tuple[str, ...]:
     return tuple(paths)
 
 
-def fingerprint(config: RunConfig) -> str:
+def fingerprint(config: LadderConfig) -> str:
     """`sha256:` and 64 hex digits over the canonical JSON of `config`."""
     document = {"config_version": CONFIG_VERSION, "run": canonical(config)}
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -399,7 +431,10 @@ def common_settings(config: Config, without: Sequence[str] = ()) -> dict[str, An
         *sections, name = path.split(".")
         parent = table
         for section in sections:
-            parent = parent.get(section, {})
+            inner = dict(parent.get(section, {}))  # a copy: tables of a configuration stay as they are
+            if section in parent:
+                parent[section] = inner
+            parent = inner
         parent.pop(name, None)
     return table
 
@@ -415,6 +450,14 @@ def same_settings(run: Config, rung: Config, without: Sequence[str] = ()) -> boo
         settings = of_run.get("model", {}).get("recurrence", {})
         of_run["model"]["recurrence"] = {name: settings.get(name) for name in of_rung["model"]["recurrence"]}
     return of_run == of_rung
+
+
+def used_execution(config: Config, execution: Execution) -> dict[str, Any]:
+    """The fields of the execution that have an effect on runs with this configuration."""
+    table: dict[str, Any] = msgspec.to_builtins(execution)
+    if isinstance(config, ProgramConfig):
+        return {name: table[name] for name in OF_PROGRAMS}
+    return {name: value for name, value in table.items() if name != OF_PROGRAMS[-1]}
 
 
 def program_key(config: RunConfig, execution: Execution) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from lrurun.config.recurrences import KINDS
-from lrurun.config.schema import KIND, RECURRENCE, known_paths
+from lrurun.config.schema import KIND, RECURRENCE, SETTINGS, known_paths
 from lrurun.console import clean, setting
 from lrurun.decoding import UNKNOWN_NAME, Fault
 from lrurun.errors import UsageError, nearest
@@ -39,12 +39,17 @@ def kind_fields(kind: Any) -> tuple[str, ...]:
 
 
 def setting_faults(
-    table: dict[str, Any], where: str, *, within: tuple[str, ...] = (), kinds: Collection[str | None] = ()
+    table: dict[str, Any],
+    where: str,
+    *,
+    within: tuple[str, ...] = (),
+    kinds: Collection[str | None] = (),
+    known: Collection[str] | None = None,
 ) -> Iterator[Fault]:
     """Faults of settings: unknown paths, paths outside the sections `within`, and paths that are set twice."""
     paths: set[str] = set()
     for path, _ in flatten(table):
-        if fault := path_fault(path, where, within=within, kinds=kinds):
+        if fault := path_fault(path, where, within=within, kinds=kinds, known=known):
             yield fault
         elif path in paths:
             yield Fault("set twice", where, path, hint="remove one of them")
@@ -52,19 +57,41 @@ def setting_faults(
 
 
 def path_fault(
-    path: str, where: str, *, within: tuple[str, ...] = (), kinds: Collection[str | None] = ()
+    path: str,
+    where: str,
+    *,
+    within: tuple[str, ...] = (),
+    kinds: Collection[str | None] = (),
+    known: Collection[str] | None = None,
 ) -> Fault | None:
     """The fault of a path that names no setting, or a setting outside the sections `within`; None without a fault.
 
     It names the nearest setting: of the recurrences `kinds`, if one is near, else of all.
+
+    Args:
+        known: the settings of a recipe; None where there is no recipe: which ones a program has is then not known.
     """
-    known = known_paths()
-    if path not in known:
+    if known is not None and KIND not in known:  # a program
+        if path not in known:
+            by_name = {name.rpartition(".")[2]: name for name in known}
+            close = by_name.get(nearest(path.rpartition(".")[2], by_name) or "")
+            listed = f"its settings: {', '.join(name for name in known if name.startswith(SETTINGS)) or 'none'}"
+            return Fault(
+                "no setting of this program", where, path, hint=f"did you mean {close!r}?" if close else listed
+            )
+    elif path.startswith(SETTINGS):
+        if known is not None:
+            return Fault(UNKNOWN_NAME, where, path, hint="only recipes with a [program] have settings of this form")
+    elif path not in (known := known_paths()):
         last = path.rpartition(".")[2]
         settings = [f"{RECURRENCE}{name}" for kind in kinds for name in kind_fields(kind)]
         close = (path.startswith(RECURRENCE) and nearest(path, settings)) or nearest(path, known)
         close = close or next((name for name in known if name.rpartition(".")[2] == last), None)
-        hint = f"did you mean {close!r}?" if close else "paths begin with model., optim., train. or execution."
+        hint = (
+            f"did you mean {close!r}?"
+            if close
+            else "paths begin with model., optim., train. or execution., of a program with settings."
+        )
         return Fault(UNKNOWN_NAME, where, path, hint=hint)
     if within and path.partition(".")[0] not in within:
         allowed = ", ".join(f"{section}.*" for section in within)
@@ -72,14 +99,16 @@ def path_fault(
     return None
 
 
-def check_path(path: str, where: str, kinds: Collection[str | None] = ()) -> None:
-    """Raise Fault if `path` names no setting; `kinds` are those of `path_fault`."""
-    if fault := path_fault(path, where, kinds=kinds):
+def check_path(path: str, where: str, kinds: Collection[str | None] = (), known: Collection[str] | None = None) -> None:
+    """Raise Fault if `path` names no setting; the other arguments are those of `path_fault`."""
+    if fault := path_fault(path, where, kinds=kinds, known=known):
         raise fault
 
 
-def parse_set(text: str, kinds: Collection[str | None] = ()) -> tuple[str, Any]:
-    """Parses `a.b=value`. The value is TOML; a value that is not valid TOML is a string. `kinds`: see `path_fault`.
+def parse_set(text: str, kinds: Collection[str | None] = (), known: Collection[str] | None = None) -> tuple[str, Any]:
+    """Parses `a.b=value`. The value is TOML; a value that is not valid TOML is a string.
+
+    `kinds` and `known` are those of `path_fault`.
 
     Raises:
         UsageError: no `=`, an unknown table or field.
@@ -92,7 +121,7 @@ def parse_set(text: str, kinds: Collection[str | None] = ()) -> tuple[str, Any]:
             f"--set {path}: settings of the data cannot be set here, because other data need another folder",
             "copy the recipe to ./recipes and set it in [data] or in a [profile.<name>.data]",
         )
-    check_path(path, f"--set {path}", kinds)
+    check_path(path, f"--set {path}", kinds, known)
     return path, value
 
 

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Select, and_, case, exists, func, literal, nu
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.config.recurrences import KINDS
-from lrurun.config.schema import CELL, KIND, RECURRENCE, SECTIONS, is_setting, known_paths
+from lrurun.config.schema import CELL, KIND, RECURRENCE, SECTIONS, SETTINGS, is_setting, known_paths
 from lrurun.ledger.database.schema import attempts, documents, exclusions, ladder_runs, ladders, runs, tags
 from lrurun.ledger.database.sql import NUMBERS, among, infinity, json_kind, json_number, json_text, total
 from lrurun.ledger.filters import ValueKind
@@ -110,7 +110,7 @@ class Names(Mapping[str, ValueKind]):
 
     def __getitem__(self, name: str) -> ValueKind:
         if name not in self._known:
-            if not is_setting(name) or name.startswith(CELL):
+            if not is_setting(name) or name.startswith((CELL, SETTINGS)):
                 raise KeyError(name)
             self._known[name] = _kind_of_setting(name)
         return self._known[name]

@@ -53,7 +53,7 @@ from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.config.runs import InstanceSpec
-from lrurun.config.schema import Config, FixedExecution, RunKind
+from lrurun.config.schema import LADDER_KINDS, Config, FixedExecution, RunKind
 from lrurun.errors import LaterVersionError, LedgerError, LrurunError, NotFoundError, UsageError, nearest, plural
 from lrurun.ledger import checks, columns, conditions, progress, views
 from lrurun.ledger import database as databases
@@ -116,6 +116,7 @@ from lrurun.ledger.values import (
     GroupMean,
     LadderInstance,
     Moment,
+    Outcome,
     Owner,
     RecordedCurve,
     RemainingWork,
@@ -127,7 +128,7 @@ from lrurun.server import Place
 
 if TYPE_CHECKING:
     from lrurun.config.runs import PlannedRun
-    from lrurun.ledger.filters import Condition
+    from lrurun.ledger.filters import Condition, ValueKind
 
 HEARTBEAT_TIMEOUT = 120.0
 """Seconds without a heartbeat after which an owner on another machine counts as exited."""
@@ -511,19 +512,19 @@ class Ledger:
     # Recording: a claimed run
 
     @retried
-    def rewind(self, claim: ClaimedRun, step: int, *, score: str = SCORE) -> None:
-        """Start the attempt from `step`: metric rows past it are deleted, and all of them when it is 0.
+    def rewind(self, claim: ClaimedRun, step: int | None, *, score: str = SCORE) -> None:
+        """Start the attempt from `step`: metric rows past it are deleted; all of them where it is None.
 
         `score` is the metric that selects the model, as in `record`.
         """
         with self._writing() as connection:
             number = _held(connection, claim)
             deletion = delete(metrics).where(metrics.c.run == number)
-            connection.execute(deletion.where(metrics.c.step > step) if step > 0 else deletion)
-            connection.execute(_SET_STEP, {"run_number": number, "new_step": step})
+            connection.execute(deletion if step is None else deletion.where(metrics.c.step > step))
+            connection.execute(_SET_STEP, {"run_number": number, "new_step": step or 0})
             for key, column in _newest_columns(score).items():
                 connection.execute(_SET_NEWEST[column], {"run_number": number, "key": key})
-            connection.execute(update(attempts).where(_attempt_of(claim, number)).values(resumed_from=step))
+            connection.execute(update(attempts).where(_attempt_of(claim, number)).values(resumed_from=step or 0))
 
     @retried
     def record(
@@ -666,11 +667,13 @@ class Ledger:
         error: str | None = None,
         reason: str | None = None,
         step: int | None = None,
+        outcome: Outcome | None = None,
     ) -> None:
         """End the attempt and the run: "done", "diverged", "failed" or "interrupted".
 
         `reason` is why the attempt ended, the state by default; `error` is the traceback of a failed run. Results may
-        contain NaN and infinities. A run that is done or has diverged never changes again.
+        contain NaN and infinities. A run that is done or has diverged never changes again. `outcome` is that of the
+        attempt, where it is not the state.
         """
         if state not in _ENDS:
             raise ValueError(f"a run ends as one of {', '.join(_ENDS)}, not {state!r}")
@@ -690,7 +693,9 @@ class Ledger:
                 changes["finished_at"] = time
             connection.execute(update(runs).where(runs.c.number == number).values(changes))
             connection.execute(
-                update(attempts).where(_attempt_of(claim, number)).values(ended_at=time, outcome=state, reason=why)
+                update(attempts)
+                .where(_attempt_of(claim, number))
+                .values(ended_at=time, outcome=outcome or state, reason=why)
             )
             # The event keeps the traceback: the next attempt overwrites the run's error.
             add_event(connection, time, state, error or why, run=number, attempt=claim.attempt)
@@ -824,7 +829,7 @@ class Ledger:
             select(ladders)
             .join(ladder_runs, ladder_runs.c.ladder == ladders.c.id)
             .join(attempts, attempts.c.run == ladder_runs.c.run)
-            .where(ladders.c.kind == "training")
+            .where(ladders.c.kind.in_(LADDER_KINDS))
             .order_by(attempts.c.started_at.desc(), ladders.c.id.desc())
         )
         with self._reading() as connection:
@@ -973,6 +978,12 @@ class Ledger:
             return views.views(connection, names)
 
     @retried
+    def program_settings(self) -> dict[str, ValueKind]:
+        """Dotted path -> the kind of the values of each setting that users' programs have here."""
+        with self._reading() as connection:
+            return views.program_settings(connection)
+
+    @retried
     def run(self, prefix: str) -> Run:
         """The run with an id, or the only one whose id begins with it. Raises NotFoundError."""
         with self._reading() as connection:
@@ -1053,6 +1064,18 @@ class Ledger:
             rows = connection.execute(query.order_by(runs.c.number.desc())).all()
             shared = read_shared(connection, [row.config_id for row in rows])
         return [(recorded_config(*shared[row.config_id]), row.steps_per_second) for row in rows]
+
+    @retried
+    def newest_durations(self, kind: RunKind) -> list[tuple[Config, float]]:
+        """Configurations (with any seed), each with the seconds of its newest finished run of a kind; newest first."""
+        done = and_(runs.c.state == "done", runs.c.superseded == 0, runs.c.kind == kind)
+        newest = select(func.max(runs.c.number).label("number")).where(done).group_by(runs.c.config_id).subquery()
+        seconds = columns.expression("duration").label("seconds")
+        query = select(runs.c.config_id, seconds).join(newest, newest.c.number == runs.c.number)
+        with self._reading() as connection:
+            rows = connection.execute(query.order_by(runs.c.number.desc())).all()
+            shared = read_shared(connection, [row.config_id for row in rows])
+        return [(recorded_config(*shared[row.config_id]), row.seconds) for row in rows]
 
     @retried
     def metrics(self, run_id: str, keys: Iterable[str] | None = None) -> dict[str, list[tuple[int, float]]]:

@@ -18,7 +18,7 @@ FINISHED = ("done", "diverged")
 SCORE = "val/accuracy"
 """The validation score of tasks that declare no other metric."""
 
-Outcome = Literal["done", "diverged", "failed", "interrupted", "exited"]
+Outcome = Literal["done", "diverged", "failed", "interrupted", "exited", "rejected"]
 """How an attempt ended: with the state of its run, or, "exited", because its process did not end it."""
 
 Moment = Literal["start", "end"]
@@ -111,6 +111,11 @@ class Run(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     excluded: str | None = None
     """The reason why reports leave the run out; None if they do not."""
+
+    @property
+    def reached(self) -> str:
+        """The step that it has reached, as in "step 12 of 30"; a program need not say how many there are."""
+        return f"step {self.step}" + (f" of {self.steps}" if self.steps else "")
 
     @property
     def config(self) -> Config:

@@ -20,11 +20,13 @@ from sqlalchemy import Connection, FromClause, Select, case, func, literal_colum
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.config.runs import POSITIONS
+from lrurun.config.schema import LADDER_KINDS, SETTINGS
 from lrurun.config.settings import flatten
 from lrurun.errors import nearest
 from lrurun.ledger.columns import FIELDS, METRICS, expression, is_plain
 from lrurun.ledger.database.schema import documents, exclusions, ladder_runs, ladders, metric_keys, metrics, runs
 from lrurun.ledger.database.sql import json_kind, json_number, json_text
+from lrurun.ledger.filters import ValueKind
 
 NAMES = {
     "results": "one row for each finished final run of a rung: what reports count, diverged runs included",
@@ -84,7 +86,7 @@ _PLACES = runs.join(ladder_runs, ladder_runs.c.run == runs.c.number).join(ladder
 _COUNTED = (
     runs.c.superseded == 0,
     runs.c.number.not_in(select(exclusions.c.run)),
-    runs.c.kind == "training",
+    runs.c.kind.in_(LADDER_KINDS),
 )
 
 
@@ -156,14 +158,14 @@ def _results(connection: Connection) -> list[str]:
     return sorted(plain_names, key=lambda name: (not name.startswith(order), name))
 
 
-def _settings(connection: Connection) -> Mapping[str, set[str]]:
+def _settings(connection: Connection) -> Mapping[str, set[ValueKind]]:
     """Path of a setting -> the kinds of its values, in the oldest and newest settings of each task and recurrence."""
     document = documents.c.id
     used = document.in_(select(runs.c.config_id).where(*_COUNTED[2:]))
     groups = (json_text(documents.c.text, "task"), json_text(documents.c.text, "model", "recurrence", "kind"))
     grouped = select(func.min(document), func.max(document)).where(used).group_by(*groups)
     numbers = {number for row in connection.execute(grouped) for number in row}
-    kinds: dict[str, set[str]] = {}
+    kinds: dict[str, set[ValueKind]] = {}
     for text in connection.execute(select(documents.c.text).where(document.in_(numbers)).order_by(document)).scalars():
         for path, value in flatten(json.loads(text)):
             if path not in ("task", "seed") and is_plain(path):
@@ -171,11 +173,17 @@ def _settings(connection: Connection) -> Mapping[str, set[str]]:
     return kinds
 
 
-def _kind(value: Any) -> str:
+def program_settings(connection: Connection) -> dict[str, ValueKind]:
+    """Dotted path -> the kind of its values, for the settings of users' programs."""
+    kinds = {path: names for path, names in _settings(connection).items() if path.startswith(SETTINGS)}
+    return {path: names.copy().pop() if len(names) == 1 else "text" for path, names in kinds.items()}
+
+
+def _kind(value: Any) -> ValueKind:
     return "truth" if isinstance(value, bool) else "number" if isinstance(value, int | float) else "text"
 
 
-def _setting(path: str, kinds: set[str]) -> ColumnElement[Any]:
+def _setting(path: str, kinds: set[ValueKind]) -> ColumnElement[Any]:
     text, keys = documents.c.text, path.split(".")
     value: ColumnElement[Any] = json_text(text, *keys)
     if kinds == {"truth"}:

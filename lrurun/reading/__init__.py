@@ -139,7 +139,7 @@ class OpenLedger:
         self,
         task: str,
         *,
-        ladder: str = "lru",
+        ladder: str | None = None,
         profile: str | None = None,
         sets: Mapping[str, Any] | Sequence[str] = (),
         tune: bool = False,
@@ -148,6 +148,7 @@ class OpenLedger:
         """The comparison of a ladder's rungs, as `lrurun report` prints it; its `report` has the claims.
 
         Args:
+            ladder: None for the one in the file of the recipe, else `lru`.
             sets: the values of `--set`.
             instance: the short name or the id of a ladder instance, in place of the others.
 
@@ -157,18 +158,19 @@ class OpenLedger:
         """
         from lrurun import kinds
         from lrurun.report import formats, run_details
-        from lrurun.report.request import LadderRequest
+        from lrurun.report.request import LadderRequest, ladder_or_default
         from lrurun.report.tables import loaded_instance
 
         hint = 'as in report("sDigits", ladder="lru", sets={"optim.lr": 0.001})'
         check_type("task", task, str, "text", hint)
-        check_type("ladder", ladder, str, "text", hint)
-        _check_texts(hint, profile=profile, instance=instance)
+        _check_texts(hint, ladder=ladder, profile=profile, instance=instance)
         check_type("sets", sets, Mapping | Sequence, "a mapping or a list", hint)
         if (kind := kinds.of_task(task)) is not None:
             raise UsageError(f"{task}: reports of {kind.plural} have no rungs", f"run: lrurun report {task} --json")
         values = dict(sets) if isinstance(sets, Mapping) else list(sets)
-        request = LadderRequest(task=task, ladder=ladder, profile=profile, sets=values, tune=tune)
+        request = LadderRequest(
+            task=task, ladder=ladder_or_default(ladder, task), profile=profile, sets=values, tune=tune
+        )
         ledger = self._reopen()
         plan = None if instance else request.plan(ledger)
         if ledger is None:

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from lrurun import data as tasks
 from lrurun.config import plan as planning
 from lrurun.config import plugin_code
+from lrurun.config import program as programs
 from lrurun.config.ladder import Ladder
 from lrurun.config.recipe import About, Recipe
 from lrurun.config.resolve import RateSource, ResolvedRung
-from lrurun.config.schema import KIND, TUNING_SEED, Execution, RunConfig, decode, fingerprint
+from lrurun.config.schema import (
+    KIND,
+    TUNING_SEED,
+    Execution,
+    LadderConfig,
+    ProgramConfig,
+    RunConfig,
+    decode,
+    fingerprint,
+)
 from lrurun.config.settings import flatten, toml_value
 from lrurun.console import clean
+from lrurun.data.program import ProgramTask
+from lrurun.data.task import Task
 from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger.values import Run
 
@@ -33,12 +47,14 @@ def toml(run: Run) -> str:
             f"run {run.id} is a tuning run: a ladder trains it only to choose among the points of the grid",
             "name one of its final runs: lrurun runs --where 'stage=train'",
         )
+    if isinstance(run.config, ProgramConfig):
+        return _program_document(run, run.config)
     config = plugin_code.config_of(run.config, f"run {run.id}")
     execution = run.execution
     document = _document(run, config)
     for task, profile in {(m.task, m.profile): None for m in run.memberships} | {(run.task, None): None}:
         rung = _resolve(document, task, profile)
-        if rung is not None and fingerprint(_with_seed(rung.config, config.seed)) == fingerprint(config):
+        if rung is not None and fingerprint(_with_seed(rung.training, config.seed)) == fingerprint(config):
             return f"{_command(run, task, profile, rung.execution, execution)}\n{document}"
     raise LrurunError(
         f"run {run.id} cannot be trained again: the recipe of {run.task} has changed its data, or was not found",
@@ -46,20 +62,32 @@ def toml(run: Run) -> str:
     )
 
 
-def plan_of(run: Run) -> planning.Plan:
+def plan_of(run: Run, folder: Path | None = None) -> planning.Plan:
     """A plan that trains the run again, whatever recipes and ladders say now. Its data are in the task's own folder.
+
+    `folder` is that of a program.
 
     Raises:
         LrurunError: a plug-in is not loaded, or has changed.
         UsageError: the configuration does not fit this version.
     """
-    config = plugin_code.config_of(run.config, f"run {run.id}")
+    about = About(source=f"run {run.id}", expect="", device="", hours=0, checked="never")
+    data: dict[str, Any] = {}
+    program = None
+    config: LadderConfig
+    if isinstance(run.config, ProgramConfig):
+        config, program = run.config, _program(run.config)
+        task: Task = ProgramTask(config.task, program.command, programs.metric_of(program))
+        options = task.options()
+    else:
+        config = plugin_code.config_of(run.config, f"run {run.id}")
+        data, task = config.data, tasks.get(config.task, config.data)
+        options = tasks.options_of(task, data)
     if fingerprint(config) != run.fingerprint:
         raise LrurunError(
             f"run {run.id}: its configuration has fingerprint {fingerprint(config)[:19]}, not {run.fingerprint[:19]}",
             "the ledger was edited: lrurun ledger check",
         )
-    task = tasks.get(config.task, config.data)
     rung = ResolvedRung(
         name=run.memberships[0].rung if run.memberships else "run",
         title="",
@@ -68,21 +96,71 @@ def plan_of(run: Run) -> planning.Plan:
         sources=run.sources,
         config=config,
         execution=run.execution,
+        steps=run.steps,
         differences=(),
         same_as_base=False,
         rate_source=RateSource("set", "the run's"),
     )
-    about = About(source=f"run {run.id}", expect="", device="", hours=0, checked="never")
+    recipe = Recipe(task=config.task, about=about, data=data, model={}, optim={}, train={}, program=program)
     return planning.Plan(
         ladder=Ladder(name=f"again-{run.id}", title=f"run {run.id} again", source=run.fingerprint),
-        recipe=Recipe(task=config.task, about=about, data=config.data, model={}, optim={}, train={}),
+        recipe=structs.replace(recipe, path=str((folder or Path()) / "recipe.toml")),
         profile=None,
         seeds=1,
         changes={},
         tune=False,
         rungs=(rung,),
-        options=tasks.options_of(task, config.data),
+        options=options,
         data_name=task.name,
+    )
+
+
+def _program(config: ProgramConfig) -> programs.ProgramTable:
+    """What a recipe says about the program of a run."""
+    program = config.program
+    return programs.ProgramTable(
+        command=program.command, files=tuple(program.files), metric=program.metric, direction=program.direction
+    )
+
+
+def _program_document(run: Run, config: ProgramConfig) -> str:
+    """A recipe with a ladder of one rung, which belongs beside the program's files."""
+    program, execution = config.program, run.execution
+    places = ", ".join(f"ladder {m.ladder}, rung {m.rung}" for m in run.memberships[:1])
+    settings = programs.paths_of(config.settings)
+    lines = [
+        f"# Beside the files of its program, executes run {run.id} again, if it is not done (--fresh in any case):",
+        f"# lrurun ladder FILE.toml --seeds {run.seed},",
+        *(f"# {name} {digest}" for name, digest in program.files.items()),
+        f"task = {toml_value(config.task)}",
+        f"name = {toml_value(f'again-{run.id}')}",
+        f"source = {toml_value(', '.join(filter(None, [places, run.fingerprint])))}",
+        "",
+        "[program]",
+        f"command = {toml_value(list(program.command))}",
+        f"files = {toml_value(list(program.files))}",
+        f"metric = {toml_value(program.metric)}",
+        f"direction = {toml_value(program.direction)}",
+        *([f"steps = {run.steps}"] if run.steps else []),
+        f"threads = {execution.threads}",
+        f"devices = {execution.devices}",
+        f"stop_seconds = {execution.stop_seconds!r}",
+        f"silent_seconds = {execution.hang_after_seconds!r}",
+        "",
+        "[settings]",
+        *(f"{_key(path)} = {toml_value(value)}" for path, value in settings.items()),
+        "",
+        "[[rung]]",
+        f"name = {toml_value(f'run-{run.id}')}",
+        f"title = {toml_value(f'run {run.id} again')}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _key(path: str) -> str:
+    """The key of a setting in TOML, without the table's name."""
+    return ".".join(
+        part if re.fullmatch(r"[\w-]+", part, re.ASCII) else toml_value(part) for part in path.split(".")[1:]
     )
 
 

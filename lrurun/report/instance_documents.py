@@ -17,7 +17,7 @@ from lrurun.config import ladder as ladders
 from lrurun.config import plan as planning
 from lrurun.config import recipe as recipes
 from lrurun.config import schema
-from lrurun.config.ladder import Ladder, lasting_path
+from lrurun.config.ladder import DEFAULT_LADDER, Ladder, lasting_path
 from lrurun.config.recipe import Recipe
 from lrurun.config.resolve import ResolvedRung
 from lrurun.decoding import canonical
@@ -50,6 +50,8 @@ class InstanceDocuments(Struct, frozen=True, kw_only=True):
         """Kind and name of each plug-in that the rungs use -> its digest."""
         digests: dict[tuple[PluginKind, str], str] = {}
         for config in (rung.config for rung in self.rungs):
+            if "program" in config:
+                continue
             names: dict[PluginKind, str] = {
                 "recurrence": config["model"]["recurrence"]["kind"],
                 "task": config["task"],
@@ -129,16 +131,19 @@ def load_ladder(name: str, ledger: Ledger | None) -> Ladder:
     return recorded.ladder
 
 
-def load_recipe(name: str, ledger: Ledger | None) -> Recipe:
-    """The recipe of this task or in this file; one without a file here is that of the newest instance on the task.
+def load(ladder: str, task: str, ledger: Ledger | None) -> tuple[Ladder, Recipe]:
+    """A ladder as `load_ladder` reads it, and the recipe of this task or in this file; one without a file here is that
+    of the newest instance on the task. With the recipe of a program comes its ladder, unless another one is named.
 
     Raises:
         UsageError: there is none, or it is wrong.
     """
-    if (recorded := _newest(ledger, "recipes", name)) is None:
-        return recipes.load_recipe(name)
-    _say_recorded(f"recipe of {name}", recorded.recipe.path)
-    return recorded.recipe
+    if (recorded := _newest(ledger, "recipes", task)) is None:
+        return load_ladder(ladder, ledger), recipes.load_recipe(task)
+    _say_recorded(f"recipe of {task}", recorded.recipe.path)
+    if recorded.recipe.program is not None and ladder == DEFAULT_LADDER:
+        return recorded.ladder, recorded.recipe
+    return load_ladder(ladder, ledger), recorded.recipe
 
 
 def _say_recorded(what: str, path: str) -> None:
@@ -230,7 +235,8 @@ def load_code_of(ledger: Ledger, run: Run) -> None:
 def changed_code(ledger: Ledger, instance: LadderInstance, plan: planning.Plan) -> list[str]:
     """A sentence on files of plug-ins that have changed since the runs of an instance; none if they are as they were,
     or gone."""
-    used = {digest for rung in plan.rungs for digest in msgspec.to_builtins(rung.config.code or {}).values()}
+    codes: list[Any] = [rung.config.code or {} for rung in plan.rungs if isinstance(rung.config, schema.RunConfig)]
+    used = {digest for code in codes for digest in msgspec.to_builtins(code).values()}
     if not used:
         return []
     files = {file: plugins.digest_of(Path(file)) for file in _files(ledger, instance, plan.ladder)[0]}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lrurun import data as tasks
 from lrurun import kinds
+from lrurun.config.schema import used_execution
 from lrurun.config.settings import flatten
 from lrurun.console import setting
 from lrurun.errors import UsageError, nearest
@@ -57,7 +58,9 @@ class Choice:
             # It may be a metric of this ledger, and a message names the nearest one.
             metrics = ledger.result_names() if ledger is not None else ()
             with_metrics = columns.Names((*metrics, *_declared()), shares())
-            self._check(condition, sort, ChainMap(_settings_of_kinds(), with_metrics))  # type: ignore[arg-type]
+            of_programs = ledger.program_settings() if ledger is not None else {}
+            known = ChainMap(of_programs, _settings_of_kinds(), with_metrics)  # type: ignore[arg-type]
+            self._check(condition, sort, known)
         if instance is not None and ledger is not None:
             of_instance = filters.ValueComparison("instance", "=", ledger.ladder(instance).short_name, None)
             self._condition = of_instance if self._condition is None else filters.And((of_instance, self._condition))
@@ -120,7 +123,8 @@ def state(run: Run) -> str:
 
 def flat(run: Run) -> dict[str, object]:
     """Dotted path -> value of all settings of a run."""
-    return {**dict(flatten(run.config)), **dict(flatten(run.execution, "execution."))}
+    execution = used_execution(run.config, run.execution)
+    return {**dict(flatten(run.config)), **dict(flatten(execution, "execution."))}
 
 
 def varying(runs: Sequence[Run], ledger: Ledger) -> list[str]:
@@ -155,6 +159,7 @@ def table(
     columns: Sequence[str] = (),
     values: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     *,
+    programs: Mapping[str, ScoreForm] = MappingProxyType({}),
     whole: bool = False,
 ) -> tuple[list[str], list[list[str]]]:
     """Headers and rows of a list of runs, of which there must be one.
@@ -163,12 +168,13 @@ def table(
         user: that of this process, who is not shown where there is no other.
         columns: names of fields, results and settings that are shown too.
         values: run id -> its values of these columns.
+        programs: task -> the form of its scores, for those of users' programs.
         whole: whether columns without content stay.
     """
     texts: dict[str, str] = {}
     rows, forms = [], []
     for run in runs:
-        form = scores.of_task(run.task, run.result or ())
+        form = scores.of_task(run.task, run.result or (), programs)
         cells = [*_row(run, form), *map(_text, values.get(run.id, ()))]
         # Most cells are the same text in many rows; one copy of each keeps long lists small.
         rows.append([texts.setdefault(cell, cell) for cell in cells])
@@ -206,7 +212,7 @@ def _row(run: Run, form: ScoreForm) -> list[str]:
         first.stage if first else "",
         str(run.seed),
         state(run),
-        f"{run.step}/{run.steps}",
+        f"{run.step}/{run.steps}" if run.steps else str(run.step),
         *("" if (score := result.get(key)) is None else form.full(score) for key in (form.validation, form.result)),
         str(run.numerics or ""),
         ", ".join(run.tags),

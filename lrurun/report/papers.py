@@ -175,7 +175,7 @@ def _size(place: Place) -> list[str]:
 def _planned(ladder: str, task: str, profile: str | None) -> tuple[int, int, int]:
     """Steps, batch and positions of the last rung."""
     plan = planning.make(task, ladder=ladder, profile=profile, imports=False)
-    train = plan.rungs[-1].config.train
+    train = plan.rungs[-1].training.train
     return train.steps, train.batch, plan.task.spec(plan.options).length
 
 

@@ -68,7 +68,7 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
 
     def _anywhere(self, *more: str, name: str = "ladder") -> str:
         """The command without the places that the command line names."""
-        ladder = None if self.ladder == "lru" else self.ladder
+        ladder = None if self.ladder in ("lru", self.task) else self.ladder
         options = {"--ladder": ladder, "--profile": self.profile, "--set": self.sets, "--tune": self.tune}
         return ladder_command(self.task, options, *more, name=name)
 
@@ -80,13 +80,13 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         """The command that trains its rungs with these seeds."""
         return clean(self.command(*self._rung_options, "--seeds", seeds, *plugins.load_options()))
 
-    def repeated(self, seeds: str, steps: int | None) -> LadderRequest:
-        """The same with other seeds, and with so many training steps where these are given."""
-        sets = self.sets
-        if steps is not None and isinstance(sets, dict):
-            sets = sets | {"train.steps": steps}
-        elif steps is not None:
-            sets = [*(text for text in sets if text.partition("=")[0].strip() != "train.steps"), f"train.steps={steps}"]
+    def repeated(self, seeds: str, longer: str) -> LadderRequest:
+        """The same with other seeds and, where it is not empty, the value of `--set` in `longer`."""
+        sets, (path, _, steps) = self.sets, longer.partition("=")
+        if longer and isinstance(sets, dict):
+            sets = sets | {path: int(steps)}
+        elif longer:
+            sets = [*(text for text in sets if text.partition("=")[0].strip() != path), longer]
         return msgspec.structs.replace(self, seeds=seeds, sets=sets, decide=False, max_seeds=None)
 
     def fresh(self) -> str:
@@ -117,9 +117,10 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         from lrurun.config import plan as planning
         from lrurun.report import instance_documents
 
+        ladder, recipe = instance_documents.load(self.ladder, self.task, ledger)
         return planning.of_documents(
-            instance_documents.load_ladder(self.ladder, ledger),
-            instance_documents.load_recipe(self.task, ledger),
+            ladder,
+            recipe,
             profile=self.profile,
             sets=self.sets,
             tune=self.tune,
@@ -133,6 +134,13 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
 
         seeds = str(plan.seeds) if self.seeds is None else self.seeds
         return planning.choose_rungs(plan, self.rungs), parse_seeds(seeds)
+
+
+def ladder_or_default(ladder: str | None, task: str | None) -> str:
+    """The ladder that a command names, else the one in the file of its recipe, else `lru`."""
+    from lrurun.config.ladder import default_ladder
+
+    return ladder or default_ladder(task or "")
 
 
 def remember(

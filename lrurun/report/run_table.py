@@ -96,7 +96,8 @@ def columns(
     """The runs that are asked for, with these columns; the standard ones without names."""
     if not names:
         newest = ledger.newest_results() if ledger is not None else {}
-        forms = [scores.of_task(task, results) for task, results in newest.items()]
+        programs = scores.of_programs(ledger, newest)
+        forms = [scores.of_task(task, results, programs) for task, results in newest.items()]
         names = [*STANDARD, *dict.fromkeys(name for form in forms for name in (form.validation, form.result))]
     values: list[tuple[Any, ...]] = []
     if ledger is not None:
@@ -127,7 +128,9 @@ def groups(
     means: list[GroupMean] = []
     forms: dict[str, scores.ScoreForm] = {}
     if ledger is not None:
-        by_task = {task: scores.of_task(task, results) for task, results in ledger.newest_results().items()}
+        newest = ledger.newest_results()
+        programs = scores.of_programs(ledger, newest)
+        by_task = {task: scores.of_task(task, results, programs) for task, results in newest.items()}
         forms = {form.result: form for form in by_task.values()}
         metric_of = {task: metric or form.result for task, form in by_task.items()}
         ids = None if choice.is_all else choice.ids(ledger)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
 from lrurun import data as tasks
+from lrurun.config.program import ProgramTable, metric_of
 from lrurun.data.metric import ESCAPE, Accuracy, Metric
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
 
 
 class ScoreForm(Struct, frozen=True, kw_only=True):
@@ -105,13 +113,33 @@ def form_of(metric: Metric) -> ScoreForm:
     return ScoreForm(**{name: getattr(metric, name) for name in ScoreForm.__struct_fields__})
 
 
-def of_task(task: str, results: Iterable[str] = ()) -> ScoreForm:
-    """The form of the metric that selects the models of a task.
+def of_programs(ledger: Ledger | None, names: Iterable[str]) -> dict[str, ScoreForm]:
+    """Task -> the form of its scores, for those of users' programs, as the newest recipe that was run declares it."""
+    wanted, forms = set(names), dict[str, ScoreForm]()
+    instances = [] if ledger is None or not wanted else ledger.ladders()
+    for instance in reversed(instances):
+        if instance.kind == "program" and instance.task in wanted and instance.task not in forms:
+            assert ledger is not None
+            events = ledger.events(ladder_key=instance.key, of_runs=False)
+            payloads = [event.payload for event in events if event.kind == "documents" and event.payload]
+            with contextlib.suppress(msgspec.ValidationError):  # of another version
+                for payload in payloads[-1:]:
+                    table = msgspec.convert(payload["recipe"]["program"], ProgramTable)
+                    forms[instance.task] = form_of(metric_of(table))
+    return forms
+
+
+def of_task(
+    task: str, results: Iterable[str] = (), programs: Mapping[str, ScoreForm] = MappingProxyType({})
+) -> ScoreForm:
+    """The form of the metric that selects the models of a task; `programs` has those of users' programs.
 
     The task of a plug-in that is not loaded declares nothing: its metric is then the first validation score among the
     names of its `results`, printed as it is, and nothing says which of two scores is better; without one, accuracy. So
     is that of a plug-in which has the name of a task of lrurun.
     """
+    if task in programs:
+        return programs[task]
     names = [name.removeprefix("val/") for name in results if name.startswith("val/") and name != "val/loss"]
     if task in tasks.TASKS and (not names or tasks.selected_on(task).name in names):
         return form_of(tasks.selected_on(task))

@@ -58,6 +58,8 @@ class Verification(Struct, frozen=True, kw_only=True):
     """The first difference by step, those of the result last."""
     beyond: Difference | None
     """The first difference that is larger than allowed."""
+    largest: tuple[Difference, ...]
+    """The largest difference of each metric, in a curve or in the result."""
 
     @property
     def exact(self) -> bool:
@@ -70,7 +72,7 @@ def verify(recorded: Recorded, repeated: Recorded) -> Verification:
 
     Equality bit for bit is required on a CPU of the same type with the same versions, numerics and threads.
     """
-    reasons = tuple(_reasons(recorded.attempts, repeated.attempts[-1]))
+    reasons = tuple(_reasons(recorded, repeated.attempts[-1]))
     before, now = dict(_values(recorded)), dict(_values(repeated))
     metrics = {metric for metric, _ in before}
     both = before.keys() | {key for key in now if key[0] in metrics}
@@ -90,7 +92,20 @@ def verify(recorded: Recorded, repeated: Recorded) -> Verification:
         differing=len(differences),
         first=next(iter(differences), None),
         beyond=next(iter(beyond), None),
+        largest=tuple(_largest(differences)),
     )
+
+
+def _largest(differences: Sequence[Difference]) -> Iterator[Difference]:
+    """The largest difference of each metric; a value that one side lacks is larger than any."""
+
+    def size(difference: Difference) -> float:
+        if difference.recorded is None or difference.repeated is None:
+            return math.inf
+        return abs(difference.recorded - difference.repeated)
+
+    for metric in dict.fromkeys(difference.metric for difference in differences):
+        yield max((difference for difference in differences if difference.metric == metric), key=size)
 
 
 def _values(record: Recorded) -> Iterator[tuple[_Key, float]]:
@@ -139,9 +154,12 @@ _COMPARED = {
 """Entry of an attempt's environment -> its name in a message."""
 
 
-def _reasons(attempts: Sequence[Attempt], now: Attempt) -> Iterator[str]:
+def _reasons(recorded: Recorded, now: Attempt) -> Iterator[str]:
     """Why the repetition cannot be required to be equal bit for bit, one reason for each entry that differs."""
-    involved = _involved(attempts)
+    involved = _involved(recorded.attempts)
+    if recorded.run.kind == "program":
+        yield "a program need not give the same numbers twice"
+        return
     for path, name in _COMPARED.items():
         present = _entry(now.environment, path)
         for before in dict.fromkeys(_entry(attempt.environment, path) for attempt in involved):

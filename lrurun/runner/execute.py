@@ -45,7 +45,7 @@ def execute(active: list[ActiveAttempt], stop: StopRequest) -> None:
         resume = _restore(writers, active)
         members = [writer for writer in writers if writer.attempt in active]
         for writer, snapshot in zip(members, resume, strict=True):
-            writer.begin(snapshot.step if snapshot else 0, packed=len(members))
+            writer.begin(snapshot.step if snapshot else None, packed=len(members))
         first = members[0].attempt
         compiling = stack.enter_context(contextlib.ExitStack())
         if not programs_for(first.config, first.execution, first.data, len(members)).ready:
@@ -199,8 +199,8 @@ class EventWriter:
             self.writes.close()
             self.snapshots.close()
 
-    def begin(self, step: int, packed: int) -> None:
-        """Deletes what the ledger has past `step`, where training starts, as one of `packed` runs."""
+    def begin(self, step: int | None, packed: int) -> None:
+        """Deletes what the ledger has past `step`, where training continues, as one of `packed` runs."""
         self.ledger.rewind(self.claim, step, score=self.recorder.score)
         if packed > 1:
             logs.write(f"one of {packed} runs in one program")

@@ -40,15 +40,15 @@ class PreparationDisplay(Protocol):
     def update(self, what: str, done: int, total: int | None) -> None: ...
 
 
-def check_devices(count: int) -> None:
-    """Checks that this machine has as many devices as a run needs.
+def check_devices(count: int, *, of_programs: bool = False) -> None:
+    """Checks that this machine has as many devices as a run needs; users' programs need them where there are any.
 
     Raises:
         UsageError: it has fewer.
     """
-    devices = machine.devices()
+    devices = len(machine.nvidia_devices()) or None if of_programs else machine.devices()
     if devices is not None and count > devices:
-        on_cpu = "" if machine.accelerators() else " (a CPU is one)"
+        on_cpu = "" if of_programs or machine.accelerators() else " (a CPU is one)"
         raise UsageError(
             f"execution.devices = {count}: a run needs {count} devices, this machine has {devices}{on_cpu}",
             f"use at most {devices}: --set execution.devices={devices}",

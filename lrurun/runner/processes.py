@@ -47,9 +47,10 @@ class LocalWorker:
             devices: the accelerators that it may use, as CUDA_VISIBLE_DEVICES names them; without any, all.
         """
         order = Order(supervisor=os.getpid(), plugins=plugins.loaded(), needs=needs, work=work)
-        env = worker_environment(needs.threads)
-        if isinstance(work, Work) and (kind := kinds.of(work.kind)) is not None:
-            env |= kind.environment
+        kind = kinds.of(work.kind) if isinstance(work, Work) else None
+        env = worker_environment(needs.threads) if kind is None or kind.uses_jax else dict(os.environ)
+        if kind is not None:
+            env |= kind.environment(needs.threads)
         if devices:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
         self._output = tempfile.TemporaryFile()  # its output while it trains no run; attempts have logs of their own

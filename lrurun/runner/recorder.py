@@ -88,10 +88,12 @@ class Recorder:
             self.thread.drain()
         self._rows.append((step, values))
 
-    def write_soon(self, step: int) -> None:
-        """Starts to write the rows up to `step`, if everything before is written and it is time to."""
-        if self.thread.is_idle and time.monotonic() - self._flushed >= FLUSH_SECONDS:
+    def write_soon(self, step: int) -> bool:
+        """Starts to write the rows up to `step`, if everything before is written and it is time to; whether it does."""
+        is_due = self.thread.is_idle and time.monotonic() - self._flushed >= FLUSH_SECONDS
+        if is_due:
             self.flush(step)
+        return is_due
 
     def flush(self, step: int | None = None) -> None:
         """Starts to write all rows, and that the run is at `step`."""

@@ -27,7 +27,8 @@ MAX_RETRIES = 2
 
 def broke(attempt: Attempt) -> bool:
     """Whether an attempt has ended by an exception, or because its process exited: its run is tried MAX_RETRIES times
-    again. A run that was interrupted by a signal is tried as often as it takes."""
+    again. A run that was interrupted by a signal is tried as often as it takes; one that was rejected, because of what
+    its program reports, not at all."""
     return attempt.outcome in ("failed", "exited")
 
 
@@ -74,7 +75,11 @@ class Selection(Struct, frozen=True, kw_only=True):
 
     def work(self, instance: LadderInstance, places: Places, **fields: Any) -> Work:
         """The work on the selected runs; `fields` are further fields of it."""
-        return work_on(instance, places, self.plan.data_name, [rung.name for rung in self.rungs], self.seeds, **fields)
+        rungs, folder = [rung.name for rung in self.rungs], self.plan.recipe.folder
+        if self.plan.kind == "program":
+            fields |= {"stop_seconds": max(rung.execution.stop_seconds for rung in self.rungs)}
+            return work_on(instance, places, folder, rungs, self.seeds, **fields)
+        return work_on(instance, places, self.plan.data_name, rungs, self.seeds, **fields)
 
     def final(self) -> list[PlannedRun]:
         rungs = [rung for rung in self.rungs if not self._is_tuned(rung)]
@@ -166,7 +171,9 @@ class SelectedRuns:
         if run.id in self._left:
             return True
         if run.id not in self._breaks:
-            self._breaks[run.id] = sum(map(broke, self.attempts(run)))
+            attempts = self.attempts(run)
+            is_rejected = any(attempt.outcome == "rejected" for attempt in attempts)
+            self._breaks[run.id] = MAX_RETRIES + 1 if is_rejected else sum(map(broke, attempts))
         return self._breaks[run.id] > MAX_RETRIES
 
     def all_over(self) -> bool:

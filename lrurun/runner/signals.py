@@ -42,7 +42,13 @@ class Signals:
         self.abort = False
         """Whether a ^C followed it: stop without saving."""
         self.limit = limit
-        self._deadline = math.inf if limit is None else time.monotonic() + max(limit - GRACE_SECONDS, limit / 2)
+        self._began = time.monotonic()
+        self.reserve(0.0)
+
+    def reserve(self, seconds: float) -> None:
+        """Makes the time limit act so much earlier: users' programs may need longer to save."""
+        limit = self.limit
+        self._deadline = math.inf if limit is None else self._began + max(limit - GRACE_SECONDS - seconds, limit / 2)
 
     def _record(self, number: int, _frame: object) -> None:
         if self.received is None:

@@ -33,7 +33,7 @@ class Work(Struct, frozen=True, kw_only=True, tag="train"):
     runs: Path
     """Folder of logs and checkpoints."""
     data: Path
-    """Folder of the task's prepared data."""
+    """Folder of the task's prepared data; of a user's program, the folder in which it is started."""
     ladder: str
     """Key of the ladder instance."""
     kind: RunKind
@@ -46,6 +46,8 @@ class Work(Struct, frozen=True, kw_only=True, tag="train"):
     """How many workers a machine has; None for `machine.default_jobs`."""
     pack: int = 1
     """How many seeds of a rung a worker trains in one program."""
+    stop_seconds: float = 0.0
+    """How long users' programs may take to save and exit."""
     on_node: bool = False
     """Whether an executor started this command, on a node: it leaves when nothing is queued for it."""
     detach: bool = False
@@ -53,12 +55,17 @@ class Work(Struct, frozen=True, kw_only=True, tag="train"):
 
 
 def work_on(
-    instance: LadderInstance, places: Places, data: str, rungs: Sequence[str], seeds: Sequence[int], **fields: Any
+    instance: LadderInstance,
+    places: Places,
+    data: str | Path,
+    rungs: Sequence[str],
+    seeds: Sequence[int],
+    **fields: Any,
 ) -> Work:
     """The work on some rungs and seeds of a ladder instance.
 
     Args:
-        data: name of the task's folder in the data folder.
+        data: name of the task's folder in the data folder, or the folder of a program.
         fields: further fields of the work.
     """
     return Work(

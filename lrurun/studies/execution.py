@@ -24,7 +24,7 @@ def execute(attempt: ActiveAttempt, stop: StopRequest) -> None:
     study = studies.of_task(run.task)
     cell = cell_of(study, run.config, f"run {run.id}")
     ledger.describe(claim, environment=_device(study))
-    ledger.rewind(claim, 0)
+    ledger.rewind(claim, None)
     logs.write(f"run {run.id}, attempt {claim.attempt}: study {study.name}, {study.label(cell)}, seed {run.seed}")
     began = time.monotonic()
     values = _computed(study.simulate(cell, run.seed), attempt, stop)

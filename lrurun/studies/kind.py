@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 from lrurun import studies
 from lrurun.config.schema import CELL
 from lrurun.errors import LrurunError
-from lrurun.kinds import Kind, Page, TaskEvidence
+from lrurun.kinds import OwnReports, Page, TaskEvidence, limited
 from lrurun.studies import PREFIX
 
 if TYPE_CHECKING:
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     from lrurun.studies.study import Study
 
 
-class StudyKind(Kind):
+class StudyKind(OwnReports):
     """The cells of studies."""
 
     plural = "studies"
-    environment = dict.fromkeys(
-        ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
-    )
-    """One thread for NumPy's linear algebra: threads of several workers would wait for each other, thirty times
-    longer than they compute with matrices of size 500, and the last bits would depend on the cores."""
+    uses_jax = True
+
+    def environment(self, threads: int) -> Mapping[str, str]:
+        """One thread for NumPy's linear algebra: threads of several workers would wait for each other, thirty times
+        longer than they compute with matrices of size 500, and the last bits would depend on the cores."""
+        return limited(1)
 
     @property
     def request(self) -> type[Struct]:

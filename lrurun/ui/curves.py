@@ -12,7 +12,7 @@ from msgspec import structs
 from lrurun.report.figures import curves, drawing
 from lrurun.report.figures.curves import LOGARITHMIC
 from lrurun.report.figures.figures import Curve, Figure, Panel, floats, suited
-from lrurun.report.scores import curves_of, form_of, of_task
+from lrurun.report.scores import curves_of, form_of, of_programs, of_task
 
 if TYPE_CHECKING:
     from lrurun.config.plan import Plan
@@ -36,7 +36,8 @@ def run_figure(runs: Sequence[Run], ledger: Ledger, span: Span) -> Figure:
     known: dict[str, dict[str, RecordedCurve]] = {run.id: {} for run in runs}
     for curve in ledger.curves(list(known)):
         known[curve.run][curve.key] = curve
-    main = curves_of(*dict.fromkeys(of_task(run.task, known[run.id]) for run in runs))
+    programs = of_programs(ledger, [run.task for run in runs])
+    main = curves_of(*dict.fromkeys(of_task(run.task, known[run.id], programs) for run in runs))
     names = dict.fromkeys([*main, *sorted({name for by_name in known.values() for name in by_name})])
 
     def is_curve(name: str, run: Run) -> bool:

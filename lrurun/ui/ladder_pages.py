@@ -94,7 +94,7 @@ def _progress(source: Source, ledger: Ledger, instance: LadderInstance, stamp: S
 def _conclusion(ledger: Ledger, instance: LadderInstance) -> str:
     """The first sentence of the report, or why there is no report."""
     try:
-        if (kind := kinds.of(instance.kind)) is not None:
+        if (kind := kinds.with_reports(instance.kind)) is not None:
             return kind.conclusion(ledger, instance)
         report = loaded_instance.of_instance(ledger, instance).report()
         return next(iter(report.conclusions), "No results yet.")
@@ -106,7 +106,7 @@ def ladder(source: Source, ledger: Ledger, key: str, stamp: Stamp) -> dict[str, 
     """One ladder instance, or study: progress, and the report. Raises NotFoundError."""
     instance = ledger.ladder(key)
     now = _progress(source, ledger, instance, stamp)
-    kind = kinds.of(instance.kind)
+    kind = kinds.with_reports(instance.kind)
     make = _report if kind is None else partial(_page, kind)
     try:
         shown = source.cached(("report", instance.key), results_stamp(stamp), lambda: make(ledger, instance))
@@ -121,7 +121,7 @@ def ladder(source: Source, ledger: Ledger, key: str, stamp: Stamp) -> dict[str, 
         "rungs": of_text(progress.columns(now), progress.rows(now), title="progress of the rungs"),
         "done": sum(now.counts[state] for state in ("done", "diverged")),
         "total": now.total,
-        "of_trainings": kind is None,
+        "of_ladder": kind is None,
         "abandoned": _abandoned(ledger),
         **shown,
     }
@@ -135,7 +135,7 @@ def _report(ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
     return {"heading": content.title, "report": html.parts(report, content, details)}
 
 
-def _page(kind: kinds.Kind, ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
+def _page(kind: kinds.OwnReports, ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
     figure = Markup('<img class="figure" src="/ladders/{}/figure.svg" alt="{}">').format(instance.key, _FIGURE)
     content = kind.page(ledger, instance, figure)
     return {"heading": content.heading, "body": Markup(content.body)}
@@ -149,7 +149,7 @@ def drawing(ledger: Ledger, key: str) -> bytes:
         LrurunError: it is not complete.
     """
     instance = ledger.ladder(key)
-    kind = kinds.of(instance.kind)
+    kind = kinds.with_reports(instance.kind)
     if kind is None:
         raise NotFoundError(f"instance {instance.short_name}: has no figure of its own", "its page has all of them")
     return kind.drawing(ledger, instance)

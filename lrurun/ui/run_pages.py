@@ -14,6 +14,7 @@ from lrurun.ledger import columns, filters, owner
 from lrurun.report import again, instance_documents, listing, run_table
 from lrurun.report.figures import page_figures
 from lrurun.report.figures.figures import Figure, Panel, spectrum
+from lrurun.report.scores import of_programs
 from lrurun.report.tables import run_tables
 from lrurun.runner import logs
 from lrurun.table import Column, Table, of_text
@@ -90,7 +91,8 @@ def runs(source: Source, ledger: Ledger | None, query: Query, stamp: Stamp) -> d
             run: tuple(map(run_table.exact, query.columns, row))
             for run, row in ledger.columns_of(query.columns, [run.id for run in runs]).items()
         }
-    headers, rows = listing.table(runs, owner.user(), query.columns, values, whole=True)
+    programs = of_programs(ledger, {run.task for run in runs if run.kind == "program"})
+    headers, rows = listing.table(runs, owner.user(), query.columns, values, programs=programs, whole=True)
     kept = [place for place, name in enumerate(headers) if _is_shown(name, place, rows, query)]
     table = of_text([headers[place] for place in kept], [[row[place] for place in kept] for row in rows])
     results = {name for run in runs for name in run.result or ()}

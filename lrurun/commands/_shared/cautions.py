@@ -20,12 +20,14 @@ def warn_of_batches(plan: planning.Plan, rungs: Sequence[planning.ResolvedRung])
     """Warns of batches that have more examples than the training split, so that each repeats some."""
     from lrurun.data.task import Task
 
-    if type(plan.task).sampler is not Task.sampler:  # new examples at every step
+    if (
+        plan.kind == "program" or type(plan.task).sampler is not Task.sampler
+    ):  # its own data, or new examples at every step
         return
     sizes = plan.task.sizes(plan.options)
     large: dict[tuple[int, int], list[str]] = {}
     for rung in rungs:
-        train = rung.config.train
+        train = rung.training.train
         examples = sizes["train"] + (sizes["validation"] if train.protocol == "paper" else 0)
         if train.batch > examples:
             large.setdefault((train.batch, examples), []).append(rung.name)
@@ -81,7 +83,7 @@ def report_hidden(request: LadderRequest) -> None:
     """Reports a local ladder or recipe that is used instead of a packaged one of the same name."""
     from lrurun.config.ladder import read_ladder
 
-    for path in (paths.find("recipes", request.task), paths.find("ablations", request.ladder)):
+    for path in dict.fromkeys((paths.find("recipes", request.task), paths.find("ablations", request.ladder))):
         if paths.hides_packaged("recipes", path) or paths.hides_packaged("ablations", path):
             console.say(f"using {path}, which hides the packaged file of that name")
     ladder = read_ladder(request.ladder)

@@ -137,7 +137,13 @@ TaskOrAll = Annotated[
     typer.Argument(metavar="TASK", help="A task, or the path of a recipe.", autocompletion=_tasks),
 ]
 LadderName = Annotated[
-    str, typer.Option("--ladder", metavar="NAME", help="A ladder, or the path of one.", autocompletion=_ladders)
+    Optional[str],
+    typer.Option(
+        "--ladder",
+        metavar="NAME",
+        help="A ladder, or the path of one [default: the one in the recipe, else lru].",
+        autocompletion=_ladders,
+    ),
 ]
 OnlyLadder = Annotated[
     Optional[str],

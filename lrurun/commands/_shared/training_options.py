@@ -108,12 +108,22 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
         further = [signal.SIGUSR1] if self.on_node else []
         return Signals(None if self.time_limit is None else seconds_of(self.time_limit), further)
 
-    def make_executor(self, places: Places, command: Sequence[str], *, devices: int = 1) -> Executor:
+    def make_executor(
+        self,
+        places: Places,
+        command: Sequence[str],
+        *,
+        devices: int = 1,
+        of_programs: bool = False,
+        stop_seconds: float = 0.0,
+    ) -> Executor:
         """The executor, which is checked unless it only prints its script. Nothing is written.
 
         Args:
             command: arguments of the command line that decide which runs are trained; they name the job.
             devices: how many a run needs.
+            of_programs: whether the runs are those of a user's program.
+            stop_seconds: how long it may take to save and exit.
 
         Raises:
             LrurunError: there is no such executor, or it cannot work.
@@ -137,6 +147,8 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
             places=absolute,
             nodes=self.site.nodes,
             devices=devices,
+            of_programs=of_programs,
+            stop_seconds=stop_seconds,
             settings=self.site.settings,
         )
         made = executors.make(self.site.executor, job)

@@ -175,7 +175,7 @@ attempts = Table(
     Column("environment_id", WHOLE, ForeignKey(documents.c.id), nullable=False),
     Column("code", TEXT, comment="the code version as text, so that lists of runs need no JSON"),
     Column("user_name", TEXT, key="user", comment="of the operating system's user whose process it is"),
-    CheckConstraint("outcome IN ('done', 'diverged', 'failed', 'interrupted', 'exited')", name="outcome"),
+    CheckConstraint("outcome IN ('done', 'diverged', 'failed', 'interrupted', 'exited', 'rejected')", name="outcome"),
     comment="the attempts; the view `attempts` shows them with their environment",
     sqlite_strict=True,
 )

@@ -14,7 +14,7 @@ from lrurun.report import rung_runs
 from lrurun.report.figures import curves, figures, task_map
 from lrurun.report.figures.figures import Curve, Figure, Panel, Picture, floats, suited
 from lrurun.report.instance_label import InstanceLabel, label_of
-from lrurun.report.scores import curves_of, form_of, of_task
+from lrurun.report.scores import curves_of, form_of, of_programs, of_task
 from lrurun.report.tables import all_tasks, cells, content, ladder_table, speed
 from lrurun.report.tables.all_tasks import AllTasksReport
 from lrurun.report.tables.row_scores import FurtherScore, LadderRow, SlotScore
@@ -309,7 +309,8 @@ def ladder_curves(
 def run_curves(runs: Sequence[Run], ledger: Ledger, instances: str, metrics: Sequence[str] = ()) -> Figure:
     """Loss and validation score of single runs of these `instances`, or `metrics`, up to their current steps."""
     recorded = {run.id: ledger.metrics(run.id) for run in runs}
-    forms = {form.name: form for form in (of_task(run.task, recorded[run.id]) for run in runs)}
+    programs = of_programs(ledger, [run.task for run in runs])
+    forms = {form.name: form for form in (of_task(run.task, recorded[run.id], programs) for run in runs)}
     drawn = _drawn(metrics, runs, ledger) or curves_of(*forms.values())
     panels = curves.panels({_name(run): [recorded[run.id]] for run in runs}, drawn)
     if not panels:
@@ -458,7 +459,7 @@ def _heading(runs: Sequence[Run], instances: str) -> str:
 def _states(runs: Sequence[Run]) -> str:
     """A sentence for each run that is not done."""
     unfinished = [run for run in runs if run.state != "done"]
-    return " ".join(f"{run.id} is {run.state}, at step {run.step:,} of {run.steps:,}." for run in unfinished)
+    return " ".join(f"{run.id} is {run.state}, at {run.reached}." for run in unfinished)
 
 
 def _caption(sentences: Sequence[str], notes: Sequence[rung_runs.Note]) -> str:

@@ -61,7 +61,8 @@ def parts(report: AnyReport, content: ReportContent, details: Mapping[str, RunDe
         cautions, repeated = all_tasks.cautions(report), all_tasks.caution_sentences(report)
     if isinstance(report, LadderReport):
         cautions = [caution.text for caution in answer.cautions(report)]
-        repeated = [*warnings(report.rows), *untuned_foot(report.rows)]
+        repeated = [*warnings(report.rows), *untuned_foot(report.rows, report.kind)]
+    of_program = isinstance(report, LadderReport) and report.kind == "program"
     judged, form = (report.claims, report.score) if isinstance(report, LadderReport) else ((), ACCURACY)
     return {
         "title": content.title,
@@ -74,7 +75,7 @@ def parts(report: AnyReport, content: ReportContent, details: Mapping[str, RunDe
         "anchors": {group.anchor for group in groups},
         "notes": [note for note in content.notes(content.table.columns) if note not in repeated],
         "claims": [(claim, page_figures.interval(claim, form)) for claim in judged],
-        "planes": page_figures.eigenvalues(groups, details) if content.curves else None,
+        "planes": page_figures.eigenvalues(groups, details) if content.curves and not of_program else None,
         "runs": runs(groups, details) if groups else None,
     }
 

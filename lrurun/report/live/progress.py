@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -13,13 +14,14 @@ from msgspec import Struct
 from lrurun import data as tasks
 from lrurun import kinds
 from lrurun.config.runs import point
+from lrurun.config.schema import LADDER_KINDS
 from lrurun.console import clean, duration, wrapped
 from lrurun.errors import plural
 from lrurun.ledger import owner
 from lrurun.ledger.values import STATES, Attempt, LadderInstance, RemainingWork, Run, StateSummary
 from lrurun.report import devices
 from lrurun.report.instance_label import make_label
-from lrurun.report.scores import ACCURACY, ScoreForm, of_task
+from lrurun.report.scores import ACCURACY, ScoreForm, of_programs, of_task
 from lrurun.table import KEPT, Column, Table
 
 if TYPE_CHECKING:
@@ -133,6 +135,8 @@ def _form(ledger: Ledger, ladder: LadderInstance) -> ScoreForm:
     """The form of the scores of a ladder's task; if that is not loaded, from what one of its runs has recorded."""
     if ladder.task in tasks.TASKS:
         return of_task(ladder.task)
+    if programs := of_programs(ledger, [ladder.task] if ladder.kind == "program" else []):
+        return programs[ladder.task]
     begun = ledger.runs(ladder.key, states=("done", "running"), brief=True)
     names = next((run.result for run in begun if run.result), None)
     return of_task(ladder.task, names or (ledger.metrics(begun[0].id) if begun else ()))
@@ -160,7 +164,7 @@ def columns(progress: LadderProgress) -> tuple[str, ...]:
 
 def _is_without_score(progress: LadderProgress) -> bool:
     """Whether the runs are not trainings, which alone have a score."""
-    return progress.ladder.kind != "training"
+    return progress.ladder.kind not in LADDER_KINDS
 
 
 def rows(progress: LadderProgress) -> list[list[str]]:
@@ -191,7 +195,7 @@ def running_lines(progress: LadderProgress) -> list[str]:
     for run in progress.running:
         name, stage, _ = _member(run, progress.ladder.key)
         subject = _seed(run, name if stage != "tune" else f"{name} (tune),")
-        text = f"{subject} ({run.id}) at step {run.step} of {run.steps} on {progress.places[run.id]}"
+        text = f"{subject} ({run.id}) at {run.reached} on {progress.places[run.id]}"
         if run.id in progress.silent:
             since, usual = progress.silent[run.id]
             often = f"{usual:.1f} s" if usual < 60 else duration(usual)
@@ -322,6 +326,7 @@ class Lines:
         changed: Iterable[Run],
         whole: Callable[[], LadderProgress],
         failures: Mapping[str, Sequence[str]],
+        programs: Mapping[str, ScoreForm] = MappingProxyType({}),
     ) -> list[str]:
         """The lines that are due.
 
@@ -329,12 +334,14 @@ class Lines:
             changed: the runs that may be in another state than at the last update.
             whole: reads the progress of the ladder.
             failures: run id -> the reason of each attempt that has failed while this command watched.
+            programs: task -> the form of its scores, for those of users' programs.
         """
         lines = []
         for run in sorted(changed, key=lambda r: _member(r, ladder_key)[2]):
             if self._states.get(run.id, "queued") != run.state:
                 self._states[run.id] = run.state
-                lines.append(f"{time.strftime('%H:%M:%S')} {_line(run, ladder_key, failures.get(run.id, ()))}")
+                text = _line(run, ladder_key, failures.get(run.id, ()), programs)
+                lines.append(f"{time.strftime('%H:%M:%S')} {text}")
         if not lines and time.monotonic() - self._printed_at >= self.every:
             lines.append(f"{time.strftime('%H:%M:%S')} {summary(whole())}")
         if lines:
@@ -342,7 +349,7 @@ class Lines:
         return lines
 
 
-def _line(run: Run, key: str, failures: Sequence[str] = ()) -> str:
+def _line(run: Run, key: str, failures: Sequence[str], programs: Mapping[str, ScoreForm]) -> str:
     rung, stage, position = _member(run, key)
     subject = _seed(run, rung if stage != "tune" else f"{rung} tuning, point {point(position) + 1},")
     text = f"{subject} ({run.id}): {run.state}"
@@ -351,7 +358,7 @@ def _line(run: Run, key: str, failures: Sequence[str] = ()) -> str:
     if run.state == "queued" and failures:
         return f"{text} again, after {plural(len(failures), 'failed attempt')}: {failures[-1]}"
     if run.state == "done" and run.result:
-        form = of_task(run.task, run.result)
+        form = of_task(run.task, run.result, programs)
         scores = [
             f"{n} {form.labelled(form.full(run.result[k]))}"
             for n, k in (("val", form.validation), ("test", form.result))
@@ -360,7 +367,7 @@ def _line(run: Run, key: str, failures: Sequence[str] = ()) -> str:
         return ", ".join([text, *scores])
     if run.state == "failed" and run.error:
         return f"{text}: {run.error.splitlines()[0]}"
-    return f"{text} at step {run.step} of {run.steps}"
+    return f"{text} at {run.reached}"
 
 
 def _seed(run: Run, rung: str) -> str:
@@ -370,7 +377,7 @@ def _seed(run: Run, rung: str) -> str:
 
 def cell(run: Run) -> str:
     """The settings of a cell, as its kind describes them; empty for trainings and runs without settings here."""
-    kind = None if run.settings is None else kinds.of(run.kind)
+    kind = None if run.settings is None else kinds.with_reports(run.kind)
     return "" if kind is None else kind.described(run)
 
 

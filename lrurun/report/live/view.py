@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lrurun import console
+from lrurun.config.schema import LADDER_KINDS
 from lrurun.report.live.progress import LadderProgress, Lines, collect, view
+from lrurun.report.scores import of_programs
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -49,7 +52,9 @@ class LadderView:
             return
         changed = self._changed(ledger, ladder)
         if not console.is_terminal():
-            for line in self._lines.update(ladder.key, changed, lambda: collect(ledger, ladder), self._failures):
+            programs = of_programs(ledger, [ladder.task] if changed and ladder.kind == "program" else [])
+            whole = partial(collect, ledger, ladder)
+            for line in self._lines.update(ladder.key, changed, whole, self._failures, programs):
                 console.say(line)
         elif changed or time.monotonic() >= self._due:
             began = time.monotonic()
@@ -62,7 +67,7 @@ class LadderView:
 
     def _changed(self, ledger: Ledger, ladder: LadderInstance) -> list[Run]:
         """The runs of a ladder that have changed since the last call; at first, those that have begun and not ended."""
-        brief = ladder.kind == "training"  # lines on others name their settings
+        brief = ladder.kind in LADDER_KINDS  # lines on others name their settings
         if self._last_event is None:
             self._last_event = max((event.id for event in ledger.events(limit=1)), default=0)
             return ledger.runs(ladder.key, states=("running", "failed", "interrupted"), brief=brief)

@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 
 from lrurun import data as tasks
 from lrurun.config.ladder import Ladder
+from lrurun.config.schema import LADDER_KINDS
 from lrurun.errors import LrurunError, NotFoundError
 from lrurun.report.instance_label import InstanceLabel, data_sentence
 from lrurun.report.rung_runs import Note
@@ -137,7 +138,7 @@ def collect(
         requested += ", tuned" if request.tune else ", without --tune"
         requested += "".join(f", {text}" for text in request.sets)
         ladders = dict.fromkeys(
-            f"--ladder {instance.name}" for instance in ledger.ladders() if instance.kind == "training"
+            f"--ladder {instance.name}" for instance in ledger.ladders() if instance.kind in LADDER_KINDS
         )
         hint = f"run: lrurun ladder TASK --ladder {request.ladder}"
         if differing or ladders:

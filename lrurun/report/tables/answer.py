@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 
 from lrurun import paths, plugins
 from lrurun.config.resolve import RATE
+from lrurun.config.schema import SETTINGS
 from lrurun.console import clean
 from lrurun.errors import plural
 from lrurun.report.instance_label import label_of
@@ -53,13 +54,14 @@ def _title(report: LadderReport) -> str:
     kinds.pop("default", None)  # a caution below the table
     rates = " or ".join(cells.RATES[kind] for kind in kinds)
     if "tuned" in kinds and report.tuning is not None:
-        rates += f" ({plural(report.tuning.seeds, 'seed')}, {report.tuning.items:,} items)"
+        items = "" if report.tuning.items is None else f", {report.tuning.items:,} items"
+        rates += f" ({plural(report.tuning.seeds, 'seed')}{items})"
     parts = [
         *structs.replace(label_of(report), tune=False).parts(),  # the learning rates say that they were tuned
         f"ladder {report.ladder}",
         _seeds(report),
         *([f"look {design.looks_done} of {len(design.looks)}"] if (design := report.design) else []),
-        *([f"learning rates {rates}"] if rates else []),
+        *([f"{'settings' if report.kind == 'program' else 'learning rates'} {rates}"] if rates else []),
         *(["not the published data"] if report.data.get("published") == "no" else []),
     ]
     return " · ".join(parts)
@@ -321,13 +323,14 @@ def cautions(report: LadderReport) -> list[Caution]:
     few = [row for row in compared if row.comparison is not None and row.comparison.provisional]
     improving = [row for row in rows if row.still_improving]
     opposite = [row for row in compared if row.comparison and claims.opposite_mean(row.comparison, report.score)]
+    value, more = "value" if report.kind == "program" else "rate", longer(report)
     smoke = "profile smoke shows that everything runs, its scores mean nothing"
     warnings = [
         Caution(what=smoke) if report.profile == "smoke" else None,
         _about("not tuned, see --tune", [row for row in differing if row.untuned], differing),
         _about(f"provisional, fewer than {verdicts.LEAST_SEEDS} seeds", few, compared),
-        _about("best rate at the edge of those tried", [row for row in rows if _is_at_edge(row, report)], rows),
-        _about("still improving at the last step", improving, rows, f"longer with --set train.steps={longer(rows)}"),
+        _about(f"best {value} at the edge of those tried", [row for row in rows if _is_at_edge(row, report)], rows),
+        _about("still improving at the last step", improving, rows, f"longer with --set {more}" if more else ""),
         _about("the typical run and the mean disagree", opposite, compared),
         _about(SELECTED_ON_TEST, [row for row in rows if row.test_selected], rows),
     ]
@@ -353,14 +356,17 @@ def cautions(report: LadderReport) -> list[Caution]:
     return [caution for caution in warnings if caution is not None]
 
 
-def longer(rows: Sequence[LadderRow]) -> int | None:
-    """Twice the training steps of the rungs that are still improving; None without one."""
-    return max((2 * row.steps for row in rows if row.still_improving and row.steps), default=None)
+def longer(report: LadderReport) -> str:
+    """The value of `--set` for twice the steps of the rungs that are still improving; empty without one."""
+    steps = max((2 * row.steps for row in report.rows if row.still_improving and row.steps), default=None)
+    return "" if steps is None or report.steps_path is None else f"{report.steps_path}={steps}"
 
 
 def _is_at_edge(row: LadderRow, report: LadderReport) -> bool:
-    """Whether the learning rate that tuning chose for a rung is the smallest or the largest that it tried."""
-    return report.tuning is not None and RATE in report.tuning.at_edge.get(row.rung, ())
+    """Whether the learning rate that tuning chose for a rung is the smallest or the largest that it tried; of a user's
+    program, any setting."""
+    paths = () if report.tuning is None else report.tuning.at_edge.get(row.rung, ())
+    return RATE in paths or any(path.startswith(SETTINGS) for path in paths)
 
 
 def _about(what: str, rows: Sequence[LadderRow], every: Sequence[LadderRow], advice: str = "") -> Caution | None:
@@ -409,11 +415,11 @@ def _next(report: LadderReport, request: LadderRequest | str | None, firm: str) 
         return f"Next: {command} makes verdicts firm, which takes {verdicts.LEAST_SEEDS} seeds whatever these say."
     if step == "look":
         return f"Next: {_command(report, request, 'ladder', '--decide')} takes the next look."
-    steps = longer(report.rows)
-    again = _request(report, request).repeated(report.fresh_seeds or "", steps)
+    more = longer(report)
+    again = _request(report, request).repeated(report.fresh_seeds or "", more)
     runs = MAX_SEEDS * sum(not row.same_as_before for row in report.rows)
     command = firm or (again.fresh() if report.tune else f"{again.fresh()} ({runs} runs)")
-    what = "asks again with fresh seeds" if steps is None else "trains twice as long, with fresh seeds"
+    what = "asks again with fresh seeds" if not more else "trains twice as long, with fresh seeds"
     return f"Next: {command} {what}, in a ledger of its own: adding seeds here because of the result would mislead."
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from msgspec import structs
 
 from lrurun import data as tasks
+from lrurun.config.schema import RunKind
 from lrurun.console import clean
 from lrurun.errors import plural
 from lrurun.report.instance_label import data_sentence, label_of
@@ -111,7 +112,7 @@ def _foot(report: LadderReport) -> list[str]:
         sentences.append(source)
     sentences += _items_foot(report)
     sentences += _rates_foot(report)
-    sentences.append(_published_foot(report))
+    sentences += filter(None, [_published_foot(report)])
     return sentences + content.closing_notes(report.rows, report.notes)
 
 
@@ -189,13 +190,17 @@ def _design_foot(design: DesignSummary) -> list[str]:
 
 
 def _rates_foot(report: LadderReport) -> list[str]:
-    """Where the learning rates come from: a sentence for each source."""
+    """Where the learning rates come from, or the settings of a program: a sentence for each source."""
     sources: dict[str, dict[float | None, list[str]]] = {}
     for row in report.rows:
         if row.rate_source is not None:
             sources.setdefault(row.rate_source.text, {}).setdefault(row.learning_rate, []).append(row.rung)
     sentences = []
     for source, rates in sources.items():
+        if report.kind == "program":
+            names = [rung for rungs in rates.values() for rung in rungs]
+            sentences.append(f"Settings: {source}" + ("." if len(sources) == 1 else f" ({', '.join(names)})."))
+            continue
         values = {"not chosen yet" if rate is None else f"{rate:g}": rungs for rate, rungs in rates.items()}
         everywhere = len(sources) == len(values) == 1
         parts = [value + ("" if everywhere else f" ({', '.join(rungs)})") for value, rungs in values.items()]
@@ -206,10 +211,9 @@ def _rates_foot(report: LadderReport) -> list[str]:
             by_paths.setdefault(", ".join(settings), []).append(rung)
         edges = "; ".join(f"{settings} ({', '.join(rungs)})" for settings, rungs in by_paths.items())
         beyond = f" Best value at the edge of those tried: {edges}; a better one may lie beyond." if edges else ""
-        sentences.append(
-            f"Tuning compared means over {plural(tuning.seeds, 'seed')} on {tuning.items:,} validation items.{beyond}"
-        )
-    return sentences + untuned_foot(report.rows)
+        items = "" if tuning.items is None else f" on {tuning.items:,} validation items"
+        sentences.append(f"Tuning compared means over {plural(tuning.seeds, 'seed')}{items}.{beyond}")
+    return sentences + untuned_foot(report.rows, report.kind)
 
 
 def with_difference(rows: Sequence[LadderRow]) -> list[LadderRow]:
@@ -218,7 +222,7 @@ def with_difference(rows: Sequence[LadderRow]) -> list[LadderRow]:
     return [row for row in rows if row.comparison is not None and row.verdict not in without]
 
 
-def untuned_foot(rows: Sequence[LadderRow]) -> list[str]:
+def untuned_foot(rows: Sequence[LadderRow], kind: RunKind) -> list[str]:
     """Which differences involve a rung that was not tuned."""
     differing = with_difference(rows)
     untuned = [row.rung for row in differing if row.untuned]
@@ -228,9 +232,11 @@ def untuned_foot(rows: Sequence[LadderRow]) -> list[str]:
     verb = "involve"
     if len(untuned) == 1:
         differences, verb = f"the difference of {untuned[0]}", "involves"
+    at, rate = ("with", "settings") if kind == "program" else ("at", "default learning rate")
+    chosen = "what [tune] names, for" if kind == "program" else "the rate of"
     return [
-        f"Untuned: {differences} {verb} a rung at the recipe's default learning rate, which may favour one side. For "
-        "conclusions, --tune chooses the rate of each rung on validation."
+        f"Untuned: {differences} {verb} a rung {at} the recipe's {rate}, which may favour one side. For conclusions, "
+        f"--tune chooses {chosen} each rung on validation."
     ]
 
 
@@ -245,7 +251,7 @@ def _published_foot(report: LadderReport) -> str:
         for score in row.published:
             rungs.setdefault((score.source, score.note), []).append(row.rung)
     if not rungs:
-        return f"Published: no values for {report.task}."
+        return "" if report.kind == "program" else f"Published: no values for {report.task}."
     sources = [f"{source} ({', '.join(names)}{': ' + note if note else ''})" for (source, note), names in rungs.items()]
     return f"Published: {'; '.join(sources)}.{cells.scale(report.profile, report.rows)}"
 
@@ -262,7 +268,8 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
     methods = [kinds[few] for few in (False, True) if few in {comparison.provisional for comparison in tested}]
     few = f"; with fewer than {verdicts.LEAST_SEEDS} seeds, "
     tests = f"p: two-sided, {few.join(methods) or kinds[False]}, corrected by Holm's {corrected}."
-    published = 9 if any(row.published for row in report.rows) else 0
+    published, of_program = 9 if any(row.published for row in report.rows) else 0, report.kind == "program"
+    paper = Column(name="published", cell=lambda row: cells.published(row, report.score), priority=published)
     return (
         RUNG,
         *((BASE,) if has_branches(report) else ()),
@@ -275,9 +282,9 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
         *((Column(name="p", cell=p_cell, link=content.runs_of, priority=11, note=tests),) if tested else ()),
         *_learning_column(report),
         *_improvement_column(report),
-        PARAMETERS,
+        *(() if of_program else (PARAMETERS,)),
         content.number("steps/s", "steps_per_second", content.three_digits, priority=4, note="Steps/s: median."),
-        Column(name="published", cell=lambda row: cells.published(row, report.score), priority=published),
+        *(() if of_program else (paper,)),
     )
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from lrurun.config.ladder import Grid, Ladder, Published, Rung
 from lrurun.config.resolve import RateSource
-from lrurun.config.schema import TUNING_SEED, RunConfig
+from lrurun.config.schema import TUNING_SEED, RunConfig, RunKind
 from lrurun.ledger.values import FINISHED
 from lrurun.report.judging import claims, published, ranks, sequential, statistics, verdicts
 from lrurun.report.judging.claims import JudgedClaim
@@ -50,7 +50,7 @@ class Tuning(Struct, frozen=True, kw_only=True):
 
     seeds: int
     """The number of seeds of each point that was tried."""
-    items: int
+    items: int | None
     """Validation sequences by whose scores points were compared."""
     at_edge: dict[str, list[str]]
     """Rung -> the settings whose best value is the smallest or the largest that was tried."""
@@ -99,6 +99,10 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     """Rungs whose seeds show no spread: comparisons use the error of the test set for them."""
     hypotheses: int = 0
     """The number of hypotheses with results, which p is corrected for."""
+    kind: RunKind = "training"
+    """The kind of its runs."""
+    steps_path: str | None = None
+    """The setting with the number of steps of a run; None where there is none, as of some users' programs."""
     detect: Detect | None = None
     """The seeds that a difference needs, where one was named."""
     fresh_seeds: str | None = None
@@ -115,6 +119,8 @@ def build(
     progress: DesignProgress | None = None,
     shown: Sequence[str] | None = None,
     detect: float | None = None,
+    kind: RunKind = "training",
+    steps_path: str | None = None,
     outside: Mapping[str, str] = MappingProxyType({}),
     left_out: Mapping[str, int] = MappingProxyType({}),
     with_claims: bool = True,
@@ -127,6 +133,8 @@ def build(
         progress: a sequential design with its looks, from which the verdicts are then.
         shown: show only these rungs, and the claims on them. Verdicts do not depend on it.
         detect: a difference of the means, as the metric has it, for which the report says the seeds that it needs.
+        kind: the kind of its runs.
+        steps_path: the setting with the number of steps of a run.
         outside: text of a claim -> why it is not judged here.
         left_out: rung -> how many of its runs are not among `runs`, because they have other settings.
         with_claims: whether the report has claims. Verdicts do not depend on it.
@@ -195,6 +203,8 @@ def build(
         test_step=scoring.step,
         without_spread=tuple(row.rung for row in rows if judged.samples[row.rung].of_test_set()),
         hypotheses=hypotheses,
+        kind=kind,
+        steps_path=steps_path,
         detect=None if detect is None else _detect(detect, ladder, names, judged, hypotheses, progress),
         fresh_seeds=_fresh_seeds(
             {run.seed for runs in selected.values() for run in runs.runs if run.state in FINISHED}
@@ -338,7 +348,7 @@ def _verdict(comparison: Comparison, sample: Sample, left_out: int) -> str:
 
 def _improving(runs: Iterable[Run]) -> int:
     """How many runs score best on validation at their last step."""
-    return sum((run.result or {}).get("best_step") == run.steps for run in runs)
+    return sum((run.result or {}).get("best_step") == run.step for run in runs)
 
 
 def _failure_bound(sample: Sample) -> float | None:

@@ -221,12 +221,14 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         sentences += [*self.added_seeds(), *plan.cautions(self._finished), *self._tuned()]
         return ladder_table.build(
             structs.replace(self.for_reports, notes=[*self.notes, *map(rung_runs.Note, sentences)]),
-            test_items=task.sizes(plan.options)["test"],
+            test_items=task.sizes(plan.options).get("test"),
             rates={rung.name: (_planned_rate(rung), rung.rate_source) for rung in plan.rungs},
             tuning=self._tuning() if plan.tune else None,
             progress=design_record.find(plan, self.instance, self.ledger),
             shown=rungs,
             detect=None if detect is None else detect / task.metric.scale,
+            kind=plan.kind,
+            steps_path=plan.steps_path,
             outside=plan.outside_scope,
             left_out=Counter(rung for run in self._selected[1] for rung in self._final_rungs(run)),
             with_claims=with_claims,
@@ -251,7 +253,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         """The next look of its sequential design. It is not recorded here."""
         plan, look = self.plan, so_far.next_look
         assert look is not None
-        items = plan.task.sizes(plan.options)["test"]
+        items = plan.task.sizes(plan.options).get("test")
         selected, _ = self.counted()
         used = {run.id for rung in so_far.next_rungs for run in selected[rung].runs if run.seed < look.seeds}
         return claims.take_look(
@@ -326,7 +328,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
                 settings = dict(flatten(run.config))
                 if paths := [path for path, tried in rung.grid.items() if tuning.is_edge(settings.get(path), tried)]:
                     at_edge[rung.name] = paths
-        items = self.plan.task.sizes(self.plan.options)["validation"]
+        items = self.plan.task.sizes(self.plan.options).get("validation")
         return ladder_table.Tuning(seeds=len(self.plan.tuning_seeds), items=items, at_edge=at_edge)
 
     def _tuned(self) -> list[str]:
@@ -361,7 +363,7 @@ def _is_final(place: Membership, instance: LadderInstance, rung: str) -> bool:
 
 
 def _planned_rate(rung: ResolvedRung) -> float | None:
-    return None if rung.rate_source.kind == "tuned" else rung.config.optim.lr
+    return None if rung.rate_source.kind == "tuned" else rung.rate
 
 
 def labels_of(runs: Sequence[Run], ledger: Ledger) -> str:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from lrurun.config.settings import flatten
 from lrurun.console import setting
 from lrurun.ledger import owner
 from lrurun.ledger.filters import when
 from lrurun.report import devices
+from lrurun.report.listing import flat
 from lrurun.table import Table, of_text
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ MOMENTS = {"start": "at initialisation", "end": "after training"}
 
 def heading(run: Run) -> str:
     """The first line about a run, for example "run 0123456789ab: sDigits, seed 0, done at step 300 of 300"."""
-    return f"run {run.id}: {run.task}, seed {run.seed}, {run.state} at step {run.step} of {run.steps}"
+    return f"run {run.id}: {run.task}, seed {run.seed}, {run.state} at {run.reached}"
 
 
 def places(run: Run) -> str:
@@ -47,8 +47,7 @@ def result(run: Run) -> Table:
 
 def configuration(run: Run) -> Table:
     """All settings, with the source of each value."""
-    settings = {**dict(flatten(run.config)), **dict(flatten(run.execution, "execution."))}
-    rows = [[path, setting(value), run.sources.get(path, "default")] for path, value in settings.items()]
+    rows = [[path, setting(value), run.sources.get(path, "default")] for path, value in flat(run).items()]
     headers = ["path", "value", "source"]
     return of_text(headers, rows, title="configuration", order=["source"], cut={"source": 16}, keeps_ends=["source"])
 
@@ -166,8 +165,7 @@ def _compared(run: Run) -> dict[str, Any]:
     return {
         "rung": ", ".join(places),
         "state": run.state,
-        **dict(flatten(run.config)),
-        **dict(flatten(run.execution, "execution.")),
+        **flat(run),
         "code": "; ".join(run.code),
         "numerics": run.numerics,
         "data_sha256": run.data_sha256,

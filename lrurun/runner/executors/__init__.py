@@ -47,6 +47,10 @@ class NodeJob(Struct, frozen=True, kw_only=True):
     """The largest number of node supervisors at a time; None for the executor's default."""
     devices: int = 1
     """The number of devices that a run needs."""
+    of_programs: bool = False
+    """Whether the runs are those of a user's program, which needs devices only where there are any."""
+    stop_seconds: float = 0.0
+    """How long such a program may take to save and exit."""
     settings: Mapping[str, str] = {}
     """The settings of the executor, from `--on` and the user's configuration file."""
 

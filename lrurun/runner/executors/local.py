@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import structs
 
-from lrurun import machine
+from lrurun import kinds, machine
 from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger import owner
 from lrurun.ledger.values import Attempt, Run
@@ -53,7 +53,7 @@ class LocalExecutor:
             settings = ", ".join([*self.job.settings, *(["nodes"] if self.job.nodes else [])])
             raise UsageError(f"--on local: has no settings, found {settings}", "remove them, or name another executor")
         if self.job is not None:
-            check_devices(self.job.devices)
+            check_devices(self.job.devices, of_programs=self.job.of_programs)
 
     def script(self) -> str:
         raise UsageError(
@@ -107,7 +107,8 @@ class LocalExecutor:
         else:
             for worker in self.workers:
                 worker.terminate()
-        finish(self.workers, signals, LAST_RECORD_SECONDS if finished else GRACE_SECONDS)
+        grace = GRACE_SECONDS + runs.work.stop_seconds
+        finish(self.workers, signals, LAST_RECORD_SECONDS if finished else grace)
         self.workers.clear()
 
     def _fill(self, work: Work, queued: Counter[Needs], busy: set[int]) -> None:
@@ -121,7 +122,7 @@ class LocalExecutor:
             matching = [worker for worker in self.workers if worker.needs == needs]
             idle = sum(worker.pid not in busy for worker in matching)
             while idle * work.pack < count and self._has_room(work, needs):
-                self.workers.append(LocalWorker(work, needs=needs, devices=self._least_used(needs.devices)))
+                self.workers.append(LocalWorker(work, needs=needs, devices=self._least_used(work, needs.devices)))
                 idle += 1
             if not idle and not matching:
                 for worker in self.workers:
@@ -132,13 +133,17 @@ class LocalExecutor:
         """Whether there may be another worker with these needs; the first one there always may."""
         if work.jobs is not None or not self.workers:
             return len(self.workers) < (work.jobs or 1)
-        if devices := len(machine.accelerators()):  # which the workers may need different numbers of
-            return sum(worker.needs.devices for worker in self.workers) + needs.devices <= devices
-        return len(self.workers) < machine.default_jobs(*needs)
+        of_programs = not _uses_jax(work)
+        if devices := len(_accelerators(work)):  # which the workers may need different numbers of
+            cores = machine.cores() if of_programs else float("inf")
+            others = [worker.needs for worker in self.workers]
+            has_devices = sum(other.devices for other in others) + needs.devices <= devices
+            return has_devices and sum(other.threads for other in others) + needs.threads <= cores
+        return len(self.workers) < machine.default_jobs(*needs, of_programs=of_programs)
 
-    def _least_used(self, count: int) -> list[str]:
+    def _least_used(self, work: Work, count: int) -> list[str]:
         """The accelerators of a new worker, in order; none where there is no choice."""
-        names = machine.accelerators()
+        names = _accelerators(work)
         used = Counter(name for worker in self.workers for name in worker.devices)
         chosen = sorted(names, key=lambda name: used[name])[:count]
         return [name for name in names if name in chosen] if len(names) > 1 else []
@@ -194,3 +199,13 @@ class LocalExecutor:
         if "bad_alloc" in last:
             last += " (memory ran out)"
         return f"{why}: {last}" if last else why
+
+
+def _uses_jax(work: Work) -> bool:
+    kind = kinds.of(work.kind)
+    return kind is None or kind.uses_jax
+
+
+def _accelerators(work: Work) -> list[str]:
+    """The accelerators that workers may be given: of users' programs also those that jax here cannot use."""
+    return machine.accelerators() if _uses_jax(work) else machine.nvidia_devices()

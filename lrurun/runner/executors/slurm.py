@@ -6,6 +6,7 @@ At a time limit or a preemption a task saves its runs and requeues itself; Slurm
 from __future__ import annotations
 
 import getpass
+import math
 import os
 import re
 import shlex
@@ -122,7 +123,7 @@ class SlurmExecutor(NodeExecutor):
             "array": f"0-{count - 1}",
             "requeue": "true",
             "open-mode": "append",
-            "signal": f"B:USR1@{SAVE_SECONDS}",
+            "signal": f"B:USR1@{SAVE_SECONDS + math.ceil(self.job.stop_seconds)}",
             "chdir": str(self.job.folder),
             "output": str(self._logs).replace("%", "%%") + "/%A_%a.log",
             **self.job.settings,

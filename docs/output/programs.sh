@@ -1,0 +1,3 @@
+lrurun new program mine
+
+lrurun plan mine.toml --tune

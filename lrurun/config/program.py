@@ -1,0 +1,300 @@
+"""Users' own programs: the tables `[program]` and `[settings]` of a recipe, and the configuration of a run. No jax."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeGuard
+
+import msgspec
+from msgspec import Meta, Struct
+
+from lrurun import decoding
+from lrurun.config.schema import SETTINGS, Execution, Program, ProgramConfig
+from lrurun.console import setting
+from lrurun.data.metric import Metric
+from lrurun.decoding import Fault
+from lrurun.errors import LrurunError, UsageError, hint_for, raise_first
+from lrurun.paths import shown
+
+EXECUTION = "execution."
+_Finite = Annotated[float, Meta(ge=-1e9, le=1e9)]
+_Seconds = Annotated[float, Meta(gt=0, le=1e6)]
+
+
+class ProgramTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table `[program]`: how a program is started, what it reports, and what it needs."""
+
+    command: Annotated[tuple[str, ...], Meta(min_length=1)]
+    """The executable and its arguments, in which placeholders are filled in; it is started in the folder of the recipe,
+    without a shell."""
+    files: tuple[str, ...] = ()
+    """Paths or patterns of its files, from the folder of the recipe; when their contents change, it is another run."""
+    metric: Annotated[str, Meta(pattern=r"^val/[A-Za-z][\w.-]*\Z", description='a name such as "val/accuracy"')]
+    """The validation score, as in "val/accuracy": it chooses the step whose "test/accuracy" counts."""
+    direction: Literal["max", "min"] = "max"
+    """Whether higher or lower scores are better."""
+    chance: _Finite | None = None
+    """The score of a guess, with which a run that diverged is counted in means; without it, such a run counts in ranks
+    only."""
+    unit: str = ""
+    """The unit of scores; with "%", the program reports fractions, which are printed in per cent."""
+    decimals: Annotated[int, Meta(ge=0, le=12)] | None = None
+    """Decimals of printed scores; without it, 1 for per cent, else 3."""
+    steps: Annotated[int, Meta(ge=1, le=2**31 - 1)] | str | None = None
+    """The number of steps of a run, or the setting that has it, as in "settings.epochs"; progress shows it."""
+    threads: Annotated[int, Meta(ge=1, le=1024)] = 1
+    """Cores that a run needs; OMP_NUM_THREADS and its like say so to libraries."""
+    devices: Annotated[int, Meta(ge=1, le=4096)] = 1
+    """Accelerators that a run needs, where there are any; CUDA_VISIBLE_DEVICES names them."""
+    stop_seconds: _Seconds = 5.0
+    """The time that a program has to save and exit after SIGTERM, before it is killed."""
+    silent_seconds: _Seconds = 1800.0
+    """The time without output after which a program is killed."""
+
+    @property
+    def name(self) -> str:
+        """The name of the metric, as in "accuracy"."""
+        return self.metric.removeprefix("val/")
+
+
+PLACEHOLDERS = ("config", "seed", "run_dir", "settings.NAME")
+"""The names in braces that arguments may have: the path of a JSON file with the settings and the seed, the seed, the
+folder of the run, and a setting."""
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
+
+
+def placeholders(argument: str) -> list[str]:
+    """The names in braces in an argument; braces around anything else are text."""
+    return _PLACEHOLDER.findall(argument)
+
+
+def filled(argument: str, values: Mapping[str, str]) -> str:
+    """The argument with its placeholders filled in: name -> text."""
+    return _PLACEHOLDER.sub(lambda match: values[match.group(1)], argument)
+
+
+def as_argument(value: Any) -> str:
+    """A setting as a command line has it: texts as they are, true and false, lists as JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def metric_of(program: ProgramTable) -> Metric:
+    """How the runs of a program are scored."""
+    is_share = program.unit == "%"
+    return Metric(
+        name=program.name,
+        unit="points" if is_share else program.unit or program.name.replace("_", " "),
+        scale=100.0 if is_share else 1.0,
+        decimals=program.decimals if program.decimals is not None else 1 if is_share else 3,
+        symbol=program.unit,
+        higher_is_better=program.direction == "max",
+        chance=program.chance,
+    )
+
+
+def paths_of(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted path -> value of the table `[settings]`."""
+    return dict(_flat(table, SETTINGS))
+
+
+def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def rules(program: ProgramTable, settings: Mapping[str, Any], where: str) -> Iterator[UsageError]:
+    """Faults of the tables of a recipe with a program."""
+    known = paths_of(settings)
+    for path, value in known.items():
+        if (problem := _problem(value)) is not None:
+            yield Fault(f"{_RULE}, found {problem}", where, path)
+        if path in (f"{SETTINGS}seed", f"{SETTINGS}run_dir"):
+            name = path.removeprefix(SETTINGS)
+            yield Fault("lrurun sets it", where, path, hint=f"remove it, and write {{{name}}} in the command")
+    names = ["config", "seed", "run_dir", *known]
+    for index, argument in enumerate(program.command):
+        for name in placeholders(argument):
+            if name not in names:
+                yield Fault(
+                    f"unknown placeholder {{{name}}}",
+                    f"{where} [program]",
+                    f"command[{index}]",
+                    hint=hint_for(name, names, "placeholders"),
+                )
+    if isinstance(program.steps, str) and program.steps not in known:
+        hint = hint_for(program.steps, known, "settings")
+        yield Fault(f"there is no setting {program.steps!r}", f"{where} [program]", "steps", hint=hint)
+    elif isinstance(program.steps, str) and not _is_count(known[program.steps]):
+        hint = "name a setting that has the number of steps, or write the number"
+        yield Fault(f"{program.steps} is not a whole number from 1 on", f"{where} [program]", "steps", hint=hint)
+    if program.unit == "%" and program.chance is not None and not 0 <= program.chance <= 1:
+        rule = 'expected a fraction, because unit = "%"'
+        yield Fault(rule, f"{where} [program]", "chance", value=program.chance, hint="write 0.1 for 10 %")
+
+
+_RULE = "expected a string, a number, true or false, or a list of these"
+
+
+def _problem(value: Any) -> str | None:
+    """What is wrong with the value of a setting; None if it can be given to a program as JSON."""
+    if isinstance(value, list):
+        return next((problem for item in value if (problem := _problem(item)) is not None), None)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return None if isinstance(value, str | bool | int | float) else type(value).__name__
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**31
+
+
+def steps_of(program: ProgramTable, config: ProgramConfig) -> int:
+    """The number of steps of a run; 0 if the recipe does not say it."""
+    if isinstance(program.steps, str):
+        value = paths_of(config.settings).get(program.steps)
+        return value if _is_count(value) else 0
+    return program.steps or 0
+
+
+def digests(program: ProgramTable, folder: Path, where: str) -> dict[str, str]:
+    """Path of each of its files from `folder`, with slashes -> `sha256:` and 64 hex digits.
+
+    Raises:
+        UsageError: a file does not exist, or a pattern fits none.
+        LrurunError: a file cannot be read.
+    """
+    by_name: dict[str, str] = {}
+    for pattern in program.files:
+        try:
+            matches = sorted(path for path in folder.glob(pattern) if path.is_file())
+        except (ValueError, NotImplementedError):  # an absolute path, or an empty one
+            matches = [Path(pattern)] if Path(pattern).is_file() else []
+        if not matches:
+            present = [path.name for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []
+            raise UsageError(
+                f"{where} [program], files: there is no {pattern!r} in {shown(folder)}",
+                hint_for(pattern, present, "files there"),
+            )
+        for path in matches:
+            name = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.as_posix()
+            try:
+                by_name[name] = digest_of(path)
+            except OSError as error:
+                raise LrurunError(f"{path}: {error.strerror}", "check its permissions") from None
+    return by_name
+
+
+def digest_of(path: Path) -> str:
+    """`sha256:` and 64 hex digits of a file. Raises OSError."""
+    from lrurun.data import arrays  # NumPy, which reading a recipe does not need
+
+    return f"sha256:{arrays.sha256(path)}"
+
+
+def config_of(task: str, program: ProgramTable, settings: Mapping[str, Any], folder: Path, where: str) -> ProgramConfig:
+    """The configuration of a program with the settings of its recipe, and with seed 0.
+
+    Raises:
+        LrurunError: a file of the program is missing, or cannot be read.
+    """
+    return ProgramConfig(
+        task=task,
+        program=Program(
+            command=program.command,
+            files=digests(program, folder, where),
+            metric=program.metric,
+            direction=program.direction,
+        ),
+        settings=dict(settings),
+        seed=0,
+    )
+
+
+def execution_of(program: ProgramTable) -> dict[str, Any]:
+    """Dotted path -> value of what the table says about the execution."""
+    return {
+        "execution.threads": program.threads,
+        "execution.devices": program.devices,
+        "execution.hang_after_seconds": program.silent_seconds,
+        "execution.stop_seconds": program.stop_seconds,
+    }
+
+
+Values = Mapping[str, tuple[Any, str]]
+"""Dotted path -> value and its source."""
+
+
+def with_values(config: ProgramConfig, values: Values, where: str) -> tuple[ProgramConfig, Execution]:
+    """The configuration with changed settings, and the execution.
+
+    Raises:
+        Fault: a setting that the recipe lacks or that has another type there; a wrong value of the execution.
+    """
+    raise_first(value_faults(config, values, where))
+    known = paths_of(config.settings)
+    changed = {path: _typed(value, known[path]) for path, (value, _) in values.items() if path in known}
+    execution = decoding.convert(_execution(values), Execution, where)
+    return msgspec.structs.replace(config, settings=_nested(known | changed)), execution
+
+
+def _execution(values: Values) -> dict[str, Any]:
+    return {path.partition(".")[2]: value for path, (value, _) in values.items() if path.startswith(EXECUTION)}
+
+
+def value_faults(config: ProgramConfig, values: Values, where: str) -> Iterator[Fault]:
+    """Every fault of the values of a rung."""
+    known = paths_of(config.settings)
+    for path, (value, source) in values.items():
+        if path in known:
+            yield from _type_faults(path, value, known[path], source)
+        elif not path.startswith(EXECUTION):
+            yield Fault("the recipe has no such setting", source, path, hint=hint_for(path, known, "its settings"))
+    sources = {path.partition(".")[2]: source for path, (_, source) in values.items() if path.startswith(EXECUTION)}
+    yield from decoding.examine(_execution(values), Execution, where, sources)[1]
+
+
+def _type_faults(path: str, value: Any, example: Any, source: str) -> Iterator[Fault]:
+    """The fault of a value that has another type than the recipe's own."""
+    if type(_typed(value, example)) is not type(example):
+        rule = f"expected {_TYPES[type(example)]}, like {setting(example)} in the recipe"
+        is_fraction = type(example) is int and isinstance(value, float)
+        hint = f"write {example}.0 in the recipe's [settings] if it may have fractions" if is_fraction else ""
+        if type(example) is str and source.startswith("--set"):
+            hint = f"""write it in quotes: --set '{path}="{setting(value)}"'"""
+        yield Fault(rule, source, path, value=value, hint=hint)
+    elif (problem := _problem(value)) is not None:
+        yield Fault(f"{_RULE}, found {problem}", source, path)
+
+
+def _typed(value: Any, example: Any) -> Any:
+    """A value with the type that the recipe's own value has, if it can be written so: 1 is also 1.0."""
+    if isinstance(example, float) and isinstance(value, int | float) and not isinstance(value, bool):
+        return value + 0.0  # -0.0 and 0.0 are one value
+    return value
+
+
+_TYPES: dict[type, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    list: "a list",
+}
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """The table of these dotted paths."""
+    table: dict[str, Any] = {}
+    for path, value in flat.items():
+        *parents, name = path.removeprefix(SETTINGS).split(".")
+        inner = table
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        inner[name] = value
+    return table

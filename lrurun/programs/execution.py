@@ -1,0 +1,389 @@
+"""Executes a user's program in a worker: starts it, records what it reports, and ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lrurun import files, machine
+from lrurun.config import program as programs
+from lrurun.config.schema import ProgramConfig
+from lrurun.errors import LrurunError
+from lrurun.ledger.values import Outcome
+from lrurun.programs.reports import Reports, Row, WrongReport
+from lrurun.report.rung_runs import SPEED
+from lrurun.runner import logs
+from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
+from lrurun.runner.recorder import LedgerThread, Recorder
+from lrurun.runner.storage import storage_for
+
+CONFIG, FOLDER, METRICS = "LRURUN_CONFIG", "LRURUN_FOLDER", "LRURUN_METRICS"
+"""Environment variables of a program: the JSON file of its settings and seed, the folder that all attempts share, and
+the file to which it writes its metrics."""
+REPORTS = "metrics.jsonl"
+"""The name of the last one in the folder of the attempt."""
+KEPT = "program"
+"""The name of the second one in the folder of the run."""
+LARGEST_LOG = 1_000_000_000
+"""The most bytes that a program may print."""
+SPEED_SECONDS = 2.0
+"""How often the speed is recorded."""
+STOPPING_POLL = 0.05
+GONE_SECONDS = 10.0
+"""How long to wait until processes that were killed are gone."""
+TAIL = 20
+"""How many of the last lines of the log a failed run keeps."""
+
+
+def execute(attempt: ActiveAttempt, stop: StopRequest) -> None:
+    """Executes a program to its end, and records its result; or interrupts it at a stop request.
+
+    Raises:
+        MachineFault: its files have changed since the run was queued, it cannot be started, or nothing can be written.
+    """
+    config = attempt.claim.run.config
+    assert isinstance(config, ProgramConfig)
+    place = attempt.runs / attempt.id
+    folder, kept = place / str(attempt.claim.attempt), place / KEPT
+    _check_files(config, attempt.data_folder)
+    try:
+        storage_for(attempt.runs).fetch(kept)
+        kept.mkdir(exist_ok=True)
+        files.write(folder / "config.json", json.dumps({**config.settings, "seed": config.seed}).encode())
+        (folder / REPORTS).touch()
+    except OSError as error:
+        raise MachineFault(f"{place}: {error.strerror}", "free some space, or choose another --runs-dir") from None
+    earlier = range(1, attempt.claim.attempt)
+    if earlier:
+        _end_leftovers(kept)
+    values = {f"settings.{path}": programs.as_argument(value) for path, value in _flat(config.settings)}
+    values |= {"config": str(folder / "config.json"), "seed": str(config.seed), "run_dir": str(kept)}
+    command = [programs.filled(argument, values) for argument in config.program.command]
+    attempt.ledger.describe(attempt.claim, environment=_device(command, attempt.data_folder))
+    logs.write(f"run {attempt.id}, attempt {attempt.claim.attempt}: {' '.join(command)}")
+    execution = _Execution(attempt, config)
+    try:
+        execution.repeat([place / str(number) / REPORTS for number in earlier])
+        with _started(command, attempt.data_folder, _environment(folder, kept)) as process:
+            execution.follow(process, Reports(folder / REPORTS), stop)
+    except WrongReport as error:
+        execution.reject(error)
+    finally:
+        execution.close()
+        with contextlib.suppress(OSError, LrurunError):  # what ended the program is the error to show
+            storage_for(attempt.runs).put(kept)
+
+
+def _flat(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    yield from ((path.removeprefix("settings."), value) for path, value in programs.paths_of(table).items())
+
+
+def _check_files(config: ProgramConfig, folder: Path) -> None:
+    """Refuses files of the program that are not those of the command that queued the run."""
+    for name, digest in config.program.files.items():
+        try:
+            now = programs.digest_of(folder / name)
+        except OSError as error:
+            raise MachineFault(f"{folder / name}: {error.strerror}", "restore the file of the program") from None
+        if now != digest:
+            raise MachineFault(
+                f"{folder / name}: has changed since this run was queued: {digest[:19]} then, {now[:19]} now",
+                "repeat the command, which queues runs of the new file; or restore the file",
+            )
+
+
+def _device(command: Sequence[str], folder: Path) -> dict[str, Any]:
+    """What an attempt records of the machine's part in it."""
+    names = machine.nvidia_devices()
+    return {
+        "device": machine.nvidia_model() if names else machine.cpu(),
+        "platform": "gpu" if names else "cpu",
+        "devices": len(names) or 1,
+        "command": list(command),
+        "folder": str(folder),
+    }
+
+
+def _environment(folder: Path, kept: Path) -> dict[str, str]:
+    """The environment of the program; the folder of the module `lrurun` is the last one of PYTHONPATH."""
+    env = dict(os.environ)
+    module = str(Path(__file__).parent / "module")
+    env["PYTHONPATH"] = os.pathsep.join([*filter(None, [env.get("PYTHONPATH")]), module])
+    env.setdefault("PYTHONUNBUFFERED", "1")  # so that its log is there while it runs
+    return env | {CONFIG: str(folder / "config.json"), FOLDER: str(kept), METRICS: str(folder / REPORTS)}
+
+
+def _end_leftovers(kept: Path) -> None:
+    """Ends processes that an earlier attempt has left on this machine, before they write beside this one."""
+    import psutil
+
+    left = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(FOLDER) == str(kept):
+                process.kill()
+                left.append(process)
+    psutil.wait_procs(left, timeout=GONE_SECONDS)
+
+
+_GUARD = 'read -r group; read -r end; kill -s KILL -- "-$group"'
+"""A shell that kills the program's process group when this process is gone, whose end closes its input."""
+
+
+@contextlib.contextmanager
+def _started(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> Iterator[_Process]:
+    """The program in a process group of its own, of which nothing is left afterwards.
+
+    Raises:
+        WrongReport: there is no such executable.
+    """
+    guard = subprocess.Popen(
+        ["/bin/sh", "-c", _GUARD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert guard.stdin is not None
+    try:
+        try:
+            program = subprocess.Popen(
+                command, cwd=folder, env=dict(env), stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            hint = (
+                "correct the command in the recipe's [program]; it is looked up on PATH, and started beside the recipe"
+            )
+            raise WrongReport(f"{command[0]!r} cannot be started: {reason}", hint) from None
+        process = _Process(program)
+        try:
+            guard.stdin.write(f"{program.pid}\n".encode())
+            guard.stdin.flush()
+            yield process
+        finally:
+            process.end()
+    finally:
+        guard.kill()
+        guard.stdin.close()
+        guard.wait()
+
+
+class _Process:
+    """The process that was started, and its group."""
+
+    def __init__(self, program: subprocess.Popen[bytes]) -> None:
+        self._program = program
+
+    def has_exited(self) -> bool:
+        """Whether it has exited; its number stays taken until `end`, where the system can do that."""
+        if self._program.returncode is not None or not hasattr(os, "waitid"):
+            return self._program.poll() is not None
+        return os.waitid(os.P_PID, self._program.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def terminate(self) -> None:
+        """Asks it to save and exit."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._program.pid, signal.SIGTERM)
+
+    def end(self) -> int:
+        """Kills what is left of the group; the exit code of the process."""
+        if self._program.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._program.pid, signal.SIGKILL)
+        return self._program.wait()
+
+
+class _Execution:
+    """One attempt: what the program has reported, and what becomes of it."""
+
+    def __init__(self, attempt: ActiveAttempt, config: ProgramConfig) -> None:
+        self.attempt, self.ledger, self.claim = attempt, attempt.ledger, attempt.claim
+        self.program = config.program
+        self.writes = LedgerThread()
+        self.recorder = Recorder(self.ledger, self.claim, self.writes, self.program.metric)
+        self._log_size = 0
+        self._is_active = False
+        self._first: tuple[int, float] | None = None
+        """The first step that was reported, and when."""
+        self._step = 0
+        self._speed_at = 0.0
+        self._diverged = False
+
+    def close(self) -> None:
+        """Waits for the thread."""
+        self.writes.close()
+
+    def repeat(self, files: Sequence[Path]) -> None:
+        """Records once more what earlier attempts have reported: the last of it may not have been recorded before
+        their worker was killed, although the program had saved its state."""
+        for file in files:
+            self._first = None
+            with contextlib.suppress(FileNotFoundError, WrongReport):  # what follows a wrong line was not recorded
+                for row in Reports(file).rows():
+                    self._take(row)
+        self._first = None
+        self.recorder.flush()
+
+    def follow(self, process: _Process, reports: Reports, stop: StopRequest) -> None:
+        """Records what the program reports until it exits, diverges or is asked to stop; ends the attempt.
+
+        Raises:
+            WrongReport: it reports what cannot be recorded.
+        """
+        self.reports, exited = reports, False
+        began = time.monotonic()
+        while not self._diverged:
+            exited = process.has_exited()
+            self._record(last=exited)
+            if exited or stop.requested:
+                break
+            self.writes.poll()
+            time.sleep(min(0.1, 0.002 + (time.monotonic() - began) / 20))
+        if stop.requested and not exited and not self._diverged:
+            self._stop(process)
+        code = process.end()
+        if not exited and not self._diverged:
+            with contextlib.suppress(WrongReport):  # a line that the end has cut off
+                self._record()
+        self.recorder.flush()
+        self.writes.drain()
+        if self._diverged:
+            self._finish("diverged")
+        elif not exited or (stop.requested and (reports.interrupted or code in _OF_SIGTERM)):
+            self.attempt.interrupt("SIGTERM")
+        elif code != 0:
+            self._fail(f"the program ended with {_cause(code)}")
+        elif reports.interrupted:
+            self._fail("the program has stopped at a SIGTERM that lrurun did not send")
+        else:
+            self._finish("done")
+
+    def reject(self, error: WrongReport) -> None:
+        """Ends the attempt of a program that cannot be started, or reports what cannot be recorded."""
+        self.recorder.flush()
+        self.writes.drain()
+        self._fail(f"{error.message}; {error.hint}", rejected=True)
+
+    def _record(self, *, last: bool = False) -> None:
+        """Takes the rows that the program has reported, and has them written soon.
+
+        Without a row the ledger is told that the program has printed something; one that does neither is silent.
+        """
+        for row in self.reports.rows(last=last):
+            self._take(row)
+            self._is_active = True
+            if self._diverged:
+                break
+        size = os.fstat(1).st_size  # the log, to which the program prints
+        if size > LARGEST_LOG:
+            raise WrongReport(f"the program has printed more than {LARGEST_LOG:,} bytes", "print less")
+        self._is_active |= size != self._log_size
+        self._log_size = size
+        if self._is_active and self.recorder.write_soon(self._step):
+            self._is_active = False
+
+    def _stop(self, process: _Process) -> None:
+        """Asks the program to save and exit, and gives it the time for it."""
+        logs.write("SIGTERM: the program may save and exit")
+        process.terminate()
+        deadline = time.monotonic() + self.claim.run.execution.stop_seconds
+        while not process.has_exited() and time.monotonic() < deadline:
+            self._record()
+            time.sleep(STOPPING_POLL)
+
+    def _take(self, row: Row) -> None:
+        if self._first is None:
+            self._first = row.step, time.monotonic()
+            before = row.step - 1 if row.step else None
+            self.recorder.flush()
+            # what was recorded from this step on is replaced: the program has resumed here, or begins again
+            self.writes.submit(lambda: self.ledger.rewind(self.claim, before, score=self.program.metric))
+        self._step = row.step
+        values = row.values
+        if self.attempt.is_tuning:
+            values = {name: value for name, value in values.items() if not name.startswith("test")}
+        losses = [value for name, value in values.items() if name.rpartition("/")[2] == "loss"]
+        self._diverged = not all(map(math.isfinite, losses))
+        self.recorder.add(row.step, values | self._speed())
+
+    def _speed(self) -> dict[str, float]:
+        """Steps a second, where they are due and the number of steps is known."""
+        now = time.monotonic()
+        assert self._first is not None
+        first, since = self._first
+        if not self.claim.run.steps or now - max(since, self._speed_at) < SPEED_SECONDS:
+            return {}
+        self._speed_at = now
+        return {SPEED: (self._step - first) / (now - since)}
+
+    def _fail(self, text: str, *, rejected: bool = False) -> None:
+        """Ends the attempt as failed. One that is `rejected` is not tried again by this command."""
+        log = logs.tail(self.attempt.runs / self.attempt.id / str(self.claim.attempt) / "log.txt", TAIL)
+        said = "" if rejected else next((f": {line}" for line in reversed(log[1:]) if line.strip()), "")
+        logs.write(f"failed: {text}")
+        error = "\n".join([f"{text}{said}", "", *log])
+        outcome: Outcome = "rejected" if rejected else "failed"
+        self.ledger.finish(self.claim, "failed", error=error, reason=f"failed: {text}{said}", outcome=outcome)
+
+    def _finish(self, state: str) -> None:
+        """Ends the attempt with the scores at the best step; one without them as failed."""
+        result, problem = self._result()
+        if problem and state == "done":
+            self._fail(problem, rejected=True)
+            return
+        self.ledger.finish(self.claim, state, result=result, reason=state, step=self._step)
+        scores = ", ".join(f"{name} {value:.6g}" for name, value in sorted(result.items()))
+        logs.write(f"{state} at step {self._step}" + (f": {scores}" if scores else ""))
+
+    def _result(self) -> tuple[dict[str, float], str]:
+        """The scores at the step with the best validation score, and what is missing."""
+        names = [name for name in self.ledger.metric_names([self.attempt.id]) if name.startswith(("val/", "test"))]
+        curves = {curve.key: curve for curve in self.ledger.curves([self.attempt.id], names)}
+        chosen = self.program.metric
+        if chosen not in curves:
+            near = [name for name in curves if name.startswith("val/")]
+            seen = f"; it logged {', '.join(near)}" if near else ""
+            return {}, f"the program logged no {chosen}{seen}; log it, or name another metric in [program]"
+        points = list(zip(curves[chosen].steps, curves[chosen].values, strict=True))
+        sign = 1.0 if self.program.direction == "max" else -1.0
+        finite = [(sign * value, -step) for step, value in points if math.isfinite(value)]
+        if not finite:
+            return {}, f"the program logged no finite {chosen}"
+        best = -max(finite)[1]
+        self._step = max(self._step, points[-1][0])
+        result: dict[str, float] = {"best_step": best} if len(points) > 1 else {}  # a single step is not chosen
+        for name, curve in curves.items():
+            at = dict(zip(curve.steps, curve.values, strict=True))
+            if best in at:
+                result[name] = at[best]
+            elif name.startswith("test") and len(at) == 1:
+                result[name] = next(iter(at.values()))
+        test = f"test/{chosen.removeprefix('val/')}"
+        if test in result or self.attempt.is_tuning:
+            return result | self._last_speed(), ""
+        where = f" at step {best}, where {chosen} is best" if test in curves else ""
+        return result, f"the program logged no {test}{where}; log both at the same steps, or {test} once"
+
+    def _last_speed(self) -> dict[str, float]:
+        speeds = self.ledger.metrics(self.attempt.id, [SPEED]).get(SPEED)
+        return {SPEED: speeds[-1][1]} if speeds else {}
+
+
+_OF_SIGTERM = (-signal.SIGTERM, 128 + signal.SIGTERM)
+"""Exit codes of a process that SIGTERM has ended, and of a shell whose process it has."""
+
+
+def _cause(code: int) -> str:
+    """The name of the signal that ended a process, or its exit code."""
+    with contextlib.suppress(ValueError):
+        return signal.Signals(-code).name
+    return f"exit code {code}"

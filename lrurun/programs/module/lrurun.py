@@ -1,0 +1,113 @@
+"""What a training script asks of lrurun: its settings and seed, and a place for its metrics and checkpoints.
+
+    import lrurun
+
+    run = lrurun.this_run(lr=0.001, norm="batch")
+    run.log(step, **{"train/loss": loss, "val/accuracy": accuracy})
+
+This file is all that a program imports: it needs Python 3.8 or later, and no package.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import Any, Dict, Mapping
+
+__all__ = ["Run", "Settings", "this_run"]
+
+
+class Settings(Dict[str, Any]):
+    """Settings by name, as items and as attributes: `settings["lr"]`, `settings.lr`."""
+
+    def __init__(self, table: Mapping[str, Any]) -> None:
+        super().__init__({name: Settings(part) if isinstance(part, dict) else part for name, part in table.items()})
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        raise AttributeError(f"no setting {name!r}; there are: {', '.join(self) or 'none'}")
+
+
+class Run:
+    """One execution of this program.
+
+    Attributes:
+        settings: the settings: `run.settings.lr`.
+        seed: a whole number, for all that is random.
+        folder: a folder that stays the same when the run is interrupted and started again, for checkpoints.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], seed: int, folder: str, metrics: str | None = None) -> None:
+        self.settings, self.seed, self.folder = Settings(settings), seed, folder
+        self._metrics = None if metrics is None else os.open(metrics, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        self._stops: bool | None = None
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether the program should save and exit, because it is interrupted.
+
+        From the first look on, SIGTERM does not end the process.
+        """
+        if self._stops is None:
+            self._stops = False
+            try:
+                signal.signal(signal.SIGTERM, self._stop)
+            except ValueError:  # not in the main thread
+                pass
+        return self._stops
+
+    def _stop(self, *_: object) -> None:
+        self._stops = True
+        if self._metrics is not None:
+            self._write({"interrupted": True})
+
+    def _write(self, row: Mapping[str, Any]) -> None:
+        """Appends a line, at once and whole: a signal may arrive at any moment, and other processes may write too."""
+        line = (json.dumps(row) + "\n").encode()
+        if self._metrics is not None and os.write(self._metrics, line) < len(line):
+            raise OSError("the metrics could not be written: is the disk full?")
+
+    def log(self, step: int, **metrics: Any) -> None:
+        """Records metrics at a step, a whole number that does not decrease: `log(10, **{"val/accuracy": 0.9})`.
+
+        Values are numbers, or arrays of NumPy, PyTorch or JAX with a single one.
+
+        Raises:
+            TypeError, ValueError: the step is no whole number from 0 on, or a value is no number.
+        """
+        if isinstance(step, bool) or int(step) != step or step < 0:
+            raise ValueError(f"step: expected a whole number from 0 on, found {step!r}")
+        row = {}
+        for name, value in metrics.items():
+            try:
+                row[name] = float(value.item() if hasattr(value, "item") else value)  # PyTorch warns of float(loss)
+            except (TypeError, ValueError, RuntimeError):  # the last one of an array of PyTorch with several values
+                raise TypeError(f"{name}: expected a number, found {value!r}") from None
+        if self._metrics is None:
+            text = ", ".join(f"{name} {value:.6g}" for name, value in row.items())
+            print(f"step {int(step)}: {text}", flush=True)
+        else:
+            self._write({"step": int(step), **row})
+
+
+_runs: list[Run] = []
+
+
+def this_run(**settings: Any) -> Run:
+    """The run that this process executes.
+
+    Outside of lrurun, as when the script is started by hand, the run has these settings, seed 0 and the working
+    directory as its folder, and prints its metrics. Within lrurun the recipe's settings come before these.
+    """
+    if not _runs:
+        path = os.environ.get("LRURUN_CONFIG")
+        if path is None:
+            _runs.append(Run(settings, 0, os.getcwd()))
+        else:
+            with open(path, encoding="utf-8") as file:
+                table = json.load(file)
+            seed = table.pop("seed")
+            _runs.append(Run({**settings, **table}, seed, os.environ["LRURUN_FOLDER"], os.environ["LRURUN_METRICS"]))
+    return _runs[0]

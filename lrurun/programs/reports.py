@@ -1,0 +1,125 @@
+"""What a program reports: lines of JSON in a file, which a worker reads while the program runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lrurun.errors import LrurunError
+
+LONGEST_LINE = 1_000_000
+"""The most bytes of a line."""
+MOST_NAMES = 1_000
+"""The most metrics of a run with different names."""
+MOST_VALUES = 1_000_000
+"""The most values that an attempt may record."""
+_BLOCK = 1 << 20
+_NAME = re.compile(r"[A-Za-z][\w./@-]{0,99}", re.ASCII)
+
+
+class WrongReport(LrurunError):
+    """A program reports what cannot be recorded: to start it again does not help."""
+
+
+class Row(NamedTuple):
+    """The metrics of one step."""
+
+    step: int
+    values: dict[str, float]
+
+
+class Reports:
+    """Reads the file of one attempt, and checks every line. A last line that is unfinished waits for its end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._at = self._line = 0
+        self._rest = b""
+        self._step = 0
+        self.interrupted = False
+        """Whether the program has said that SIGTERM has reached it, and that it looks at such requests."""
+        self._names: set[str] = set()
+        self._values = 0
+
+    def rows(self, *, last: bool = False) -> Iterator[Row]:
+        """The rows of the lines that were finished since the last call; `last` includes an unfinished one.
+
+        Raises:
+            WrongReport: a line is not valid JSON, too long, or reports too much; with its number and what was found.
+        """
+        with self.path.open("rb") as file:
+            file.seek(self._at)
+            while block := file.read(_BLOCK):
+                self._at += len(block)
+                *lines, self._rest = (self._rest + block).split(b"\n")
+                for line in lines:
+                    self._line += 1
+                    if line.strip() and (row := self._row(line)):
+                        yield row
+                if len(self._rest) > LONGEST_LINE:
+                    self._line += 1
+                    raise self._wrong(f"is longer than {LONGEST_LINE:,} bytes", "log fewer metrics at a step")
+        if last and self._rest.strip():
+            self._line += 1
+            line, self._rest = self._rest, b""
+            if row := self._row(line):
+                yield row
+
+    def _row(self, line: bytes) -> Row | None:
+        if len(line) > LONGEST_LINE:
+            raise self._wrong(f"is longer than {LONGEST_LINE:,} bytes", "log fewer metrics at a step")
+        try:
+            table = json.loads(line)
+        except (ValueError, RecursionError):
+            raise self._wrong(
+                "is not JSON", 'write one object a line, as in {"step": 1, "val/accuracy": 0.9}'
+            ) from None
+        if not isinstance(table, dict):
+            raise self._wrong("is not a JSON object", 'write one, as in {"step": 1, "val/accuracy": 0.9}')
+        if table == {"interrupted": True}:
+            self.interrupted = True
+            return None
+        step = _step(table.pop("step", None))
+        if step is None:
+            raise self._wrong(
+                "has no valid step", 'write a whole number from 0 on, as in {"step": 1, "val/accuracy": 0.9}'
+            )
+        if step < self._step:
+            raise self._wrong(f"has step {step}, after step {self._step}", "log steps in their order")
+        self._step = step
+        values = {name: self._value(name, value) for name, value in table.items()}
+        self._names |= values.keys()
+        self._values += len(values)
+        if len(self._names) > MOST_NAMES:
+            raise self._wrong(
+                f"names more than {MOST_NAMES:,} different metrics", "give metrics the same names at every step"
+            )
+        if self._values > MOST_VALUES:
+            raise self._wrong(f"is past {MOST_VALUES:,} values", "log less often, for example at every tenth step")
+        return Row(step, values)
+
+    def _value(self, name: str, value: Any) -> float:
+        if not _NAME.fullmatch(name):
+            hint = "names have a letter, then letters, digits, '/', '.', '_', '-' and '@', at most 100"
+            raise self._wrong(f"has a metric with the name {name[:40]!r}", hint)
+        if value is None:
+            return math.nan
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            text = json.dumps(value)
+            shown = text if len(text) <= 40 else f"{text[:37]}..."
+            raise self._wrong(f"has {name} = {shown}, expected a number", "log numbers only")
+        return float(value) if abs(value) < 1e308 or isinstance(value, float) else math.inf
+
+    def _wrong(self, what: str, hint: str) -> WrongReport:
+        return WrongReport(f"line {self._line} of the program's metrics {what}", hint)
+
+
+def _step(value: Any) -> int | None:
+    """The step; None if it is no whole number that a ledger can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**31 or value != int(value):
+        return None
+    return int(value)

@@ -1,0 +1,111 @@
+"""The module that a user's program imports: by hand, within a run, and without anything that is installed."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lrurun import programs
+
+FOLDER = Path(programs.__file__).parent / "module"
+
+
+def execute(folder: Path, code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Executes a script with the module alone: without the packages that are installed."""
+    return subprocess.run(
+        [sys.executable, "-S", "-c", f"import lrurun\n{code}"],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(FOLDER), **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def within(folder: Path, code: str, **table: object) -> subprocess.CompletedProcess[str]:
+    """The same within a run with these settings."""
+    (folder / "config.json").write_text(json.dumps(table))
+    places = {"CONFIG": "config.json", "FOLDER": "kept", "METRICS": "metrics.jsonl"}
+    return execute(folder, code, **{f"LRURUN_{name}": str(folder / path) for name, path in places.items()})
+
+
+def test_by_hand_a_run_has_the_settings_of_the_script(tmp_path: Path) -> None:
+    """It prints its metrics, and its folder is the working directory."""
+    code = (
+        "run = lrurun.this_run(lr=0.1, block={'wide': True})\n"
+        "run.log(3, **{'train/loss': 1 / 3, 'val/accuracy': 1})\n"
+        "print(run.settings.lr, run.settings['block'].wide, run.seed, run.folder, run.should_stop)\n"
+        "print(lrurun.this_run(lr=9) is run)\n"
+    )
+    done = execute(tmp_path, code)
+    assert done.stdout.splitlines() == [
+        "step 3: train/loss 0.333333, val/accuracy 1",
+        f"0.1 True 0 {tmp_path} False",
+        "True",
+    ]
+    assert not list(tmp_path.iterdir())
+
+
+def test_within_a_run_the_settings_of_the_recipe_come_first(tmp_path: Path) -> None:
+    code = (
+        "run = lrurun.this_run(lr=0.1, other='x')\n"
+        "run.log(1.0, loss=float('nan'), **{'val/accuracy': True})\n"
+        "run.log(2)\n"
+        "print(run.settings, run.settings.block.width, run.seed, run.folder)\n"
+    )
+    done = within(tmp_path, code, lr=0.5, block={"width": 3}, seed=7)
+    settings = {"lr": 0.5, "other": "x", "block": {"width": 3}}
+    assert done.stdout == f"{settings} 3 7 {tmp_path / 'kept'}\n", done.stderr
+    assert (tmp_path / "metrics.jsonl").read_text() == ('{"step": 1, "loss": NaN, "val/accuracy": 1.0}\n{"step": 2}\n')
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("run.log(-1)", "ValueError: step: expected a whole number from 0 on, found -1"),
+        ("run.log(1.5)", "ValueError: step: expected a whole number from 0 on, found 1.5"),
+        ("run.log(True)", "ValueError: step: expected a whole number from 0 on, found True"),
+        ("run.log(1, loss='x')", "TypeError: loss: expected a number, found 'x'"),
+        ("run.log(1, loss=[1, 2])", "TypeError: loss: expected a number, found [1, 2]"),
+        ("run.settings.rate", "AttributeError: no setting 'rate'; there are: lr"),
+    ],
+)
+def test_a_wrong_call_is_an_error_in_the_script(tmp_path: Path, code: str, message: str) -> None:
+    done = within(tmp_path, f"run = lrurun.this_run()\n{code}", lr=1, seed=0)
+    assert done.stderr.splitlines()[-1] == message
+    assert (tmp_path / "metrics.jsonl").read_text() == ""
+
+
+def test_sigterm_is_kept_from_the_first_look_on(tmp_path: Path) -> None:
+    """A script that never looks is ended by it."""
+    kill = "import os, signal\nrun = lrurun.this_run()\n{}os.kill(os.getpid(), signal.SIGTERM)\nprint(run.should_stop)"
+    assert execute(tmp_path, kill.format("")).returncode == -15
+    assert execute(tmp_path, kill.format("assert not run.should_stop\n")).stdout == "True\n"
+    thread = (
+        "import threading\nrun = lrurun.this_run()\nthreading.Thread(target=lambda: print(run.should_stop)).start()"
+    )
+    assert execute(tmp_path, thread).stdout == "False\n"
+
+
+def test_it_is_one_file_of_the_standard_library_for_old_interpreters() -> None:
+    [path] = FOLDER.glob("*.py")
+    tree = ast.parse(path.read_text(), feature_version=(3, 8))
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert names - sys.stdlib_module_names == set()
+    unevaluated = {
+        part
+        for node in ast.walk(tree)
+        for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None))
+        if annotation is not None
+        for part in ast.walk(annotation)
+    }
+    subscripts = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript) and node not in unevaluated]
+    later = {"dict", "list", "set", "tuple", "type"}  # which take types from 3.9 on
+    assert {ast.unparse(node.value) for node in subscripts} & later == set()
