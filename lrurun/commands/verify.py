@@ -264,9 +264,9 @@ def _print(result: Verification, recorded: Recorded, repeated: Recorded) -> None
         console.paragraph(f"First difference: {_difference(result.first)}.")
     if result.beyond not in (None, result.first):
         console.paragraph(f"First difference beyond the tolerance: {_difference(result.beyond)}.")
-    if result.reasons:
+    if result.reasons and result.differing:
         console.paragraph(console.clean(f"Equality bit for bit is not required: {'; '.join(result.reasons)}."))
-    if result.largest:
+    if len(result.largest) > 1 or (result.largest and result.largest[0] != result.first):
         console.paragraph(f"Largest differences: {'; '.join(map(_difference, result.largest))}.")
     codes = ["; ".join(side.code) or "not recorded" for side in (run, repetition)]
     if codes[0] != codes[1]:

@@ -193,8 +193,9 @@ def of_documents(
     sets: Sequence[str] | Mapping[str, Any],
     tune: bool,
     imports: bool = False,
+    files: Mapping[str, str] | None = None,
 ) -> Plan:
-    """Makes a plan like `make`, from documents that have been read."""
+    """Makes a plan like `make`, from documents that have been read; `files` is that of `resolve`."""
     check_scopes(document, recipe)
     for declared in document.rungs:
         raise_first(setting_faults(declared.change, f"{document.path}, rung {declared.name}", known=recipe.known))
@@ -210,7 +211,7 @@ def of_documents(
     options, data_sources = _data(recipe, profile, reduced)
 
     def resolved(changes: Mapping[str, Any]) -> list[ResolvedRung]:
-        return resolve(document, recipe, profile, dict(changes), options, data_sources, tune=tune)
+        return resolve(document, recipe, profile, dict(changes), options, data_sources, tune=tune, files=files)
 
     rungs = resolved(changes)
     if len(effective := _effective(changes, rungs, resolved, tune=tune)) < len(changes):

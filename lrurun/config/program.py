@@ -197,8 +197,17 @@ def digest_of(path: Path) -> str:
     return f"sha256:{arrays.sha256(path)}"
 
 
-def config_of(task: str, program: ProgramTable, settings: Mapping[str, Any], folder: Path, where: str) -> ProgramConfig:
+def config_of(
+    task: str,
+    program: ProgramTable,
+    settings: Mapping[str, Any],
+    folder: Path,
+    where: str,
+    files: Mapping[str, str] | None = None,
+) -> ProgramConfig:
     """The configuration of a program with the settings of its recipe, and with seed 0.
+
+    `files` are the digests of its files where they need not be here, because a ledger records them.
 
     Raises:
         LrurunError: a file of the program is missing, or cannot be read.
@@ -207,7 +216,7 @@ def config_of(task: str, program: ProgramTable, settings: Mapping[str, Any], fol
         task=task,
         program=Program(
             command=program.command,
-            files=digests(program, folder, where),
+            files=digests(program, folder, where) if files is None else dict(files),
             metric=program.metric,
             direction=program.direction,
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Generic, Literal
 
@@ -111,8 +111,10 @@ def resolve(
     data_sources: dict[str, str],
     *,
     tune: bool = False,
+    files: Mapping[str, str] | None = None,
 ) -> list[ResolvedRung]:
-    """Resolves every rung of the ladder; `options` are the settings of the data.
+    """Resolves every rung of the ladder; `options` are the settings of the data, `files` the recorded digests of the
+    files of a program that need not be here.
 
     Later values win: recipe, profile, rung by rung along the bases (the ladder's change, then the recipe's table), then
     `sets`. Model values in a recipe's table also hold for later rungs; optimiser values hold for that rung alone.
@@ -123,7 +125,8 @@ def resolve(
     """
     sources = {"task": recipe.path, **data_sources}
     if recipe.program is not None:
-        base_config = programs.config_of(recipe.task, recipe.program, recipe.settings, recipe.folder, recipe.path)
+        where, folder = recipe.path, recipe.folder
+        base_config = programs.config_of(recipe.task, recipe.program, recipe.settings, folder, where, files)
         convert: Callable[..., tuple[LadderConfig, Execution]] = partial(programs.with_values, base_config)
     else:
         data = {"version": tasks.get(recipe.task, recipe.data).version, **canonical(options)}

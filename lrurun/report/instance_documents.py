@@ -131,19 +131,22 @@ def load_ladder(name: str, ledger: Ledger | None) -> Ladder:
     return recorded.ladder
 
 
-def load(ladder: str, task: str, ledger: Ledger | None) -> tuple[Ladder, Recipe]:
+def load(ladder: str, task: str, ledger: Ledger | None) -> tuple[Ladder, Recipe, dict[str, str] | None]:
     """A ladder as `load_ladder` reads it, and the recipe of this task or in this file; one without a file here is that
-    of the newest instance on the task. With the recipe of a program comes its ladder, unless another one is named.
+    of the newest instance on the task. With the recorded recipe of a program come its ladder, unless another one is
+    named, and the digests of its files.
 
     Raises:
         UsageError: there is none, or it is wrong.
     """
     if (recorded := _newest(ledger, "recipes", task)) is None:
-        return load_ladder(ladder, ledger), recipes.load_recipe(task)
+        return load_ladder(ladder, ledger), recipes.load_recipe(task), None
     _say_recorded(f"recipe of {task}", recorded.recipe.path)
-    if recorded.recipe.program is not None and ladder == DEFAULT_LADDER:
-        return recorded.ladder, recorded.recipe
-    return load_ladder(ladder, ledger), recorded.recipe
+    if recorded.recipe.program is None:
+        return load_ladder(ladder, ledger), recorded.recipe, None
+    files = recorded.rungs[0].config["program"].get("files", {})
+    own = recorded.ladder if ladder == DEFAULT_LADDER else load_ladder(ladder, ledger)
+    return own, recorded.recipe, files
 
 
 def _say_recorded(what: str, path: str) -> None:

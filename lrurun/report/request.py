@@ -117,7 +117,7 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         from lrurun.config import plan as planning
         from lrurun.report import instance_documents
 
-        ladder, recipe = instance_documents.load(self.ladder, self.task, ledger)
+        ladder, recipe, files = instance_documents.load(self.ladder, self.task, ledger)
         return planning.of_documents(
             ladder,
             recipe,
@@ -125,6 +125,7 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
             sets=self.sets,
             tune=self.tune,
             imports=True,
+            files=files,
         )
 
     def chosen(self, plan: planning.Plan) -> tuple[Sequence[planning.ResolvedRung], Sequence[int]]:

@@ -141,7 +141,7 @@ def groups(
     names = [*by, "metric", *_SORTS]
     values = [(*group.values, group.metric, group.runs, group.n, group.mean, group.stderr) for group in means]
     metrics = list(dict.fromkeys(group.metric for group in means)) or [metric or "score"]
-    per_cent = _per_cent(metrics)
+    per_cent = {name for name in _per_cent(metrics) if name not in forms or forms[name].symbol == "%"}
     one_metric = len(metrics) == 1
     heading = f"{metrics[0]} [%]" if one_metric and per_cent else metrics[0] if one_metric else "mean"
     headers = [*by, *([] if one_metric else ["metric"]), "runs", "n", heading, "± stderr"]

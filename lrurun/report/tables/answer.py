@@ -323,11 +323,12 @@ def cautions(report: LadderReport) -> list[Caution]:
     few = [row for row in compared if row.comparison is not None and row.comparison.provisional]
     improving = [row for row in rows if row.still_improving]
     opposite = [row for row in compared if row.comparison and claims.opposite_mean(row.comparison, report.score)]
+    untuned = "not tuned, see --tune" if report.can_tune else "not tuned"
     value, more = "value" if report.kind == "program" else "rate", longer(report)
     smoke = "profile smoke shows that everything runs, its scores mean nothing"
     warnings = [
         Caution(what=smoke) if report.profile == "smoke" else None,
-        _about("not tuned, see --tune", [row for row in differing if row.untuned], differing),
+        _about(untuned, [row for row in differing if row.untuned], differing),
         _about(f"provisional, fewer than {verdicts.LEAST_SEEDS} seeds", few, compared),
         _about(f"best {value} at the edge of those tried", [row for row in rows if _is_at_edge(row, report)], rows),
         _about("still improving at the last step", improving, rows, f"longer with --set {more}" if more else ""),

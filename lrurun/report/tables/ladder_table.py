@@ -101,6 +101,8 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     """The number of hypotheses with results, which p is corrected for."""
     kind: RunKind = "training"
     """The kind of its runs."""
+    can_tune: bool = True
+    """Whether the recipe says what tuning tries."""
     steps_path: str | None = None
     """The setting with the number of steps of a run; None where there is none, as of some users' programs."""
     detect: Detect | None = None
@@ -120,6 +122,7 @@ def build(
     shown: Sequence[str] | None = None,
     detect: float | None = None,
     kind: RunKind = "training",
+    can_tune: bool = True,
     steps_path: str | None = None,
     outside: Mapping[str, str] = MappingProxyType({}),
     left_out: Mapping[str, int] = MappingProxyType({}),
@@ -134,6 +137,7 @@ def build(
         shown: show only these rungs, and the claims on them. Verdicts do not depend on it.
         detect: a difference of the means, as the metric has it, for which the report says the seeds that it needs.
         kind: the kind of its runs.
+        can_tune: whether the recipe says what tuning tries.
         steps_path: the setting with the number of steps of a run.
         outside: text of a claim -> why it is not judged here.
         left_out: rung -> how many of its runs are not among `runs`, because they have other settings.
@@ -204,6 +208,7 @@ def build(
         without_spread=tuple(row.rung for row in rows if judged.samples[row.rung].of_test_set()),
         hypotheses=hypotheses,
         kind=kind,
+        can_tune=can_tune,
         steps_path=steps_path,
         detect=None if detect is None else _detect(detect, ladder, names, judged, hypotheses, progress),
         fresh_seeds=_fresh_seeds(

@@ -228,6 +228,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             shown=rungs,
             detect=None if detect is None else detect / task.metric.scale,
             kind=plan.kind,
+            can_tune=bool(plan.grid),
             steps_path=plan.steps_path,
             outside=plan.outside_scope,
             left_out=Counter(rung for run in self._selected[1] for rung in self._final_rungs(run)),
