@@ -78,8 +78,9 @@ def default_jobs(threads: int = 1, devices: int = 1, *, of_programs: bool = Fals
         devices: of each run.
         of_programs: whether the runs are those of users' programs, which need cores beside accelerators.
     """
-    if of_programs and nvidia_devices():
-        return max(1, min(len(nvidia_devices()) // devices, cores() // threads))
+    if of_programs:
+        most = len(nvidia_devices()) // devices if nvidia_devices() else cores()
+        return max(1, min(most, cores() // threads))
     return max(1, len(accelerators()) // devices or cores() // max(threads, devices))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import structs
 
-from lrurun import console
+from lrurun import console, paths
 from lrurun.commands._shared import cautions, opening
 from lrurun.commands._shared.options import (
     Decide,
@@ -177,6 +177,11 @@ def train(
     if of_programs and options.pack > 1:
         raise UsageError(
             "--pack: is for lrurun's own models, of which one process can train several seeds", "leave it out"
+        )
+    if of_programs and paths.is_copy(places.runs):
+        raise UsageError(
+            f"--runs-dir {paths.shown_runs(places.runs)}: what a program saves is not copied to an object store",
+            "choose a folder, which all nodes share",
         )
     devices = max(rung.execution.devices for rung in rungs)
     arguments = [*request.arguments(seeds), *([] if name is None else ["--name", name])]

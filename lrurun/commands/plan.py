@@ -416,7 +416,10 @@ def _planned(
     versions = {
         run.id: run.numerics
         for want in (*trials, *final)
-        if (run := known.get(want.fingerprint)) and run.numerics and run.state not in (*FINISHED, "running")
+        if made.kind == "training"
+        and (run := known.get(want.fingerprint))
+        and run.numerics
+        and run.state not in (*FINISHED, "running")
     }
     states = [_state(known, want.fingerprint) for want in trials] + ["queued"] * left
     # the final runs are known once the grid is finished; until then they count as remaining
@@ -489,13 +492,18 @@ def _state(known: dict[str, Run], fingerprint: str) -> str:
 
 
 def _past(rung: planning.ResolvedRung, recorded: Sequence[tuple[Config, float]]) -> float | None:
-    """The number recorded of the newest run with this rung's model and batch; of a program, with its settings."""
+    """The number recorded of the newest run with this rung's model and batch; of a program, with its settings but those
+    that tuning chooses."""
+    from lrurun.config.program import paths_of
     from lrurun.config.schema import ProgramConfig, RunConfig
 
     def alike(config: Config) -> tuple[Any, ...]:
         if isinstance(config, RunConfig):
             return config.task, config.data, config.model, config.code, config.train.batch
-        return (config.task, config.program, config.settings) if isinstance(config, ProgramConfig) else ()
+        if isinstance(config, ProgramConfig):
+            settings = paths_of(config.settings)
+            return config.task, config.program, {path: settings[path] for path in settings if path not in rung.grid}
+        return ()
 
     wanted = alike(rung.config)
     return next((number for config, number in recorded if alike(config) == wanted), None)

@@ -147,10 +147,11 @@ def show(
             from lrurun.report import instance_documents
 
             instance_documents.load_code_of(ledger, recorded)
+            program = instance_documents.program_of(ledger, recorded)
     if toml:
         from lrurun.report import again
 
-        console.write(again.toml(recorded))
+        console.write(again.toml(recorded, program))
     elif requirements:
         from lrurun.report import requirements as versions
 

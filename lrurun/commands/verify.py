@@ -267,7 +267,7 @@ def _print(result: Verification, recorded: Recorded, repeated: Recorded) -> None
     if result.reasons and result.differing:
         console.paragraph(console.clean(f"Equality bit for bit is not required: {'; '.join(result.reasons)}."))
     if len(result.largest) > 1 or (result.largest and result.largest[0] != result.first):
-        console.paragraph(f"Largest differences: {'; '.join(map(_difference, result.largest))}.")
+        console.paragraph(f"Largest differences: {'; '.join(map(_difference, result.largest[:10]))}.")
     codes = ["; ".join(side.code) or "not recorded" for side in (run, repetition)]
     if codes[0] != codes[1]:
         console.paragraph(console.clean(f"Code: {codes[0]} in the run, {codes[1]} now."))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
@@ -247,7 +248,7 @@ def examine_ladder(name: str) -> tuple[Ladder | None, list[Fault]]:
         UsageError: an unknown name; it is not TOML.
     """
     path = find("ablations", name)
-    table = decoding.load_toml(path)
+    table = _with_base(decoding.load_toml(path), path)
     if has_ladder(table):
         own = {key: value for key, value in table.items() if key in LADDER_KEYS}
         table = {"name": table["task"], "title": "ladder", "source": "", **own}
@@ -266,6 +267,15 @@ def has_ladder(table: dict[str, Any]) -> bool:
     return "task" in table and isinstance(table.get("rung"), list)
 
 
+def _with_base(table: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The table of a recipe's file with the keys of the file that it extends; the recipe's reader checks them."""
+    name = table.get("extends")
+    if not isinstance(name, str):
+        return table
+    file = next((file for file in (path.parent / name, paths.packaged("recipes") / name) if file.is_file()), None)
+    return table if file is None else {**decoding.load_toml(file), **table}
+
+
 DEFAULT_LADDER = "lru"
 
 
@@ -277,11 +287,11 @@ def default_ladder(task: str) -> str:
     """
     try:
         path = find("recipes", task)
-        table = decoding.load_toml(path)
+        table = _with_base(decoding.load_toml(path), path)
     except LrurunError:  # which reading the recipe reports, unless a ledger has it
         return DEFAULT_LADDER
     if has_ladder(table):
-        return str(path)
+        return task if paths.is_path(task) else str(path)
     if "program" in table:
         hint = "add [[rung]] tables to it, or name a ladder: --ladder FILE"
         raise UsageError(f"{shown(path)}: has a [program], but no rungs", hint)

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 
 from lrurun import decoding
 from lrurun.config.schema import SETTINGS, Execution, Program, ProgramConfig
+from lrurun.config.settings import flatten
 from lrurun.console import setting
 from lrurun.data.metric import Metric
 from lrurun.decoding import Fault
@@ -60,9 +61,6 @@ class ProgramTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.metric.removeprefix("val/")
 
 
-PLACEHOLDERS = ("config", "seed", "run_dir", "settings.NAME")
-"""The names in braces that arguments may have: the path of a JSON file with the settings and the seed, the seed, the
-folder of the run, and a setting."""
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
 
 
@@ -97,20 +95,25 @@ def metric_of(program: ProgramTable) -> Metric:
 
 def paths_of(table: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted path -> value of the table `[settings]`."""
-    return dict(_flat(table, SETTINGS))
+    return dict(flatten(dict(table), SETTINGS))
 
 
-def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+def _names(table: Mapping[str, Any]) -> Iterator[str]:
+    """The keys of a table and of those in it."""
     for key, value in table.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+        yield key
+        yield from _names(value) if isinstance(value, dict) else ()
 
 
 def rules(program: ProgramTable, settings: Mapping[str, Any], where: str) -> Iterator[UsageError]:
     """Faults of the tables of a recipe with a program."""
     known = paths_of(settings)
+    for name in _names(settings):
+        if not re.fullmatch(r"[A-Za-z_][\w-]*", name, re.ASCII):
+            rule = f"expected names of letters, digits, '_' and '-', found {name!r}"
+            yield Fault(
+                rule, f"{where} [settings]", "", hint="rename the setting; a table in the table is [settings.name]"
+            )
     for path, value in known.items():
         if (problem := _problem(value)) is not None:
             yield Fault(f"{_RULE}, found {problem}", where, path)
@@ -172,14 +175,18 @@ def digests(program: ProgramTable, folder: Path, where: str) -> dict[str, str]:
     by_name: dict[str, str] = {}
     for pattern in program.files:
         try:
-            matches = sorted(path for path in folder.glob(pattern) if path.is_file())
+            matches = sorted(path for path in folder.glob(pattern) if path.is_file() and _is_code(path, folder))
         except (ValueError, NotImplementedError):  # an absolute path, or an empty one
             matches = [Path(pattern)] if Path(pattern).is_file() else []
         if not matches:
-            present = [path.name for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []
-            raise UsageError(
-                f"{where} [program], files: there is no {pattern!r} in {shown(folder)}",
-                hint_for(pattern, present, "files there"),
+            present = [path for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []
+            known = [path.name for path in present if _is_code(path, folder)]
+            is_folder = bool(pattern) and (folder / pattern).is_dir()
+            raise MissingFile(
+                f"{where} [program], files: there is no file {pattern!r} in {shown(folder)}",
+                f"for the files of a folder: {pattern}/**/*.py"
+                if is_folder
+                else hint_for(pattern, known, "files there"),
             )
         for path in matches:
             name = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.as_posix()
@@ -188,6 +195,18 @@ def digests(program: ProgramTable, folder: Path, where: str) -> dict[str, str]:
             except OSError as error:
                 raise LrurunError(f"{path}: {error.strerror}", "check its permissions") from None
     return by_name
+
+
+class MissingFile(UsageError):
+    """A file of a program does not exist."""
+
+
+def _is_code(path: Path, folder: Path) -> bool:
+    """Whether a pattern means this file: not what is hidden or compiled, nor the ledger and the runs folder."""
+    parts = path.relative_to(folder).parts
+    return not (
+        parts[0] == "runs" or ".db" in parts[-1] or any(part.startswith(".") or part == "__pycache__" for part in parts)
+    )
 
 
 def digest_of(path: Path) -> str:

@@ -25,7 +25,7 @@ from lrurun.config.ladder import (
     read_ladder,
 )
 from lrurun.config.program import ProgramTable
-from lrurun.config.schema import SECTIONS, known_paths
+from lrurun.config.schema import OF_PROGRAMS, SECTIONS, known_paths
 from lrurun.config.settings import flatten, path_fault, setting_faults
 from lrurun.data import TASKS
 from lrurun.decoding import Fault, sound
@@ -197,7 +197,7 @@ class Recipe(Document, frozen=True, kw_only=True):
     @property
     def sections(self) -> tuple[str, ...]:
         """The tables with values for runs."""
-        return tuple(SECTIONS) if self.program is None else ("settings", "execution")
+        return tuple(SECTIONS) if self.program is None else ("settings",)
 
     @property
     def tried_sections(self) -> tuple[str, ...]:
@@ -209,7 +209,7 @@ class Recipe(Document, frozen=True, kw_only=True):
         """Every dotted path that can be set."""
         if self.program is None:
             return known_paths()
-        return (*programs.paths_of(self.settings), *(path for path in known_paths() if path.startswith("execution.")))
+        return (*programs.paths_of(self.settings), *(f"execution.{name}" for name in OF_PROGRAMS))
 
     @property
     def is_packaged(self) -> bool:
@@ -428,16 +428,20 @@ def rules(recipe: Recipe) -> Iterator[UsageError]:
 
 def _program_rules(recipe: Recipe, where: str) -> Iterator[UsageError]:
     assert recipe.program is not None
-    for document, prefix in (
-        (recipe, ""),
-        *((profile, f"profile.{name}.") for name, profile in recipe.profile.items()),
-    ):
+    documents: list[tuple[Recipe | Profile, str]] = [(recipe, "")]
+    documents += [(profile, f"profile.{name}.") for name, profile in recipe.profile.items()]
+    for document, prefix in documents:
         for section in ("data", "model", "optim", "train"):
             if getattr(document, section):
                 yield UsageError(
                     f"{where} [{prefix}{section}]: is for lrurun's own models, and this recipe has a [program]",
                     f"write what the program takes into [{prefix}settings]",
                 )
+        if document.execution:
+            yield UsageError(
+                f"{where} [{prefix}execution]: is for lrurun's own models, and this recipe has a [program]",
+                "write threads, devices, stop_seconds and silent_seconds into [program]",
+            )
     yield from programs.rules(recipe.program, recipe.settings, where)
 
 

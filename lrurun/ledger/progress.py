@@ -89,7 +89,7 @@ COUNTS = select(runs.c.state, func.count()).where(_IN_LADDER).group_by(runs.c.st
 """State -> number of runs."""
 
 _UNFINISHED = runs.c.state.in_(["queued", "running"])
-_LEFT = runs.c.steps - runs.c.step
+_LEFT = case((runs.c.steps > runs.c.step, runs.c.steps - runs.c.step), else_=0)
 _WORK = (
     func.count().filter(runs.c.state == "running").label("running"),
     total(case((runs.c.last_speed != 0, _LEFT / cast(runs.c.last_speed, NUMBER)))).label("seconds"),

@@ -574,6 +574,14 @@ class Ledger:
         return lost
 
     @retried
+    def check_held(self, claim: ClaimedRun) -> None:
+        """Check that the attempt is still the newest one of its run, and running, without a write. Raises Fenced."""
+        same = (runs.c.id == claim.run.id, runs.c.attempt == claim.attempt, runs.c.state == "running")
+        with self._reading() as connection:
+            if connection.execute(select(runs.c.number).where(*same)).scalar_one_or_none() is None:
+                raise _lost(claim)
+
+    @retried
     def begin_checkpoint(self, claim: ClaimedRun, step: int, path: str) -> int:
         """Announce a checkpoint before its first byte is written; returns its id. `path` is below the runs folder."""
         with self._writing() as connection:
@@ -1648,6 +1656,13 @@ _SEEN = (
 _METRIC = ["run", "key", "step"]
 
 
+def _lost(claim: ClaimedRun) -> Fenced:
+    return Fenced(
+        f"attempt {claim.attempt} at run {claim.run.id} no longer holds it",
+        "another process continued the run; this one stops and has changed nothing",
+    )
+
+
 def _held(connection: Connection, claim: ClaimedRun) -> int:
     """The number of the claimed run; its worker is recorded as active.
 
@@ -1655,10 +1670,7 @@ def _held(connection: Connection, claim: ClaimedRun) -> int:
     """
     number = connection.execute(_HELD, {"id": claim.run.id, "n": claim.attempt}).scalar_one_or_none()
     if number is None:
-        raise Fenced(
-            f"attempt {claim.attempt} at run {claim.run.id} no longer holds it",
-            "another process continued the run; this one stops and has changed nothing",
-        )
+        raise _lost(claim)
     connection.execute(_SEEN, {"run_number": number, "attempt_number": claim.attempt, "now": now(connection)})
     return int(number)
 

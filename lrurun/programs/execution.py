@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -16,27 +17,30 @@ from typing import Any
 from lrurun import files, machine
 from lrurun.config import program as programs
 from lrurun.config.schema import ProgramConfig
-from lrurun.errors import LrurunError
+from lrurun.errors import LedgerError
 from lrurun.ledger.values import Outcome
 from lrurun.programs.reports import Reports, Row, WrongReport
 from lrurun.report.rung_runs import SPEED
 from lrurun.runner import logs
 from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
+from lrurun.runner.processes import cause
 from lrurun.runner.recorder import LedgerThread, Recorder
-from lrurun.runner.storage import storage_for
 
 CONFIG, FOLDER, METRICS = "LRURUN_CONFIG", "LRURUN_FOLDER", "LRURUN_METRICS"
 """Environment variables of a program: the JSON file of its settings and seed, the folder that all attempts share, and
 the file to which it writes its metrics."""
 REPORTS = "metrics.jsonl"
-"""The name of the last one in the folder of the attempt."""
+"""The file of metrics, in the folder of the attempt."""
 KEPT = "program"
-"""The name of the second one in the folder of the run."""
+"""The folder that all attempts share, in the folder of the run."""
 LARGEST_LOG = 1_000_000_000
 """The most bytes that a program may print."""
 SPEED_SECONDS = 2.0
 """How often the speed is recorded."""
 STOPPING_POLL = 0.05
+"""How often a program that may save is looked at, in seconds."""
+HELD_SECONDS = 10.0
+"""How often the ledger is asked whether this attempt still has the run."""
 GONE_SECONDS = 10.0
 """How long to wait until processes that were killed are gone."""
 TAIL = 20
@@ -55,35 +59,42 @@ def execute(attempt: ActiveAttempt, stop: StopRequest) -> None:
     folder, kept = place / str(attempt.claim.attempt), place / KEPT
     _check_files(config, attempt.data_folder)
     try:
-        storage_for(attempt.runs).fetch(kept)
+        if attempt.claim.attempt == 1 and kept.exists():  # of a ledger that was removed, or of another one
+            kept.rename(kept.with_name(f"{KEPT}.old-{time.time_ns()}"))
         kept.mkdir(exist_ok=True)
         files.write(folder / "config.json", json.dumps({**config.settings, "seed": config.seed}).encode())
         (folder / REPORTS).touch()
     except OSError as error:
         raise MachineFault(f"{place}: {error.strerror}", "free some space, or choose another --runs-dir") from None
-    earlier = range(1, attempt.claim.attempt)
-    if earlier:
+    if attempt.claim.attempt > 1:
         _end_leftovers(kept)
-    values = {f"settings.{path}": programs.as_argument(value) for path, value in _flat(config.settings)}
+    values = {path: programs.as_argument(value) for path, value in programs.paths_of(config.settings).items()}
     values |= {"config": str(folder / "config.json"), "seed": str(config.seed), "run_dir": str(kept)}
     command = [programs.filled(argument, values) for argument in config.program.command]
-    attempt.ledger.describe(attempt.claim, environment=_device(command, attempt.data_folder))
+    attempt.ledger.describe(attempt.claim, environment=_device(attempt.data_folder))
     logs.write(f"run {attempt.id}, attempt {attempt.claim.attempt}: {' '.join(command)}")
-    execution = _Execution(attempt, config)
+    execution = _Execution(attempt, config, stop)
     try:
-        execution.repeat([place / str(number) / REPORTS for number in earlier])
+        if execution.repeat(_unrecorded(attempt, place)):
+            return
         with _started(command, attempt.data_folder, _environment(folder, kept)) as process:
-            execution.follow(process, Reports(folder / REPORTS), stop)
+            execution.follow(process, Reports(folder / REPORTS))
     except WrongReport as error:
         execution.reject(error)
     finally:
         execution.close()
-        with contextlib.suppress(OSError, LrurunError):  # what ended the program is the error to show
-            storage_for(attempt.runs).put(kept)
 
 
-def _flat(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    yield from ((path.removeprefix("settings."), value) for path, value in programs.paths_of(table).items())
+def _unrecorded(attempt: ActiveAttempt, place: Path) -> list[Path]:
+    """The metrics of the attempts just before this one whose worker was killed, oldest first: the last of them may not
+    have been recorded, although the program had saved its state. All other attempts record all before their end."""
+    reports: list[Path] = []
+    for earlier in reversed(attempt.ledger.attempts(attempt.id)[:-1]):
+        file = place / str(earlier.n) / REPORTS
+        if earlier.outcome != "exited" or not file.is_file():
+            break
+        reports.insert(0, file)
+    return reports
 
 
 def _check_files(config: ProgramConfig, folder: Path) -> None:
@@ -100,14 +111,13 @@ def _check_files(config: ProgramConfig, folder: Path) -> None:
             )
 
 
-def _device(command: Sequence[str], folder: Path) -> dict[str, Any]:
+def _device(folder: Path) -> dict[str, Any]:
     """What an attempt records of the machine's part in it."""
     names = machine.nvidia_devices()
     return {
         "device": machine.nvidia_model() if names else machine.cpu(),
         "platform": "gpu" if names else "cpu",
         "devices": len(names) or 1,
-        "command": list(command),
         "folder": str(folder),
     }
 
@@ -125,15 +135,21 @@ def _end_leftovers(kept: Path) -> None:
     """Ends processes that an earlier attempt has left on this machine, before they write beside this one."""
     import psutil
 
-    left = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get(FOLDER) == str(kept):
-                process.kill()
-                left.append(process)
-    psutil.wait_procs(left, timeout=GONE_SECONDS)
+    deadline = time.monotonic() + GONE_SECONDS
+    while time.monotonic() < deadline:  # one that is being killed may have started another
+        left = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.environ().get(FOLDER) == str(kept):
+                    process.kill()
+                    left.append(process)
+        if not left:
+            return
+        psutil.wait_procs(left, timeout=GONE_SECONDS)
 
 
+_OF_MACHINE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""Errors of a start for which the command is not to blame."""
 _GUARD = 'read -r group; read -r end; kill -s KILL -- "-$group"'
 """A shell that kills the program's process group when this process is gone, whose end closes its input."""
 
@@ -144,7 +160,10 @@ def _started(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> It
 
     Raises:
         WrongReport: there is no such executable.
+        MachineFault: the folder is not here, or the machine can start no process.
     """
+    if not folder.is_dir():
+        raise MachineFault(f"{folder}: the folder of the program is not on this machine", "share it with all nodes")
     guard = subprocess.Popen(
         ["/bin/sh", "-c", _GUARD],
         stdin=subprocess.PIPE,
@@ -160,6 +179,8 @@ def _started(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> It
             )
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
+            if isinstance(error, OSError) and error.errno in _OF_MACHINE:
+                raise MachineFault(f"{command[0]!r} cannot be started: {reason}", "stop other processes") from None
             hint = (
                 "correct the command in the recipe's [program]; it is looked up on PATH, and started beside the recipe"
             )
@@ -205,8 +226,8 @@ class _Process:
 class _Execution:
     """One attempt: what the program has reported, and what becomes of it."""
 
-    def __init__(self, attempt: ActiveAttempt, config: ProgramConfig) -> None:
-        self.attempt, self.ledger, self.claim = attempt, attempt.ledger, attempt.claim
+    def __init__(self, attempt: ActiveAttempt, config: ProgramConfig, stop: StopRequest) -> None:
+        self.attempt, self.ledger, self.claim, self.stop = attempt, attempt.ledger, attempt.claim, stop
         self.program = config.program
         self.writes = LedgerThread()
         self.recorder = Recorder(self.ledger, self.claim, self.writes, self.program.metric)
@@ -215,25 +236,38 @@ class _Execution:
         self._first: tuple[int, float] | None = None
         """The first step that was reported, and when."""
         self._step = 0
-        self._speed_at = 0.0
+        self._speed_at: float | None = None
+        """When the speed was last recorded; None while earlier reports are repeated."""
+        self._held_at = time.monotonic()
         self._diverged = False
 
     def close(self) -> None:
         """Waits for the thread."""
         self.writes.close()
 
-    def repeat(self, files: Sequence[Path]) -> None:
-        """Records once more what earlier attempts have reported: the last of it may not have been recorded before
-        their worker was killed, although the program had saved its state."""
-        for file in files:
-            self._first = None
-            with contextlib.suppress(FileNotFoundError, WrongReport):  # what follows a wrong line was not recorded
-                for row in Reports(file).rows():
-                    self._take(row)
-        self._first = None
+    def repeat(self, unrecorded: Sequence[Path]) -> bool:
+        """Records once more what earlier attempts have reported; whether that has ended this one."""
+        for file in unrecorded:
+            self._first, reports = None, Reports(file)
+            with contextlib.suppress(WrongReport):  # what follows a wrong line was not recorded
+                while not (self._diverged or self.stop.requested):
+                    for row in reports.rows():
+                        self._take(row)
+                        if self._diverged:
+                            break
+                    if not reports.is_behind:
+                        break
+        self._first, self._speed_at = None, time.monotonic()
         self.recorder.flush()
+        if self._diverged or self.stop.requested:
+            self.writes.drain()
+            if self._diverged:
+                self._finish("diverged")
+            else:
+                self.attempt.interrupt("SIGTERM")
+        return self._diverged or self.stop.requested
 
-    def follow(self, process: _Process, reports: Reports, stop: StopRequest) -> None:
+    def follow(self, process: _Process, reports: Reports) -> None:
         """Records what the program reports until it exits, diverges or is asked to stop; ends the attempt.
 
         Raises:
@@ -243,29 +277,38 @@ class _Execution:
         began = time.monotonic()
         while not self._diverged:
             exited = process.has_exited()
-            self._record(last=exited)
-            if exited or stop.requested:
+            self._record()
+            if (exited and not reports.is_behind) or self.stop.requested:
                 break
             self.writes.poll()
-            time.sleep(min(0.1, 0.002 + (time.monotonic() - began) / 20))
-        if stop.requested and not exited and not self._diverged:
+            self._check_held()
+            if not reports.is_behind:
+                time.sleep(min(0.1, 0.002 + (time.monotonic() - began) / 20))
+        if self.stop.requested and not exited and not self._diverged:
             self._stop(process)
         code = process.end()
-        if not exited and not self._diverged:
-            with contextlib.suppress(WrongReport):  # a line that the end has cut off
-                self._record()
+        if not self._diverged:
+            with contextlib.nullcontext() if exited and code == 0 else contextlib.suppress(WrongReport):
+                self._record(last=exited and code == 0)  # else the end may have cut off a line
         self.recorder.flush()
         self.writes.drain()
         if self._diverged:
             self._finish("diverged")
-        elif not exited or (stop.requested and (reports.interrupted or code in _OF_SIGTERM)):
+        elif not exited or (self.stop.requested and (reports.interrupted or code in _OF_SIGTERM)):
             self.attempt.interrupt("SIGTERM")
         elif code != 0:
-            self._fail(f"the program ended with {_cause(code)}")
+            self._fail(f"the program ended with {cause(code)}")
         elif reports.interrupted:
             self._fail("the program has stopped at a SIGTERM that lrurun did not send")
         else:
             self._finish("done")
+
+    def _check_held(self) -> None:
+        """Raises Fenced if another attempt has the run: a program that reports nothing would not find out."""
+        if time.monotonic() - self._held_at >= HELD_SECONDS:
+            self._held_at = time.monotonic()
+            with contextlib.suppress(LedgerError):  # one that does not answer now is asked again
+                self.ledger.check_held(self.claim)
 
     def reject(self, error: WrongReport) -> None:
         """Ends the attempt of a program that cannot be started, or reports what cannot be recorded."""
@@ -296,7 +339,7 @@ class _Execution:
         logs.write("SIGTERM: the program may save and exit")
         process.terminate()
         deadline = time.monotonic() + self.claim.run.execution.stop_seconds
-        while not process.has_exited() and time.monotonic() < deadline:
+        while not (process.has_exited() or self._diverged) and time.monotonic() < deadline:
             self._record()
             time.sleep(STOPPING_POLL)
 
@@ -312,7 +355,7 @@ class _Execution:
         if self.attempt.is_tuning:
             values = {name: value for name, value in values.items() if not name.startswith("test")}
         losses = [value for name, value in values.items() if name.rpartition("/")[2] == "loss"]
-        self._diverged = not all(map(math.isfinite, losses))
+        self._diverged |= not all(map(math.isfinite, losses))
         self.recorder.add(row.step, values | self._speed())
 
     def _speed(self) -> dict[str, float]:
@@ -320,7 +363,7 @@ class _Execution:
         now = time.monotonic()
         assert self._first is not None
         first, since = self._first
-        if not self.claim.run.steps or now - max(since, self._speed_at) < SPEED_SECONDS:
+        if not self.claim.run.steps or self._speed_at is None or now - max(since, self._speed_at) < SPEED_SECONDS:
             return {}
         self._speed_at = now
         return {SPEED: (self._step - first) / (now - since)}
@@ -328,7 +371,7 @@ class _Execution:
     def _fail(self, text: str, *, rejected: bool = False) -> None:
         """Ends the attempt as failed. One that is `rejected` is not tried again by this command."""
         log = logs.tail(self.attempt.runs / self.attempt.id / str(self.claim.attempt) / "log.txt", TAIL)
-        said = "" if rejected else next((f": {line}" for line in reversed(log[1:]) if line.strip()), "")
+        said = "" if rejected else next((f": {line[:200]}" for line in reversed(log[1:]) if line.strip()), "")
         logs.write(f"failed: {text}")
         error = "\n".join([f"{text}{said}", "", *log])
         outcome: Outcome = "rejected" if rejected else "failed"
@@ -380,10 +423,3 @@ class _Execution:
 
 _OF_SIGTERM = (-signal.SIGTERM, 128 + signal.SIGTERM)
 """Exit codes of a process that SIGTERM has ended, and of a shell whose process it has."""
-
-
-def _cause(code: int) -> str:
-    """The name of the signal that ended a process, or its exit code."""
-    with contextlib.suppress(ValueError):
-        return signal.Signals(-code).name
-    return f"exit code {code}"

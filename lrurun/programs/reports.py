@@ -18,6 +18,7 @@ MOST_NAMES = 1_000
 MOST_VALUES = 1_000_000
 """The most values that an attempt may record."""
 _BLOCK = 1 << 20
+_COMPARED = 64
 _NAME = re.compile(r"[A-Za-z][\w./@-]{0,99}", re.ASCII)
 
 
@@ -38,36 +39,44 @@ class Reports:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._at = self._line = 0
+        self._end = b""
+        """The last bytes that were read, which stay as they are in a file that is appended to."""
         self._rest = b""
         self._step = 0
+        self.is_behind = False
+        """Whether there was more to read at the last call."""
         self.interrupted = False
         """Whether the program has said that SIGTERM has reached it, and that it looks at such requests."""
         self._names: set[str] = set()
         self._values = 0
 
     def rows(self, *, last: bool = False) -> Iterator[Row]:
-        """The rows of the lines that were finished since the last call; `last` includes an unfinished one.
+        """The rows of the lines that were finished since the last call, of a block at most: a program may report faster
+        than they are recorded. `last` includes an unfinished one.
 
         Raises:
-            WrongReport: a line is not valid JSON, too long, or reports too much; with its number and what was found.
+            WrongReport: the file was overwritten; a line is none, too long, or reports too much, with its number.
         """
         with self.path.open("rb") as file:
-            file.seek(self._at)
-            while block := file.read(_BLOCK):
-                self._at += len(block)
-                *lines, self._rest = (self._rest + block).split(b"\n")
-                for line in lines:
-                    self._line += 1
-                    if line.strip() and (row := self._row(line)):
-                        yield row
-                if len(self._rest) > LONGEST_LINE:
-                    self._line += 1
-                    raise self._wrong(f"is longer than {LONGEST_LINE:,} bytes", "log fewer metrics at a step")
-        if last and self._rest.strip():
+            file.seek(self._at - len(self._end))
+            if file.read(len(self._end)) != self._end:
+                raise WrongReport(
+                    "the program has overwritten its metrics", "append to the file, as with >> in a shell"
+                )
+            block = file.read(_BLOCK)
+        self._at += len(block)
+        self._end = (self._end + block)[-_COMPARED:]
+        self.is_behind = len(block) == _BLOCK
+        *lines, self._rest = (self._rest + block).split(b"\n")
+        if last and not self.is_behind:
+            lines, self._rest = [*lines, self._rest], b""
+        for line in lines:
             self._line += 1
-            line, self._rest = self._rest, b""
-            if row := self._row(line):
+            if line.strip() and (row := self._row(line)):
                 yield row
+        if len(self._rest) > LONGEST_LINE:
+            self._line += 1
+            raise self._wrong(f"is longer than {LONGEST_LINE:,} bytes", "log fewer metrics at a step")
 
     def _row(self, line: bytes) -> Row | None:
         if len(line) > LONGEST_LINE:
@@ -93,13 +102,14 @@ class Reports:
         self._step = step
         values = {name: self._value(name, value) for name, value in table.items()}
         self._names |= values.keys()
-        self._values += len(values)
+        self._values += max(1, len(values))
         if len(self._names) > MOST_NAMES:
             raise self._wrong(
                 f"names more than {MOST_NAMES:,} different metrics", "give metrics the same names at every step"
             )
         if self._values > MOST_VALUES:
-            raise self._wrong(f"is past {MOST_VALUES:,} values", "log less often, for example at every tenth step")
+            hint = "log less often, for example at every tenth step"
+            raise WrongReport(f"the program has reported more than {MOST_VALUES:,} values", hint)
         return Row(step, values)
 
     def _value(self, name: str, value: Any) -> float:

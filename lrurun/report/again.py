@@ -36,8 +36,10 @@ from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger.values import Run
 
 
-def toml(run: Run) -> str:
+def toml(run: Run, program: programs.ProgramTable | None = None) -> str:
     """The text of the ladder; its first lines have the command that trains the run.
+
+    `program` is the table of its recipe, of which the run itself has a part.
 
     Raises:
         LrurunError: with the present recipes, no ladder command trains this run again.
@@ -48,7 +50,7 @@ def toml(run: Run) -> str:
             "name one of its final runs: lrurun runs --where 'stage=train'",
         )
     if isinstance(run.config, ProgramConfig):
-        return _program_document(run, run.config)
+        return _program_document(run, run.config, program or _program(run.config))
     config = plugin_code.config_of(run.config, f"run {run.id}")
     execution = run.execution
     document = _document(run, config)
@@ -123,11 +125,13 @@ def _program(config: ProgramConfig) -> programs.ProgramTable:
     )
 
 
-def _program_document(run: Run, config: ProgramConfig) -> str:
+def _program_document(run: Run, config: ProgramConfig, table: programs.ProgramTable) -> str:
     """A recipe with a ladder of one rung, which belongs beside the program's files."""
     program, execution = config.program, run.execution
     places = ", ".join(f"ladder {m.ladder}, rung {m.rung}" for m in run.memberships[:1])
     settings = programs.paths_of(config.settings)
+    display = {name: getattr(table, name) for name in ("chance", "unit", "decimals")}
+    display["steps"] = table.steps or run.steps or None
     lines = [
         f"# Beside the files of its program, executes run {run.id} again, if it is not done (--fresh in any case):",
         f"# lrurun ladder FILE.toml --seeds {run.seed},",
@@ -141,7 +145,7 @@ def _program_document(run: Run, config: ProgramConfig) -> str:
         f"files = {toml_value(list(program.files))}",
         f"metric = {toml_value(program.metric)}",
         f"direction = {toml_value(program.direction)}",
-        *([f"steps = {run.steps}"] if run.steps else []),
+        *(f"{name} = {toml_value(value)}" for name, value in display.items() if value not in (None, "")),
         f"threads = {execution.threads}",
         f"devices = {execution.devices}",
         f"stop_seconds = {execution.stop_seconds!r}",

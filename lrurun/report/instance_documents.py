@@ -18,6 +18,7 @@ from lrurun.config import plan as planning
 from lrurun.config import recipe as recipes
 from lrurun.config import schema
 from lrurun.config.ladder import DEFAULT_LADDER, Ladder, lasting_path
+from lrurun.config.program import ProgramTable
 from lrurun.config.recipe import Recipe
 from lrurun.config.resolve import ResolvedRung
 from lrurun.decoding import canonical
@@ -44,6 +45,12 @@ class InstanceDocuments(Struct, frozen=True, kw_only=True):
     recipe: Recipe
     rungs: tuple[_RecordedRung, ...]
     """The rungs as they were resolved, each with its configuration as a table."""
+
+    @property
+    def files(self) -> dict[str, str] | None:
+        """The digests of the files of a program; None for trainings."""
+        program = self.rungs[0].config.get("program")
+        return None if program is None else dict(program.get("files", {}))
 
     @property
     def plug_ins(self) -> dict[tuple[PluginKind, str], str]:
@@ -144,9 +151,17 @@ def load(ladder: str, task: str, ledger: Ledger | None) -> tuple[Ladder, Recipe,
     _say_recorded(f"recipe of {task}", recorded.recipe.path)
     if recorded.recipe.program is None:
         return load_ladder(ladder, ledger), recorded.recipe, None
-    files = recorded.rungs[0].config["program"].get("files", {})
+    files = recorded.files
     own = recorded.ladder if ladder == DEFAULT_LADDER else load_ladder(ladder, ledger)
     return own, recorded.recipe, files
+
+
+def recorded_files(ledger: Ledger, task: str) -> dict[str, str] | None:
+    """The digests of the files of a program as the newest instance on a task has them; None if there is none."""
+    for instance in reversed(ledger.ladders(None, task)):
+        if instance.kind == "program" and (recorded := find(ledger, instance)) is not None:
+            return recorded.files
+    return None
 
 
 def _say_recorded(what: str, path: str) -> None:
@@ -176,7 +191,8 @@ def present_plan(
         recipe = recipes.load_recipe(instance.task, imports=False)
     else:
         recipe = recorded.recipe
-    return planning.of_documents(ladder, recipe, profile=instance.profile, sets=sets, tune=tune)
+    files = None if recorded is None else recorded.files
+    return planning.of_documents(ladder, recipe, profile=instance.profile, sets=sets, tune=tune, files=files)
 
 
 def plan_of(ledger: Ledger, instance: LadderInstance) -> planning.Plan:
@@ -233,6 +249,14 @@ def load_code_of(ledger: Ledger, run: Run) -> None:
         with contextlib.suppress(UsageError):
             instance = ledger.ladder(key)
             load_code(ledger, instance, find(ledger, instance), "recurrence", "task")
+
+
+def program_of(ledger: Ledger, run: Run) -> ProgramTable | None:
+    """The table of the recipe of a program's run, as its newest instance was run; None if there is none."""
+    for place in reversed(run.memberships if run.kind == "program" else ()):
+        if (recorded := find(ledger, ledger.ladder(place.ladder_key))) is not None:
+            return recorded.recipe.program
+    return None
 
 
 def changed_code(ledger: Ledger, instance: LadderInstance, plan: planning.Plan) -> list[str]:

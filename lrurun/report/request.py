@@ -115,18 +115,21 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
                 not loaded.
         """
         from lrurun.config import plan as planning
+        from lrurun.config.program import MissingFile
         from lrurun.report import instance_documents
 
         ladder, recipe, files = instance_documents.load(self.ladder, self.task, ledger)
-        return planning.of_documents(
-            ladder,
-            recipe,
-            profile=self.profile,
-            sets=self.sets,
-            tune=self.tune,
-            imports=True,
-            files=files,
-        )
+
+        def made(files: dict[str, str] | None) -> planning.Plan:
+            options: dict[str, Any] = {"profile": self.profile, "sets": self.sets, "tune": self.tune, "files": files}
+            return planning.of_documents(ladder, recipe, **options, imports=True)
+
+        try:
+            return made(files)
+        except MissingFile:
+            if ledger is None or (files := instance_documents.recorded_files(ledger, recipe.task)) is None:
+                raise
+            return made(files)  # to read what a ledger has of a program, its files are not needed
 
     def chosen(self, plan: planning.Plan) -> tuple[Sequence[planning.ResolvedRung], Sequence[int]]:
         """The rungs and seeds of the plan that are requested."""

@@ -102,10 +102,14 @@ def _largest(differences: Sequence[Difference]) -> Iterator[Difference]:
     def size(difference: Difference) -> float:
         if difference.recorded is None or difference.repeated is None:
             return math.inf
-        return abs(difference.recorded - difference.repeated)
+        distance = abs(difference.recorded - difference.repeated)
+        return math.inf if math.isnan(distance) else distance
 
-    for metric in dict.fromkeys(difference.metric for difference in differences):
-        yield max((difference for difference in differences if difference.metric == metric), key=size)
+    largest: dict[str, Difference] = {}
+    for difference in differences:
+        if size(difference) > (size(largest[difference.metric]) if difference.metric in largest else -1.0):
+            largest[difference.metric] = difference
+    yield from largest.values()
 
 
 def _values(record: Recorded) -> Iterator[tuple[_Key, float]]:

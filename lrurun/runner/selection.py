@@ -247,7 +247,8 @@ class SelectedRuns:
         newest = self.ledger.newest_attempts(new)
         for run_id in new:
             last = newest.get(run_id)
-            if last is not None and states[run_id] not in (*FINISHED, "running"):
+            of_program = self.work.kind == "program"  # whose numbers do not depend on lrurun
+            if last is not None and states[run_id] not in (*FINISHED, "running") and not of_program:
                 refuse_later(last, NUMERICS)
             self._earlier[run_id] = 0 if last is None else last.n - (last.ended_at is None)
         self.refresh(states)

@@ -55,8 +55,8 @@ def main() -> int:
     """Reads the order and carries it out; returns the exit code."""
     stop = StopRequest()
     signal.signal(signal.SIGTERM, stop.request)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)  # not SIG_IGN, which users' programs would inherit
     order = _read_order()
     if order is None:
         return 0

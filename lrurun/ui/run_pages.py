@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -64,7 +65,8 @@ class Query:
 def runs(source: Source, ledger: Ledger | None, query: Query, stamp: Stamp) -> dict[str, Any]:
     """The table of runs, or what is wrong with the condition."""
     known = [] if ledger is None else source.cached("results", results_stamp(stamp), ledger.result_names)
-    names = columns.Names(known)
+    settings = {} if ledger is None else source.cached("settings", results_stamp(stamp), ledger.program_settings)
+    names = ChainMap(settings, columns.Names(known))  # type: ignore[arg-type]
     page: dict[str, Any] = {"query": query, "names": sorted(names), "total": 0, "rows": [], "pages": 1}
     try:
         choice = listing.Choice(query.where or None, query.sort or None, ledger)
@@ -198,7 +200,7 @@ def _again(ledger: Ledger, run: Run) -> str | Failure:
     """The command and the TOML that train the run again."""
     instance_documents.load_code_of(ledger, run)
     try:
-        return again.toml(run)
+        return again.toml(run, instance_documents.program_of(ledger, run))
     except LrurunError as error:
         return Failure(error.message, error.hint)
 

@@ -24,9 +24,11 @@ class Settings(Dict[str, Any]):
     def __init__(self, table: Mapping[str, Any]) -> None:
         super().__init__({name: Settings(part) if isinstance(part, dict) else part for name, part in table.items()})
 
+    def __getattribute__(self, name: str) -> Any:
+        # settings come before the methods of a dict, such as `items`
+        return self[name] if dict.__contains__(self, name) else super().__getattribute__(name)
+
     def __getattr__(self, name: str) -> Any:
-        if name in self:
-            return self[name]
         raise AttributeError(f"no setting {name!r}; there are: {', '.join(self) or 'none'}")
 
 
@@ -60,8 +62,10 @@ class Run:
 
     def _stop(self, *_: object) -> None:
         self._stops = True
-        if self._metrics is not None:
+        try:
             self._write({"interrupted": True})
+        except OSError:  # a full disk; this may be anywhere in the program
+            pass
 
     def _write(self, row: Mapping[str, Any]) -> None:
         """Appends a line, at once and whole: a signal may arrive at any moment, and other processes may write too."""
@@ -81,6 +85,8 @@ class Run:
             raise ValueError(f"step: expected a whole number from 0 on, found {step!r}")
         row = {}
         for name, value in metrics.items():
+            if isinstance(value, (bool, str)):
+                raise TypeError(f"{name}: expected a number, found {value!r}")
             try:
                 row[name] = float(value.item() if hasattr(value, "item") else value)  # PyTorch warns of float(loss)
             except (TypeError, ValueError, RuntimeError):  # the last one of an array of PyTorch with several values
@@ -92,6 +98,12 @@ class Run:
             self._write({"step": int(step), **row})
 
 
+def _merged(below: Any, above: Any) -> Any:
+    if isinstance(below, dict) and isinstance(above, dict):
+        return {**below, **{name: _merged(below.get(name), value) for name, value in above.items()}}
+    return above
+
+
 _runs: list[Run] = []
 
 
@@ -100,7 +112,12 @@ def this_run(**settings: Any) -> Run:
 
     Outside of lrurun, as when the script is started by hand, the run has these settings, seed 0 and the working
     directory as its folder, and prints its metrics. Within lrurun the recipe's settings come before these.
+
+    Raises:
+        TypeError: `seed` among the settings, which is `run.seed`.
     """
+    if "seed" in settings:
+        raise TypeError("seed: is no setting, use run.seed")
     if not _runs:
         path = os.environ.get("LRURUN_CONFIG")
         if path is None:
@@ -109,5 +126,5 @@ def this_run(**settings: Any) -> Run:
             with open(path, encoding="utf-8") as file:
                 table = json.load(file)
             seed = table.pop("seed")
-            _runs.append(Run({**settings, **table}, seed, os.environ["LRURUN_FOLDER"], os.environ["LRURUN_METRICS"]))
+            _runs.append(Run(_merged(settings, table), seed, os.environ["LRURUN_FOLDER"], os.environ["LRURUN_METRICS"]))
     return _runs[0]

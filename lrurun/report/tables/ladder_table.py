@@ -173,7 +173,7 @@ def build(
     every = [rung.name for rung in ladder.rungs]
     names = [name for name in every if shown is None or name in shown]
     papers = published.rows_for(ladder, task, profile)
-    rows = _rows(ladder, names, selected, papers, rates, judged, untuned, name, left_out)
+    rows = _rows(ladder, names, selected, papers, rates, judged, untuned, name, left_out, kind)
     their_claims = tuple(
         claim for claim in judged.claims if with_claims and {claim.rung, claim.other or claim.rung} <= set(names)
     )
@@ -261,6 +261,7 @@ def _rows(
     untuned: Collection[str],
     metric: str,
     left_out: Mapping[str, int],
+    kind: RunKind,
 ) -> tuple[LadderRow, ...]:
     bases = ladder.bases
     rungs = [rung for rung in ladder.rungs if rung.name in names]
@@ -269,6 +270,7 @@ def _rows(
         _row(
             rung,
             selected[rung.name],
+            kind=kind,
             base=bases[rung.name],
             branches=bases[rung.name] != before,
             published=papers[rung.name],
@@ -288,6 +290,7 @@ def _row(
     rung: Rung,
     runs: RungRuns,
     *,
+    kind: RunKind,
     base: str | None,
     branches: bool,
     published: tuple[Published, ...],
@@ -303,6 +306,7 @@ def _row(
     states = [run.state for run in runs.runs]
     escape_step, escaped = row_scores.escapes(runs.counted)
     counted = {run.id for run in runs.counted}
+    of_program = kind == "program"  # whose numbers do not depend on lrurun
     return LadderRow(
         rung=rung.name,
         title=rung.title,
@@ -325,8 +329,8 @@ def _row(
         scores=runs.scores,
         other_runs=tuple(OtherRun(id=run.id, state=run.state) for run in runs.runs if run.id not in counted),
         same_as_before=same,
-        code_versions=tuple(sorted({version for run in runs.counted for version in run.code})),
-        numerics=numerics(runs.counted),
+        code_versions=() if of_program else tuple(sorted({version for run in runs.counted for version in run.code})),
+        numerics=() if of_program else numerics(runs.counted),
         test_selected=any(map(_test_selected, runs.counted)),
         verdict="" if judged is None else _verdict(judged, sample, left_out),
         comparison=judged,
@@ -353,7 +357,7 @@ def _verdict(comparison: Comparison, sample: Sample, left_out: int) -> str:
 
 def _improving(runs: Iterable[Run]) -> int:
     """How many runs score best on validation at their last step."""
-    return sum((run.result or {}).get("best_step") == run.step for run in runs)
+    return sum(run.state == "done" and (run.result or {}).get("best_step") == run.step for run in runs)
 
 
 def _failure_bound(sample: Sample) -> float | None:

@@ -176,7 +176,10 @@ class LocalExecutor:
             self._silence[run, attempt.n] = attempt.seen_at, silence
             limit = runs.ledger.run(run).execution.hang_after_seconds
             if silence > limit:
-                runs.say(f"{run}: its worker wrote nothing for {limit:.0f} s and was killed")
+                what = "its worker wrote nothing"
+                if runs.work.kind == "program":
+                    what = "the program has reported and printed nothing"
+                runs.say(f"{run}: {what} for {limit:g} s and was killed")
                 by_pid[attempt.pid].kill()
         if heartbeats:
             runs.ledger.record_heartbeats(heartbeats)
