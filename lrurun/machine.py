@@ -47,7 +47,6 @@ def accelerators() -> list[str]:
     return nvidia_devices()
 
 
-@functools.cache
 def nvidia_devices() -> list[str]:
     """NVIDIA devices, as CUDA_VISIBLE_DEVICES names them; none on a machine without accelerators.
 

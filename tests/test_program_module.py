@@ -55,7 +55,7 @@ def test_by_hand_a_run_has_the_settings_of_the_script(tmp_path: Path) -> None:
 def test_within_a_run_the_settings_of_the_recipe_come_first(tmp_path: Path) -> None:
     code = (
         "run = lrurun.this_run(lr=0.1, other='x')\n"
-        "run.log(1.0, loss=float('nan'), **{'val/accuracy': True})\n"
+        "run.log(1.0, loss=float('nan'), **{'val/accuracy': 1})\n"
         "run.log(2)\n"
         "print(run.settings, run.settings.block.width, run.seed, run.folder)\n"
     )

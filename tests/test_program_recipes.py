@@ -60,7 +60,7 @@ WIDE = '"settings.block.wide" = true'
         (
             'files = ["toy.py"]',
             'files = ["toy.pi"]',
-            "toy.toml [program], files: there is no 'toy.pi' in .",
+            "toy.toml [program], files: there is no file 'toy.pi' in .",
             "did you mean 'toy.py'?",
         ),
         ('files = ["toy.py"]', 'file = ["toy.py"]', "toy.toml, program.file: unknown name", "did you mean 'files'?"),
@@ -234,5 +234,5 @@ def test_another_content_of_a_file_makes_another_run(folder: Path) -> None:
     after = planning.make("toy.toml", ladder="toy.toml").rungs[0].config
     assert fingerprint(after) != fingerprint(before)
     (folder / "toy.py").unlink()
-    with pytest.raises((LrurunError, UsageError), match=r"there is no 'toy\.py'"):
+    with pytest.raises((LrurunError, UsageError), match=r"there is no file 'toy\.py'"):
         planning.make("toy.toml", ladder="toy.toml")

@@ -106,7 +106,7 @@ def test_the_numbers_of_metrics_and_values_are_limited(file: Path, monkeypatch: 
     file.write_text('{"step": 1, "a": 1, "b": 1}\n' * 4)
     rows = Reports(file).rows()
     assert [step for step, _ in (next(rows), next(rows), next(rows))] == [1, 1, 1]
-    with pytest.raises(WrongReport, match=r"^line 4 of the program's metrics is past 6 values$"):
+    with pytest.raises(WrongReport, match=r"^the program has reported more than 6 values$"):
         next(rows)
 
 

@@ -23,7 +23,9 @@ COMMAND = "lrurun ladder sDigits --ladder nonlinearity"
 
 def test_plan_and_ladder_say_what_firm_verdicts_need(capsys: pytest.CaptureFixture[str]) -> None:
     made = answered(capsys, "plan", *LADDER, "--seeds", "2")
-    assert made["firm"] == {"seeds": 12, "runs_left": 36, "eta_seconds": None, "command": f"{COMMAND} --seeds 12"}
+    command = f"{COMMAND} --seeds 12"
+    expected = {"seeds": 12, "runs_left": 36, "eta_seconds": None, "command": command, "compiles": True}
+    assert made["firm"] == expected
     fill_ladder(2)
     firm = answered(capsys, "plan", *LADDER, "--seeds", "2")["firm"]
     assert (firm["runs_left"], firm["eta_seconds"] > 0) == (30, True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
+from types import SimpleNamespace
 
 from lrurun.runner import processes
 from lrurun.runner.executors import local
-from lrurun.runner.signals import Signals
+from lrurun.runner.signals import GRACE_SECONDS, Signals
 
 
 class Stubborn:
@@ -42,7 +43,9 @@ def test_workers_whose_runs_are_finished_get_more_time(monkeypatch) -> None:
     seconds: list[float] = []
     monkeypatch.setattr(local, "finish", lambda workers, signals, limit: seconds.append(limit))
     for finished in (False, True):
-        local.LocalExecutor().stop(None, Signals(), finished=finished)  # type: ignore[arg-type]
+        runs = SimpleNamespace(work=SimpleNamespace(stop_seconds=3.0))
+        local.LocalExecutor().stop(runs, Signals(), finished=finished)  # type: ignore[arg-type]
+    assert seconds[0] == GRACE_SECONDS + 3
     assert seconds[1] > seconds[0]
 
 
