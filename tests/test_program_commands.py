@@ -182,6 +182,16 @@ def test_a_ledger_is_read_without_script_and_recipe(copy: Machine) -> None:
     assert "44.17 ± 0.12" in view.page(page)
     assert "the learning rate is 0.01" in view.page(f"/runs/{a_run(copy)}")
     copy.run("plot", "--instance", instance["name"], "--out", "ladder.svg")
+    assert copy.json("report", "toy")["rows"] == report["rows"]
+    assert lrurun.open(copy.ledger).report("toy").report.rows[0].mean == report["rows"][0]["mean"]
+
+
+def test_a_report_needs_no_script(copy: Machine) -> None:
+    wanted = copy.json("report", "toy.toml")["rows"]
+    (copy.folder / "toy.py").unlink()
+    assert copy.json("report", "toy.toml")["rows"] == wanted
+    assert "narrow" in copy.run("report", "--all", "--ladder", "toy.toml").stdout
+    assert "there is no file 'toy.py'" in copy.run("ladder", "toy.toml", code=2).stderr
 
 
 def test_in_python_a_report_is_read_and_no_model_is_loaded(finished: Machine) -> None:

@@ -164,6 +164,18 @@ def test_options_that_a_program_does_not_have(
     assert sorted(folder.rglob("*")) == before
 
 
+def test_a_ladder_in_the_file_of_the_recipe_is_its_default(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """However the file is named, and also where it extends one that has the ladder."""
+    write(folder)
+    for name in ("toy.toml", "./toy.toml", str((folder / "toy.toml").absolute())):
+        assert said(capsys, "check", "ladder", name)[0] == 0
+        code, out, _ = said(capsys, "plan", name)
+        assert (code, "wide" in out, "--ladder" in out) == (0, True, False)
+    (folder / "child.toml").write_text('extends = "toy.toml"\n[settings]\nepochs = 2\n')
+    code, out, _ = said(capsys, "plan", "child.toml")
+    assert (code, "wide" in out) == (0, True)
+
+
 def test_a_ladder_of_settings_needs_a_program(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(folder)
     code, _, err = said(capsys, "plan", "sDigits", "--ladder", "toy.toml")

@@ -79,6 +79,15 @@ SCRIPTS = {
     "validation-nan": logs([0.0], [0.1]).replace("[0.0]", "[float('nan')]"),
     "not-json": writes("accuracy 0.9\n"),
     "cut": writes('{"step": 2, "val/accuracy": 0.7, "test/accuracy": 0.6}'),
+    "cut-by-a-crash": logs([0.5], [0.4])
+    + "import os\nos.write(run._metrics, b'{\"step\": 2, \"val/acc')\nprint('the disk is full')\nraise SystemExit(5)\n",
+    "overwrites": "import os, time\n"
+    "for step in range(1, 9):\n"
+    "    with open(os.environ['LRURUN_METRICS'], 'w') as file:\n"
+    '        file.write(\'{"step": %d, "val/accuracy": 0.%d, "test/accuracy": 0.5}\\n\' % (step, step))\n'
+    "    time.sleep(0.3)\n",
+    "diverges-and-goes-on": logs([0.5], [0.4])
+    + "run.log(2, **{'train/loss': float('nan')})\nrun.log(2, **{'val/accuracy': 0.9, 'test/accuracy': 0.9})\n",
     "exit": logs([0.5], [0.4]) + "print('first')\nprint('the disk is gone')\nraise SystemExit(3)\n",
     "killed": logs([0.5], [0.4]) + "import os\nos.kill(os.getpid(), 9)\n",
     "diverges": "import lrurun, time\nrun = lrurun.this_run()\n"
@@ -131,6 +140,7 @@ def test_the_scores_are_those_of_the_best_step(ended: Machine, script: str, resu
         ("test-elsewhere", "the program logged no test/accuracy at step 2, where val/accuracy is best; log both"),
         ("no-validation", "the program logged no val/accuracy; log it, or name another metric in [program]"),
         ("other-validation", "the program logged no val/accuracy; it logged val/acc; log it, or name another"),
+        ("overwrites", "the program has overwritten its metrics; append to the file"),
         ("silent", "the program logged no val/accuracy; log it, or name another metric in [program]"),
         ("validation-nan", "the program logged no finite val/accuracy"),
         ("not-json", "line 2 of the program's metrics is not JSON; write one object a line, as in "),
@@ -144,7 +154,11 @@ def test_what_a_program_reports_wrongly_is_not_tried_again(ended: Machine, scrip
 
 @pytest.mark.parametrize(
     ("script", "cause", "last"),
-    [("exit", "exit code 3: the disk is gone", "the disk is gone"), ("killed", "SIGKILL", "killed.py")],
+    [
+        ("exit", "exit code 3: the disk is gone", "the disk is gone"),
+        ("cut-by-a-crash", "exit code 5: the disk is full", "the disk is full"),
+        ("killed", "SIGKILL", "killed.py"),
+    ],
 )
 def test_a_program_that_fails_is_tried_three_times(ended: Machine, script: str, cause: str, last: str) -> None:
     run, attempts = runs_of(ended)[script]
@@ -163,6 +177,8 @@ def test_a_loss_that_is_no_number_is_divergence(ended: Machine) -> None:
     loss = curves_of(ended, run)["train/loss"]
     assert [step for step, _ in loss] == [1, 2, 3]
     assert math.isnan(loss[-1][1])
+    run, [attempt] = runs_of(ended)["diverges-and-goes-on"]
+    assert (run.state, run.step) == ("diverged", 2)
 
 
 def test_nothing_of_a_program_is_left_after_its_end(ended: Machine) -> None:
