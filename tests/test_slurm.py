@@ -55,7 +55,7 @@ def test_one_node_with_an_sqlite_ledger_that_is_stopped_and_resumed(
 
 
 def test_two_nodes_that_are_disturbed_change_nothing(tmp_path: Path) -> None:
-    """A process that Slurm has left behind is refused, and its run is continued, as is one that Slurm takes the node from."""
+    """What Slurm left behind is refused and its run continued; so is a run whose node Slurm takes."""
     slurm_cluster.require()
     cache = Path(os.environ["XDG_CACHE_HOME"])
     found = slurm.disturb(["node", "preempt"], tmp_path, seeds=3, rungs=RUNGS, cache=cache, say=print)
