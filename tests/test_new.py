@@ -57,6 +57,12 @@ def test_the_commands_that_it_names_work(what: str, machine: Machine) -> None:
             "new program: lrurun has 'sDigits' already",
             "choose another name, as in my-sDigits",
         ),
+        (
+            ("program", "json"),
+            2,
+            "new program: json.py would be imported where a program means the module 'json'",
+            "choose another name, as in my-json",
+        ),
         (("recipe", "sDigits"), 2, "new recipe: lrurun has 'sDigits' already", "choose another name, as in my-sDigits"),
         (("task", "old"), 1, "new task: old.toml: exists already", "choose another name, or remove the file"),
         (

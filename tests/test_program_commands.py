@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -127,7 +128,7 @@ def test_the_document_of_a_run_finds_the_finished_run(copy: Machine) -> None:
     text = copy.run("show", run, "--toml").stdout
     (copy.folder / "again.toml").write_text(text)
     [arguments] = re.findall(r"^# lrurun ladder FILE\.toml (--seeds \S+)$", text, re.MULTILINE)
-    assert "nothing to do" in copy.run("ladder", "again.toml", *arguments.split()).stderr
+    assert "nothing to do" in copy.run("ladder", "again.toml", *shlex.split(arguments)).stderr
     [again] = copy.json("runs", "--where", f"ladder=again-{run}")["runs"]
     assert again["id"] == run
 
@@ -237,3 +238,42 @@ def test_a_sweep_and_a_sequential_decision(machine: Machine) -> None:
     machine.run("ladder", "toy.toml", "--decide", "--max-seeds", "20", "--jobs", "2")
     report = machine.json("report", "toy.toml")
     assert report["rows"][1]["verdict"] == "helps"
+
+
+def test_a_rung_that_no_tuning_run_chose_for_is_not_called_tuned(machine: Machine) -> None:
+    write(machine.folder, ("[tune.grid]", "[tune]\nseeds = 1\n[tune.grid]"))
+    script = machine.folder / "toy.py"
+    script.write_text(f"{LINEAR}if settings.block.wide and run.seed > 100: raise SystemExit(3)\n")
+    machine.run("ladder", "toy.toml", "--tune", "--seeds", "2", code=3)
+    rows = machine.json("report", "toy.toml", "--tune")["rows"]
+    assert [row["rate_source"]["kind"] for row in rows] == ["tuned", "default"]
+    answer = machine.run("report", "toy.toml", "--tune").stdout
+    assert "Caution: not tuned, because no tuning run finished (wide);" in answer
+    assert "chosen on validation with 1 seed: settings.lr = 0.02 (narrow)\n" in answer
+    details = machine.run("report", "toy.toml", "--tune", "--details").stdout
+    assert "the recipe's, because no tuning run finished (wide)" in details
+    assert "--tune chooses" not in details
+
+
+def test_a_setting_that_the_program_does_not_use_is_noticed(machine: Machine) -> None:
+    write(machine.folder, ('"settings.block.wide" = true', 'settings.name = "other"'))
+    machine.run("ladder", "toy.toml")
+    caution = "the same score as before with every seed (all rungs): does the program use the setting?"
+    assert caution in machine.run("report", "toy.toml").stdout
+
+
+def test_another_recipe_of_the_same_name_changes_no_reading(machine: Machine) -> None:
+    write(machine.folder)
+    machine.run("ladder", "toy.toml", "--seeds", "1")
+    wanted = machine.run("status", "--instance", "toy").stdout
+    assert "best on validation: wide, 54.0 %" in wanted
+    write(machine.folder, ('unit = "%"\n', 'direction = "min"\n'), name="two.toml")
+    machine.run("ladder", "two.toml", "--seeds", "1")
+    assert machine.run("status", "--instance", "toy").stdout == wanted
+    assert "best on validation: narrow, 0.310" in machine.run("status", "--instance", "two").stdout
+
+
+def test_what_a_program_does_not_record(finished: Machine) -> None:
+    refused = finished.run("plot", "toy.toml", "--kind", "speed", "--out", "speed.pdf", code=4).stderr
+    assert "no finished run has recorded its speed, so there is nothing to draw" in refused
+    assert "packages of a program" in finished.run("show", a_run(finished), "--requirements", code=1).stderr

@@ -96,6 +96,12 @@ WIDE = '"settings.block.wide" = true'
             "change",
         ),
         (
+            'files = ["toy.py"]',
+            'files = ["."]',
+            "toy.toml [program], files: there is no file '.' in ",
+            "for the files of a folder: **/*.py",
+        ),
+        (
             "[settings]",
             "[model]\ndepth = 3\n[settings]",
             "toy.toml [model]: is for lrurun's own models, and this recipe has a [program]",

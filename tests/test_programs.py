@@ -300,7 +300,7 @@ def test_files_that_have_changed_since_a_run_was_queued_are_refused(machine: Mac
     arguments = ("ladder", "scripts.toml", "--seeds", "1", "--jobs", "1")
     done = machine.run(*arguments, code=1)
     assert "later.py: has changed since this run was queued: sha256:" in done.stderr
-    assert "hint: repeat the command, which queues runs of the new file; or restore the file" in done.stderr
+    assert "hint: restore the file; or repeat the ladder command, which queues runs of the new one" in done.stderr
     assert {rung: run.state for rung, (run, _) in runs_of(machine).items()} == {"edits": "done", "later": "interrupted"}
     (machine.folder / "later.py").write_text(original)
     machine.run(*arguments)

@@ -4,6 +4,7 @@ files."""
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from string import Template
@@ -59,6 +60,9 @@ def new(
         )
     if name.lower() in {known.lower() for known in _known(what)}:
         raise UsageError(f"new {what}: lrurun has {name!r} already", f"choose another name, as in my-{name}")
+    if what == "program" and name in {*sys.stdlib_module_names, "lrurun", "numpy", "sklearn"}:
+        rule = f"{name}.py would be imported where a program means the module {name!r}"
+        raise UsageError(f"new program: {rule}", f"choose another name, as in my-{name}")
     made = {Path(file): text for file, text in texts(what, name).items()}
     if existing := [str(path) for path in made if path.exists()]:
         raise LrurunError(

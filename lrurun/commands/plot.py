@@ -167,9 +167,11 @@ def _figure_of_task(
     selected, notes = loaded.counted(metric)
     if not any(runs.counted for runs in selected.values()):
         task = plan.recipe.task + (f" --profile {plan.profile}" if plan.profile else "")
+        of_speed = kind == "speed" and any(run.state == "done" for run in loaded.runs)
+        what = "no finished run has recorded its speed" if of_speed else "no run is finished"
         raise NotFoundError(
-            f"ladder {plan.ladder.name} on {task}: no run is finished, so there is nothing to draw",
-            f"run: {command}",
+            f"ladder {plan.ladder.name} on {task}: {what}, so there is nothing to draw",
+            "runs of a few seconds record none" if of_speed else f"run: {command}",
         )
     if kind in ("curves", "norms", "eigenvalues"):
         if kind == "curves":

@@ -176,7 +176,7 @@ def digests(program: ProgramTable, folder: Path, where: str) -> dict[str, str]:
     for pattern in program.files:
         try:
             matches = sorted(path for path in folder.glob(pattern) if path.is_file() and _is_code(path, folder))
-        except (ValueError, NotImplementedError):  # an absolute path, or an empty one
+        except (ValueError, IndexError, NotImplementedError):  # an absolute path, an empty one, or '.'
             matches = [Path(pattern)] if Path(pattern).is_file() else []
         if not matches:
             present = [path for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []
@@ -184,7 +184,7 @@ def digests(program: ProgramTable, folder: Path, where: str) -> dict[str, str]:
             is_folder = bool(pattern) and (folder / pattern).is_dir()
             raise MissingFile(
                 f"{where} [program], files: there is no file {pattern!r} in {shown(folder)}",
-                f"for the files of a folder: {pattern}/**/*.py"
+                f"for the files of a folder: {(Path(pattern) / '**/*.py').as_posix()}"
                 if is_folder
                 else hint_for(pattern, known, "files there"),
             )

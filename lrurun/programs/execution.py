@@ -107,7 +107,7 @@ def _check_files(config: ProgramConfig, folder: Path) -> None:
         if now != digest:
             raise MachineFault(
                 f"{folder / name}: has changed since this run was queued: {digest[:19]} then, {now[:19]} now",
-                "repeat the command, which queues runs of the new file; or restore the file",
+                "restore the file; or repeat the ladder command, which queues runs of the new one",
             )
 
 

@@ -134,7 +134,7 @@ def _program_document(run: Run, config: ProgramConfig, table: programs.ProgramTa
     display["steps"] = table.steps or run.steps or None
     lines = [
         f"# Beside the files of its program, executes run {run.id} again, if it is not done (--fresh in any case):",
-        f"# lrurun ladder FILE.toml --seeds {run.seed},",
+        f"# lrurun ladder FILE.toml --seeds '{run.seed},'",
         *(f"# {name} {digest}" for name, digest in program.files.items()),
         f"task = {toml_value(config.task)}",
         f"name = {toml_value(f'again-{run.id}')}",

@@ -22,11 +22,16 @@ def text(run: Run, attempts: Sequence[Attempt]) -> str:
     """The packages of the last attempt at the run; comments name Python, device, code and earlier versions.
 
     Raises:
-        LrurunError: no versions are recorded.
+        LrurunError: no versions are recorded, as of users' programs.
     """
     if not attempts or not _table(attempts[-1], "versions"):
         raise LrurunError(
             f"run {run.id}: no versions are recorded", f"see what is recorded: lrurun show {run.id} --json"
+        )
+    if run.kind == "program":
+        raise LrurunError(
+            f"run {run.id}: the packages of a program are not recorded",
+            "list them where it is executed, as with pip freeze",
         )
     lines = [*_comments(run, attempts[-1]), *_lrurun(attempts[-1]), *_packages(attempts[-1]), *_earlier(attempts)]
     return "\n".join(map(clean, lines))

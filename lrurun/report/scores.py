@@ -16,6 +16,7 @@ from lrurun.data.metric import ESCAPE, Accuracy, Metric
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import LadderInstance
 
 
 class ScoreForm(Struct, frozen=True, kw_only=True):
@@ -118,15 +119,22 @@ def of_programs(ledger: Ledger | None, names: Iterable[str]) -> dict[str, ScoreF
     wanted, forms = set(names), dict[str, ScoreForm]()
     instances = [] if ledger is None or not wanted else ledger.ladders()
     for instance in reversed(instances):
-        if instance.kind == "program" and instance.task in wanted and instance.task not in forms:
+        if instance.task in wanted and instance.task not in forms:
             assert ledger is not None
-            events = ledger.events(ladder_key=instance.key, of_runs=False)
-            payloads = [event.payload for event in events if event.kind == "documents" and event.payload]
-            with contextlib.suppress(msgspec.ValidationError):  # of another version
-                for payload in payloads[-1:]:
-                    table = msgspec.convert(payload["recipe"]["program"], ProgramTable)
-                    forms[instance.task] = form_of(metric_of(table))
+            forms |= of_instance(ledger, instance)
     return forms
+
+
+def of_instance(ledger: Ledger, instance: LadderInstance) -> dict[str, ScoreForm]:
+    """Its task -> the form of its scores, if it has users' programs, as the recipe declared it that was run."""
+    if instance.kind != "program":
+        return {}
+    events = ledger.events(ladder_key=instance.key, of_runs=False)
+    payloads = [event.payload for event in events if event.kind == "documents" and event.payload]
+    with contextlib.suppress(msgspec.ValidationError):  # of another version
+        for payload in payloads[-1:]:
+            return {instance.task: form_of(metric_of(msgspec.convert(payload["recipe"]["program"], ProgramTable)))}
+    return {}
 
 
 def of_task(

@@ -61,7 +61,7 @@ def parts(report: AnyReport, content: ReportContent, details: Mapping[str, RunDe
         cautions, repeated = all_tasks.cautions(report), all_tasks.caution_sentences(report)
     if isinstance(report, LadderReport):
         cautions = [caution.text for caution in answer.cautions(report)]
-        repeated = [*warnings(report.rows), *untuned_foot(report.rows, report.kind)]
+        repeated = [*warnings(report.rows), *untuned_foot(report)]
     of_program = isinstance(report, LadderReport) and report.kind == "program"
     judged, form = (report.claims, report.score) if isinstance(report, LadderReport) else ((), ACCURACY)
     return {

@@ -21,7 +21,7 @@ from lrurun.ledger import owner
 from lrurun.ledger.values import STATES, Attempt, LadderInstance, RemainingWork, Run, StateSummary
 from lrurun.report import devices
 from lrurun.report.instance_label import make_label
-from lrurun.report.scores import ACCURACY, ScoreForm, of_programs, of_task
+from lrurun.report.scores import ACCURACY, ScoreForm, of_instance, of_task
 from lrurun.table import KEPT, Column, Table
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _form(ledger: Ledger, ladder: LadderInstance) -> ScoreForm:
     """The form of the scores of a ladder's task; if that is not loaded, from what one of its runs has recorded."""
     if ladder.task in tasks.TASKS:
         return of_task(ladder.task)
-    if programs := of_programs(ledger, [ladder.task] if ladder.kind == "program" else []):
+    if programs := of_instance(ledger, ladder):
         return programs[ladder.task]
     begun = ledger.runs(ladder.key, states=("done", "running"), brief=True)
     names = next((run.result for run in begun if run.result), None)

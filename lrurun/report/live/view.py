@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lrurun import console
 from lrurun.config.schema import LADDER_KINDS
 from lrurun.report.live.progress import LadderProgress, Lines, collect, view
-from lrurun.report.scores import of_programs
+from lrurun.report.scores import of_instance
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -52,7 +52,7 @@ class LadderView:
             return
         changed = self._changed(ledger, ladder)
         if not console.is_terminal():
-            programs = of_programs(ledger, [ladder.task] if changed and ladder.kind == "program" else [])
+            programs = of_instance(ledger, ladder) if changed else {}
             whole = partial(collect, ledger, ladder)
             for line in self._lines.update(ladder.key, changed, whole, self._failures, programs):
                 console.say(line)

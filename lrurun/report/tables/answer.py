@@ -323,12 +323,25 @@ def cautions(report: LadderReport) -> list[Caution]:
     few = [row for row in compared if row.comparison is not None and row.comparison.provisional]
     improving = [row for row in rows if row.still_improving]
     opposite = [row for row in compared if row.comparison and claims.opposite_mean(row.comparison, report.score)]
-    untuned = "not tuned, see --tune" if report.can_tune else "not tuned"
+    if report.tune:
+        without = {rung for row in differing for rung in row.untuned}
+        untuned = _about(
+            "not tuned, because no tuning run finished", [row for row in rows if row.rung in without], rows
+        )
+    else:
+        what = "not tuned, see --tune" if report.can_tune else "not tuned"
+        untuned = _about(what, [row for row in differing if row.untuned], differing)
     value, more = "value" if report.kind == "program" else "rate", longer(report)
     smoke = "profile smoke shows that everything runs, its scores mean nothing"
     warnings = [
         Caution(what=smoke) if report.profile == "smoke" else None,
-        _about(untuned, [row for row in differing if row.untuned], differing),
+        untuned,
+        _about(
+            "the same score as before with every seed",
+            _unchanged(report),
+            differing,
+            "does the program use the setting?",
+        ),
         _about(f"provisional, fewer than {verdicts.LEAST_SEEDS} seeds", few, compared),
         _about(f"best {value} at the edge of those tried", [row for row in rows if _is_at_edge(row, report)], rows),
         _about("still improving at the last step", improving, rows, f"longer with --set {more}" if more else ""),
@@ -355,6 +368,18 @@ def cautions(report: LadderReport) -> list[Caution]:
         warnings.append(Caution(what=before) if before else None)
         warnings.append(Caution(what=f"the next look is at {look} seeds") if look else None)
     return [caution for caution in warnings if caution is not None]
+
+
+def _unchanged(report: LadderReport) -> list[LadderRow]:
+    """The rungs of a user's program whose change has changed no score."""
+    if report.kind != "program":
+        return []
+    by_rung = {row.rung: row for row in report.rows}
+    return [
+        row
+        for row in with_difference(report.rows)
+        if row.on in by_rung and row.scores == by_rung[row.on].scores and len(set(row.scores)) > 1
+    ]
 
 
 def longer(report: LadderReport) -> str:

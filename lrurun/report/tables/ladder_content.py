@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from msgspec import structs
 
 from lrurun import data as tasks
-from lrurun.config.schema import RunKind
 from lrurun.console import clean
 from lrurun.errors import plural
 from lrurun.report.instance_label import data_sentence, label_of
@@ -213,7 +212,7 @@ def _rates_foot(report: LadderReport) -> list[str]:
         beyond = f" Best value at the edge of those tried: {edges}; a better one may lie beyond." if edges else ""
         items = "" if tuning.items is None else f" on {tuning.items:,} validation items"
         sentences.append(f"Tuning compared means over {plural(tuning.seeds, 'seed')}{items}.{beyond}")
-    return sentences + untuned_foot(report.rows, report.kind)
+    return sentences + untuned_foot(report)
 
 
 def with_difference(rows: Sequence[LadderRow]) -> list[LadderRow]:
@@ -222,9 +221,9 @@ def with_difference(rows: Sequence[LadderRow]) -> list[LadderRow]:
     return [row for row in rows if row.comparison is not None and row.verdict not in without]
 
 
-def untuned_foot(rows: Sequence[LadderRow], kind: RunKind) -> list[str]:
+def untuned_foot(report: LadderReport) -> list[str]:
     """Which differences involve a rung that was not tuned."""
-    differing = with_difference(rows)
+    differing = with_difference(report.rows)
     untuned = [row.rung for row in differing if row.untuned]
     if not untuned:
         return []
@@ -232,12 +231,10 @@ def untuned_foot(rows: Sequence[LadderRow], kind: RunKind) -> list[str]:
     verb = "involve"
     if len(untuned) == 1:
         differences, verb = f"the difference of {untuned[0]}", "involves"
-    at, rate = ("with", "settings") if kind == "program" else ("at", "default learning rate")
-    chosen = "what [tune] names, for" if kind == "program" else "the rate of"
-    return [
-        f"Untuned: {differences} {verb} a rung {at} the recipe's {rate}, which may favour one side. For conclusions, "
-        f"--tune chooses {chosen} each rung on validation."
-    ]
+    at, rate = ("with", "settings") if report.kind == "program" else ("at", "default learning rate")
+    chosen = "what [tune] names, for" if report.kind == "program" else "the rate of"
+    advice = f" For conclusions, --tune chooses {chosen} each rung on validation." if not report.tune else ""
+    return [f"Untuned: {differences} {verb} a rung {at} the recipe's {rate}, which may favour one side.{advice}"]
 
 
 def has_branches(report: LadderReport) -> bool:

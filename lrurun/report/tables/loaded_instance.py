@@ -15,7 +15,7 @@ from lrurun import paths
 from lrurun.config import plan as planning
 from lrurun.config import plugin_code, tuning
 from lrurun.config.recipe import read_recipe
-from lrurun.config.resolve import RATE
+from lrurun.config.resolve import RATE, RateSource
 from lrurun.config.runs import parse_seeds
 from lrurun.config.schema import same_settings
 from lrurun.config.settings import flatten
@@ -222,7 +222,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         return ladder_table.build(
             structs.replace(self.for_reports, notes=[*self.notes, *map(rung_runs.Note, sentences)]),
             test_items=task.sizes(plan.options).get("test"),
-            rates={rung.name: (_planned_rate(rung), rung.rate_source) for rung in plan.rungs},
+            rates={rung.name: self._rate(rung) for rung in plan.rungs},
             tuning=self._tuning() if plan.tune else None,
             progress=design_record.find(plan, self.instance, self.ledger),
             shown=rungs,
@@ -319,13 +319,29 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         places = (place for run in self.runs if run.state == "done" for place in run.memberships)
         return {place.rung for place in places if place.ladder_key == self.instance.key and place.stage == "train"}
 
+    def _rate(self, rung: ResolvedRung) -> tuple[float | None, RateSource]:
+        """The learning rate of a rung, None if tuning chooses it, and its source."""
+        if rung.rate_source.kind != "tuned":
+            return rung.rate, rung.rate_source
+        if rung.grid and self._final_run(rung.name) is not None and not self._is_tuned(rung):
+            return rung.rate, RateSource("default", "the recipe's, because no tuning run finished")
+        return None, rung.rate_source
+
+    def _final_run(self, rung: str) -> Run | None:
+        """A final run of a rung; those of one rung have the same settings."""
+        places = ((run, place) for run in self.runs for place in run.memberships)
+        return next((run for run, place in places if _is_final(place, self.instance, rung)), None)
+
+    def _is_tuned(self, rung: ResolvedRung) -> bool:
+        """Whether tuning has chosen the values of its final runs. It has not if no tuning run finished."""
+        run = self._final_run(rung.name)
+        return run is not None and any(run.sources.get(path, "").startswith("tuned") for path in rung.grid)
+
     def _tuning(self) -> ladder_table.Tuning:
         """How many seeds and items decided, and which of the chosen values are at the edge of what was tried."""
         at_edge: dict[str, list[str]] = {}
         for rung in self.plan.rungs:
-            places = ((run, place) for run in self.runs for place in run.memberships)
-            final = (run for run, place in places if _is_final(place, self.instance, rung.name))
-            if (run := next(final, None)) is not None:
+            if (run := self._final_run(rung.name)) is not None and self._is_tuned(rung):
                 settings = dict(flatten(run.config))
                 if paths := [path for path, tried in rung.grid.items() if tuning.is_edge(settings.get(path), tried)]:
                     at_edge[rung.name] = paths
@@ -337,9 +353,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         chosen: dict[str, list[str]] = {}
         for rung in self.plan.rungs:
             paths = [path for path in self.plan.free(rung.name) if path != RATE]
-            places = ((run, place) for run in self.runs for place in run.memberships)
-            final = (run for run, place in places if _is_final(place, self.instance, rung.name))
-            if paths and (run := next(final, None)) is not None:
+            if paths and (run := self._final_run(rung.name)) is not None and self._is_tuned(rung):
                 settings = dict(flatten(run.config))
                 values = ", ".join(f"{path} = {tuning.short(settings[path])}" for path in paths)
                 chosen.setdefault(values, []).append(rung.name)
@@ -361,10 +375,6 @@ def _seed_text(seeds: Sequence[int]) -> str:
 
 def _is_final(place: Membership, instance: LadderInstance, rung: str) -> bool:
     return (place.ladder_key, place.stage, place.rung) == (instance.key, "train", rung)
-
-
-def _planned_rate(rung: ResolvedRung) -> float | None:
-    return None if rung.rate_source.kind == "tuned" else rung.rate
 
 
 def labels_of(runs: Sequence[Run], ledger: Ledger) -> str:
