@@ -66,6 +66,7 @@ def test_every_spelling_of_no_number_is_a_value(file: Path) -> None:
         ('{"step": 3, "": 1}', "has a metric with the name ''"),
         ('{"step": 3, "1a": 1}', "has a metric with the name '1a'"),
         ('{"step": 3, "val a": 1}', "has a metric with the name 'val a'"),
+        ('{"step": 3, "machine/x": 1}', "has the metric 'machine/x'"),
         ('{"step": 3, "\\u00e9a": 1}', "has a metric with the name"),
         (f'{{"step": 3, "{"x" * 101}": 1}}', f"has a metric with the name '{'x' * 40}'"),
     ],

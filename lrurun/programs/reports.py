@@ -116,6 +116,8 @@ class Reports:
         if not _NAME.fullmatch(name):
             hint = "names have a letter, then letters, digits, '/', '.', '_', '-' and '@', at most 100"
             raise self._wrong(f"has a metric with the name {name[:40]!r}", hint)
+        if name.startswith("machine/"):
+            raise self._wrong(f"has the metric {name[:40]!r}", "choose another name: lrurun records machine/...")
         if value is None:
             return math.nan
         if isinstance(value, bool) or not isinstance(value, int | float):

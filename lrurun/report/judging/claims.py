@@ -236,7 +236,7 @@ def _judged(
     if question.metric and not outside:
         details[0] = f"{form_of(scoring.metric).title}: {details[0]}"
     if not_tuned and comparison.verdict != NOT_RUN and not outside:
-        details.append(f"not tuned: the learning rate of {' and '.join(not_tuned)}")
+        details.append(f"not tuned: {' and '.join(not_tuned)}")
     if still_improving and comparison.is_tested:
         details.append(f"still improving at the last step: {' and '.join(still_improving)}")
     if paper is not None:

@@ -390,7 +390,8 @@ def _judging_instances(ledger: Ledger, name: str, ladder: Ladder, task: str | No
 
 def _judging_instance(ledger: Ledger, name: str, ladder: Ladder, task: str) -> JudgingInstance | None:
     """The instance of the ladder on a task whose runs decide: the plain recipe, else a profile at the paper's sizes,
-    else any; of several, that with the most current final runs. Without any that can be judged, the reasons."""
+    else any, as with other settings; of several, that with the most current final runs. Without any that can be judged,
+    the reasons."""
     usable: list[tuple[tuple[int, int], JudgingInstance]] = []
     unusable: list[tuple[LadderInstance, str]] = []
     for instance in ledger.ladders(ladder.name, task):
@@ -411,7 +412,7 @@ def _judging_instance(ledger: Ledger, name: str, ladder: Ladder, task: str) -> J
             continue
         if count := sum(row.n + row.diverged for row in report.rows):
             reduced = _is_reduced(ladder, instance)
-            order = (2 if reduced else int(instance.profile is not None), -count)
+            order = (2 if reduced else int(instance.profile is not None or bool(instance.spec.set)), -count)
             command = _command_of(name, plan, report, {run.id: run.seed for run in loaded.runs})
             usable.append((order, _judged(report, instance, command, reduced=reduced)))
         else:
@@ -448,10 +449,11 @@ def _is_reduced(ladder: Ladder, instance: LadderInstance) -> bool:
 
 
 def _judged(report: LadderReport, instance: LadderInstance, command: str, *, reduced: bool) -> JudgingInstance:
+    changed = f"with {', '.join(instance.spec.set)}; " if instance.spec.set else ""
     verdicts = {
         claim.text: LedgerVerdict(
             verdict=claim.shown,
-            detail=claim.detail,
+            detail=f"{changed}{claim.detail}",
             instance=instance.key,
             profile=instance.profile,
             stand_in=claim.stand_in or reduced,
