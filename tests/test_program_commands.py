@@ -184,7 +184,8 @@ def test_a_ledger_is_read_without_script_and_recipe(copy: Machine) -> None:
     assert "the learning rate is 0.01" in view.page(f"/runs/{a_run(copy)}")
     copy.run("plot", "--instance", instance["name"], "--out", "ladder.svg")
     assert copy.json("report", "toy")["rows"] == report["rows"]
-    assert lrurun.open(copy.ledger).report("toy").report.rows[0].mean == report["rows"][0]["mean"]
+    with lrurun.open(copy.ledger) as opened:
+        assert opened.report("toy").report.rows[0].mean == report["rows"][0]["mean"]
 
 
 def test_a_report_needs_no_script(copy: Machine) -> None:
@@ -196,8 +197,7 @@ def test_a_report_needs_no_script(copy: Machine) -> None:
 
 
 def test_in_python_a_report_is_read_and_no_model_is_loaded(finished: Machine) -> None:
-    with contextlib.chdir(finished.folder):
-        opened = lrurun.open(finished.ledger)
+    with contextlib.chdir(finished.folder), lrurun.open(finished.ledger) as opened:
         found = opened.report("toy.toml")
         assert [row.rung for row in found.report.rows] == ["narrow", "wide"]
         with pytest.raises(LrurunError, match="program"):
