@@ -221,7 +221,7 @@ def training(machine: Machine, *, step: int = 1) -> Callable[[], bool]:
     def on_server() -> bool:
         import psycopg
 
-        url = str(machine.ledger).replace("+psycopg", "")
+        url = machine.env.get("LRURUN_LEDGER", str(machine.ledger)).replace("+psycopg", "")  # it may have a password
         try:
             with psycopg.connect(url) as connection:
                 row = connection.execute(found).fetchone()
