@@ -11,7 +11,7 @@ from lrurun.errors import UsageError
 
 
 class ProgramTask(Task):
-    """What a recipe says of a program: only how it is scored is known."""
+    """The task of a program, of which lrurun knows only how it is scored."""
 
     version, classes = "", 0
 

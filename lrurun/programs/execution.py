@@ -319,7 +319,7 @@ class _Execution:
     def _record(self, *, last: bool = False) -> None:
         """Takes the rows that the program has reported, and has them written soon.
 
-        Without a row the ledger is told that the program has printed something; one that does neither is silent.
+        A program that prints counts as active even if it reports no row.
         """
         for row in self.reports.rows(last=last):
             self._take(row)

@@ -43,7 +43,7 @@ def accuracy(part):
 
 
 saved, first = Path(run.folder) / "state.pt", 1
-if saved.exists():  # the run was interrupted: it goes on from its last checkpoint
+if saved.exists():  # the run was interrupted: continue from its last checkpoint
     state = torch.load(saved, map_location=device)
     model.load_state_dict(state["model"])
     optimiser.load_state_dict(state["optimiser"])
