@@ -116,7 +116,8 @@ def form_of(metric: Metric) -> ScoreForm:
 
 def of_programs(ledger: Ledger | None, names: Iterable[str]) -> dict[str, ScoreForm]:
     """Task -> the form of its scores, for those of users' programs, as the newest recipe that was run declares it."""
-    wanted, forms = set(names), dict[str, ScoreForm]()
+    wanted = {name for name in names if not tasks.is_built_in(name)}  # whose names programs cannot have
+    forms: dict[str, ScoreForm] = {}
     instances = [] if ledger is None or not wanted else ledger.ladders()
     for instance in reversed(instances):
         if instance.task in wanted and instance.task not in forms:
