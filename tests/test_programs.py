@@ -301,7 +301,9 @@ def test_files_that_have_changed_since_a_run_was_queued_are_refused(machine: Mac
     done = machine.run(*arguments, code=1)
     assert "later.py: has changed since this run was queued: sha256:" in done.stderr
     assert "hint: restore the file; or repeat the ladder command, which queues runs of the new one" in done.stderr
-    assert {rung: run.state for rung, (run, _) in runs_of(machine).items()} == {"edits": "done", "later": "interrupted"}
+    states = {rung: run.state for rung, (run, _) in runs_of(machine).items()}
+    # interrupted, and perhaps already queued again when the worker exits
+    assert states in ({"edits": "done", "later": "interrupted"}, {"edits": "done", "later": "queued"})
     (machine.folder / "later.py").write_text(original)
     machine.run(*arguments)
     assert {rung: run.state for rung, (run, _) in runs_of(machine).items()} == {"edits": "done", "later": "done"}
