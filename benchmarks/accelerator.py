@@ -27,6 +27,7 @@ import numpy as np
 from lrurun.bench import PAPER, Shape, forms
 from lrurun.config import plan as planning
 from lrurun.config.ladder import load_ladder
+from lrurun.nn.complex import Complex
 from lrurun.nn.scan import BACKENDS, chunk_count, linear_scan, split
 from lrurun.training.programs import Programs
 
@@ -66,16 +67,16 @@ def scan(task: str, backend: str, small: bool, copy_gb_s: float) -> Row:
     """One scan of the paper's shape, forward and backward, by one of our backends or as published."""
     shape = Shape(2, PAPER[task].length // 16, 8, 8) if small else PAPER[task]
     phase, radius = jnp.linspace(0.1, 3.0, shape.state), jnp.linspace(0.9, 0.999, shape.state)
-    lam: Any = (radius * jnp.cos(phase), radius * jnp.sin(phase))
+    lam: Any = Complex(radius * jnp.cos(phase), radius * jnp.sin(phase))
     size = (shape.length, shape.batch, shape.state)
     v, g = ([jax.random.normal(jax.random.key(2 * i + j), size) for j in (0, 1)] for i in (0, 1))
     if backend == "published":
-        lam = lam[0] + 1j * lam[1]
+        lam = lam.real + 1j * lam.imag
         v, g = (jnp.swapaxes(re + 1j * im, 0, 1) for re, im in (v, g))
         function: Any = forms.published_scan
     else:
         chunks = chunk_count(shape.length, shape.batch * shape.state, backend)
-        v, g = (tuple(split(part, chunks) if chunks > 1 else part for part in pair) for pair in (v, g))
+        v, g = (split(Complex(*pair), chunks) if chunks > 1 else Complex(*pair) for pair in (v, g))
         function = partial(linear_scan, backend=backend)
 
     @jax.jit

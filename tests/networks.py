@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lrurun.config.recurrences.diagonal import DiagonalRecurrence
+from lrurun.config.recurrences.lru import DiagonalRecurrence
 from lrurun.config.schema import ModelConfig
 from lrurun.data.task import Spec
 

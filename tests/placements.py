@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from lrurun.config import plan as planning
-from lrurun.config.recurrences.dense import DenseRecurrence
+from lrurun.config.recurrences.rnn import DenseRecurrence
 from lrurun.config.recurrences.s4 import S4Recurrence
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.data import store

@@ -1,6 +1,7 @@
 """The block-diagonal recurrence against plain NumPy in double precision, and beside the dense and the diagonal one."""
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +10,12 @@ import pytest
 
 from lrurun.config import plan as planning
 from lrurun.config.recurrences.block_diagonal import BlockDiagonalRecurrence
-from lrurun.config.recurrences.dense import DenseRecurrence
-from lrurun.config.recurrences.diagonal import DiagonalRecurrence
+from lrurun.config.recurrences.lru import DiagonalRecurrence
+from lrurun.config.recurrences.rnn import DenseRecurrence
 from lrurun.errors import UsageError
 from lrurun.nn import recurrences
-from lrurun.nn.recurrences.block_diagonal import remapped
-from lrurun.nn.scan.blocks import block_scan
+from lrurun.nn.recurrences.block_diagonal import Blocks, Columns, remapped
+from lrurun.nn.scan import linear_scan
 from tests.loops import check_values_and_gradients, double
 
 WIDTH, STATE = 5, 8
@@ -70,9 +71,12 @@ def test_values_and_gradients(form, bidirectional, backend):
 @pytest.mark.parametrize("steps", [1, 2, 7, 64])
 def test_logarithmic_depth_gives_the_states_of_single_steps(steps, reverse):
     a = remapped(jax.random.normal(jax.random.key(0), (6, 2, 2)), 0.9, math.pi)
-    v = tuple(jax.random.normal(jax.random.key(key), (steps, 3, 6)) for key in (1, 2))
-    one, other = (jax.jit(block_scan, static_argnums=(2, 3))(a, v, reverse, name) for name in ("auto", "associative"))
-    for found, wanted in zip(other, one, strict=True):
+    a = Blocks(*a.reshape(6, 4).T)
+    v = Columns(*(jax.random.normal(jax.random.key(key), (steps, 3, 6)) for key in (1, 2)))
+    one, other = (
+        jax.jit(partial(linear_scan, reverse=reverse, backend=name))(a, v) for name in ("sequential", "associative")
+    )
+    for found, wanted in zip(jax.tree.leaves(other), jax.tree.leaves(one), strict=True):
         np.testing.assert_allclose(found, wanted, atol=2e-6 * np.max(np.abs(wanted)))
 
 

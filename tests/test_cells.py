@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from lrurun.config.recurrences.cells import GRURecurrence, LSTMRecurrence
+from lrurun.config.recurrences.gru_lstm import GRURecurrence, LSTMRecurrence
 from lrurun.nn import recurrences
 from tests.loops import double
 from tests.machine import Machine

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from lrurun.nn.pairs import polar
+from lrurun.nn.complex import Complex, polar
 from lrurun.nn.recurrences import continuous
 from lrurun.nn.recurrences.s4d import initial_a
 from tests.state_spaces import legs, normal
@@ -47,9 +47,9 @@ def test_discretization_is_scipy_s(strict, how):
         system = (np.array([[a[i]]]), np.ones((1, 1)), np.ones((1, 1)), np.zeros((1, 1)))
         lam, b, *_ = scipy.signal.cont2discrete(system, dt[i], method=how)
         wanted_lam[i], wanted_b[i] = lam[0, 0], b[0, 0]
-    pair = (jnp.asarray(a.real, jnp.float32), jnp.asarray(a.imag, jnp.float32))
-    nu, theta, factor = jax.jit(continuous.discretize, static_argnums=2)(pair, jnp.asarray(dt, jnp.float32), how)
-    lam, b = (np.asarray(re) + 1j * np.asarray(im) for re, im in (polar(nu, theta), factor))
+    numbers = Complex(jnp.asarray(a.real, jnp.float32), jnp.asarray(a.imag, jnp.float32))
+    nu, theta, factor = jax.jit(continuous.discretize, static_argnums=2)(numbers, jnp.asarray(dt, jnp.float32), how)
+    lam, b = polar(nu, theta).numpy(), factor.numpy()
     # the third one turns by 130 radians a step, which float32 has to 1e-5
     np.testing.assert_allclose(lam, wanted_lam, atol=2e-5)
     np.testing.assert_allclose(np.delete(lam, 2), np.delete(wanted_lam, 2), rtol=5e-7)
@@ -61,7 +61,8 @@ def test_a_held_input_is_added_up_where_there_is_no_decay():
     """(exp(z) - 1) / a has the limit dt at a = 0, and a derivative: dt^2 / 2."""
 
     def held(re, im):
-        return continuous.discretize((re, im), jnp.float32(0.1), "zoh")[2]
+        factor = continuous.discretize(Complex(re, im), jnp.float32(0.1), "zoh")[2]
+        return factor.real, factor.imag
 
     zero = jnp.float32(0)
     assert held(zero, zero) == pytest.approx((0.1, 0.0))

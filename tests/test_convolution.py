@@ -7,6 +7,7 @@ import pytest
 import scipy.fft
 
 from lrurun.nn import convolution
+from lrurun.nn.complex import Complex
 from lrurun.nn.convolution import powers, series
 
 
@@ -91,7 +92,7 @@ def test_sums_of_powers_stay_exact(length):
     rng = np.random.default_rng(0)
     nu, theta = (rng.uniform(0, 1e-6, (1, 2))).astype(np.float32), rng.uniform(-3.1, 3.1, (1, 2)).astype(np.float32)
     weights = rng.normal(size=(2, 3, 1, 2)).astype(np.float32)
-    found = np.asarray(jax.jit(powers.real_sums, static_argnums=3)(tuple(weights), nu, theta, length))
+    found = np.asarray(jax.jit(powers.real_sums, static_argnums=3)(Complex(*weights), nu, theta, length))
     w = weights[0] + 1j * weights[1].astype(np.complex128)
     exponent = -nu.astype(np.float64) + 1j * theta.astype(np.float64)
     k = np.arange(length)

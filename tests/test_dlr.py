@@ -9,7 +9,8 @@ import pytest
 import scipy.stats
 
 from lrurun.config import plan as planning
-from lrurun.config.recurrences.dlr import DLRRecurrence, DSSRecurrence
+from lrurun.config.recurrences.dlr import DLRRecurrence
+from lrurun.config.recurrences.dss import DSSRecurrence
 from lrurun.errors import UsageError
 from lrurun.nn import recurrences
 from lrurun.nn.convolution import powers

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from lrurun.config.recurrences.dense import DenseRecurrence
+from lrurun.config.recurrences.rnn import DenseRecurrence
 from lrurun.config.schema import Execution, TrainConfig
 from lrurun.data.task import Data, Spec, Split
 from lrurun.training import feed

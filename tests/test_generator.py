@@ -16,7 +16,7 @@ import pytest
 from lrurun.config import plan as planning
 from lrurun.config.plan import final_runs
 from lrurun.config.recurrences import KINDS
-from lrurun.config.recurrences.dense import DenseRecurrence
+from lrurun.config.recurrences.rnn import DenseRecurrence
 from lrurun.config.schema import ModelConfig
 from lrurun.data import TASKS, on_device, store
 from lrurun.ledger import owner

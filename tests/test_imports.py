@@ -133,7 +133,7 @@ with Ledger.read("ledger.db") as ledger:
 for command in (["runs", "--limit", "1"], ["runs", "--where", "optim.lr>0"], ["status"], ["show", name]):
     assert run(command) == 0, command
 families = {name.partition(":")[0] for name in sys.modules if name.startswith("lrurun.config.recurrences.")}
-assert families <= {"lrurun.config.recurrences.base", "lrurun.config.recurrences.dense"}, families
+assert families <= {"lrurun.config.recurrences.base", "lrurun.config.recurrences.rnn"}, families
 """
     shown = [f"assert 'lrurun.{name}' not in sys.modules, {name!r}" for name in NOT_SHOWN]
     found = loaded("\n".join([run, *shown]), tmp_path)

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lrurun.config.recurrences.dense import DenseRecurrence
-from lrurun.config.recurrences.diagonal import DiagonalRecurrence
+from lrurun.config.recurrences.lru import DiagonalRecurrence
+from lrurun.config.recurrences.rnn import DenseRecurrence
 from lrurun.nn.network import Model
 from tests.networks import batch, config, features, initial, tokens
 
@@ -106,7 +106,7 @@ def test_both_modes_of_nnx():
     """The library's coming default has no shared references; the same numbers must come out."""
     program = (
         "import jax, jax.numpy as jnp\n"
-        "from lrurun.config.recurrences.diagonal import DiagonalRecurrence\n"
+        "from lrurun.config.recurrences.lru import DiagonalRecurrence\n"
         "from lrurun.config.schema import ModelConfig\n"
         "from lrurun.nn.network import Model\n"
         "from lrurun.data.task import Spec\n"

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lrurun.config.recurrences.dense import DenseRecurrence
-from lrurun.config.recurrences.diagonal import DiagonalRecurrence
+from lrurun.config.recurrences.lru import DiagonalRecurrence
+from lrurun.config.recurrences.rnn import DenseRecurrence
 from lrurun.config.schema import ModelConfig
 from lrurun.data.task import Data, Spec
 from lrurun.nn.network import Model

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, r2_score
 
-from lrurun.config.recurrences.diagonal import DiagonalRecurrence
+from lrurun.config.recurrences.lru import DiagonalRecurrence
 from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig
 from lrurun.data import on_device, store
 from lrurun.data.metric import R2, Accuracy, BalancedAccuracy, BatchR2, BitsPerByte, Exact, MacroF1, Metric, Perplexity

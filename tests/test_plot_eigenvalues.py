@@ -160,7 +160,7 @@ def test_a_run_without_a_sound_checkpoint_has_no_eigenvalues(fault, at, older, c
 
 
 def test_eigenvalues_that_are_not_finite_are_none() -> None:
-    from lrurun.config.recurrences.dense import DenseRecurrence
+    from lrurun.config.recurrences.rnn import DenseRecurrence
     from lrurun.nn import recurrences
 
     dense = recurrences.build(DenseRecurrence(), width=2, state=2)

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from lrurun.config import plan as planning
-from lrurun.config.recurrences.cells import GRURecurrence
+from lrurun.config.recurrences.gru_lstm import GRURecurrence
 from lrurun.data.on_device import stream
 from lrurun.data.task import Data
 from lrurun.errors import UsageError

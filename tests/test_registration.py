@@ -32,8 +32,8 @@ __all__ = ["folder", "forgotten"]  # fixtures
 def test_decorators_work_with_a_name_and_without(folder: Path, decorator: str, attribute: str, name: str) -> None:
     Path("x.py").write_text(
         "import lrurun\nfrom lrurun.data.generated.digits import Digits\n"
-        "from lrurun.nn.recurrences.dense import Dense\n"
-        f"@lrurun.recurrence{decorator}\nclass Layer(Dense):\n    {attribute or 'pass'}\n"
+        "from lrurun.nn.recurrences.rnn import RNN\n"
+        f"@lrurun.recurrence{decorator}\nclass Layer(RNN):\n    {attribute or 'pass'}\n"
         f"@lrurun.task{decorator}\nclass Data(Digits):\n    {attribute or 'pass'}\n"
     )
     plugins.load("x.py")
@@ -54,7 +54,7 @@ def test_the_public_names_are_loaded_on_first_use(folder: Path) -> None:
         lrurun.recurrance  # noqa: B018
 
 
-CLASS = "import lrurun\nfrom lrurun.nn.recurrences import Recurrence, dense; Dense = dense.Dense\n"
+CLASS = "import lrurun\nfrom lrurun.nn.recurrences import Recurrence, rnn; Dense = rnn.RNN\n"
 
 
 NAMED = '@lrurun.recurrence("mine")\nclass Mine(Dense):\n'

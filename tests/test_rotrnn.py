@@ -11,7 +11,7 @@ import scipy.linalg
 import scipy.stats
 
 from lrurun.config import plan as planning
-from lrurun.config.recurrences.diagonal import DiagonalRecurrence
+from lrurun.config.recurrences.lru import DiagonalRecurrence
 from lrurun.config.recurrences.rotrnn import RotRNNRecurrence
 from lrurun.config.schema import ModelConfig, OptimConfig
 from lrurun.data.task import Spec
@@ -157,7 +157,7 @@ def test_the_trace_normaliser_keeps_the_norm_of_the_state():
     def states(u):
         def body(x, u_k):
             x, _ = recurrence.step(params, x, u_k)
-            return x, (x[0] ** 2 + x[1] ** 2).reshape(batch, heads, size // 2).sum(-1)
+            return x, x.abs2().reshape(batch, heads, size // 2).sum(-1)
 
         return jax.lax.scan(body, recurrence.initial_state(batch), u)[1]
 

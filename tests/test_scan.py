@@ -7,17 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lrurun.nn.complex import Complex, stack
 from lrurun.nn.scan import chunk_count, linear_scan, resolve, split
 
 BACKENDS = ["sequential", "chunked", "associative"]
 
 
 def pair(z):
-    return jnp.asarray(z.real, jnp.float32), jnp.asarray(z.imag, jnp.float32)
+    return Complex(jnp.asarray(z.real, jnp.float32), jnp.asarray(z.imag, jnp.float32))
 
 
 def whole(z):
-    return np.asarray(z[0], np.float64) + 1j * np.asarray(z[1], np.float64)
+    return z.numpy()
 
 
 def problem(steps, batch=3, states=5, seed=0):
@@ -122,12 +123,12 @@ def test_keeps_nothing_but_the_states(backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_maps_over_models(backend):
     problems = [problem(9, seed=seed)[:2] for seed in range(2)]
-    lam, v = (tuple(map(jnp.stack, zip(*(pair(p[i]) for p in problems), strict=True))) for i in range(2))
-    gradient = jax.jit(jax.grad(lambda lam, v: jnp.sum(linear_scan(lam, v, backend=backend)[0])))
+    lam, v = (stack([pair(p[i]) for p in problems]) for i in range(2))
+    gradient = jax.jit(jax.grad(lambda lam, v: jnp.sum(linear_scan(lam, v, backend=backend).real)))
     together = jax.jit(jax.vmap(gradient))(lam, v)
     for i, (lam, v) in enumerate(problems):
         alone = gradient(pair(lam), pair(v))
-        np.testing.assert_allclose(together[0][i], alone[0], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(together.numpy()[i], alone.numpy(), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -155,7 +156,8 @@ def test_outside_the_unit_disk_states_grow_as_they_should(strict, backend):
     """|lambda| = 1.1: exact while float32 can hold it, then infinite or not a number, and never anything else."""
     lam = np.array([1.1 + 0j, 0.5 + 0j])
     v = np.ones((2048, 1, 2), np.complex128)
-    re, im = map(np.asarray, jax.jit(partial(linear_scan, backend=backend))(pair(lam), pair(v)))
+    x = jax.jit(partial(linear_scan, backend=backend))(pair(lam), pair(v))
+    re, im = np.asarray(x.real), np.asarray(x.imag)
     wanted = np.array([1.1 ** np.arange(1, 301) - 1, 0.5 ** np.arange(1, 301) - 1]).T / np.array([0.1, -0.5])
     np.testing.assert_allclose(re[:300, 0], wanted, rtol=2e-4)
     assert not np.isfinite(re[1500:, 0, 0]).any()
@@ -181,14 +183,15 @@ def test_refuses_what_does_not_fit():
     lam, v, initial, _ = problem(4)
     with pytest.raises(ValueError, match="auto, sequential, chunked, associative, found 'other'"):
         linear_scan(pair(lam), pair(v), backend="other")
-    with pytest.raises(ValueError, match="rank 3 or 4"):
-        linear_scan(pair(lam), pair(initial))
-    with pytest.raises(ValueError, match="shapes must be"):
-        linear_scan(pair(lam[:2]), pair(v))
-    with pytest.raises(ValueError, match="shapes must be"):
-        linear_scan(pair(lam), pair(v), initial=pair(initial[:1]))
-    with pytest.raises(ValueError, match="shapes must be"):
-        linear_scan(pair(lam), pair(v[:0]))
+    for a, b, others in (
+        (lam, initial, {}),
+        (lam[:2], v, {}),
+        (lam, v, {"initial": pair(initial[:1])}),
+        (lam, v[:0], {}),
+        (lam, v, {"reset": jnp.zeros((4, 3), bool)}),
+    ):
+        with pytest.raises(ValueError, match=r"b must be \(T, B, N\)"):
+            linear_scan(pair(a), pair(b), **others)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -196,8 +199,8 @@ def test_refuses_what_does_not_fit():
 def test_chunks_side_by_side_are_one_sequence(strict, chunks, reverse):
     lam, v, initial, g = problem(12)
     x, dlam, dv, dinitial = reference(lam, v, initial, g, reverse)
-    laid = [tuple(split(part, chunks) for part in pair(z)) for z in (v, g)]
-    assert laid[0][0].shape == (12 // chunks, chunks, 3, 5)
+    laid = [split(pair(z), chunks) for z in (v, g)]
+    assert laid[0].shape == (12 // chunks, chunks, 3, 5)
 
     @jax.jit
     def run(lam, v, initial, g):
@@ -205,15 +208,15 @@ def test_chunks_side_by_side_are_one_sequence(strict, chunks, reverse):
         return states, back(g)
 
     found, gradients = run(pair(lam), laid[0], pair(initial), laid[1])
-    close(whole(tuple(map(joined, found))), x)
+    close(whole(joined(found)), x)
     close(whole(gradients[0]), dlam, 1e-5)
-    close(whole(tuple(map(joined, gradients[1]))), dv)
+    close(whole(joined(gradients[1])), dv)
     close(whole(gradients[2]), dinitial)
 
 
 def joined(x):
     """(T, K, ...) as (K * T, ...)."""
-    return jnp.concatenate([x[:, k] for k in range(x.shape[1])])
+    return jax.tree.map(lambda part: jnp.concatenate([part[:, k] for k in range(part.shape[1])]), x)
 
 
 def test_chunks_are_for_few_numbers_a_step(monkeypatch):

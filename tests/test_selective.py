@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from lrurun.config.recurrences import KINDS
-from lrurun.config.recurrences.minimal import HGRNRecurrence, MinGRURecurrence, MinLSTMRecurrence
+from lrurun.config.recurrences.hgrn import HGRNRecurrence
+from lrurun.config.recurrences.min_gru import MinGRURecurrence, MinLSTMRecurrence
 from lrurun.config.recurrences.s6 import S6Recurrence
 from lrurun.config.schema import ModelConfig
 from lrurun.data.task import Spec

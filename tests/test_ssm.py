@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from lrurun.config.recurrences import KINDS
-from lrurun.config.recurrences.diagonal import DiagonalRecurrence
+from lrurun.config.recurrences.lru import DiagonalRecurrence
 from lrurun.config.recurrences.s4 import S4Recurrence
 from lrurun.config.recurrences.s4d import S4DRecurrence
 from lrurun.config.recurrences.s5 import S5Recurrence

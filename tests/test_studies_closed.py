@@ -91,7 +91,7 @@ def test_ring() -> None:
 def test_the_layers_sample_from_the_same_ring() -> None:
     import jax
 
-    from lrurun.nn.recurrences.diagonal import ring
+    from lrurun.nn.recurrences.lru import ring
     from lrurun.studies.formulas import distance_to_uniform
 
     nu, _ = ring(jax.random.key(0), 4000, 0.5, 0.9, 2 * np.pi)

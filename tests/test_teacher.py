@@ -12,7 +12,7 @@ import pytest
 import lrurun
 from lrurun import data as tasks
 from lrurun.config import plan as planning
-from lrurun.config.recurrences.dense import DenseRecurrence
+from lrurun.config.recurrences.rnn import DenseRecurrence
 from lrurun.data.metric import R2, Nmse
 from lrurun.data.sampled.teacher import TeacherOptions, teacher
 from lrurun.errors import UsageError

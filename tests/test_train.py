@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from lrurun.config.recurrences.dense import DenseRecurrence
+from lrurun.config.recurrences.rnn import DenseRecurrence
 from lrurun.config.schema import Execution, RunConfig, decode, fingerprint
 from lrurun.data.task import Data
 from lrurun.errors import LrurunError
@@ -74,7 +74,7 @@ def test_a_run_outlives_a_failure_to_compute_its_eigenvalues(data: Data, monkeyp
         raise ZeroDivisionError("no inverse")
 
     for spectrum in (fails, lambda self, params: None):
-        monkeypatch.setattr("lrurun.nn.recurrences.diagonal.Diagonal.spectrum", spectrum)
+        monkeypatch.setattr("lrurun.nn.recurrences.lru.LRU.spectrum", spectrum)
         run = partial(list, train(config(steps=4), EXECUTION, data))
         if spectrum is fails:
             with pytest.warns(RuntimeWarning, match="no eigenvalues at step .: ZeroDivisionError: no inverse"):

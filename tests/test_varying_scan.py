@@ -1,4 +1,4 @@
-"""varying_scan: every backend against the recurrence in double precision, and what it keeps."""
+"""linear_scan where the transition varies: every backend against double precision, and what it keeps."""
 
 from functools import partial
 
@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lrurun.nn.scan import split
-from lrurun.nn.scan.varying import varying_scan
+from lrurun.nn.complex import Complex
+from lrurun.nn.scan import linear_scan, split
 
 BACKENDS = ["sequential", "chunked", "associative"]
 
@@ -21,12 +21,12 @@ CASES = [
 
 
 def whole(z):
-    return np.asarray(z[0], np.float64) + 1j * np.asarray(z[1], np.float64) if isinstance(z, tuple) else np.asarray(z)
+    return z.numpy() if isinstance(z, Complex) else np.asarray(z)
 
 
 def single(z, real):
-    parts = (jnp.asarray(z.real, jnp.float32), jnp.asarray(z.imag, jnp.float32))
-    return parts[0] if real else parts
+    number = Complex(jnp.asarray(z.real, jnp.float32), jnp.asarray(z.imag, jnp.float32))
+    return number.real if real else number
 
 
 def problem(steps, real, batch=3, states=5, radius=(0.3, 0.999), seed=0):
@@ -71,7 +71,7 @@ def test_values_and_gradients(strict, real, backend, steps, with_initial, resets
 
     @jax.jit
     def run(a, b, initial, g):
-        scan = partial(varying_scan, reset=jnp.asarray(reset) if resets else None, backend=backend)
+        scan = partial(linear_scan, reset=jnp.asarray(reset) if resets else None, backend=backend)
         x, back = jax.vjp(lambda a, b, start: scan(a, b, initial=start), a, b, initial)
         return x, *back(g)
 
@@ -88,7 +88,7 @@ def test_long_sequences(backend, tolerance, radius):
     a, b, initial, g, reset = problem(16_384, True, batch=1, states=4, radius=radius)
     x, da, d, _ = reference(a, b, 0 * initial, g, np.zeros_like(reset))
     run = jax.jit(
-        lambda a, b, g: (lambda x, back: (x, *back(g)))(*jax.vjp(partial(varying_scan, backend=backend), a, b))
+        lambda a, b, g: (lambda x, back: (x, *back(g)))(*jax.vjp(partial(linear_scan, backend=backend), a, b))
     )
     for one, two in zip(run(*(single(z, True) for z in (a, b, g))), (x, da, d), strict=True):
         assert np.max(np.abs(one - two) / np.sqrt(np.mean(np.abs(two) ** 2))) < tolerance
@@ -98,7 +98,7 @@ def test_long_sequences(backend, tolerance, radius):
 @pytest.mark.parametrize("real", [True, False])
 def test_keeps_a_and_the_states(backend, real):
     a, b, *_ = problem(16, real)
-    _, back = jax.vjp(jax.jit(partial(varying_scan, backend=backend)), single(a, real), single(b, real))
+    _, back = jax.vjp(jax.jit(partial(linear_scan, backend=backend)), single(a, real), single(b, real))
     assert sum(leaf.size for leaf in jax.tree.leaves(back)) == (1 if real else 2) * (a.size + b.size)
 
 
@@ -106,14 +106,14 @@ def test_chunks_that_are_laid_out_already():
     a, b, initial, g, reset = problem(48, True)
     wanted = reference(a, b, initial, g, np.zeros_like(reset))
     laid = [split(single(z, True), 4) for z in (a, b, g)]
-    x, back = jax.vjp(lambda a, b: varying_scan(a, b, initial=single(initial, True)), *laid[:2])
+    x, back = jax.vjp(lambda a, b: linear_scan(a, b, initial=single(initial, True)), *laid[:2])
     for one, two in zip((x, *back(laid[2])), wanted, strict=False):
         close(one, np.asarray(split(jnp.asarray(two.real, jnp.float32), 4)), 5e-6)
 
 
 def test_maps_over_models():
     problems = [[single(z, True) for z in problem(9, True, seed=seed)[:2]] for seed in range(2)]
-    gradient = jax.jit(jax.grad(lambda a, b: jnp.sum(jnp.sin(varying_scan(a, b)))))
+    gradient = jax.jit(jax.grad(lambda a, b: jnp.sum(jnp.sin(linear_scan(a, b)))))
     together = jax.vmap(gradient)(*map(jnp.stack, zip(*problems, strict=True)))
     for one, alone in zip(together, problems, strict=True):
         np.testing.assert_allclose(one, gradient(*alone), rtol=1e-5, atol=1e-5)
@@ -123,13 +123,14 @@ def test_refuses_what_does_not_fit():
     a, b, initial, _, reset = problem(4, True)
     real = [single(z, True) for z in (a, b, initial)]
     with pytest.raises(ValueError, match="auto, sequential, chunked, associative, found 'other'"):
-        varying_scan(*real[:2], backend="other")
+        linear_scan(*real[:2], backend="other")
     for wrong in (
         {"a": real[0][:2], "b": real[1]},
-        {"a": real[0], "b": (real[1], real[1])},
+        {"a": real[0], "b": Complex(real[1], real[1])},
         {"a": real[2], "b": real[2]},
         {"a": real[0], "b": real[1], "initial": real[2][:1]},
         {"a": real[0], "b": real[1], "reset": jnp.asarray(reset[:2])},
+        {"a": real[0], "b": real[1], "reverse": True},
     ):
-        with pytest.raises(ValueError, match="must both be real or both complex"):
-            varying_scan(**wrong)
+        with pytest.raises(ValueError, match="of the same kind of number"):
+            linear_scan(**wrong)

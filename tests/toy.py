@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from lrurun.config.recurrences.diagonal import DiagonalRecurrence
+from lrurun.config.recurrences.lru import DiagonalRecurrence
 from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig
 from lrurun.data.task import Data, Spec, Split
 from lrurun.training.events import Event, Measured, Snapshot

@@ -19,18 +19,18 @@ import optax
 from jax import Array
 
 from lrurun.bench import Shape
-from lrurun.config.recurrences.dense import DenseRecurrence
-from lrurun.config.recurrences.diagonal import DiagonalRecurrence
+from lrurun.config.recurrences.lru import DiagonalRecurrence
 from lrurun.config.recurrences.rg_lru import RGLRURecurrence
+from lrurun.config.recurrences.rnn import DenseRecurrence
 from lrurun.config.recurrences.s4d import S4DRecurrence
 from lrurun.config.recurrences.s5 import S5Recurrence
 from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig
 from lrurun.data.task import Spec
 from lrurun.nn import recurrences
+from lrurun.nn.complex import Complex
 from lrurun.nn.network import EPSILON
 from lrurun.nn.recurrences.base import Params, Recurrence
 from lrurun.nn.scan import BACKENDS, chunk_count, linear_scan, split
-from lrurun.nn.scan.varying import varying_scan
 from lrurun.training.programs import Programs
 
 Tree = Any
@@ -141,10 +141,10 @@ def scan(shape: Shape, ours: bool) -> Form:
         lam = jnp.asarray(radius * np.exp(1j * phase), jnp.complex64)
         driven, weight = (jnp.swapaxes(x[0] + 1j * x[1], 0, 1) for x in (v, w))
         return with_gradients(published_scan, jnp.conj(weight), lam, driven)  # cotangents are conjugates in jax
-    re, im = (jnp.asarray(x, jnp.float32) for x in (radius * np.cos(phase), radius * np.sin(phase)))
+    eigenvalues = Complex(*(jnp.asarray(x, jnp.float32) for x in (radius * np.cos(phase), radius * np.sin(phase))))
     chunks = chunk_count(shape.length, shape.batch * shape.state, "auto")
-    laid = [tuple(split(x[i], chunks) if chunks > 1 else x[i] for i in (0, 1)) for x in (v, w)]
-    return with_gradients(linear_scan, laid[1], (re, im), laid[0])
+    laid = [split(Complex(*x), chunks) if chunks > 1 else Complex(*x) for x in (v, w)]
+    return with_gradients(linear_scan, laid[1], eigenvalues, laid[0])
 
 
 def published_varying_scan(a: Array, b: Array) -> Array:
@@ -167,7 +167,7 @@ def scan_varying(shape: Shape, ours: bool) -> Form:
         return with_gradients(published_varying_scan, w, a, b)
     chunks = chunk_count(shape.length, shape.batch * shape.state, "auto")
     a, b, w = (split(x, chunks) if chunks > 1 else x for x in (a, b, w))
-    return with_gradients(varying_scan, w, a, b)
+    return with_gradients(linear_scan, w, a, b)
 
 
 def layer_rg_lru(shape: Shape, ours: bool) -> Form:
@@ -350,12 +350,12 @@ def scan_errors() -> dict[str, list[float]]:
 
     table = {}
     parts, driven, weight = (
-        tuple(jnp.asarray(part, jnp.float32) for part in pair) for pair in ((lam.real, lam.imag), v, g)
+        Complex(*(jnp.asarray(part, jnp.float32) for part in pair)) for pair in ((lam.real, lam.imag), v, g)
     )
     for backend in sorted(BACKENDS):
         form = with_gradients(partial(linear_scan, backend=backend), weight, parts, driven)
-        (re, im), ((d_re, d_im), _) = form.function(*form.arguments(None))
-        table[backend] = errors(np.asarray(re) + 1j * np.asarray(im), np.asarray(d_re) + 1j * np.asarray(d_im))
+        x, (gradient, _) = form.function(*form.arguments(None))
+        table[backend] = errors(x.numpy(), gradient.numpy())
     first = jnp.asarray(lam, jnp.complex64), jnp.asarray(v[0] + 1j * v[1], jnp.complex64).swapaxes(0, 1)
     cotangent = jnp.asarray(g[0] - 1j * g[1], jnp.complex64).swapaxes(0, 1)
     form = with_gradients(published_scan, cotangent, *first)

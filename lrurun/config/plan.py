@@ -19,8 +19,8 @@ from lrurun.config import program as programs
 from lrurun.config import tuning
 from lrurun.config.ladder import Ladder, default_ladder, load_ladder, metric_rules, outside_scope
 from lrurun.config.recipe import Profile, Range, Recipe, Tried, check_scopes, get_profile, load_recipe, read_recipe
-from lrurun.config.recurrences.dense import DenseRecurrence
-from lrurun.config.recurrences.diagonal import DiagonalRecurrence
+from lrurun.config.recurrences.lru import DiagonalRecurrence
+from lrurun.config.recurrences.rnn import DenseRecurrence
 from lrurun.config.resolve import ResolvedRung as ResolvedRung
 from lrurun.config.resolve import full, resolve, with_point
 from lrurun.config.runs import InstanceSpec, PlannedRun, pack

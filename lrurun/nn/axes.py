@@ -32,4 +32,10 @@ if TYPE_CHECKING or "jaxtyping" in sys.modules:
 else:
     Array = Features = Mask = StepFeatures = StateNorms = Kernels = jax.Array
 
-__all__ = ["Array", "Features", "Kernels", "Mask", "StateNorms", "StepFeatures"]
+
+def expand(array: Array, rank: int) -> Array:
+    """`array` with as many leading axes of size 1 as it takes to have this rank; with more axes, as it is."""
+    return array.reshape((1,) * (rank - array.ndim) + array.shape)
+
+
+__all__ = ["Array", "Features", "Kernels", "Mask", "StateNorms", "StepFeatures", "expand"]

@@ -17,7 +17,7 @@ from lrurun import plugins
 from lrurun.config.recurrences import KINDS
 from lrurun.nn import recurrences
 from lrurun.nn.recurrences import Params, Recurrence
-from lrurun.nn.recurrences.diagonal import Diagonal, decay_and_phase
+from lrurun.nn.recurrences.lru import LRU
 
 LONG = 4096
 """Steps for which outputs must stay finite."""
@@ -95,7 +95,7 @@ def check(settings: Any, *, width: int = 12, state: int = 16, seed: int = 0, bac
         findings.append(_guarded("looks both ways", _both_ways, two_way_case))
         findings.append(_guarded("step refuses both directions", _refuses, two_way_case))
     findings.append(_guarded("initial scale", _scale, two_way_case))
-    if isinstance(causal.recurrence, Diagonal):
+    if isinstance(causal.recurrence, LRU):
         findings.append(_guarded("norm of the state", _state_norm, causal))
     return _without_repeats(findings)
 
@@ -353,11 +353,11 @@ def _scale(case: _Case) -> tuple[bool, str]:
 def _state_norm(case: _Case) -> tuple[bool, str]:
     """E|x_L|^2 = gamma^2 (1 - |lambda|^(2L)) / (1 - |lambda|^2) E|B u|^2 for white u (LRU paper, prop. 3.3)."""
     recurrence, params, batch, steps = case.recurrence, case.params, 512, 100
+    assert isinstance(recurrence, LRU)
     u = case.sequence(steps, batch)
     final = jax.jit(lambda x, u: jax.lax.scan(lambda x, u_k: (recurrence.step(params, x, u_k)[0], None), x, u)[0])
-    re, im = final(recurrence.initial_state(batch), u)
-    measured = np.mean(np.square(np.asarray(re, np.float64)) + np.square(np.asarray(im, np.float64)), axis=0)
-    nu = np.asarray(decay_and_phase(params)[0], np.float64)
+    measured = np.mean(np.abs(final(recurrence.initial_state(batch), u).numpy()) ** 2, axis=0)
+    nu = np.asarray(recurrence.parametrization.decay_and_phase(params)[0], np.float64)
     driven = sum(np.sum(np.square(np.asarray(params[name], np.float64)), axis=1) for name in ("B_re", "B_im"))
     gain = np.expm1(-2 * nu * steps) / np.expm1(-2 * nu)
     if "gamma_log" in params:

@@ -201,13 +201,15 @@ def program(model: Model, norm: Norm) -> Any:
     import jax
     import jax.numpy as jnp
 
-    from lrurun.nn.recurrences.diagonal import eigenvalues
+    from lrurun.nn.complex import Complex
+    from lrurun.nn.recurrences.lru import Cartesian, StableExponential
     from lrurun.nn.scan import linear_scan
 
     def linear(block: Any, u: Any) -> Any:
         gamma = jnp.exp(block["gamma_log"])[:, None] if model == "LRU" else jnp.ones((1, 1))
-        re, im = linear_scan(eigenvalues(block), (u @ (gamma * block["B_re"]).T, u @ (gamma * block["B_im"]).T))
-        return re @ block["C_re"].T - im @ block["C_im"].T, re**2 + im**2
+        lam = (StableExponential(log_phase=True) if model == "LRU" else Cartesian()).eigenvalues(block)
+        x = linear_scan(lam, Complex(u @ (gamma * block["B_re"]).T, u @ (gamma * block["B_im"]).T))
+        return x.real @ block["C_re"].T - x.imag @ block["C_im"].T, x.abs2()
 
     def lstm(cell: Any, u: Any) -> Any:
         def step(carry: Any, driven: Any) -> Any:

@@ -207,7 +207,7 @@ def mapped(width: int, state: int, heads: int, seed: int) -> dict[str, Any]:
     import jax.numpy as jnp
     from scipy.linalg import block_diag, expm
 
-    from lrurun.config.recurrences.diagonal import DiagonalRecurrence
+    from lrurun.config.recurrences.lru import DiagonalRecurrence
     from lrurun.config.recurrences.rotrnn import RotRNNRecurrence
     from lrurun.nn import recurrences
 
@@ -310,7 +310,7 @@ def _programs(shape: Shape, rate: float, updates: int) -> Any:
     import jax.numpy as jnp
     import optax
 
-    from lrurun.config.recurrences.diagonal import DiagonalRecurrence
+    from lrurun.config.recurrences.lru import DiagonalRecurrence
     from lrurun.config.recurrences.rotrnn import RotRNNRecurrence
     from lrurun.config.schema import ModelConfig
     from lrurun.nn.network import Model as Network

@@ -198,7 +198,7 @@ def gain_by_sums(r_min: float, r_max: float, phase: float) -> float:
 
 def layer(normalize: bool, state: int, r_min: float = 0.0, r_max: float = 1.0, phase: float = np.pi) -> Any:
     """An LRU with one input; the ring and the largest phase, in radians, are those of its initial parameters."""
-    from lrurun.config.recurrences.diagonal import DiagonalRecurrence
+    from lrurun.config.recurrences.lru import DiagonalRecurrence
     from lrurun.nn import recurrences
 
     settings = DiagonalRecurrence(normalize=normalize, phase="log", r_min=r_min, r_max=r_max, max_phase=phase)
@@ -235,27 +235,27 @@ def programs(normalize: bool, state: int, length: int) -> Any:
     import jax.numpy as jnp
     import optax
 
-    from lrurun.nn.recurrences.diagonal import decay_and_phase, eigenvalues
+    from lrurun.nn.complex import Complex
     from lrurun.nn.scan import linear_scan
 
     lru = layer(normalize, state)
 
     def read(params: Any, re: Any, im: Any) -> Any:
         """Outputs (B,) of the last states, (N, B) each, before B."""
-        _, (b_re, b_im), ((c_re, c_im),), _ = lru.system(params | {"D": jnp.zeros(1)})
-        weights = c_re[0] * b_re[:, 0] - c_im[0] * b_im[:, 0], c_re[0] * b_im[:, 0] + c_im[0] * b_re[:, 0]
-        return weights[0] @ re - weights[1] @ im + params["bias"]
+        _, B, (C,), _ = lru.system(params | {"D": jnp.zeros(1)})
+        weights = C[0] * B[:, 0]
+        return weights.real @ re - weights.imag @ im + params["bias"]
 
     def by_powers(params: Any, u: Any) -> Any:
-        nu, theta = decay_and_phase(params)
+        nu, theta = lru.parametrization.decay_and_phase(params)
         back = jnp.arange(length - 1, -1, -1.0)
         radius, angle = jnp.exp(-jnp.outer(nu, back)), jnp.outer(theta, back)
         return read(params, radius * jnp.cos(angle) @ u.T, radius * jnp.sin(angle) @ u.T)
 
     def by_scan(params: Any, u: Any) -> Any:
         v = jnp.broadcast_to(u.T[..., None], (*u.T.shape, state))
-        re, im = linear_scan(eigenvalues(params), (v, jnp.zeros_like(v)))
-        return read(params, re[-1].T, im[-1].T)
+        x = linear_scan(lru.parametrization.eigenvalues(params), Complex(v, jnp.zeros_like(v)))[-1]
+        return read(params, x.real.T, x.imag.T)
 
     def loss(params: Any, u: Any, labels: Any) -> Any:
         return jnp.mean(optax.sigmoid_binary_cross_entropy(by_powers(params, u), labels.astype(jnp.float64)))

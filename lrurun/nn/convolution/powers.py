@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from lrurun.nn.pairs import Pair
+from lrurun.nn.complex import Complex
 from lrurun.nn.products import product
 
 ENTRIES: Final = 2**22
@@ -80,15 +80,15 @@ def _angle_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> t
     return angle(phase, exponents), tangents[0] * exponents.astype(phase.dtype)
 
 
-def powers(nu: Array, theta: Array, exponents: Array) -> Pair:
-    """exp((-nu + i theta) l), (..., L) each, for `nu` and `theta` (...) and l in `exponents` (L,), uint32.
+def powers(nu: Array, theta: Array, exponents: Array) -> Complex:
+    """exp((-nu + i theta) l), (..., L), for `nu` and `theta` (...) and l in `exponents` (L,), uint32.
 
     Differentiable in `nu` and `theta`.
     """
     steps = exponents.reshape((1,) * nu.ndim + (-1,))
     size = jnp.exp(-nu[..., None] * steps.astype(nu.dtype))
     turned = angle(theta[..., None], steps)
-    return size * jnp.cos(turned), size * jnp.sin(turned)
+    return Complex(size * jnp.cos(turned), size * jnp.sin(turned))
 
 
 def _every(stride: int, length: int) -> Array:
@@ -101,7 +101,7 @@ def stride_of(length: int) -> int:
     return 1 << ((length - 1).bit_length() + 1) // 2
 
 
-def real_sums(weights: Pair, nu: Array, theta: Array, length: int) -> Array:
+def real_sums(weights: Complex, nu: Array, theta: Array, length: int) -> Array:
     """sum_n Re(w_n lambda_n^k), (D, H, length), for `weights` (D, H, N) and `nu`, `theta` (H, N) as in `powers`.
 
     The table of all powers, H N length numbers, is never computed: lambda^(stride i + j) is a product of two powers
@@ -109,20 +109,16 @@ def real_sums(weights: Pair, nu: Array, theta: Array, length: int) -> Array:
     takes 2 D H N sqrt(length) numbers of memory; where it is too much, use `kernel`.
     """
     stride = stride_of(length)
-    low_re, low_im = powers(nu, theta, _every(1, min(stride, length)))
-    high_re, high_im = powers(nu, theta, _every(stride, length))
-    w_re, w_im = (part[..., None] for part in weights)
+    low, high = powers(nu, theta, _every(1, min(stride, length))), powers(nu, theta, _every(stride, length))
+    weighted = weights[..., None] * high
     # Re(ab) as one real product over twice as many terms
-    left = jnp.concatenate(
-        [w_re * high_re[None] - w_im * high_im[None], -w_re * high_im[None] - w_im * high_re[None]], 2
-    )
-    right = jnp.concatenate([low_re, low_im], 1)
+    left, right = jnp.concatenate([weighted.real, -weighted.imag], 2), jnp.concatenate([low.real, low.imag], 1)
     sums = jnp.einsum("dhni,hnj->dhij", left, right, precision="highest")
     return sums.reshape(*sums.shape[:2], -1)[..., :length]
 
 
-def kernel(weights: Pair, nu: Array, theta: Array, length: int) -> Pair:
-    """sum_n W_hn lambda_n^l for l < `length`, (H, length) each, with `weights` W (H, N) and lambda as for `powers`.
+def kernel(weights: Complex, nu: Array, theta: Array, length: int) -> Complex:
+    """sum_n W_hn lambda_n^l for l < `length`, (H, length), with `weights` W (H, N) and lambda as for `powers`.
 
     `nu` and `theta` are (N,), or (H, N) if each channel has its own eigenvalues. Only one block of the powers is in
     memory at a time: with l = j K + k, the powers of k are kept, and W lambda^(jK) replaces W. Blocks are computed
@@ -136,31 +132,24 @@ def kernel(weights: Pair, nu: Array, theta: Array, length: int) -> Pair:
         return _summed(weights, within)
 
     @jax.checkpoint
-    def block_sums(start: Array, weights: Pair, nu: Array, theta: Array, within: Pair) -> Pair:
-        re, im = (part[..., 0] for part in powers(nu, theta, start[None]))
-        if nu.ndim == 1:
-            re, im = re[None], im[None]
-        w_re, w_im = weights
-        return _summed((w_re * re - w_im * im, w_re * im + w_im * re), within)
+    def block_sums(start: Array, weights: Complex, nu: Array, theta: Array, within: Complex) -> Complex:
+        return _summed(weights * powers(nu, theta, start[None])[..., 0], within)
 
     starts = _every(block, length)
     blocks = jax.lax.scan(lambda _, start: (None, block_sums(start, weights, nu, theta, within)), None, starts)[1]
-    h = weights[0].shape[0]
-    re, im = (part.swapaxes(0, 1).reshape(h, -1)[:, :length] for part in blocks)
-    return re, im
+    kernels: Complex = jax.tree.map(lambda part: part.swapaxes(0, 1).reshape(len(part[0]), -1)[:, :length], blocks)
+    return kernels
 
 
-def _summed(weights: Pair, within: Pair) -> Pair:
-    """sum_n W_hn P_nk or, if each channel has its own powers, sum_n W_hn P_hnk; (H, K) each."""
-    if within[0].ndim == 2:
+def _summed(weights: Complex, within: Complex) -> Complex:
+    """sum_n W_hn P_nk or, if each channel has its own powers, sum_n W_hn P_hnk; (H, K)."""
+    w_re, w_im, p_re, p_im = weights.real, weights.imag, within.real, within.imag
+    if within.ndim == 2:
         # one product: (w_re, -w_im) and (w_im, w_re) times (p_re, p_im)
-        (w_re, w_im), stacked = weights, jnp.concatenate(within)
         left = jnp.concatenate([jnp.concatenate([w_re, -w_im], 1), jnp.concatenate([w_im, w_re], 1)])
-        re, im = jnp.split(product(left, stacked, "float32"), 2)
-        return re, im
-    (w_re, w_im), (p_re, p_im) = weights, within
+        return Complex(*jnp.split(product(left, jnp.concatenate([p_re, p_im]), "float32"), 2))
 
     def sums(w: Array, p: Array) -> Array:
         return jnp.einsum("hn,hnk->hk", w, p, precision="highest")
 
-    return sums(w_re, p_re) - sums(w_im, p_im), sums(w_re, p_im) + sums(w_im, p_re)
+    return Complex(sums(w_re, p_re) - sums(w_im, p_im), sums(w_re, p_im) + sums(w_im, p_re))

@@ -39,7 +39,8 @@ def rotate(x: Array, start: int = 0) -> Array:
     length, size = x.shape[-2:]
     rates = jnp.asarray(BASE ** (-np.arange(0, size, 2) / size), x.dtype)
     at = jnp.arange(start, start + length, dtype=jnp.uint32)
-    cos, sin = (part.T[None, None] for part in powers(jnp.zeros_like(rates), rates, at))
+    turn = powers(jnp.zeros_like(rates), rates, at)
+    cos, sin = turn.real.T[None, None], turn.imag.T[None, None]
     a, b = jnp.split(x, 2, axis=-1)
     return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
 

@@ -11,10 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from lrurun.nn.axes import Array, Features, Kernels, Mask, StateNorms, StepFeatures
+from lrurun.nn.complex import Complex
 from lrurun.nn.products import SMALL, Precision, product
 
 Params = dict[str, Array]
 """Name -> real float32 array."""
+
+
+def complex_parameter(params: Params, name: str, direction: str = "") -> Complex:
+    """The complex array whose parts are trained under the names NAME_re and NAME_im, see `Recurrence.directions`."""
+    return Complex(params[f"{name}_re{direction}"], params[f"{name}_im{direction}"])
 
 
 class Recurrence(abc.ABC):
@@ -69,15 +75,22 @@ class Recurrence(abc.ABC):
         """Name -> declared variance, of the parameters whose initial entries are independent with mean 0."""
         return {}
 
-    def product(self, x: Array, w: Array) -> Array:
-        """x (..., K) times the transpose of w (N, K)."""
-        return product(x, w.T, self.precision, flatten=x.size > SMALL)
-
     @property
-    def complex_readouts(self) -> tuple[tuple[str, str], ...]:
-        """Names of the real and the imaginary part of C, for each direction, in kinds with a complex C."""
-        one_way = ("C_re", "C_im")
-        return (one_way, ("C_re_back", "C_im_back")) if self.bidirectional else (one_way,)
+    def directions(self) -> tuple[str, ...]:
+        """What the names of C end in: "" for the forward direction and, in bidirectional layers, "_back"."""
+        return ("", "_back") if self.bidirectional else ("",)
+
+    def product(self, x: Any, w: Any) -> Any:
+        """x (..., K) times the transpose of w (N, K), real or `Complex`.
+
+        Of a complex product of which only the real part is used, XLA computes no more.
+        """
+        if isinstance(w, Complex):
+            if not isinstance(x, Complex):
+                return Complex(self.product(x, w.real), self.product(x, w.imag))
+            re = self.product(x.real, w.real) - self.product(x.imag, w.imag)
+            return Complex(re, self.product(x.real, w.imag) + self.product(x.imag, w.real))
+        return product(x, w.T, self.precision, flatten=x.size > SMALL)
 
     def chunks(self, length: int, batch: int) -> int:
         """The number of chunks of a sequence that `scan` processes side by side, a divisor of `length`; mostly 1.

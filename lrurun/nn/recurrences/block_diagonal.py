@@ -4,19 +4,73 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import final
+from dataclasses import dataclass
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lrurun.nn.axes import Array, Features, Mask, StepFeatures
-from lrurun.nn.pairs import Pair, polar
+from lrurun.nn.axes import Array, Features, Mask, StepFeatures, expand
+from lrurun.nn.complex import polar
 from lrurun.nn.recurrences.base import Params, Recurrence
-from lrurun.nn.recurrences.diagonal import ring
+from lrurun.nn.recurrences.lru import ring
 from lrurun.nn.sampling import normals
-from lrurun.nn.scan import linear_scan, resolve
-from lrurun.nn.scan.blocks import block_scan, times_add
+from lrurun.nn.scan import linear_scan
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Vectors of two real numbers, the first and the second numbers (..., M) as arrays, with what scans need."""
+
+    first: Array
+    second: Array
+
+    def __add__(self, other: Columns) -> Columns:
+        return Columns(self.first + other.first, self.second + other.second)
+
+    def __mul__(self, row: Rows) -> Blocks:
+        """The outer products with the transposes of vectors."""
+        x, y = self, row.columns
+        return Blocks(x.first * y.first, x.first * y.second, x.second * y.first, x.second * y.second)
+
+    def conj(self) -> Rows:
+        """The transposes."""
+        return Rows(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The transposes of vectors."""
+
+    columns: Columns
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Real matrices [[a, b], [c, d]], their entries (..., M) as arrays, with what scans need."""
+
+    a: Array
+    b: Array
+    c: Array
+    d: Array
+
+    def __add__(self, other: Blocks) -> Blocks:
+        return Blocks(self.a + other.a, self.b + other.b, self.c + other.c, self.d + other.d)
+
+    def __mul__(self, other: Any) -> Any:
+        """Products with matrices or with vectors, over whose leading axes these matrices are broadcast."""
+        if isinstance(other, Blocks):
+            left, right = self * Columns(other.a, other.c), self * Columns(other.b, other.d)
+            return Blocks(left.first, right.first, left.second, right.second)
+        a, b, c, d = (expand(entry, other.first.ndim) for entry in (self.a, self.b, self.c, self.d))
+        return Columns(a * other.first + b * other.second, c * other.first + d * other.second)
+
+    def conj(self) -> Blocks:
+        """The transposes."""
+        return Blocks(self.a, self.c, self.b, self.d)
 
 
 def remapped(a: Array, r_min: float, max_phase: float) -> Array:
@@ -68,59 +122,53 @@ class BlockDiagonal(Recurrence):
 
     @property
     def variances(self) -> Mapping[str, float]:
-        return {"B": 1.0 / self.width, **dict.fromkeys(self._readouts, 0.5 / self.modes), "D": 1.0}
-
-    @property
-    def _readouts(self) -> tuple[str, ...]:
-        return ("C", "C_back") if self.bidirectional else ("C",)
+        return {"B": 1.0 / self.width, **{f"C{way}": 0.5 / self.modes for way in self.directions}, "D": 1.0}
 
     def init(self, key: Array) -> Params:
         n, h, settings = 2 * self.modes, self.width, self.settings
         key_a, key_normal = jax.random.split(key)
-        shapes = {"B": (n, h), **dict.fromkeys(self._readouts, (h, n)), "D": (h,)}
+        shapes = {"B": (n, h), **{f"C{way}": (h, n) for way in self.directions}, "D": (h,)}
         params = normals(key_normal, shapes, self.variances)
         if settings.tied:
-            re, im = polar(*ring(key_a, n // 2, settings.r_min, settings.r_max, settings.max_phase))
-            return params | {"lam_re": re, "lam_im": im}
+            lam = polar(*ring(key_a, n // 2, settings.r_min, settings.r_max, settings.max_phase))
+            return params | {"lam_re": lam.real, "lam_im": lam.imag}
         a = math.sqrt(0.5) * jax.random.normal(key_a, (n // 2, 2, 2), jnp.float32)
         return params | {"A": remapped(a, settings.r_min, settings.max_phase)}
 
-    def _blocks(self, params: Params) -> Array:
-        if not self.settings.tied:
-            return params["A"]
-        re, im = params["lam_re"], params["lam_im"]
-        return jnp.stack([jnp.stack([re, -im]), jnp.stack([im, re])]).transpose(2, 0, 1)
+    def _blocks(self, params: Params) -> Blocks:
+        if self.settings.tied:
+            re, im = params["lam_re"], params["lam_im"]
+            return Blocks(re, -im, im, re)
+        A = params["A"]
+        return Blocks(A[:, 0, 0], A[:, 0, 1], A[:, 1, 0], A[:, 1, 1])
 
-    def _driven(self, params: Params, u: Array) -> Pair:
+    def _driven(self, params: Params, u: Array) -> Columns:
         v = self.product(u, params["B"])
-        return v[..., : self.modes], v[..., self.modes :]
+        return Columns(v[..., : self.modes], v[..., self.modes :])
 
-    def _read(self, c: Array, x: Pair) -> Array:
-        return self.product(x[0], c[:, : self.modes]) + self.product(x[1], c[:, self.modes :])
+    def _read(self, C: Array, x: Columns) -> Array:
+        return self.product(x.first, C[:, : self.modes]) + self.product(x.second, C[:, self.modes :])
 
     def scan(self, params: Params, u: Features, mask: Mask | None = None) -> Features:
         seen = u if mask is None or not self.bidirectional else jnp.where(mask[..., None], u, 0.0)
-        v, y = self._driven(params, seen), params["D"][None, None] * u
-        for name, reverse in zip(self._readouts, (False, True), strict=False):
+        A, v, y = self._blocks(params), self._driven(params, seen), params["D"][None, None] * u
+        for way, reverse in zip(self.directions, (False, True), strict=False):
             # zero input keeps a zero state at zero, so the backward direction starts at the last real position
-            if self.settings.tied:
-                x = linear_scan((params["lam_re"], params["lam_im"]), v, reverse=reverse, backend=self.backend)
-            else:
-                x = block_scan(params["A"], v, reverse, resolve(self.backend))
-            y = y + self._read(params[name], x)
+            y = y + self._read(params[f"C{way}"], linear_scan(A, v, reverse=reverse, backend=self.backend))
         return y
 
-    def initial_state(self, batch: int) -> Pair:
+    def initial_state(self, batch: int) -> Columns:
         zero = jnp.zeros((batch, self.modes), jnp.float32)
-        return zero, zero
+        return Columns(zero, zero)
 
-    def step(self, params: Params, state: Pair, u: StepFeatures) -> tuple[Pair, StepFeatures]:
+    def step(self, params: Params, state: Columns, u: StepFeatures) -> tuple[Columns, StepFeatures]:
         self.require_causal()
-        x = times_add(self._blocks(params), state, self._driven(params, u))
+        x = self._blocks(params) * state + self._driven(params, u)
         return x, self._read(params["C"], x) + params["D"][None] * u
 
     def spectrum(self, params: Params) -> np.ndarray:
-        blocks = np.asarray(self._blocks(params), np.float64)
+        A = self._blocks(params)
+        blocks = np.stack([np.asarray(entry, np.float64) for entry in (A.a, A.b, A.c, A.d)], -1).reshape(-1, 2, 2)
         good = np.all(np.isfinite(blocks), axis=(1, 2))
         eigenvalues = np.linalg.eigvals(np.where(good[:, None, None], blocks, 0.0)).astype(complex)
         return np.where(good[:, None], eigenvalues, np.nan).ravel()

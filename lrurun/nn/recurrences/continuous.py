@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lrurun.nn.axes import Array
-from lrurun.nn.pairs import Pair
+from lrurun.nn.complex import Complex
 
 Discretization = Literal["zoh", "bilinear"]
 
@@ -45,21 +45,21 @@ def hippo(size: int) -> Normal:
     return Normal(frequencies, vectors, np.abs(inputs))
 
 
-def discretize(a: Pair, dt: Array, how: Discretization) -> tuple[Array, Array, Pair]:
+def discretize(a: Complex, dt: Array, how: Discretization) -> tuple[Array, Array, Complex]:
     """nu = -log |lambda|, theta in radians, and the factor of B, of the recurrence that takes steps of `dt`.
 
     `a` are the eigenvalues of A. "zoh": lambda = exp(dt a), B (lambda - 1) / a, for inputs that are constant in
     between; "bilinear": lambda = (1 + dt a / 2) / (1 - dt a / 2), B dt / (1 - dt a / 2). Both are accurate for small dt
     a. All arrays have one shape.
     """
-    re, im = dt * a[0], dt * a[1]
+    re, im = dt * a.real, dt * a.imag
     if how == "bilinear":
         # 1 / (1 - z / 2) = (1 - conj(z) / 2) / |1 - z / 2|^2
         real = 1.0 - 0.5 * re
         square = real * real + 0.25 * im * im
         nu = -0.5 * jnp.log1p(2.0 * re / square)
         theta = jnp.arctan2(im, 1.0 - 0.25 * (re * re + im * im))
-        return nu, theta, (dt * real / square, 0.5 * dt * im / square)
+        return nu, theta, Complex(dt * real / square, 0.5 * dt * im / square)
     # exp(z) - 1 without cancellation, divided by z; by its series where that would be 0 / 0.
     grown = jnp.expm1(re)
     half = jnp.sin(0.5 * im)
@@ -69,7 +69,7 @@ def discretize(a: Pair, dt: Array, how: Discretization) -> tuple[Array, Array, P
     bottom = jnp.where(tiny, 1.0, square)
     factor_re = jnp.where(tiny, 1.0 + 0.5 * re, (top_re * re + top_im * im) / bottom)
     factor_im = jnp.where(tiny, 0.5 * im, (top_im * re - top_re * im) / bottom)
-    return -re, im, (dt * factor_re, dt * factor_im)
+    return -re, im, Complex(dt * factor_re, dt * factor_im)
 
 
 def log_steps(key: Array, count: int, dt_min: float, dt_max: float) -> Array:

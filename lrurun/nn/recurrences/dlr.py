@@ -1,4 +1,4 @@
-"""Diagonal linear RNNs with eigenvalues that all channels share, as convolutions: DLR in its forms, and DSS-exp."""
+"""DLR, diagonal linear RNNs with eigenvalues that all channels share (Gupta et al. 2023), as convolutions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from lrurun.nn.axes import Array, Features, Kernels, Mask, StateNorms, StepFeatures
+from lrurun.nn.complex import Complex, polar, zeros
 from lrurun.nn.convolution import convolve
 from lrurun.nn.convolution.powers import kernel, powers
-from lrurun.nn.pairs import Pair, polar, times
 from lrurun.nn.recurrences.base import Params, Recurrence
-from lrurun.nn.recurrences.continuous import discretize, hippo, log_steps
+from lrurun.nn.recurrences.continuous import log_steps
 from lrurun.nn.sampling import normals
 
 LARGEST_PRODUCT: Final = 128
 """The largest N for which a product kernel has a step, with a state of N (N + 1) / 2 complex numbers a channel."""
+
+
+State = tuple[Complex, Array]
+"""x (B, H, N), or with a number for any two eigenvalues, and the last `kernel_length` inputs (B, K, H)."""
 
 
 class SharedModes(Recurrence):
@@ -42,33 +46,28 @@ class SharedModes(Recurrence):
         """How a complex kernel becomes real: "real", "imag", "sum" of both, or "prod", their product."""
 
     @abc.abstractmethod
-    def modes(self, params: Params) -> Pair:
+    def modes(self, params: Params) -> tuple[Array, Array]:
         """nu = -log |lambda| and theta of lambda, (N,) each, or (H, N) if they differ between channels."""
 
     @abc.abstractmethod
-    def weights(self, params: Params, direction: str) -> Pair:
-        """W, (H, N) each, for the `direction` "" or "_back"."""
+    def weights(self, params: Params, direction: str) -> Complex:
+        """W (H, N) for the `direction` "" or "_back"."""
 
-    @property
-    def _directions(self) -> tuple[str, ...]:
-        return ("", "_back") if self.bidirectional else ("",)
-
-    def _cast(self, x: Pair) -> Array:
-        re, im = x
+    def _cast(self, x: Complex) -> Array:
         match self.cast:
             case "imag":
-                return im
+                return x.imag
             case "sum":
-                return re + im
+                return x.real + x.imag
             case "prod":
-                return re * im
-        return re
+                return x.real * x.imag
+        return x.real
 
     def _kernels(self, params: Params, length: int) -> Array:
         """(directions, K, H) for K lags, at most `length`."""
         lags = min(self.settings.kernel_length or length, length)
         nu, theta = self.modes(params)
-        casts = [self._cast(kernel(self.weights(params, way), nu, theta, lags)) for way in self._directions]
+        casts = [self._cast(kernel(self.weights(params, way), nu, theta, lags)) for way in self.directions]
         return jnp.stack(casts).swapaxes(1, 2).at[0, 0].add(params["D"])
 
     def kernels(self, params: Params, length: int) -> Kernels:
@@ -79,61 +78,45 @@ class SharedModes(Recurrence):
         seen = u if mask is None else jnp.where(mask[..., None], u, 0.0)
         return convolve(seen, self._kernels(params, len(u)))
 
-    def _paired(self, x: Pair) -> Pair:
+    def _paired(self, x: Complex) -> Complex:
         """The products (..., N (N + 1) / 2) of any two of the numbers (..., N)."""
         first, second = np.triu_indices(self.state)
-        return times((x[0][..., first], x[1][..., first]), (x[0][..., second], x[1][..., second]))
+        return x[..., first] * x[..., second]
 
-    def initial_state(self, batch: int) -> tuple[Array, ...]:
+    def initial_state(self, batch: int) -> State:
         count = self.state * (self.state + 1) // 2 if self.cast == "prod" else self.state
-        zero = jnp.zeros((batch, self.width, count), jnp.float32)
-        line = self.settings.kernel_length
-        return (zero, zero, jnp.zeros((batch, line, self.width), jnp.float32)) if line else (zero, zero)
+        return zeros(batch, self.width, count), jnp.zeros((batch, self.settings.kernel_length, self.width), jnp.float32)
 
-    def step(self, params: Params, state: tuple[Array, ...], u: StepFeatures) -> tuple[tuple[Array, ...], StepFeatures]:
+    def step(self, params: Params, state: State, u: StepFeatures) -> tuple[State, StepFeatures]:
         self.require_causal()
-        nu, theta = self.modes(params)
+        (x, past), (nu, theta) = state, self.modes(params)
         lam, w, line = polar(nu, theta), self.weights(params, ""), self.settings.kernel_length
-        end_re, end_im = powers(nu, theta, jnp.asarray([line], jnp.uint32))
-        ends = end_re[..., 0], end_im[..., 0]
+        end = powers(nu, theta, jnp.asarray([line], jnp.uint32))[..., 0]
         if self.cast == "prod":
             if self.state > LARGEST_PRODUCT:
                 raise ValueError(
                     f"a product kernel has a step only up to state = {LARGEST_PRODUCT}, found state = {self.state}: "
                     "its own state has a number for any two eigenvalues"
                 )
-            lam, w, ends = self._paired(lam), self._paired(w), self._paired(ends)
+            lam, w, end = self._paired(lam), self._paired(w), self._paired(end)
             first, second = np.triu_indices(self.state)
-            factor = jnp.asarray(np.where(first == second, 0.5, 1.0), w[0].dtype)[None]
-            w = (factor * w[0], factor * w[1])
-
-        def per_sequence(x: Pair) -> Pair:
-            return (x[0].reshape(1, -1, x[0].shape[-1]), x[1].reshape(1, -1, x[1].shape[-1]))
-
-        lam_re, lam_im = per_sequence(lam)
-        x_re = lam_re * state[0] - lam_im * state[1] + u[..., None]
-        x_im = lam_re * state[1] + lam_im * state[0]
-        after: tuple[Array, ...] = (x_re, x_im)
+            w = w * jnp.asarray(np.where(first == second, 0.5, 1.0), nu.dtype)
+        x = lam * x + u[..., None]
         if line:
-            end_re, end_im = per_sequence(ends)
-            oldest = state[2][:, 0, :, None]
-            x_re, x_im = x_re - end_re * oldest, x_im - end_im * oldest
-            after = (x_re, x_im, jnp.concatenate([state[2][:, 1:], u[:, None]], axis=1))
-        y_re = jnp.sum(w[0][None] * x_re - w[1][None] * x_im, axis=-1)
-        y_im = jnp.sum(w[0][None] * x_im + w[1][None] * x_re, axis=-1)
-        y = y_im if self.cast == "prod" else self._cast((y_re, y_im))
-        return after, y + params["D"][None] * u
+            x = x - end * past[:, 0, :, None]
+            past = jnp.concatenate([past[:, 1:], u[:, None]], axis=1)
+        y = (w * x).sum(-1)
+        return (x, past), (y.imag if self.cast == "prod" else self._cast(y)) + params["D"][None] * u
 
     def norms(self, params: Params, u: Features) -> StateNorms:
         """|x_k| (T, B) of x with N complex numbers in each channel, whatever the cast, for kernels that are not cut."""
-        lam_re, lam_im = (part.reshape(1, -1, self.state) for part in polar(*self.modes(params)))
+        lam = polar(*self.modes(params))
 
-        def body(x: Pair, u_k: Array) -> tuple[Pair, Array]:
-            x = (lam_re * x[0] - lam_im * x[1] + u_k[..., None], lam_re * x[1] + lam_im * x[0])
-            return x, jnp.sqrt(jnp.sum(x[0] * x[0] + x[1] * x[1], axis=(1, 2)))
+        def body(x: Complex, u_k: Array) -> tuple[Complex, Array]:
+            x = lam * x + u_k[..., None]
+            return x, jnp.sqrt(jnp.sum(x.abs2(), axis=(1, 2)))
 
-        zero = jnp.zeros((*u.shape[1:], self.state), jnp.float32)
-        return jax.lax.scan(body, (zero, zero), u)[1]
+        return jax.lax.scan(body, zeros(*u.shape[1:], self.state), u)[1]
 
     def spectrum(self, params: Params) -> np.ndarray:
         """lambda, whatever the cast; if channels differ, of all channels, the first one first."""
@@ -173,7 +156,7 @@ class DLR(SharedModes):
     @property
     def _weights(self) -> tuple[str, ...]:
         parts = ("W_re",) if self.settings.weights == "real" else ("W_re", "W_im")
-        return tuple(part + way for way in self._directions for part in parts)
+        return tuple(part + way for way in self.directions for part in parts)
 
     def init(self, key: Array) -> Params:
         settings, n, h = self.settings, self.state, self.width
@@ -186,54 +169,10 @@ class DLR(SharedModes):
         shapes = dict.fromkeys(self._weights, (h, n)) | {"D": (h,)}
         return {name: initial[name] for name in self._poles} | normals(key_normal, shapes, self.variances)
 
-    def modes(self, params: Params) -> Pair:
+    def modes(self, params: Params) -> tuple[Array, Array]:
         nu = jnp.square(params["log_re"]) if "log_re" in params else jnp.zeros_like(params["log_im"])
         return nu, params.get("log_im", jnp.zeros_like(nu))
 
-    def weights(self, params: Params, direction: str) -> Pair:
+    def weights(self, params: Params, direction: str) -> Complex:
         re = params[f"W_re{direction}"]
-        return re, params.get(f"W_im{direction}", jnp.zeros_like(re))
-
-
-@final
-class DSS(SharedModes):
-    """x' = Lambda x + u, y = Re(W x) + D u in steps of dt, inputs constant in between: DSS-exp (Gupta et al. 2022).
-
-    Trained: Lambda = -exp(re_log) + i im, (N,), which all channels share; log_dt (H,), log-uniform; W_re, W_im (H, N),
-    N(0, 1) each, so not scaled by 1 / N; D (H,) ~ N(0, 1). Initially Lambda is -1/2 + i pi n ("lin", as in the
-    published code; appendix A.6 of the DLR paper has 2 pi n) or the upper half of the eigenvalues of the normal part of
-    HiPPO-LegS, of size 2N ("hippo"). lambda = exp(dt Lambda), and (lambda - 1) / Lambda is part of W; where Lambda is
-    near 0 its series is used, where the published code adds 1e-7 to a denominator.
-    """
-
-    cast: Final = "real"
-
-    @property
-    def recurrent_parameters(self) -> frozenset[str]:
-        return frozenset({"re_log", "im", "log_dt", *(name for name in self.variances if name != "D")})
-
-    @property
-    def variances(self) -> Mapping[str, float]:
-        return {f"W_{part}{way}": 1.0 for way in self._directions for part in ("re", "im")} | {"D": 1.0}
-
-    def init(self, key: Array) -> Params:
-        settings, n, h = self.settings, self.state, self.width
-        key_dt, key_normal = jax.random.split(key)
-        im = math.pi * np.arange(n) if settings.init == "lin" else hippo(2 * n).frequencies[n:]
-        params = {
-            "re_log": jnp.full((n,), math.log(0.5), jnp.float32),
-            "im": jnp.asarray(im, jnp.float32),
-            "log_dt": log_steps(key_dt, h, settings.dt_min, settings.dt_max),
-        }
-        shapes = {name: (h,) if name == "D" else (h, n) for name in self.variances}
-        return params | normals(key_normal, shapes, self.variances)
-
-    def _steps(self, params: Params) -> tuple[Array, Array, Pair]:
-        a = (-jnp.exp(params["re_log"])[None], params["im"][None])
-        return discretize(a, jnp.exp(params["log_dt"])[:, None], "zoh")
-
-    def modes(self, params: Params) -> Pair:
-        return self._steps(params)[:2]
-
-    def weights(self, params: Params, direction: str) -> Pair:
-        return times((params[f"W_re{direction}"], params[f"W_im{direction}"]), self._steps(params)[2])
+        return Complex(re, params.get(f"W_im{direction}", jnp.zeros_like(re)))

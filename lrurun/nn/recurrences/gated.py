@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from lrurun.nn.axes import Array, Features, Mask, StateNorms, StepFeatures
-from lrurun.nn.pairs import Pair, times_add
+from lrurun.nn.complex import Complex, zeros
 from lrurun.nn.recurrences.base import Params, Recurrence
-from lrurun.nn.scan import chunk_count
-from lrurun.nn.scan.varying import varying_scan
+from lrurun.nn.scan import chunk_count, linear_scan
 
-Numbers = Array | Pair
-"""Real numbers, or complex ones as (re, im)."""
+Numbers = Any
+"""Real numbers, an array, or `Complex` ones."""
 _Made = Callable[[Numbers, Array, Array], Array]
 PIECE = 2**20
 """Numbers of a piece of the states, where they are larger than the inputs."""
-State = tuple[tuple[Array, ...], Array]
-"""x, (B, M) or its two parts, and (B,), 0 before the first step of a sequence and then 1."""
+State = tuple[Numbers, Array]
+"""x, (B, M), and (B,), 0 before the first step of a sequence and then 1."""
 
 
 class Gated(Recurrence):
@@ -91,7 +90,8 @@ class Gated(Recurrence):
             start = self.start(params)
             before = None if start is None else jnp.broadcast_to(start[None], (u.shape[-2], start.size))
         a, b = self.coefficients(params, u, seen, first)
-        return varying_scan(a, b, initial=before, backend=self.backend)
+        x: Numbers = linear_scan(a, b, initial=before, backend=self.backend)
+        return x
 
     def _through(self, params: Params, u: Array, seen: Array, made: _Made) -> Array:
         """The values that `made` makes of states and inputs, (T, ...).
@@ -112,7 +112,7 @@ class Gated(Recurrence):
         @jax.checkpoint
         def piece(before: Array, row: tuple[Array, ...]) -> tuple[Array, Array]:
             x = self.states(params, row[0], row[1], before)
-            assert not isinstance(x, tuple)
+            assert not isinstance(x, Complex)
             return x[-1], made(x, row[0], row[1])
 
         pieces = jax.lax.scan(piece, jnp.zeros((u.shape[-2], self.numbers), u.dtype), rows)[1]
@@ -122,34 +122,25 @@ class Gated(Recurrence):
         return self._through(params, u, self.seen(u, mask), lambda x, u, seen: self.outputs(params, x, u, seen))
 
     def initial_state(self, batch: int) -> State:
-        zero = jnp.zeros((batch, self.numbers), jnp.float32)
-        return (zero, zero) if self.complex else (zero,), jnp.zeros((batch,), jnp.float32)
+        x = zeros(batch, self.numbers) if self.complex else jnp.zeros((batch, self.numbers), jnp.float32)
+        return x, jnp.zeros((batch,), jnp.float32)
 
     def step(self, params: Params, state: State, u: StepFeatures) -> tuple[State, StepFeatures]:
         self.require_causal()
-        parts, begun = state
+        x, begun = state
         first, seen, start = begun == 0.0, self.seen(u), self.start(params)
         a, b = self.coefficients(params, u, seen, first)
-        x: Numbers
-        if isinstance(a, tuple):
-            assert isinstance(b, tuple)
-            x = times_add(a, (parts[0], parts[1]), b)
-        else:
-            assert not isinstance(b, tuple)
-            x = a * (parts[0] if start is None else jnp.where(first[..., None], start[None], parts[0])) + b
-        return (x if isinstance(x, tuple) else (x,), jnp.ones_like(begun)), self.outputs(params, x, u, seen)
+        if start is not None:
+            x = jnp.where(first[..., None], start[None], x)
+        x = a * x + b
+        return (x, jnp.ones_like(begun)), self.outputs(params, x, u, seen)
 
     def norms(self, params: Params, u: Features) -> StateNorms:
         def norm(x: Numbers, *_: Array) -> Array:
-            parts = x if isinstance(x, tuple) else (x,)
+            parts = jax.tree.leaves(x)
             return jnp.sqrt(sum(jnp.sum(jnp.square(part), axis=-1) for part in parts))
 
         return self._through(params, u, self.seen(u), norm)
-
-
-def along(array: Array, rank: int) -> Array:
-    """`array` with as many leading axes of size 1 as it takes to have this rank."""
-    return array.reshape((1,) * (rank - array.ndim) + array.shape)
 
 
 @jax.custom_jvp

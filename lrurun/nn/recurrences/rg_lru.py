@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.nn import sigmoid, softplus
 
-from lrurun.nn.axes import Array
-from lrurun.nn.pairs import polar
+from lrurun.nn.axes import Array, expand
+from lrurun.nn.complex import Complex, polar
 from lrurun.nn.recurrences.base import Params
-from lrurun.nn.recurrences.diagonal import ring
-from lrurun.nn.recurrences.gated import Gated, Numbers, along, root
+from lrurun.nn.recurrences.gated import Gated, Numbers, root
+from lrurun.nn.recurrences.lru import ring
 from lrurun.nn.sampling import normals
 
 C: Final = 8.0
@@ -88,12 +88,12 @@ class RGLRU(Gated):
 
     def _argument(self, params: Params, seen: Array, name: str) -> Array:
         """The argument of a gate, (..., B, numbers)."""
-        return self.blocks(seen, params[f"W_{name}"]) + along(params[f"b_{name}"], seen.ndim)
+        return self.blocks(seen, params[f"W_{name}"]) + expand(params[f"b_{name}"], seen.ndim)
 
     def _log_decay(self, params: Params, r: Array | float) -> Array:
         """log |a| for the gate r."""
         rate = C * softplus(params["Lambda"]) if "Lambda" in params else 2.0 * jnp.exp(params["nu_log"])
-        return -r * (rate if isinstance(r, float) else along(rate, r.ndim))
+        return -r * (rate if isinstance(r, float) else expand(rate, r.ndim))
 
     def _squared(self, log_a: Array) -> Array:
         """1 - a^2 of the decay as it is used."""
@@ -114,23 +114,22 @@ class RGLRU(Gated):
         else:
             m = root(self._squared(self._log_decay(params, 0.5) if settings.multiplier == "fixed" else log_a))
         shape = (*u.shape[:-1], self.numbers)
-        log_a, m = (x if x.ndim == u.ndim else jnp.broadcast_to(along(x, u.ndim), shape) for x in (log_a, m))
+        log_a, m = (x if x.ndim == u.ndim else jnp.broadcast_to(expand(x, u.ndim), shape) for x in (log_a, m))
         if settings.first == "plain":
             m = jnp.where(first[..., None], 1.0, m)
         if settings.input_gate:
             m = m * sigmoid(self._argument(params, seen, "x"))
         if not self.complex:
             return self.signed(jnp.exp(log_a)), m * v
-        phase = jnp.broadcast_to(along(params["theta"], u.ndim) * r, shape)
-        re, im = jnp.split(v, 2, axis=-1)
-        return polar(-log_a, phase), (m * re, m * im)
+        phase = jnp.broadcast_to(expand(params["theta"], u.ndim) * r, shape)
+        return polar(-log_a, phase), m * Complex(*jnp.split(v, 2, axis=-1))
 
     def outputs(self, params: Params, x: Numbers, u: Array, seen: Array) -> Array:
-        if isinstance(x, tuple):
-            return jnp.concatenate(x, axis=-1)
+        if isinstance(x, Complex):
+            return jnp.concatenate([x.real, x.imag], axis=-1)
         if self.settings.mixing == "elementwise":
             return x
-        return self.product(x, params["C"]) + along(params["D"], u.ndim) * u
+        return self.product(x, params["C"]) + expand(params["D"], u.ndim) * u
 
     def spectrum(self, params: Params) -> np.ndarray | None:
         """a, where no gate changes it."""

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lrurun.nn.axes import Array
-from lrurun.nn.pairs import Pair, polar
+from lrurun.nn.complex import Complex, polar
 from lrurun.nn.recurrences.base import Params
-from lrurun.nn.recurrences.diagonal import RADII, Modal, System, log_gamma, ring, shared
+from lrurun.nn.recurrences.lru import RADII, Diagonal, System, log_gamma, ring, shared
 from lrurun.nn.sampling import normals
 
 
@@ -26,7 +26,7 @@ def rotations(m: Array) -> Array:
 
 
 @final
-class RotRNN(Modal):
+class RotRNN(Diagonal):
     """x_k = gamma P Theta P^T x_(k-1) + xi B u_k in each head, y_k = C x_k + D u_k, all real (RotRNN paper, eq. 12).
 
     A head has n = N / heads numbers, P = exp(M - M^T) of M (n, n), and Theta, n/2 rotations of the plane by the angles
@@ -57,11 +57,7 @@ class RotRNN(Modal):
     @property
     def variances(self) -> Mapping[str, float]:
         glorot = 1.0 / (self.width + self.state)
-        return {"M": 1.0, "B": glorot, **dict.fromkeys(self._readouts, glorot), "D": 1.0}
-
-    @property
-    def _readouts(self) -> tuple[str, ...]:
-        return ("C", "C_back") if self.bidirectional else ("C",)
+        return {"M": 1.0, "B": glorot, **{f"C{way}": glorot for way in self.directions}, "D": 1.0}
 
     def init(self, key: Array) -> Params:
         settings, heads, h = self.settings, self.settings.heads, self.width
@@ -76,24 +72,25 @@ class RotRNN(Modal):
         params = {"theta": theta.reshape(heads, n // 2), "gamma_log": gamma_log}
         if settings.normalizer == "gamma":
             params["xi_log"] = log_gamma(jnp.exp(gamma_log))
-        shapes = {"M": (heads, n, n), "B": (heads, n, h), **dict.fromkeys(self._readouts, (h, self.state)), "D": (h,)}
+        readouts = {f"C{way}": (h, self.state) for way in self.directions}
+        shapes = {"M": (heads, n, n), "B": (heads, n, h), **readouts, "D": (h,)}
         return params | normals(key_normal, shapes, self.variances)
 
     def system(self, params: Params) -> System:
         heads, n = params["M"].shape[:2]
-        p, b = rotations(params["M"]), params["B"]
+        P, xi = rotations(params["M"]), self._normalizer(params)
         # P^T xi B, its rows in pairs (..., 2): real and imaginary part.
-        inward = jnp.einsum("hij,hik->hjk", p, self._normalizer(params)[:, None, None] * b, precision="highest")
-        inward = inward.reshape(self.modes, 2, -1)
+        B = jnp.einsum("hij,hik->hjk", P, xi[:, None, None] * params["B"], precision="highest")
+        B = B.reshape(self.modes, 2, -1)
         readouts = []
-        for name in self._readouts:
-            outward = jnp.einsum("ohi,hij->ohj", params[name].reshape(-1, heads, n), p, precision="highest")
-            outward = outward.reshape(-1, self.modes, 2)
+        for way in self.directions:
+            C = jnp.einsum("ohi,hij->ohj", params[f"C{way}"].reshape(-1, heads, n), P, precision="highest")
+            C = C.reshape(-1, self.modes, 2)
             # Re((a - ib)(x + iy)) = a x + b y: what reads the second number of a plane is minus the imaginary part.
-            readouts.append((outward[..., 0], -outward[..., 1]))
-        return System(self._lam(params), (inward[:, 0], inward[:, 1]), tuple(readouts), params["D"])
+            readouts.append(Complex(C[..., 0], -C[..., 1]))
+        return System(self._lam(params), Complex(B[:, 0], B[:, 1]), tuple(readouts), params["D"])
 
-    def _lam(self, params: Params) -> Pair:
+    def _lam(self, params: Params) -> Complex:
         """gamma exp(i theta), (N/2,) each."""
         return polar(shared(jnp.exp(params["gamma_log"]), self.modes), params["theta"].reshape(-1))
 
@@ -109,6 +106,5 @@ class RotRNN(Modal):
         return jnp.sqrt(-jnp.expm1(-2.0 * nu) / jnp.sum(jnp.square(params["B"]), axis=(1, 2)))
 
     def spectrum(self, params: Params) -> np.ndarray:
-        real, imaginary = (np.asarray(part, np.float64) for part in self._lam(params))
-        one_half = real + 1j * imaginary
-        return np.concatenate([one_half, one_half.conj()])
+        lam = self._lam(params).numpy()
+        return np.concatenate([lam, lam.conj()])

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from lrurun.nn.axes import Array, Kernels, StepFeatures
+from lrurun.nn.complex import Complex, polar, stack
 from lrurun.nn.convolution import convolve
 from lrurun.nn.convolution.powers import real_sums
 from lrurun.nn.convolution.series import reciprocal
-from lrurun.nn.pairs import Pair, polar, times
-from lrurun.nn.recurrences.base import Params
+from lrurun.nn.recurrences.base import Params, complex_parameter
 from lrurun.nn.recurrences.continuous import discretize, hippo, log_steps
 from lrurun.nn.recurrences.s4d import B_CLIP, EachChannel
 from lrurun.nn.sampling import normals
@@ -26,9 +26,9 @@ class RankOneSystem(NamedTuple):
 
     nu: Array
     theta: Array
-    q: Pair
-    r: Pair
-    b: Pair
+    q: Complex
+    r: Complex
+    b: Complex
 
 
 @final
@@ -95,28 +95,26 @@ class S4(EachChannel):
         copies = (self.width // params["A_im"].shape[0], 1)
         log_re, im, p_re, p_im, b_re, b_im = (jnp.tile(params[name], copies) for name in self._shared)
         dt = jnp.exp(params["log_dt"])[:, None]
-        nu, theta, factor = discretize((-jnp.exp(log_re), im), dt, "bilinear")
+        nu, theta, factor = discretize(Complex(-jnp.exp(log_re), im), dt, "bilinear")
         # With E = 1 / (1 - dt Lambda / 2), factor = dt E, and Woodbury's 1 + (dt / 2) P* E P, real and at least 1:
         # A = lambda - (dt / (1 + ...)) (E P) (P* E), B = (E - (dt / 2) (E P) (P* E) / (1 + ...)) dt B.
-        p, r = times(factor, (p_re, p_im)), times(factor, (p_re, -p_im))
-        wood = 1.0 + jnp.sum(p_re * p[0] + p_im * p[1], axis=-1, keepdims=True)
-        q = (p[0] / wood, p[1] / wood)
-        r = (r[0] / dt, r[1] / dt)
-        driven = dt * jnp.sum(r[0] * b_re - r[1] * b_im, axis=-1, keepdims=True)
-        b = times(factor, (b_re, b_im))
-        return RankOneSystem(nu, theta, q, r, (b[0] - driven * q[0], b[1] - driven * q[1]))
+        P, B = Complex(p_re, p_im), Complex(b_re, b_im)
+        p, r = factor * P, factor * P.conj()
+        wood = 1.0 + (P.conj() * p).real.sum(-1, keepdims=True)
+        q, r = p / wood, r / dt
+        driven = dt * (r * B).real.sum(-1, keepdims=True)
+        return RankOneSystem(nu, theta, q, r, factor * B - driven * q)
 
     def kernels(self, params: Params, length: int) -> Kernels:
         nu, theta, q, r, b = self._system(params)
         # Any real multiple of q may be subtracted from b, because C A^k q is known without b. Initially that is all of
         # b. The smaller the rest, the fewer digits are lost; the multiple itself changes nothing, so it has no
         # gradient.
-        along, size = (jnp.sum(q[0] * x[0] + q[1] * x[1], axis=-1, keepdims=True) for x in (b, q))
+        along, size = ((q.conj() * x).real.sum(-1, keepdims=True) for x in (b, q))
         share = jax.lax.stop_gradient(jnp.where(size > 0, along / jnp.where(size > 0, size, 1.0), 0.0))
-        rest = (b[0] - share * q[0], b[1] - share * q[1])
-        rows = [(2.0 * params[re], 2.0 * params[im]) for re, im in self.complex_readouts] + [(2.0 * r[0], 2.0 * r[1])]
-        pairs = [times(row, column) for column in (rest, q) for row in rows]
-        weights = (jnp.stack([re for re, _ in pairs]), jnp.stack([im for _, im in pairs]))
+        rest = b - share * q
+        rows = [2.0 * complex_parameter(params, "C", way) for way in self.directions] + [2.0 * r]
+        weights = stack([row * column for column in (rest, q) for row in rows])
         of_rest, of_q = jnp.split(jnp.moveaxis(real_sums(weights, nu, theta, length), -1, 0), 2, axis=1)
         g = reciprocal(of_q[:, -1].T).T
         after_q = convolve(of_q[:, :-1], g[None])
@@ -125,21 +123,19 @@ class S4(EachChannel):
         kernels = of_rest[:, :-1] + share.T[None] * after_q - later
         return kernels.swapaxes(0, 1).at[0, 0].add(params["D"])
 
-    def step(self, params: Params, state: Pair, u: StepFeatures) -> tuple[Pair, StepFeatures]:
+    def step(self, params: Params, state: Complex, u: StepFeatures) -> tuple[Complex, StepFeatures]:
         self.require_causal()
-        nu, theta, *vectors = self._system(params)
-        lam, q, r, b = ((re[None], im[None]) for re, im in (polar(nu, theta), *vectors))
-        fed = 2.0 * jnp.sum(r[0] * state[0] - r[1] * state[1], axis=-1, keepdims=True)
-        x_re = lam[0] * state[0] - lam[1] * state[1] - q[0] * fed + b[0] * u[..., None]
-        x_im = lam[0] * state[1] + lam[1] * state[0] - q[1] * fed + b[1] * u[..., None]
-        y = 2.0 * jnp.sum(params["C_re"][None] * x_re - params["C_im"][None] * x_im, axis=-1)
-        return (x_re, x_im), y + params["D"][None] * u
+        nu, theta, q, r, b = self._system(params)
+        fed = 2.0 * (r * state).real.sum(-1, keepdims=True)
+        x = polar(nu, theta) * state - q * fed + b * u[..., None]
+        y = 2.0 * (complex_parameter(params, "C") * x).real.sum(-1)
+        return x, y + params["D"][None] * u
 
     def spectrum(self, params: Params) -> np.ndarray:
         """The eigenvalues of all channels, the first channel first."""
         system = self._system(params)
         nu, theta = np.asarray(system.nu, np.float64), np.asarray(system.theta, np.float64)
-        half = [np.exp(-nu + 1j * theta), *(np.asarray(re, np.float64) + 1j * np.asarray(im) for re, im in system[2:4])]
+        half = [np.exp(-nu + 1j * theta), system.q.numpy(), system.r.numpy()]
         lam, q, r = (np.concatenate([x, x.conj()], axis=1) for x in half)
         matrices = lam[:, :, None] * np.eye(self.state) - q[:, :, None] * r[:, None]
         good = np.isfinite(matrices).all(axis=(1, 2), keepdims=True)

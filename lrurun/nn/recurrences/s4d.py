@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from lrurun.nn.axes import Array, Features, Kernels, Mask, StateNorms, StepFeatures
+from lrurun.nn.complex import Complex, polar, stack, zeros
 from lrurun.nn.convolution import convolve
 from lrurun.nn.convolution.powers import real_sums
-from lrurun.nn.pairs import Pair, polar, times, times_add
-from lrurun.nn.recurrences.base import Params, Recurrence
+from lrurun.nn.recurrences.base import Params, Recurrence, complex_parameter
 from lrurun.nn.recurrences.continuous import discretize, hippo, log_steps
 from lrurun.nn.sampling import normals
 
@@ -54,7 +54,7 @@ class EachChannel(Recurrence):
 
     @property
     def variances(self) -> Mapping[str, float]:
-        return {name: 0.5 for pair in self.complex_readouts for name in pair} | {"D": 1.0}
+        return {f"C_{part}{way}": 0.5 for way in self.directions for part in ("re", "im")} | {"D": 1.0}
 
     @abstractmethod
     def kernels(self, params: Params, length: int) -> Kernels:
@@ -64,9 +64,8 @@ class EachChannel(Recurrence):
         seen = u if mask is None else jnp.where(mask[..., None], u, 0.0)
         return convolve(seen, self.kernels(params, len(u)))
 
-    def initial_state(self, batch: int) -> Pair:
-        zero = jnp.zeros((batch, self.width, self.state // 2), jnp.float32)
-        return zero, zero
+    def initial_state(self, batch: int) -> Complex:
+        return zeros(batch, self.width, self.state // 2)
 
     def norms(self, params: Params, u: Features) -> StateNorms:
         return math.sqrt(2.0) * super().norms(params, u)  # of the conjugates too
@@ -109,28 +108,26 @@ class S4D(EachChannel):
         shapes = {name: (h,) if name == "D" else (h, n) for name in self.variances}
         return params | normals(key_normal, shapes, self.variances)
 
-    def _system(self, params: Params) -> tuple[Array, Array, Pair]:
+    def _system(self, params: Params) -> tuple[Array, Array, Complex]:
         """nu and theta of lambda, and the discretised B, (H, N/2) each."""
         copies = (self.width // params["A_im"].shape[0], 1)
-        a = (jnp.tile(-jnp.exp(params["A_re_log"]), copies), jnp.tile(params["A_im"], copies))
-        nu, theta, factor = discretize(a, jnp.exp(params["log_dt"])[:, None], self.settings.discretization)
+        A = Complex(jnp.tile(-jnp.exp(params["A_re_log"]), copies), jnp.tile(params["A_im"], copies))
+        nu, theta, factor = discretize(A, jnp.exp(params["log_dt"])[:, None], self.settings.discretization)
         if self.settings.train_b:
-            return nu, theta, times(factor, (jnp.tile(params["B_re"], copies), jnp.tile(params["B_im"], copies)))
-        b = jnp.asarray(self._initial_b, nu.dtype)[None]
-        return nu, theta, (factor[0] * b, factor[1] * b)
+            return nu, theta, factor * Complex(jnp.tile(params["B_re"], copies), jnp.tile(params["B_im"], copies))
+        return nu, theta, factor * jnp.asarray(self._initial_b, nu.dtype)
 
     def kernels(self, params: Params, length: int) -> Kernels:
-        nu, theta, b = self._system(params)
-        pairs = [times((2.0 * params[re], 2.0 * params[im]), b) for re, im in self.complex_readouts]
-        weights = (jnp.stack([re for re, _ in pairs]), jnp.stack([im for _, im in pairs]))
+        nu, theta, B = self._system(params)
+        weights = stack([2.0 * complex_parameter(params, "C", way) * B for way in self.directions])
         return jnp.moveaxis(real_sums(weights, nu, theta, length), -1, 1).at[0, 0].add(params["D"])
 
-    def step(self, params: Params, state: Pair, u: StepFeatures) -> tuple[Pair, StepFeatures]:
+    def step(self, params: Params, state: Complex, u: StepFeatures) -> tuple[Complex, StepFeatures]:
         self.require_causal()
-        nu, theta, (b_re, b_im) = self._system(params)
-        x_re, x_im = times_add(polar(nu, theta), state, (b_re[None] * u[..., None], b_im[None] * u[..., None]))
-        y = 2.0 * jnp.sum(params["C_re"][None] * x_re - params["C_im"][None] * x_im, axis=-1)
-        return (x_re, x_im), y + params["D"][None] * u
+        nu, theta, B = self._system(params)
+        x = polar(nu, theta) * state + B * u[..., None]
+        y = 2.0 * (complex_parameter(params, "C") * x).real.sum(-1)
+        return x, y + params["D"][None] * u
 
     def spectrum(self, params: Params) -> np.ndarray:
         """The eigenvalues of all channels, the first channel first; both of each pair of conjugates."""

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from lrurun.nn.axes import Array, Features, StateNorms
-from lrurun.nn.pairs import polar, times
-from lrurun.nn.recurrences.base import Params
+from lrurun.nn.complex import Complex, polar
+from lrurun.nn.recurrences.base import Params, complex_parameter
 from lrurun.nn.recurrences.continuous import discretize, hippo, log_steps
-from lrurun.nn.recurrences.diagonal import Modal, System
+from lrurun.nn.recurrences.lru import Diagonal, System
 from lrurun.nn.sampling import normals, truncated_normals
 
 CLIP = -1e-4
@@ -22,7 +22,7 @@ CLIP = -1e-4
 
 
 @final
-class S5(Modal):
+class S5(Diagonal):
     """x' = Lambda x + B u, y = 2 Re(C x) + D u with P = N / 2 complex numbers, or Re(C x) with P = N.
 
     Trained: lam_re, lam_im, log_dt (P,), B_re, B_im (P, H), C_re, C_im (H, P), D (H,). Initially Lambda is the lower
@@ -50,7 +50,7 @@ class S5(Modal):
     def variances(self) -> Mapping[str, float]:
         n = self.state
         of_c = {"truncated": 1.0 / n, "lecun": 1.0 / (n * self.width), "complex": 0.5}[self.settings.c_init]
-        declared = {name: of_c for pair in self.complex_readouts for name in pair} | {"D": 1.0}
+        declared = {f"C_{part}{way}": of_c for way in self.directions for part in ("re", "im")} | {"D": 1.0}
         # only without the conjugates: with them, entries are not independent
         return declared | ({"B_re": 0.5 / n, "B_im": 0.5 / n} if self.settings.conj_sym else {})
 
@@ -69,7 +69,7 @@ class S5(Modal):
         # in the coordinates of the real system: B0, and C0 if C comes from one
         shapes = {"B": (blocks, n // blocks, h)}
         normal: dict[str, tuple[int, ...]] = {"D": (h,)}
-        readouts = {name: (h, self.modes) for pair in self.complex_readouts for name in pair}
+        readouts = {f"C_{part}{way}": (h, self.modes) for way in self.directions for part in ("re", "im")}
         if settings.c_init == "complex":
             normal |= readouts
         else:
@@ -88,7 +88,7 @@ class S5(Modal):
 
         params |= {"B_re": inward(v_re), "B_im": inward(-v_im)}
         if settings.c_init != "complex":
-            for re, im in self.complex_readouts:
+            for re, im in ((f"C_re{way}", f"C_im{way}") for way in self.directions):
                 c_re, c_im = (sampled[name] * self.variances[name] ** 0.5 for name in (re, im))
                 params[re] = outward(c_re, v_re) - outward(c_im, v_im)
                 params[im] = outward(c_re, v_im) + outward(c_im, v_re)
@@ -96,12 +96,12 @@ class S5(Modal):
 
     def system(self, params: Params) -> System:
         re = params["lam_re"]
-        a = (jnp.minimum(re, CLIP) if self.settings.clip_eigs else re, params["lam_im"])
-        nu, theta, factor = discretize(a, jnp.exp(params["log_dt"]), self.settings.discretization)
-        b = times((factor[0][:, None], factor[1][:, None]), (params["B_re"], params["B_im"]))
+        Lambda = Complex(jnp.minimum(re, CLIP) if self.settings.clip_eigs else re, params["lam_im"])
+        nu, theta, factor = discretize(Lambda, jnp.exp(params["log_dt"]), self.settings.discretization)
+        B = factor[:, None] * complex_parameter(params, "B")
         scale = 2.0 if self.settings.conj_sym else 1.0
-        c = tuple((scale * params[re], scale * params[im]) for re, im in self.complex_readouts)
-        return System(polar(nu, theta), b, c, params["D"])
+        C = tuple(scale * complex_parameter(params, "C", way) for way in self.directions)
+        return System(polar(nu, theta), B, C, params["D"])
 
     def norms(self, params: Params, u: Features) -> StateNorms:
         norms = super().norms(params, u)
@@ -109,6 +109,5 @@ class S5(Modal):
 
     def spectrum(self, params: Params) -> np.ndarray:
         """lambda, the discretised Lambda; both of each pair of conjugates."""
-        real, imaginary = (np.asarray(part, np.float64) for part in self.system(params).lam)
-        eigenvalues = real + 1j * imaginary
-        return np.concatenate([eigenvalues, eigenvalues.conj()]) if self.settings.conj_sym else eigenvalues
+        lam = self.system(params).lam.numpy()
+        return np.concatenate([lam, lam.conj()]) if self.settings.conj_sym else lam

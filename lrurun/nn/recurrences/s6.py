@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lrurun.nn.axes import Array
+from lrurun.nn.axes import Array, expand
 from lrurun.nn.recurrences.base import Params
-from lrurun.nn.recurrences.gated import Gated, Numbers, along
+from lrurun.nn.recurrences.gated import Gated, Numbers
 
 SHORTEST = 1e-4
 """Least initial Delta."""
@@ -80,7 +80,7 @@ class S6(Gated):
     def _matrix(self, params: Params, name: str, seen: Array) -> Array:
         """B or C, (..., B, 1, N) if it is selective, and else (1, ..., H, N)."""
         if name in params:
-            return along(params[name], seen.ndim + 1)
+            return expand(params[name], seen.ndim + 1)
         return self.product(seen, params[f"W_{name}"])[..., None, :]
 
     def _expanded(self, heads: Array) -> Array:
@@ -89,13 +89,13 @@ class S6(Gated):
         return heads if count == self.width else jnp.repeat(heads, self.width // count, axis=-1)
 
     def coefficients(self, params: Params, u: Array, seen: Array, first: Array) -> tuple[Numbers, Numbers]:
-        delta = along(params["b_dt"], u.ndim)
+        delta = expand(params["b_dt"], u.ndim)
         if self.settings.delta != "constant":
             low = self.product(seen, params["W_r"]) if "W_r" in params else seen
             delta = delta + self.product(low, params["W_dt"])
         delta = self._expanded(jax.nn.softplus(delta))[..., None]
         rate = -jnp.exp(params["A_log"])
-        rate = along(self._expanded(rate)[:, None] if self.settings.heads else rate, u.ndim + 1)
+        rate = expand(self._expanded(rate)[:, None] if self.settings.heads else rate, u.ndim + 1)
         decay = delta * rate
         b = delta if self.settings.discretization == "euler" else jnp.expm1(decay) / rate
         b = b * self._matrix(params, "B", seen) * u[..., None]
@@ -104,9 +104,8 @@ class S6(Gated):
         return a, b
 
     def outputs(self, params: Params, x: Numbers, u: Array, seen: Array) -> Array:
-        assert not isinstance(x, tuple)
         y = jnp.sum(x.reshape(*u.shape, self.state) * self._matrix(params, "C", seen), axis=-1)
-        return y + along(self._expanded(params["D"]), u.ndim) * u if self.settings.skip else y
+        return y + expand(self._expanded(params["D"]), u.ndim) * u if self.settings.skip else y
 
     def spectrum(self, params: Params) -> np.ndarray | None:
         """exp(Delta A), where Delta does not depend on the input."""

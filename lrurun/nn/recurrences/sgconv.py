@@ -58,15 +58,11 @@ class SGConv(Recurrence):
     @property
     def recurrent_parameters(self) -> frozenset[str]:
         names = ("w", "alpha") if self.settings.train_alpha else ("w",)
-        return frozenset(name + way for way in self._directions for name in names)
+        return frozenset(name + way for way in self.directions for name in names)
 
     @property
     def variances(self) -> Mapping[str, float]:
         return {"D": 1.0}
-
-    @property
-    def _directions(self) -> tuple[str, ...]:
-        return ("", "_back") if self.bidirectional else ("",)
 
     @property
     def _lags(self) -> int:
@@ -108,10 +104,10 @@ class SGConv(Recurrence):
         return jnp.concatenate(parts, axis=1)
 
     def init(self, key: Array) -> Params:
-        shapes = {f"w{way}": (self._scales, self.width, self.state) for way in self._directions} | {"D": (self.width,)}
+        shapes = {f"w{way}": (self._scales, self.width, self.state) for way in self.directions} | {"D": (self.width,)}
         params = normals(key, shapes, dict.fromkeys(shapes, 1.0))
         alpha, norm = jnp.asarray(self._alpha, jnp.float32), jnp.asarray(self._norm, jnp.float32)
-        for way in self._directions:
+        for way in self.directions:
             w = params[f"w{way}"]
             actual = jnp.linalg.norm(self._whole(w, alpha), axis=1)
             params[f"w{way}"] = w * (norm / actual)[None, :, None]
@@ -121,7 +117,7 @@ class SGConv(Recurrence):
 
     def kernels(self, params: Params, length: int) -> Kernels:
         lags, kernels = min(self._lags, length), []
-        for way in self._directions:
+        for way in self.directions:
             w = params[f"w{way}"]
             alpha = params.get(f"alpha{way}", jnp.asarray(self._alpha, w.dtype))
             k = self._whole(w, alpha)[:, :lags] / jnp.asarray(self._norm, w.dtype)[:, None]

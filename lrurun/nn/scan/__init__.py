@@ -1,30 +1,31 @@
-"""The diagonal linear recurrence x_k = lambda x_(k-1) + v_k: its backends, and one gradient for all of them."""
+"""The linear recurrence x_k = a_k x_(k-1) + b_k: three forms of its scan, and one gradient for all of them.
+
+`affine.py` has the step and its composition; `sequential.py`, `chunked.py` and `associative.py` the forms.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
+from types import ModuleType
 from typing import Final
 
 import jax
 import jax.numpy as jnp
 
-from lrurun.nn.pairs import Pair
+from lrurun.nn.axes import Array
 from lrurun.nn.scan import associative, chunked, sequential
+from lrurun.nn.scan.affine import Affine, Numbers, chain, take, varies, zeros
 
 split, join = chunked.split, chunked.join
 """(L, ...) as K consecutive chunks side by side, (L / K, K, ...), and back."""
 
-_Forward = Callable[[Pair, Pair, Pair | None, bool], Pair]
-_Backward = Callable[[Pair, Pair, Pair, bool], tuple[Pair, Pair]]
-
-BACKENDS: Final[dict[str, tuple[_Forward, _Backward]]] = {
-    "sequential": (sequential.forward, sequential.backward),
-    "chunked": (chunked.forward, chunked.backward),
-    "associative": (associative.forward, associative.backward),
+BACKENDS: Final[dict[str, ModuleType]] = {
+    "sequential": sequential,
+    "chunked": chunked,
+    "associative": associative,
 }
-"""Name -> (states of the recurrence, adjoint states and the part of dlambda between steps). All take (T, B, N), except
-"chunked", which takes (T, K, B, N)."""
+"""Name -> module with the states of the recurrence and its adjoint states. All take (T, B, N), except "chunked", which
+takes (T, K, B, N)."""
 
 
 def resolve(backend: str) -> str:
@@ -48,68 +49,98 @@ def chunk_count(length: int, lanes: int, backend: str) -> int:
 
 
 def linear_scan(
-    lam: Pair, v: Pair, *, reverse: bool = False, initial: Pair | None = None, backend: str = "auto"
-) -> Pair:
-    """All states of x_k = lam x_(k-1) + v_k (Orvieto et al. 2023, eq. 2, with Bu for v).
+    a: Numbers,
+    b: Numbers,
+    *,
+    initial: Numbers | None = None,
+    reverse: bool = False,
+    reset: Array | None = None,
+    backend: str = "auto",
+) -> Numbers:
+    """All states of x_k = a_k x_(k-1) + b_k (Orvieto et al. 2023, eq. 2, with lambda for a and B u_k for b_k).
 
-    `lam` is a pair of (N,), `v` a pair of (T, B, N), time first, `initial` the state before the first step, a pair of
-    (B, N), zero if None. Returns the pair of (T, B, N). With `reverse`, x_k = lam x_(k+1) + v_k, and `initial` is the
-    state after the last step. Differentiable once in `lam`, `v` and `initial`; only `lam`, `initial` and the states are
-    kept for the gradient, which is the reversed recurrence with the conjugate of `lam`.
+    Numbers are `Complex`, real arrays, or others as `affine.Numbers` describes. `b` is (T, B, N), time first; `a` is
+    (N,), the same at every step, or (T, B, N); `initial`, the state before the first step, is (B, N), zero if None.
+    Returns (T, B, N). With `reverse`, for a constant `a`, x_k = a x_(k+1) + b_k, and `initial` is the state after the
+    last step. Where `reset` (T, B) is true the state before is forgotten: an `a` that varies counts as 0 there.
 
-    If `v` is a pair of (T, K, B, N), see `split`, so are the states, and the backend is "chunked". That backend splits
-    a `v` of (T, B, N) itself and joins the states again, which costs two copies.
+    Differentiable once in `a`, `b` and `initial`; only `a`, `initial` and the states x are kept for the gradient, which
+    is the reversed recurrence: with the gradients g of x, those of b are w_k = g_k + conj(a_(k+1)) w_(k+1), and those
+    of a_k are w_k conj(x_(k-1)).
+
+    If `b` is (T, K, B, N), see `split`, so are the states, and the backend is "chunked". That backend splits arrays
+    (T, B, N) itself and joins the states again, which costs copies.
 
     Raises ValueError for an unknown backend and for shapes that do not fit.
     """
     name = resolve(backend)
-    for argument, pair, ranks in (("lam", lam, (1,)), ("v", v, (3, 4)), ("initial", initial, (2,))):
-        if pair is not None and not (pair[0].shape == pair[1].shape and pair[0].ndim in ranks):
-            wanted = " or ".join(map(str, ranks))
-            raise ValueError(
-                f"{argument} must be two arrays of rank {wanted}, found shapes {pair[0].shape}, {pair[1].shape}"
-            )
-    shape = v[0].shape
-    if 0 in shape[:-2] or lam[0].shape != shape[-1:] or (initial and initial[0].shape != shape[-2:]):
-        shapes = f"lam {lam[0].shape}, v {shape}, initial {initial[0].shape if initial else None}"
-        raise ValueError(f"shapes must be (N,), (T, B, N) with T > 0 and (B, N), found {shapes}")
-    if len(shape) == 4:
-        return _scan(lam, v, initial, reverse, "chunked")
+    _check(a, b, initial, reverse, reset)
+    rank = jax.tree.leaves(b)[0].ndim
+    if reset is not None:
+        a = jax.tree.map(lambda array: jnp.where(reset[..., None], jnp.zeros_like(array), array), a)
+    if rank == 4:
+        return _scan(a, b, initial, reverse, "chunked")
     if name != "chunked":
-        return _scan(lam, v, initial, reverse, name)
-    chunks = chunked.most(shape[0])
-    parts = chunked.split(v[0], chunks), chunked.split(v[1], chunks)
-    re, im = _scan(lam, parts, initial, reverse, name)
-    return chunked.join(re), chunked.join(im)
+        return _scan(a, b, initial, reverse, name)
+    chunks = chunked.most(len(jax.tree.leaves(b)[0]))
+    return join(_scan(split(a, chunks) if varies(a) else a, split(b, chunks), initial, reverse, name))
+
+
+def _check(a: Numbers, b: Numbers, initial: Numbers | None, reverse: bool, reset: Array | None) -> None:
+    shapes = [{array.shape for array in jax.tree.leaves(numbers)} for numbers in (a, b, initial)]
+    shape = jax.tree.leaves(b)[0].shape
+    same = jax.tree.structure(a) == jax.tree.structure(b) or not varies(a)
+    fits = len(shape) in (3, 4) and 0 not in shape[:-2] and shapes[1] == {shape}
+    fits = fits and same and shapes[0] in ({shape}, {shape[-1:]}) and shapes[2] <= {shape[-2:]}
+    if reset is not None or reverse:
+        fits = fits and varies(a) is not reverse and (reset is None or reset.shape == shape[:-1])
+    if not fits:
+        raise ValueError(
+            "b must be (T, B, N) with T > 0; a (N,), or (T, B, N) of the same kind of number; initial (B, N); reset, "
+            "with an a that varies, (T, B); reverse needs a constant a; found shapes "
+            f"a {sorted(shapes[0])}, b {sorted(shapes[1])}, initial {sorted(shapes[2])}, "
+            f"reset {None if reset is None else reset.shape}, reverse = {reverse}"
+        )
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4))
-def _scan(lam: Pair, v: Pair, initial: Pair | None, reverse: bool, backend: str) -> Pair:
-    return BACKENDS[backend][0](lam, v, initial, reverse)
+def _scan(a: Numbers, b: Numbers, initial: Numbers | None, reverse: bool, backend: str) -> Numbers:
+    return BACKENDS[backend].states(Affine(a, b), initial, reverse=reverse)
 
 
-_Residuals = tuple[Pair, Pair, Pair | None]
+_Kept = tuple[Numbers, Numbers, Numbers | None]
 
 
-def _scan_forward(lam: Pair, v: Pair, initial: Pair | None, reverse: bool, backend: str) -> tuple[Pair, _Residuals]:
-    x = _scan(lam, v, initial, reverse, backend)
-    return x, (lam, x, initial)
+def _scan_forward(
+    a: Numbers, b: Numbers, initial: Numbers | None, reverse: bool, backend: str
+) -> tuple[Numbers, _Kept]:
+    x = _scan(a, b, initial, reverse, backend)
+    return x, (a, x, initial)
 
 
-def _scan_backward(reverse: bool, backend: str, kept: _Residuals, g: Pair) -> tuple[Pair, Pair, Pair | None]:
-    lam, x, initial = kept
-    w, (dlam_re, dlam_im) = BACKENDS[backend][1](lam, x, g, reverse)
+def _scan_backward(reverse: bool, backend: str, kept: _Kept, g: Numbers) -> tuple[Numbers, Numbers, Numbers | None]:
+    a, x, initial = kept
+    w, da = BACKENDS[backend].adjoints(a, x, g, reverse=reverse)
+    chunks = jax.tree.leaves(w)[0].ndim - 3
+    at_first = (-1 if reverse else 0,) * (1 + chunks)  # of the first chunk, if there are several
+    first = take(w, at_first)
+    if varies(a):
+        da = w * _before(x, initial).conj()
+        return da, w, None if initial is None else take(a, at_first).conj() * first
     if initial is None:
-        return (dlam_re, dlam_im), w, None
-    first = (-1 if reverse else 0,) * (w[0].ndim - 2)  # of the first chunk, if there are several
-    w_re, w_im = w[0][first], w[1][first]
-    x_re, x_im = initial
-    dlam = (
-        dlam_re + jnp.sum(w_re * x_re + w_im * x_im, axis=0),
-        dlam_im + jnp.sum(w_im * x_re - w_re * x_im, axis=0),
-    )
-    lam_re, lam_im = lam[0][None], lam[1][None]
-    return dlam, w, (lam_re * w_re + lam_im * w_im, lam_re * w_im - lam_im * w_re)
+        return da, w, None
+    da = da + jax.tree.map(lambda array: jnp.sum(array, axis=0), first * initial.conj())
+    return da, w, a.conj() * first
 
 
 _scan.defvjp(_scan_forward, _scan_backward)
+
+
+def _before(x: Numbers, initial: Numbers | None) -> Numbers:
+    """The state before every step, of states `x` (T, B, N) or (T, K, B, N)."""
+    rank = jax.tree.leaves(x)[0].ndim
+    first = take(x, (slice(1), ..., slice(1), slice(None), slice(None)) if rank == 4 else slice(1))
+    first = zeros(first) if initial is None else jax.tree.map(lambda i, f: i.reshape(f.shape), initial, first)
+    if rank == 4:  # the first step of a chunk follows the last one of the chunk before it
+        first = chain(first, take(x, (slice(-1, None), slice(-1))), axis=1)
+    return chain(first, take(x, slice(-1)))

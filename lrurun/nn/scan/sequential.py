@@ -1,44 +1,62 @@
-"""One step after another: the fastest form on a CPU, and the most accurate near |lambda| = 1."""
+"""One step after another: the fastest form on a CPU, and the most accurate near |a| = 1."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 
-from lrurun.nn.pairs import Pair, expand, times_add
+from lrurun.nn.scan.affine import Affine, Numbers, take, varies, zeros
 from lrurun.nn.scan.in_place import scan_in_place
 
-_Carry = tuple[Pair, Pair]
 
+def states(steps: Affine, start: Numbers | None, *, reverse: bool) -> Numbers:
+    """All states from `start`, the state before the first step; zero if None."""
 
-def forward(lam: Pair, v: Pair, initial: Pair | None, reverse: bool) -> Pair:
-    """The states, a pair of (T, ..., N), of the recurrence with `lam` (N,) driven by `v` (T, ..., N)."""
-
-    def step(x: Pair, v_k: Pair, _: None) -> tuple[Pair, Pair]:
-        x = times_add(lam, x, v_k)
+    def step(x: Numbers, b_k: Numbers, a_k: Numbers) -> tuple[Numbers, Numbers]:
+        x = Affine(steps.a if a_k is None else a_k, b_k)(x)
         return x, x
 
-    start = (jnp.zeros_like(v[0][0]), jnp.zeros_like(v[1][0])) if initial is None else initial
-    return scan_in_place(step, start, v, None, reverse=reverse)[1]
+    start = zeros(take(steps.b, 0)) if start is None else start
+    return scan_in_place(step, start, steps.b, steps.a if steps.varies else None, reverse=reverse)[1]
 
 
-def backward(lam: Pair, x: Pair, g: Pair, reverse: bool, final: Pair | None = None) -> tuple[Pair, Pair]:
-    """The adjoint states w_k = g_k + conj(lam) w_(k+1), (T, ..., N), and sum_k w_k conj(x_(k-1)), (N,).
+def adjoints(
+    a: Numbers, x: Numbers, g: Numbers, *, reverse: bool, end: Numbers | None = None
+) -> tuple[Numbers, Numbers]:
+    """The adjoint states w_k = g_k + conj(a_(k+1)) w_(k+1), and sum_k w_k conj(x_(k-1)) if `a` is constant, else None.
 
-    `x` are the states, `g` the cotangents of them, `final` the adjoint state after the last step, zero if None. The sum
-    leaves out the first step, whose x_(k-1) is the initial state.
+    `x` are the states, `g` the cotangents of them; `end` is conj(a_(k+1)) w_(k+1) at the last step, or w_(k+1) if `a`
+    is constant, zero if None. The sum leaves out the first step, whose x_(k-1) is the initial state.
     """
-    lam_re, lam_im = expand(lam, g[0].ndim - 1)
+    end = zeros(take(g, 0)) if end is None else end
+    if varies(a):
+        return _of_varying(a, g, end), None
+    adjoint = a.conj()
 
-    def step(carry: _Carry, g_k: Pair, x_k: Pair) -> tuple[_Carry, Pair]:
-        (w_re, w_im), (d_re, d_im) = carry
-        (g_re, g_im), (x_re, x_im) = g_k, x_k
-        # the carried w belongs to the step after this one, so its x_(k-1) is this step's x: no shifted copy is needed
-        d = (d_re + w_re * x_re + w_im * x_im, d_im + w_im * x_re - w_re * x_im)
-        w = (g_re + lam_re * w_re + lam_im * w_im, g_im + lam_re * w_im - lam_im * w_re)
-        return (w, d), w
+    def step(carry: tuple[Numbers, Numbers], g_k: Numbers, x_k: Numbers) -> tuple[Any, Numbers]:
+        w, da = carry
+        # this w belongs to the step after this one, so its x_(k-1) is the x of this step: no shifted copy is needed
+        da = da + w * x_k.conj()
+        w = g_k + adjoint * w
+        return (w, da), w
 
-    zero = jnp.zeros_like(g[0][0])
-    start = (zero, zero) if final is None else final
-    (_, (d_re, d_im)), w = scan_in_place(step, (start, (zero, zero)), g, x, reverse=not reverse)
-    leading = tuple(range(d_re.ndim - 1))
-    return w, (jnp.sum(d_re, axis=leading), jnp.sum(d_im, axis=leading))
+    da = zeros(jax.eval_shape(lambda w, x: w * x.conj(), end, end))
+    (_, da), w = scan_in_place(step, (end, da), g, x, reverse=not reverse)
+    return w, jax.tree.map(lambda array: jnp.sum(array, axis=tuple(range(array.ndim - 1))), da)
+
+
+def _of_varying(a: Numbers, g: Numbers, end: Numbers) -> Numbers:
+    # the carry is what is written, and g_k is read once: otherwise XLA:CPU copies all of g at every step
+    def step(carry: tuple[Numbers, Numbers], g_k: Numbers, a_k: Numbers) -> tuple[Any, Numbers]:
+        w, a_after = carry
+        w = g_k + a_after.conj() * w
+        return (w, a_k), w
+
+    return scan_in_place(step, (end, unit(end)), g, a, reverse=True)[1]
+
+
+def unit(like: Numbers) -> Numbers:
+    """Ones of the kind and the shapes of `like`: the factor of a step that changes nothing."""
+    return zeros(like) + 1.0

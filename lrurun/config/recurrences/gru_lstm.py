@@ -18,7 +18,7 @@ class GatedCell(RecurrenceSettings, frozen=True, kw_only=True):
     """The settings that both cells share: how long they remember with their initial parameters."""
 
     t_max: StepsOrOff = 0.0
-    """Longest initial time constant T in steps, see `lrurun.nn.recurrences.cells`; 0: no chrono initialisation
+    """Longest initial time constant T in steps, see `lrurun.nn.recurrences.gru_lstm`; 0: no chrono initialisation
     [ours]: Tallec and Ollivier (2018) take the longest dependency of the task, so no number suits all tasks."""
     t_min: Steps = T_MIN
     """Shortest initial time constant in steps, 2 in that paper. Zucchet and Orvieto (2024, appendix C.1) have
@@ -42,6 +42,6 @@ class LSTMRecurrence(GatedCell, frozen=True, kw_only=True, tag="lstm"):
 _VARIANTS: dict[str, dict[str, Any]] = {"": {}, "chrono": {"t_max": 64.0}}
 
 DECLARATIONS = (
-    Declaration(settings=GRURecurrence, implementation="lrurun.nn.recurrences.cells:GRU", variants=_VARIANTS),
-    Declaration(settings=LSTMRecurrence, implementation="lrurun.nn.recurrences.cells:LSTM", variants=_VARIANTS),
+    Declaration(settings=GRURecurrence, implementation="lrurun.nn.recurrences.gru_lstm:GRU", variants=_VARIANTS),
+    Declaration(settings=LSTMRecurrence, implementation="lrurun.nn.recurrences.gru_lstm:LSTM", variants=_VARIANTS),
 )

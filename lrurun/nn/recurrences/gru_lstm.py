@@ -30,7 +30,7 @@ SHORTEST: Final = 1e-3
 
 
 class Cell(Recurrence):
-    """A cell of N units whose output is y_k = C h_k + D u_k, as that of `Dense`, so that a rung changes the cell alone.
+    """A cell of N units whose output is y_k = C h_k + D u_k, as that of `RNN`, so that a rung changes the cell alone.
 
     The gates have 4 arguments per unit: b (4N,), plus A h (M, N) in the first M of them, plus B u (M, H) in the last M.
     Each block (N, N) of A is a random orthogonal matrix; B and C are sampled from N(0, 1 / fan-in), D from N(0, 1).
@@ -55,22 +55,18 @@ class Cell(Recurrence):
 
     @property
     def recurrent_parameters(self) -> frozenset[str]:
-        # with A and B, as in `Dense`, all of the cell; decay of b would shorten the time constants
+        # with A and B, as in `RNN`, all of the cell; decay of b would shorten the time constants
         return frozenset({"A", "B", "b"})
 
     @property
     def variances(self) -> Mapping[str, float]:
-        return {"B": 1.0 / self.width, **dict.fromkeys(self._readouts, 1.0 / self.state), "D": 1.0}
-
-    @property
-    def _readouts(self) -> tuple[str, ...]:
-        return ("C", "C_back") if self.bidirectional else ("C",)
+        return {"B": 1.0 / self.width, **{f"C{way}": 1.0 / self.state for way in self.directions}, "D": 1.0}
 
     def init(self, key: Array) -> Params:
         n, h, m = self.state, self.width, self.blocks * self.state
         key_a, key_b, key_normal = jax.random.split(key, 3)
         a = jax.vmap(lambda k: orthogonal()(k, (n, n), jnp.float32))(jax.random.split(key_a, self.blocks))
-        shapes = {"B": (m, h), **dict.fromkeys(self._readouts, (h, n)), "D": (h,)}
+        shapes = {"B": (m, h), **{f"C{way}": (h, n) for way in self.directions}, "D": (h,)}
         b = self._biases(key_b).reshape(-1)
         return {"A": a.reshape(m, n), "b": b, **normals(key_normal, shapes, self.variances)}
 

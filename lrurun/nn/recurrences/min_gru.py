@@ -1,4 +1,4 @@
-"""minGRU and minLSTM (Feng et al. 2024, Were RNNs all we needed?) and the cell of HGRN (Qin et al. 2023).
+"""minGRU and minLSTM (Feng et al. 2024, "Were RNNs all we needed?").
 
 Their gates see the input and not the state, so that all steps can be computed at once.
 """
@@ -6,16 +6,16 @@ Their gates see the input and not the state, so that all steps can be computed a
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar, final
 
 import jax
 import jax.numpy as jnp
 from jax.nn import log_sigmoid, sigmoid
 
-from lrurun.nn.axes import Array
+from lrurun.nn.axes import Array, expand
 from lrurun.nn.recurrences.base import Params
-from lrurun.nn.recurrences.gated import Gated, Numbers, along
+from lrurun.nn.recurrences.gated import Gated, Numbers
 from lrurun.nn.sampling import normals
 
 
@@ -47,11 +47,10 @@ class Minimal(Gated):
         return params | normals(key, shapes, self.variances)
 
     def argument(self, params: Params, u: Array, name: str) -> Array:
-        return self.product(u, params[f"W_{name}"]) + along(params[f"b_{name}"], u.ndim)
+        return self.product(u, params[f"W_{name}"]) + expand(params[f"b_{name}"], u.ndim)
 
     def outputs(self, params: Params, x: Numbers, u: Array, seen: Array) -> Array:
-        assert not isinstance(x, tuple)
-        return self.product(x, params["C"]) + along(params["b_C"], u.ndim) if self.settings.readout else x
+        return self.product(x, params["C"]) + expand(params["b_C"], u.ndim) if self.settings.readout else x
 
 
 def positive(x: Array) -> Array:
@@ -101,7 +100,7 @@ class Positive(Minimal):
         log_a, log_b = self.log_gates(params, seen)
         log_b = log_b + log_positive(self.argument(params, u, "h"))
         if "h0" in params:
-            first = log_a[:1] + along(log_positive(params["h0"]), u.ndim)
+            first = log_a[:1] + expand(log_positive(params["h0"]), u.ndim)
             log_b = jnp.concatenate([jnp.logaddexp(first, log_b[:1]), log_b[1:]])
         total = jnp.cumsum(log_a, axis=0)
         return jnp.exp(total + jax.lax.cumlogsumexp(log_b - total, axis=0))
@@ -131,35 +130,3 @@ class MinLSTM(Positive):
     def log_gates(self, params: Params, seen: Array) -> tuple[Array, Array]:
         f, i = (log_sigmoid(self.argument(params, seen, name)) for name in "fi")
         return (log_sigmoid(f - i), log_sigmoid(i - f)) if self.settings.normalised else (f, i)
-
-
-@final
-class HGRN(Minimal):
-    """h = l h + (1 - l) SiLU(W_h u + b_h), l = g + (1 - g) sigma(W_z u + b_z) with the bound g of the layer.
-
-    g is the sum of the softmax over layers of Gamma (N,), initially zero, up to this layer, without the first layer.
-    """
-
-    gates = "z"
-
-    @property
-    def recurrent_parameters(self) -> frozenset[str]:
-        return frozenset({"Gamma"} if self.settings.bound == "layer" else ())
-
-    def init(self, key: Array) -> Params:
-        bound = {"Gamma": jnp.zeros((self.state,), jnp.float32)} if self.settings.bound == "layer" else {}
-        return super().init(key) | bound
-
-    def across(self, layers: Sequence[Params]) -> list[Params] | None:
-        if self.settings.bound == "none":
-            return None
-        shares = jax.nn.softmax(jnp.stack([params["Gamma"] for params in layers]), axis=0)
-        bounds = jnp.cumsum(shares, axis=0) - shares[:1]
-        return [{"bound": bound} for bound in bounds]
-
-    def coefficients(self, params: Params, u: Array, seen: Array, first: Array) -> tuple[Numbers, Numbers]:
-        k = self.argument(params, seen, "z")
-        # without the other layers, as the only one: 0
-        bound = along(params["bound"], u.ndim) if "bound" in params else 0.0
-        rest = (1.0 - bound) * sigmoid(-k)
-        return self.signed(1.0 - rest), rest * jax.nn.silu(self.argument(params, u, "h"))

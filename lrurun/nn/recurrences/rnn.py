@@ -1,4 +1,7 @@
-"""The recurrence with a dense real matrix, linear or with an activation: the first rungs of the ladder."""
+"""The recurrent neural network with a dense real matrix, linear or with an activation: the first rungs of the ladder.
+
+x_k = sigma(A x_(k-1) + B u_k),    y_k = C x_k + D u_k    (Orvieto et al. 2023, eq. 1; sigma = tanh or the identity)
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,7 @@ def scaled(a: Array, radius: float) -> Array:
 
 
 @final
-class Dense(Recurrence):
+class RNN(Recurrence):
     """x_k = activation(A x_(k-1) + B u_k), y_k = C x_k + D u_k (Orvieto et al. 2023, eq. 1).
 
     A (N, N), B (N, H), C (H, N), and D (H,), elementwise. A, B and C are sampled from N(0, 1 / fan-in) (section 3.1), D
@@ -102,7 +105,7 @@ class Dense(Recurrence):
 
     @property
     def variances(self) -> Mapping[str, float]:
-        of_c = dict.fromkeys(self._readouts, 1.0 / self.state)
+        of_c = {f"C{way}": 1.0 / self.state for way in self.directions}
         spread = TRUNCATED if self.settings.draw == "truncated" else 1.0
         changed = self.settings.draw == "remapped" or self.settings.radius
         of_a = {} if changed else {"A": spread**2 / self.state}
@@ -119,13 +122,9 @@ class Dense(Recurrence):
         # jax has no eigenvalues of such matrices on a TPU
         return bool(self.settings.draw == "remapped" or self.settings.radius)
 
-    @property
-    def _readouts(self) -> tuple[str, ...]:
-        return ("C", "C_back") if self.bidirectional else ("C",)
-
     def init(self, key: Array) -> Params:
         n, h = self.state, self.width
-        shapes = {"A": (n, n), "B": (n, h), **dict.fromkeys(self._readouts, (h, n)), "D": (h,)}
+        shapes = {"A": (n, n), "B": (n, h), **{f"C{way}": (h, n) for way in self.directions}, "D": (h,)}
         draw, radius = self.settings.draw, self.settings.radius
         params = normals(key, shapes, {**self.variances, "A": 1.0 / n if draw == "normal" else 1.0})
         a = params["A"]
@@ -136,13 +135,14 @@ class Dense(Recurrence):
         return params | {"A": scaled(a, radius) if radius else a}
 
     def scan(self, params: Params, u: Features, mask: Mask | None = None) -> Features:
+        A, B, C, D = (params[name] for name in "ABCD")
         activation = self.settings.activation
         seen = u if mask is None or not self.bidirectional else jnp.where(mask[..., None], u, 0.0)
-        v = self.product(seen, params["B"])
-        y = self.product(dense_scan(params["A"], v, activation, False), params["C"]) + params["D"][None, None] * u
+        v = self.product(seen, B)
+        y = self.product(dense_scan(A, v, activation, False), C) + D[None, None] * u
         if self.bidirectional:
             # zero input keeps a zero state at zero, so the backward direction starts at the last real position
-            y = y + self.product(dense_scan(params["A"], v, activation, True), params["C_back"])
+            y = y + self.product(dense_scan(A, v, activation, True), params["C_back"])
         return y
 
     def spectrum(self, params: Params) -> np.ndarray:
@@ -155,7 +155,6 @@ class Dense(Recurrence):
 
     def step(self, params: Params, state: Array, u: StepFeatures) -> tuple[Array, StepFeatures]:
         self.require_causal()
-        x = _ACTIVATIONS[self.settings.activation](
-            product(state, params["A"].T, "float32") + self.product(u, params["B"])
-        )
-        return x, self.product(x, params["C"]) + params["D"][None] * u
+        A, B, C, D = (params[name] for name in "ABCD")
+        x = _ACTIVATIONS[self.settings.activation](product(state, A.T, "float32") + self.product(u, B))
+        return x, self.product(x, C) + D[None] * u

@@ -51,7 +51,7 @@ _LRU = {"r_min": 0.9, "r_max": 0.999, "normalize": True}
 DECLARATIONS = (
     Declaration(
         settings=DiagonalRecurrence,
-        implementation="lrurun.nn.recurrences.diagonal:Diagonal",
+        implementation="lrurun.nn.recurrences.lru:LRU",
         variants={
             "cartesian": {"parametrization": "cartesian"},
             "exponential": {"parametrization": "exponential"},

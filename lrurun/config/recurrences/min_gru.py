@@ -1,4 +1,4 @@
-"""The settings of minGRU, minLSTM and the cell of HGRN."""
+"""The settings of minGRU and minLSTM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lrurun.config.recurrences.gated import GatedRecurrence, check_elementwise
 
 
 class MinimalCell(GatedRecurrence, frozen=True, kw_only=True):
-    """The settings that the three kinds share."""
+    """The settings that minGRU, minLSTM and HGRN share."""
 
     readout: bool = True
     """Whether y = C x + b_C, as in the public code, or x itself."""
@@ -66,34 +66,21 @@ class MinLSTMRecurrence(PositiveCell, frozen=True, kw_only=True, tag="minlstm"):
     """Initial bias of f."""
 
 
-class HGRNRecurrence(MinimalCell, frozen=True, kw_only=True, tag="hgrn"):
-    """h = l h + (1 - l) SiLU(W_h u + b_h), l = g + (1 - g) sigma(W_z u + b_z) (Qin et al. 2023), real."""
-
-    bound: Literal["layer", "none"] = "layer"
-    """The least decay g: trained, rising from layer to layer, initially in equal steps; or zero."""
-
-
+CONTROLS: dict[str, dict[str, Any]] = {"shuffled gates": {"gates": "shuffled"}, "static gates": {"gates": "static"}}
 _VARIANTS: dict[str, dict[str, Any]] = {
     "": {},
     "in log space": {"form": "log-space"},
     "linear candidate": {"candidate": "linear", "initial": "zero"},
     "input as the candidate": {"candidate": "input", "readout": False},
     "negative": {"negative": True, "candidate": "linear"},
-    "shuffled gates": {"gates": "shuffled"},
-    "static gates": {"gates": "static"},
+    **CONTROLS,
 }
-_CONTROLS = {name: _VARIANTS[name] for name in ("shuffled gates", "static gates")}
 
 DECLARATIONS = (
-    Declaration(settings=MinGRURecurrence, implementation="lrurun.nn.recurrences.minimal:MinGRU", variants=_VARIANTS),
+    Declaration(settings=MinGRURecurrence, implementation="lrurun.nn.recurrences.min_gru:MinGRU", variants=_VARIANTS),
     Declaration(
         settings=MinLSTMRecurrence,
-        implementation="lrurun.nn.recurrences.minimal:MinLSTM",
+        implementation="lrurun.nn.recurrences.min_gru:MinLSTM",
         variants=_VARIANTS | {"normalised": {"normalised": True, "form": "log-space"}},
-    ),
-    Declaration(
-        settings=HGRNRecurrence,
-        implementation="lrurun.nn.recurrences.minimal:HGRN",
-        variants={"": {}, "no bound": {"bound": "none", "readout": False}, "negative": {"negative": True}, **_CONTROLS},
     ),
 )

@@ -24,7 +24,7 @@ class DenseRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dense"
 DECLARATIONS = (
     Declaration(
         settings=DenseRecurrence,
-        implementation="lrurun.nn.recurrences.dense:Dense",
+        implementation="lrurun.nn.recurrences.rnn:RNN",
         variants={
             "tanh": {"activation": "tanh"},
             "relu": {"activation": "relu"},

@@ -1,0 +1,250 @@
+"""The Linear Recurrent Unit, and the complex diagonal recurrences that lead to it.
+
+Orvieto et al. 2023, "Resurrecting Recurrent Neural Networks for Long Sequences", sections 3.2 to 3.4:
+
+    x_k = lambda x_(k-1) + gamma B u_k,    y_k = Re(C x_k) + D u_k,
+    lambda = exp(-exp(nu) + i theta),      gamma = sqrt(1 - |lambda|^2) at the start, then trained.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Mapping
+from typing import Final, NamedTuple, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lrurun.nn.axes import Array, Features, Mask, StateNorms, StepFeatures, expand
+from lrurun.nn.complex import Complex, polar, zeros
+from lrurun.nn.recurrences.base import Params, Recurrence, complex_parameter
+from lrurun.nn.sampling import normals
+from lrurun.nn.scan import chunk_count, linear_scan
+
+RADII: Final = (1e-4, 1.0 - 1e-7)
+"""The smallest and the largest initial |lambda|: outside them logarithms are not finite, or not distinct."""
+
+
+def ring(key: Array, count: int, r_min: float, r_max: float, max_phase: float) -> tuple[Array, Array]:
+    """nu = -log |lambda| and theta, (count,) each, uniform in area on a ring (Lemma 3.2).
+
+    Radii lie in [r_min, r_max] cut to `RADII`, phases in (0, max_phase], radians.
+    """
+    inner, outer = (min(max(r, RADII[0]), RADII[1]) for r in (r_min, r_max))
+    # w = 1 - u with u in (0, 1]. The squared radius and its distance to 1 both come from double-precision constants, so
+    # that neither end loses digits.
+    w, w_phase = jax.random.uniform(key, (2, count), jnp.float32)
+    area = (outer - inner) * (outer + inner)
+    missing = (1.0 - outer) * (1.0 + outer) + w * area
+    squared = inner * inner + (1.0 - w) * area
+    near = missing < 0.5
+    nu = -0.5 * jnp.where(near, jnp.log1p(-jnp.where(near, missing, 0.0)), jnp.log(squared))
+    return nu, max_phase * (1.0 - w_phase)
+
+
+def log_gamma(nu: Array) -> Array:
+    """log sqrt(1 - |lambda|^2) of |lambda| = exp(-nu) (eq. 7), accurate at any positive nu."""
+    return 0.5 * jnp.log(-jnp.expm1(-2.0 * nu))
+
+
+def shared(of_head: Array, count: int) -> Array:
+    """(count,) numbers: those of `of_head` (heads,), each repeated for all states of its head."""
+    return of_head if of_head.size == count else jnp.repeat(of_head, count // of_head.size)
+
+
+class Parametrization(abc.ABC):
+    """Which numbers are trained for lambda."""
+
+    def __init__(self, log_phase: bool = False) -> None:
+        """With `log_phase` the logarithm of theta is trained, not theta itself."""
+        self.theta = "theta_log" if log_phase else "theta"
+
+    @property
+    @abc.abstractmethod
+    def names(self) -> tuple[str, str]:
+        """The names of the two parameters."""
+
+    @abc.abstractmethod
+    def initial(self, nu: Array, theta: Array) -> Params:
+        """The parameters of lambda = exp(-nu + i theta)."""
+
+    @abc.abstractmethod
+    def decay_and_phase(self, params: Params) -> tuple[Array, Array]:
+        """nu = -log |lambda| and theta in radians, (N,) each."""
+
+    def eigenvalues(self, params: Params) -> Complex:
+        """lambda, (N,)."""
+        return polar(*self.decay_and_phase(params))
+
+    def phase(self, params: Params) -> Array:
+        """theta where it, or its logarithm, is trained."""
+        return jnp.exp(params[self.theta]) if self.theta == "theta_log" else params[self.theta]
+
+
+class Cartesian(Parametrization):
+    """lambda = lam_re + i lam_im: the rung `diagonal`."""
+
+    names = ("lam_re", "lam_im")
+
+    def initial(self, nu: Array, theta: Array) -> Params:
+        lam = polar(nu, theta)
+        return {"lam_re": lam.real, "lam_im": lam.imag}
+
+    def eigenvalues(self, params: Params) -> Complex:
+        return Complex(params["lam_re"], params["lam_im"])
+
+    def decay_and_phase(self, params: Params) -> tuple[Array, Array]:
+        lam = self.eigenvalues(params)
+        return -0.5 * jnp.log(lam.abs2()), jnp.arctan2(lam.imag, lam.real)
+
+
+class Exponential(Parametrization):
+    """lambda = exp(-nu + i theta): the rung `exponential`."""
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return "nu", self.theta
+
+    def initial(self, nu: Array, theta: Array) -> Params:
+        return {"nu": nu, self.theta: jnp.log(theta) if self.theta == "theta_log" else theta}
+
+    def decay_and_phase(self, params: Params) -> tuple[Array, Array]:
+        return params["nu"], self.phase(params)
+
+
+class StableExponential(Parametrization):
+    """lambda = exp(-exp(nu_log) + i theta), so that |lambda| < 1: from the rung `stable-exponential` on."""
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return "nu_log", self.theta
+
+    def initial(self, nu: Array, theta: Array) -> Params:
+        return {"nu_log": jnp.log(nu), self.theta: jnp.log(theta) if self.theta == "theta_log" else theta}
+
+    def decay_and_phase(self, params: Params) -> tuple[Array, Array]:
+        theta = self.phase(params)
+        return shared(jnp.exp(params["nu_log"]), theta.size), theta
+
+
+PARAMETRIZATIONS: Final[dict[str, type[Parametrization]]] = {
+    "cartesian": Cartesian,
+    "exponential": Exponential,
+    "stable-exponential": StableExponential,
+}
+
+
+class System(NamedTuple):
+    """The matrices of x_k = lambda x_(k-1) + B u_k, y_k = Re(C x_k) + D u_k with M complex numbers in x."""
+
+    lam: Complex
+    """(M,)"""
+    B: Complex
+    """(M, H)"""
+    C: tuple[Complex, ...]
+    """(H, M) for the forward direction and, in bidirectional layers, for the backward direction."""
+    D: Array
+    """(H,)"""
+
+
+class Diagonal(Recurrence):
+    """A recurrence whose matrix is complex and diagonal, each number of the state driven by all features."""
+
+    @property
+    @abc.abstractmethod
+    def modes(self) -> int:
+        """M, the number of complex numbers in the state."""
+
+    @abc.abstractmethod
+    def system(self, params: Params) -> System:
+        """The matrices that `params` define; computed once per scan, outside its loop."""
+
+    def scan(self, params: Params, u: Features, mask: Mask | None = None) -> Features:
+        lam, B, C, D = self.system(params)
+        y = expand(D, u.ndim) * u
+        # Zero input and zero state stay zero, so the backward direction starts at the last real position.
+        v = self.product(u if mask is None or not self.bidirectional else jnp.where(mask[..., None], u, 0.0), B)
+        for C_way, reverse in zip(C, (False, True), strict=False):
+            x = linear_scan(lam, v, reverse=reverse, backend=self.backend)
+            y = y + self.product(x, C_way).real
+        return y
+
+    def step(self, params: Params, state: Complex, u: StepFeatures) -> tuple[Complex, StepFeatures]:
+        self.require_causal()
+        lam, B, (C,), D = self.system(params)
+        x = lam * state + self.product(u, B)
+        return x, self.product(x, C).real + D[None] * u
+
+    def initial_state(self, batch: int) -> Complex:
+        return zeros(batch, self.modes)
+
+    def chunks(self, length: int, batch: int) -> int:
+        return chunk_count(length, batch * self.modes, self.backend)
+
+
+@final
+class LRU(Diagonal):
+    """x_k = lambda x_(k-1) + gamma B u_k, y_k = Re(C x_k) + D u_k, kind "diagonal".
+
+    Trained: two numbers for each of the N eigenvalues lambda, see `Parametrization`; their initial values: see `ring`.
+    B_re, B_im (N, H) ~ N(0, 1/2H), C_re, C_im (H, N) ~ N(0, 1/N), D (H,) ~ N(0, 1) (appendix A). With `normalize`,
+    gamma_log (N,), see `log_gamma`; without it, gamma = 1. The LRU has the stable exponential parametrisation and
+    `normalize`. Bidirectional layers share lambda, B and gamma, add C_re_back and C_im_back (H, N), and use D once.
+
+    Ours: with `conjugate` the N numbers are N/2 and their conjugates. Only half of lambda, of the rows of B and of the
+    columns of C are stored, y_k = 2 Re(C x_k) + D u_k, and C_re, C_im ~ N(0, 1/2N), so that the initial variance of y
+    is the same. With `heads`, nu_log and gamma_log are (heads,): one decay and one normalisation for all states of a
+    head, which are neighbours.
+    """
+
+    @property
+    def parametrization(self) -> Parametrization:
+        """That of lambda."""
+        return PARAMETRIZATIONS[self.settings.parametrization](log_phase=self.settings.phase == "log")
+
+    @property
+    def modes(self) -> int:
+        return self.state // 2 if self.settings.conjugate else self.state
+
+    @property
+    def recurrent_parameters(self) -> frozenset[str]:
+        gamma = ("gamma_log",) if self.settings.normalize else ()
+        return frozenset({*self.parametrization.names, "B_re", "B_im", *gamma})
+
+    @property
+    def variances(self) -> Mapping[str, float]:
+        of_c = (0.5 if self.settings.conjugate else 1.0) / self.state
+        c = {f"C_{part}{way}": of_c for way in self.directions for part in ("re", "im")}
+        return {"B_re": 0.5 / self.width, "B_im": 0.5 / self.width, **c, "D": 1.0}
+
+    def init(self, key: Array) -> Params:
+        settings, n, h = self.settings, self.modes, self.width
+        key_ring, key_normal = jax.random.split(key)
+        nu, theta = ring(key_ring, n, settings.r_min, settings.r_max, settings.max_phase)
+        nu = nu[: settings.heads] if settings.heads else nu
+        params = self.parametrization.initial(nu, theta)
+        if settings.normalize:
+            params["gamma_log"] = log_gamma(nu)
+        sizes = {"B": (n, h), "C": (h, n), "D": (h,)}
+        shapes = {name: sizes[name[0]] for name in self.variances}
+        return params | normals(key_normal, shapes, self.variances)
+
+    def system(self, params: Params) -> System:
+        lam, B = self.parametrization.eigenvalues(params), complex_parameter(params, "B")
+        C = tuple(complex_parameter(params, "C", way) for way in self.directions)
+        if self.settings.normalize:
+            # scaling the matrix is cheaper than scaling its product
+            B = B * jnp.exp(shared(params["gamma_log"], self.modes))[:, None]
+        if self.settings.conjugate:
+            C = tuple(2.0 * C_way for C_way in C)
+        return System(lam, B, C, params["D"])
+
+    def norms(self, params: Params, u: Features) -> StateNorms:
+        norms = super().norms(params, u)
+        return math.sqrt(2.0) * norms if self.settings.conjugate else norms
+
+    def spectrum(self, params: Params) -> np.ndarray:
+        lam = self.parametrization.eigenvalues(params).numpy()
+        return np.concatenate([lam, lam.conj()]) if self.settings.conjugate else lam
