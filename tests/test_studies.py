@@ -138,7 +138,7 @@ def test_workers_of_studies_compute_with_one_thread(machine: Machine, monkeypatc
     machine.run("study", "memory", "--set", "rho=0")
     assert started
     for variables in started:
-        assert {variables[name] for name in KIND.environment} == {"1"}
+        assert {variables[name] for name in KIND.environment(1)} == {"1"}
 
 
 def test_seeds_count_as_cells() -> None:

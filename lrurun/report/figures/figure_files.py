@@ -12,6 +12,7 @@ import contextlib
 import functools
 import io
 import itertools
+import logging
 import math
 import textwrap
 import warnings
@@ -74,6 +75,7 @@ def _settings() -> Iterator[None]:
     """Our settings and none of the user's; letters that the font lacks are drawn as boxes, without a warning."""
     import matplotlib
 
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # no line when it builds its cache
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*Glyph.*missing.*")
         matplotlib.rcdefaults()
