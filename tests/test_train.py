@@ -132,6 +132,16 @@ def test_resume_is_bit_identical(
     assert_same(second[-1].snapshot, undisturbed[-1].snapshot)  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("slow", [math.inf, -1.0])
+def test_a_dispatch_is_read_while_the_next_one_runs_unless_it_is_slow(slow: float, monkeypatch) -> None:
+    monkeypatch.setattr(loop, "SLOW_SECONDS", slow)
+    one, two, three, four = (loop.Dispatched(step, None) for step in range(4))  # type: ignore[arg-type]
+    pipeline = loop.Pipeline()
+    found = [pipeline.put(one, wait=False), pipeline.put(two, wait=False), pipeline.put(three, wait=True)]
+    assert found == ([[], [one], [two, three]] if slow > 0 else [[one], [two], [three]])
+    assert pipeline.put(four, wait=True) == [four]
+
+
 def test_resume_from_the_last_step_is_the_same_end(undisturbed: list[Event], data: Data) -> None:
     """Killed between its last checkpoint and its last word, a run ends as it would have."""
     for steps in (20, 23):
