@@ -109,14 +109,15 @@ def step(task: str, rung: str, precision: str, small: bool) -> Row:
     split = jnp.asarray(inputs.astype(np.uint8)), labels, lengths
 
     programs = Programs(chosen.config, chosen.execution, spec)
-    index = np.arange(programs.rows * batch, dtype=np.int32).reshape(programs.rows, batch) % len(inputs)
-    rest = np.full(programs.rows, 1e-4, np.float32), np.bool_(False), np.int32(programs.rows), split
-    state = programs.init(jnp.uint32(0))
-    run, row = compiled(programs.dispatch, state, jnp.uint32(0), index, *rest)
+    index = np.arange(programs.rows * batch, dtype=np.int32).reshape(1, programs.rows, batch) % len(inputs)
+    rest = np.full((1, programs.rows), 1e-4, np.float32), np.bool_(False), np.int32(programs.rows), split
+    seeds = np.zeros(1, np.uint32)
+    state = programs.init(seeds)
+    run, row = compiled(programs.dispatch, state, seeds, index, *rest)
 
     def call() -> Any:
         nonlocal state
-        state, readings = run(state, jnp.uint32(0), index, *rest)
+        state, readings = run(state, seeds, index, *rest)
         return readings
 
     speed = programs.rows / seconds_per_call(call, 0.05 if small else 0.8)

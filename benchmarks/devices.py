@@ -40,9 +40,10 @@ def mebibytes(task: str, ladder: str, rung: str, sets: list[str], devices: int) 
     features = (spec.features,) if spec.kind == "features" and spec.features > 1 else ()
     lengths = array(np.int32, *shape) if spec.kind == "tokens" else None
     split = (array(np.uint8, *shape, spec.length, *features), array(np.int32, EXAMPLES), lengths)
-    index, rates = array(np.int32, programs.rows, batch), array(np.float32, programs.rows)
+    index, rates = array(np.int32, 1, programs.rows, batch), array(np.float32, 1, programs.rows)
     scalars = (array(np.bool_), array(np.int32))
-    lowered = programs.dispatch.lower(programs.abstract, array(np.uint32), index, rates, *scalars, split)
+    state = jax.tree.map(lambda leaf: array(leaf.dtype, 1, *leaf.shape), programs.abstract)
+    lowered = programs.dispatch.lower(state, array(np.uint32, 1), index, rates, *scalars, split)
     return float(lowered.compile().memory_analysis().temp_size_in_bytes) / 2**20
 
 

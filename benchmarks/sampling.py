@@ -52,14 +52,14 @@ def programs(task: str, options: argparse.Namespace) -> tuple[Callable[[], Any],
     made = Programs(
         rung.config, rung.execution, plan.task.spec(plan.options), metrics=plan.task.metrics, sampler=sampler
     )
-    steps, seed = made.rows, jnp.uint32(0)
-    state = made.init(seed)
-    rates = np.full(steps, 1e-4, np.float32)
-    places = np.zeros((steps, 1), np.int32)
+    steps, seeds = made.rows, np.zeros(1, np.uint32)
+    state = made.init(seeds)
+    rates = np.full((1, steps), 1e-4, np.float32)
+    places = np.zeros((1, steps, 1), np.int32)
 
     def train() -> Any:
         nonlocal state
-        state, readings = made.dispatch(state, seed, places, rates, np.bool_(False), np.int32(steps), ())
+        state, readings = made.dispatch(state, seeds, places, rates, np.bool_(False), np.int32(steps), ())
         jax.block_until_ready(readings)
 
     def sample(seed: jax.Array, first: jax.Array) -> jax.Array:
@@ -70,7 +70,7 @@ def programs(task: str, options: argparse.Namespace) -> tuple[Callable[[], Any],
         return jax.lax.fori_loop(0, steps, body, jnp.float32(0.0))
 
     alone = jax.jit(sample)
-    return train, lambda: jax.block_until_ready(alone(seed, jnp.int32(0))), steps
+    return train, lambda: jax.block_until_ready(alone(seeds[0], jnp.int32(0))), steps
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import msgspec
 import numpy as np
 
@@ -93,7 +92,8 @@ def memory(devices: int) -> int:
     compiled = Programs(config, execution(devices), spec)
     shapes = ((47, 200), np.uint8), ((47,), np.int32), ((47,), np.int32)
     split = tuple(jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes)
-    index = np.zeros((compiled.rows, 64), np.int32)
-    rates, reset = np.zeros(compiled.rows, np.float32), np.bool_(False)
-    lowered = compiled.dispatch.lower(compiled.abstract, jnp.uint32(0), index, rates, reset, np.int32(1), split)
+    index = np.zeros((1, compiled.rows, 64), np.int32)
+    rates, reset, seeds = np.zeros((1, compiled.rows), np.float32), np.bool_(False), np.zeros(1, np.uint32)
+    state = jax.eval_shape(compiled.init, seeds)
+    lowered = compiled.dispatch.lower(state, seeds, index, rates, reset, np.int32(1), split)
     return int(lowered.compile().memory_analysis().temp_size_in_bytes)

@@ -109,11 +109,11 @@ def test_parameters_that_need_the_cpu_are_computed_there(monkeypatch: pytest.Mon
             used.append(jax.config.jax_default_device)  # type: ignore[attr-defined]
             return real(seeds)
 
-        wanted = programs.init(np.uint32(0))
+        wanted = programs.init(np.zeros(1, np.uint32))
         with monkeypatch.context() as patch:
             patch.setattr(jax, "default_backend", lambda: "tpu")
             patch.setattr(programs, "_init_model", init)
-            found = programs.init(np.uint32(0))
+            found = programs.init(np.zeros(1, np.uint32))
         jax.tree.map(np.testing.assert_array_equal, wanted, found)
     assert plan.rungs[0].config.model.recurrence.draw == "remapped"  # type: ignore[attr-defined]
     assert used == [jax.local_devices(backend="cpu")[0], None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,6 +69,13 @@ def test_of_a_metric_of_which_less_is_better_the_lower_score_wins() -> None:
     worse = build(BITS, runs_of(BITS, "a", (2.0, 2.01, 2.02)) + runs_of(BITS, "b", (2.5, 2.51, 2.52)))
     assert worse.rows[1].verdict == "hurts"
     assert worse.conclusions[0].startswith("Hurts: b scores 0.5000 bits per byte more than a (p")
+
+
+def test_the_escape_is_the_first_score_beyond_the_plateau() -> None:
+    curve = [(10, 0.2), (20, math.nan), (30, 0.5), (40, 0.1), (50, 0.9)]
+    assert Accuracy(escape=0.5).escape_step(curve) == 30
+    assert Accuracy(escape=0.95).escape_step(curve) == math.inf
+    assert BitsPerByte(escape=0.1).escape_step(curve) == 40
 
 
 def test_a_margin_is_in_the_units_of_the_metric() -> None:

@@ -75,12 +75,13 @@ def test_eigenvalues_are_those_of_the_first_and_the_last_parameters(rung, kind, 
 
     from lrurun import data as tasks
     from lrurun.config.schema import Execution, RunConfig, decode
-    from lrurun.training.programs import Programs
+    from lrurun.training.programs import Programs, of_member
 
     config = decode(at.json("show", run["id"])["config"], RunConfig, "test")
     task = tasks.get("sDigits")
     spec = task.spec(tasks.options_of(task, config.data))
-    first = Programs(config, Execution(), spec).init(np.uint32(config.seed)).params["blocks"]
+    seeds = np.array([config.seed], np.uint32)
+    first = of_member(Programs(config, Execution(), spec).init(seeds).params["blocks"], 0)
     [history] = [h for (name, _, _), h in at.history().items() if name == rung]
     axes = drawing[0].axes
     assert [ax.get_title() for ax in axes] == ["layer 0", "layer 1"]

@@ -16,6 +16,7 @@ from lrurun.bench import loop
 from lrurun.config import plan as planning
 from lrurun.config.plan import final_runs
 from lrurun.data import store
+from lrurun.data.metric import Accuracy
 from lrurun.errors import LrurunError
 from lrurun.ledger import owner
 from lrurun.ledger.database.sqlite import SQLite
@@ -282,10 +283,42 @@ def test_eigenvalues_are_recorded_at_the_start_and_at_the_end_of_a_run_that_was_
         assert np.abs(np.subtract(both["end"], both["start"])).max() > 1e-3
 
 
+def test_the_escape_of_a_run_that_was_resumed_is_that_of_its_whole_curve(tmp_path, monkeypatch):
+    """Its first attempt fails before a checkpoint, the second is stopped after one."""
+    monkeypatch.setattr(recorder, "FLUSH_SECONDS", 0.0)
+    plan = planning.make("sDigits", profile="smoke", sets={"train.steps": 40, "train.eval_every": 10})
+    store.prepare(plan.task, plan.options, tmp_path / "data")
+    (rung,) = planning.choose_rungs(plan, ["gamma-norm"])
+
+    def stopping(event):
+        if not isinstance(event, train.Reached) or event.step != {1: 10, 2: 20}.get(claim.attempt):
+            return False
+        if claim.attempt == 1:
+            raise ValueError("no more")
+        return True
+
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+        (run,) = ledger.enqueue(instance.key, final_runs(plan, rung, [0]))
+        for _ in range(3):
+            ledger.requeue([run.id])
+            claim = ledger.claim(instance.key, owner.this_process(), environment={})
+            tried = ActiveAttempt(ledger, claim, tmp_path / "runs", tmp_path / "data")
+            tried.load()
+            tried.data = structs.replace(tried.data, metrics=(Accuracy(escape=0.0),))
+            monkeypatch.setattr(tried, "load", lambda: None)
+            worker.train_attempts([tried], Watched(stopping))
+        assert [attempt.outcome for attempt in ledger.attempts(run.id)] == ["failed", "interrupted", "done"]
+        assert [attempt.resumed_from for attempt in ledger.attempts(run.id)] == [0, 0, 20]
+        assert [step for step, _ in ledger.metrics(run.id)["val/accuracy"]] == [10, 20, 30, 40]
+        assert ledger.run(run.id).result["escape_step"] == 10
+
+
 def test_the_log_ends_with_the_results_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     writer = execute.EventWriter.__new__(execute.EventWriter)
     for name in ("attempt", "ledger", "claim", "recorder", "snapshots", "writes", "_save"):
         setattr(writer, name, mock.Mock())
+    writer.attempt.data.metrics = (Accuracy(),)
     result = {"val/loss": 0.25, "test/accuracy": 0.5}
     assert writer.write(train.Ended(state="done", step=7, result=result, snapshot=mock.Mock()), stopping=False)
     assert capsys.readouterr().out == "done at step 7: test/accuracy 0.5, val/loss 0.25\n"

@@ -31,12 +31,14 @@ from lrurun.nn.complex import Complex
 from lrurun.nn.network import EPSILON
 from lrurun.nn.recurrences.base import Params, Recurrence
 from lrurun.nn.scan import BACKENDS, chunk_count, linear_scan, split
-from lrurun.training.programs import Programs
+from lrurun.training.programs import Programs, of_member
 
 Tree = Any
 CLASSES, SCALE = 10, 1 / 255
 STEPS = 5
 """Training steps per dispatch."""
+SEEDS = np.zeros(1, np.uint32)
+"""Of the one run that is trained."""
 
 
 class Form(NamedTuple):
@@ -244,11 +246,11 @@ def pixels(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
 def _dispatch(programs: Programs, shape: Shape) -> Form:
     """Training steps as in a worker."""
     inputs, labels = pixels(shape)
-    index = np.arange(STEPS * shape.batch, dtype=np.int32).reshape(STEPS, shape.batch) % len(labels)
-    rates = np.full(STEPS, 1e-3, np.float32)
+    index = np.arange(STEPS * shape.batch, dtype=np.int32).reshape(1, STEPS, shape.batch) % len(labels)
+    rates = np.full((1, STEPS), 1e-3, np.float32)
     data = (jnp.asarray(inputs), jnp.asarray(labels, jnp.int32), None)
-    rest = (jnp.uint32(0), index, rates, np.bool_(False), np.int32(STEPS), data)
-    return Form(programs.dispatch, lambda state: (state[0], *rest), (programs.init(jnp.uint32(0)),), STEPS)
+    rest = (SEEDS, index, rates, np.bool_(False), np.int32(STEPS), data)
+    return Form(programs.dispatch, lambda state: (state[0], *rest), (programs.init(SEEDS),), STEPS)
 
 
 def step_rnn(shape: Shape, ours: bool) -> Form:
@@ -262,9 +264,9 @@ def step(shape: Shape, ours: bool) -> Form:
     programs = _programs(config, shape)
     if ours:
         return _dispatch(programs, shape)
-    live = programs.init(jnp.uint32(0))
+    start = of_member(programs.init(SEEDS).params, 0)
     inputs, labels = pixels(shape)
-    groups = programs.model.groups(live.params)
+    groups = programs.model.groups(start)
     optimizers = {
         "regular": optax.adamw(1e-3, weight_decay=config.optim.weight_decay),
         "recurrent": optax.adam(1e-3 * config.optim.recurrent_factor),
@@ -282,7 +284,7 @@ def step(shape: Shape, ours: bool) -> Form:
         changes, moments = optimizer.update(jax.grad(loss)(params), moments, params)
         return optax.apply_updates(params, changes), moments
 
-    state = (live.params, optimizer.init(live.params))
+    state = (start, optimizer.init(start))
     return Form(train_step, lambda state: (state, *batch), state)
 
 

@@ -121,11 +121,11 @@ def bare(model: str) -> Turn:
         ledger.close()
     compiled = programs_for(config, execution, data)
     n = min(execution.steps_per_dispatch, config.train.log_every)
-    index = np.arange(compiled.rows * config.train.batch, dtype=np.int32).reshape(compiled.rows, -1)
+    index = np.arange(compiled.rows * config.train.batch, dtype=np.int32).reshape(1, compiled.rows, -1)
     arrays = (jnp.asarray(data.train.inputs), jnp.asarray(data.train.labels, jnp.int32), None)
-    rates = np.full(compiled.rows, 1e-4, np.float32)
-    arguments = (jnp.uint32(0), index % len(data.train.labels), rates, np.bool_(False), np.int32(n), arrays)
-    live = compiled.init(jnp.uint32(0))
+    rates, seeds = np.full((1, compiled.rows), 1e-4, np.float32), np.zeros(1, np.uint32)
+    arguments = (seeds, index % len(data.train.labels), rates, np.bool_(False), np.int32(n), arrays)
+    live = compiled.init(seeds)
     live, seen = compiled.dispatch(live, *arguments)
 
     def turn(seconds: float) -> float:

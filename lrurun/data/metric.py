@@ -7,7 +7,7 @@ for what follows from other sums over batches.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, structs
@@ -101,6 +101,16 @@ class Metric(Struct, frozen=True, kw_only=True):
     def oriented(self, score: float) -> float:
         """The score, negated where lower is better."""
         return score if self.higher_is_better else -score
+
+    def escape_step(self, curve: Iterable[tuple[int, float]]) -> float:
+        """The step at which a run has left the plateau, see `escape`; infinity where it never has.
+
+        Args:
+            curve: the steps and scores of its evaluations on the validation split.
+        """
+        assert self.escape is not None
+        bound = self.oriented(self.escape)
+        return next((float(step) for step, score in curve if self.oriented(score) >= bound), math.inf)
 
     def step(self, items: int) -> float | None:
         """The smallest difference between two scores on `items` of what `over` names; None for a continuous score."""

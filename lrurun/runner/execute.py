@@ -16,6 +16,7 @@ import jax
 
 from lrurun import machine
 from lrurun.data import arrays
+from lrurun.data.metric import ESCAPE
 from lrurun.data.on_device import batch_digest
 from lrurun.data.task import Data
 from lrurun.errors import LedgerError, LrurunError
@@ -48,7 +49,7 @@ def execute(active: list[ActiveAttempt], stop: StopRequest) -> None:
             writer.begin(snapshot.step if snapshot else None, packed=len(members))
         first = members[0].attempt
         compiling = stack.enter_context(contextlib.ExitStack())
-        if not programs_for(first.config, first.execution, first.data, len(members)).ready:
+        if len(members) not in programs_for(first.config, first.execution, first.data).compiled:
             compiling.enter_context(turn(json.dumps([first.program, len(members)]), stop))
         if _stopped(active, stop):
             return
@@ -227,11 +228,19 @@ class EventWriter:
                 self._save(event.snapshot)
                 self.snapshots.commit(keep=1)
                 self.writes.drain()
-                self.ledger.finish(self.claim, event.state, result=event.result, reason=event.state, step=event.step)
-                results = ", ".join(f"{name} {value:.6g}" for name, value in sorted((event.result or {}).items()))
+                result = self._escape() | event.result
+                self.ledger.finish(self.claim, event.state, result=result, reason=event.state, step=event.step)
+                results = ", ".join(f"{name} {value:.6g}" for name, value in sorted(result.items()))
                 logs.write(f"{event.state} at step {event.step}" + (f": {results}" if results else ""))
                 return True
         return False
+
+    def _escape(self) -> dict[str, float]:
+        """The step of the escape, from the recorded curve, where the task declares a plateau."""
+        metric, curve = self.attempt.data.metrics[0], self.recorder.score
+        if metric.escape is None:
+            return {}
+        return {ESCAPE: metric.escape_step(self.ledger.metrics(self.attempt.id, [curve]).get(curve, ()))}
 
     def _reached(self, event: Reached, stopping: bool) -> bool:
         due = time.monotonic() - self._saved >= self.attempt.execution.checkpoint_seconds

@@ -15,7 +15,7 @@ from lrurun.training.digests import digest
 from lrurun.training.events import Snapshot
 from lrurun.training.programs import Best, Programs, TrainState
 
-FORMAT = 1
+FORMAT = 2
 """Stored in every checkpoint; another number is refused."""
 
 
@@ -33,13 +33,12 @@ def save(folder: Path, snapshot: Snapshot, fingerprint: str) -> tuple[int, str]:
         "step": snapshot.step,
         "score": snapshot.score if math.isfinite(snapshot.score) else None,
         "best_step": snapshot.best_step,
-        "escaped": snapshot.escaped if snapshot.escaped is None or math.isfinite(snapshot.escaped) else "never",
     }
     ocp.save(folder.absolute(), tree, custom_metadata=metadata)
     return digest(folder)
 
 
-def restore(folder: Path, compiled: Programs, fingerprint: str) -> Snapshot:
+def restore(folder: Path, programs: Programs, fingerprint: str) -> Snapshot:
     """The snapshot in `folder`, for programs of the same configuration.
 
     Raises:
@@ -47,7 +46,7 @@ def restore(folder: Path, compiled: Programs, fingerprint: str) -> Snapshot:
         Exception: any that Orbax raises for unreadable files.
     """
     metadata = _metadata(folder, fingerprint)
-    live = compiled.abstract
+    live = programs.abstract
     best = Best(params=live.params, stats=live.stats)
     zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), (live, best))
     example = {"live": _plain(zeros[0]._asdict()), "best": _plain(zeros[1]._asdict())}
@@ -57,7 +56,6 @@ def restore(folder: Path, compiled: Programs, fingerprint: str) -> Snapshot:
         step=int(metadata["step"]),
         score=-math.inf if score is None else float(score),
         best_step=int(metadata["best_step"]),
-        escaped=None if (escaped := metadata.get("escaped")) is None else math.inf if escaped == "never" else escaped,
         live=TrainState(**_like(live._asdict(), tree["live"])),
         best=Best(**_like(best._asdict(), tree["best"])),
     )

@@ -1,8 +1,10 @@
-"""Loss, metrics and state norms of packed runs over a split."""
+"""Loss, metrics and state norms over a split."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import jax
@@ -27,8 +29,8 @@ class Evaluation(NamedTuple):
     """Mean norm of the recurrent state, layer by layer, on the first batch."""
 
 
-def evaluate(compiled: Programs, best: Best, split: Split, batch: int, metrics: Sequence[Metric]) -> list[Evaluation]:
-    """Scores and norms of each run. The last batch is padded, so that nothing is compiled twice."""
+def evaluate(programs: Programs, best: Best, split: Split, batch: int, metrics: Sequence[Metric]) -> list[Evaluation]:
+    """Scores and norms of each member. The last batch is padded, so that nothing is compiled twice."""
     count = len(split.labels)
     outputs = []
     for start in range(0, count, batch):
@@ -40,21 +42,20 @@ def evaluate(compiled: Programs, best: Best, split: Split, batch: int, metrics: 
             lengths=None if split.lengths is None else split.lengths[index],
         )
         counted = real if start == 0 else np.zeros_like(real)
-        arrays = to_devices(part, compiled.placement.batch())
-        outputs.append(compiled.evaluate(best, arrays, real.astype(np.float32), counted))
+        arrays = to_devices(part, programs.placement.batch())
+        outputs.append(programs.evaluate(best, arrays, real.astype(np.float32), counted))
         if len(outputs) > MAX_IN_FLIGHT:
             jax.block_until_ready(outputs[-MAX_IN_FLIGHT])  # otherwise the inputs of all batches wait in memory
-    sums, norms = zip(*jax.device_get(outputs), strict=True)
-    layers = np.asarray(norms[0], np.float64).reshape(compiled.pack, -1).tolist()
+    of_batches, norms = zip(*jax.device_get(outputs), strict=True)
+    sums = {name: np.stack([of_batch[name] for of_batch in of_batches], axis=1) for name in of_batches[0]}
     evaluations = []
-    for member, row in enumerate(layers):
-        of_run = [compiled.member(batch_sums, member) for batch_sums in sums]
-        batches = {name: np.asarray([batch_sums[name] for batch_sums in of_run], np.float64) for name in of_run[0]}
-        scores = {"loss": float(batches["loss"].sum() / batches["count"].sum())}
+    for member, layers in enumerate(norms[0].tolist()):
+        of_run = {name: batches[member].astype(np.float64) for name, batches in sums.items()}
+        scores = {"loss": float(of_run["loss"].sum() / of_run["count"].sum())}
         for metric in metrics:
-            known = batches | _own(metric, batches)
+            known = of_run | _own(metric, of_run)
             scores |= {metric.name: metric.value(known), **metric.parts(known)}
-        evaluations.append(Evaluation(scores, {f"norm/layer{layer}": value for layer, value in enumerate(row)}))
+        evaluations.append(Evaluation(scores, {f"norm/layer{layer}": value for layer, value in enumerate(layers)}))
     return evaluations
 
 
@@ -64,18 +65,32 @@ def _own(metric: Metric, sums: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name.removeprefix(prefix): value for name, value in sums.items() if name.startswith(prefix)}
 
 
-def compile_for(compiled: Programs, split: Split, batch: int) -> None:
-    """Compiles what `evaluate` of splits like this one calls; other threads may compile other programs meanwhile."""
+@contextlib.contextmanager
+def compiling(programs: Programs, members: int, split: Split, batch: int) -> Iterator[None]:
+    """Another thread compiles what `evaluate` calls for splits like this one, while the caller compiles the rest.
 
+    Neither is needed where this process has compiled them for as many members before.
+    """
+    if members in programs.compiled:
+        yield
+        return
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        compiled = thread.submit(_compile, programs, members, split, batch)
+        yield
+        compiled.result()
+    programs.compiled.add(members)
+
+
+def _compile(programs: Programs, members: int, split: Split, batch: int) -> None:
     def like(array: np.ndarray, dtype: np.dtype | type) -> jax.ShapeDtypeStruct:
         shape, dtype = (batch, *array.shape[1:]), jax.dtypes.canonicalize_dtype(dtype)
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=compiled.placement.batch())
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=programs.placement.batch())
 
-    runs = () if compiled.pack == 1 else (compiled.pack,)
-    best = Best(compiled.abstract.params, compiled.abstract.stats)
-    everywhere = compiled.placement.everywhere
-    best = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(runs + leaf.shape, leaf.dtype, sharding=everywhere), best)
+    def of_all(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((members, *leaf.shape), leaf.dtype, sharding=programs.placement.everywhere)
+
+    best = jax.tree.map(of_all, Best(programs.abstract.params, programs.abstract.stats))
     lengths = None if split.lengths is None else like(split.lengths, np.int32)
     inputs = (like(split.inputs, split.inputs.dtype), like(split.labels, label_type(split)), lengths)
     weight, counted = (jax.ShapeDtypeStruct((batch,), dtype) for dtype in (np.float32, np.bool_))
-    compiled.evaluate.lower(best, inputs, weight, counted).compile()
+    programs.evaluate.lower(best, inputs, weight, counted).compile()

@@ -21,8 +21,6 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     score: float
     """Best validation score so far, negated where lower is better; -inf before the first evaluation."""
     best_step: int
-    escaped: float | None = None
-    """The step at which the run left the plateau, see `Metric.escape`; infinity before it, None: not known."""
     live: TrainState
     best: Best
 

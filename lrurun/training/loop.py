@@ -10,7 +10,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -18,15 +18,14 @@ import jax
 import numpy as np
 
 from lrurun.config.schema import Execution, RunConfig, program_key
-from lrurun.data.metric import ESCAPE
 from lrurun.data.task import Data, Split
 from lrurun.training import feed, optimizer, probes
-from lrurun.training.evaluation import Evaluation, compile_for, evaluate
+from lrurun.training.evaluation import Evaluation, compiling, evaluate
 from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
-from lrurun.training.programs import Best, Programs, Readings, Tree, programs_for
+from lrurun.training.programs import Best, Programs, Readings, Tree, of_member, programs_for
 
 SLOW_SECONDS = 0.5
-"""A dispatch that takes longer is slow: the host then waits for the next one, so that a signal waits for one alone."""
+"""A dispatch that takes longer is slow, see `Pipeline`."""
 
 
 def train(
@@ -58,122 +57,155 @@ def train_together(
     if len({program_key(config, execution) for config in configs}) > 1 or len({r.step for r in resume or ()}) > 1:
         raise ValueError("runs trained together must differ only in seed and learning rate, and be at one step")
     schedule = configs[0].train
-    compiled = programs_for(configs[0], execution, data, len(configs))
+    programs = programs_for(configs[0], execution, data)
     batches = [feed.Batches(config.seed, schedule.batch, len(data.train.labels)) for config in configs]
     start = resume[0].step if resume else 0
-    with contextlib.closing(feed.dispatch_inputs(execution, data, batches, schedule, start, compiled.rows)) as inputs:
+    with contextlib.closing(feed.dispatch_inputs(execution, data, batches, schedule, start, programs.rows)) as inputs:
         first = next(inputs)  # has no steps: it compiles
-        began = time.perf_counter()
-        with ThreadPoolExecutor(max_workers=1) as thread:
-            ahead = None if compiled.ready else thread.submit(compile_for, compiled, data.validation, schedule.batch)
-            runs = _PackedRuns(compiled, configs, data, resume)
-            dispatched = runs.dispatch(first)
-            jax.block_until_ready(runs.state)
-            if ahead is not None:
-                ahead.result()
-                compiled.ready = True
-        yield from runs.begin(time.perf_counter() - began)
-        yield from runs.report(dispatched)
-        unread: _Dispatched | None = None
-        slow = True
-        while runs.step < schedule.steps and runs.active:
-            clock = time.perf_counter()
-            dispatch_input = next(inputs)
-            dispatched = runs.dispatch(dispatch_input)
-            if unread is not None:
-                yield from runs.report(unread)  # while this dispatch runs
-            unread = dispatched
-            evaluates = runs.step % schedule.eval_every == 0 or runs.step == schedule.steps
-            if evaluates or slow:
-                yield from runs.report(unread)
-                unread = None
-            if evaluates:
-                yield from runs.validate(dispatch_input if execution.probes else None)
+        clock = time.perf_counter()
+        with compiling(programs, len(configs), data.validation, schedule.batch):
+            training = Training(programs, configs, data, resume)
+            dispatched = training.dispatch(first)
+            jax.block_until_ready(training.state)
+        yield from training.begin(time.perf_counter() - clock)
+        yield from training.report(dispatched)
+        del first
+        pipeline = Pipeline()
+        while training.active and (dispatch_input := next(inputs, None)):
+            dispatched = training.dispatch(dispatch_input)
+            for finished in pipeline.put(dispatched, wait=training.is_to_validate):
+                yield from training.report(finished)
+            if training.is_to_validate:
+                yield from training.validate(dispatch_input if execution.probes else None)
             del dispatch_input  # the next input is made without this one in memory
-            slow = time.perf_counter() - clock > SLOW_SECONDS
-            if runs.step < schedule.steps:
-                yield from runs.boundary()
-        speed = runs.speed(runs.step)
-    yield from runs.finish(speed, test)
+            yield from training.boundary()
+    yield from training.finish(test)
 
 
-class _Dispatched(NamedTuple):
-    """A dispatch that the device may still be running."""
+class Dispatched(NamedTuple):
+    """Steps that the device may still be computing."""
 
     step: int
-    """The step at which it ends."""
+    """The step at which they end."""
     readings: Readings
 
 
-class _PackedRuns:
-    """The runs that one program trains, between two dispatches."""
+class Pipeline:
+    """Dispatches that the host has yet to read: it reads one while the device computes the next.
+
+    To read a dispatch is to wait for it. One that follows a slow one is read at once, before another is started, so
+    that a signal waits for one alone.
+    """
+
+    def __init__(self) -> None:
+        self.unread: list[Dispatched] = []
+        self.put_at = -math.inf
+
+    def put(self, dispatched: Dispatched, *, wait: bool) -> list[Dispatched]:
+        """Takes the dispatch that was just started; returns those to read now, with `wait` all of them."""
+        now = time.perf_counter()
+        is_slow, self.put_at = now - self.put_at > SLOW_SECONDS, now
+        ready, self.unread = self.unread, [dispatched]
+        if wait or is_slow:
+            ready, self.unread = [*ready, dispatched], []
+        return ready
+
+
+@dataclass
+class Member:
+    """One of the runs that are trained together."""
+
+    number: int
+    """Its place on the leading axis of arrays, and in events."""
+    rates: np.ndarray
+    """(steps,) float32: the learning rate of every step."""
+    score: float = -math.inf
+    """The best validation score so far, negated where lower is better."""
+    best_step: int = 0
+    active: bool = True
+    """False once it has diverged."""
+
+
+class Training:
+    """Runs that are trained together: their arrays on the device, and what the host knows of each."""
 
     def __init__(
-        self, compiled: Programs, configs: Sequence[RunConfig], data: Data, resume: Sequence[Snapshot] | None
+        self, programs: Programs, configs: Sequence[RunConfig], data: Data, resume: Sequence[Snapshot] | None
     ) -> None:
-        self.compiled, self.data, self.schedule = compiled, data, configs[0].train
-        self.seeds = compiled.stack([np.uint32(config.seed) for config in configs])
-        self.rates = [optimizer.rates(config.optim, self.schedule.steps) for config in configs]
-        self.active = list(range(len(configs)))
-        """Members that are still trained."""
+        self.programs, self.data, self.schedule = programs, data, configs[0].train
+        self.seeds = np.array([config.seed for config in configs], np.uint32)
+        rates = [optimizer.rates(config.optim, self.schedule.steps) for config in configs]
         if resume is None:
             self.step = 0
-            self.state = compiled.init(self.seeds)
-            self.best = compiled.keep(self.state)
-            self.scores, self.best_steps = [-math.inf] * len(configs), [0] * len(configs)
-            self.escaped: list[float | None] = [math.inf] * len(configs)
+            self.members = [Member(number, of_run) for number, of_run in enumerate(rates)]
+            self.state = programs.init(self.seeds)
+            current = Best(self.state.params, self.state.stats)
+            self.best = programs.keep(current, self.state, np.ones(len(configs), bool))  # copies it
         else:
             self.step = resume[0].step
-            resumed = compiled.stack([(r.live, r.best) for r in resume])
-            self.state, self.best = jax.device_put(resumed, compiled.placement.everywhere)
-            self.scores, self.best_steps = [r.score for r in resume], [r.best_step for r in resume]
-            self.escaped = [r.escaped for r in resume]
+            self.members = [Member(k, rates[k], r.score, r.best_step) for k, r in enumerate(resume)]
+            arrays = jax.tree.map(lambda *leaves: np.stack(leaves), *[(r.live, r.best) for r in resume])
+            self.state, self.best = jax.device_put(arrays, programs.placement.everywhere)
 
-    def dispatch(self, batches: feed.DispatchInput) -> _Dispatched:
+    @property
+    def active(self) -> list[Member]:
+        """Members that have not diverged."""
+        return [member for member in self.members if member.active]
+
+    @property
+    def is_to_validate(self) -> bool:
+        """Whether this step has an evaluation."""
+        return self.step % self.schedule.eval_every == 0 or self.step == self.schedule.steps
+
+    def dispatch(self, batches: feed.DispatchInput) -> Dispatched:
         """Starts the steps of one dispatch."""
-        compiled, step, n = self.compiled, batches.step, batches.n
-        rate = np.zeros((compiled.pack, compiled.rows), np.float32)
-        rate[:, :n] = [of_run[step : step + n] for of_run in self.rates]
+        step, n = batches.step, batches.n
+        rates = np.zeros((len(self.members), self.programs.rows), np.float32)
+        rates[:, :n] = [member.rates[step : step + n] for member in self.members]
         reset = np.bool_(n > 0 and step % self.schedule.log_every == 0)
-        places, rate = compiled.stack(batches.places), compiled.stack(rate)
-        self.state, readings = compiled.dispatch(
-            self.state, self.seeds, places, rate, reset, np.int32(n), batches.split
+        self.state, readings = self.programs.dispatch(
+            self.state, self.seeds, batches.places, rates, reset, np.int32(n), batches.split
         )
         self.step = step + n
-        return _Dispatched(self.step, readings)
+        return Dispatched(self.step, readings)
 
     def begin(self, compile_seconds: float) -> Iterator[Event]:
         """The events before the first step. The clock of `speed` starts after them."""
-        parameters = self.compiled.parameters
-        for member in self.active:
-            yield Began(member=member, step=self.step, parameters=parameters, compile_seconds=compile_seconds)
+        for member in self.members:
+            yield Began(
+                member=member.number,
+                step=self.step,
+                parameters=self.programs.parameters,
+                compile_seconds=compile_seconds,
+            )
         if self.step == 0:
-            for member in self.active:
-                params = self.compiled.member(self.state.params, member)
-                yield from self._spectrum(member, self.step, params, "start")
+            params = jax.device_get(self.state.params)
+            for member in self.members:
+                yield from self._spectrum(member, self.step, of_member(params, member.number), "start")
         self.began, self.first = time.perf_counter(), self.step
 
-    def report(self, dispatched: _Dispatched) -> Iterator[Event]:
+    def report(self, dispatched: Dispatched) -> Iterator[Event]:
         """Waits for a dispatch, and yields the ends of runs that diverged in it and the curve rows that end with it."""
         step, readings = dispatched
-        bad_steps = np.asarray(readings.bad_step).reshape(-1).tolist()
-        for member in [member for member in self.active if bad_steps[member] >= 0]:
-            self.active.remove(member)
-            speed = self.speed(step)
-            yield Measured(member=member, step=bad_steps[member], values={"train/loss": math.nan})
-            # of the dispatch that is reported: the next one may be running, and changes nothing of this run
-            last = self.snapshot(member, step)
-            yield from self._spectrum(member, step, last.live.params, "end")
-            result = self._escape(member) | speed
-            yield Ended(member=member, state="diverged", step=bad_steps[member], result=result, snapshot=last)
+        bad_steps = np.asarray(readings.bad_step).tolist()
+        for member in self.active:
+            bad_step = bad_steps[member.number]
+            if bad_step >= 0:
+                member.active = False
+                speed = self.speed(step)
+                yield Measured(member=member.number, step=bad_step, values={"train/loss": math.nan})
+                # of the dispatch that is reported: the next one may be running, and changes nothing of this run
+                last = self.snapshot(member, step)
+                yield from self._spectrum(member, step, last.live.params, "end")
+                yield Ended(member=member.number, state="diverged", step=bad_step, result=speed, snapshot=last)
         if step and (step % self.schedule.log_every == 0 or step == self.schedule.steps):
-            sums = np.asarray(readings.window, np.float64).reshape(-1, 3)
+            sums = np.asarray(readings.window, np.float64)
             for member in self.active:
-                loss, correct, count = sums[member].tolist()
+                loss, correct, count = sums[member.number].tolist()
                 values = {"train/loss": loss / count}
                 if self.data.spec.output.loss == "cross-entropy":
                     values["train/accuracy"] = correct / count
-                yield Measured(member=member, step=step, values=values)
+                yield Measured(member=member.number, step=step, values=values)
 
     def validate(self, probed: feed.DispatchInput | None) -> Iterator[Event]:
         """Scores on the validation split, and keeps the parameters of a new best one.
@@ -181,55 +213,39 @@ class _PackedRuns:
         Args:
             probed: the input of the last dispatch, if there are probes.
         """
-        if not self.active:
+        active, metric = self.active, self.data.metrics[0]
+        if not active:
             return
         now, speed = time.perf_counter(), self.speed(self.step)
-        current = Best(self.state.params, self.state.stats)
-        evaluations = self._evaluate(current, self.data.validation)
-        inside: dict[int, dict[str, float]] = {member: {} for member in self.active}
+        evaluations = self._evaluate(Best(self.state.params, self.state.stats), self.data.validation)
+        inside: dict[int, dict[str, float]] = {}
         if probed is not None:
-            rates = {member: float(self.rates[member][self.step - 1]) for member in self.active}
-            inside = probes.measure(self.compiled, self.state, self.seeds, probed, rates)
+            rates = {member.number: float(member.rates[self.step - 1]) for member in active}
+            inside = probes.measure(self.programs, self.state, self.seeds, probed, rates)
         self.began += time.perf_counter() - now  # evaluation and probes are no part of the training speed
-        is_better = np.zeros(self.compiled.pack, bool)
-        for member in self.active:
-            score = self.data.metrics[0].oriented(evaluations[member].scores[self.data.metrics[0].name])
-            self._note_escape(member, score)
-            if score > self.scores[member]:
-                self.scores[member], self.best_steps[member] = score, self.step
-                is_better[member] = True
-        if is_better.all():
-            self.best = self.compiled.keep(self.state)
-        elif is_better.any():
-            self.best = self.compiled.select(self.best, self.state, is_better)
-        for member in self.active:
-            scores, norms = evaluations[member]
-            values = speed | {f"val/{name}": value for name, value in scores.items()} | norms | inside[member]
-            yield Measured(member=member, step=self.step, values=values)
-
-    def _note_escape(self, member: int, score: float) -> None:
-        """Keeps the step of the first validation score, oriented, that is beyond the plateau of the task."""
-        metric = self.data.metrics[0]
-        if metric.escape is not None and self.escaped[member] == math.inf and score >= metric.oriented(metric.escape):
-            self.escaped[member] = float(self.step)
-
-    def _escape(self, member: int) -> dict[str, float]:
-        """The step of the escape for a result, where the task declares a plateau."""
-        escaped = self.escaped[member]
-        return {} if escaped is None or self.data.metrics[0].escape is None else {ESCAPE: escaped}
-
-    def _evaluate(self, best: Best, split: Split) -> list[Evaluation]:
-        return evaluate(self.compiled, best, split, self.schedule.batch, self.data.metrics)
+        is_better = np.zeros(len(self.members), bool)
+        for member in active:
+            score = metric.oriented(evaluations[member.number].scores[metric.name])
+            if score > member.score:
+                member.score, member.best_step = score, self.step
+                is_better[member.number] = True
+        if is_better.any():
+            self.best = self.programs.keep(self.best, self.state, is_better)
+        for member in active:
+            scores, norms = evaluations[member.number]
+            values = speed | {f"val/{name}": value for name, value in scores.items()} | norms
+            yield Measured(member=member.number, step=self.step, values=values | inside.get(member.number, {}))
 
     def boundary(self) -> Iterator[Event]:
-        """The events at which runs may be saved or stopped."""
-        for member in list(self.active):
-            yield Reached(member=member, step=self.step, snapshot=partial(self.snapshot, member, self.step))
+        """The events at which runs may be saved or stopped, none at the last step."""
+        for member in self.active if self.step < self.schedule.steps else ():
+            yield Reached(member=member.number, step=self.step, snapshot=partial(self.snapshot, member, self.step))
 
-    def finish(self, speed: dict[str, float], test: bool) -> Iterator[Event]:
+    def finish(self, test: bool) -> Iterator[Event]:
         """The last scores, at the best validation step, and the ends of all runs that did not diverge."""
         if not self.active:
             return
+        speed = self.speed(self.step)
         splits = {"val": self.data.validation}
         if test:
             further = {f"test@{name}": split for name, split in self.data.further_tests.items()}
@@ -237,35 +253,34 @@ class _PackedRuns:
         evaluations = {name: self._evaluate(self.best, split) for name, split in splits.items()}
         for member in self.active:
             scores = {
-                f"{name}/{key}": x for name, of_runs in evaluations.items() for key, x in of_runs[member].scores.items()
+                f"{name}/{key}": value
+                for name, of_split in evaluations.items()
+                for key, value in of_split[member.number].scores.items()
             }
             if test:
                 tested = {key: value for key, value in scores.items() if key.startswith("test")}
-                yield Measured(member=member, step=self.best_steps[member], values=tested)
-            result = {"best_step": float(self.best_steps[member])} | self._escape(member) | scores | speed
+                yield Measured(member=member.number, step=member.best_step, values=tested)
             last = self.snapshot(member, self.step)
             yield from self._spectrum(member, self.step, last.live.params, "end")
-            yield Ended(member=member, state="done", step=self.step, result=result, snapshot=last)
+            result = {"best_step": float(member.best_step)} | scores | speed
+            yield Ended(member=member.number, state="done", step=self.step, result=result, snapshot=last)
 
-    def snapshot(self, member: int, step: int) -> Snapshot:
+    def snapshot(self, member: Member, step: int) -> Snapshot:
         """A copy of one run's state at `step`, on the host."""
-        # np.array copies: on a CPU the host would see the device's own memory, which the next dispatch reuses
-        state, best = jax.tree.map(np.array, self.compiled.member((self.state, self.best), member))
-        return Snapshot(
-            step=step,
-            score=self.scores[member],
-            best_step=self.best_steps[member],
-            escaped=self.escaped[member],
-            live=state,
-            best=best,
-        )
+        arrays = of_member(jax.device_get((self.state, self.best)), member.number)
+        # np.array copies: on a CPU the host sees the device's own memory, which the next dispatch reuses
+        live, best = jax.tree.map(np.array, arrays)
+        return Snapshot(step=step, score=member.score, best_step=member.best_step, live=live, best=best)
 
     def speed(self, step: int) -> dict[str, float]:
         """Training steps per second from the start of this attempt to `step`, without evaluation."""
         seconds, steps = time.perf_counter() - self.began, step - self.first
         return {"machine/steps_per_second": steps / seconds} if steps and seconds > 0 else {}
 
-    def _spectrum(self, member: int, step: int, params: Tree, moment: Literal["start", "end"]) -> Iterator[Spectrum]:
-        layers = probes.spectra(self.compiled, params, step)
+    def _evaluate(self, best: Best, split: Split) -> list[Evaluation]:
+        return evaluate(self.programs, best, split, self.schedule.batch, self.data.metrics)
+
+    def _spectrum(self, member: Member, step: int, params: Tree, moment: Literal["start", "end"]) -> Iterator[Spectrum]:
+        layers = probes.spectra(self.programs, params, step)
         if layers is not None:
-            yield Spectrum(member=member, step=step, moment=moment, layers=layers)
+            yield Spectrum(member=member.number, step=step, moment=moment, layers=layers)

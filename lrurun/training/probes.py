@@ -17,16 +17,16 @@ import numpy as np
 from lrurun.config.schema import OptimConfig
 from lrurun.nn.spectra import Spectra, eigenvalues
 from lrurun.training.feed import DispatchInput
-from lrurun.training.programs import Programs, TrainState, Tree
+from lrurun.training.programs import Programs, TrainState, Tree, of_member
 
 QUANTILES = (0, 10, 50, 90, 100)
 """The quantiles of eigenvalues that are recorded, in percent."""
 
 
 def measure(
-    compiled: Programs,
+    programs: Programs,
     state: TrainState,
-    seeds: Tree,
+    seeds: np.ndarray,
     last: DispatchInput,
     rates: Mapping[int, float],
 ) -> dict[int, dict[str, float]]:
@@ -41,35 +41,32 @@ def measure(
         state: that of all runs, which is not changed.
         rates: member -> learning rate of the last step.
     """
-    first = _first_moments(compiled, state, seeds, last)
+    first = _first_moments(programs, state, seeds, last)
+    read = jax.device_get((first, state.moments.nu, state.moments.count, state.step, state.params))
     rows = {}
     for member, rate in rates.items():
-        moments = compiled.member((first, state.moments.nu, state.moments.count, state.step), member)
-        mu, nu, count, step = jax.device_get(moments)
-        gradients = {group: part / (1.0 - compiled.optim.b1) for group, part in _parts(compiled.groups, mu).items()}
+        mu, nu, count, step, params = of_member(read, member)
+        gradients = {group: part / (1.0 - programs.optim.b1) for group, part in _parts(programs.groups, mu).items()}
         values = {f"gradient/{group}": float(np.linalg.norm(part)) for group, part in gradients.items()}
-        second = _parts(compiled.groups, nu)
+        second = _parts(programs.groups, nu)
         values |= {
             f"effective_step/{group}": step_size
-            for group, step_size in effective_steps(compiled.optim, second, int(count), rate).items()
+            for group, step_size in effective_steps(programs.optim, second, int(count), rate).items()
         }
-        layers = spectra(compiled, compiled.member(state.params, member), int(step))
+        layers = spectra(programs, params, int(step))
         rows[member] = values | quantiles(layers or ())
     return rows
 
 
-def _first_moments(compiled: Programs, state: TrainState, seeds: Tree, last: DispatchInput) -> Tree:
+def _first_moments(programs: Programs, state: TrainState, seeds: np.ndarray, last: DispatchInput) -> Tree:
     """(1 - b1) times the gradient on the last batch: the first moments, from 0, after its step is taken again.
 
     With the program that trains, so that nothing more is compiled, and on a copy, which it may overwrite.
     """
-    runs = compiled.pack
     places = np.zeros_like(last.places)
     places[:, 0] = last.places[:, last.n - 1]
-    rate = np.zeros((runs, compiled.rows), np.float32)
-    repeated, _ = compiled.dispatch(
-        _before(state), seeds, compiled.stack(places), compiled.stack(rate), np.bool_(False), np.int32(1), last.split
-    )
+    rates = np.zeros((len(places), programs.rows), np.float32)
+    repeated, _ = programs.dispatch(_before(state), seeds, places, rates, np.bool_(False), np.int32(1), last.split)
     return repeated.moments.mu
 
 
@@ -120,11 +117,11 @@ def quantiles(layers: Sequence[np.ndarray]) -> dict[str, float]:
     return rows
 
 
-def spectra(compiled: Programs, params: Tree, step: int) -> Spectra | None:
+def spectra(programs: Programs, params: Tree, step: int) -> Spectra | None:
     """The eigenvalues of one run's recurrences, computed on the host from a copy of `params`; None if it has none."""
     blocks = {number: {"recurrence": block["recurrence"]} for number, block in params["blocks"].items()}
     try:
-        return eigenvalues(compiled.model.recurrence, {"blocks": jax.tree.map(np.array, blocks)})
+        return eigenvalues(programs.model.recurrence, {"blocks": jax.tree.map(np.array, blocks)})
     except Exception as error:  # of a plug-in: a run must not be lost for a figure
         problem = f"no eigenvalues at step {step}: {type(error).__name__}: {error}"
         warnings.warn(problem, RuntimeWarning, stacklevel=2)

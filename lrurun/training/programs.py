@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,8 @@ from lrurun.training.placement import placement
 
 Tree = Any
 """Nested dictionaries of arrays."""
+
+T = TypeVar("T")
 
 Batch = tuple[jax.Array, ...]
 """Inputs, labels and lengths, which are None where every position is real."""
@@ -67,15 +69,14 @@ class Best(NamedTuple):
 
 
 class Programs:
-    """The compiled functions of one configuration.
+    """The compiled functions of one configuration, for any number of runs that are trained together, its members.
 
-    With `pack` above 1 they train that many runs at once: every array that belongs to one run has a leading axis more.
+    Every array that belongs to a member has a leading axis of members, also where there is one.
 
     Attributes:
-        dispatch: TrainState, seed, index, rates, reset, n, split -> TrainState, Readings; see `_dispatch`.
-        evaluate: Best, batch, weight, counted -> sums and (depth,) float32, see `_evaluate`.
-        keep: TrainState -> Best, a copy.
-        select: Best, TrainState, is_better -> Best of each of several runs so far.
+        dispatch: states, seeds, index, rates, reset, n, split -> states, Readings; see `_dispatch`.
+        evaluate: Best, batch, weight, counted -> sums and (members, depth) float32, see `_evaluate`.
+        keep: Best so far, states, is_better -> Best.
         placement: the devices they run on.
     """
 
@@ -84,58 +85,49 @@ class Programs:
         config: RunConfig,
         execution: Execution,
         spec: Spec,
-        pack: int = 1,
         *,
         metrics: Sequence[Metric] = (Accuracy(),),
         sampler: Sampler | None = None,
     ) -> None:
-        self.pack = pack
         self.batch = config.train.batch
         self.sampler = sampler
         self.objective = Objective(spec, metrics)
-        self.ready = False
-        """Whether this process has compiled them."""
+        self.compiled: set[int] = set()
+        """The numbers of members for which this process has compiled them."""
         self.optim = config.optim
         self.drops = config.model.dropout > 0
         self.model = Model(config.model, spec, backend=execution.scan_backend, remat=execution.remat)
-        self.chunk = execution.steps_per_dispatch
-        self.rows = max(2, self.chunk)  # XLA compiles a loop over one row into other sums
+        self.rows = max(2, execution.steps_per_dispatch)  # XLA compiles a loop over one row into other sums
         self.abstract = jax.eval_shape(self._init, jnp.uint32(0))
         """Shapes and dtypes of the state of one run."""
         self.groups = self.model.groups(self.abstract.params, decay_norm_bias=config.optim.decay_norm_bias)
         self.parameters = self.model.count(self.abstract.params)
-
-        def over_runs(function: Any, *axes: int | None) -> Any:
-            return function if pack == 1 else jax.vmap(function, in_axes=axes)
-
         self.placement = placement(execution.devices)
         everywhere, batch = self.placement.everywhere, self.placement.batch()
-        index = self.placement.batch(axis=1 if pack == 1 else 2) if sampler is None else everywhere
-        self._init_model = jax.jit(over_runs(self._initial, 0))
+        index = everywhere if sampler is not None else self.placement.batch(axis=2)
+        self._init_model = jax.jit(partial(over_members, self._initial))
         self.dispatch = jax.jit(
-            over_runs(self._dispatch, 0, 0, 0, 0, None, None, None),
+            self._dispatch,
             donate_argnums=0,
             in_shardings=(everywhere, everywhere, index, *[everywhere] * 4),
             out_shardings=everywhere,
         )
         self.evaluate = jax.jit(
-            over_runs(self._evaluate, 0, None, None, None),
+            self._evaluate,
             in_shardings=(everywhere, batch, batch, batch),
             out_shardings=everywhere,
         )
         self.keep = jax.jit(_keep, in_shardings=everywhere, out_shardings=everywhere)
-        self.select = jax.jit(over_runs(_select, 0, 0, 0), in_shardings=everywhere, out_shardings=everywhere)
 
-    def init(self, seeds: jax.Array) -> TrainState:
-        """The state before the first step. What is zero there, most of it, takes no compilation."""
+    def init(self, seeds: np.ndarray) -> TrainState:
+        """The states before the first step. What is zero there, most of it, takes no compilation."""
         move = self.model.recurrence.init_on_cpu and jax.default_backend() != "cpu"
         with jax.default_device(jax.local_devices(backend="cpu")[0]) if move else contextlib.nullcontext():
             params, stats = self._init_model(seeds)
         if move:
             params, stats = jax.device_get((params, stats))
-        runs = () if self.pack == 1 else (self.pack,)
-        zeros = jax.tree.map(lambda leaf: np.zeros(runs + leaf.shape, leaf.dtype), self.abstract)
-        state = zeros._replace(params=params, stats=stats, bad_step=np.full(runs, -1, np.int32))
+        zeros = jax.tree.map(lambda leaf: np.zeros((len(seeds), *leaf.shape), leaf.dtype), self.abstract)
+        state = zeros._replace(params=params, stats=stats, bad_step=np.full(len(seeds), -1, np.int32))
         placed: TrainState = jax.device_put(state, self.placement.everywhere)
         return placed
 
@@ -175,75 +167,89 @@ class Programs:
 
     def _dispatch(
         self,
-        state: TrainState,
-        seed: jax.Array,
+        states: TrainState,
+        seeds: jax.Array,
         index: jax.Array,
         rates: jax.Array,
         reset: jax.Array,
         n: jax.Array,
         split: Batch,
     ) -> tuple[TrainState, Readings]:
-        """Trains `n` steps, at most as many as `index` (rows, batch) and `rates` (rows,) hold.
+        """Trains `n` steps, at most as many as `index` (members, rows, batch) and `rates` (members, rows) hold.
 
         Row i of `index` has the places in `split` of the examples of step i; a sampler does not need them. `reset`
         starts a new row of the curve.
         """
-        if self.pack == 1:  # a run that has diverged stays at that step; when several are packed, the others continue
-            healthy = state.bad_step < 0
-            n, reset = jnp.where(healthy, n, 0), reset & healthy
-        state = state._replace(window=jnp.where(reset, jnp.zeros_like(state.window), state.window))
+        healthy = jnp.any(states.bad_step < 0)  # once all members have diverged, nothing changes
+        n, reset = jnp.where(healthy, n, 0), reset & healthy
 
-        def body(i: jax.Array, state: TrainState) -> TrainState:
-            if self.sampler is None:
-                batch = jax.tree.map(lambda array: jnp.take(array, index[i], axis=0), split)
-            else:
-                batch = training_batch(self.sampler, seed, state.step, self.batch)
-                batch = jax.lax.with_sharding_constraint(batch, self.placement.batch())
-            return self._train_step(state, seed, batch, rates[i])
+        def train(state: TrainState, seed: jax.Array, index: jax.Array, rates: jax.Array) -> TrainState:
+            def body(i: jax.Array, state: TrainState) -> TrainState:
+                if self.sampler is None:
+                    batch = jax.tree.map(lambda array: jnp.take(array, index[i], axis=0), split)
+                else:
+                    batch = training_batch(self.sampler, seed, state.step, self.batch)
+                    batch = jax.lax.with_sharding_constraint(batch, self.placement.batch())
+                return self._train_step(state, seed, batch, rates[i])
+
+            state = state._replace(window=jnp.where(reset, jnp.zeros_like(state.window), state.window))
+            return jax.lax.fori_loop(0, n, body, state)
 
         with fixed_generator():
-            state = jax.lax.fori_loop(0, n, body, state)
-        return state, Readings(state.window, state.bad_step)
+            states = over_members(train, states, seeds, index, rates)
+        return states, Readings(states.window, states.bad_step)
 
     def _evaluate(
-        self, best: Best, batch: Batch, weight: jax.Array, counted: jax.Array
+        self, bests: Best, batch: Batch, weight: jax.Array, counted: jax.Array
     ) -> tuple[dict[str, jax.Array], jax.Array]:
         """Loss, labels and what the metrics need, summed over a batch with weights (B,), 0 for padding.
 
-        And (depth,) float32: the mean norm of the recurrent state of each layer, over the examples where `counted` (B,)
-        is true; one program for both, because programs take long to compile.
+        And (members, depth) float32: the mean norm of the recurrent state of each layer, over the examples where
+        `counted` (B,) is true; one program for both, because programs take long to compile.
         """
         inputs, labels, lengths = batch
         places, labels = self.objective.places(labels, inputs.shape[-2 if inputs.ndim == 3 else -1])
-        with shared_by(self.placement.mesh.abstract_mesh):
-            outputs, norms = self.model.evaluate(best.params, best.stats, inputs, lengths, counted, places)
-        return self.objective.sums(outputs, labels, weight), norms
 
-    def stack(self, parts: Sequence[Any] | np.ndarray) -> Any:
-        """Arrays of each run, or trees of them, as the compiled functions take them."""
-        return parts[0] if self.pack == 1 else jax.tree.map(lambda *leaves: np.stack(leaves), *parts)
+        def evaluate(best: Best) -> tuple[dict[str, jax.Array], jax.Array]:
+            with shared_by(self.placement.mesh.abstract_mesh):
+                outputs, norms = self.model.evaluate(best.params, best.stats, inputs, lengths, counted, places)
+            return self.objective.sums(outputs, labels, weight), norms
 
-    def member(self, tree: Any, number: int) -> Any:
-        """The part of `tree` that belongs to one run."""
-        return tree if self.pack == 1 else jax.tree.map(lambda leaf: leaf[number], tree)
+        return over_members(evaluate, bests)
 
 
-def _keep(state: TrainState) -> Best:
-    return Best(params=jax.tree.map(jnp.copy, state.params), stats=jax.tree.map(jnp.copy, state.stats))
+def _keep(bests: Best, states: TrainState, is_better: jax.Array) -> Best:
+    def keep(best: Best, state: TrainState, is_better: jax.Array) -> Best:
+        return jax.tree.map(partial(jnp.where, is_better), Best(state.params, state.stats), best)
+
+    return over_members(keep, bests, states, is_better)
 
 
-def _select(best: Best, state: TrainState, is_better: jax.Array) -> Best:
-    return jax.tree.map(partial(jnp.where, is_better), Best(state.params, state.stats), best)
+def over_members(function: Callable[..., T], *arguments: Tree) -> T:
+    """`function` of each member's part of the arguments, which have a leading axis of members, as its results then do.
+
+    One member is not vectorised: XLA makes a slower program of that, which takes longer to compile and rounds
+    differently.
+    """
+    if len(jax.tree.leaves(arguments)[0]) > 1:
+        return jax.vmap(function)(*arguments)
+    result: T = jax.tree.map(lambda leaf: leaf[None], function(*of_member(arguments, 0)))
+    return result
+
+
+def of_member(tree: Tree, number: int) -> Tree:
+    """The part of `tree` that belongs to the member with this number."""
+    return jax.tree.map(lambda leaf: leaf[number], tree)
 
 
 _CACHE: OrderedDict[str, Programs] = OrderedDict()
 
 
-def programs_for(config: RunConfig, execution: Execution, data: Data, pack: int = 1) -> Programs:
+def programs_for(config: RunConfig, execution: Execution, data: Data) -> Programs:
     """The programs of a configuration on its data, cached for the next run of the same rung."""
-    key = program_key(config, execution) + f"|{data.spec}|{data.metrics}|{pack}"
+    key = program_key(config, execution) + f"|{data.spec}|{data.metrics}"
     if key not in _CACHE:
-        _CACHE[key] = Programs(config, execution, data.spec, pack, metrics=data.metrics, sampler=data.sampler)
+        _CACHE[key] = Programs(config, execution, data.spec, metrics=data.metrics, sampler=data.sampler)
         while len(_CACHE) > PROGRAMS_KEPT:
             _CACHE.popitem(last=False)
     _CACHE.move_to_end(key)
