@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import msgspec
 import numpy as np
 
@@ -113,7 +114,7 @@ def measure(config: RunConfig, execution: Execution, folder: Path) -> Measuremen
         split = _repeated(train, _first, min(on_device, len(train.labels)))
     arguments = dispatch_arguments(programs, split, 1)
     evaluated = evaluate_arguments(programs, split if synthetic else validation)
-    state = programs.init(np.uint32(0))
+    state = programs.init(jnp.uint32(0))
     began = time.perf_counter()
     run = programs.dispatch.lower(state, *arguments).compile()
     evaluate = programs.evaluate.lower(Best(state.params, state.stats), *evaluated).compile()
@@ -195,19 +196,17 @@ def short_runs(kinds: Sequence[str], backend: str) -> dict[str, Any]:
 def _compiled_run(kind: str, backend: str) -> tuple[Programs, Any, Any, tuple[Any, ...]]:
     """Programs, their compiled dispatch, the first state, and the arguments of one step."""
     settings = next(iter(conformance.variants(kind).values()))
-    config = RunConfig[type(settings)](  # type: ignore[misc]
+    config = RunConfig(
         task=SMALL.name,
         data={"version": "1"},
-        model=ModelConfig[type(settings)](  # type: ignore[misc]
-            recurrence=settings, depth=1, width=16, state=16, norm="layer", precision="float32"
-        ),
+        model=ModelConfig(recurrence=settings, depth=1, width=16, state=16, norm="layer", precision="float32"),
         optim=OptimConfig(lr=1e-3, recurrent_factor=0.5, weight_decay=0.05),
         train=TrainConfig(steps=100, batch=8, eval_every=100),
         seed=0,
     )
     programs = Programs(config, Execution(scan_backend=backend, steps_per_dispatch=10), SMALL)  # type: ignore[arg-type]
     arguments = dispatch_arguments(programs, stand_in(SMALL, 80), 1, rate=1e-3)
-    state = programs.init(np.uint32(0))
+    state = programs.init(jnp.uint32(0))
     return programs, programs.dispatch.lower(state, *arguments).compile(), state, arguments
 
 

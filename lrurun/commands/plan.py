@@ -654,8 +654,8 @@ def _print_measured(document: PlanDocument, rungs: Sequence[planning.ResolvedRun
     console.paragraph(
         f"Measured on {measurements[0].device} ({threads}, {plural(devices, 'device')}), one rung after another, the "
         f"median over {steps}. All runs: of all seeds and of tuning, finished ones too, with one worker, with "
-        "evaluations and without compiling. Training and evaluation: the memory that XLA plans on each device, for arguments and "
-        "temporaries. Compiled programs are kept for the ladder, and take little time to compile again. "
+        "evaluations and without compiling. Training and evaluation: the memory that XLA plans on each device, for "
+        "arguments and temporaries. Compiled programs are kept for the ladder: there they take little time. "
         f"{inputs}".rstrip()
     )
 

@@ -107,8 +107,15 @@ class _Case:
     def __init__(self, recurrence: Recurrence, key: Array) -> None:
         self.recurrence = recurrence
         self.key = key
-        self.init = jax.jit(lambda k: recurrence.init(k))
+        self._init = jax.jit(lambda k: recurrence.init(k))
         self.scan = jax.jit(lambda params, u, mask: recurrence.scan(params, u, mask))
+
+    def init(self, key: Array) -> Params:
+        """Initial parameters, made on the CPU if the recurrence needs that."""
+        if not self.recurrence.init_on_cpu:
+            return self._init(key)
+        with jax.default_device(jax.local_devices(backend="cpu")[0]):
+            return {name: jnp.asarray(array) for name, array in jax.device_get(self._init(key)).items()}
 
     @cached_property
     def params(self) -> Params:
