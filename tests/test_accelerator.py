@@ -20,32 +20,24 @@ def test_small_sizes_give_numbers_and_a_failure_is_recorded(
 ) -> None:
     script = runpy.run_path(str(SCRIPT))
     main, out = script["main"], tmp_path / "out.json"
-    monkeypatch.setitem(main.__globals__["SMALL"], "model.width", 6)
     monkeypatch.setitem(main.__globals__, "ROUNDS", 1)
-    real = main.__globals__["step"]
+    real = main.__globals__["scan"]
 
-    def step(task: str, rung: str, precision: str, small: bool) -> dict[str, float]:
-        if precision != "tf32":
+    def scan(task: str, backend: str, small: bool, copy_gb_s: float) -> dict[str, float]:
+        if backend == "associative":
             raise MemoryError("too large")
-        return real(task, rung, precision, small)  # type: ignore[no-any-return]
+        return real(task, backend, small, copy_gb_s)  # type: ignore[no-any-return]
 
-    monkeypatch.setitem(main.__globals__, "step", step)
-    main(["--small", "--only", "scan", "step", "--tasks", "Retrieval", "--out", str(out)])
+    monkeypatch.setitem(main.__globals__, "scan", scan)
+    main(["--small", "--tasks", "Retrieval", "--out", str(out)])
     document = json.loads(out.read_text())
     assert (document["platform"], document["small"]) == ("cpu", True)
-    results = document["results"]
     printed = capsys.readouterr().out
-    assert list(results) == [
-        *(f"scan/Retrieval/{name}" for name in ("sequential", "chunked", "associative", "published")),
-        *(f"step/Retrieval/gamma-norm/{precision}" for precision in ("tf32", "bf16", "float32")),
-        "step/Retrieval/tanh-rnn/tf32",
-    ]
-    for name, row in results.items():
+    backends = ("sequential", "chunked", "associative", "published")
+    assert list(document["results"]) == [f"scan/Retrieval/{name}" for name in backends]
+    for name, row in document["results"].items():
         assert f"{name}: " in printed
-        if name.startswith("scan/"):
-            assert row["ms"] > 0
-        elif name.endswith("tf32"):
-            assert row["steps_per_second"] > 0
-        else:
+        if name.endswith("associative"):
             assert row == {"error": "MemoryError: too large"}
-    assert results["step/Retrieval/gamma-norm/tf32"]["published"] == 5.7
+        else:
+            assert row["ms"] > 0

@@ -144,13 +144,24 @@ def interval(ordered: Sequence[float]) -> tuple[float, float]:
     return ordered[first], ordered[n - 1 - first]
 
 
-class _Process:
+class Process:
     """A process that prepares forms and times them."""
 
-    def __init__(self, threads: int, cache: str | None = None) -> None:
-        """`cache` is the folder of compiled programs, None for none."""
+    def __init__(
+        self, threads: int, cache: str | None = None, *, shares: bool = True, platform: str | None = None
+    ) -> None:
+        """Starts the process.
+
+        Args:
+            cache: the folder of compiled programs, None for none.
+            shares: whether another one uses the same accelerator.
+            platform: that of jax; None for the one of workers.
+        """
         env = worker_environment(threads) | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
-        env.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.45")  # two of them share an accelerator
+        if shares:
+            env.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.45")
+        if platform is not None:
+            env["JAX_PLATFORMS"] = platform
         if cache is not None:
             env |= {"JAX_ENABLE_COMPILATION_CACHE": "true", "JAX_COMPILATION_CACHE_DIR": cache}
         self._process = subprocess.Popen(
@@ -168,18 +179,29 @@ class _Process:
         Raises:
             LrurunError: the process has exited.
         """
-        requests, answers = self._process.stdin, self._process.stdout
+        self.send(**request)
+        return self.receive()
+
+    def send(self, **request: Any) -> None:
+        """Sends a request, whose answer is to be received."""
+        requests = self._process.stdin
         assert requests
-        assert answers
-        try:
+        with contextlib.suppress(BrokenPipeError):  # it has exited, which `receive` reports
             requests.write(jsonlib.dumps(request) + "\n")
             requests.flush()
-            line = answers.readline()
-        except BrokenPipeError:
-            line = ""
+
+    def receive(self) -> dict[str, Any]:
+        """The answer to the request that was sent.
+
+        Raises:
+            LrurunError: the process has exited.
+        """
+        answers = self._process.stdout
+        assert answers
+        line = answers.readline()
         if not line:
             raise LrurunError(
-                f"bench: the measuring process ended with code {self._process.wait()}",
+                f"the measuring process ended with code {self._process.wait()}",
                 "its messages are above; check that there is enough memory",
             )
         answer: dict[str, Any] = jsonlib.loads(line)
@@ -191,11 +213,11 @@ class _Process:
 
 
 @contextlib.contextmanager
-def _processes(count: int, threads: int, cache: str | None = None) -> Iterator[list[_Process]]:
-    made: list[_Process] = []
+def _processes(count: int, threads: int, cache: str | None = None) -> Iterator[list[Process]]:
+    made: list[Process] = []
     try:
         for _ in range(count):
-            made.append(_Process(threads, cache))
+            made.append(Process(threads, cache))
         yield made
     finally:
         for process in made:
@@ -234,7 +256,7 @@ def _forms(
     rounds: int,
     seconds: float,
     machine: dict[str, Any],
-    processes: list[_Process],
+    processes: list[Process],
 ) -> list[Result]:
     """Times our form and the published one in turns, `seconds` a turn."""
     shape = (PAPER | (STEP_SHAPES if what.startswith("step") else SHAPES))[name]
@@ -289,7 +311,7 @@ def _display(ledger: Path) -> Iterator[subprocess.Popen[bytes]]:
         os.close(reader)
 
 
-def _compiles(both: list[_Process]) -> list[Result]:
+def _compiles(both: list[Process]) -> list[Result]:
     """Compiling a six-block step of 16,384 positions: against the published form, and warm against cold cache."""
     rounds = [
         [p.ask(do="compile", form=form)["seconds"] for p, form in zip(both, ("ours", "published"), strict=True)]

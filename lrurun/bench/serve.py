@@ -1,4 +1,7 @@
-"""The measuring process of `lrurun bench`: reads requests and answers them, one JSON line each."""
+"""The measuring process of `lrurun bench`, `plan --measure` and `doctor --device`.
+
+It reads requests and answers them, one JSON line each.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 
 import jax
 
-from lrurun.bench import COMPILED, Shape, loop
+from lrurun.bench import COMPILED, Shape, loop, steps
 from lrurun.bench.forms import FORMS, Form, machine_speeds, scan_errors, step
 from lrurun.bench.loop import Turn
 
@@ -60,6 +63,10 @@ def serve() -> None:
             case "loop":
                 turn = loop.ours(Path(asked["place"]), asked["model"]) if asked["place"] else loop.bare(asked["model"])
                 answer = {}
+            case "device":
+                answer = steps.device()
+            case "rung" | "recurrences":
+                answer = steps.answer(asked)
             case _:
                 assert turn, "nothing is ready"
                 answer = {"seconds": turn(asked["seconds"])}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec import Struct
 
-from lrurun import paths, table
+from lrurun import console, paths, table
+from lrurun.bench.rungs import DeviceComparison
 from lrurun.commands._shared import opening, output
 from lrurun.commands._shared.options import Json
 from lrurun.commands._shared.rules import examples
@@ -32,30 +33,80 @@ class DoctorDocument(Struct, frozen=True):
     """The JSON of `lrurun doctor`."""
 
     checks: list[MachineCheck]
+    device: DeviceComparison | None = None
+    """With `--device`, where there is an accelerator."""
 
 
 @examples(
     "lrurun doctor",
-    "lrurun doctor --json",
+    "lrurun doctor --device",
 )
-def doctor(context: typer.Context, json: Json = False) -> int:
+def doctor(
+    context: typer.Context,
+    device: Annotated[
+        bool, typer.Option("--device", help="Also train each recurrence on the accelerator, and compare with the CPU.")
+    ] = False,
+    json: Json = False,
+) -> int:
     """Check devices, packages, data, ledger and disk space.
 
-    The exit code is 1 if there is a problem.
+    The exit code is 1 if there is a problem, and 3 if a recurrence differs on the accelerator.
     """
     places: Places = context.obj.places
+    comparison = _comparison() if device else None  # before this process itself has jax, and memory of the device
     machine = [_packages(), _devices()]
     data, prepared = _data(places)
     stores = [_ledger(places), _disk(places.runs, "runs"), _disk(paths.cache_dir(), "compiled programs")]
     checks = [*machine, *data, *stores]
     if json:
-        output.write_json(DoctorDocument(checks))
+        output.write_json(DoctorDocument(checks, comparison))
     else:
         known = f"in {places.data}, for {len(prepared)} of {len(data)} recipes: {', '.join(prepared) or 'none'}"
         problems = [check for check in data if not check.ok]
         shown = [*machine, MachineCheck("prepared data", known), *problems, *stores]
         table.show_facts([(f"{'ok' if c.ok else 'PROBLEM':7}  {c.part}", c.detail) for c in shown])
-    return 0 if all(c.ok for c in checks) else 1
+        if comparison is not None:
+            _show(comparison)
+        elif device:
+            console.paragraph(
+                "No accelerator: jax sees the CPU alone, so that there is nothing to compare. lrurun check recurrence "
+                "NAME finds on any machine whether accelerators have the operations of a recurrence."
+            )
+    differs = comparison is not None and not all(check.ok for check in comparison.recurrences)
+    return 1 if not all(c.ok for c in checks) else 3 if differs else 0
+
+
+def _comparison() -> DeviceComparison | None:
+    """Every recurrence on the accelerator and on the CPU; None without an accelerator."""
+    from lrurun.bench import rungs
+    from lrurun.config.recurrences import KINDS
+
+    if rungs.found_device()[1] == "cpu":
+        return None
+    console.say(f"comparing {plural(len(KINDS), 'recurrence')} on the accelerator and on the CPU")
+    return rungs.compare_devices(list(KINDS))
+
+
+def _show(comparison: DeviceComparison) -> None:
+    rows = [
+        [
+            check.kind,
+            check.result if check.difference is not None else "failed",
+            "" if check.difference is None else f"{check.difference:.1e}",
+            "" if check.steps_per_second is None else f"{check.steps_per_second:.0f}",
+        ]
+        for check in comparison.recurrences
+    ]
+    table.show_text(
+        ["recurrence", "result", "difference", "steps/s"], rows, title=f"{comparison.device} against the CPU"
+    )
+    for check in comparison.recurrences:
+        if check.difference is None:
+            console.paragraph(f"{check.kind}: {check.result}")
+    console.paragraph(
+        "The difference is the largest one of the losses of a few steps and of the first gradient, in float32, "
+        f"relative to the largest number of its array. It may be {comparison.tolerance:g}."
+    )
 
 
 def _packages() -> MachineCheck:

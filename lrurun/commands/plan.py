@@ -6,13 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 from msgspec import Struct
 
 from lrurun import console, table
+from lrurun.bench.rungs import Measurement, Measurements
 from lrurun.commands._shared import cautions, opening, output
 from lrurun.commands._shared.options import (
     Decide,
@@ -28,7 +29,7 @@ from lrurun.commands._shared.options import (
     Tune,
 )
 from lrurun.commands._shared.rules import DECIDE_HINT, examples, excludes, needs
-from lrurun.errors import LrurunError, plural
+from lrurun.errors import LrurunError, UsageError, plural
 from lrurun.report.request import LadderRequest, ladder_or_default
 
 if TYPE_CHECKING:
@@ -78,11 +79,16 @@ class PlannedRung(Struct, frozen=True, kw_only=True):
     refused: list[str]
     """Ids of unfinished runs that this lrurun does not continue, because they began with a later one."""
     steps_per_second: float | None
-    """The speed of an earlier run with these settings; None if there is none, and for users' programs."""
+    """The speed that was measured, or that of an earlier run with these settings; None if there is none, and for users'
+    programs."""
     seconds_per_run: float | None
-    """The time of a run with one worker, as earlier runs show it; None if there is none."""
+    """The time of a run with one worker, as measured or as earlier runs show it; None if there is neither."""
     seconds_left: float | None
     """The time left with one worker; None where it is not known."""
+    measurement: Measurement | None = None
+    """With `--measure`: what it found; it is then the source of the speed and the times."""
+    measurement_error: str | None = None
+    """Why the rung could not be measured."""
 
     def seconds_for(self, seeds: int) -> float | None:
         """The time of so many final runs, with one worker; None where that is not known."""
@@ -154,6 +160,7 @@ class SweepDocument(Struct, frozen=True, kw_only=True):
     "lrurun plan npDigits --tune --seeds 12",
 )
 @excludes("decide", "seeds", "rung", hint=DECIDE_HINT)
+@excludes("measure", "sweep", hint="measure one instance, with --set")
 @needs("max_seeds", "decide")
 def plan(
     context: typer.Context,
@@ -167,11 +174,15 @@ def plan(
     tune: Tune = False,
     set_: Sets = None,
     sweep: Sweeps = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Compile each rung and time a few steps here: time and memory.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Show what a ladder would train, and how long that takes.
 
-    Nothing is trained or written. With -v also the parameter groups of every rung.
+    No run is trained or recorded. With -v also the parameter groups of every rung. The exit code is 3 if --measure
+    fails on a rung, for lack of memory, for example.
     """
     places: Places = context.obj.places
     request = LadderRequest(
@@ -192,7 +203,17 @@ def plan(
     rungs, _ = request.chosen(made)
     cautions.report_hidden(request)
     cautions.warn_of_batches(made, rungs)
-    return show(places, request, made, json=json)
+    measured: Measurements | None = None
+    if measure:
+        if made.kind == "program":
+            raise UsageError(
+                f"--measure: {made.recipe.task} is trained by a program, whose steps lrurun cannot time",
+                "leave --measure out: plan knows the time of a run when the first one is finished",
+            )
+        from lrurun.bench import rungs as measuring
+
+        measured = measuring.Measurements(rungs, places.data / made.data_name, console.say)
+    return show(places, request, made, measured, json=json)
 
 
 def show_sweep(places: Places, request: LadderRequest, sweep: Sequence[str], *, json: bool = False) -> int:
@@ -205,33 +226,51 @@ def show_sweep(places: Places, request: LadderRequest, sweep: Sequence[str], *, 
     return _show_sweep(points, documents, json=json)
 
 
-def show(places: Places, request: LadderRequest, made: planning.Plan, *, json: bool = False) -> int:
+def show(
+    places: Places,
+    request: LadderRequest,
+    made: planning.Plan,
+    measured: Measurements | None = None,
+    *,
+    json: bool = False,
+) -> int:
     """Prints what a request would train. Nothing is trained or written."""
     with opening.read(places) or nullcontext() as ledger:
-        document, rungs, so_far = _complete(places, request, made, ledger)
+        document, rungs, so_far = _complete(places, request, made, ledger, measured)
+    code = 3 if any(row.measurement_error for row in document.rungs) else 0
     if json:
         output.write_json(document)
-        return 0
+        return code
     _print_plan(made, document)
+    if measured is not None:
+        _print_measured(document, rungs)
     _print_rest(request, so_far, document)
     if console.verbosity() > 0:
         _print_groups(places, made, rungs)
-    return 0
+    return code
 
 
 def _complete(
-    places: Places, request: LadderRequest, made: planning.Plan, ledger: Ledger | None
+    places: Places,
+    request: LadderRequest,
+    made: planning.Plan,
+    ledger: Ledger | None,
+    measured: Measurements | None = None,
 ) -> tuple[PlanDocument, Sequence[planning.ResolvedRung], sequential.DesignProgress | None]:
     """`planned`, with what firm verdicts need."""
-    document, rungs, so_far = planned(places, request, made, ledger)
-    firm = firm_verdict(places, request, made, ledger)
+    document, rungs, so_far = planned(places, request, made, ledger, measured)
+    firm = firm_verdict(places, request, made, ledger, measured)
     return msgspec.structs.replace(document, firm=firm), rungs, so_far
 
 
 def planned(
-    places: Places, request: LadderRequest, made: planning.Plan, ledger: Ledger | None
+    places: Places,
+    request: LadderRequest,
+    made: planning.Plan,
+    ledger: Ledger | None,
+    measured: Measurements | None = None,
 ) -> tuple[PlanDocument, Sequence[planning.ResolvedRung], sequential.DesignProgress | None]:
-    """What a request would train, its rungs, and its sequential design."""
+    """What a request would train, its rungs, and its sequential design; times are those measured, if there are any."""
     from lrurun.commands._shared import deciding
     from lrurun.config import tuning
     from lrurun.data import store
@@ -247,7 +286,7 @@ def planned(
     past: Sequence[tuple[Config, float]] = []
     if ledger is not None:
         past = ledger.newest_durations("program") if made.kind == "program" else ledger.newest_speeds()
-    rows = [_planned(made, rung, seeds_of[rung.name], ledger, past) for rung in rungs]
+    rows = [_planned(made, rung, seeds_of[rung.name], ledger, past, measured) for rung in rungs]
     folder = places.data / made.data_name
     absent = made.task.restore and store.manifest(made.task, made.options, folder) is None
     phrases = [
@@ -274,7 +313,11 @@ def _short_name(made: planning.Plan, ledger: Ledger | None) -> str:
 
 
 def firm_verdict(
-    places: Places, request: LadderRequest, made: planning.Plan, ledger: Ledger | None
+    places: Places,
+    request: LadderRequest,
+    made: planning.Plan,
+    ledger: Ledger | None,
+    measured: Measurements | None = None,
 ) -> FirmVerdict | None:
     """The runs that firm verdicts need beyond the seeds of a request; None where these suffice or the ladder asks
     nothing."""
@@ -289,7 +332,7 @@ def firm_verdict(
     if not any(names.issuperset(question.rungs) for question in asked):
         return None
     firm_request = msgspec.structs.replace(request, seeds=str(LEAST_SEEDS))
-    document, _, so_far = planned(places, firm_request, made, ledger)
+    document, _, so_far = planned(places, firm_request, made, ledger, measured)
     runs_left = sum(row.runs_left for row in document.rungs)
     if not runs_left or (so_far is not None and so_far.records):
         return None
@@ -400,6 +443,7 @@ def _planned(
     seeds: Sequence[int],
     ledger: Ledger | None,
     past: Sequence[tuple[Config, float]],
+    measured: Measurements | None,
 ) -> PlannedRung:
     """`past`: configurations of earlier runs with their speeds; those of programs with their durations."""
     from lrurun.config.plan import budget, choose_point, final_runs
@@ -425,9 +469,13 @@ def _planned(
     # the final runs are known once the grid is finished; until then they count as remaining
     states += [_state(known, want.fingerprint) if chosen else "queued" for want in final]
     left_seeds = [want.seed for want in final if not chosen or _state(known, want.fingerprint) not in FINISHED]
-    speed, seconds = _past(rung, past), None
+    speed, seconds, measurement = _past(rung, past), None, None
     if made.kind == "program":
         speed, seconds = None, speed
+    elif measured is not None:
+        measurement = measured.of(rung)
+        speed = None if measurement is None else 1 / measurement.seconds_per_step
+        seconds = None if measurement is None else measurement.seconds(rung.training.train)
     elif speed:
         seconds = rung.steps / speed
     unfinished = [s for s in states if s not in FINISHED]
@@ -450,6 +498,8 @@ def _planned(
         steps_per_second=speed,
         seconds_per_run=seconds,
         seconds_left=None if seconds is None else seconds * len(unfinished),
+        measurement=measurement,
+        measurement_error=None if measured is None else measured.error(rung),
     )
 
 
@@ -560,12 +610,62 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
         console.paragraph(f"All runs of the next look are finished.{later}" if later else "All runs are finished.")
         return
     if document.eta_seconds is None:
-        console.paragraph(f"Time left: unknown, because no finished run shows how fast these rungs train here.{later}")
+        reason = "no finished run shows how fast these rungs train here"
+        if any(row.measurement_error for row in document.rungs):
+            reason = "not all rungs could be measured"
+        console.paragraph(f"Time left: unknown, because {reason}.{later}")
         return
     left = sorted({seed for row in document.rungs for seed in row.seeds_left})
     seeds = f", seed{'s' if len(left) > 1 else ''} {', '.join(map(str, left))}" if left else ""
     time, workers = console.duration(document.eta_seconds), plural(document.workers, "worker")
     console.paragraph(f"{plural(count, 'run')} remaining{seeds}: about {time} with {workers}.{later}")
+
+
+def _print_measured(document: PlanDocument, rungs: Sequence[planning.ResolvedRung]) -> None:
+    """Prints time and memory of each rung, and what was measured."""
+    rows = []
+    for row in document.rungs:
+        if (found := row.measurement) is None:
+            rows.append([row.rung, *["failed"] * 6])
+            continue
+        rows.append(
+            [
+                row.rung,
+                f"{found.parameters:,}",
+                _seconds(found.seconds_per_step),
+                "" if row.same_as_before else console.rough_duration((row.seconds_per_run or 0.0) * row.runs),
+                _seconds(found.compile_seconds),
+                _bytes(found.training_bytes),
+                _bytes(found.evaluation_bytes),
+            ]
+        )
+    table.show_text(["rung", "parameters", "step", "all runs", "compiling", "training", "evaluation"], rows)
+    for row in document.rungs:
+        if row.measurement_error:
+            console.paragraph(f"{row.rung}: {row.measurement_error}")
+    measurements = [row.measurement for row in document.rungs if row.measurement is not None]
+    if not measurements:
+        return
+    counts = sorted(found.steps for found in measurements)
+    steps = plural(counts[0], "step") if counts[0] == counts[-1] else f"{counts[0]:,} to {counts[-1]:,} steps"
+    threads = plural(max(rung.execution.threads for rung in rungs), "thread")
+    devices = max(rung.execution.devices for rung in rungs)
+    inputs = "Inputs were random: the data are not prepared." if any(found.synthetic for found in measurements) else ""
+    console.paragraph(
+        f"Measured on {measurements[0].device} ({threads}, {plural(devices, 'device')}), one rung after another, the "
+        f"median over {steps}. All runs: of all seeds and of tuning, finished ones too, with one worker, with "
+        "evaluations and without compiling. Training and evaluation: the memory that XLA plans on each device, for "
+        "arguments and temporaries. Compiled programs are kept for the ladder: there they take little time. "
+        f"{inputs}".rstrip()
+    )
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count < 1e9 else f"{count / 1e9:.1f} GB"
 
 
 def _print_rest(request: LadderRequest, so_far: sequential.DesignProgress | None, document: PlanDocument) -> None:

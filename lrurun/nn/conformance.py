@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from lrurun import plugins
 from lrurun.config.recurrences import KINDS
-from lrurun.nn import recurrences
+from lrurun.nn import lowering, recurrences
 from lrurun.nn.recurrences import Params, Recurrence
 from lrurun.nn.recurrences.lru import LRU
 
@@ -89,6 +89,7 @@ def check(settings: Any, *, width: int = 12, state: int = 16, seed: int = 0, bac
             findings.append(_guarded(f"scan equals convolution, {way}", _scan_is_convolution, case))
     if type(causal.recurrence).kernels is not Recurrence.kernels:
         findings.append(_guarded("convolution equals step", _convolution_is_step, causal))
+    findings.append(_guarded("lowers for cuda and tpu", _lowers, two_way_case))
     if causal_only:
         findings.append(Finding("both directions", True, "declared causal only, so not tested"))
     else:
@@ -106,8 +107,15 @@ class _Case:
     def __init__(self, recurrence: Recurrence, key: Array) -> None:
         self.recurrence = recurrence
         self.key = key
-        self.init = jax.jit(lambda k: recurrence.init(k))
+        self._init = jax.jit(lambda k: recurrence.init(k))
         self.scan = jax.jit(lambda params, u, mask: recurrence.scan(params, u, mask))
+
+    def init(self, key: Array) -> Params:
+        """Initial parameters, made on the CPU if the recurrence needs that."""
+        if not self.recurrence.init_on_cpu:
+            return self._init(key)
+        with jax.default_device(jax.local_devices(backend="cpu")[0]):
+            return {name: jnp.asarray(array) for name, array in jax.device_get(self._init(key)).items()}
 
     @cached_property
     def params(self) -> Params:
@@ -325,6 +333,22 @@ def _recurrent_group(case: _Case) -> tuple[bool, str]:
     names = case.recurrence.recurrent_parameters | case.recurrence.undecayed_parameters
     unknown = sorted(names - set(case.params))
     return not unknown, f"unknown: {', '.join(unknown)}" if unknown else ", ".join(sorted(names)) or "none"
+
+
+def _lowers(case: _Case) -> tuple[bool, str]:
+    """Whether accelerators have the operations of the recurrence, with scans in the form for accelerators."""
+    recurrence = case.recurrence
+    on_accelerator = recurrences.build(
+        recurrence.settings,
+        width=recurrence.width,
+        state=recurrence.state,
+        bidirectional=recurrence.bidirectional,
+        backend=lowering.BACKEND,
+    )
+    problems = lowering.problems(on_accelerator, _STEPS, _BATCH)
+    return not problems, "; ".join(
+        f"{name}: {text}" for name, text in problems.items()
+    ) or "accelerators have all operations"
 
 
 _EITHER_WAY: Final[dict[str, _Check]] = {

@@ -84,7 +84,7 @@ def _backward(size: int, kept: tuple[Array, Array], g: Array) -> tuple[Array, Ar
     of_u, of_circle = kept
     of_g = _transforms(g, size)
     du = _sequences(of_g * jnp.conj(of_circle)[None], size, len(g))
-    return du, _sequence(jnp.einsum("bhf,bhf->hf", of_g, jnp.conj(of_u)), size, size)
+    return du, _sequence(jnp.einsum("bhf,bhf->hf", of_g, jnp.conj(of_u), precision="highest"), size, size)
 
 
 _circular.defvjp(_forward, _backward)

@@ -1,0 +1,187 @@
+"""Time and memory of the rungs of a ladder, and short runs of recurrences, in processes of their own. No jax here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from lrurun import plugins
+from lrurun.bench import Process
+from lrurun.config.schema import program_key
+from lrurun.errors import LrurunError
+from lrurun.paths import cache_dir
+
+if TYPE_CHECKING:
+    from lrurun.config.plan import ResolvedRung
+    from lrurun.config.schema import TrainConfig
+
+TOLERANCE = 1e-4
+"""The largest relative difference of a device from the CPU that a short run may have. The two forms of the scans differ
+by up to 1e-6 on a CPU; a device may round each function of a few more steps in its last digits. Products with the 10
+binary digits of tf32 differ by 1e-3."""
+
+
+class Measurement(Struct, frozen=True, kw_only=True):
+    """Time and memory of the training steps and evaluations of a rung, on this machine."""
+
+    device: str
+    parameters: int
+    seconds_per_step: float
+    """The median of several dispatches."""
+    steps: int
+    """Training steps that were timed."""
+    seconds_per_evaluation: float
+    """On the validation split."""
+    compile_seconds: float
+    """0 or little where the cache has the programs."""
+    training_bytes: int
+    """Memory that XLA plans for arguments, with the training data that are on the device, and temporaries, on each
+    device."""
+    evaluation_bytes: int
+    synthetic: bool
+    """Whether the inputs were random ones of the task's shapes, because its data are not prepared."""
+
+    def seconds(self, train: TrainConfig) -> float:
+        """The time of a run, without compiling."""
+        evaluations = -(-train.steps // train.eval_every)
+        return train.steps * self.seconds_per_step + evaluations * self.seconds_per_evaluation
+
+
+class Measurements:
+    """Measurements of rungs, each program once."""
+
+    def __init__(self, rungs: Sequence[ResolvedRung], folder: Path, say: Callable[[str], None]) -> None:
+        """Measures the rungs, one after the other; `folder` has the data of their task, if they are prepared."""
+        self._of: dict[str, Measurement | LrurunError] = {}
+        for rung in rungs:
+            key = _key(rung)
+            if key not in self._of:
+                say(f"measuring {rung.name}")
+                self._of[key] = _measured(rung, folder)
+
+    def of(self, rung: ResolvedRung) -> Measurement | None:
+        """The measurement of a rung; None if it failed."""
+        found = self._of[_key(rung)]
+        return found if isinstance(found, Measurement) else None
+
+    def error(self, rung: ResolvedRung) -> str | None:
+        """Why a rung could not be measured."""
+        found = self._of[_key(rung)]
+        return found.message if isinstance(found, LrurunError) else None
+
+
+def _key(rung: ResolvedRung) -> str:
+    return program_key(rung.training, rung.execution)
+
+
+def _measured(rung: ResolvedRung, folder: Path) -> Measurement | LrurunError:
+    """A rung's measurement, by a process with the environment of a worker: it may run out of memory."""
+    process = Process(rung.execution.threads, str(cache_dir()), shares=False)
+    try:
+        answer = process.ask(
+            do="rung",
+            plugins=msgspec.to_builtins(plugins.loaded()),
+            config=msgspec.to_builtins(rung.training),
+            execution=msgspec.to_builtins(rung.execution),
+            folder=str(folder),
+        )
+        return msgspec.convert(_checked(answer), Measurement)
+    except LrurunError as error:
+        return error
+    finally:
+        process.close()
+
+
+class DeviceCheck(Struct, frozen=True, kw_only=True):
+    """A short run of a recurrence on a device, compared with the CPU."""
+
+    kind: str
+    result: str
+    """"ok" or "differs", or the error with which the run ended."""
+    difference: float | None
+    """The largest relative difference of losses and of gradients; None after an error."""
+    steps_per_second: float | None
+    """On the device."""
+
+    @property
+    def ok(self) -> bool:
+        return self.result == "ok"
+
+
+class DeviceComparison(Struct, frozen=True, kw_only=True):
+    """Short runs of all recurrences on the device of this machine, compared with sequential scans on its CPU."""
+
+    device: str
+    platform: str
+    """The platform of jax."""
+    tolerance: float
+    recurrences: list[DeviceCheck]
+
+
+def found_device() -> tuple[str, str]:
+    """The device on which workers train, and its platform, as another process finds them: this one takes no memory.
+
+    Raises:
+        LrurunError: jax cannot start there.
+    """
+    process = Process(1)
+    try:
+        answer = process.ask(do="device")
+        return answer["device"], answer["platform"]
+    finally:
+        process.close()
+
+
+def compare_devices(kinds: Sequence[str]) -> DeviceComparison:
+    """Trains each kind of recurrence for a few steps, on the device in the form for accelerators and on the CPU.
+
+    Raises:
+        LrurunError: one of the processes has ended.
+    """
+    processes = [Process(1, str(cache_dir()), shares=False)]
+    try:
+        processes.append(Process(1, str(cache_dir()), shares=False, platform="cpu"))
+        request = {"do": "recurrences", "plugins": msgspec.to_builtins(plugins.loaded()), "kinds": list(kinds)}
+        for process, form in zip(processes, ("associative", "sequential"), strict=True):
+            process.send(**request, backend=form)
+        here, reference = (process.receive() for process in processes)
+    finally:
+        for process in processes:
+            process.close()
+    checks = [_check(kind, here["runs"][kind], reference["runs"][kind]) for kind in kinds]
+    return DeviceComparison(device=here["device"], platform=here["platform"], tolerance=TOLERANCE, recurrences=checks)
+
+
+def _check(kind: str, run: dict[str, Any], reference: dict[str, Any]) -> DeviceCheck:
+    for side, where in ((run, ""), (reference, "on the CPU: ")):
+        if "error" in side:
+            return DeviceCheck(kind=kind, result=where + side["error"], difference=None, steps_per_second=None)
+    worst = max(deviation(run["values"][name], wanted) for name, wanted in reference["values"].items())
+    result = "ok" if worst < TOLERANCE else "differs"
+    return DeviceCheck(kind=kind, result=result, difference=worst, steps_per_second=run["steps_per_second"])
+
+
+def deviation(values: Sequence[Sequence[float]], wanted: Sequence[Sequence[float]]) -> float:
+    """The largest difference between two lists of arrays, relative to the largest number wanted of the array.
+
+    Arrays that are small beside the others, such as gradients that are zero but for rounding, count relative to a
+    thousandth of the largest of all. Infinite where a number is not finite.
+    """
+    import numpy as np
+
+    sizes = [float(np.max(np.abs(array))) for array in wanted]
+    worst = 0.0
+    for array, reference, size in zip(values, wanted, sizes, strict=True):
+        difference = float(np.max(np.abs(np.subtract(array, reference)))) / max(size, 1e-3 * max(sizes), 1e-30)
+        worst = max(worst, difference if np.isfinite(difference) else np.inf)
+    return worst
+
+
+def _checked(answer: dict[str, Any]) -> dict[str, Any]:
+    if "error" in answer:
+        raise LrurunError(answer["error"])
+    return answer
