@@ -80,16 +80,10 @@ class Recurrence(abc.ABC):
         """What the names of C end in: "" for the forward direction and, in bidirectional layers, "_back"."""
         return ("", "_back") if self.bidirectional else ("",)
 
-    def product(self, x: Any, w: Any) -> Any:
-        """x (..., K) times the transpose of w (N, K), real or `Complex`.
-
-        Of a complex product of which only the real part is used, XLA computes no more.
-        """
+    def product(self, x: Array, w: Any) -> Any:
+        """x (..., K) times the transpose of w (N, K), which may be `Complex`, as the product then is."""
         if isinstance(w, Complex):
-            if not isinstance(x, Complex):
-                return Complex(self.product(x, w.real), self.product(x, w.imag))
-            re = self.product(x.real, w.real) - self.product(x.imag, w.imag)
-            return Complex(re, self.product(x.real, w.imag) + self.product(x.imag, w.real))
+            return Complex(self.product(x, w.real), self.product(x, w.imag))
         return product(x, w.T, self.precision, flatten=x.size > SMALL)
 
     def chunks(self, length: int, batch: int) -> int:

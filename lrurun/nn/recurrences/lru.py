@@ -168,14 +168,15 @@ class Diagonal(Recurrence):
         v = self.product(u if mask is None or not self.bidirectional else jnp.where(mask[..., None], u, 0.0), B)
         for C_way, reverse in zip(C, (False, True), strict=False):
             x = linear_scan(lam, v, reverse=reverse, backend=self.backend)
-            y = y + self.product(x, C_way).real
+            y = y + self.product(x.real, C_way.real) - self.product(x.imag, C_way.imag)  # Re(C x)
         return y
 
     def step(self, params: Params, state: Complex, u: StepFeatures) -> tuple[Complex, StepFeatures]:
         self.require_causal()
         lam, B, (C,), D = self.system(params)
         x = lam * state + self.product(u, B)
-        return x, self.product(x, C).real + D[None] * u
+        y = self.product(x.real, C.real) - self.product(x.imag, C.imag)
+        return x, y + D[None] * u
 
     def initial_state(self, batch: int) -> Complex:
         return zeros(batch, self.modes)
