@@ -185,12 +185,13 @@ def short_runs(kinds: Sequence[str], backend: str) -> dict[str, Any]:
     """A few steps with each kind of recurrence in its first variant, compiled several at a time."""
     with ThreadPoolExecutor(max_workers=min(4, machine.cores())) as threads:
         compiled = {kind: threads.submit(_compiled_run, kind, backend) for kind in kinds}
-        runs = {}
-        for kind, future in compiled.items():
-            try:
-                runs[kind] = _short_run(*future.result())
-            except Exception as error:  # whatever one kind does, the others are of interest
-                runs[kind] = {"error": message(error)}
+    # all are compiled now, so that no compilation slows the steps that are timed
+    runs = {}
+    for kind, future in compiled.items():
+        try:
+            runs[kind] = _short_run(*future.result())
+        except Exception as error:  # whatever one kind does, the others are of interest
+            runs[kind] = {"error": message(error)}
     return {**device(), "runs": runs}
 
 
