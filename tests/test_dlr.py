@@ -13,6 +13,7 @@ from lrurun.config.recurrences.dlr import DLRRecurrence
 from lrurun.config.recurrences.dss import DSSRecurrence
 from lrurun.errors import UsageError
 from lrurun.nn import recurrences
+from lrurun.nn.complex import Complex
 from lrurun.nn.convolution import powers
 from lrurun.nn.recurrences import dlr
 from tests.loops import double
@@ -94,13 +95,13 @@ def test_kernels_in_blocks_and_their_gradients(monkeypatch, strict, channels, le
         return np.einsum("hn,hnl->hl" if channels else "hn,nl->hl", w[0] + 1j * w[1], lags)
 
     def loss(w, nu, theta):
-        re, im = powers.kernel((w[0], w[1]), nu, theta, length)
-        return jnp.sum(re * weight[0].astype(np.float32) + im * weight[1].astype(np.float32)), (re, im)
+        k = powers.kernel(Complex(w[0], w[1]), nu, theta, length)
+        return jnp.sum(k.real * weight[0].astype(np.float32) + k.imag * weight[1].astype(np.float32)), k
 
     arrays = [np.asarray(x, np.float32) for x in (w, nu, theta)]
-    gradient, (re, im) = jax.jit(jax.grad(loss, argnums=(0, 1, 2), has_aux=True))(*map(jnp.asarray, arrays))
+    gradient, k = jax.jit(jax.grad(loss, argnums=(0, 1, 2), has_aux=True))(*map(jnp.asarray, arrays))
     arrays = [x.astype(np.float64) for x in arrays]
-    np.testing.assert_allclose(np.asarray(re) + 1j * np.asarray(im), exact(*arrays), atol=3e-6)
+    np.testing.assert_allclose(k.numpy(), exact(*arrays), atol=3e-6)
     for i, found in enumerate(gradient):
         direction = rng.normal(size=found.shape)
 

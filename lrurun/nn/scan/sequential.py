@@ -42,7 +42,7 @@ def adjoints(
         w = g_k + adjoint * w
         return (w, da), w
 
-    da = zeros(jax.eval_shape(lambda w, x: w * x.conj(), end, end))
+    da = zeros(end * take(x, 0).conj())
     (_, da), w = scan_in_place(step, (end, da), g, x, reverse=not reverse)
     return w, jax.tree.map(lambda array: jnp.sum(array, axis=tuple(range(array.ndim - 1))), da)
 
