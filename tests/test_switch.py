@@ -35,7 +35,8 @@ def slow(weights, x, share):
 
 
 def layer(weights):
-    return Switch({name: jnp.asarray(array, jnp.float32) for name, array in weights.items()}, "float32")
+    arrays = {name: jnp.asarray(array, jnp.float32) for name, array in weights.items()}
+    return Switch(**arrays, precision="float32")
 
 
 def padded(seed=2, length=11, fill=9.0):
@@ -76,7 +77,7 @@ def test_gradients_reach_every_weight_and_the_inputs(strict):
 
     def loss(tree):
         weights = {name: tree[name] for name in WEIGHTS}
-        return jnp.sum(Switch(weights, "float32")(tree["x"], jnp.asarray(mask), True) ** 2)
+        return jnp.sum(Switch(**weights, precision="float32")(tree["x"], jnp.asarray(mask), True) ** 2)
 
     gradient = jax.grad(loss)(jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), arrays))
     assert not np.any(np.asarray(gradient["x"])[~mask])

@@ -1,6 +1,9 @@
-"""The layers of the network as Flax modules: linear maps, norms, and how their weights are initialised."""
+"""The layers around a recurrence: linear maps, a convolution, norms, dropout, and how weights are initialised."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -8,10 +11,12 @@ from flax import nnx
 from jax import Array
 
 from lrurun.config.schema import ModelConfig
+from lrurun.nn.axes import Features, Mask
 from lrurun.nn.convolution.short import short
 from lrurun.nn.devices import flat
 from lrurun.nn.products import Precision, product
 from lrurun.nn.sampling import Shapes, truncated_normals
+from lrurun.nn.scan import split
 
 EPSILON = 1e-5
 """Added to the variance in both kinds of norm."""
@@ -39,6 +44,7 @@ class Linear(nnx.Module):
         self.bias = nnx.Param(jnp.zeros(weights.shape[1:], jnp.float32))
 
     def __call__(self, x: Array) -> Array:
+        """(..., B, in) to (..., B, out), for any leading axes."""
         y = product(x, self.kernel[...], self.precision)
         return y + expand(self.bias[...], y)
 
@@ -59,7 +65,7 @@ class ShortConvolution(nnx.Module):
         self.kernel = nnx.Param(weights)
         self.bias = nnx.Param(jnp.zeros(weights.shape[1:], jnp.float32))
 
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Features) -> Features:
         y = short(x, self.kernel[...], self.bias[...])
         return jax.nn.silu(y) if self.silu else y
 
@@ -99,7 +105,7 @@ class BatchNorm(nnx.Module):
         self.var = nnx.BatchStat(jnp.zeros((width,), jnp.float32))
         self.weight = nnx.BatchStat(jnp.zeros((), jnp.float32))
 
-    def __call__(self, x: Array, mask: Array | None, train: bool) -> Array:
+    def __call__(self, x: Features, mask: Mask | None, train: bool) -> Features:
         if train:
             mean, var = self._moments(x, mask)
             kept, new = self.momentum, 1.0 - self.momentum
@@ -115,7 +121,7 @@ class BatchNorm(nnx.Module):
         return (x - expand(mean, x)) * expand(factor, x) + expand(self.bias[...], x)
 
     @staticmethod
-    def _moments(x: Array, mask: Array | None) -> tuple[Array, Array]:
+    def _moments(x: Features, mask: Mask | None) -> tuple[Array, Array]:
         """Mean and biased variance, (H,) each."""
         leading = tuple(range(x.ndim - 1))
         if mask is None:
@@ -136,7 +142,7 @@ class LayerNorm(nnx.Module):
         self.scale = nnx.Param(jnp.ones((width,), jnp.float32))
         self.bias = nnx.Param(jnp.zeros((width,), jnp.float32))
 
-    def __call__(self, x: Array, mask: Array | None, train: bool) -> Array:
+    def __call__(self, x: Features, mask: Mask | None, train: bool) -> Features:
         mean = jnp.mean(x, axis=-1, keepdims=True)
         centred = x - mean
         var = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
@@ -146,3 +152,28 @@ class LayerNorm(nnx.Module):
 def norm_of(config: ModelConfig) -> BatchNorm | LayerNorm:
     """The kind of norm that `config` asks for, newly initialised."""
     return BatchNorm(config.width, config.norm_momentum) if config.norm == "batch" else LayerNorm(config.width)
+
+
+Dropout = Callable[[Features, int], Features]
+"""Applies dropout to the features of a block; the number is its place there, 0 or 1."""
+
+
+def dropouts(config: ModelConfig, key: Array | None, like: Features) -> list[Dropout]:
+    """The dropout of each block, for features such as `like`; without a key, the identity."""
+    rate, depth = config.dropout, config.depth
+    if rate == 0.0 or key is None:
+        return [lambda x, place: x] * depth
+    batch, width = like.shape[-2:]
+
+    def factor(key: Array, shape: tuple[int, ...]) -> Array:
+        return jax.random.bernoulli(key, 1.0 - rate, shape).astype(jnp.float32) / (1.0 - rate)
+
+    if config.dropout_mask == "sequence":
+        factors = factor(key, (depth, 2, batch, width))  # sampled together: the generator is slow to compile
+        return [lambda x, place, pair=pair: x * expand(pair[place], x) for pair in factors]  # type: ignore[misc]
+
+    def drop(x: Features, place: int, block: int) -> Features:
+        mask = factor(jax.random.fold_in(key, 2 * block + place), (x[..., 0, 0].size, batch, width))
+        return x * (split(mask, x.shape[1]) if x.ndim == 4 else mask)
+
+    return [partial(drop, block=block) for block in range(depth)]

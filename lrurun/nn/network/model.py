@@ -1,12 +1,10 @@
 """A network of one configuration as pure functions on nested dictionaries of arrays.
 
-Flax NNX is used as a shell: modules are built once, split into plain nested dictionaries of arrays, and merged, always
-as a copy, inside pure functions.
+The structure of the modules is determined once. Pure functions merge it with the arrays, always as a copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -18,46 +16,10 @@ from lrurun.config.schema import ModelConfig
 from lrurun.data.on_device import fixed_generator
 from lrurun.data.task import Spec
 from lrurun.nn import recurrences
-from lrurun.nn.network.body import Network, Places, Tree
-from lrurun.nn.recurrences import Recurrence
-from lrurun.nn.scan import join
+from lrurun.nn.network.body import Network, Places
 
-
-class _NormProbe:
-    """Replaces the recurrence of a network and collects the mean norms of its states, layer by layer."""
-
-    def __init__(self, recurrence: Recurrence, counted: Array) -> None:
-        """`counted` (L, B) is true at the positions of the mean; if it is nowhere, no norm is computed."""
-        self.recurrence = recurrence
-        self.counted = counted
-        self.found: list[Array] = []
-
-    def chunks(self, length: int, batch: int) -> int:
-        return self.recurrence.chunks(length, batch)
-
-    def across(self, layers: Sequence[Tree]) -> list[Tree] | None:
-        return self.recurrence.across(layers)
-
-    def scan(self, params: Tree, u: Array, mask: Array | None = None) -> Array:
-        def mean() -> Array:
-            norms = self.recurrence.norms(params, u if u.ndim == 3 else join(u))
-            return jnp.sum(jnp.where(self.counted, norms, 0.0)) / jnp.sum(self.counted, dtype=jnp.float32)
-
-        self.found.append(jax.lax.cond(jnp.any(self.counted), mean, lambda: jnp.float32(0.0)))
-        return self.recurrence.scan(params, u, mask)
-
-
-def _plain(tree: Any) -> Any:
-    """An NNX state as nested dictionaries whose keys are strings, as checkpoints need them."""
-    return {str(k): _plain(v) for k, v in tree.items()} if isinstance(tree, dict) else tree
-
-
-def _walk(tree: Tree, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for name, item in tree.items():
-        if isinstance(item, dict):
-            yield from _walk(item, (*path, name))
-        else:
-            yield (*path, name), item
+Tree = dict[str, Any]
+"""Nested dictionaries of arrays; the names are those of the attributes of `Network`."""
 
 
 class Model:
@@ -79,19 +41,23 @@ class Model:
             backend=backend,
             precision=config.precision,
         )
-        self._graph: Any = None
-        self._abstract = jax.eval_shape(self._split, jax.random.key(0))
+        self._graph = nnx.graphdef(nnx.eval_shape(self._network, jax.random.key(0)))
 
-    def _split(self, key: Array) -> tuple[Any, Any]:
-        network = Network(key, self.config, self.spec, self.recurrence, self.remat)
-        self._graph, params, stats = nnx.split(network, nnx.Param, nnx.BatchStat)
-        return params, stats
+    def _network(self, key: Array) -> Network:
+        return Network(key, self.config, self.spec, self.recurrence, self.remat)
+
+    def _merged(self, params: Tree, stats: Tree) -> Network:
+        network: Network = nnx.merge(
+            self._graph, nnx.restore_int_paths(params), nnx.restore_int_paths(stats), copy=True
+        )
+        return network
 
     def init(self, key: Array) -> tuple[Tree, Tree]:
         """Parameters and norm statistics, a pure function of `key` that may be traced."""
         with fixed_generator():
-            params, stats = self._split(key)
-        return _plain(nnx.to_pure_dict(params)), _plain(nnx.to_pure_dict(stats))
+            network = self._network(key)
+        params, stats = nnx.state(network, nnx.Param, nnx.BatchStat)
+        return _tree(params), _tree(stats)
 
     def apply(
         self,
@@ -117,11 +83,9 @@ class Model:
         """
         if train and self.config.dropout > 0.0 and key is None:
             raise ValueError(f"training with dropout = {self.config.dropout} needs a key")
-        network = nnx.merge(self._graph, _fill(self._abstract[0], params), _fill(self._abstract[1], stats), copy=True)
-        logits = network(inputs, lengths, train, key, places)
-        if not train:
-            return logits, stats
-        return logits, _plain(nnx.to_pure_dict(nnx.state(network, nnx.BatchStat)))
+        network = self._merged(params, stats)
+        logits, _ = network(inputs, lengths, train=train, key=key, places=places)
+        return logits, _tree(nnx.state(network, nnx.BatchStat)) if train else stats
 
     def evaluate(
         self,
@@ -137,17 +101,9 @@ class Model:
         The mean is over the sequences where `counted` (B,) is true; if it is nowhere, the norms are 0 and cost nothing.
         The other arguments are those of `apply`.
         """
-        network = nnx.merge(self._graph, _fill(self._abstract[0], params), _fill(self._abstract[1], stats), copy=True)
-        network.remat = False  # the norms must not belong to an inner trace
-        length = inputs.shape[2 if self.spec.pair else 1]
-        ends = jnp.full(inputs.shape[: 2 if self.spec.pair else 1], length) if lengths is None else lengths
-        positions = jnp.where(counted.reshape(-1, *[1] * (ends.ndim - 1)), ends.astype(jnp.int32), 0)
-        real = jnp.arange(length)[:, None] < positions.swapaxes(0, -1).reshape(-1)[None, :]
-        network.recurrence = probe = _NormProbe(self.recurrence, real)
-        for block in network.blocks:
-            block.layer = probe
-        logits = network(inputs, lengths, False, None, places)
-        return logits, jnp.stack(probe.found)
+        network = self._merged(params, stats)
+        logits, norms = network(inputs, lengths, train=False, places=places, counted=counted)
+        return logits, jnp.stack(norms)
 
     def groups(self, params: Tree, *, decay_norm_bias: bool = True) -> Tree:
         """A tree like `params` with the parameter group of each leaf: "recurrent", "regular" or "undecayed".
@@ -155,38 +111,35 @@ class Model:
         Without `decay_norm_bias`, biases and norms outside recurrences are "undecayed" too.
         """
 
-        def group(name: str, parent: str) -> str:
+        def group(path: tuple[Any, ...], _: Any) -> str:
+            *_, parent, name = (entry.key for entry in path)
             if parent == "recurrence":
                 undecayed = "undecayed" if name in self.recurrence.undecayed_parameters else "regular"
                 return "recurrent" if name in self.recurrence.recurrent_parameters else undecayed
             # only norms have a scale
             return "regular" if decay_norm_bias or name not in ("bias", "scale") else "undecayed"
 
-        def mark(tree: Tree, parent: str) -> Tree:
-            return {
-                name: mark(item, name) if isinstance(item, dict) else group(name, parent) for name, item in tree.items()
-            }
-
-        return mark(params, "")
+        groups: Tree = jax.tree_util.tree_map_with_path(group, params)
+        return groups
 
     def listing(self, params: Tree, *, decay_norm_bias: bool = True) -> list[tuple[str, tuple[int, ...], str]]:
-        """Dotted path, shape and group of every parameter, in the order of the tree."""
-        group = dict(_walk(self.groups(params, decay_norm_bias=decay_norm_bias)))
-        return [(".".join(path), tuple(leaf.shape), group[path]) for path, leaf in _walk(params)]
+        """Dotted path, shape and group of every parameter, in the order of the paths."""
+        leaves = jax.tree_util.tree_leaves_with_path(params)
+        groups = jax.tree.leaves(self.groups(params, decay_norm_bias=decay_norm_bias))
+        return [
+            (jax.tree_util.keystr(path, simple=True, separator="."), tuple(leaf.shape), group)
+            for (path, leaf), group in zip(leaves, groups, strict=True)
+        ]
 
     def count(self, params: Tree) -> int:
         """Number of trained scalars."""
         return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
-def _fill(state: Any, values: Tree) -> Any:
-    """An NNX state with the structure of `state` and the arrays of a plain tree."""
+def _tree(state: Any) -> Tree:
+    """The arrays of a state of NNX; the numbers of blocks are strings, as checkpoints need them."""
 
-    def pick(path: tuple[Any, ...], _: Any) -> Array:
-        node: Any = values
-        for entry in path:
-            if isinstance(entry, jax.tree_util.DictKey):
-                node = node[str(entry.key)]
-        return node
+    def named(tree: Any) -> Any:
+        return {str(name): named(item) for name, item in tree.items()} if isinstance(tree, dict) else tree
 
-    return jax.tree_util.tree_map_with_path(pick, state)
+    return named(nnx.to_pure_dict(state))

@@ -9,22 +9,13 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
+from lrurun.nn.axes import Features, Mask
 from lrurun.nn.products import Precision, product
 from lrurun.nn.sampling import Shapes
 from lrurun.nn.scan import join, split
 
 HIDDEN = 4
 """Hidden features of an expert, over the width: the published numbers of parameters, 312 and 318 million, need it."""
-
-
-def shapes(depth: int, width: int, experts: int) -> Shapes:
-    """The shapes of the weights of the layers of all blocks."""
-    hidden = HIDDEN * width
-    return {
-        "router": (depth, width, experts),
-        "enter": (depth, experts, width, hidden),
-        "leave": (depth, experts, hidden, width),
-    }
 
 
 class Switch(nnx.Module):
@@ -39,15 +30,20 @@ class Switch(nnx.Module):
     biases, and that positions compete within their sequence, so that no output depends on the rest of a batch.
     """
 
-    def __init__(self, weights: dict[str, Array], precision: Precision) -> None:
-        """`weights` are those of one block, see `shapes`."""
+    def __init__(self, router: Array, enter: Array, leave: Array, precision: Precision) -> None:
+        """R of all experts together, and W and V of each, see `shapes`."""
         self.precision = precision
-        self.router = nnx.Param(weights["router"])
-        self.enter = nnx.Param(weights["enter"])
-        self.leave = nnx.Param(weights["leave"])
+        self.router = nnx.Param(router)
+        self.enter = nnx.Param(enter)
+        self.leave = nnx.Param(leave)
 
-    def __call__(self, x: Array, mask: Array | None, train: bool) -> Array:
-        """(T, B, H) to the same; `mask` (T, B) is true at real positions; or both in chunks, (T, K, B, H)."""
+    @staticmethod
+    def shapes(width: int, experts: int) -> Shapes:
+        """The shapes of the weights."""
+        hidden = HIDDEN * width
+        return {"router": (width, experts), "enter": (experts, width, hidden), "leave": (experts, hidden, width)}
+
+    def __call__(self, x: Features, mask: Mask | None, train: bool) -> Features:
         if x.ndim == 4:
             return split(self(join(x), None if mask is None else join(mask), train), x.shape[1])
         length, experts = len(x), self.router.shape[1]

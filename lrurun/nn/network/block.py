@@ -1,0 +1,149 @@
+"""The blocks of the network (Orvieto et al. 2023, figure 1 and appendix D): a recurrence and what is around it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array
+
+from lrurun.config.schema import ModelConfig
+from lrurun.nn.axes import Features, Mask
+from lrurun.nn.network.layers import Dropout, Linear, ShortConvolution, norm_of
+from lrurun.nn.network.switch import Switch
+from lrurun.nn.recurrences import Params, Recurrence
+from lrurun.nn.sampling import Shapes
+from lrurun.nn.scan import join
+
+
+class SequenceLayer(nnx.Module):
+    """A recurrence that holds its parameters, each an attribute; what they mean is defined by its `Recurrence`."""
+
+    def __init__(self, params: Params, recurrence: Recurrence) -> None:
+        self._recurrence = recurrence
+        for name, value in params.items():
+            setattr(self, name, nnx.Param(value))
+
+    @property
+    def params(self) -> Params:
+        return {name: item[...] for name, item in vars(self).items() if isinstance(item, nnx.Param)}
+
+    def __call__(
+        self, u: Features, mask: Mask | None, more: Params | None = None, counted: Mask | None = None
+    ) -> tuple[Features, Array | None]:
+        """The outputs, and the mean norm of the state.
+
+        Args:
+            u: inputs.
+            mask: true at real positions, which all are without it.
+            more: parameters that depend on those of other layers, see `Recurrence.across`.
+            counted: (T, B), never in chunks, true at the positions of the mean norm: without it there is no norm; if it
+                is true nowhere, the norm is 0 and costs nothing.
+        """
+        params = self.params | (more or {})
+        norm = None if counted is None else self._mean_norm(params, u, counted)
+        return self._recurrence.scan(params, u, mask), norm
+
+    def _mean_norm(self, params: Params, u: Features, counted: Mask) -> Array:
+        def mean() -> Array:
+            norms = self._recurrence.norms(params, u if u.ndim == 3 else join(u))
+            return jnp.sum(jnp.where(counted, norms, 0.0)) / jnp.sum(counted, dtype=jnp.float32)
+
+        norm: Array = jax.lax.cond(jnp.any(counted), mean, lambda: jnp.float32(0.0))
+        return norm
+
+
+class Block(nnx.Module):
+    """norm, recurrence, GELU, dropout, GLU, dropout, and a residual connection (Orvieto et al. 2023, figure 1).
+
+    With `ModelConfig.branch`, the recurrence has linear maps before and after it and is multiplied by a second branch,
+    which take the place of GELU and GLU (De et al. 2024, figure 2). With glu = "switch" a Switch layer with a norm, a
+    dropout and a residual connection of its own follows (Gupta et al. 2023, appendix A.6). With frame = "none" a block
+    is the recurrence alone.
+    """
+
+    def __init__(self, params: Params, weights: dict[str, Array], config: ModelConfig, recurrence: Recurrence) -> None:
+        """`params` are those of the recurrence, `weights` those of `shapes`."""
+        self.config = config
+        self.recurrence = SequenceLayer(params, recurrence)
+        if config.frame == "none":
+            return
+        linear = partial(Linear, precision=config.precision)
+        self.norm = norm_of(config)
+        if config.conv:
+            self.conv = ShortConvolution(weights["conv"], silu=config.conv_activation == "silu")
+        if config.branch != "none":
+            self.inward = linear(weights["inward"])
+            self.branch = linear(weights["branch"])
+            self.outward = linear(weights["outward"])
+        if config.glu in ("full", "half", "half2"):
+            self.gate = linear(weights["glu"][0])
+        if config.glu in ("full", "linear"):
+            self.value = linear(weights["glu"][-1])
+        if config.glu == "switch":
+            self.second_norm = norm_of(config)
+            self.switch = Switch(weights["router"], weights["enter"], weights["leave"], config.precision)
+
+    @staticmethod
+    def shapes(config: ModelConfig) -> Shapes:
+        """The shapes of the weights of the layers around the recurrence."""
+        width, inner = config.width, config.inner
+        maps = {"full": 2, "half": 1, "half2": 1, "linear": 1, "none": 0, "switch": 0}[config.glu]
+        return {
+            "glu": (maps, width, width),
+            **(Switch.shapes(width, config.experts) if config.glu == "switch" else {}),
+            **({"conv": (config.conv, inner)} if config.conv else {}),
+            **(
+                {"inward": (width, inner), "branch": (width, inner), "outward": (inner, width)}
+                if config.branch != "none"
+                else {}
+            ),
+        }
+
+    def __call__(
+        self,
+        x: Features,
+        mask: Mask | None,
+        more: Params | None,
+        counted: Mask | None,
+        train: bool,
+        drop: Dropout,
+    ) -> tuple[Features, Array | None]:
+        """The outputs, and the mean norm of the state of the recurrence; see `SequenceLayer`."""
+        kind = self.config
+        if kind.frame == "none":
+            return self.recurrence(x, mask, more, counted)
+
+        u = self.norm(x, mask, train) if kind.norm_place == "pre" else x
+        v = u if kind.branch == "none" else self.inward(u)
+        v = self.conv(v) if kind.conv else v
+        y, state_norm = self.recurrence(v, mask, more, counted)
+        if kind.branch != "none":
+            activation = jax.nn.gelu if kind.branch == "gelu" else jax.nn.silu
+            y = drop(self.outward(activation(self.branch(u)) * y), 0)
+        elif kind.glu == "switch":
+            y = drop(y, 0)
+        else:
+            g = drop(jax.nn.gelu(y), 0)
+            y = g if kind.glu == "none" else drop(self._glu(g, y), 1)
+        x = x + y
+        x = x if kind.norm_place == "pre" else self.norm(x, mask, train)
+
+        if kind.glu == "switch":
+            u = self.second_norm(x, mask, train) if kind.norm_place == "pre" else x
+            x = x + drop(self.switch(u, mask, train), 1)
+            x = x if kind.norm_place == "pre" else self.second_norm(x, mask, train)
+        return x, state_norm
+
+    def _glu(self, g: Features, y: Features) -> Features:
+        """The gated linear unit of g = dropout(GELU(y)), see `ModelConfig.glu`.
+
+        Its maps are attributes of the block, not of a module of their own, as they are named in checkpoints.
+        """
+        kind = self.config.glu
+        if kind == "linear":
+            return self.value(g)
+        value = self.value(g) if kind == "full" else g if kind == "half" else y
+        return value * jax.nn.sigmoid(self.gate(g))
