@@ -14,7 +14,8 @@ from lrurun.config.recurrences.lru import DiagonalRecurrence
 from lrurun.config.recurrences.rnn import DenseRecurrence
 from lrurun.errors import UsageError
 from lrurun.nn import recurrences
-from lrurun.nn.recurrences.block_diagonal import Blocks, Columns, remapped
+from lrurun.nn.blocks import Blocks, Columns
+from lrurun.nn.recurrences.block_diagonal import remapped
 from lrurun.nn.scan import linear_scan
 from tests.loops import check_values_and_gradients, double
 

@@ -4,73 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lrurun.nn.axes import Array, Features, Mask, StepFeatures, expand
+from lrurun.nn.axes import Array, Features, Mask, StepFeatures
+from lrurun.nn.blocks import Blocks, Columns
 from lrurun.nn.complex import polar
 from lrurun.nn.recurrences.base import Params, Recurrence
 from lrurun.nn.recurrences.lru import ring
 from lrurun.nn.sampling import normals
 from lrurun.nn.scan import linear_scan
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """Vectors of two real numbers, the first and the second numbers (..., M) as arrays, with what scans need."""
-
-    first: Array
-    second: Array
-
-    def __add__(self, other: Columns) -> Columns:
-        return Columns(self.first + other.first, self.second + other.second)
-
-    def __mul__(self, row: Rows) -> Blocks:
-        """The outer products with the transposes of vectors."""
-        x, y = self, row.columns
-        return Blocks(x.first * y.first, x.first * y.second, x.second * y.first, x.second * y.second)
-
-    def conj(self) -> Rows:
-        """The transposes."""
-        return Rows(self)
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """The transposes of vectors."""
-
-    columns: Columns
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, eq=False)
-class Blocks:
-    """Real matrices [[a, b], [c, d]], their entries (..., M) as arrays, with what scans need."""
-
-    a: Array
-    b: Array
-    c: Array
-    d: Array
-
-    def __add__(self, other: Blocks) -> Blocks:
-        return Blocks(self.a + other.a, self.b + other.b, self.c + other.c, self.d + other.d)
-
-    def __mul__(self, other: Any) -> Any:
-        """Products with matrices or with vectors, over whose leading axes these matrices are broadcast."""
-        if isinstance(other, Blocks):
-            left, right = self * Columns(other.a, other.c), self * Columns(other.b, other.d)
-            return Blocks(left.first, right.first, left.second, right.second)
-        a, b, c, d = (expand(entry, other.first.ndim) for entry in (self.a, self.b, self.c, self.d))
-        return Columns(a * other.first + b * other.second, c * other.first + d * other.second)
-
-    def conj(self) -> Blocks:
-        """The transposes."""
-        return Blocks(self.a, self.c, self.b, self.d)
 
 
 def remapped(a: Array, r_min: float, max_phase: float) -> Array:
