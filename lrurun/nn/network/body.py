@@ -15,9 +15,9 @@ from jax import Array
 
 from lrurun.config.schema import ModelConfig
 from lrurun.data.task import Spec
-from lrurun.nn.axes import Features, Mask
+from lrurun.nn.axes import Features, Mask, expand
 from lrurun.nn.network.block import Block
-from lrurun.nn.network.layers import Linear, dropouts, expand, lecun_normals, norm_of
+from lrurun.nn.network.layers import Linear, dropouts, lecun_normals, norm_of
 from lrurun.nn.recurrences import Recurrence
 from lrurun.nn.scan import join, split
 
@@ -137,9 +137,9 @@ class Network(nnx.Module):
             return y
         x = inputs.astype(jnp.float32) * self.spec.scale
         if self.spec.mean:
-            x = x - expand(jnp.asarray(self.spec.mean, jnp.float32), x)
+            x = x - expand(jnp.asarray(self.spec.mean, jnp.float32), x.ndim)
         if self.spec.std:
-            x = x / expand(jnp.asarray(self.spec.std, jnp.float32), x)
+            x = x / expand(jnp.asarray(self.spec.std, jnp.float32), x.ndim)
         z: Array = self.encoder(x) if self.config.frame == "blocks" else x
         return z
 

@@ -11,7 +11,7 @@ from flax import nnx
 from jax import Array
 
 from lrurun.config.schema import ModelConfig
-from lrurun.nn.axes import Features, Mask
+from lrurun.nn.axes import Features, Mask, expand
 from lrurun.nn.convolution.short import short
 from lrurun.nn.devices import flat
 from lrurun.nn.products import Precision, product
@@ -20,11 +20,6 @@ from lrurun.nn.scan import split
 
 EPSILON = 1e-5
 """Added to the variance in both kinds of norm."""
-
-
-def expand(vector: Array, like: Array) -> Array:
-    """An array with leading axes of size 1, to be broadcast over the leading axes of `like`."""
-    return vector.reshape((1,) * (like.ndim - vector.ndim) + vector.shape)
 
 
 def lecun_normals(key: Array, shapes: Shapes) -> dict[str, Array]:
@@ -46,12 +41,12 @@ class Linear(nnx.Module):
     def __call__(self, x: Array) -> Array:
         """(..., B, in) to (..., B, out), for any leading axes."""
         y = product(x, self.kernel[...], self.precision)
-        return y + expand(self.bias[...], y)
+        return y + expand(self.bias[...], y.ndim)
 
     def embed(self, ids: Array) -> Array:
         """Applies the map to one-hot vectors without making them: integers (..., B) to (..., B, out)."""
         y = _rows(self.kernel[...], ids)
-        return y + expand(self.bias[...], y)
+        return y + expand(self.bias[...], y.ndim)
 
 
 class ShortConvolution(nnx.Module):
@@ -118,7 +113,7 @@ class BatchNorm(nnx.Module):
             divisor = jnp.where(seen, weight, 1.0)
             mean, var = self.mean[...] / divisor, jnp.where(seen, self.var[...] / divisor, 1.0)
         factor = self.scale[...] * jax.lax.rsqrt(var + EPSILON)
-        return (x - expand(mean, x)) * expand(factor, x) + expand(self.bias[...], x)
+        return (x - expand(mean, x.ndim)) * expand(factor, x.ndim) + expand(self.bias[...], x.ndim)
 
     @staticmethod
     def _moments(x: Features, mask: Mask | None) -> tuple[Array, Array]:
@@ -127,11 +122,11 @@ class BatchNorm(nnx.Module):
         if mask is None:
             mean = jnp.mean(x, axis=leading)
             # the derivative of the variance by the mean is zero: leaving it out changes only the cost
-            return mean, jnp.mean(jnp.square(x - expand(jax.lax.stop_gradient(mean), x)), axis=leading)
+            return mean, jnp.mean(jnp.square(x - expand(jax.lax.stop_gradient(mean), x.ndim)), axis=leading)
         count = jnp.maximum(jnp.sum(mask, dtype=x.dtype), 1.0)
         real = mask[..., None]
         mean = jnp.sum(jnp.where(real, x, 0.0), axis=leading) / count
-        centred = jnp.where(real, x - expand(jax.lax.stop_gradient(mean), x), 0.0)
+        centred = jnp.where(real, x - expand(jax.lax.stop_gradient(mean), x.ndim), 0.0)
         return mean, jnp.sum(jnp.square(centred), axis=leading) / count
 
 
@@ -146,7 +141,7 @@ class LayerNorm(nnx.Module):
         mean = jnp.mean(x, axis=-1, keepdims=True)
         centred = x - mean
         var = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
-        return centred * jax.lax.rsqrt(var + EPSILON) * expand(self.scale[...], x) + expand(self.bias[...], x)
+        return centred * jax.lax.rsqrt(var + EPSILON) * expand(self.scale[...], x.ndim) + expand(self.bias[...], x.ndim)
 
 
 def norm_of(config: ModelConfig) -> BatchNorm | LayerNorm:
@@ -170,7 +165,7 @@ def dropouts(config: ModelConfig, key: Array | None, like: Features) -> list[Dro
 
     if config.dropout_mask == "sequence":
         factors = factor(key, (depth, 2, batch, width))  # sampled together: the generator is slow to compile
-        return [lambda x, place, pair=pair: x * expand(pair[place], x) for pair in factors]  # type: ignore[misc]
+        return [lambda x, place, pair=pair: x * expand(pair[place], x.ndim) for pair in factors]  # type: ignore[misc]
 
     def drop(x: Features, place: int, block: int) -> Features:
         mask = factor(jax.random.fold_in(key, 2 * block + place), (x[..., 0, 0].size, batch, width))
