@@ -140,7 +140,7 @@ class Attention(Recurrence):
 
         def project(name: str) -> Array:
             x = self.product(u, params[name])
-            if f"b_{name}" in params:
+            if name != "K" or self.settings.positions == "rotary":
                 x = x + params[f"b_{name}"][None, None]
             return jnp.transpose(x.reshape(shape), (1, 2, 0, 3))
 

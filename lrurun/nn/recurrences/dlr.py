@@ -15,7 +15,7 @@ from lrurun.nn.axes import Array, Features, Kernels, Mask, StateNorms, StepFeatu
 from lrurun.nn.complex import Complex, polar, zeros
 from lrurun.nn.convolution import convolve
 from lrurun.nn.convolution.powers import kernel, powers
-from lrurun.nn.recurrences.base import Params, Recurrence
+from lrurun.nn.recurrences.base import Params, Recurrence, complex_parameter
 from lrurun.nn.recurrences.continuous import log_steps
 from lrurun.nn.sampling import normals
 
@@ -170,9 +170,14 @@ class DLR(SharedModes):
         return {name: initial[name] for name in self._poles} | normals(key_normal, shapes, self.variances)
 
     def modes(self, params: Params) -> tuple[Array, Array]:
-        nu = jnp.square(params["log_re"]) if "log_re" in params else jnp.zeros_like(params["log_im"])
-        return nu, params.get("log_im", jnp.zeros_like(nu))
+        poles, zero = self.settings.poles, jnp.zeros_like(params[self._poles[0]])
+        return (
+            zero if poles == "unit" else jnp.square(params["log_re"]),
+            zero if poles == "real" else params["log_im"],
+        )
 
     def weights(self, params: Params, direction: str) -> Complex:
-        re = params[f"W_re{direction}"]
-        return Complex(re, params.get(f"W_im{direction}", jnp.zeros_like(re)))
+        if self.settings.weights == "real":
+            re = params[f"W_re{direction}"]
+            return Complex(re, jnp.zeros_like(re))
+        return complex_parameter(params, "W", direction)

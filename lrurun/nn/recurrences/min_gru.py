@@ -85,7 +85,7 @@ class Positive(Minimal):
         return 1 if self.settings.form == "log-space" else super().chunks(length, batch)
 
     def start(self, params: Params) -> Array | None:
-        if "h0" not in params:
+        if self.settings.initial == "zero":
             return None
         return positive(params["h0"]) if self.settings.candidate == "positive" else params["h0"]
 
@@ -99,7 +99,7 @@ class Positive(Minimal):
             return super().states(params, u, seen, before)
         log_a, log_b = self.log_gates(params, seen)
         log_b = log_b + log_positive(self.argument(params, u, "h"))
-        if "h0" in params:
+        if self.settings.initial == "learned":
             first = log_a[:1] + expand(log_positive(params["h0"]), u.ndim)
             log_b = jnp.concatenate([jnp.logaddexp(first, log_b[:1]), log_b[1:]])
         total = jnp.cumsum(log_a, axis=0)

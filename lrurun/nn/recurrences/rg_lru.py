@@ -92,7 +92,8 @@ class RGLRU(Gated):
 
     def _log_decay(self, params: Params, r: Array | float) -> Array:
         """log |a| for the gate r."""
-        rate = C * softplus(params["Lambda"]) if "Lambda" in params else 2.0 * jnp.exp(params["nu_log"])
+        softplus_decay = self.settings.decay == "softplus"
+        rate = C * softplus(params["Lambda"]) if softplus_decay else 2.0 * jnp.exp(params["nu_log"])
         return -r * (rate if isinstance(r, float) else expand(rate, r.ndim))
 
     def _squared(self, log_a: Array) -> Array:

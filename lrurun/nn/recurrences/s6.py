@@ -79,7 +79,7 @@ class S6(Gated):
 
     def _matrix(self, params: Params, name: str, seen: Array) -> Array:
         """B or C, (..., B, 1, N) if it is selective, and else (1, ..., H, N)."""
-        if name in params:
+        if {"B": self.settings.b, "C": self.settings.c}[name] == "constant":
             return expand(params[name], seen.ndim + 1)
         return self.product(seen, params[f"W_{name}"])[..., None, :]
 
@@ -91,7 +91,7 @@ class S6(Gated):
     def coefficients(self, params: Params, u: Array, seen: Array, first: Array) -> tuple[Numbers, Numbers]:
         delta = expand(params["b_dt"], u.ndim)
         if self.settings.delta != "constant":
-            low = self.product(seen, params["W_r"]) if "W_r" in params else seen
+            low = self.product(seen, params["W_r"]) if self.settings.delta == "low-rank" else seen
             delta = delta + self.product(low, params["W_dt"])
         delta = self._expanded(jax.nn.softplus(delta))[..., None]
         rate = -jnp.exp(params["A_log"])

@@ -119,7 +119,7 @@ class SGConv(Recurrence):
         lags, kernels = min(self._lags, length), []
         for way in self.directions:
             w = params[f"w{way}"]
-            alpha = params.get(f"alpha{way}", jnp.asarray(self._alpha, w.dtype))
+            alpha = params[f"alpha{way}"] if self.settings.train_alpha else jnp.asarray(self._alpha, w.dtype)
             k = self._whole(w, alpha)[:, :lags] / jnp.asarray(self._norm, w.dtype)[:, None]
             kernels.append(jnp.pad(k.T, ((0, length - lags), (0, 0))))
         return jnp.stack(kernels).at[0, 0].add(params["D"])
