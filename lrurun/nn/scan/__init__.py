@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from lrurun.nn.axes import Array
 from lrurun.nn.scan import associative, chunked, sequential
-from lrurun.nn.scan.affine import Affine, Numbers, chain, take, varies, zeros
+from lrurun.nn.scan.affine import Affine, Numbers, aligned, chain, take, varies, zeros
 
 split, join = chunked.split, chunked.join
 """(L, ...) as K consecutive chunks side by side, (L / K, K, ...), and back."""
@@ -130,7 +130,7 @@ def _scan_backward(reverse: bool, backend: str, kept: _Kept, g: Numbers) -> tupl
     if initial is None:
         return da, w, None
     da = da + jax.tree.map(lambda array: jnp.sum(array, axis=0), first * initial.conj())
-    return da, w, a.conj() * first
+    return da, w, aligned(a.conj(), first) * first
 
 
 _scan.defvjp(_scan_forward, _scan_backward)

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from lrurun.nn.axes import expand
+
 Numbers = Any
 """Real arrays, `Complex` numbers, or others with `*`, `+` and `conj()`, the conjugate transpose: one number or block
 for each place of the state. Time is the first axis."""
@@ -23,11 +25,11 @@ class Affine(NamedTuple):
 
     def __call__(self, x: Numbers) -> Numbers:
         """The state after `x`."""
-        return self.a * x + self.b
+        return aligned(self.a, x) * x + self.b
 
     def after(self, earlier: Affine) -> Affine:
         """The composition: this step after an earlier one."""
-        return Affine(self.a * earlier.a, self.a * earlier.b + self.b)
+        return Affine(self.a * earlier.a, aligned(self.a, earlier.b) * earlier.b + self.b)
 
     @property
     def varies(self) -> bool:
@@ -42,6 +44,12 @@ class Affine(NamedTuple):
     def at(self, rows: slice) -> Affine:
         """The steps of these rows."""
         return Affine(take(self.a, rows) if self.varies else self.a, take(self.b, rows))
+
+
+def aligned(a: Numbers, x: Numbers) -> Numbers:
+    """`a` with as many leading axes of size 1 as it takes to multiply each row of `x`."""
+    rank = jax.tree.leaves(x)[0].ndim
+    return jax.tree.map(lambda array: expand(array, rank), a)
 
 
 def varies(a: Numbers) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lrurun.nn.scan.affine import Affine, Numbers, take, varies, zeros
+from lrurun.nn.scan.affine import Affine, Numbers, aligned, take, varies, zeros
 from lrurun.nn.scan.in_place import scan_in_place
 
 
@@ -33,7 +33,7 @@ def adjoints(
     end = zeros(take(g, 0)) if end is None else end
     if varies(a):
         return _of_varying(a, g, end), None
-    adjoint = a.conj()
+    adjoint = aligned(a.conj(), end)
 
     def step(carry: tuple[Numbers, Numbers], g_k: Numbers, x_k: Numbers) -> tuple[Any, Numbers]:
         w, da = carry
