@@ -21,7 +21,8 @@ from tests.servers import postgres
 
 __all__ = ["postgres"]  # a fixture
 
-install_import_hook("lrurun.nn.recurrences", "beartype.beartype")  # checks shapes, see lrurun/nn/axes.py
+# checks shapes, see lrurun/nn/axes.py
+install_import_hook(["lrurun.nn.recurrences", "lrurun.nn.network"], "beartype.beartype")
 
 FLAGS = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
 if metadata.version("jaxlib").startswith("0.10."):

@@ -119,6 +119,8 @@ def test_both_modes_of_nnx():
         "model = Model(model.config, model.spec, remat=True)\n"
         "loss = lambda p, s: model.apply(p, s, jnp.ones((2, 4), int), train=True, key=jax.random.key(1))[0].sum()\n"
         "print(jax.jit(jax.grad(loss))(params, stats)['head']['bias'].tolist())\n"
+        "evaluated = jax.jit(model.evaluate)(params, stats, jnp.ones((2, 4), int), None, jnp.array([True, False]))\n"
+        "print(*(array.tolist() for array in evaluated))\n"
     )
     outputs = []
     for mode in ("true", "false"):

@@ -356,8 +356,8 @@ def scan_errors() -> dict[str, list[float]]:
     )
     for backend in sorted(BACKENDS):
         form = with_gradients(partial(linear_scan, backend=backend), weight, parts, driven)
-        x, (gradient, _) = form.function(*form.arguments(None))
-        table[backend] = errors(x.numpy(), gradient.numpy())
+        computed, (gradient, _) = form.function(*form.arguments(None))
+        table[backend] = errors(computed.numpy(), gradient.numpy())
     first = jnp.asarray(lam, jnp.complex64), jnp.asarray(v[0] + 1j * v[1], jnp.complex64).swapaxes(0, 1)
     cotangent = jnp.asarray(g[0] - 1j * g[1], jnp.complex64).swapaxes(0, 1)
     form = with_gradients(published_scan, cotangent, *first)

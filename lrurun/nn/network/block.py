@@ -7,10 +7,9 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax import Array
 
 from lrurun.config.schema import ModelConfig
-from lrurun.nn.axes import Features, Mask
+from lrurun.nn.axes import Array, Features, Mask
 from lrurun.nn.network.layers import Dropout, Linear, ShortConvolution, norm_of
 from lrurun.nn.network.switch import Switch
 from lrurun.nn.recurrences import Params, Recurrence
@@ -19,34 +18,35 @@ from lrurun.nn.scan import join
 
 
 class SequenceLayer(nnx.Module):
-    """A recurrence that holds its parameters, each an attribute; what they mean is defined by its `Recurrence`."""
+    """A recurrence with its parameters, each an attribute; what it computes is defined by its `Recurrence`."""
 
     def __init__(self, params: Params, recurrence: Recurrence) -> None:
-        self._recurrence = recurrence
+        self._recurrence = recurrence  # parameters may have any other name
         for name, value in params.items():
             setattr(self, name, nnx.Param(value))
 
     @property
     def params(self) -> Params:
+        """The arrays of the parameters."""
         return {name: item[...] for name, item in vars(self).items() if isinstance(item, nnx.Param)}
 
     def __call__(
-        self, u: Features, mask: Mask | None, more: Params | None = None, counted: Mask | None = None
+        self, u: Features, mask: Mask | None, more: Params, counted: Array | None
     ) -> tuple[Features, Array | None]:
-        """The outputs, and the mean norm of the state.
+        """The outputs for inputs `u`, and the mean norm of the state.
 
         Args:
             u: inputs.
-            mask: true at real positions, which all are without it.
+            mask: true at real positions; without it, all are.
             more: parameters that depend on those of other layers, see `Recurrence.across`.
-            counted: (T, B), never in chunks, true at the positions of the mean norm: without it there is no norm; if it
+            counted: (T, B), never in chunks: true at the positions of the mean norm. Without it there is no norm; if it
                 is true nowhere, the norm is 0 and costs nothing.
         """
-        params = self.params | (more or {})
+        params = self.params | more
         norm = None if counted is None else self._mean_norm(params, u, counted)
         return self._recurrence.scan(params, u, mask), norm
 
-    def _mean_norm(self, params: Params, u: Features, counted: Mask) -> Array:
+    def _mean_norm(self, params: Params, u: Features, counted: Array) -> Array:
         def mean() -> Array:
             norms = self._recurrence.norms(params, u if u.ndim == 3 else join(u))
             return jnp.sum(jnp.where(counted, norms, 0.0)) / jnp.sum(counted, dtype=jnp.float32)
@@ -56,7 +56,7 @@ class SequenceLayer(nnx.Module):
 
 
 class Block(nnx.Module):
-    """norm, recurrence, GELU, dropout, GLU, dropout, and a residual connection (Orvieto et al. 2023, figure 1).
+    """Norm, recurrence, GELU, dropout, GLU, dropout, and a residual connection (Orvieto et al. 2023, figure 1).
 
     With `ModelConfig.branch`, the recurrence has linear maps before and after it and is multiplied by a second branch,
     which take the place of GELU and GLU (De et al. 2024, figure 2). With glu = "switch" a Switch layer with a norm, a
@@ -91,50 +91,43 @@ class Block(nnx.Module):
         """The shapes of the weights of the layers around the recurrence."""
         width, inner = config.width, config.inner
         maps = {"full": 2, "half": 1, "half2": 1, "linear": 1, "none": 0, "switch": 0}[config.glu]
-        return {
-            "glu": (maps, width, width),
-            **(Switch.shapes(width, config.experts) if config.glu == "switch" else {}),
-            **({"conv": (config.conv, inner)} if config.conv else {}),
-            **(
-                {"inward": (width, inner), "branch": (width, inner), "outward": (inner, width)}
-                if config.branch != "none"
-                else {}
-            ),
-        }
+        shapes: dict[str, tuple[int, ...]] = {"glu": (maps, width, width)}
+        if config.glu == "switch":
+            shapes |= Switch.shapes(width, config.experts)
+        if config.conv:
+            shapes["conv"] = (config.conv, inner)
+        if config.branch != "none":
+            shapes |= {"inward": (width, inner), "branch": (width, inner), "outward": (inner, width)}
+        return shapes
 
     def __call__(
-        self,
-        x: Features,
-        mask: Mask | None,
-        more: Params | None,
-        counted: Mask | None,
-        train: bool,
-        drop: Dropout,
+        self, x: Features, mask: Mask | None, more: Params, counted: Array | None, train: bool, drop: Dropout
     ) -> tuple[Features, Array | None]:
         """The outputs, and the mean norm of the state of the recurrence; see `SequenceLayer`."""
-        kind = self.config
-        if kind.frame == "none":
+        config = self.config
+        if config.frame == "none":
             return self.recurrence(x, mask, more, counted)
+        is_pre = config.norm_place == "pre"
 
-        u = self.norm(x, mask, train) if kind.norm_place == "pre" else x
-        v = u if kind.branch == "none" else self.inward(u)
-        v = self.conv(v) if kind.conv else v
+        u = self.norm(x, mask, train) if is_pre else x
+        v = u if config.branch == "none" else self.inward(u)
+        v = self.conv(v) if config.conv else v
         y, state_norm = self.recurrence(v, mask, more, counted)
-        if kind.branch != "none":
-            activation = jax.nn.gelu if kind.branch == "gelu" else jax.nn.silu
+        if config.branch != "none":
+            activation = jax.nn.gelu if config.branch == "gelu" else jax.nn.silu
             y = drop(self.outward(activation(self.branch(u)) * y), 0)
-        elif kind.glu == "switch":
+        elif config.glu == "switch":
             y = drop(y, 0)
         else:
             g = drop(jax.nn.gelu(y), 0)
-            y = g if kind.glu == "none" else drop(self._glu(g, y), 1)
+            y = g if config.glu == "none" else drop(self._glu(g, y), 1)
         x = x + y
-        x = x if kind.norm_place == "pre" else self.norm(x, mask, train)
+        x = x if is_pre else self.norm(x, mask, train)
 
-        if kind.glu == "switch":
-            u = self.second_norm(x, mask, train) if kind.norm_place == "pre" else x
+        if config.glu == "switch":
+            u = self.second_norm(x, mask, train) if is_pre else x
             x = x + drop(self.switch(u, mask, train), 1)
-            x = x if kind.norm_place == "pre" else self.second_norm(x, mask, train)
+            x = x if is_pre else self.second_norm(x, mask, train)
         return x, state_norm
 
     def _glu(self, g: Features, y: Features) -> Features:

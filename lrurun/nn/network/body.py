@@ -11,11 +11,10 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax import Array
 
 from lrurun.config.schema import ModelConfig
 from lrurun.data.task import Spec
-from lrurun.nn.axes import Features, Mask, expand
+from lrurun.nn.axes import Array, Features, Mask, expand
 from lrurun.nn.network.block import Block
 from lrurun.nn.network.layers import Linear, dropouts, lecun_normals, norm_of
 from lrurun.nn.recurrences import Recurrence
@@ -105,7 +104,7 @@ class Network(nnx.Module):
         return self._head(pooled), norms
 
     def _through_blocks(
-        self, x: Features, mask: Mask | None, counted: Mask | None, *, train: bool, key: Array | None
+        self, x: Features, mask: Mask | None, counted: Array | None, *, train: bool, key: Array | None
     ) -> tuple[Features, list[Array]]:
         """The outputs of the last block after an optional norm, and the norms of the states of all blocks."""
         mask = mask if self.config.parity == "none" else None

@@ -8,10 +8,9 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax import Array
 
 from lrurun.config.schema import ModelConfig
-from lrurun.nn.axes import Features, Mask, expand
+from lrurun.nn.axes import Array, Features, Mask, expand
 from lrurun.nn.convolution.short import short
 from lrurun.nn.devices import flat
 from lrurun.nn.products import Precision, product

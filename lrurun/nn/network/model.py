@@ -10,12 +10,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax import Array
 
 from lrurun.config.schema import ModelConfig
 from lrurun.data.on_device import fixed_generator
 from lrurun.data.task import Spec
 from lrurun.nn import recurrences
+from lrurun.nn.axes import Array
 from lrurun.nn.network.body import Network, Places
 
 Tree = dict[str, Any]

@@ -7,9 +7,8 @@ import math
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax import Array
 
-from lrurun.nn.axes import Features, Mask
+from lrurun.nn.axes import Array, Features, Mask
 from lrurun.nn.products import Precision, product
 from lrurun.nn.sampling import Shapes
 from lrurun.nn.scan import join, split
