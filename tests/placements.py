@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from lrurun.config import plan as planning
-from lrurun.config.recurrences.rnn import DenseRecurrence
+from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.config.recurrences.s4 import S4Recurrence
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.data import store
@@ -47,7 +47,7 @@ def cases(folder: Path) -> dict[str, tuple[list[RunConfig], Data, dict[str, Any]
     return {
         "features": ([features], test_feeds.task("features"), {}),
         "streamed": ([features], test_feeds.task("tokens"), {"feed": "stream"}),
-        "pairs": ([toy.config(recurrence=DenseRecurrence())], test_feeds.task("pairs"), {}),
+        "pairs": ([toy.config(recurrence=RNNRecurrence())], test_feeds.task("pairs"), {}),
         "convolution": ([convolution()], test_feeds.task("features"), {"remat": True}),
         "packed": ([features, msgspec.structs.replace(features, seed=4)], test_feeds.task("features"), {}),
         "sampled": ([(found := sampled(folder))[0]], found[1], {}),

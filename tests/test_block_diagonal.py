@@ -10,8 +10,8 @@ import pytest
 
 from lrurun.config import plan as planning
 from lrurun.config.recurrences.block_diagonal import BlockDiagonalRecurrence
-from lrurun.config.recurrences.lru import DiagonalRecurrence
-from lrurun.config.recurrences.rnn import DenseRecurrence
+from lrurun.config.recurrences.lru import LRURecurrence
+from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.errors import UsageError
 from lrurun.nn import recurrences
 from lrurun.nn.blocks import Blocks, Columns
@@ -130,7 +130,7 @@ def test_the_spectrum_is_that_of_the_whole_matrix():
 def test_a_dense_recurrence_with_the_whole_matrix_is_the_same():
     recurrence, dense = (
         built(BlockDiagonalRecurrence(), bidirectional=True),
-        built(DenseRecurrence(), bidirectional=True),
+        built(RNNRecurrence(), bidirectional=True),
     )
     params = jax.jit(recurrence.init)(jax.random.key(5))
     same = params | {"A": jnp.asarray(matrix(double(params)), jnp.float32)}
@@ -146,7 +146,7 @@ def test_tied_blocks_are_a_complex_diagonal_whose_state_is_half_as_large():
     same |= {"B_re": params["B"][:half], "B_im": params["B"][half:]}
     for way in ("", "_back"):
         same |= {f"C_re{way}": params[f"C{way}"][:, :half], f"C_im{way}": -params[f"C{way}"][:, half:]}
-    settings = DiagonalRecurrence(parametrization="cartesian")
+    settings = LRURecurrence(parametrization="cartesian")
     diagonal = recurrences.build(settings, width=WIDTH, state=half, bidirectional=True)
     u = jax.random.normal(jax.random.key(6), (50, 4, WIDTH), jnp.float32)
     np.testing.assert_allclose(jax.jit(recurrence.scan)(params, u), jax.jit(diagonal.scan)(same, u), atol=1e-5)

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from lrurun.config.recurrences.rnn import DenseRecurrence
+from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.config.schema import Execution, TrainConfig
 from lrurun.data.task import Data, Spec, Split
 from lrurun.training import feed
@@ -28,7 +28,7 @@ DEVICE = Execution(steps_per_dispatch=5, scan_backend="sequential", feed="device
 RUNS = {
     "features": config(),
     "tokens": config(dropout=0.0),
-    "pairs": config(recurrence=DenseRecurrence(), norm="layer", dropout=0.0),
+    "pairs": config(recurrence=RNNRecurrence(), norm="layer", dropout=0.0),
 }
 
 

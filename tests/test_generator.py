@@ -16,7 +16,7 @@ import pytest
 from lrurun.config import plan as planning
 from lrurun.config.plan import final_runs
 from lrurun.config.recurrences import KINDS
-from lrurun.config.recurrences.rnn import DenseRecurrence
+from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.config.schema import ModelConfig
 from lrurun.data import TASKS, on_device, store
 from lrurun.ledger import owner
@@ -37,7 +37,7 @@ def values() -> list[str]:
     """Digests of examples and of initial parameters."""
     parity, sums = TASKS["Parity"], TASKS["CumSum"]
     samplers = [task.sampler(task.options()) for task in (parity, sums)]
-    model = Model(ModelConfig(recurrence=DenseRecurrence(), width=4, state=4, depth=1), parity.spec(parity.options()))
+    model = Model(ModelConfig(recurrence=RNNRecurrence(), width=4, state=4, depth=1), parity.spec(parity.options()))
     leaves = jax.tree.leaves(jax.jit(lambda seed: model.init(on_device.stream(seed, "init")))(np.uint32(0)))
     digest = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest()
     return [*(on_device.batch_digest(sampler, 3, 4) for sampler in samplers if sampler), digest]
@@ -121,7 +121,7 @@ def test_parameters_that_need_the_cpu_are_computed_there(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("draw", ["remapped", "normal"])
 def test_what_an_accelerator_lacks_is_declared(draw: Any) -> None:
-    assert can_begin_on_tpu(DenseRecurrence(draw=draw)) == (draw == "normal")
+    assert can_begin_on_tpu(RNNRecurrence(draw=draw)) == (draw == "normal")
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from lrurun.bench import steps
 from lrurun.config import plan as planning
 from lrurun.config.ladder import load_ladder
 from lrurun.config.recurrences import KINDS
-from lrurun.config.recurrences.rnn import DenseRecurrence
+from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.config.schema import Execution, program_key
 from lrurun.nn import conformance, lowering, recurrences
 from lrurun.nn.recurrences.rnn import RNN
@@ -39,7 +39,7 @@ def test_an_operation_that_accelerators_lack_is_found() -> None:
 def test_conformance_has_a_finding_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here of initial values that are not declared as those of the CPU."""
     case = conformance._Case(
-        recurrences.build(DenseRecurrence(activation="identity", draw="remapped"), width=3, state=4), jax.random.key(0)
+        recurrences.build(RNNRecurrence(activation="identity", draw="remapped"), width=3, state=4), jax.random.key(0)
     )
     assert conformance._lowers(case) == (True, "accelerators have all operations")
     monkeypatch.setattr(RNN, "init_on_cpu", False)

@@ -178,8 +178,9 @@ def test_a_run_that_differs_and_one_that_fails() -> None:
     assert rungs._check("a", RUN, RUN) == DeviceCheck(kind="a", result="ok", difference=0.0, steps_per_second=50.0)
     differing = rungs._check("a", other, RUN)
     assert (differing.result, differing.difference) == ("differs", pytest.approx(5e-4))
-    assert rungs._check("a", {"error": "no memory"}, RUN).result == "no memory"
-    assert rungs._check("a", RUN, {"error": "no memory"}).result == "on the CPU: no memory"
+    failed = rungs._check("a", {"error": "no memory"}, RUN)
+    assert (failed.result, failed.error) == ("failed", "no memory")
+    assert rungs._check("a", RUN, {"error": "no memory"}).error == "on the CPU: no memory"
 
 
 def test_doctor_without_an_accelerator_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -193,11 +194,32 @@ def test_doctor_without_an_accelerator_says_so(folder: Path, monkeypatch: pytest
     assert answered(capsys, "doctor", "--device")["device"] is None
 
 
+def test_doctor_has_its_other_checks_where_jax_cannot_start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def fails() -> None:
+        raise LrurunError("the measuring process ended with code -9", "check that there is enough memory")
+
+    monkeypatch.setattr(rungs, "found_device", fails)
+    code, out, _ = lrurun(capsys, "doctor", "--device")
+    assert code == 1
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    problem = "the measuring process ended with code -9; check that there is enough memory"
+    assert f"PROBLEM recurrences {problem}" in lines
+    assert any(line.startswith("ok versions") for line in lines)
+
+
 def test_doctor_shows_each_recurrence(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     checks = [
         DeviceCheck(kind="dense", result="ok", difference=2e-7, steps_per_second=1234.5),
         DeviceCheck(kind="s5", result="differs", difference=3e-3, steps_per_second=800.0),
-        DeviceCheck(kind="rotrnn", result="XlaRuntimeError: no memory", difference=None, steps_per_second=None),
+        DeviceCheck(
+            kind="rotrnn",
+            result="failed",
+            error="XlaRuntimeError: no memory",
+            difference=None,
+            steps_per_second=None,
+        ),
     ]
     found = DeviceComparison(device="a GPU", platform="gpu", tolerance=1e-4, recurrences=checks)
     monkeypatch.setattr(rungs, "found_device", lambda: ("a GPU", "gpu"))

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lrurun.config.recurrences.lru import DiagonalRecurrence
-from lrurun.config.recurrences.rnn import DenseRecurrence
+from lrurun.config.recurrences.lru import LRURecurrence
+from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.config.schema import ModelConfig
 from lrurun.data.task import Spec
 from lrurun.nn.network import Model
@@ -37,7 +37,7 @@ from tests.networks import FEATURES, LRU, TOKENS, batch, config, features, initi
     ],
 )
 def test_published_sizes(sizes, spec, count):
-    model = Model(ModelConfig(recurrence=DiagonalRecurrence(normalize=True), depth=6, **sizes), Spec(**spec))
+    model = Model(ModelConfig(recurrence=LRURecurrence(normalize=True), depth=6, **sizes), Spec(**spec))
     params, _ = jax.eval_shape(model.init, jax.random.key(0))
     assert model.count(params) == count
 
@@ -217,7 +217,7 @@ def test_logits_statistics_and_gradients(strict, settings, spec):
     [
         pytest.param(LRU, False, marks=pytest.mark.slow),
         (LRU, True),
-        pytest.param(DenseRecurrence(activation="tanh"), True, marks=pytest.mark.slow),
+        pytest.param(RNNRecurrence(activation="tanh"), True, marks=pytest.mark.slow),
     ],
     ids=["lru", "lru-both-ways", "tanh-both-ways"],
 )
@@ -305,7 +305,7 @@ def test_features_are_scaled_less_the_mean_over_the_deviation(strict):
 
 
 @pytest.mark.parametrize("bidirectional", [pytest.param(False, marks=pytest.mark.slow), True])
-@pytest.mark.parametrize("recurrence", [LRU, DiagonalRecurrence(), DenseRecurrence(activation="tanh")])
+@pytest.mark.parametrize("recurrence", [LRU, LRURecurrence(), RNNRecurrence(activation="tanh")])
 def test_the_smallest_network(strict, recurrence, bidirectional):
     """One step, one state, one feature, one sequence: finite outputs and gradients, with nothing real in it too."""
     spec = features(length=1)

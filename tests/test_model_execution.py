@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lrurun.config.recurrences.lru import DiagonalRecurrence
-from lrurun.config.recurrences.rnn import DenseRecurrence
+from lrurun.config.recurrences.lru import LRURecurrence
+from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.nn.network import Model
 from tests.networks import batch, config, features, initial, tokens
 
@@ -19,10 +19,10 @@ from tests.networks import batch, config, features, initial, tokens
 @pytest.mark.parametrize(
     ("recurrence", "bidirectional"),
     [
-        pytest.param(DiagonalRecurrence(normalize=True), False, marks=pytest.mark.slow),
-        pytest.param(DiagonalRecurrence(normalize=True), True, marks=pytest.mark.slow),
-        pytest.param(DenseRecurrence(activation="tanh"), False, marks=pytest.mark.slow),
-        (DenseRecurrence(activation="tanh"), True),
+        pytest.param(LRURecurrence(normalize=True), False, marks=pytest.mark.slow),
+        pytest.param(LRURecurrence(normalize=True), True, marks=pytest.mark.slow),
+        pytest.param(RNNRecurrence(activation="tanh"), False, marks=pytest.mark.slow),
+        (RNNRecurrence(activation="tanh"), True),
     ],
 )
 def test_products_in_bf16(strict, recurrence, bidirectional):
@@ -55,7 +55,7 @@ def test_products_in_bf16(strict, recurrence, bidirectional):
     assert {"bfloat16"} in factors
     exact = sum(kinds == {"float32"} for kinds in factors)  # A's, forward and backward, and the gradient of A
     assert exact == (
-        3 * models["bf16"].config.depth * (1 + bidirectional) if isinstance(recurrence, DenseRecurrence) else 0
+        3 * models["bf16"].config.depth * (1 + bidirectional) if isinstance(recurrence, RNNRecurrence) else 0
     )
     assert len(factors) == exact + factors.count({"bfloat16"})
 
@@ -106,11 +106,11 @@ def test_both_modes_of_nnx():
     """The library's coming default has no shared references; the same numbers must come out."""
     program = (
         "import jax, jax.numpy as jnp\n"
-        "from lrurun.config.recurrences.lru import DiagonalRecurrence\n"
+        "from lrurun.config.recurrences.lru import LRURecurrence\n"
         "from lrurun.config.schema import ModelConfig\n"
         "from lrurun.nn.network import Model\n"
         "from lrurun.data.task import Spec\n"
-        "model = Model(ModelConfig(recurrence=DiagonalRecurrence(), depth=1, width=4, state=3, dropout=0.5),\n"
+        "model = Model(ModelConfig(recurrence=LRURecurrence(), depth=1, width=4, state=3, dropout=0.5),\n"
         "              Spec(name='x', kind='tokens', features=5, classes=2, length=4))\n"
         "params, stats = jax.jit(model.init)(jax.random.key(0))\n"
         "step = jax.jit(lambda p, s: model.apply(p, s, jnp.ones((2, 4), int), train=True, key=jax.random.key(1)))\n"

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lrurun.config.recurrences.lru import DiagonalRecurrence
-from lrurun.config.recurrences.rnn import DenseRecurrence
+from lrurun.config.recurrences.lru import LRURecurrence
+from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.config.schema import ModelConfig
 from lrurun.data.task import Data, Spec
 from lrurun.nn.network import Model
@@ -21,9 +21,9 @@ from tests.toy import EXECUTION, config, data
 __all__ = ["data"]  # a fixture
 
 KINDS: dict[str, Any] = {
-    "tanh": DenseRecurrence(activation="tanh"),
-    "diagonal": DiagonalRecurrence(r_min=0.5, r_max=0.9),
-    "normalised": DiagonalRecurrence(r_min=0.9, r_max=0.999, normalize=True, phase="log", max_phase=0.3),
+    "tanh": RNNRecurrence(activation="tanh"),
+    "diagonal": LRURecurrence(r_min=0.5, r_max=0.9),
+    "normalised": LRURecurrence(r_min=0.9, r_max=0.999, normalize=True, phase="log", max_phase=0.3),
 }
 
 

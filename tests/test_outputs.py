@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, r2_score
 
-from lrurun.config.recurrences.lru import DiagonalRecurrence
+from lrurun.config.recurrences.lru import LRURecurrence
 from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig
 from lrurun.data import on_device, store
 from lrurun.data.metric import R2, Accuracy, BalancedAccuracy, BatchR2, BitsPerByte, Exact, MacroF1, Metric, Perplexity
@@ -96,8 +96,8 @@ def test_a_balanced_loss_is_the_mean_over_the_classes() -> None:
 @pytest.mark.parametrize("length", [12, 4096], ids=["whole", "chunks"])
 def test_only_labelled_positions_are_decoded(length: int) -> None:
     """They are those of the last positions, in order, whether the recurrence processes chunks side by side or not."""
-    config = ModelConfig[DiagonalRecurrence](
-        recurrence=DiagonalRecurrence(parametrization="stable-exponential", r_min=0.5, r_max=0.9),
+    config = ModelConfig[LRURecurrence](
+        recurrence=LRURecurrence(parametrization="stable-exponential", r_min=0.5, r_max=0.9),
         depth=1,
         width=4,
         state=4,
@@ -140,12 +140,12 @@ class Delay(on_device.Sampled):
         return x, jnp.roll(x, 4, axis=1).at[:, :4].set(0.0), None
 
 
-def run_config(seed: int = 0) -> RunConfig[DiagonalRecurrence]:
+def run_config(seed: int = 0) -> RunConfig[LRURecurrence]:
     return RunConfig(
         task="Delay",
         data={"version": "1"},
         model=ModelConfig(
-            recurrence=DiagonalRecurrence(parametrization="stable-exponential", r_min=0.5, r_max=0.99),
+            recurrence=LRURecurrence(parametrization="stable-exponential", r_min=0.5, r_max=0.99),
             depth=1,
             width=16,
             state=32,

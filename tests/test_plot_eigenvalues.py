@@ -161,10 +161,10 @@ def test_a_run_without_a_sound_checkpoint_has_no_eigenvalues(fault, at, older, c
 
 
 def test_eigenvalues_that_are_not_finite_are_none() -> None:
-    from lrurun.config.recurrences.rnn import DenseRecurrence
+    from lrurun.config.recurrences.rnn import RNNRecurrence
     from lrurun.nn import recurrences
 
-    dense = recurrences.build(DenseRecurrence(), width=2, state=2)
+    dense = recurrences.build(RNNRecurrence(), width=2, state=2)
     assert dense.spectrum({"A": np.array([[0.0, 2.0], [-2.0, 0.0]])}) == pytest.approx([2j, -2j])
     assert np.isnan(dense.spectrum({"A": np.array([[0.0, np.nan], [1.0, 0.0]])})).all()
     lost = figures.spectra([figures.spectrum("x", (1j,), (complex(np.nan),))], title="t", caption="")

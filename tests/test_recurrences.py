@@ -12,24 +12,24 @@ from jaxtyping import TypeCheckError
 
 from lrurun.config import recurrences as declared
 from lrurun.config.recurrences import Declaration, RecurrenceSettings
-from lrurun.config.recurrences.lru import DiagonalRecurrence
-from lrurun.config.recurrences.rnn import DenseRecurrence
+from lrurun.config.recurrences.lru import LRURecurrence
+from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.nn import conformance, recurrences, sampling
 from lrurun.nn.recurrences import lru
 from tests.loops import check_values_and_gradients, double
 
 KINDS = {
-    "tanh": DenseRecurrence(activation="tanh"),
-    "relu": DenseRecurrence(activation="relu"),
-    "linear": DenseRecurrence(),
-    "truncated": DenseRecurrence(draw="truncated"),
-    "tanh, radius": DenseRecurrence(activation="tanh", radius=1.5),
-    "cartesian": DiagonalRecurrence(parametrization="cartesian"),
-    "cartesian-gamma": DiagonalRecurrence(parametrization="cartesian", normalize=True, r_max=0.99),
-    "exponential": DiagonalRecurrence(parametrization="exponential"),
-    "exponential-log": DiagonalRecurrence(parametrization="exponential", phase="log"),
-    "stable": DiagonalRecurrence(r_min=0.9, r_max=0.999),
-    "lru": DiagonalRecurrence(normalize=True, phase="log", r_min=0.9, r_max=0.999),
+    "tanh": RNNRecurrence(activation="tanh"),
+    "relu": RNNRecurrence(activation="relu"),
+    "linear": RNNRecurrence(),
+    "truncated": RNNRecurrence(draw="truncated"),
+    "tanh, radius": RNNRecurrence(activation="tanh", radius=1.5),
+    "cartesian": LRURecurrence(parametrization="cartesian"),
+    "cartesian-gamma": LRURecurrence(parametrization="cartesian", normalize=True, r_max=0.99),
+    "exponential": LRURecurrence(parametrization="exponential"),
+    "exponential-log": LRURecurrence(parametrization="exponential", phase="log"),
+    "stable": LRURecurrence(r_min=0.9, r_max=0.999),
+    "lru": LRURecurrence(normalize=True, phase="log", r_min=0.9, r_max=0.999),
 }
 WIDTH, STATE = 5, 8
 LENGTHS = [11, 6, 1]
@@ -37,7 +37,7 @@ LENGTHS = [11, 6, 1]
 
 def reference(settings, p, u, lengths, bidirectional):
     """Outputs of each sequence by itself, without its padding, from float64 parameters; zero in the padding."""
-    if isinstance(settings, DenseRecurrence):
+    if isinstance(settings, RNNRecurrence):
         act = {"tanh": np.tanh, "relu": lambda x: np.where(x > 0, x, 0), "identity": lambda x: x}[settings.activation]
         a, b = p["A"], p["B"]
         readouts = [p["C"], p["C_back"]] if bidirectional else [p["C"]]
@@ -95,18 +95,18 @@ def test_parameters_and_groups():
         return shapes, recurrence.recurrent_parameters
 
     n, h = (STATE,), (WIDTH,)
-    shapes, recurrent = names(DenseRecurrence(), True)
+    shapes, recurrent = names(RNNRecurrence(), True)
     assert shapes == {"A": n + n, "B": n + h, "C": h + n, "C_back": h + n, "D": h}
     assert recurrent == {"A", "B"}
-    shapes, recurrent = names(DiagonalRecurrence(normalize=True, phase="log"), True)
+    shapes, recurrent = names(LRURecurrence(normalize=True, phase="log"), True)
     inner = {"nu_log": n, "theta_log": n, "gamma_log": n, "B_re": n + h, "B_im": n + h}
     outer = dict.fromkeys(("C_re", "C_im", "C_re_back", "C_im_back"), h + n)
     assert shapes == {**inner, **outer, "D": h}
     assert recurrent == set(inner)
-    shapes, recurrent = names(DiagonalRecurrence(parametrization="cartesian"), False)
+    shapes, recurrent = names(LRURecurrence(parametrization="cartesian"), False)
     assert recurrent == {"lam_re", "lam_im", "B_re", "B_im"}
     assert set(shapes) == recurrent | {"C_re", "C_im", "D"}
-    assert names(DiagonalRecurrence(parametrization="exponential"), False)[1] == {"nu", "theta", "B_re", "B_im"}
+    assert names(LRURecurrence(parametrization="exponential"), False)[1] == {"nu", "theta", "B_re", "B_im"}
 
 
 @pytest.mark.parametrize(
@@ -161,8 +161,8 @@ def test_gamma_keeps_its_digits():
 @pytest.mark.parametrize("parametrization", ["cartesian", "exponential", "stable-exponential"])
 def test_all_parametrizations_start_at_the_same_eigenvalues(parametrization):
     ring = {"r_min": 0.9, "r_max": 0.999, "max_phase": 1.0, "normalize": True}
-    stable = recurrences.build(DiagonalRecurrence(**ring), width=3, state=50)
-    other = recurrences.build(DiagonalRecurrence(parametrization=parametrization, **ring), width=3, state=50)
+    stable = recurrences.build(LRURecurrence(**ring), width=3, state=50)
+    other = recurrences.build(LRURecurrence(parametrization=parametrization, **ring), width=3, state=50)
     one, two = stable.init(jax.random.key(0)), other.init(jax.random.key(0))
     wanted, found = (r.parametrization.eigenvalues(p).numpy() for r, p in ((stable, one), (other, two)))
     np.testing.assert_allclose(found.real, wanted.real, rtol=1e-5)
@@ -178,7 +178,7 @@ def test_gamma_makes_the_norm_of_the_state_that_of_its_input():
     """E|x_L|^2 = (1 - |lambda|^(2L)) E|B u|^2 for white u, for each state (proposition 3.3, eq. 7)."""
     radius = np.array([0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999])
     batch, steps = 4000, 300
-    recurrence = recurrences.build(DiagonalRecurrence(normalize=True), width=2, state=radius.size)
+    recurrence = recurrences.build(LRURecurrence(normalize=True), width=2, state=radius.size)
     nu = jnp.asarray(-np.log(radius), jnp.float32)
     params = recurrence.init(jax.random.key(0)) | {"nu_log": jnp.log(nu), "gamma_log": lru.log_gamma(nu)}
     u = jnp.asarray(np.random.default_rng(0).normal(size=(steps, batch, 2)), jnp.float32)
@@ -201,7 +201,7 @@ def test_gamma_makes_the_norm_of_the_state_that_of_its_input():
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_a_dense_linear_rnn_is_the_diagonal_one_in_its_own_eigenvectors(bidirectional):
-    linear = recurrences.build(DenseRecurrence(), width=WIDTH, state=STATE, bidirectional=bidirectional)
+    linear = recurrences.build(RNNRecurrence(), width=WIDTH, state=STATE, bidirectional=bidirectional)
     params = linear.init(jax.random.key(5))
     a = np.asarray(params["A"], np.float64)
     params["A"] = jnp.asarray(a * 0.95 / np.max(np.abs(np.linalg.eigvals(a))), jnp.float32)
@@ -214,7 +214,7 @@ def test_a_dense_linear_rnn_is_the_diagonal_one_in_its_own_eigenvectors(bidirect
         c = p[f"C{suffix}"] @ vectors
         changed |= {f"C_re{suffix}": c.real, f"C_im{suffix}": c.imag}
     changed = {name: jnp.asarray(value, jnp.float32) for name, value in changed.items()}
-    settings = DiagonalRecurrence(parametrization="cartesian")
+    settings = LRURecurrence(parametrization="cartesian")
     other = recurrences.build(settings, width=WIDTH, state=STATE, bidirectional=bidirectional)
     assert set(changed) == set(jax.eval_shape(other.init, jax.random.key(0)))
     u = jax.random.normal(jax.random.key(6), (100, 4, WIDTH), jnp.float32)
@@ -225,7 +225,7 @@ def test_a_dense_linear_rnn_is_the_diagonal_one_in_its_own_eigenvectors(bidirect
 def test_a_truncated_draw_is_that_of_a_normal_cut_off_at_two_standard_deviations():
     n = 300
     normal, cut = (
-        jax.jit(recurrences.build(DenseRecurrence(draw=draw), width=7, state=n, bidirectional=True).init)(
+        jax.jit(recurrences.build(RNNRecurrence(draw=draw), width=7, state=n, bidirectional=True).init)(
             jax.random.key(4)
         )
         for draw in ("normal", "truncated")
@@ -235,7 +235,7 @@ def test_a_truncated_draw_is_that_of_a_normal_cut_off_at_two_standard_deviations
     assert scipy.stats.kstest(entries, law.cdf).pvalue > 0.01
     assert max(abs(entries[0]), abs(entries[-1])) <= 2 * (1 + 1e-6)
     assert np.std(entries) == pytest.approx(law.std(), abs=5 * law.std() / math.sqrt(2 * n * n))
-    declared = recurrences.build(DenseRecurrence(draw="truncated"), width=7, state=n).variances
+    declared = recurrences.build(RNNRecurrence(draw="truncated"), width=7, state=n).variances
     assert sampling.TRUNCATED == pytest.approx(law.std(), rel=1e-12)
     assert round(sampling.TRUNCATED, 4) == 0.8796
     assert declared["A"] == pytest.approx(law.var() / n)
@@ -248,7 +248,7 @@ def test_a_truncated_draw_is_that_of_a_normal_cut_off_at_two_standard_deviations
 @pytest.mark.parametrize("draw", ["normal", "truncated", "remapped"])
 @pytest.mark.parametrize("radius", [0.5, 1.0, 1.7])
 def test_a_dense_matrix_with_a_radius_is_the_drawn_one_scaled_to_that_spectral_radius(draw, radius):
-    layers = [recurrences.build(DenseRecurrence(draw=draw, radius=r), width=7, state=24) for r in (0.0, radius)]
+    layers = [recurrences.build(RNNRecurrence(draw=draw, radius=r), width=7, state=24) for r in (0.0, radius)]
     drawn, scaled = (jax.jit(layer.init)(jax.random.key(4)) for layer in layers)
     before, after = double(drawn)["A"], double(scaled)["A"]
     sizes = [np.max(np.abs(np.linalg.eigvals(a))) for a in (before, after)]
@@ -263,7 +263,7 @@ def test_a_dense_matrix_with_a_radius_is_the_drawn_one_scaled_to_that_spectral_r
 def test_a_radius_outside_of_its_range_is_refused():
     for radius in (-0.1, 10.5):
         with pytest.raises(msgspec.ValidationError):
-            msgspec.convert({"kind": "dense", "radius": radius}, DenseRecurrence)
+            msgspec.convert({"kind": "dense", "radius": radius}, RNNRecurrence)
 
 
 def test_the_ends_of_the_normal_draw_are_truncated_too():
@@ -278,7 +278,7 @@ def test_a_truncated_draw_stays_finite_where_a_normal_one_overflows():
     """192 states, 4,096 steps, as on the longer tasks: the state grows like a power of the spectral radius."""
     n, steps, width = 192, 4096, 4
     layers = {
-        draw: recurrences.build(DenseRecurrence(draw=draw), width=width, state=n) for draw in ("normal", "truncated")
+        draw: recurrences.build(RNNRecurrence(draw=draw), width=width, state=n) for draw in ("normal", "truncated")
     }
     inits = {draw: jax.jit(layer.init) for draw, layer in layers.items()}
 
@@ -299,7 +299,7 @@ def test_a_truncated_draw_stays_finite_where_a_normal_one_overflows():
 
 
 def test_annotations_of_shapes_are_checked():
-    recurrence = recurrences.build(DenseRecurrence(), width=2, state=2)
+    recurrence = recurrences.build(RNNRecurrence(), width=2, state=2)
     params = recurrence.init(jax.random.key(0))
     with pytest.raises(TypeCheckError, match="u"):
         recurrence.scan(params, jnp.zeros((4, 3, 2)), jnp.ones((4, 2), bool))  # another batch than the inputs'

@@ -54,10 +54,10 @@ def test_the_public_names_are_loaded_on_first_use(folder: Path) -> None:
         lrurun.recurrance  # noqa: B018
 
 
-CLASS = "import lrurun\nfrom lrurun.nn.recurrences import Recurrence, rnn; Dense = rnn.RNN\n"
+CLASS = "import lrurun\nfrom lrurun.nn.recurrences import Recurrence, rnn; RNN = rnn.RNN\n"
 
 
-NAMED = '@lrurun.recurrence("mine")\nclass Mine(Dense):\n'
+NAMED = '@lrurun.recurrence("mine")\nclass Mine(RNN):\n'
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ NAMED = '@lrurun.recurrence("mine")\nclass Mine(Dense):\n'
             "choose another name",
         ),
         (
-            f'{CLASS}@lrurun.recurrence("diagonal")\nclass Mine(Dense): pass\n',
+            f'{CLASS}@lrurun.recurrence("diagonal")\nclass Mine(RNN): pass\n',
             "x.py, line 3: recurrence 'diagonal': already part of lrurun",
             "choose another name",
         ),
@@ -98,7 +98,7 @@ NAMED = '@lrurun.recurrence("mine")\nclass Mine(Dense):\n'
             "choose another name",
         ),
         (
-            f'{CLASS}@lrurun.recurrence("a/b")\nclass Mine(Dense): pass\n',
+            f'{CLASS}@lrurun.recurrence("a/b")\nclass Mine(RNN): pass\n',
             "x.py, line 3: recurrence 'a/b': expected a name of letters, digits, '.', '_' and '-'",
             "as in recurrence 'mine'",
         ),
@@ -108,7 +108,7 @@ NAMED = '@lrurun.recurrence("mine")\nclass Mine(Dense):\n'
             "class Mine(lrurun.Recurrence)",
         ),
         (
-            f"{CLASS}@lrurun.recurrence\nclass Mine(Dense): pass\n",
+            f"{CLASS}@lrurun.recurrence\nclass Mine(RNN): pass\n",
             "x.py, line 3: recurrence Mine: has no name",
             'add one: @lrurun.recurrence("mine")',
         ),

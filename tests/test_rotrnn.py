@@ -11,7 +11,7 @@ import scipy.linalg
 import scipy.stats
 
 from lrurun.config import plan as planning
-from lrurun.config.recurrences.lru import DiagonalRecurrence
+from lrurun.config.recurrences.lru import LRURecurrence
 from lrurun.config.recurrences.rotrnn import RotRNNRecurrence
 from lrurun.config.schema import ModelConfig, OptimConfig
 from lrurun.data.task import Spec
@@ -115,7 +115,7 @@ def test_it_is_a_diagonal_recurrence_with_p_folded_into_b_and_c(bidirectional):
         outward = p[f"C{way}"] @ p_matrix
         folded |= {f"C_re{way}": outward[:, 0::2] / 2, f"C_im{way}": -outward[:, 1::2] / 2}
     other = recurrences.build(
-        DiagonalRecurrence(conjugate=True, heads=3), width=WIDTH, state=STATE, bidirectional=bidirectional
+        LRURecurrence(conjugate=True, heads=3), width=WIDTH, state=STATE, bidirectional=bidirectional
     )
     shapes = {name: leaf.shape for name, leaf in jax.eval_shape(other.init, jax.random.key(0)).items()}
     assert {name: value.shape for name, value in folded.items()} == shapes
@@ -229,7 +229,7 @@ def test_parameters_and_groups():
     # the groups of the public code, where theta and M train with the rest
     assert names(RotRNNRecurrence(heads=3, slow_rotations=False), False) == (inner | outer, {"gamma_log", "B"})
     halves = {"nu_log": (3,), "theta": (6,), "gamma_log": (3,), "B_re": (6, WIDTH), "B_im": (6, WIDTH)}
-    shapes, recurrent = names(DiagonalRecurrence(conjugate=True, heads=3, normalize=True), False)
+    shapes, recurrent = names(LRURecurrence(conjugate=True, heads=3, normalize=True), False)
     assert shapes == halves | {"C_re": (WIDTH, 6), "C_im": (WIDTH, 6), "D": (WIDTH,)}
     assert recurrent == set(halves)
 
@@ -268,10 +268,8 @@ def test_outside_the_recurrent_group_rotations_train_as_in_the_public_code():
 @pytest.mark.parametrize("parametrization", ["cartesian", "stable-exponential"])
 def test_conjugate_pairs_are_the_whole_real_system(parametrization):
     settings = {"parametrization": parametrization, "normalize": True, "r_max": 0.99}
-    half = recurrences.build(
-        DiagonalRecurrence(conjugate=True, **settings), width=WIDTH, state=STATE, bidirectional=True
-    )
-    whole = recurrences.build(DiagonalRecurrence(**settings), width=WIDTH, state=STATE, bidirectional=True)
+    half = recurrences.build(LRURecurrence(conjugate=True, **settings), width=WIDTH, state=STATE, bidirectional=True)
+    whole = recurrences.build(LRURecurrence(**settings), width=WIDTH, state=STATE, bidirectional=True)
     params = jax.jit(half.init)(jax.random.key(0))
     doubled = {
         name: jnp.concatenate(
@@ -293,7 +291,7 @@ def test_pairs_leave_the_initial_variance_of_the_output_as_it_was():
     u = jax.random.normal(jax.random.key(1), (100, 32, width), jnp.float32)
     spread = {}
     for conjugate in (False, True):
-        settings = DiagonalRecurrence(conjugate=conjugate, normalize=True, r_min=0.5, r_max=0.9)
+        settings = LRURecurrence(conjugate=conjugate, normalize=True, r_min=0.5, r_max=0.9)
         recurrence = recurrences.build(settings, width=width, state=state)
         params = jax.jit(recurrence.init)(jax.random.key(0)) | {"D": jnp.zeros(width, jnp.float32)}
         spread[conjugate] = float(jnp.var(jax.jit(recurrence.scan)(params, u)[50:]))
@@ -302,8 +300,8 @@ def test_pairs_leave_the_initial_variance_of_the_output_as_it_was():
 
 @pytest.mark.slow
 def test_heads_share_their_decay_and_its_normalisation():
-    shared = recurrences.build(DiagonalRecurrence(heads=3, normalize=True), width=WIDTH, state=STATE)
-    alone = recurrences.build(DiagonalRecurrence(normalize=True), width=WIDTH, state=STATE)
+    shared = recurrences.build(LRURecurrence(heads=3, normalize=True), width=WIDTH, state=STATE)
+    alone = recurrences.build(LRURecurrence(normalize=True), width=WIDTH, state=STATE)
     params = jax.jit(shared.init)(jax.random.key(0))
     spread = params | {name: jnp.repeat(params[name], 4) for name in ("nu_log", "gamma_log")}
     u = jax.random.normal(jax.random.key(1), (50, 2, WIDTH), jnp.float32)
@@ -372,9 +370,9 @@ def test_from_the_lru_to_rotrnn_one_change_a_rung(chain):
 def test_along_the_chain_the_eigenvalues_start_alike():
     state = 400
     rungs = (
-        DiagonalRecurrence(normalize=True, r_min=0.5, r_max=0.9, max_phase=1.0),
-        DiagonalRecurrence(normalize=True, r_min=0.5, r_max=0.9, max_phase=1.0, conjugate=True),
-        DiagonalRecurrence(normalize=True, r_min=0.5, r_max=0.9, max_phase=1.0, conjugate=True, heads=200),
+        LRURecurrence(normalize=True, r_min=0.5, r_max=0.9, max_phase=1.0),
+        LRURecurrence(normalize=True, r_min=0.5, r_max=0.9, max_phase=1.0, conjugate=True),
+        LRURecurrence(normalize=True, r_min=0.5, r_max=0.9, max_phase=1.0, conjugate=True, heads=200),
         RotRNNRecurrence(r_min=0.5, r_max=0.9, max_phase=1.0, heads=200, draw="ring", normalizer="gamma"),
     )
     for settings in rungs:

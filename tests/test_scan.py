@@ -183,15 +183,19 @@ def test_refuses_what_does_not_fit():
     lam, v, initial, _ = problem(4)
     with pytest.raises(ValueError, match="auto, sequential, chunked, associative, found 'other'"):
         linear_scan(pair(lam), pair(v), backend="other")
-    for a, b, others in (
-        (lam, initial, {}),
-        (lam[:2], v, {}),
-        (lam, v, {"initial": pair(initial[:1])}),
-        (lam, v[:0], {}),
-        (lam, v, {"reset": jnp.zeros((4, 3), bool)}),
+    reset = jnp.zeros((4, 3), bool)
+    for a, b, others, rule in (
+        (pair(lam), pair(initial), {}, r"^b must be \(T, B, N\) with T > 0, found \[\(3, 5\)\]"),
+        (pair(lam), pair(v[:0]), {}, "^b must be"),
+        (pair(lam[:2]), pair(v), {}, r"^a must be \(5,\), or \(4, 3, 5\) as b, found \[\(2,\)\]"),
+        (pair(lam).real, pair(v), {}, "^a and b must be both real or both Complex"),
+        (pair(lam), pair(v).real, {}, "^a and b must be both real or both Complex"),
+        (pair(lam), pair(v), {"initial": pair(initial[:1])}, r"^initial must be \(3, 5\), found \[\(1, 5\)\]"),
+        (pair(lam), pair(v), {"reset": reset}, "^reset must be"),
+        (pair(lam), pair(v), {"reset": reset, "reverse": True}, "^reset must be"),
     ):
-        with pytest.raises(ValueError, match=r"b must be \(T, B, N\)"):
-            linear_scan(pair(a), pair(b), **others)
+        with pytest.raises(ValueError, match=rule):
+            linear_scan(a, b, **others)
 
 
 @pytest.mark.parametrize("reverse", [False, True])

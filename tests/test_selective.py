@@ -11,6 +11,7 @@ import pytest
 from lrurun.config.recurrences import KINDS
 from lrurun.config.recurrences.hgrn import HGRNRecurrence
 from lrurun.config.recurrences.min_gru import MinGRURecurrence, MinLSTMRecurrence
+from lrurun.config.recurrences.rg_lru import RGLRURecurrence
 from lrurun.config.recurrences.s6 import S6Recurrence
 from lrurun.config.schema import ModelConfig
 from lrurun.data.task import Spec
@@ -114,6 +115,29 @@ def test_values_and_gradients_are_those_of_the_equations(strict, name):
     shift = np.linspace(-0.5, 0.5, WIDTH, dtype=np.float32)
     params |= {key: value + shift for key, value in params.items() if key.startswith("b_") and key != "b_dt"}
     check_values_and_gradients(built, params, reference(settings), [9, 4, 1])
+
+
+@pytest.mark.parametrize(
+    ("settings", "state"),
+    [
+        (MinGRURecurrence(), 3 * WIDTH),
+        (MinGRURecurrence(form="log-space"), 3 * WIDTH),
+        (MinGRURecurrence(form="log-space", initial="zero"), 3 * WIDTH),
+        (HGRNRecurrence(), 3 * WIDTH),
+        (RGLRURecurrence(mixing="dense"), 3 * WIDTH),
+    ],
+    ids=["mingru", "in log space", "from zero", "hgrn", "rg-lru"],
+)
+def test_large_states_in_pieces_start_as_they_do_whole(monkeypatch, settings, state):
+    """Seven steps in pieces of three: the state before the first step, and what differs there, are those of step 0."""
+    built = recurrences.build(settings, width=WIDTH, state=state)
+    params = jax.jit(built.init)(jax.random.key(0))
+    u = jnp.asarray(np.random.default_rng(0).normal(size=(7, 2, WIDTH)), jnp.float32)
+    run = jax.value_and_grad(lambda p, u: jnp.sum(jnp.sin(built.scan(p, u))), argnums=(0, 1))
+    whole = run(params, u), built.norms(params, u)
+    monkeypatch.setattr(gated, "PIECE", 3 * 2 * state)
+    pieces = run(params, u), built.norms(params, u)
+    jax.tree.map(lambda one, two: np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5), whole, pieces)
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from lrurun.config.recurrences import KINDS
-from lrurun.config.recurrences.lru import DiagonalRecurrence
+from lrurun.config.recurrences.lru import LRURecurrence
 from lrurun.config.recurrences.s4 import S4Recurrence
 from lrurun.config.recurrences.s4d import S4DRecurrence
 from lrurun.config.recurrences.s5 import S5Recurrence
@@ -162,7 +162,7 @@ def count(recurrence, state, **changes):
 
 def test_an_s5_network_has_as_many_parameters_as_an_lru_of_half_its_state():
     """Of the sizes that S5 has for spoken commands: (3P + 6PH + H + H^2 + H + 2H) a block, with P = 64, H = 96."""
-    lru = count(DiagonalRecurrence(normalize=True), 64, bidirectional=True)
+    lru = count(LRURecurrence(normalize=True), 64, bidirectional=True)
     assert count(S5Recurrence(blocks=16), 128, bidirectional=True) == lru
     assert lru == 6 * (3 * 64 + 6 * 64 * 96 + 96 + 96**2 + 96 + 2 * 96) + (96 + 96) + (96 * 35 + 35)
 

@@ -12,7 +12,7 @@ import pytest
 import lrurun
 from lrurun import data as tasks
 from lrurun.config import plan as planning
-from lrurun.config.recurrences.rnn import DenseRecurrence
+from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.data.metric import R2, Nmse
 from lrurun.data.sampled.teacher import TeacherOptions, teacher
 from lrurun.errors import UsageError
@@ -149,7 +149,7 @@ def test_what_does_not_fit_recurrences_alone_is_refused(task: str, sets: list[st
 
 def test_the_remapped_dense_matrix_keeps_phases_and_moves_eigenvalues_into_the_unit_circle() -> None:
     dense, plain = (
-        recurrences.build(DenseRecurrence(draw=draw), width=1, state=24)  # type: ignore[arg-type]
+        recurrences.build(RNNRecurrence(draw=draw), width=1, state=24)  # type: ignore[arg-type]
         for draw in ("remapped", "normal")
     )
     params, others = (jax.jit(one.init)(jax.random.key(4)) for one in (dense, plain))

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from lrurun.config.recurrences.rnn import DenseRecurrence
+from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.config.schema import Execution, RunConfig, decode, fingerprint
 from lrurun.data.task import Data
 from lrurun.errors import LrurunError
@@ -220,7 +220,7 @@ def test_divergence_is_a_result_at_its_step(data: Data, monkeypatch: pytest.Monk
 
     Its last snapshot is the same whether or not the next dispatch was already under way.
     """
-    hot = config(recurrence=DenseRecurrence(activation="identity"), lr=100.0, steps=40, eval_every=40, norm="layer")
+    hot = config(recurrence=RNNRecurrence(activation="identity"), lr=100.0, steps=40, eval_every=40, norm="layer")
     at = []
     for chunk in (1, 4):
         events = list(train(hot, Execution(steps_per_dispatch=chunk), data))

@@ -124,13 +124,13 @@ def test_refuses_what_does_not_fit():
     real = [single(z, True) for z in (a, b, initial)]
     with pytest.raises(ValueError, match="auto, sequential, chunked, associative, found 'other'"):
         linear_scan(*real[:2], backend="other")
-    for wrong in (
-        {"a": real[0][:2], "b": real[1]},
-        {"a": real[0], "b": Complex(real[1], real[1])},
-        {"a": real[2], "b": real[2]},
-        {"a": real[0], "b": real[1], "initial": real[2][:1]},
-        {"a": real[0], "b": real[1], "reset": jnp.asarray(reset[:2])},
-        {"a": real[0], "b": real[1], "reverse": True},
+    for wrong, rule in (
+        ({"a": real[0][:2], "b": real[1]}, "^a must be"),
+        ({"a": real[0], "b": Complex(real[1], real[1])}, "^a and b must be both real or both Complex"),
+        ({"a": real[2], "b": real[2]}, "^b must be"),
+        ({"a": real[0], "b": real[1], "initial": real[2][:1]}, "^initial must be"),
+        ({"a": real[0], "b": real[1], "reset": jnp.asarray(reset[:2])}, "^reset must be"),
+        ({"a": real[0], "b": real[1], "reverse": True}, "^reverse needs an a that is the same at every step"),
     ):
-        with pytest.raises(ValueError, match="of the same kind of number"):
+        with pytest.raises(ValueError, match=rule):
             linear_scan(**wrong)

@@ -19,9 +19,9 @@ import optax
 from jax import Array
 
 from lrurun.bench import Shape
-from lrurun.config.recurrences.lru import DiagonalRecurrence
+from lrurun.config.recurrences.lru import LRURecurrence
 from lrurun.config.recurrences.rg_lru import RGLRURecurrence
-from lrurun.config.recurrences.rnn import DenseRecurrence
+from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.config.recurrences.s4d import S4DRecurrence
 from lrurun.config.recurrences.s5 import S5Recurrence
 from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig
@@ -115,8 +115,8 @@ def _normal(seed: int, *shape: int) -> Array:
     return jnp.asarray(np.random.RandomState(seed).standard_normal(shape), jnp.float32)
 
 
-LRU = DiagonalRecurrence(normalize=True, r_min=0.9, r_max=0.999)
-RNN = DenseRecurrence(activation="tanh", draw="truncated")
+LRU = LRURecurrence(normalize=True, r_min=0.9, r_max=0.999)
+RNN = RNNRecurrence(activation="tanh", draw="truncated")
 
 
 def _layer(settings: Any, shape: Shape, state: int | None = None) -> tuple[Recurrence, Params]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -71,7 +71,7 @@ class Measurements:
     def error(self, rung: ResolvedRung) -> str | None:
         """Why a rung could not be measured."""
         found = self._of[_key(rung)]
-        return found.message if isinstance(found, LrurunError) else None
+        return f"{found.message}; {found.hint}".rstrip("; ") if isinstance(found, LrurunError) else None
 
 
 def _key(rung: ResolvedRung) -> str:
@@ -100,8 +100,9 @@ class DeviceCheck(Struct, frozen=True, kw_only=True):
     """A short run of a recurrence on a device, compared with the CPU."""
 
     kind: str
-    result: str
-    """"ok" or "differs", or the error with which the run ended."""
+    result: Literal["ok", "differs", "failed"]
+    error: str | None = None
+    """The error with which a run failed."""
     difference: float | None
     """The largest relative difference of losses and of gradients; None after an error."""
     steps_per_second: float | None
@@ -159,10 +160,15 @@ def compare_devices(kinds: Sequence[str]) -> DeviceComparison:
 def _check(kind: str, run: dict[str, Any], reference: dict[str, Any]) -> DeviceCheck:
     for side, where in ((run, ""), (reference, "on the CPU: ")):
         if "error" in side:
-            return DeviceCheck(kind=kind, result=where + side["error"], difference=None, steps_per_second=None)
+            error = where + side["error"]
+            return DeviceCheck(kind=kind, result="failed", error=error, difference=None, steps_per_second=None)
     worst = max(deviation(run["values"][name], wanted) for name, wanted in reference["values"].items())
-    result = "ok" if worst < TOLERANCE else "differs"
-    return DeviceCheck(kind=kind, result=result, difference=worst, steps_per_second=run["steps_per_second"])
+    return DeviceCheck(
+        kind=kind,
+        result="ok" if worst < TOLERANCE else "differs",
+        difference=worst,
+        steps_per_second=run["steps_per_second"],
+    )
 
 
 def deviation(values: Sequence[Sequence[float]], wanted: Sequence[Sequence[float]]) -> float:

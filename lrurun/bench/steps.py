@@ -128,7 +128,7 @@ def measure(config: RunConfig, execution: Execution, folder: Path) -> Measuremen
         jax.block_until_ready(readings)
         timed += n
         if np.asarray(readings.bad_step)[0] >= 0:
-            raise FloatingPointError("the loss of the first step is not finite")
+            raise FloatingPointError("a loss is not finite, so that steps cannot be timed: try a smaller optim.lr")
 
     def evaluation() -> None:
         jax.block_until_ready(evaluate(Best(state.params, state.stats), *evaluated))
@@ -235,7 +235,7 @@ def _short_run(programs: Programs, run: Any, state: Any, arguments: tuple[Any, .
 
 
 def message(error: Exception) -> str:
-    """The first line of an error, with its type where that says more."""
+    """An error on one line, with its type, at most 300 characters."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
 
 

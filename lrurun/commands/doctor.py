@@ -50,11 +50,16 @@ def doctor(
 ) -> int:
     """Check devices, packages, data, ledger and disk space.
 
-    The exit code is 1 if there is a problem, and 3 if a recurrence differs on the accelerator.
+    The exit code is 1 if there is a problem, and 3 if a recurrence differs or fails on the accelerator.
     """
     places: Places = context.obj.places
-    comparison = _comparison() if device else None  # before this process itself has jax, and memory of the device
-    machine = [_packages(), _devices()]
+    comparison, problem = None, list[MachineCheck]()
+    if device:
+        try:
+            comparison = _comparison()  # before this process itself has jax, and memory of the device
+        except LrurunError as error:
+            problem = [MachineCheck("recurrences", f"{error.message}; {error.hint}", ok=False)]
+    machine = [_packages(), _devices(), *problem]
     data, prepared = _data(places)
     stores = [_ledger(places), _disk(places.runs, "runs"), _disk(paths.cache_dir(), "compiled programs")]
     checks = [*machine, *data, *stores]
@@ -67,7 +72,7 @@ def doctor(
         table.show_facts([(f"{'ok' if c.ok else 'PROBLEM':7}  {c.part}", c.detail) for c in shown])
         if comparison is not None:
             _show(comparison)
-        elif device:
+        elif device and not problem:
             console.paragraph(
                 "No accelerator: jax sees the CPU alone, so that there is nothing to compare. lrurun check recurrence "
                 "NAME finds on any machine whether accelerators have the operations of a recurrence."
@@ -91,7 +96,7 @@ def _show(comparison: DeviceComparison) -> None:
     rows = [
         [
             check.kind,
-            check.result if check.difference is not None else "failed",
+            check.result,
             "" if check.difference is None else f"{check.difference:.1e}",
             "" if check.steps_per_second is None else f"{check.steps_per_second:.0f}",
         ]
@@ -101,8 +106,8 @@ def _show(comparison: DeviceComparison) -> None:
         ["recurrence", "result", "difference", "steps/s"], rows, title=f"{comparison.device} against the CPU"
     )
     for check in comparison.recurrences:
-        if check.difference is None:
-            console.paragraph(f"{check.kind}: {check.result}")
+        if check.error is not None:
+            console.paragraph(f"{check.kind}: {check.error}")
     console.paragraph(
         "The difference is the largest one of the losses of a few steps and of the first gradient, in float32, "
         f"relative to the largest number of its array. It may be {comparison.tolerance:g}."

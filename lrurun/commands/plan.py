@@ -210,9 +210,7 @@ def plan(
                 f"--measure: {made.recipe.task} is trained by a program, whose steps lrurun cannot time",
                 "leave --measure out: plan knows the time of a run when the first one is finished",
             )
-        from lrurun.bench import rungs as measuring
-
-        measured = measuring.Measurements(rungs, places.data / made.data_name, console.say)
+        measured = Measurements(rungs, places.data / made.data_name, console.say)
     return show(places, request, made, measured, json=json)
 
 
@@ -643,6 +641,11 @@ def _print_measured(document: PlanDocument, rungs: Sequence[planning.ResolvedRun
     for row in document.rungs:
         if row.measurement_error:
             console.paragraph(f"{row.rung}: {row.measurement_error}")
+    if any(row.measurement_error for row in document.rungs):
+        console.paragraph(
+            "A rung that needs too much memory may fit with --set execution.remat=true, with more execution.devices, "
+            "or with a smaller train.batch."
+        )
     measurements = [row.measurement for row in document.rungs if row.measurement is not None]
     if not measurements:
         return

@@ -1,4 +1,4 @@
-"""Real matrices of size 2 and vectors for them, as the blocks of block-diagonal recurrences: what scans need."""
+"""Real 2 x 2 matrices and vectors of two numbers, with the operations that scans need."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from lrurun.nn.axes import Array, expand
+from lrurun.nn.axes import Array
 
 
 @jax.tree_util.register_dataclass
@@ -52,12 +52,12 @@ class Blocks:
         return Blocks(self.a + other.a, self.b + other.b, self.c + other.c, self.d + other.d)
 
     def __mul__(self, other: Any) -> Any:
-        """Products with matrices or with vectors, over whose leading axes these matrices are broadcast."""
+        """Products with matrices or with vectors of the same shape."""
         if isinstance(other, Blocks):
             left, right = self * Columns(other.a, other.c), self * Columns(other.b, other.d)
             return Blocks(left.first, right.first, left.second, right.second)
-        a, b, c, d = (expand(entry, other.first.ndim) for entry in (self.a, self.b, self.c, self.d))
-        return Columns(a * other.first + b * other.second, c * other.first + d * other.second)
+        x, y = other.first, other.second
+        return Columns(self.a * x + self.b * y, self.c * x + self.d * y)
 
     def conj(self) -> Blocks:
         """The transposes."""

@@ -59,7 +59,7 @@ class Complex:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of both parts."""
+        """The shape of both parts."""
         return self.real.shape
 
     @property
@@ -75,12 +75,12 @@ class Complex:
         return Complex(self.real.reshape(shape), self.imag.reshape(shape))
 
     def expand(self, rank: int) -> Complex:
-        """With as many leading axes of size 1 as it takes to have this rank."""
+        """Both parts with as many leading axes of size 1 as it takes to have this rank."""
         return Complex(expand(self.real, rank), expand(self.imag, rank))
 
-    def sum(self, axis: int | tuple[int, ...], *, keepdims: bool = False) -> Complex:
+    def sum(self, axis: int | tuple[int, ...]) -> Complex:
         """The sums along an axis or several."""
-        return Complex(jnp.sum(self.real, axis, keepdims=keepdims), jnp.sum(self.imag, axis, keepdims=keepdims))
+        return Complex(jnp.sum(self.real, axis), jnp.sum(self.imag, axis))
 
     def numpy(self) -> np.ndarray:
         """The numbers as a complex128 array on the host."""

@@ -202,7 +202,7 @@ def program(model: Model, norm: Norm) -> Any:
     import jax.numpy as jnp
 
     from lrurun.nn.complex import Complex
-    from lrurun.nn.recurrences.lru import Cartesian, StableExponential
+    from lrurun.nn.recurrences.parametrizations import Cartesian, StableExponential
     from lrurun.nn.scan import linear_scan
 
     def linear(block: Any, u: Any) -> Any:

@@ -207,7 +207,7 @@ def mapped(width: int, state: int, heads: int, seed: int) -> dict[str, Any]:
     import jax.numpy as jnp
     from scipy.linalg import block_diag, expm
 
-    from lrurun.config.recurrences.lru import DiagonalRecurrence
+    from lrurun.config.recurrences.lru import LRURecurrence
     from lrurun.config.recurrences.rotrnn import RotRNNRecurrence
     from lrurun.nn import recurrences
 
@@ -234,7 +234,7 @@ def mapped(width: int, state: int, heads: int, seed: int) -> dict[str, Any]:
     lam, b, c = np.concatenate(eigenvalues), np.concatenate(inwards), np.concatenate(outwards, axis=1)
     gamma = np.sqrt(1 - np.abs(lam) ** 2)
     b = b / gamma[:, None]
-    lru = recurrences.build(DiagonalRecurrence(normalize=True, phase="log"), width=width, state=state // 2)
+    lru = recurrences.build(LRURecurrence(normalize=True, phase="log"), width=width, state=state // 2)
     of_lru = {
         "nu_log": np.log(-np.log(np.abs(lam))),
         "theta_log": np.log(np.angle(lam) % (2 * np.pi)),
@@ -310,7 +310,7 @@ def _programs(shape: Shape, rate: float, updates: int) -> Any:
     import jax.numpy as jnp
     import optax
 
-    from lrurun.config.recurrences.lru import DiagonalRecurrence
+    from lrurun.config.recurrences.lru import LRURecurrence
     from lrurun.config.recurrences.rotrnn import RotRNNRecurrence
     from lrurun.config.schema import ModelConfig
     from lrurun.nn.network import Model as Network
@@ -318,7 +318,7 @@ def _programs(shape: Shape, rate: float, updates: int) -> Any:
     recurrence: Any = (
         RotRNNRecurrence(heads=shape.heads, r_min=shape.r_min, r_max=shape.r_max)
         if shape.model == "RotRNN"
-        else DiagonalRecurrence(normalize=True, phase="log", r_min=shape.r_min, r_max=shape.r_max)
+        else LRURecurrence(normalize=True, phase="log", r_min=shape.r_min, r_max=shape.r_max)
     )
     network = Network(
         ModelConfig(recurrence=recurrence, depth=shape.depth, width=shape.width, state=shape.state), SPECS[shape.task]

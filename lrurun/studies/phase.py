@@ -198,10 +198,10 @@ def gain_by_sums(r_min: float, r_max: float, phase: float) -> float:
 
 def layer(normalize: bool, state: int, r_min: float = 0.0, r_max: float = 1.0, phase: float = np.pi) -> Any:
     """An LRU with one input; the ring and the largest phase, in radians, are those of its initial parameters."""
-    from lrurun.config.recurrences.lru import DiagonalRecurrence
+    from lrurun.config.recurrences.lru import LRURecurrence
     from lrurun.nn import recurrences
 
-    settings = DiagonalRecurrence(normalize=normalize, phase="log", r_min=r_min, r_max=r_max, max_phase=phase)
+    settings = LRURecurrence(normalize=normalize, phase="log", r_min=r_min, r_max=r_max, max_phase=phase)
     return recurrences.build(settings, width=1, state=state)
 
 

@@ -79,11 +79,11 @@ def leaf(*names: str) -> str:
 
 def _metadata(folder: Path, fingerprint: str) -> dict[str, Any]:
     metadata = ocp.metadata(folder.absolute()).custom_metadata or {}
-    if metadata.get("format") != FORMAT or metadata.get("fingerprint") != fingerprint:
-        raise LrurunError(
-            f"{folder}: checkpoint of another run or format, found {metadata.get('fingerprint')}",
-            "remove the folder: the run continues from its previous checkpoint, or starts again",
-        )
+    hint = "remove the folder: the run continues from its previous checkpoint, or starts again"
+    if metadata.get("format") != FORMAT:
+        raise LrurunError(f"{folder}: checkpoint of format {metadata.get('format')}, this lrurun has {FORMAT}", hint)
+    if metadata.get("fingerprint") != fingerprint:
+        raise LrurunError(f"{folder}: checkpoint of another run, found {metadata.get('fingerprint')}", hint)
     return dict(metadata)
 
 

@@ -79,7 +79,8 @@ def train_together(
                 yield from training.validate(dispatch_input if execution.probes else None)
             del dispatch_input  # the next input is made without this one in memory
             yield from training.boundary()
-    yield from training.finish(test)
+        speed = training.speed(training.step)
+    yield from training.finish(speed, test)
 
 
 class Dispatched(NamedTuple):
@@ -133,6 +134,10 @@ class Training:
         self, programs: Programs, configs: Sequence[RunConfig], data: Data, resume: Sequence[Snapshot] | None
     ) -> None:
         self.programs, self.data, self.schedule = programs, data, configs[0].train
+        self.on_host: Tree = None
+        """States and best parameters of all members, once a snapshot has needed them; None after they change."""
+        self.started_at, self.first_step = 0.0, 0
+        """When and where the clock of `speed` started."""
         self.seeds = np.array([config.seed for config in configs], np.uint32)
         rates = [optimizer.rates(config.optim, self.schedule.steps) for config in configs]
         if resume is None:
@@ -166,7 +171,7 @@ class Training:
         self.state, readings = self.programs.dispatch(
             self.state, self.seeds, batches.places, rates, reset, np.int32(n), batches.split
         )
-        self.step = step + n
+        self.step, self.on_host = step + n, None
         return Dispatched(self.step, readings)
 
     def begin(self, compile_seconds: float) -> Iterator[Event]:
@@ -182,7 +187,7 @@ class Training:
             params = jax.device_get(self.state.params)
             for member in self.members:
                 yield from self._spectrum(member, self.step, of_member(params, member.number), "start")
-        self.began, self.first = time.perf_counter(), self.step
+        self.started_at, self.first_step = time.perf_counter(), self.step
 
     def report(self, dispatched: Dispatched) -> Iterator[Event]:
         """Waits for a dispatch, and yields the ends of runs that diverged in it and the curve rows that end with it."""
@@ -222,7 +227,7 @@ class Training:
         if probed is not None:
             rates = {member.number: float(member.rates[self.step - 1]) for member in active}
             inside = probes.measure(self.programs, self.state, self.seeds, probed, rates)
-        self.began += time.perf_counter() - now  # evaluation and probes are no part of the training speed
+        self.started_at += time.perf_counter() - now  # evaluation and probes are no part of the training speed
         is_better = np.zeros(len(self.members), bool)
         for member in active:
             score = metric.oriented(evaluations[member.number].scores[metric.name])
@@ -230,7 +235,7 @@ class Training:
                 member.score, member.best_step = score, self.step
                 is_better[member.number] = True
         if is_better.any():
-            self.best = self.programs.keep(self.best, self.state, is_better)
+            self.best, self.on_host = self.programs.keep(self.best, self.state, is_better), None
         for member in active:
             scores, norms = evaluations[member.number]
             values = speed | {f"val/{name}": value for name, value in scores.items()} | norms
@@ -241,11 +246,10 @@ class Training:
         for member in self.active if self.step < self.schedule.steps else ():
             yield Reached(member=member.number, step=self.step, snapshot=partial(self.snapshot, member, self.step))
 
-    def finish(self, test: bool) -> Iterator[Event]:
+    def finish(self, speed: dict[str, float], test: bool) -> Iterator[Event]:
         """The last scores, at the best validation step, and the ends of all runs that did not diverge."""
         if not self.active:
             return
-        speed = self.speed(self.step)
         splits = {"val": self.data.validation}
         if test:
             further = {f"test@{name}": split for name, split in self.data.further_tests.items()}
@@ -267,14 +271,15 @@ class Training:
 
     def snapshot(self, member: Member, step: int) -> Snapshot:
         """A copy of one run's state at `step`, on the host."""
-        arrays = of_member(jax.device_get((self.state, self.best)), member.number)
+        if self.on_host is None:
+            self.on_host = jax.device_get((self.state, self.best))
         # np.array copies: on a CPU the host sees the device's own memory, which the next dispatch reuses
-        live, best = jax.tree.map(np.array, arrays)
+        live, best = jax.tree.map(np.array, of_member(self.on_host, member.number))
         return Snapshot(step=step, score=member.score, best_step=member.best_step, live=live, best=best)
 
     def speed(self, step: int) -> dict[str, float]:
         """Training steps per second from the start of this attempt to `step`, without evaluation."""
-        seconds, steps = time.perf_counter() - self.began, step - self.first
+        seconds, steps = time.perf_counter() - self.started_at, step - self.first_step
         return {"machine/steps_per_second": steps / seconds} if steps and seconds > 0 else {}
 
     def _evaluate(self, best: Best, split: Split) -> list[Evaluation]:

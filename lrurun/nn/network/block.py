@@ -21,14 +21,9 @@ class SequenceLayer(nnx.Module):
     """A recurrence with its parameters, each an attribute; what it computes is defined by its `Recurrence`."""
 
     def __init__(self, params: Params, recurrence: Recurrence) -> None:
-        self._recurrence = recurrence  # parameters may have any other name
+        self._recurrence = recurrence
         for name, value in params.items():
             setattr(self, name, nnx.Param(value))
-
-    @property
-    def params(self) -> Params:
-        """The arrays of the parameters."""
-        return {name: item[...] for name, item in vars(self).items() if isinstance(item, nnx.Param)}
 
     def __call__(
         self, u: Features, mask: Mask | None, more: Params, counted: Array | None
@@ -42,7 +37,7 @@ class SequenceLayer(nnx.Module):
             counted: (T, B), never in chunks: true at the positions of the mean norm. Without it there is no norm; if it
                 is true nowhere, the norm is 0 and costs nothing.
         """
-        params = self.params | more
+        params = parameters(self) | more
         norm = None if counted is None else self._mean_norm(params, u, counted)
         return self._recurrence.scan(params, u, mask), norm
 
@@ -53,6 +48,11 @@ class SequenceLayer(nnx.Module):
 
         norm: Array = jax.lax.cond(jnp.any(counted), mean, lambda: jnp.float32(0.0))
         return norm
+
+
+def parameters(layer: SequenceLayer) -> Params:
+    """The arrays of a layer's parameters: no method, because parameters may have any name but `_recurrence`."""
+    return {name: item[...] for name, item in vars(layer).items() if isinstance(item, nnx.Param)}
 
 
 class Block(nnx.Module):

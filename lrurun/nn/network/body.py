@@ -15,7 +15,7 @@ from flax import nnx
 from lrurun.config.schema import ModelConfig
 from lrurun.data.task import Spec
 from lrurun.nn.axes import Array, Features, Mask, expand
-from lrurun.nn.network.block import Block
+from lrurun.nn.network.block import Block, parameters
 from lrurun.nn.network.layers import Linear, dropouts, lecun_normals, norm_of
 from lrurun.nn.recurrences import Recurrence
 from lrurun.nn.scan import join, split
@@ -109,7 +109,7 @@ class Network(nnx.Module):
         """The outputs of the last block after an optional norm, and the norms of the states of all blocks."""
         mask = mask if self.config.parity == "none" else None
         drops = dropouts(self.config, key if train else None, x)
-        added = self.recurrence.across([block.recurrence.params for block in self.blocks])
+        added = self.recurrence.across([parameters(block.recurrence) for block in self.blocks])
         call = nnx.remat(Block.__call__, static_argnums=(5, 6)) if self.remat else Block.__call__
         norms: list[Array] = []
         for block, drop, more in zip(self.blocks, drops, added or [{}] * len(drops), strict=True):

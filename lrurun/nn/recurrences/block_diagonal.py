@@ -17,6 +17,7 @@ from lrurun.nn.recurrences.base import Params, Recurrence
 from lrurun.nn.recurrences.lru import ring
 from lrurun.nn.sampling import normals
 from lrurun.nn.scan import linear_scan
+from lrurun.nn.scan.affine import Affine
 
 
 def remapped(a: Array, r_min: float, max_phase: float) -> Array:
@@ -109,7 +110,7 @@ class BlockDiagonal(Recurrence):
 
     def step(self, params: Params, state: Columns, u: StepFeatures) -> tuple[Columns, StepFeatures]:
         self.require_causal()
-        x = self._blocks(params) * state + self._driven(params, u)
+        x = Affine(self._blocks(params), self._driven(params, u))(state)
         return x, self._read(params["C"], x) + params["D"][None] * u
 
     def spectrum(self, params: Params) -> np.ndarray:

@@ -82,13 +82,8 @@ class Gated(Recurrence):
         # of the next sequence; where that is over, zeros in place of its padding
         return jnp.roll(u if mask is None else jnp.where(mask[..., None], u, 0.0), 1, axis=-2)
 
-    def states(self, params: Params, u: Array, seen: Array, before: Array | None = None) -> Numbers:
-        """All states, (T, B, M) or (T, K, B, M); from `before` (B, M), of real numbers, not from `start`, if given."""
-        first = jnp.zeros(u.shape[:-1], bool)
-        if before is None:
-            first = first.at[(0,) * (u.ndim - 2)].set(True)
-            start = self.start(params)
-            before = None if start is None else jnp.broadcast_to(start[None], (u.shape[-2], start.size))
+    def states(self, params: Params, u: Array, seen: Array, first: Array, before: Array | None) -> Numbers:
+        """All states, (T, B, M) or (T, K, B, M), after `before` (B, M), of real numbers; after zero if None."""
         a, b = self.coefficients(params, u, seen, first)
         x: Numbers = linear_scan(a, b, initial=before, backend=self.backend)
         return x
@@ -98,24 +93,29 @@ class Gated(Recurrence):
 
         States that are larger than the inputs are computed piece by piece, and again for the gradient.
         """
-        length, width = len(u), self.numbers * u.shape[-2]
-        steps = max(1, PIECE // width)
+        length, batch = len(u), u.shape[-2]
+        first = jnp.zeros(u.shape[:-1], bool).at[(0,) * (u.ndim - 2)].set(True)
+        start = self.start(params)
+        before = None if start is None else jnp.broadcast_to(start[None], (batch, start.size))
+        steps = max(1, PIECE // (self.numbers * batch))
         if u.ndim == 4 or self.numbers <= self.width or length <= steps:
-            return made(self.states(params, u, seen), u, seen)
+            return made(self.states(params, u, seen, first, before), u, seen)
         count = -(-length // steps)
         steps = -(-length // count)
         rows = tuple(
-            jnp.pad(x, ((0, count * steps - length), (0, 0), (0, 0))).reshape(count, steps, *x.shape[1:])
-            for x in (u, seen)
+            jnp.pad(x, [(0, count * steps - length)] + [(0, 0)] * (x.ndim - 1)).reshape(count, steps, *x.shape[1:])
+            for x in (u, seen, first)
         )
 
         @jax.checkpoint
         def piece(before: Array, row: tuple[Array, ...]) -> tuple[Array, Array]:
-            x = self.states(params, row[0], row[1], before)
+            u, seen, first = row
+            x = self.states(params, u, seen, first, before)
             assert not isinstance(x, Complex)
-            return x[-1], made(x, row[0], row[1])
+            return x[-1], made(x, u, seen)
 
-        pieces = jax.lax.scan(piece, jnp.zeros((u.shape[-2], self.numbers), u.dtype), rows)[1]
+        before = jnp.zeros((batch, self.numbers), u.dtype) if before is None else before
+        pieces = jax.lax.scan(piece, before, rows)[1]
         return pieces.reshape(count * steps, *pieces.shape[2:])[:length]
 
     def scan(self, params: Params, u: Features, mask: Mask | None = None) -> Features:

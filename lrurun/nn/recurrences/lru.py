@@ -3,7 +3,9 @@
 Orvieto et al. 2023, "Resurrecting Recurrent Neural Networks for Long Sequences", sections 3.2 to 3.4:
 
     x_k = lambda x_(k-1) + gamma B u_k,    y_k = Re(C x_k) + D u_k,
-    lambda = exp(-exp(nu) + i theta),      gamma = sqrt(1 - |lambda|^2) at the start, then trained.
+    lambda = exp(-exp(nu_log) + i theta),  gamma = exp(gamma_log), at first sqrt(1 - |lambda|^2)    (eq. 7).
+
+`parametrizations.py` has the other forms of lambda; `Diagonal` is also what S5 and the RotRNN scan.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lrurun.nn.axes import Array, Features, Mask, StateNorms, StepFeatures, expand
-from lrurun.nn.complex import Complex, polar, zeros
+from lrurun.nn.complex import Complex, zeros
 from lrurun.nn.recurrences.base import Params, Recurrence, complex_parameter
+from lrurun.nn.recurrences.parametrizations import Parametrization, parametrization, per_state
 from lrurun.nn.sampling import normals
 from lrurun.nn.scan import chunk_count, linear_scan
 
@@ -45,95 +48,8 @@ def ring(key: Array, count: int, r_min: float, r_max: float, max_phase: float) -
 
 
 def log_gamma(nu: Array) -> Array:
-    """log sqrt(1 - |lambda|^2) of |lambda| = exp(-nu) (eq. 7), accurate at any positive nu."""
+    """log sqrt(1 - |lambda|^2) of |lambda| = exp(-nu) (section 3.4), accurate at any positive nu."""
     return 0.5 * jnp.log(-jnp.expm1(-2.0 * nu))
-
-
-def shared(of_head: Array, count: int) -> Array:
-    """(count,) numbers: those of `of_head` (heads,), each repeated for all states of its head."""
-    return of_head if of_head.size == count else jnp.repeat(of_head, count // of_head.size)
-
-
-class Parametrization(abc.ABC):
-    """Which numbers are trained for lambda."""
-
-    def __init__(self, log_phase: bool = False) -> None:
-        """With `log_phase` the logarithm of theta is trained, not theta itself."""
-        self.theta = "theta_log" if log_phase else "theta"
-
-    @property
-    @abc.abstractmethod
-    def names(self) -> tuple[str, str]:
-        """The names of the two parameters."""
-
-    @abc.abstractmethod
-    def initial(self, nu: Array, theta: Array) -> Params:
-        """The parameters of lambda = exp(-nu + i theta)."""
-
-    @abc.abstractmethod
-    def decay_and_phase(self, params: Params) -> tuple[Array, Array]:
-        """nu = -log |lambda| and theta in radians, (N,) each."""
-
-    def eigenvalues(self, params: Params) -> Complex:
-        """lambda, (N,)."""
-        return polar(*self.decay_and_phase(params))
-
-    def phase(self, params: Params) -> Array:
-        """theta where it, or its logarithm, is trained."""
-        return jnp.exp(params[self.theta]) if self.theta == "theta_log" else params[self.theta]
-
-
-class Cartesian(Parametrization):
-    """lambda = lam_re + i lam_im: the rung `diagonal`."""
-
-    names = ("lam_re", "lam_im")
-
-    def initial(self, nu: Array, theta: Array) -> Params:
-        lam = polar(nu, theta)
-        return {"lam_re": lam.real, "lam_im": lam.imag}
-
-    def eigenvalues(self, params: Params) -> Complex:
-        return Complex(params["lam_re"], params["lam_im"])
-
-    def decay_and_phase(self, params: Params) -> tuple[Array, Array]:
-        lam = self.eigenvalues(params)
-        return -0.5 * jnp.log(lam.abs2()), jnp.arctan2(lam.imag, lam.real)
-
-
-class Exponential(Parametrization):
-    """lambda = exp(-nu + i theta): the rung `exponential`."""
-
-    @property
-    def names(self) -> tuple[str, str]:
-        return "nu", self.theta
-
-    def initial(self, nu: Array, theta: Array) -> Params:
-        return {"nu": nu, self.theta: jnp.log(theta) if self.theta == "theta_log" else theta}
-
-    def decay_and_phase(self, params: Params) -> tuple[Array, Array]:
-        return params["nu"], self.phase(params)
-
-
-class StableExponential(Parametrization):
-    """lambda = exp(-exp(nu_log) + i theta), so that |lambda| < 1: from the rung `stable-exponential` on."""
-
-    @property
-    def names(self) -> tuple[str, str]:
-        return "nu_log", self.theta
-
-    def initial(self, nu: Array, theta: Array) -> Params:
-        return {"nu_log": jnp.log(nu), self.theta: jnp.log(theta) if self.theta == "theta_log" else theta}
-
-    def decay_and_phase(self, params: Params) -> tuple[Array, Array]:
-        theta = self.phase(params)
-        return shared(jnp.exp(params["nu_log"]), theta.size), theta
-
-
-PARAMETRIZATIONS: Final[dict[str, type[Parametrization]]] = {
-    "cartesian": Cartesian,
-    "exponential": Exponential,
-    "stable-exponential": StableExponential,
-}
 
 
 class System(NamedTuple):
@@ -202,8 +118,8 @@ class LRU(Diagonal):
 
     @property
     def parametrization(self) -> Parametrization:
-        """That of lambda."""
-        return PARAMETRIZATIONS[self.settings.parametrization](log_phase=self.settings.phase == "log")
+        """The parametrisation of lambda."""
+        return parametrization(self.settings.parametrization, log_phase=self.settings.phase == "log")
 
     @property
     def modes(self) -> int:
@@ -237,7 +153,7 @@ class LRU(Diagonal):
         C = tuple(complex_parameter(params, "C", way) for way in self.directions)
         if self.settings.normalize:
             # scaling the matrix is cheaper than scaling its product
-            B = B * jnp.exp(shared(params["gamma_log"], self.modes))[:, None]
+            B = B * jnp.exp(per_state(params["gamma_log"], self.modes))[:, None]
         if self.settings.conjugate:
             C = tuple(2.0 * C_way for C_way in C)
         return System(lam, B, C, params["D"])

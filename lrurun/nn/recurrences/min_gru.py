@@ -59,6 +59,7 @@ def positive(x: Array) -> Array:
 
 
 def log_positive(x: Array) -> Array:
+    """log g(x), accurate where g is small."""
     return jnp.where(x >= 0.0, jnp.log(jnp.maximum(x, 0.0) + 0.5), log_sigmoid(x))
 
 
@@ -94,14 +95,15 @@ class Positive(Minimal):
         candidate = u if self.settings.candidate == "input" else self.argument(params, u, "h")
         return self.signed(a), b * (positive(candidate) if self.settings.candidate == "positive" else candidate)
 
-    def states(self, params: Params, u: Array, seen: Array, before: Array | None = None) -> Numbers:
+    def states(self, params: Params, u: Array, seen: Array, first: Array, before: Array | None) -> Numbers:
         if self.settings.form == "plain":
-            return super().states(params, u, seen, before)
+            return super().states(params, u, seen, first, before)
         log_a, log_b = self.log_gates(params, seen)
         log_b = log_b + log_positive(self.argument(params, u, "h"))
-        if self.settings.initial == "learned":
-            first = log_a[:1] + expand(log_positive(params["h0"]), u.ndim)
-            log_b = jnp.concatenate([jnp.logaddexp(first, log_b[:1]), log_b[1:]])
+        if before is not None:
+            least = jnp.finfo(before.dtype).tiny  # 0 has no logarithm; no other state is as small
+            kept = log_a[:1] + jnp.log(jnp.maximum(before, least))[None]
+            log_b = jnp.concatenate([jnp.logaddexp(kept, log_b[:1]), log_b[1:]])
         total = jnp.cumsum(log_a, axis=0)
         return jnp.exp(total + jax.lax.cumlogsumexp(log_b - total, axis=0))
 

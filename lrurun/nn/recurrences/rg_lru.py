@@ -23,7 +23,10 @@ C: Final = 8.0
 
 @final
 class RGLRU(Gated):
-    """x_k = a_k x_(k-1) + m_k i_k u_k, y = x, log a = -8 r softplus(Lambda), gates r = sigma(u W_a + b_a), i likewise.
+    """x_k = a_k x_(k-1) + m_k i_k u_k, m_k = sqrt(1 - a_k^2), log a_k = -8 r_k softplus(Lambda), y_k = x_k.
+
+    The gates are r = sigma(u W_a + b_a) and i = sigma(u W_x + b_x). Other settings of `decay`, `multiplier` and `first`
+    are the steps from a real LRU to it.
 
     The maps of the gates are block-diagonal, G = `gate_blocks` blocks of neighbouring features: block g of r is
     sigma(u_g W_a,g + b_a,g) with the H / G features u_g of u.

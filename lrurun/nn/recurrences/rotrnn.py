@@ -13,7 +13,8 @@ import numpy as np
 from lrurun.nn.axes import Array
 from lrurun.nn.complex import Complex, polar
 from lrurun.nn.recurrences.base import Params
-from lrurun.nn.recurrences.lru import RADII, Diagonal, System, log_gamma, ring, shared
+from lrurun.nn.recurrences.lru import RADII, Diagonal, System, log_gamma, ring
+from lrurun.nn.recurrences.parametrizations import per_state
 from lrurun.nn.sampling import normals
 
 
@@ -92,7 +93,7 @@ class RotRNN(Diagonal):
 
     def _lam(self, params: Params) -> Complex:
         """gamma exp(i theta), (N/2,) each."""
-        return polar(shared(jnp.exp(params["gamma_log"]), self.modes), params["theta"].reshape(-1))
+        return polar(per_state(jnp.exp(params["gamma_log"]), self.modes), params["theta"].reshape(-1))
 
     def _normalizer(self, params: Params) -> Array:
         """xi, (heads,)."""

@@ -25,6 +25,9 @@ CLIP = -1e-4
 class S5(Diagonal):
     """x' = Lambda x + B u, y = 2 Re(C x) + D u with P = N / 2 complex numbers, or Re(C x) with P = N.
 
+    In steps of dt: x_k = lambda x_(k-1) + (lambda - 1) / Lambda B u_k with lambda = exp(dt Lambda) (zero-order hold),
+    or by the bilinear rule, see `discretize`.
+
     Trained: lam_re, lam_im, log_dt (P,), B_re, B_im (P, H), C_re, C_im (H, P), D (H,). Initially Lambda is the lower
     half of the eigenvalues of the normal part of HiPPO, one matrix for each of `blocks` (without `conj_sym`, all of
     them); with their eigenvectors V, B = V^-1 B0 and C = C0 V. B0 (N, H) is real with N(0, 1/N) truncated at two
@@ -51,7 +54,7 @@ class S5(Diagonal):
         n = self.state
         of_c = {"truncated": 1.0 / n, "lecun": 1.0 / (n * self.width), "complex": 0.5}[self.settings.c_init]
         declared = {f"C_{part}{way}": of_c for way in self.directions for part in ("re", "im")} | {"D": 1.0}
-        # only without the conjugates: with them, entries are not independent
+        # with conj_sym alone: without it both of each pair are there, and entries are not independent
         return declared | ({"B_re": 0.5 / n, "B_im": 0.5 / n} if self.settings.conj_sym else {})
 
     def init(self, key: Array) -> Params:

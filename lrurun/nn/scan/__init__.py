@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from lrurun.nn.axes import Array
+from lrurun.nn.complex import Complex
 from lrurun.nn.scan import associative, chunked, sequential
 from lrurun.nn.scan.affine import Affine, Numbers, aligned, chain, take, varies, zeros
 
@@ -57,7 +58,7 @@ def linear_scan(
     reset: Array | None = None,
     backend: str = "auto",
 ) -> Numbers:
-    """All states of x_k = a_k x_(k-1) + b_k (Orvieto et al. 2023, eq. 2, with lambda for a and B u_k for b_k).
+    """All states of x_k = a_k x_(k-1) + b_k (Orvieto et al. 2023, eq. 7, with lambda for a).
 
     Numbers are `Complex`, real arrays, or others as `affine.Numbers` describes. `b` is (T, B, N), time first; `a` is
     (N,), the same at every step, or (T, B, N); `initial`, the state before the first step, is (B, N), zero if None.
@@ -87,20 +88,22 @@ def linear_scan(
 
 
 def _check(a: Numbers, b: Numbers, initial: Numbers | None, reverse: bool, reset: Array | None) -> None:
-    shapes = [{array.shape for array in jax.tree.leaves(numbers)} for numbers in (a, b, initial)]
-    shape = jax.tree.leaves(b)[0].shape
-    same = len(jax.tree.leaves(a)) == len(jax.tree.leaves(b)) or not varies(a)
-    fits = len(shape) in (3, 4) and 0 not in shape[:-2] and shapes[1] == {shape}
-    fits = fits and same and shapes[0] in ({shape}, {shape[-1:]}) and shapes[2] <= {shape[-2:]}
-    if reset is not None or reverse:
-        fits = fits and varies(a) is not reverse and (reset is None or reset.shape == shape[:-1])
-    if not fits:
-        raise ValueError(
-            "b must be (T, B, N) with T > 0; a (N,), or (T, B, N) of the same kind of number; initial (B, N); reset, "
-            "with an a that varies, (T, B); reverse needs a constant a; found shapes "
-            f"a {sorted(shapes[0])}, b {sorted(shapes[1])}, initial {sorted(shapes[2])}, "
-            f"reset {None if reset is None else reset.shape}, reverse = {reverse}"
-        )
+    of_a, of_b, of_initial = (
+        sorted({array.shape for array in jax.tree.leaves(numbers)}) for numbers in (a, b, initial)
+    )
+    shape = of_b[0]
+    if len(of_b) > 1 or len(shape) not in (3, 4) or 0 in shape[:-2]:
+        raise ValueError(f"b must be (T, B, N) with T > 0, found {of_b}")
+    if isinstance(a, Complex) is not isinstance(b, Complex):
+        raise ValueError("a and b must be both real or both Complex: of real numbers x make Complex(x, 0.0 * x)")
+    if of_a not in ([shape], [shape[-1:]]):
+        raise ValueError(f"a must be {shape[-1:]}, or {shape} as b, found {of_a}")
+    if of_initial not in ([], [shape[-2:]]):
+        raise ValueError(f"initial must be {shape[-2:]}, found {of_initial}")
+    if reverse and varies(a):
+        raise ValueError("reverse needs an a that is the same at every step: flip a, b and the states instead")
+    if reset is not None and (not varies(a) or reset.shape != shape[:-1]):
+        raise ValueError(f"reset must be {shape[:-1]} and needs an a that varies, found {reset.shape}, a {of_a}")
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4))
