@@ -124,7 +124,7 @@ def test_values_and_gradients_are_those_of_the_equations(strict, name):
         (MinGRURecurrence(form="log-space"), 3 * WIDTH),
         (MinGRURecurrence(form="log-space", initial="zero"), 3 * WIDTH),
         (HGRNRecurrence(), 3 * WIDTH),
-        (RGLRURecurrence(mixing="dense"), 3 * WIDTH),
+        (RGLRURecurrence(mixing="dense", gate_blocks=4), 3 * WIDTH),
     ],
     ids=["mingru", "in log space", "from zero", "hgrn", "rg-lru"],
 )

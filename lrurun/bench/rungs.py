@@ -71,7 +71,7 @@ class Measurements:
     def error(self, rung: ResolvedRung) -> str | None:
         """Why a rung could not be measured."""
         found = self._of[_key(rung)]
-        return f"{found.message}; {found.hint}".rstrip("; ") if isinstance(found, LrurunError) else None
+        return "; ".join(filter(None, (found.message, found.hint))) if isinstance(found, LrurunError) else None
 
 
 def _key(rung: ResolvedRung) -> str:

@@ -58,7 +58,7 @@ def doctor(
         try:
             comparison = _comparison()  # before this process itself has jax, and memory of the device
         except LrurunError as error:
-            problem = [MachineCheck("recurrences", f"{error.message}; {error.hint}", ok=False)]
+            problem = [MachineCheck("recurrences", "; ".join(filter(None, (error.message, error.hint))), ok=False)]
     machine = [_packages(), _devices(), *problem]
     data, prepared = _data(places)
     stores = [_ledger(places), _disk(places.runs, "runs"), _disk(paths.cache_dir(), "compiled programs")]
@@ -165,7 +165,9 @@ def _data(places: Places) -> tuple[list[MachineCheck], list[str]]:
                 )
             )
         except LrurunError as error:
-            findings.append(MachineCheck(f"data of {name}", f"{error.message}; {error.hint}", ok=False))
+            findings.append(
+                MachineCheck(f"data of {name}", "; ".join(filter(None, (error.message, error.hint))), ok=False)
+            )
     return findings, prepared
 
 
@@ -180,7 +182,7 @@ def _ledger(places: Places) -> MachineCheck:
             detail = f"{places.ledger}: {count}; {'; '.join(problems) or 'no problems'}"
             return MachineCheck("ledger", detail, not problems)
     except LrurunError as error:
-        return MachineCheck("ledger", f"{error.message}; {error.hint}", ok=False)
+        return MachineCheck("ledger", "; ".join(filter(None, (error.message, error.hint))), ok=False)
 
 
 def _disk(where: Path, purpose: str) -> MachineCheck:
