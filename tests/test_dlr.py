@@ -53,14 +53,14 @@ def million():
     rng = np.random.default_rng(1)
     nu = jnp.asarray(np.geomspace(1e-8, 1e-5, n), jnp.float32)
     theta = jnp.asarray(2 * np.pi * np.arange(n) / n + 0.01, jnp.float32)
-    w = tuple(jnp.asarray(rng.normal(size=(h, n)) / n, jnp.float32) for _ in range(2))
+    w = Complex(*(jnp.asarray(rng.normal(size=(h, n)) / n, jnp.float32) for _ in range(2)))
     made = jax.jit(powers.kernel, static_argnums=3).lower(w, nu, theta, length).compile()
-    re, im = made(w, nu, theta)
+    kernel = made(w, nu, theta)
     log_lam = -np.asarray(nu, np.float64) + 1j * np.asarray(theta, np.float64)
-    weights = np.asarray(w[0], np.float64) + 1j * np.asarray(w[1], np.float64)
+    weights = w.numpy()
     # phases of 10^7 radians are exact to 10^-9 in double precision
     blocks = [weights @ np.exp(log_lam[:, None] * np.arange(at, at + 2**15)) for at in range(0, length, 2**15)]
-    return made, np.asarray(re, np.float64) + 1j * np.asarray(im, np.float64), np.concatenate(blocks, axis=1)
+    return made, kernel.numpy(), np.concatenate(blocks, axis=1)
 
 
 @pytest.mark.slow
