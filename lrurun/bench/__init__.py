@@ -164,8 +164,9 @@ class Process:
             env["JAX_PLATFORMS"] = platform
         if cache is not None:
             env |= {"JAX_ENABLE_COMPILATION_CACHE": "true", "JAX_COMPILATION_CACHE_DIR": cache}
+        # -P: no module of the user's folder takes the place of one of Python's
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "lrurun.bench.serve"],
+            [sys.executable, "-P", "-m", "lrurun.bench.serve"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=env,
@@ -200,10 +201,12 @@ class Process:
         assert answers
         line = answers.readline()
         if not line:
-            raise LrurunError(
-                f"the measuring process ended with code {self._process.wait()}",
-                "its messages are above; check that there is enough memory",
-            )
+            code = self._process.wait()
+            if code == -signal.SIGKILL:
+                raise LrurunError(
+                    "the measuring process was killed, mostly for lack of memory", "measure smaller sizes"
+                )
+            raise LrurunError(f"the measuring process ended with code {code}", "its messages are above")
         answer: dict[str, Any] = jsonlib.loads(line)
         return answer
 

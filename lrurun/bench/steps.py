@@ -20,6 +20,7 @@ from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig,
 from lrurun.data import store
 from lrurun.data.on_device import training_batch
 from lrurun.data.task import Sampler, Spec, Split
+from lrurun.errors import LrurunError
 from lrurun.nn import conformance
 from lrurun.training import feed
 from lrurun.training.programs import Best, Programs
@@ -235,7 +236,9 @@ def _short_run(programs: Programs, run: Any, state: Any, arguments: tuple[Any, .
 
 
 def message(error: Exception) -> str:
-    """An error on one line, with its type, at most 300 characters."""
+    """An error on one line, with its type unless it is ours, at most 300 characters."""
+    if isinstance(error, LrurunError):
+        return error.message
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
 
 

@@ -132,7 +132,8 @@ def _devices() -> MachineCheck:
 
         devices = [f"{device.device_kind} ({device.platform})" for device in jax.local_devices()]
     except Exception as error:
-        return MachineCheck("devices", f"{hardware}; jax: {str(error).splitlines()[0]}", ok=False)
+        reason = (str(error) or f"no device was found ({type(error).__name__})").splitlines()[0]
+        return MachineCheck("devices", f"{hardware}; jax: {reason}", ok=False)
     counted = machine.devices()
     detail = f"{hardware}; jax sees {', '.join(devices)}; execution.devices: at most {len(devices)}"
     if counted not in (None, len(devices)):

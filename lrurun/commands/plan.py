@@ -609,7 +609,7 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
         return
     if document.eta_seconds is None:
         reason = "no finished run shows how fast these rungs train here"
-        if any(row.measurement_error for row in document.rungs):
+        if any(_is_about_memory(row.measurement_error or "") for row in document.rungs):
             reason = "not all rungs could be measured"
         console.paragraph(f"Time left: unknown, because {reason}.{later}")
         return
@@ -617,6 +617,10 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
     seeds = f", seed{'s' if len(left) > 1 else ''} {', '.join(map(str, left))}" if left else ""
     time, workers = console.duration(document.eta_seconds), plural(document.workers, "worker")
     console.paragraph(f"{plural(count, 'run')} remaining{seeds}: about {time} with {workers}.{later}")
+
+
+def _is_about_memory(error: str) -> bool:
+    return "RESOURCE_EXHAUSTED" in error or "lack of memory" in error
 
 
 def _print_measured(document: PlanDocument, rungs: Sequence[planning.ResolvedRung]) -> None:
@@ -641,7 +645,7 @@ def _print_measured(document: PlanDocument, rungs: Sequence[planning.ResolvedRun
     for row in document.rungs:
         if row.measurement_error:
             console.paragraph(f"{row.rung}: {row.measurement_error}")
-    if any(row.measurement_error for row in document.rungs):
+    if any(_is_about_memory(row.measurement_error or "") for row in document.rungs):
         console.paragraph(
             "A rung that needs too much memory may fit with --set execution.remat=true, with more execution.devices, "
             "or with a smaller train.batch."
