@@ -278,7 +278,7 @@ def test_checkpoint_of_another_run_is_refused(data: Data, tmp_path) -> None:
     ended = list(train(config(), EXECUTION, data))[-1]
     checkpoints.save(tmp_path / "saved", ended.snapshot, fingerprint(config()))  # type: ignore[union-attr]
     compiled = programs_for(config(), EXECUTION, data)
-    with pytest.raises(LrurunError, match="another run or format"):
+    with pytest.raises(LrurunError, match="checkpoint of another run, found sha256"):
         checkpoints.restore(tmp_path / "saved", compiled, fingerprint(config(seed=4)))
 
 

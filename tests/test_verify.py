@@ -18,6 +18,7 @@ from msgspec import structs
 from lrurun.commands import verify
 from lrurun.ledger.store import Ledger
 from lrurun.report.verification import Recorded, Verification
+from lrurun.training import NUMERICS
 from tests.conftest import SHARED
 from tests.machine import Machine, stop, wait_for, workers_of
 from tests.plug_ins import AVERAGES, LADDER, forgotten  # noqa: F401
@@ -289,7 +290,7 @@ def test_each_difference_of_machines_is_a_reason(finished, repeated, changes: Ma
 
 def test_another_numerics_version_is_a_reason(finished, repeated):
     run = repeated(lambda one: structs.replace(one, attempts=[structs.replace(one.attempts[-1], numerics=99)]))
-    assert finished.json("verify", run)["reasons"] == ["numerics version 2 then, 99 now"]
+    assert finished.json("verify", run)["reasons"] == [f"numerics version {NUMERICS} then, 99 now"]
 
 
 @pytest.mark.parametrize(
