@@ -70,10 +70,6 @@ class Complex:
     def __getitem__(self, index: Any) -> Complex:
         return Complex(self.real[index], self.imag[index])
 
-    def reshape(self, *shape: int) -> Complex:
-        """Both parts with another shape."""
-        return Complex(self.real.reshape(shape), self.imag.reshape(shape))
-
     def expand(self, rank: int) -> Complex:
         """Both parts with as many leading axes of size 1 as it takes to have this rank."""
         return Complex(expand(self.real, rank), expand(self.imag, rank))
