@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json as jsonlib
 import os
-import pty
 import signal
 import statistics
 import subprocess
@@ -24,7 +23,6 @@ from typing import Any, NamedTuple
 from lrurun import console
 from lrurun.errors import LrurunError, UsageError
 from lrurun.machine import cores, cpu
-from lrurun.runner.processes import worker_environment
 
 
 class Shape(NamedTuple):
@@ -157,6 +155,8 @@ class Process:
             shares: whether another one uses the same accelerator.
             platform: that of jax; None for the one of workers.
         """
+        from lrurun.runner.processes import worker_environment  # `plan` and `report` start no process
+
         env = worker_environment(threads) | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
         if shares:
             env.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.45")
@@ -295,7 +295,7 @@ def _loop(model: str, rounds: int, seconds: float) -> Result:
 @contextlib.contextmanager
 def _display(ledger: Path) -> Iterator[subprocess.Popen[bytes]]:
     """`lrurun status --watch` on a pseudo-terminal whose output is discarded."""
-    reader, terminal = pty.openpty()
+    reader, terminal = os.openpty()
     command = [sys.executable, "-m", "lrurun", "--ledger", str(ledger), "status", "--watch"]
     process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True)
     os.close(terminal)

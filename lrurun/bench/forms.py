@@ -19,6 +19,7 @@ import optax
 from jax import Array
 
 from lrurun.bench import Shape
+from lrurun.bench.steps import SEEDS
 from lrurun.config.recurrences.lru import LRURecurrence
 from lrurun.config.recurrences.rg_lru import RGLRURecurrence
 from lrurun.config.recurrences.rnn import RNNRecurrence
@@ -37,8 +38,6 @@ Tree = Any
 CLASSES, SCALE = 10, 1 / 255
 STEPS = 5
 """Training steps per dispatch."""
-SEEDS = np.zeros(1, np.uint32)
-"""Of the one run that is trained."""
 
 
 class Form(NamedTuple):

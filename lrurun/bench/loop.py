@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lrurun.bench import LOOP_MODELS, LOOP_RUNG, LOOP_TASK
+from lrurun.bench.steps import SEEDS
 from lrurun.config import plan as planning
 from lrurun.config.plan import final_runs
 from lrurun.config.schema import RunConfig, decode
@@ -123,9 +124,9 @@ def bare(model: str) -> Turn:
     n = min(execution.steps_per_dispatch, config.train.log_every)
     index = np.arange(compiled.rows * config.train.batch, dtype=np.int32).reshape(1, compiled.rows, -1)
     arrays = (jnp.asarray(data.train.inputs), jnp.asarray(data.train.labels, jnp.int32), None)
-    rates, seeds = np.full((1, compiled.rows), 1e-4, np.float32), np.zeros(1, np.uint32)
-    arguments = (seeds, index % len(data.train.labels), rates, np.bool_(False), np.int32(n), arrays)
-    live = compiled.init(seeds)
+    rates = np.full((1, compiled.rows), 1e-4, np.float32)
+    arguments = (SEEDS, index % len(data.train.labels), rates, np.bool_(False), np.int32(n), arrays)
+    live = compiled.init(SEEDS)
     live, seen = compiled.dispatch(live, *arguments)
 
     def turn(seconds: float) -> float:

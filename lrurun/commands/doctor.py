@@ -11,7 +11,7 @@ import typer
 from msgspec import Struct
 
 from lrurun import console, paths, table
-from lrurun.bench.rungs import DeviceComparison
+from lrurun.bench import rungs
 from lrurun.commands._shared import opening, output
 from lrurun.commands._shared.options import Json
 from lrurun.commands._shared.rules import examples
@@ -33,7 +33,7 @@ class DoctorDocument(Struct, frozen=True):
     """The JSON of `lrurun doctor`."""
 
     checks: list[MachineCheck]
-    device: DeviceComparison | None = None
+    device: rungs.DeviceComparison | None = None
     """With `--device`, where there is an accelerator."""
 
 
@@ -81,9 +81,8 @@ def doctor(
     return 1 if not all(c.ok for c in checks) else 3 if differs else 0
 
 
-def _comparison() -> DeviceComparison | None:
+def _comparison() -> rungs.DeviceComparison | None:
     """Every recurrence on the accelerator and on the CPU; None without an accelerator."""
-    from lrurun.bench import rungs
     from lrurun.config.recurrences import KINDS
 
     if rungs.found_device()[1] == "cpu":
@@ -92,7 +91,7 @@ def _comparison() -> DeviceComparison | None:
     return rungs.compare_devices(list(KINDS))
 
 
-def _show(comparison: DeviceComparison) -> None:
+def _show(comparison: rungs.DeviceComparison) -> None:
     rows = [
         [
             check.kind,
