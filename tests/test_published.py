@@ -224,9 +224,9 @@ def test_the_ladder_of_rotations_keeps_colour_and_gray_apart() -> None:
 def test_the_ladder_of_dlr_has_what_was_published_on_tasks_that_are_here() -> None:
     ladder = load("dlr")
     assert {rung.name: rung.on for rung in ladder.rungs}["dlr-real"] == "dlr"
-    tasks = ("ListOps", "Text", "Retrieval", "Pathfinder", "PathX")
+    tasks = ("ListOps", "Text", "Retrieval", "Pathfinder", "PathX", "SpeechCommands")
     found = values_from(ladder, "dlr", "Gupta et al. 2023, Table 4")
-    assert found == {task: (x,) for task, x in zip(tasks, fractions("60.5 86.7 89.1 92.5 94.5"), strict=True)}
+    assert found == {task: (x,) for task, x in zip(tasks, fractions("60.5 86.7 89.1 92.5 94.5 97.1"), strict=True)}
     scores = {
         "dlr": "1 1 .52 .97 1 .01 0 0 0 0 0",
         "dss-exp": ".99 1 .51 0 .01 0 0 0 0 0 0",
@@ -239,7 +239,13 @@ def test_the_ladder_of_dlr_has_what_was_published_on_tasks_that_are_here() -> No
     found = values_from(ladder, "attention", "Gupta et al. 2023, Table 4")
     assert found == {task: (x,) for task, x in zip(tasks[:4], fractions("36.4 64.3 57.5 71.4"), strict=True)}
     found = values_from(ladder, "local-attention", "Gupta et al. 2023, Table 3")
-    assert found == {"ListOpsSubTrees": (0.940,), "PathfinderSegmentation": (0.952,)}
+    assert found == {"ListOpsSubTrees": (0.940,), "PathfinderSegmentation": (0.952, 0.984)}
+    images = {"dss-exp": "94.4 97.2 89.4 96.2 60.4 79.3", "dlr": "96.8 97.7 94.0 96.3 76.3 92.8"}
+    for rung, line in images.items():
+        rows = next(r for r in ladder.rungs if r.name == rung).published["PathfinderSegmentation"]
+        assert [row.value for row in rows] == fractions(line)
+        sizes = [(row.metric, row.profile) for row in rows]
+        assert sizes == [(m, p) for p in ("", "size-256", "size-512") for m in ("", "balanced_accuracy")]
     lines = {"dss-exp": ".71 .34 .22 .22", "dlr": ".83 .39 .25 .22", "sgconv": ".88 .45 .27 .22"}
     lines["dlr-prod"] = "1 1 .98 .78"
     for rung, line in lines.items():
@@ -253,7 +259,9 @@ def test_published_scores_name_profiles_that_exist_and_their_metric() -> None:
     for task in dlr.published:
         recipe = load_recipe(task)
         named = {row.profile for rung in ladder.rungs for row in rung.published.get(task, ()) if row.profile}
-        assert named == {name for name in recipe.profile if name.startswith(("length-", "size-"))} - {"length-512"}
+        assert named == {name for name in recipe.profile if name.startswith(("length-", "size-", "words-"))} - {
+            "length-512"
+        }
     found = rows_for(ladder, "Shift", "length-65536")
     assert [(row.value, row.metric) for row in found["dlr"]] == [(0.39, "r2_batch")]
     assert found["attention"] == (), "published for another length only"
