@@ -6,12 +6,15 @@ import re
 import tomllib
 from pathlib import Path
 
+import jax
 import msgspec
 import pytest
 import scipy.stats
 
+from lrurun.config import plan as planning
 from lrurun.config.ladder import Ladder
 from lrurun.config.recipe import load_recipe
+from lrurun.nn.network import Model
 from lrurun.report.judging.published import judge, rows_for
 from lrurun.report.judging.questions import difference, of_claim
 
@@ -251,6 +254,24 @@ def test_the_ladder_of_dlr_has_what_was_published_on_tasks_that_are_here() -> No
     for rung, line in lines.items():
         assert values_from(ladder, rung, "Gupta et al. 2023, Table 2") == {"Shift": tuple(map(float, line.split()))}
     assert {rung.name for rung in ladder.rungs if rung.published} == {*scores, *lines, "local-attention"}
+
+
+def test_the_ladder_of_depth_has_attention_with_feed_forward_layers_of_table_6() -> None:
+    """Retyped; the sizes are in the head of the table, 83K, 1.1M, 166K and 2.2M."""
+    ladder, source = load("depth"), "Gupta et al. 2023, Table 6"
+    tasks = "Shift SelectFixed SolveFixed Reverse Solve Select Sort ContextShift".split()
+    lines = {"attention-ff": ".69 0 0 .04 0 0 0 0", "attention-2-ff": "1 1 .96 .32 0 .64 .51 .05"}
+    for rung, line in lines.items():
+        found = values_from(ladder, rung, source)
+        assert found == {task: (float(x),) for task, x in zip(tasks, line.split(), strict=True)}
+    plan = planning.make("Shift", ladder="depth", profile="length-512")
+    spec, counts = plan.task.spec(plan.options), {}
+    for planned in plan.rungs:
+        model = Model(planned.training.model, spec)
+        counts[planned.name] = model.count(jax.eval_shape(model.init, jax.random.key(0))[0])
+    wanted = {"attention": 83e3, "attention-ff": 1.1e6, "attention-2": 166e3, "attention-2-ff": 2.2e6}
+    for rung, count in wanted.items():
+        assert counts[rung] == pytest.approx(count, rel=0.04)
 
 
 def test_published_scores_name_profiles_that_exist_and_their_metric() -> None:
