@@ -296,7 +296,7 @@ def test_a_mean_is_over_the_steps_that_all_seeds_have() -> None:
         (
             ["sCIFAR", "--kind", "curve", "--out", "a.png"],
             2,
-            "--kind: expected one of curves, ladder, eigenvalues, norms, speed, slots, lengths, map, found 'curve'",
+            "--kind: expected one of curves, ladder, eigenvalues, norms, speed, slots, lengths, errors, predictions, map, found 'curve'",
             "did you mean 'curves'?",
         ),
         (["f0f0f0", "--out", "a.png"], 4, "no run 'f0f0f0' in this ledger", "see `lrurun runs`"),

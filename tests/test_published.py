@@ -291,7 +291,7 @@ def test_published_scores_name_profiles_that_exist_and_their_metric() -> None:
     assert rows_for(ladder, "Shift", "laptop") == plain
     short = rows_for(load("depth"), "Reverse", "length-512")
     found = {name: [row.value for row in rows] for name, rows in short.items() if rows}
-    assert found == {"dlr-6": [0.95], "attention-2": [0.28]}
+    assert found == {"dlr-6": [0.95], "attention-2": [0.28], "attention-2-ff": [0.32]}
     # both sides are for the same length
     judged = judge(ladder, "Shift", "length-65536")
     assert judged[difference("dlr-prod", "dlr")].difference == pytest.approx(0.61)

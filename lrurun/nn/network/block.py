@@ -60,9 +60,8 @@ class Block(nnx.Module):
 
     With `ModelConfig.branch`, the recurrence has linear maps before and after it and is multiplied by a second branch,
     which take the place of GELU and GLU (De et al. 2024, figure 2). With glu = "switch" a Switch layer with a norm, a
-    dropout and a residual connection of its own follows (Gupta et al. 2023, appendix A.6), and so do feed-forward layers with
-    `ModelConfig.feed_forward`. With frame = "none" a block
-    is the recurrence alone.
+    dropout and a residual connection of its own follows (Gupta et al. 2023, appendix A.6), and so do the layers of
+    `ModelConfig.feed_forward`. With frame = "none" a block is the recurrence alone.
     """
 
     def __init__(self, params: Params, weights: dict[str, Array], config: ModelConfig, recurrence: Recurrence) -> None:

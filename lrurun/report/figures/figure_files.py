@@ -155,6 +155,8 @@ def draw(figure: Figure) -> Drawing:
 def _height(figure: Figure) -> float:
     """Inches of a row of panels."""
     circles = [panel for panel in figure.panels if panel.circles]
+    if all(panel.picture is not None and panel.picture.levels for panel in figure.panels):
+        return (WIDTH - 0.2) / figure.columns
     if not circles:
         names = max(sum(name.count("\n") + 1 for _, name in panel.y_ticks) for panel in figure.panels)
         return max(HEIGHT / (1 if figure.columns == 1 else 1.2), 0.4 + 0.17 * names)
@@ -190,6 +192,9 @@ def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, in_row: int) -> None:
             places = [place for place, _ in panel.y_ticks]
             ax.set_ylim(min(places) - 0.5, max(places) + 0.5)
         ax.set_axisbelow(True)
+    elif panel.picture.levels:
+        ax.spines[:].set_visible(True)
+        ax.set(xticks=(), yticks=())
     elif not panel.picture.label:
         ax.spines[:].set_visible(False)
         ax.tick_params(length=0)
@@ -279,6 +284,10 @@ def _picture(picture: Picture, ax: Axes, drawing: Drawing) -> None:
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     across, up = _edges(picture.x), _edges(picture.y)
+    if picture.levels:
+        ax.pcolormesh(across, up, picture.z, vmin=0, vmax=picture.levels - 1, cmap="gray_r", rasterized=True)
+        ax.set_aspect("equal")
+        return
     if not picture.label:
         colors = LinearSegmentedColormap.from_list("", [WORSE, "white", BETTER])
         ax.pcolormesh(across, up, picture.z, vmin=-1, vmax=1, cmap=colors, edgecolors="white", linewidth=1.5)

@@ -117,8 +117,9 @@ _SEGMENTED = {
 def segmented(size: int, quirks: bool = True) -> Parameters:
     """The parameters of PathfinderSegmentation (Gupta et al. 2023) for 128, 256 and 512 pixels per side.
 
-    They are those of the published program; those for 32 are our own. Quirks are those of `parameters`, and masks have the ripples that reducing an image leaves
-    around a dash, of a few levels of gray; without quirks, they are where a dash covers a quarter of a pixel or more.
+    They are those of the published program; those for 32 are our own. Quirks are those of `parameters`, and masks have
+    the ripples that reducing an image leaves around a dash, of a few levels of gray; without quirks, they are where a
+    dash covers a quarter of a pixel or more.
 
     Raises:
         LrurunError: there are no such images.
