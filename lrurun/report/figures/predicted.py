@@ -126,7 +126,7 @@ def _image(name: str, classes: np.ndarray, levels: int) -> Panel:
 
 
 def _positions(name: str, labels: np.ndarray, predicted: np.ndarray, is_class: bool, length: int) -> Panel:
-    """One example: labels as rings and predictions as crosses, of real values as lines; the last label is at the end."""
+    """One example: labels as rings, predictions as crosses; of real values as lines. The last label is at the end."""
     first = length - len(labels)
     labels, predicted = (np.asarray(part).reshape(len(part), -1)[:, 0] for part in (labels, predicted))
     places = np.flatnonzero(labels >= 0 if is_class else ~np.isnan(labels))
