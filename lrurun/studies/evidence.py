@@ -81,8 +81,8 @@ def threshold(name: str, value: float, *, supported: float, contradicted: float)
 
 
 def positive(name: str, differences: Sequence[float], fewest: int = FEWEST) -> Evidence:
-    """Supports the claim if `differences` over seeds are positive, by a one-sided t test of the mean at 5 %; contradicts
-    it if they are negative.
+    """Supports the claim if the mean of `differences` over seeds is positive, by a one-sided t test at 5 %; contradicts
+    it if it is negative.
 
     Nothing is decided with fewer than `fewest` seeds, where a number is not finite, and where the median has another
     sign than the mean, because a few seeds decide the mean then.
