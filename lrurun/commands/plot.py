@@ -44,7 +44,6 @@ SHOWN = 4
 @examples(
     "lrurun plot npDigits --out ladder.pdf",
     "lrurun plot --kind map --out tasks.png",
-    "lrurun plot ListOpsSubTrees --ladder dlr --kind errors --out errors.pdf",
 )
 @excludes("instance", *INSTANCE)
 def plot(
