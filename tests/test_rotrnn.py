@@ -432,6 +432,12 @@ def test_along_the_chain_the_eigenvalues_start_alike():
         ("rotation", ["model.recurrence.r_min=1.0"], "r_min must not be larger than r_max, found r_min = 1.0, "),
         (
             "heads",
+            ["model.recurrence.normalize=false", "model.recurrence.train_gamma=false"],
+            'train_gamma = false needs normalize = true and parametrization = "stable-exponential", found normalize = '
+            'false, parametrization = "stable-exponential"',
+        ),
+        (
+            "heads",
             ["model.recurrence.parametrization=exponential"],
             'heads need parametrization = "stable-exponential", found parametrization = "exponential", heads = 4',
         ),

@@ -36,9 +36,8 @@ class LRURecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="diagonal
             raise ValueError('phase = "log" needs an exponential parametrization, found parametrization = "cartesian"')
         if not self.train_gamma and not (self.normalize and self.parametrization == "stable-exponential"):
             raise ValueError(
-                'train_gamma = false needs normalize = true and parametrization = "stable-exponential", so that |lambda| '
-                f"stays below 1, found normalize = {str(self.normalize).lower()}, parametrization = "
-                f'"{self.parametrization}"'
+                'train_gamma = false needs normalize = true and parametrization = "stable-exponential", found '
+                f'normalize = {str(self.normalize).lower()}, parametrization = "{self.parametrization}"'
             )
         if self.heads and self.parametrization != "stable-exponential":
             raise ValueError(

@@ -15,8 +15,8 @@ class S4DRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="s4d"):
     init: Literal["lin", "inv", "inv2", "quad", "legs", "real"] = "lin"
     """The initial N / 2 numbers of A, see `lrurun.nn.recurrences.s4d`."""
     discretization: Literal["zoh", "bilinear", "euler"] = "zoh"
-    """"zoh" holds the input in between, "bilinear" is the trapezoidal rule; "euler" has the lambda of "zoh" and, in place
-    of (lambda - 1) / A B, its first order Delta B (Orvieto et al. 2023, section 4)."""
+    """The rule that makes lambda and the factor of B of A and Delta. The factor of "euler" is Delta alone, the first
+    order of that of "zoh", whose lambda it has (Orvieto et al. 2023, section 4)."""
     dt_min: Step = 0.001
     dt_max: Step = 0.1
     """The initial Delta of each channel is log-uniform between the two."""
