@@ -281,7 +281,7 @@ def test_the_page_may_show_the_colours_of_planes() -> None:
     plan = planning.make(study, "ci", {"rho": 0.0})
     results = execution.in_process(plan)
     report = reporting.build(plan, results)
-    html = page.render([(report, page.inline(report, study.draw(results)))])
+    html = page.render([(report, page.inline(report, study.figure(results)))])
     assert "data:image/png" in html
     assert "img-src data:;" in html
 
@@ -320,7 +320,7 @@ def test_every_number_among_the_settings_has_a_range(name: str) -> None:
 def judged(study: Study[Any], results: Results[Any]) -> tuple[list[checks.Check], Figure]:
     """The checks and the figure of a study; its answer must be possible."""
     assert study.answer(results).endswith(".")
-    return study.checks(results), study.draw(results)
+    return study.checks(results), study.figure(results)
 
 
 @pytest.mark.parametrize("changes", [{"angle": 0.25}, {"form": "exponential"}, {"updates": 10}, {"radius": 0.5}])
