@@ -134,7 +134,7 @@ class AngleStudy(Study[AngleCell]):
             curves = (path, points("start", path.x[:1], path.y[:1]), points("target", [goal[0]], [goal[1]]))
             panels.append(Panel(title=result.cell.form, x="$ω_ν$", y="$ω_θ$", curves=curves, picture=picture))
         losses = [thin(cell.cell.form, cell.curves["update"], np.maximum(cell.curves["loss"], FLOOR)) for cell in cells]
-        panels.append(Panel(title="loss along the paths", x="update", y="loss", curves=tuple(losses), y_scale="log"))
+        panels.append(Panel(title="along the paths", x="update", y="loss", curves=tuple(losses), y_scale="log"))
         return Figure(panels=tuple(panels), columns=2)
 
 
@@ -147,7 +147,7 @@ def _landscape(cell: AngleCell, way: Array) -> Values:
     """The loss over both coordinates, around the target, the start and the whole way (updates, 2)."""
     ranges = (1.0, 3.2), RANGES[cell.form.removesuffix("-stop")]
     w, v = (
-        np.linspace(min(low, np.min(path)), max(high, np.max(path)), SIDE)
+        np.linspace(min(low, 1.1 * np.min(path) - 0.1 * high), max(high, 1.1 * np.max(path) - 0.1 * low), SIDE)
         for (low, high), path in zip(ranges, way.T, strict=True)
     )
     nu = np.tanh(w)[None, :]

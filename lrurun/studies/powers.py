@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import product
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -18,8 +17,8 @@ OFFSET = 0.028
 """Angle between the initial eigenvalue and the target: below pi / 100, so that no other root is nearer."""
 SHOWN = 500
 """Updates in the figure, as in the paper's."""
-SIDE, MARGIN, FLOOR = 61, 0.05, 1e-6
-"""Of the landscapes: points of each axis, what they show to each side of the target, and the smallest loss."""
+SIDE, MARGIN, FLOOR, CEILING = 61, 0.045, 1e-3, 10.0
+"""Of the landscapes: points of each axis, what they show to each side of the target, and the range of the colours."""
 LEARNED = 1e-3
 """The loss below which the target counts as learned."""
 
@@ -132,16 +131,14 @@ class PowersStudy(Study[Powers]):
         cells = results.where(lr=max(results.axis("lr")))
         angles = sorted(cells.axis("angle"))
         angles = sorted({angles[0], angles[len(angles) // 2], angles[-1]})
-        panels = []
-        for form, angle in product(cells.axis("form"), angles):
-            panels += [_picture(result) for result in cells.where(form=form, angle=angle)]
-        for angle in angles:
-            curves = [
-                line(result.cell.form, range(len(losses := result.curves["loss"][:SHOWN])), losses)
-                for result in cells.where(angle=angle)
-            ]
-            panels.append(Panel(title=_title(angle), x="update", y="loss", curves=tuple(curves), y_scale="log"))
-        return Figure(panels=tuple(panels), columns=len(angles))
+        panels = [_picture(result) for angle in angles for result in cells.where(angle=angle)]
+        for form in cells.axis("form"):
+            curves = []
+            for result in cells.where(lambda result: result.cell.angle in angles, form=form):
+                losses = result.curves["loss"][:SHOWN]
+                curves.append(line(_title(result.cell.angle), range(len(losses)), losses))
+            panels.append(Panel(title=form, x="update", y="loss", curves=tuple(curves), y_scale="log"))
+        return Figure(panels=tuple(panels), columns=2)
 
 
 def _title(angle: float) -> str:
@@ -151,7 +148,7 @@ def _title(angle: float) -> str:
 def _picture(result: CellResult[Powers]) -> Panel:
     """The loss in the coordinates of a form, with the path of Adam from the start towards the target."""
     x, y, path = result.curves["landscape x"], result.curves["landscape y"], result.curves
-    z = np.maximum(path["landscape loss"], FLOOR).reshape(len(y), len(x))
+    z = np.clip(path["landscape loss"], FLOOR, CEILING).reshape(len(y), len(x))
     goal = _placed(result.cell, result.cell.angle * np.pi / 2)
     curves = (
         line("path of Adam", path["first"], path["second"]),
@@ -159,7 +156,7 @@ def _picture(result: CellResult[Powers]) -> Panel:
         points("target", goal[:1], goal[1:]),
     )
     names = ("$ν$", "$θ$") if result.cell.form == "exponential" else (REAL, IMAGINARY)
-    picture = Picture(x=floats(x), y=floats(y), z=tuple(map(floats, z)), label="loss of the landscape", scale="log")
+    picture = Picture(x=floats(x), y=floats(y), z=tuple(map(floats, z)), label="loss", scale="log")
     return Panel(title=_title(result.cell.angle), x=names[0], y=names[1], curves=curves, picture=picture)
 
 

@@ -105,7 +105,7 @@ class SimilarityStudy(Study[Similarity]):
                     dashed(f"{label}, as printed", angle, result.curves["on the circle as printed"], family=label)
                 )
         panels.append(Panel(title="$|λ| = 0.99$", x="angle / $π$", y="$|S|$", curves=tuple(curves), y_scale="log"))
-        return Figure(panels=tuple(panels), columns=3)
+        return Figure(panels=tuple(panels), columns=2)
 
 
 def _plane(result: CellResult[Similarity]) -> Panel:

@@ -19,7 +19,7 @@ import re
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from lrurun.console import clean
 
@@ -172,8 +172,9 @@ def _height(figure: Figure, width: float, columns: int) -> float:
 def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, per_inch: float) -> None:
     """The scales and the texts of the axes; labels only where `x` and `y`. `per_inch`: panels in an inch of a row."""
     curves = panel.curves
-    _axis(ax, "x", panel.x if x else "", panel.x_scale, panel.x_ticks, [place for curve in curves for place in curve.x])
-    _axis(ax, "y", panel.y if y else "", panel.y_scale, panel.y_ticks, [place for curve in curves for place in curve.y])
+    places_x, places_y = ([place for curve in curves for place in getattr(curve, name)] for name in ("x", "y"))
+    _axis(ax, "x", panel.x if x else "", panel.x_scale, panel.x_ticks, places_x, max(2, int(2.2 / per_inch)))
+    _axis(ax, "y", panel.y if y else "", panel.y_scale, panel.y_ticks, places_y)
     if x:
         ax.tick_params(axis="x", labelbottom=True)  # also where no panel is below it
     longest = max((_length(line) for _, name in panel.x_ticks for line in _folded(name, 14).split("\n")), default=0)
@@ -200,8 +201,15 @@ def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, per_inch: float) -> None:
 
 
 def _axis(
-    ax: Axes, direction: str, label: str, scale: str, ticks: Sequence[tuple[float, str]], values: Sequence[float]
+    ax: Axes,
+    direction: str,
+    label: str,
+    scale: str,
+    ticks: Sequence[tuple[float, str]],
+    values: Sequence[float],
+    most: int | Literal["auto"] = "auto",
 ) -> None:
+    """`most`: intervals between numbers of a linear scale."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     axis = getattr(ax, f"{direction}axis")
@@ -220,8 +228,10 @@ def _axis(
         axis.set_major_formatter(FuncFormatter(_power))
         axis.set_minor_formatter(NullFormatter())
     else:
-        if all(map(float.is_integer, values)):
-            axis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
+        integers = all(map(float.is_integer, values))
+        few = integers and max(values, default=0.0) - min(values, default=0.0) < 2
+        steps = [1, 2, 5, 10] if integers else [1, 2, 2.5, 5, 10]
+        axis.set_major_locator(MaxNLocator(most, steps=steps, integer=integers, min_n_ticks=1 if few else 2))
         axis.set_major_formatter(FuncFormatter(_number))
 
 
@@ -314,7 +324,7 @@ def _pictures(panels: Sequence[Panel], axes: Sequence[Axes], drawing: Drawing) -
         place: dict[str, Any] = (
             {"cax": group[0][1].inset_axes((1.04, 0.0, 0.06, 1.0))}
             if len(group) == 1
-            else {"ax": [ax for _, ax in group], "aspect": 30, "pad": 0.02}
+            else {"ax": [ax for _, ax in group], "aspect": 30, "pad": 0.06}
         )
         bar = drawing.colorbar(mesh, label=_text(label), format=form, **place)
         bar.ax.yaxis.set_minor_formatter(NullFormatter())
