@@ -17,7 +17,7 @@ OFFSET = 0.028
 """Angle between the initial eigenvalue and the target: below pi / 100, so that no other root is nearer."""
 SHOWN = 500
 """Updates in the figure, as in the paper's."""
-SIDE, MARGIN, FLOOR, CEILING = 61, 0.045, 1e-3, 10.0
+SIDE, MARGIN, FLOOR, CEILING = 61, 0.06, 1e-3, 10.0
 """Of the landscapes: points of each axis, what they show to each side of the target, and the range of the colours."""
 LEARNED = 1e-3
 """The loss below which the target counts as learned."""

@@ -148,7 +148,7 @@ def draw(figure: Figure, width: Width = "column") -> Drawing:
             ax,
             x=lowest or not figure.same_x,
             y=not (figure.same_y and place % columns),
-            per_inch=columns / inches,
+            per_inch=columns / (inches - _room_of_colors(figure)),
         )
     for ax in axes[len(figure.panels) :]:
         ax.remove()
@@ -163,10 +163,14 @@ def _height(figure: Figure, width: float, columns: int) -> float:
     if not circles:
         names = max(sum(name.count("\n") + 1 for _, name in panel.y_ticks) for panel in figure.panels)
         return max(1.12 + 0.175 * width / columns, 0.4 + 0.17 * names)
-    colors = any(panel.picture is not None for panel in figure.panels)
-    square = (width - (1.0 if colors else 0.5)) / columns + 0.3
+    square = (width - 0.5 - _room_of_colors(figure)) / columns + 0.3
     wide, high = (1.2 + max(values) - min(values) for values in zip(*circles[0].circles, strict=True))
     return float(square * max(1.0, high / wide))
+
+
+def _room_of_colors(figure: Figure) -> float:
+    """About how many inches the scales of colours of a figure are wide, with their numbers."""
+    return 0.5 * len({panel.picture.label for panel in figure.panels if panel.picture is not None} - {""})
 
 
 def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, per_inch: float) -> None:
