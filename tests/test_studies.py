@@ -27,7 +27,7 @@ from lrurun.studies import plan as planning
 from lrurun.studies import report as reporting
 from lrurun.studies.kind import KIND
 from lrurun.studies.study import Results, Study
-from tests.drawings import misplaced
+from tests.drawings import misplaced, size
 from tests.machine import Machine, stop, wait_for
 
 
@@ -112,6 +112,8 @@ def test_a_failed_check_is_reported_and_makes_the_exit_code_3(machine: Machine) 
         (("memory", "--cell", "rho=2"), "unknown cell 'rho=2'"),
         (("memory", "--profile", "labtop"), "did you mean 'laptop'?"),
         (("memory", "--out", "figure.gif"), "must end in .png, .svg, .pdf or .html"),
+        (("memory", "--plain"), "--plain: is for figures"),
+        (("memory", "--width", "page", "--out", "a.html"), "--width page: is for figures"),
         (("all", "--out", "figure.png"), "several studies need a folder"),
         (("memory", "--seeds", "x"), "--seeds x"),
         (("all", "--set", "rho=1"), "--cell and --set belong to one study"),
@@ -270,6 +272,10 @@ def test_figure_and_page(computed: Machine, tmp_path) -> None:
     report = machine.json("study", "memory", "--out", "b.png")
     assert report["figure"] == "b.png"
     assert (machine.folder / "b.png").read_bytes().startswith(b"\x89PNG")
+    machine.run("study", "memory", "--plain", "--width", "page", "--out", "d.png")
+    width, height = size(str(machine.folder / "d.png"))
+    assert width == round(6.75 * figure_files.DPI)
+    assert height < size(str(machine.folder / "b.png"))[1]
     machine.run("report", "study:memory", "--out", "c.PNG")
     machine.run("report", "study:memory", "--out", "c.html")
     assert (machine.folder / "c.PNG").read_bytes() == (machine.folder / "b.png").read_bytes()
@@ -281,7 +287,7 @@ def test_the_page_may_show_the_colours_of_planes() -> None:
     plan = planning.make(study, "ci", {"rho": 0.0})
     results = execution.in_process(plan)
     report = reporting.build(plan, results)
-    html = page.render([(report, page.inline(report, study.draw(results)))])
+    html = page.render([(report, page.inline(report, study.figure(results)))])
     assert "data:image/png" in html
     assert "img-src data:;" in html
 
@@ -320,7 +326,7 @@ def test_every_number_among_the_settings_has_a_range(name: str) -> None:
 def judged(study: Study[Any], results: Results[Any]) -> tuple[list[checks.Check], Figure]:
     """The checks and the figure of a study; its answer must be possible."""
     assert study.answer(results).endswith(".")
-    return study.checks(results), study.draw(results)
+    return study.checks(results), study.figure(results)
 
 
 @pytest.mark.parametrize("changes", [{"angle": 0.25}, {"form": "exponential"}, {"updates": 10}, {"radius": 0.5}])
@@ -401,9 +407,9 @@ def test_the_checks_of_every_study_pass_and_its_figure_fits(name: str) -> None:
     found, figure = judged(study, whole)
     assert found
     assert checks.failed(found) == []
-    assert (
-        misplaced(figure_files.draw(msgspec.structs.replace(figure, title="A question?", caption="An answer."))) == []
-    )
+    whole_figure = msgspec.structs.replace(figure, title="A question?", caption="An answer.")
+    assert misplaced(figure_files.draw(whole_figure)) == []
+    assert misplaced(figure_files.draw(figure.without_texts(), "page")) == []
     for axis, values in study.profiles["ci"].items():
         if isinstance(values, list):
             plan = planning.make(study, "ci", {axis: values[:1]})

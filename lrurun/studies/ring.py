@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lrurun.report.figures.figures import Figure, Panel, line, points
+from lrurun.report.figures.figures import IMAGINARY, REAL, Figure, Panel, line, points
 from lrurun.studies.checks import Check, below, identity, sampling
 from lrurun.studies.formulas import Ring, check_ring, distance_to_uniform, generator, ring_radius
 from lrurun.studies.study import Array, CellResult, Count, Results, Settings, Study, Values
@@ -141,7 +141,7 @@ def _distance(first: Array, second: Array) -> float:
 
 def _scatter(label: str, result: CellResult[RingCell]) -> Panel:
     cloud = points("eigenvalues", result.curves["re"], result.curves["im"])
-    return Panel(title=label, x="Re λ", y="Im λ", curves=(cloud,), circles=((0.0, 0.0),))
+    return Panel(title=label, x=REAL, y=IMAGINARY, curves=(cloud,), circles=((0.0, 0.0),))
 
 
 STUDY = RingStudy()
