@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
-import msgspec
 import pytest
 
 from lrurun import studies
 from lrurun.report.figures import figure_files
 from lrurun.report.figures import figures as figure
-from lrurun.studies import checks, execution
+from lrurun.studies import execution
 from lrurun.studies import plan as planning
 from lrurun.studies import report as reporting
-from lrurun.studies.study import Results
 from tests.drawings import misplaced
 from tests.machine import Machine
 
@@ -30,20 +28,10 @@ def test_a_limit_is_no_measurement() -> None:
     assert jnp.zeros(1).dtype == "float32", "what follows in this process is not float64"
 
 
-def test_one_seed_does_not_fail_tests_over_seeds() -> None:
+def test_one_seed_decides_no_claim_about_seeds() -> None:
     report = in_process("disk", {}, seeds=1)
     assert report.failed == []
-    assert {one.needs for one in report.checks} == {"", "at least 2 seeds"}
-    assert "does not test whether the distance" in report.answer
-
-
-def test_an_answer_does_not_contradict_a_failed_check() -> None:
-    disk = studies.get("disk")
-    results = execution.in_process(planning.make(disk, "ci", {"size": [2, 4]}))
-    swapped = Results([msgspec.structs.replace(one, cell=disk.settings(size=6 - one.cell.size)) for one in results], "")
-    assert "falls at each step of N" in disk.answer(results)
-    assert checks.failed(disk.checks(swapped))
-    assert "does not significantly fall" in disk.answer(swapped)
+    assert [(claim.verdict, "needs 5 seeds" in claim.detail) for claim in report.claims] == [("undecided", True)] * 2
 
 
 @pytest.mark.parametrize("study", studies.every(), ids=studies.names())

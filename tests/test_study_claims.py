@@ -41,7 +41,20 @@ def made_up(study: str, profile: str, numbers: Numbers) -> Results[Any]:
     return Results(cells, profile)
 
 
+DISTANCES = ("distance to uniform", "distance of the angles")
+
 MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
+    "disk": {
+        "The eigenvalues of a Glorot matrix become uniform on the unit disk as it grows": (
+            lambda cell, seed: dict.fromkeys(DISTANCES, (1 + 0.01 * seed) / cell.size),
+            lambda cell, seed: dict.fromkeys(DISTANCES, (1 + 0.01 * seed) * cell.size),
+        ),
+        "Glorot's initialisation is approximately stable: a smaller share of eigenvalues is outside the unit disk of "
+        "larger matrices": (
+            lambda cell, seed: {"share in the disk": 1 - (2 + 0.01 * seed) / cell.size},
+            lambda cell, seed: {"share in the disk": 0.9 - (1 + 0.01 * seed) * cell.size / 1000},
+        ),
+    },
     "memory": {
         "The sensitivity to the eigenvalue explodes faster than the state": (
             lambda cell, seed: {"state slope": 1.0, "sensitivity slope": 3.0},
