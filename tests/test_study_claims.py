@@ -42,6 +42,7 @@ def made_up(study: str, profile: str, numbers: Numbers) -> Results[Any]:
 
 
 DISTANCES = ("distance to uniform", "distance of the angles")
+CURVATURES = ("curvature by radius", "curvature by angle")
 
 MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
     "disk": {
@@ -53,6 +54,22 @@ MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
         "larger matrices": (
             lambda cell, seed: {"share in the disk": 1 - (2 + 0.01 * seed) / cell.size},
             lambda cell, seed: {"share in the disk": 0.9 - (1 + 0.01 * seed) * cell.size / 1000},
+        ),
+    },
+    "leak": {
+        "A ReLU leaks a signal to higher frequencies": (
+            lambda cell, seed: {"share at higher frequencies": 0.06},
+            lambda cell, seed: {"share at higher frequencies": 0.001},
+        ),
+    },
+    "landscape": {
+        "The loss sharpens as longer memories are encoded, in absolute value and angle": (
+            lambda cell, seed: dict.fromkeys(CURVATURES, cell.gap**-2),
+            lambda cell, seed: dict.fromkeys(CURVATURES, 3.0),
+        ),
+        "Far from a teacher with a long memory, the loss is flat": (
+            lambda cell, seed: {"fall half way by radius": 3 * cell.gap, "fall half way by angle": cell.gap},
+            lambda cell, seed: {"fall half way by radius": 0.75, "fall half way by angle": cell.gap},
         ),
     },
     "memory": {
