@@ -18,6 +18,7 @@ from lrurun.studies.evidence import (
     equivalent,
     judge,
     larger,
+    majority,
     positive,
     threshold,
     together,
@@ -54,6 +55,16 @@ MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
         "larger matrices": (
             lambda cell, seed: {"share in the disk": 1 - (2 + 0.01 * seed) / cell.size},
             lambda cell, seed: {"share in the disk": 0.9 - (1 + 0.01 * seed) * cell.size / 1000},
+        ),
+    },
+    "convolution": {
+        "A linear RNN learns a linear filter faster than a tanh RNN, at the best learning rate of each": (
+            lambda cell, seed: {"final loss": cell.lr * (1.0 if cell.model == "linear" else 2.0)},
+            lambda cell, seed: {"final loss": cell.lr * (2.0 if cell.model == "linear" else 1.0)},
+        ),
+        "A linear RNN learns a linear filter faster than a tanh RNN at every learning rate of the grid": (
+            lambda cell, seed: {"final loss": cell.lr * (1.0 if cell.model == "linear" else 2.0)},
+            lambda cell, seed: {"final loss": 1.0 if cell.model == "linear" else 1e-3 / cell.lr},
         ),
     },
     "leak": {
@@ -126,6 +137,10 @@ def test_no_made_up_results_are_left_over() -> None:
         (positive("p", [-0.01, -0.01, -0.01, 9.0, 9.0, 9.0, -0.01]), "undecided"),  # a few seeds decide the mean
         (larger("l", [3.0, 4.0, 3.0, 5.0, 4.0], [1.0] * 5), "supported"),
         (larger("l", [0.0, 4.0, 3.0, 5.0, 4.0], [1.0] * 5), "undecided"),
+        (majority("m", [True] * 6 + [False]), "undecided"),
+        (majority("m", [True] * 7 + [False]), "supported"),
+        (majority("m", [False] * 7 + [True]), "contradicted"),
+        (majority("m", [True] * 4), "undecided"),  # four seeds
         (equivalent("e", [0.1, -0.1, 0.0, 0.1, -0.1], 1.0), "supported"),
         (equivalent("e", [2.1, 1.9, 2.0, 2.1, 1.9], 1.0), "contradicted"),
         (equivalent("e", [1.1, 0.9, 1.0, 1.1, 0.9], 1.0), "undecided"),
