@@ -93,6 +93,16 @@ MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
             lambda cell, seed: {"sensitivity at 0.9": 200 * (1 - cell.rho / 2)},
         ),
     },
+    "powers": {
+        "Exponential parametrisation helps Adam to learn an eigenvalue of which a power is given": (
+            lambda cell, seed: {"updates": 70.0 if cell.form == "exponential" else 70 * (1 + 2 * cell.angle)},
+            lambda cell, seed: {"updates": 3000.0 if cell.form == "exponential" else 500.0},
+        ),
+        "Real and imaginary parts are slowest for a target phase of π/2": (
+            lambda cell, seed: {"updates": 70 * (1 + cell.angle) / cell.lr},
+            lambda cell, seed: {"updates": 70 * (3 - abs(cell.angle - 0.5)) / cell.lr},
+        ),
+    },
 }
 """Study -> claim -> made-up results that support it, and ones that contradict it."""
 
