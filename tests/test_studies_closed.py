@@ -10,23 +10,14 @@ from scipy.stats import kstest
 
 from lrurun import studies
 from lrurun.errors import UsageError
+from lrurun.studies.execution import in_process
 from lrurun.studies.plan import make
-from lrurun.studies.study import CellResult, Results
+from lrurun.studies.study import Results
 
 
 def run(name: str, seeds: int = 1, **changes: Any) -> Results[Any]:
     """The finished cells of a study with these settings, computed in this process."""
-    study = studies.get(name)
-    plan = make(study, "ci", changes, range(seeds))
-    found = []
-    for cell in plan.cells:
-        for seed in plan.seeds:
-            values = study.simulate(cell, seed)
-            assert isinstance(values, dict)
-            numbers = {key: float(value) for key, value in values.items() if np.ndim(value) == 0}
-            curves = {key: np.asarray(value) for key, value in values.items() if np.ndim(value)}
-            found.append(CellResult(cell=cell, seed=seed, run="", diverged=False, values=numbers, curves=curves))
-    return Results(found, "ci")
+    return in_process(make(studies.get(name), "ci", changes, range(seeds)))
 
 
 def near(expected: float, digits: float = 1e-8) -> Any:

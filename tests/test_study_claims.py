@@ -42,6 +42,15 @@ def made_up(study: str, profile: str, numbers: Numbers) -> Results[Any]:
     return Results(cells, profile)
 
 
+def remedied(change: float) -> dict[str, float]:
+    """State and gradient, which change by this factor from eigenvalue 0.5 to 0.9999."""
+    return {
+        f"{name} at {place}": factor
+        for name in ("state", "gradient")
+        for place, factor in ((0.5, 1.0), (0.9999, change))
+    }
+
+
 DISTANCES = ("distance to uniform", "distance of the angles")
 CURVATURES = ("curvature by radius", "curvature by angle")
 
@@ -101,6 +110,16 @@ MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
         "Real and imaginary parts are slowest for a target phase of π/2": (
             lambda cell, seed: {"updates": 70 * (1 + cell.angle) / cell.lr},
             lambda cell, seed: {"updates": 70 * (3 - abs(cell.angle - 0.5)) / cell.lr},
+        ),
+    },
+    "remedy": {
+        "For uncorrelated input, normalisation and the exponential form control state and gradient": (
+            lambda cell, seed: remedied(1.0),
+            lambda cell, seed: remedied(6.0),
+        ),
+        "For correlated input, normalisation and the exponential form do not control state and gradient": (
+            lambda cell, seed: remedied(1 + 10 * cell.rho),
+            lambda cell, seed: remedied(2.0),
         ),
     },
 }
