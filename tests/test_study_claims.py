@@ -102,6 +102,25 @@ MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
             lambda cell, seed: {"sensitivity at 0.9": 200 * (1 - cell.rho / 2)},
         ),
     },
+    "parametrise": {
+        "The exponential form controls the explosion of the Hessian in the absolute value": (
+            lambda cell, seed: {"magnitude": 0.25 - (1 - cell.radius)},
+            lambda cell, seed: {"magnitude": (1 - cell.radius) ** -2},
+        ),
+        "The exponential form controls the explosion of the Hessian in the angle": (
+            lambda cell, seed: {"angle": 1 + cell.radius},
+            lambda cell, seed: {"angle": (1 - cell.radius) ** -2},
+        ),
+        "The optimal form controls the explosion of the Hessian, where θ is differentiated as if it did not depend on "
+        "ν": (
+            lambda cell, seed: {"magnitude": 1.0, "angle": 1.0},
+            lambda cell, seed: {"magnitude": 1.0, "angle": (1 - cell.radius) ** -2},
+        ),
+        "The basin of attraction shrinks for the angle as |λ*| goes to 1, but not for the absolute value": (
+            lambda cell, seed: {"basin": 2 * (1 - cell.radius), "basin of the magnitude": 1.3},
+            lambda cell, seed: {"basin": 2 * (1 - cell.radius), "basin of the magnitude": (1 - cell.radius) / 3},
+        ),
+    },
     "powers": {
         "Exponential parametrisation helps Adam to learn an eigenvalue of which a power is given": (
             lambda cell, seed: {"updates": 70.0 if cell.form == "exponential" else 70 * (1 + 2 * cell.angle)},
