@@ -55,6 +55,16 @@ DISTANCES = ("distance to uniform", "distance of the angles")
 CURVATURES = ("curvature by radius", "curvature by angle")
 
 MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
+    "angle": {
+        "Without a reparametrisation of the angle, the loss is extremely sharp, but Adam compensates for it": (
+            lambda cell, seed: {"first loss": 50.0, "final loss": 1e-9 if cell.form == "polar" else 10.0},
+            lambda cell, seed: {"first loss": 50.0, "final loss": 20.0 if cell.form == "polar" else 1e-9},
+        ),
+        "An angle that is reparametrised for the curvature at the optimum traps learning far away from it": (
+            lambda cell, seed: {"first loss": 50.0, "final loss": 20.0},
+            lambda cell, seed: {"first loss": 50.0, "final loss": 1e-9 if cell.form == "optimal" else 20.0},
+        ),
+    },
     "disk": {
         "The eigenvalues of a Glorot matrix become uniform on the unit disk as it grows": (
             lambda cell, seed: dict.fromkeys(DISTANCES, (1 + 0.01 * seed) / cell.size),
