@@ -53,6 +53,7 @@ def remedied(change: float) -> dict[str, float]:
 
 DISTANCES = ("distance to uniform", "distance of the angles")
 CURVATURES = ("curvature by radius", "curvature by angle")
+PAIRS = {"its conjugate": 9.0, "0.9 at the angle of its conjugate": 2.0, "0.99": 8.0}
 
 MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
     "angle": {
@@ -149,6 +150,20 @@ MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
         "For correlated input, normalisation and the exponential form do not control state and gradient": (
             lambda cell, seed: remedied(1 + 10 * cell.rho),
             lambda cell, seed: remedied(2.0),
+        ),
+    },
+    "similarity": {
+        "Without correlation, eigenvalues are most similar to their conjugates": (
+            lambda cell, seed: {"angle of the largest": -0.25},
+            lambda cell, seed: {"angle of the largest": 0.25},
+        ),
+        "With more correlation this effect decreases, and eigenvalues become similar to those close to 1": (
+            lambda cell, seed: {"its conjugate": 9 - 8 * cell.rho, "0.99": 1 + 8 * cell.rho},
+            lambda cell, seed: {"its conjugate": 9 - 8 * cell.rho, "0.99": 2 - cell.rho},
+        ),
+        "In both cases, the effect is amplified as the magnitude of the eigenvalue increases": (
+            lambda cell, seed: PAIRS | {"0.9": 2.0},
+            lambda cell, seed: PAIRS | {"0.9": 9.0},
         ),
     },
 }
