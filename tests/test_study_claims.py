@@ -22,6 +22,7 @@ from lrurun.studies.evidence import (
     threshold,
     together,
 )
+from lrurun.studies.formulas import ring_gain
 from lrurun.studies.study import CellResult, Results
 
 Numbers = Callable[[Any, int], Mapping[str, Any]]
@@ -41,7 +42,52 @@ def made_up(study: str, profile: str, numbers: Numbers) -> Results[Any]:
     return Results(cells, profile)
 
 
+def gains(white: float, constant: float) -> Numbers:
+    """Gains of the study `gain`, as multiples of the formula; those of constant input differ more over seeds."""
+
+    def numbers(cell: Any, seed: int) -> dict[str, float]:
+        factor = {"white": white, "constant": constant}[cell.input]
+        spread = {"white": 0.001, "constant": 0.01}[cell.input] * (1 + seed % 5)
+        return {"gain": ring_gain(cell.ring) * (factor + spread * (-1) ** seed)}
+
+    return numbers
+
+
 MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
+    "ring": {
+        "Eigenvalues that are sampled by Lemma 2 fill a ring of the disk evenly": (
+            lambda cell, seed: {"distance of |lambda|^2 to uniform": 0.01, "distance of the phase to uniform": 0.02},
+            lambda cell, seed: {"distance of |lambda|^2 to uniform": 0.01, "distance of the phase to uniform": 0.06},
+        ),
+        "Eigenvalues that are sampled on the unit disk are distributed as those of a Glorot matrix": (
+            lambda cell, seed: {"distance to a Glorot spectrum": 0.02},
+            lambda cell, seed: {"distance to a Glorot spectrum": 0.2},
+        ),
+    },
+    "impulse": {
+        "Over 1,024 steps, eigenvalues with phases on the whole circle oscillate only a few times": (
+            lambda cell, seed: {"mean sign changes": 10.0},
+            lambda cell, seed: {"mean sign changes": 511.0},
+        ),
+        "Phases in a small slice oscillate over 16,384 steps no more than all phases over 1,024": (
+            lambda cell, seed: {"mean sign changes": cell.phase * cell.steps / 4},
+            lambda cell, seed: {"mean sign changes": cell.steps / 4},
+        ),
+    },
+    "gain": {
+        "The forward pass amplifies white input by log((1 - a^2) / (1 - b^2)) / (b^2 - a^2)": (
+            gains(white=1.0, constant=2.0),
+            gains(white=2.0, constant=1.0),
+        ),
+        "The forward pass amplifies constant input by the same factor, in the mean": (
+            gains(white=2.0, constant=1.0),
+            gains(white=1.0, constant=2.0),
+        ),
+        "The formula for the gain is more accurate with random than with constant input": (
+            gains(white=1.0, constant=1.0),
+            gains(white=1.5, constant=1.0),
+        ),
+    },
     "memory": {
         "The sensitivity to the eigenvalue explodes faster than the state": (
             lambda cell, seed: {"state slope": 1.0, "sensitivity slope": 3.0},

@@ -1,0 +1,95 @@
+"""Studies notice a damaged layer: the checks of profile "ci" pass with the layers of this package, and fail with copies
+that are wrong."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+
+from lrurun import studies
+from lrurun.studies import checks, execution
+from lrurun.studies import plan as planning
+
+Damage = Callable[[pytest.MonkeyPatch], None]
+
+
+def everywhere(home: str, name: str, change: Callable[[Any], Any]) -> Damage:
+    """A damage: `change` of the function `name` of the module `home`, in all modules of layers that have imported it.
+
+    For example everywhere("lrurun.nn.recurrences.lru", "ring", change).
+    """
+
+    def damage(patch: pytest.MonkeyPatch) -> None:
+        right = getattr(sys.modules[home], name)
+        wrong = change(right)
+        for module in [module for path, module in sys.modules.items() if path.startswith("lrurun.nn.")]:
+            if getattr(module, name, None) is right:
+                patch.setattr(module, name, wrong)
+
+    return damage
+
+
+def scaled_ring(decay: float, phase: float) -> Damage:
+    """Factors of the initial nu and theta."""
+
+    def change(ring: Any) -> Any:
+        def wrong(*arguments: Any) -> Any:
+            nu, theta = ring(*arguments)
+            return decay * nu, phase * theta
+
+        return wrong
+
+    return everywhere("lrurun.nn.recurrences.lru", "ring", change)
+
+
+DAMAGES: dict[str, Damage] = {
+    "phases of the ring x 0.1": scaled_ring(1.0, 0.1),
+    "nu of the ring x 0.3": scaled_ring(0.3, 1.0),
+    "gamma to the fourth power": everywhere(
+        "lrurun.nn.recurrences.lru", "log_gamma", lambda right: lambda nu: 4.0 * right(nu)
+    ),
+}
+"""Name -> what it does to the layers."""
+
+NOTICED: dict[str, tuple[str, ...]] = {
+    "ring": ("phases of the ring x 0.1", "nu of the ring x 0.3", "gamma to the fourth power"),
+    "gain": ("phases of the ring x 0.1", "nu of the ring x 0.3"),
+    "impulse": ("phases of the ring x 0.1", "nu of the ring x 0.3"),
+}
+"""Study -> the damages that its checks notice."""
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "ring": {"ring": [[0.9, 0.999]]},
+    "gain": {"ring": [[0.0, 0.9]], "steps": 1000},
+    "impulse": {"steps": [1024]},
+}
+"""Study -> settings with which profile "ci" takes less time here."""
+
+
+def failed(study: str) -> list[str]:
+    """The names of the checks that fail, computed with the layers as they are now."""
+    module = sys.modules[type(studies.get(study)).__module__]
+    for program in vars(module).values():
+        if hasattr(program, "cache_clear"):
+            program.cache_clear()  # programs that were compiled with other layers
+    plan = planning.make(studies.get(study), "ci", CHANGES.get(study, {}))
+    return [check.name for check in checks.failed(plan.study.checks(execution.in_process(plan)))]
+
+
+@cache
+def failed_undamaged(study: str) -> list[str]:
+    return failed(study)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("study", "damage"), [(study, damage) for study, damages in NOTICED.items() for damage in damages]
+)
+def test_checks_notice_a_damaged_layer(study: str, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert failed_undamaged(study) == []
+    DAMAGES[damage](monkeypatch)
+    assert failed(study)
