@@ -213,12 +213,12 @@ def test_similarity() -> None:
 @pytest.mark.slow
 def test_reals() -> None:
     found = {(one.cell.eigenvalues, one.cell.modes): one["residual"] for one in run("reals", modes=[64, 256])}
-    assert found["complex", 64] == near(0.750240, 1e-6)
-    assert found["complex", 256] < 1e-25
+    assert found["complex", 64] == near(0.750240, 1e-5)
+    assert found["complex", 256] < 1e-20
     # Two lags are equal modulo 192, so the formula 1 - N / L of divisors does not hold.
     assert run("reals", modes=192)[0]["residual"] == near(0.5, 1e-3)
-    assert found["real", 64] == near(0.954143, 1e-5)
-    assert found["real", 256] == near(0.955316, 1e-3)
+    assert found["real", 64] == near(0.954143, 1e-2)  # of decays that are spaced evenly, not sampled
+    assert found["real", 256] == near(0.955316, 1e-2)
 
 
 def test_smallest_weights_against_a_linear_system() -> None:

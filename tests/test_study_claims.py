@@ -98,6 +98,16 @@ MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
             lambda cell, seed: {"sensitivity at 0.9": 200 * (1 - cell.rho / 2)},
         ),
     },
+    "reals": {
+        "Real eigenvalues cannot express a shift": (
+            lambda cell, seed: {"residual": 0.9},
+            lambda cell, seed: {"residual": 0.01},
+        ),
+        "A state smaller than the length limits a shift": (
+            lambda cell, seed: {"residual": 0.5 if cell.modes < cell.length else 1e-20},
+            lambda cell, seed: {"residual": 0.01},
+        ),
+    },
 }
 """Study -> claim -> made-up results that support it, and ones that contradict it."""
 

@@ -46,11 +46,34 @@ def scaled_ring(decay: float, phase: float) -> Damage:
     return everywhere("lrurun.nn.recurrences.lru", "ring", change)
 
 
+def of_class(path: str, name: str, change: Callable[[Any], Any]) -> Damage:
+    """A damage: `change` of the method `name` of a class, given as "module:Class"."""
+
+    def damage(patch: pytest.MonkeyPatch) -> None:
+        module, _, cls = path.partition(":")
+        patched = getattr(sys.modules[module], cls)
+        patch.setattr(patched, name, change(getattr(patched, name)))
+
+    return damage
+
+
 DAMAGES: dict[str, Damage] = {
     "phases of the ring x 0.1": scaled_ring(1.0, 0.1),
     "nu of the ring x 0.3": scaled_ring(0.3, 1.0),
     "gamma to the fourth power": everywhere(
         "lrurun.nn.recurrences.lru", "log_gamma", lambda right: lambda nu: 4.0 * right(nu)
+    ),
+    "all phases of DLR 0": of_class(
+        "lrurun.nn.recurrences.dlr:DLR",
+        "init",
+        lambda right: (
+            lambda layer, key: {
+                name: 0.0 * value if name == "log_im" else value for name, value in right(layer, key).items()
+            }
+        ),
+    ),
+    "phases of kernels x 1.01": everywhere(
+        "lrurun.nn.convolution.powers", "powers", lambda right: lambda nu, theta, steps: right(nu, 1.01 * theta, steps)
     ),
 }
 """Name -> what it does to the layers."""
@@ -59,6 +82,7 @@ NOTICED: dict[str, tuple[str, ...]] = {
     "ring": ("phases of the ring x 0.1", "nu of the ring x 0.3", "gamma to the fourth power"),
     "gain": ("phases of the ring x 0.1", "nu of the ring x 0.3"),
     "impulse": ("phases of the ring x 0.1", "nu of the ring x 0.3"),
+    "reals": ("all phases of DLR 0", "phases of kernels x 1.01"),
 }
 """Study -> the damages that its checks notice."""
 
@@ -66,6 +90,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "ring": {"ring": [[0.9, 0.999]]},
     "gain": {"ring": [[0.0, 0.9]], "steps": 1000},
     "impulse": {"steps": [1024]},
+    "reals": {"modes": [64]},
 }
 """Study -> settings with which profile "ci" takes less time here."""
 
