@@ -96,8 +96,7 @@ class ConvolutionStudy(Study[Convolution]):
         (u, y), parameters = data(seed), start(cell.state, seed)
         (value, slopes), (same_value, same_slopes) = by_layer(parameters, u, y), by_other(parameters, u, y)
         apart = [
-            np.linalg.norm(slope - same) / np.linalg.norm(same)
-            for slope, same in zip(slopes, same_slopes, strict=True)
+            np.linalg.norm(slope - same) / np.linalg.norm(same) for slope, same in zip(slopes, same_slopes, strict=True)
         ]
         radius = np.max(np.abs(np.linalg.eigvals(parameters[0])))
         carry, losses = (parameters, init(parameters)), []
