@@ -42,7 +42,6 @@ OF_TASKS = (*OF_LADDERS, "ladder", "speed", "slots", "lengths")
 
 
 @examples(
-    "lrurun plot npDigits --out ladder.pdf",
     "lrurun plot --kind map --out tasks.png",
     "lrurun plot npDigits --plain --width page --out ladder.pdf",
 )
@@ -67,7 +66,7 @@ def plot(
     plain: Plain = False,
     width: FigureWidth = "column",
 ) -> int:
-    """Draw a ladder, all its tasks (--kind map, summary) or runs into a PNG, SVG or PDF file.
+    """Draw a ladder, all its tasks (--kind map) or runs into a PNG, SVG or PDF file.
 
     Without a TASK or RUNs, it is the latest instance.
     """
