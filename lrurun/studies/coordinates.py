@@ -113,7 +113,14 @@ def differentiated(form: Form) -> Any:
     import jax
     import jax.numpy as jnp
 
+    from lrurun.nn.recurrences.parametrizations import parametrization
+
+    layer_form = parametrization("stable-exponential", log_phase=True)
+
     def place(w: Any, v: Any) -> Any:
+        if form == "exponential":  # that of the LRU's layer; `magnitude` and `angle` are not used
+            decay, theta = layer_form.decay_and_phase({"nu_log": w, "theta_log": v})
+            return jnp.exp(-decay), theta
         nu = magnitude(form, w, jnp)
         return nu, angle(form, v, nu, jnp, jax.lax.stop_gradient)
 
