@@ -56,9 +56,7 @@ def test_claims_of_figures_are_decided_by_checks(found) -> None:
     gamma = of_studies["The normalisation by gamma lowers the loss of the complex diagonal RNN"]
     assert gamma["detail"] == "lrurun study bridge --profile paper would decide it"
     neurons = of_studies["More neurons do not explain the gap"]
-    assert neurons["detail"].startswith(
-        "no check of this study decides it; what would: a test that 64 blocks are within"
-    )
+    assert neurons["detail"] == "lrurun study bridge would decide it"
 
 
 def test_what_a_paper_prints_wrongly_is_contradicted_beside_its_statement(found) -> None:

@@ -282,7 +282,7 @@ def _kernel(network: Network, shapes: Shapes, flat: Any, lags: int) -> Any:
         impulse = jnp.zeros((lags, 1, 1), flat.dtype).at[0].set(1.0)
         return jax.lax.scan(lambda h, x: network_layer.step(parameters, h, x), state, impulse)[1][:, 0, 0]
     lam, b, (c,), d = network_layer.system(parameters)
-    powers = jnp.exp(jnp.arange(lags)[:, None] * jnp.log(lam.real + 1j * lam.imag))
+    powers = jnp.exp(jnp.arange(lags)[:, None] * jnp.log(lam.real + 1j * lam.imag)[None])
     weights = (c.real + 1j * c.imag)[0] * (b.real + 1j * b.imag)[:, 0]
     return jnp.real(powers @ weights).at[0].add(d[0])
 
