@@ -139,7 +139,7 @@ def test_a_rate_at_which_a_seed_diverged_is_not_the_best() -> None:
     assert kernels.by_seed(results, "dense", nu=0.99) == {0: 1.0, 1: 1.2, 2: 3.0}
     assert kernels.by_seed(results, "block", nu=0.99) == {0: 2e-2, 1: 1e-2, 2: 3e-2}
     assert "dense 1.7 (1.2), blocks 0.02 (0.02), complex diverged" in BRIDGE.answer(results)
-    assert [claim.evidence(results) for claim in BRIDGE.claims][2:] == [None] * 4
+    assert [claim.evidence(results) for claim in BRIDGE.claims][2:] == [None] * 5
     [evidence, *_] = [claim.evidence(results) for claim in BRIDGE.claims]
     assert evidence is not None
     assert evidence.verdict == "undecided"  # three seeds

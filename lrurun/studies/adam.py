@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 
 import numpy as np
 
-from lrurun.report.figures.figures import Curve, Figure, Panel, line, points
+from lrurun.report.figures.figures import Curve, Figure, Panel, greek, line, points
 from lrurun.studies import kernels
 from lrurun.studies.checks import Check, identity
 from lrurun.studies.evidence import Evidence, StudyClaim, larger, together
@@ -143,7 +143,7 @@ class AdamStudy(Study[Adam]):
                     curves.append(_curve(group, kind, cells))
             panels.append(
                 Panel(
-                    title=TITLES[name],
+                    title=greek(TITLES[name]),
                     x="share of parameters",
                     y="step; points: published",
                     curves=tuple(curves),
@@ -164,7 +164,7 @@ def _middle(cells: Results[Adam], value: str) -> float:
 def _curve(group: str, kind: str, cells: Results[Adam]) -> Curve:
     """The median over seeds of the sizes of the steps of a group; of complex weights the real parts stand for both."""
     middle = np.median([cell.curves[f"{group} {kind}"] for cell in cells], axis=0)
-    label = NAMES.get(group, group)
+    label = greek(NAMES.get(group, group))
     return line(label, SHARES, middle) if kind == "steps" else points(label, SHARES[::5], middle[::5])
 
 
