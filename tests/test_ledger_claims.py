@@ -59,6 +59,10 @@ def test_claims_of_figures_are_decided_by_results(found) -> None:
     assert powers["detail"].startswith("updates of real-imaginary at π/2 over the most at a smaller angle: 0.1482; ")
     flat = of_studies["Far from a teacher with a long memory, the loss is flat"]
     assert (flat["verdict"], flat["detail"]) == ("not run", "lrurun study landscape would decide it")
+    gamma = of_studies["The normalisation by gamma lowers the loss of the complex diagonal RNN"]
+    assert gamma["detail"] == "lrurun study bridge --profile paper would decide it"
+    neurons = of_studies["More neurons do not explain the gap"]
+    assert neurons["detail"] == "lrurun study bridge would decide it"
 
 
 def test_a_profile_without_evidence_names_the_one_that_has_it(judged: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
