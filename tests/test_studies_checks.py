@@ -109,7 +109,7 @@ def test_the_learned_kernel_is_that_of_the_outputs() -> None:
     u, y = module.data(0)
     outputs = np.stack([np.convolve(column, results[0].curves["learned kernel"])[: len(u)] for column in u.T], axis=1)
     assert 0.5 * np.mean((outputs - y) ** 2) == pytest.approx(results[0]["final loss"], rel=0.1)
-    target, linear = convolution.draw(results).panels[-1].curves
+    linear, target = convolution.draw(results).panels[-1].curves
     assert (target.label, linear.label) == ("target", "linear")
     assert target.y == tuple(module.kernel())
 

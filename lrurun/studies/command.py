@@ -56,7 +56,6 @@ def _names(incomplete: str) -> list[str]:
 
 @examples(
     "lrurun study ring",
-    "lrurun study memory --out memory.pdf",
     "lrurun study memory --plain --width page --out memory.pdf",
 )
 def study(
@@ -385,5 +384,5 @@ def _record_checks(ledger: Ledger, instance: LadderInstance, report: StudyReport
     if text not in recorded[-1:]:
         ledger.event("checks", text, ladder=instance.key)
         for check in report.failed:
-            text = f"check failed: {check.name}: measured {check.number()}, expected {check.rule}"
+            text = f"check failed: {check.name}: measured {check.measured:.6g}, expected {check.rule}"
             ledger.event("warning", text, ladder=instance.key)
