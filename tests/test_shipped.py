@@ -234,7 +234,7 @@ def test_the_variants_of_s4d_train_as_it_does(task, profile):
 def test_the_dlr_of_the_ladder_of_states_is_that_of_the_ladder_of_dlr(profile):
     made, other = (rungs(planning.make("Shift", ladder=name, profile=profile or None)) for name in ("states", "dlr"))
     assert fingerprint(made["dlr"].config) == fingerprint(other["dlr"].config)
-    assert differences(made["few-states"]) == {"state": made["dlr"].config.model.state // 8}
+    assert differences(made["few-states"]) == {"model.state": made["dlr"].config.model.state // 8}
     if profile.startswith("length-"):
         assert made["few-states"].config.model.state == 512
 
