@@ -392,6 +392,9 @@ def _broken_rule(value: Any, type_: Any) -> str:
             return "a finite number"
         if not holds(value if is_number else len(value), limit):
             return f"{kind}{'' if is_number else ' of length'} {sign} {int(limit) if limit == int(limit) else limit}"
+    multiple = getattr(type_, "multiple_of", None)
+    if multiple is not None and value % multiple:
+        return f"{kind} that is a multiple of {multiple}"
     pattern = getattr(type_, "pattern", None)
     return f"a string that matches {pattern}" if pattern is not None and not re.search(pattern, value) else ""
 

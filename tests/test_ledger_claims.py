@@ -1,4 +1,4 @@
-"""`lrurun claims` with a ledger: each claim by the runs that are there, and by the checks of studies."""
+"""`lrurun claims` with a ledger: each claim by the runs that are there, and by the results of studies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lrurun import studies
 from lrurun.paths import packaged
+from lrurun.studies.evidence import StudyClaim
 from tests.machine import Machine
 from tests.results import fill
 
@@ -15,7 +17,8 @@ from tests.results import fill
 @pytest.fixture(scope="module")
 def judged(finished: Machine, tmp_path_factory) -> Machine:
     machine = finished.copy(tmp_path_factory.mktemp("claims") / "copy")
-    machine.run("study", "memory", "--profile", "ci")
+    for study in ("memory", "powers"):
+        machine.run("study", study, "--profile", "ci")
     return machine
 
 
@@ -47,48 +50,46 @@ def test_claims_without_runs_name_the_command_that_would_decide(found) -> None:
     assert one["verdict"] == "supported"  # by the paper's own numbers
 
 
-def test_claims_of_figures_are_decided_by_checks(found) -> None:
+def test_claims_of_figures_are_decided_by_results(found) -> None:
     of_studies = {one["text"]: one["here"] for one in found["claims"] if one["ladder"] == "study"}
     memory = of_studies["The sensitivity to the eigenvalue explodes faster than the state"]
     assert (memory["verdict"], memory["stand_in"]) == ("supported", False)
-    powers = of_studies["Real and imaginary parts are slowest for a target phase of pi/2"]
-    assert (powers["verdict"], powers["detail"]) == ("not run", "lrurun study powers would decide it")
+    powers = of_studies["Real and imaginary parts are slowest for a target phase of π/2"]
+    assert (powers["verdict"], powers["stand_in"]) == ("contradicted", True)
+    assert powers["detail"].startswith("updates of real-imaginary at π/2 over the most at a smaller angle: 0.1482; ")
+    flat = of_studies["Far from a teacher with a long memory, the loss is flat"]
+    assert (flat["verdict"], flat["detail"]) == ("not run", "lrurun study landscape would decide it")
     gamma = of_studies["The normalisation by gamma lowers the loss of the complex diagonal RNN"]
     assert gamma["detail"] == "lrurun study bridge --profile paper would decide it"
     neurons = of_studies["More neurons do not explain the gap"]
-    assert neurons["detail"].startswith(
-        "no check of this study decides it; what would: a test that 64 blocks are within"
-    )
+    assert neurons["detail"] == "lrurun study bridge would decide it"
 
 
-def test_what_a_paper_prints_wrongly_is_contradicted_beside_its_statement(found) -> None:
-    of_studies = {one["text"]: one["here"] for one in found["claims"] if one["ladder"] == "study"}
-    printed = of_studies["E|dh/dλ|² is what equation (37) prints"]
-    assert printed["verdict"] == "contradicted"
-    assert printed["detail"].startswith("equation (37) as printed over the sum, rho=0.9: 0.6047, below 1;")
-    assert (
-        of_studies["Correlated input makes the sensitivity explode more, for complex eigenvalues too"]["verdict"]
-        == "contradicted"
-    )
+def test_a_profile_without_evidence_names_the_one_that_has_it(judged: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = StudyClaim(text="t", source="a paper", evidence=lambda _: None, profile="paper")
+    monkeypatch.setattr(type(studies.get("memory")), "claims", (claim,))
+    [here] = [one["here"] for one in judged.json("claims", "study:memory")["claims"]]
+    assert here["verdict"] == "not run"
+    assert here["detail"] == "the profile ci has no evidence; lrurun study memory --profile paper would decide it"
 
 
 def test_counts_are_those_of_the_claims(found) -> None:
     assert sum(sum(one.values()) for one in found["counts"].values()) == len(found["claims"]) >= 50
     assert found["counts"]["Zucchet and Orvieto 2024"]["supported"] == 2
+    assert found["counts"]["Orvieto et al. 2023"]["contradicted"] >= 1
 
 
 def test_details_have_source_and_what_would_decide(judged: Machine) -> None:
-    whole = " ".join(judged.run("claims", "--paper", "zucchet").stdout.split())
-    assert " 2 2 " in whole
-    assert "contradicted study:memory E|dh/dλ|² is what equation (37) prints" in whole
-    assert "remedy" not in whole, "that study has not run"
-    details = " ".join(judged.run("claims", "--paper", "zucchet", "--details").stdout.split())
+    whole = " ".join(judged.run("claims", "--paper", "lru").stdout.split())
+    assert "contradicted study:powers Real and imaginary parts are slowest" in whole
+    assert "study:convolution" not in whole, "that study has not run"
+    details = " ".join(judged.run("claims", "--paper", "lru", "--details").stdout.split())
     assert (
-        "contradicted: E|dh/dλ|² is what equation (37) prints. (Zucchet and Orvieto 2024, equation (37), Fig. 1A) "
-        "study:memory, profile ci; equation (37) as printed"
+        "contradicted (stand-in): Real and imaginary parts are slowest for a target phase of π/2. "
+        "(Orvieto et al. 2023, appendix E.2, Fig. 8) study:powers, profile ci; updates of real-imaginary"
     ) in details
-    assert "not run: State and gradient still explode in spite of both remedies, for correlations below 1." in details
-    assert "study:remedy; lrurun study remedy would decide it." in details
+    assert "not run: A ReLU leaks a signal to higher frequencies." in details
+    assert "study:leak; lrurun study leak would decide it." in details
 
 
 def test_the_page_has_results_and_the_commands_of_their_runs(judged: Machine) -> None:
@@ -99,7 +100,7 @@ def test_the_page_has_results_and_the_commands_of_their_runs(judged: Machine) ->
     assert "(stand-in, profile smoke, provisional) on sDigits" in table
     assert any(line.startswith("| `lrurun ladder sDigits --profile smoke") and "tanh-rnn" in line for line in lines)
     [figure] = [line for line in lines if line.startswith("| Figure 1 ") and "study memory" in line]
-    assert "`lrurun study memory --profile ci`: 26 of 26 checks passed." in figure
+    assert "`lrurun study memory --profile ci`: 10 of 10 checks passed." in figure
     assert "<br>landscape: not run<br>" in figure
 
 
@@ -185,8 +186,8 @@ def test_tasks_of_imported_arrays(machine: Machine, monkeypatch: pytest.MonkeyPa
 
 
 def test_one_study(finished: Machine) -> None:
-    claims = finished.json("claims", "study:lru-fig4")["claims"]
-    assert {one["task"] for one in claims} == {"study:impulse"}
+    claims = finished.json("claims", "study:lru-fig8")["claims"]
+    assert {one["task"] for one in claims} == {"study:powers"}
     assert "did you mean 'memory'?" in finished.run("claims", "study:memry", code=2).stderr
     both = finished.run("claims", "--ladder", "lru", "study:memory", code=2).stderr
     assert both.startswith("error: --ladder lru: study:memory is a study")

@@ -328,8 +328,8 @@ def test_a_mean_is_over_the_steps_that_all_seeds_have() -> None:
         (
             ["sCIFAR", "--kind", "curve", "--out", "a.png"],
             2,
-            "--kind: expected one of curves, ladder, eigenvalues, norms, speed, slots, lengths, map, summary, found "
-            "'curve'",
+            "--kind: expected one of curves, ladder, eigenvalues, norms, speed, slots, lengths, errors, predictions, "
+            "map, summary, found 'curve'",
             "did you mean 'curves'?",
         ),
         (["f0f0f0", "--out", "a.png"], 4, "no run 'f0f0f0' in this ledger", "see `lrurun runs`"),
@@ -358,6 +358,12 @@ def test_a_mean_is_over_the_steps_that_all_seeds_have() -> None:
             2,
             "--metric: names a curve, found --kind norms",
             "leave --kind out, or use --kind curves",
+        ),
+        (
+            ["sCIFAR", "--examples", "3", "--out", "a.png"],
+            2,
+            "--examples: is for errors and predictions, found --kind ladder",
+            "leave it out",
         ),
         (["sCIFAR"], 2, "missing option '--out'", "see lrurun plot --help"),
     ],

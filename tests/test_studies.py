@@ -113,6 +113,20 @@ def test_a_failed_check_is_reported_and_makes_the_exit_code_3(
         (("powers", "--set", "angle=nan"), "--set angle: expected a finite number"),
         (("memory", "--set", "rh=1"), "did you mean 'rho'?"),
         (("memory", "--cell", "rho=2"), "unknown cell 'rho=2'"),
+        (("powers", "--cell", "polar"), "unknown cell 'polar'"),
+        (("powers", "--set", "form=polar"), "--set form"),
+        (("powers", "--set", "lr=[0.001,0]"), "--set lr"),
+        (
+            ("leak", "--set", "samples=300"),
+            "--set samples: expected a whole number that is a multiple of 64, found 300",
+        ),
+        (("convolution", "--set", "updates=31"), "--set updates: expected a whole number that is a multiple of 30"),
+        (("disk", "--set", "size=fifty"), "--set size"),
+        (("disk", "--set", "size=[]"), "--set size"),
+        (("landscape", "--set", "gap=0.999"), "--set gap: expected a number <= 0.95, found 0.999"),
+        (("angle", "--set", "start=0"), "--set start: expected a number > 0"),
+        (("angle", "--set", "normalised=maybe"), "--set normalised"),
+        (("similarity", "--set", "side=1e9"), "--set side"),
         (("memory", "--profile", "labtop"), "did you mean 'laptop'?"),
         (("memory", "--out", "figure.gif"), "must end in .png, .svg, .pdf or .html"),
         (("memory", "--plain"), "--plain: is for figures"),
@@ -330,6 +344,34 @@ def judged(study: Study[Any], results: Results[Any]) -> tuple[list[checks.Check]
     """The checks and the figure of a study; its answer must be possible."""
     assert study.answer(results).endswith(".")
     return study.checks(results), study.figure(results)
+
+
+EDGES: dict[str, list[dict[str, Any]]] = {
+    "disk": [{"size": 2}, {"size": 3}],
+    "leak": [{"samples": 256}],
+    "convolution": [{"state": 1}, {"state": 5, "lr": 10.0, "updates": 60}],
+    "powers": [{"angle": -4.0, "updates": 1}, {"radius": 1e-6, "updates": 5}, {"lr": 10.0, "updates": 50}],
+    "landscape": [{"gap": 1e-4}, {"gap": 0.95, "rho": 1.0, "points": 1}],
+    "remedy": [{"points": 1}, {"rho": 0.999999}],
+    "parametrise": [{"radius": 0.9999, "points": 1}, {"radius": 1e-3, "angle": 1.0, "points": 2}],
+    "angle": [{"updates": 1, "radius": 0.999999}, {"updates": 3, "start": 1.0, "normalised": True}],
+    "similarity": [{"rho": 0.5, "side": 3}],
+}
+"""Study -> settings at the ends of their ranges."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "changes"), [(name, changes) for name, settings in EDGES.items() for changes in settings]
+)
+def test_checks_pass_at_the_ends_of_the_ranges(name: str, changes: dict[str, Any]) -> None:
+    study = studies.get(name)
+    results = execution.in_process(planning.make(study, "ci", changes))
+    found, _ = judged(study, results)
+    assert checks.failed(found) == []
+    for claim in study.claims:
+        evidence = claim.evidence(results)
+        assert evidence is None or evidence.detail
 
 
 @pytest.mark.parametrize("changes", [{"angle": 0.25}, {"form": "exponential"}, {"updates": 10}, {"radius": 0.5}])

@@ -43,6 +43,25 @@ def made_up(study: str, profile: str, numbers: Numbers) -> Results[Any]:
     return Results(cells, profile)
 
 
+def losses(of_cell: Callable[[Any], float]) -> Numbers:
+    """Losses of students, a little different for each seed and each learning rate."""
+    return lambda cell, seed: {"loss": of_cell(cell) * (1 + (seed + cell.lr) / 100 * (1 + len(cell.architecture) / 9))}
+
+
+def ladder(**of_architectures: float) -> tuple[Numbers, Numbers]:
+    """Losses of architectures, 1 for all others; and the same with these ones the other way round."""
+    other_way = dict(zip(of_architectures, reversed(of_architectures.values()), strict=True))
+    return (
+        losses(lambda cell: of_architectures.get(cell.architecture, 1.0)),
+        losses(lambda cell: other_way.get(cell.architecture, 1.0)),
+    )
+
+
+def shares(of_cell: Callable[[Any], float]) -> Numbers:
+    """Shares of Hessians off their diagonal, of five systems."""
+    return lambda cell, seed: {"share of systems": of_cell(cell) * (1 + np.arange(5) / 100 * cell.angle)}
+
+
 def remedied(change: float) -> dict[str, float]:
     """State and gradient, which change by this factor from eigenvalue 0.5 to 0.9999."""
     return {
@@ -158,6 +177,73 @@ MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
         "Correlated input makes the sensitivity to a positive real eigenvalue explode more": (
             lambda cell, seed: {"sensitivity at 0.9": 200 * (1 + cell.rho)},
             lambda cell, seed: {"sensitivity at 0.9": 200 * (1 - cell.rho / 2)},
+        ),
+    },
+    "teacher": {
+        "LRUs outperform dense linear RNNs the more, the longer the memory of the teacher is": (
+            losses(lambda cell: 1 / (1 - cell.nu) if cell.architecture == "dense" else 1.0),
+            losses(lambda cell: 1 - cell.nu if cell.architecture == "dense" else 1.0),
+        ),
+        "An LRU with a tenth of its parameters outperforms a dense linear RNN at the longest memory": (
+            losses(lambda cell: 9.0 if cell.architecture == "dense" else 1.0),
+            losses(lambda cell: 1.0 if cell.architecture == "dense" else 9.0),
+        ),
+    },
+    "bridge": {
+        "A block-diagonal matrix of 2 x 2 blocks lowers the loss of the dense linear RNN": ladder(dense=9.0, block=1.0),
+        "Complex diagonal matrices have a lower loss than dense ones": ladder(dense=9.0, complex=1.0),
+        "More neurons do not explain the gap": (
+            ladder(**{"block": 1.1, "block-64": 1.0})[0],
+            ladder(**{"block": 9.0, "block-64": 1.0})[0],
+        ),
+        "Complex numbers in place of the blocks lower the loss further": ladder(**{"block-64": 9.0, "complex": 1.0}),
+        "Most of the gap comes from the complex numbers, not from the blocks": (
+            ladder(**{"dense": 2.0, "block": 1.0, "block-64": 9.0, "complex": 1.0})[0],
+            ladder(**{"dense": 9.0, "block": 1.0, "block-64": 2.0, "complex": 1.0})[0],
+        ),
+        "The normalisation by gamma lowers the loss of the complex diagonal RNN": ladder(complex=9.0, gamma=1.0),
+        "The exponential parametrisation lowers the loss further": ladder(gamma=9.0, lru=1.0),
+    },
+    "hessian": {
+        "The largest eigenvectors are more concentrated for complex diagonal networks than for dense ones": (
+            lambda cell, seed: {"participation": (9.0 if cell.network == "dense" else 1.0) + seed / 100},
+            lambda cell, seed: {"participation": (1.0 if cell.network == "dense" else 9.0) + seed / 100},
+        ),
+        "The spectra of the Hessians of dense and complex networks are almost the same": (
+            lambda cell, seed: {"top": (1.2 if cell.network == "dense" else 1.0) + seed / 100},
+            lambda cell, seed: {"top": (9.0 if cell.network == "dense" else 1.0) + seed / 100},
+        ),
+        "The loss of an LRU is sharper in its angles than in its absolute values": (
+            lambda cell, seed: {"largest theta_log": 9.0 + seed / 100, "largest nu_log": 1.0},
+            lambda cell, seed: {"largest theta_log": 1.0 + seed / 100, "largest nu_log": 9.0},
+        ),
+    },
+    "adam": {
+        "Adam takes larger steps in the complex diagonal RNN than in the dense one": (
+            lambda cell, seed: {"lam_re median": 9.0 + seed / 100, "lam_im median": 9.0 + seed / 100, "A median": 1.0},
+            lambda cell, seed: {"lam_re median": 9.0 + seed / 100, "lam_im median": 0.1 + seed / 100, "A median": 1.0},
+        ),
+        "In the LRU, Adam takes smaller steps in the angles than in the absolute values": (
+            lambda cell, seed: {"nu_log median": 9.0 + seed / 100, "theta_log median": 1.0},
+            lambda cell, seed: {"nu_log median": 1.0 + seed / 100, "theta_log median": 9.0},
+        ),
+    },
+    "concentration": {
+        "Concentrated angles make the Hessian less diagonal": (
+            shares(lambda cell: 1 / cell.angle),
+            shares(lambda cell: cell.angle),
+        ),
+        "The Hessian of an LRU is more diagonal than that of the complex diagonal RNN": (
+            shares(lambda cell: 9.0 if cell.architecture == "complex" else 1.0),
+            shares(lambda cell: 1.0 if cell.architecture == "complex" else 9.0),
+        ),
+        "Concentrated angles widen the lead of the LRU over the complex diagonal RNN": (
+            losses(lambda cell: 1 / cell.angle if cell.architecture == "complex" else 1.0),
+            losses(lambda cell: cell.angle if cell.architecture == "complex" else 1.0),
+        ),
+        "A dense linear RNN is worse than both, however concentrated the angles are": (
+            losses(lambda cell: 9.0 if cell.architecture == "dense" else 1.0),
+            losses(lambda cell: 1.0 if cell.architecture == "dense" else 9.0),
         ),
     },
     "parametrise": {

@@ -10,14 +10,14 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 STANDARD_ERRORS = 5.0
 """How far a sampled mean may be from its expected value."""
 LEVEL = 0.05
 """The level of the one-sided tests over seeds."""
 FEWEST = 5
-"""Pairs with which p of a sign test can be below `LEVEL`: 0.5**5 is."""
+"""Seeds with which p of a sign test can be below `LEVEL`: 0.5**5 is."""
 
 Kind = Literal["identity", "sampling", "direction"]
 
@@ -36,8 +36,6 @@ class Check(Struct, frozen=True, kw_only=True):
     rule: str
     """The rule in words, for example "within 1e-08 of it"."""
     passed: bool
-    lower_bound: bool = False
-    """Whether `measured` is only a bound: the number itself is as large or larger."""
     needs: str = ""
     """What a check needs that was not tested, for example "at least 2 seeds". It has neither passed nor failed."""
 
@@ -45,10 +43,6 @@ class Check(Struct, frozen=True, kw_only=True):
     def state(self) -> Literal["ok", "FAILED", "not tested"]:
         """The outcome, in words."""
         return "ok" if self.passed else "not tested" if self.needs else "FAILED"
-
-    def number(self, digits: int = 6) -> str:
-        """The measured number as text."""
-        return f"{'≥ ' * (self.lower_bound and not math.isnan(self.measured))}{self.measured:.{digits}g}"
 
 
 def identity(name: str, measured: float, expected: float, tolerance: float = 1e-8) -> Check:
@@ -96,15 +90,6 @@ def above(name: str, measured: float, bound: float, needs: str = "") -> Check:
 def below(name: str, measured: float, bound: float, needs: str = "") -> Check:
     """Checks that a number is below a bound; with `needs`, it is not tested."""
     return _bounded(name, measured, bound, "below", measured < bound, needs)
-
-
-def at_least_above(name: str, least: float, bound: float) -> Check:
-    """Checks that a number is above a bound, where training ended too early to know more of it than `least`, a lower
-    bound.
-
-    Where `least` is not above `bound`, nothing is decided, and the check is not tested.
-    """
-    return structs.replace(above(name, least, bound, "" if least > bound else "more updates"), lower_bound=True)
 
 
 def _bounded(name: str, measured: float, bound: float, word: str, passed: bool, needs: str) -> Check:
@@ -159,13 +144,6 @@ def one_sided_p(differences: Sequence[float]) -> float:
     if variance == 0.0:
         return 0.0 if mean > 0 else 1.0
     return float(stdtr(n - 1, -mean / math.sqrt(variance / n)))
-
-
-def sign_test(question: str, wins: Sequence[bool]) -> Check:
-    """Checks that more pairs win than by chance, by p of a one-sided sign test; with fewer than `FEWEST`, it is not
-    tested."""
-    name, needs = f"p of a sign test on {len(wins)} seeds, {question}", f"at least {FEWEST} seeds"
-    return below(name, sign_p(sum(wins), len(wins)), LEVEL, "" if len(wins) >= FEWEST else needs)
 
 
 def sign_p(wins: int, pairs: int) -> float:

@@ -384,5 +384,5 @@ def _record_checks(ledger: Ledger, instance: LadderInstance, report: StudyReport
     if text not in recorded[-1:]:
         ledger.event("checks", text, ladder=instance.key)
         for check in report.failed:
-            text = f"check failed: {check.name}: measured {check.number()}, expected {check.rule}"
+            text = f"check failed: {check.name}: measured {check.measured:.6g}, expected {check.rule}"
             ledger.event("warning", text, ladder=instance.key)

@@ -112,10 +112,9 @@ def magnitude_basin(form: Form, nu: float) -> float:
 def basin(nu: float) -> float:
     """The error of the angle, in radians, at which the normalised distance of equal ν is 1/2; π where it stays below.
 
-    Derived from `distance`: the cosine of that error is (ν⁴ + 2ν² - 1) / (2ν⁴).
+    Derived from `distance`: the sine of half of it is (1 - ν²) / (2ν²).
     """
-    cosine = (nu**4 + 2 * nu**2 - 1) / (2 * nu**4)
-    return float(np.arccos(max(cosine, -1.0)))
+    return float(2 * np.arcsin(min((1 - nu) * (1 + nu) / (2 * nu**2), 1.0)))
 
 
 def placed(form: Form, w: Any, v: Any) -> tuple[Any, Any, Any]:

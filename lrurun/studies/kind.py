@@ -73,7 +73,7 @@ class StudyKind(OwnReports):
             (
                 check.name,
                 check.state != "FAILED",
-                f"{check.kind}: measured {check.number()}, expected {check.expected:.6g}, {check.rule}",
+                f"{check.kind}: measured {check.measured:.6g}, expected {check.expected:.6g}, {check.rule}",
             )
             for check in study.checks(execution.in_process(plan.make(study, "ci", {})))
         ]

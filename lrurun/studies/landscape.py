@@ -23,7 +23,7 @@ TURNED = np.exp(0.3j)
 class Landscape(Settings, frozen=True, kw_only=True):
     """One teacher, 1 - gap, and one autocorrelation of the input."""
 
-    gap: Annotated[float, Meta(ge=1e-4, lt=1)] = 0.01
+    gap: Annotated[float, Meta(ge=1e-4, le=0.95)] = 0.01
     rho: Rho = 0.0
     points: Count = 401
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import product
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
 
 from lrurun.report.figures.figures import Curve, Figure, Panel, dashed, line, points
 from lrurun.studies.checks import Check, identity, nan_last
@@ -14,7 +16,6 @@ from lrurun.studies.coordinates import (
     FORMS,
     Angle,
     Form,
-    Modulus,
     basin,
     coordinates,
     curvature,
@@ -41,8 +42,8 @@ class Parametrise(Settings, frozen=True, kw_only=True):
     """The loss around one teacher, in one pair of coordinates."""
 
     form: Form = "polar"
-    radius: Modulus = 0.99
-    """|λ*|."""
+    radius: Annotated[float, Meta(gt=0, le=0.9999)] = 0.99
+    """|λ*|. Closer to 1, second derivatives have too few correct digits in float64."""
     angle: Angle = 0.01
     """The angle of λ*, in units of π."""
     points: Count = 151

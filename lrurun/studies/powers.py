@@ -104,7 +104,7 @@ def _advantage(results: Results[Powers]) -> Evidence | None:
         return None
     ratio = np.exp(np.mean([np.log(of_forms[0][angle] / of_forms[1][angle]) for angle in shared]))
     name = "updates of real-imaginary over exponential, geometric mean over the angles"
-    return threshold(name, ratio, supported=1.5, contradicted=1.0)
+    return threshold(name, ratio, supported=1.5, contradicted=1 / 1.5)
 
 
 def _slowest(results: Results[Powers]) -> Evidence | None:

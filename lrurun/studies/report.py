@@ -214,5 +214,6 @@ def _table(checks: Iterable[Check]) -> table.Table:
 def rows(checks: Iterable[Check]) -> list[list[str]]:
     """A line for each check, under `HEADERS`."""
     return [
-        [check.state, check.kind, check.name, check.number(), f"{check.expected:.6g}", check.rule] for check in checks
+        [check.state, check.kind, check.name, f"{check.measured:.6g}", f"{check.expected:.6g}", check.rule]
+        for check in checks
     ]

@@ -135,7 +135,7 @@ def draw(figure: Figure, width: Width = "column") -> Drawing:
     styles: dict[str, dict[str, Any]] = {}
     for place, (panel, ax) in enumerate(zip(figure.panels, axes, strict=False)):
         if panel.picture is not None and not panel.picture.label:
-            _signed(panel.picture, ax)
+            _unlabelled(panel.picture, ax)
         for curve in panel.curves:
             number = 0 if curve.grey else families.index(curve.family or curve.label)
             style = _style(curve, number, solid=solid)
@@ -160,6 +160,8 @@ def draw(figure: Figure, width: Width = "column") -> Drawing:
 def _height(figure: Figure, width: float, columns: int) -> float:
     """Inches of a row of panels."""
     circles = [panel for panel in figure.panels if panel.circles]
+    if all(panel.picture is not None and panel.picture.levels for panel in figure.panels):
+        return (width - 0.2) / columns
     if not circles:
         names = max(sum(name.count("\n") + 1 for _, name in panel.y_ticks) for panel in figure.panels)
         return max(1.12 + 0.175 * width / columns, 0.4 + 0.17 * names)
@@ -199,6 +201,9 @@ def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, per_inch: float) -> None:
             places = [place for place, _ in panel.y_ticks]
             ax.set_ylim(min(places) - 0.5, max(places) + 0.5)
         ax.set_axisbelow(True)
+    elif panel.picture.levels:
+        ax.spines[:].set_visible(True)
+        ax.set(xticks=(), yticks=())
     elif not panel.picture.label:
         ax.spines[:].set_visible(False)
         ax.tick_params(length=0)
@@ -296,12 +301,16 @@ def _curve(curve: Curve, ax: Axes, style: dict[str, Any], share: float) -> None:
         ax.fill_between(curve.x, curve.low, curve.high, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def _signed(picture: Picture, ax: Axes) -> None:
-    """A picture from worse to better."""
+def _unlabelled(picture: Picture, ax: Axes) -> None:
+    """A picture from worse to better, or an image of classes."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    colors = LinearSegmentedColormap.from_list("", [WORSE, "white", BETTER])
     across, up = _edges(picture.x), _edges(picture.y)
+    if picture.levels:
+        ax.pcolormesh(across, up, picture.z, vmin=0, vmax=picture.levels - 1, cmap="gray_r", rasterized=True)
+        ax.set_aspect("equal")
+        return
+    colors = LinearSegmentedColormap.from_list("", [WORSE, "white", BETTER])
     ax.pcolormesh(across, up, picture.z, vmin=-1, vmax=1, cmap=colors, edgecolors="white", linewidth=1.5)
 
 

@@ -51,6 +51,8 @@ class Picture(Struct, frozen=True, kw_only=True):
     """The label of the colours: pictures of one label have one scale. Without a label, they are two: from worse (-1)
     over white (0) to better (1)."""
     scale: Scale = "linear"
+    levels: int = 0
+    """Of an image of classes: their number. It is drawn in levels of gray, white for class 0, without axes."""
 
 
 class Panel(Struct, frozen=True, kw_only=True):
