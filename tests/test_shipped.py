@@ -187,7 +187,7 @@ def test_the_radius_of_the_control_is_that_of_the_dense_matrix():
 def test_one_thing_changes_from_the_lru_to_the_rotrnn(task):
     sets = ["optim.lr=0.01", "optim.recurrent_factor=0.5"]
     made = rungs(planning.make(task, ladder="rotrnn", sets=sets))
-    assert list(made) == ["lru", "conjugate-pairs", "head-decay", "rotation", "trace-norm", "rotrnn"]
+    assert list(made) == ["lru", "conjugate-pairs", "head-decay", "rotation", "trace-norm", "rotrnn", "s4d", "s4", "s5"]
     assert differences(made["conjugate-pairs"]) == {"conjugate": True}
     assert differences(made["head-decay"]) == {"heads": made["head-decay"].config.model.recurrence.heads}
     assert differences(made["trace-norm"]) == {"normalizer": "trace"}
@@ -203,8 +203,9 @@ def test_one_thing_changes_from_the_lru_to_the_rotrnn(task):
 @pytest.mark.parametrize("task", sorted({task for task, _ in SHIPPED}))
 def test_the_variants_of_dlr_have_its_size_initialisation_and_learning_rates(task):
     made = rungs(planning.make(task, ladder="dlr"))
-    kernels = {name: rung.config.model for name, rung in made.items() if "attention" not in name}
-    assert set(made) - set(kernels) == {"attention", "local-attention"}
+    others = {"attention", "local-attention", "s4d-inv", "s4"}
+    kernels = {name: rung.config.model for name, rung in made.items() if name not in others}
+    assert set(made) - set(kernels) == others
     assert {model.state for model in kernels.values()} == {made["dlr"].config.model.state}
     assert {path for path in differences(made["dlr-prod"]) if task != "sDigits" or path != "optim.lr"} == {"cast"}
     assert {path for path in differences(made["dlr-real"]) if task != "sDigits" or path != "optim.lr"} == {

@@ -162,7 +162,7 @@ def _claims(machine: MachineSpeed, results: Sequence[Result]) -> list[SpeedClaim
     for result in results:
         form, _, task = result.name.partition("/")
         for claim in ladder.claims if form == "step-rnn" else ():
-            if claim.kind == "faster" and task in claim.tasks:
+            if claim.is_about_speed and task in claim.tasks:
                 low, high = result.interval
                 measured = SpeedRatio(ratio=result.ratio, low=low, high=high, device=machine.device)
                 judged = judge_speed(ladder, claim, task, measured)
