@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lrurun import studies
 from lrurun.paths import packaged
-from lrurun.studies import claims as study_claims
-from lrurun.studies import names
-from lrurun.studies import plan as planning
-from lrurun.studies.checks import above, below, identity, sampling
-from lrurun.studies.study import CellResult, Results
 from tests.machine import Machine
 from tests.results import fill
 
@@ -199,79 +191,6 @@ def test_one_study(finished: Machine) -> None:
     assert "did you mean 'memory'?" in finished.run("claims", "study:memry", code=2).stderr
     both = finished.run("claims", "--ladder", "lru", "study:memory", code=2).stderr
     assert both.startswith("error: --ladder lru: study:memory is a study")
-
-
-def test_a_claim_needs_all_of_its_checks() -> None:
-    claim = study_claims.StudyClaim(study="memory", text="t", source="s", supported_by=("a*",), contradicted_by=("b",))
-    good, bad = above("a 1", 2.0, 1.0), above("a 2", 0.0, 1.0)
-    assert study_claims.judge(claim, [good])[0] == "supported"
-    assert study_claims.judge(claim, [good, bad])[0] == "undecided"
-    assert study_claims.judge(claim, [bad, below("b", 0.0, 1.0)])[0] == "contradicted"
-    both = [good, below("b", 0.0, 1.0)]
-    assert study_claims.judge(claim, both) == ("undecided", both)  # as by means and by medians
-    assert study_claims.judge(claim, [])[0] == "undecided"
-
-
-@pytest.mark.parametrize("against", [False, True])
-def test_a_claim_is_undecided_where_the_numbers_of_its_study_may_be_wrong(against: bool) -> None:
-    patterns = {"contradicted_by" if against else "supported_by": ("a*",)}
-    claim = study_claims.StudyClaim(study="memory", text="t", source="s", **patterns)
-    good, other = above("a 1", 2.0, 1.0), below("d", 2.0, 1.0)
-    decided = "contradicted" if against else "supported"
-    assert study_claims.judge(claim, [good, other, identity("i", 1.0, 1.0)]) == (decided, [good])
-    for wrong in (identity("i", 1.0, 2.0), sampling("s", 1.0, 2.0, 0.1)):
-        assert study_claims.judge(claim, [good, wrong]) == ("undecided", [wrong])
-
-
-def test_claims_name_studies_and_what_decides_them() -> None:
-    assert {claim.study for claim in study_claims.every()} == set(names())
-    for claim in study_claims.every():
-        assert bool(claim.supported_by or claim.contradicted_by) != bool(claim.would_decide), claim.text
-
-
-class MadeUp(dict[str, Any]):
-    """Names -> numbers that are made when they are asked for."""
-
-    def __init__(self, make: Callable[[str], Any]) -> None:
-        super().__init__()
-        self.make = make
-
-    def __missing__(self, name: str) -> Any:
-        return self.setdefault(name, self.make(name))
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self[name]
-
-
-def names_of_checks(study: str, profile: str) -> list[str]:
-    """Of all cells of the profile, with made-up numbers."""
-    random = np.random.default_rng(0)
-    plan = planning.make(studies.get(study), profile, {})
-    lengths = {"convolved": 5, "direct": 5}  # of the study leak
-    results = [
-        CellResult(
-            cell=cell,
-            seed=seed,
-            run="",
-            diverged=False,
-            values=MadeUp(lambda _: random.uniform(1, 2)),
-            curves=MadeUp(lambda name: random.uniform(1, 2, lengths.get(name, 64))),
-        )
-        for cell in plan.cells
-        for seed in plan.seeds
-    ]
-    return [check.name for check in studies.get(study).checks(Results(results, profile))]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("study", sorted({claim.study for claim in study_claims.every()}))
-def test_every_pattern_of_a_claim_has_checks_from_its_profile_on(study: str) -> None:
-    """Patterns of names that a study does not have would leave its claims undecided forever."""
-    of_profile = {profile: names_of_checks(study, profile) for profile in ("laptop", "paper")}
-    for claim in study_claims.about(study):
-        for pattern in (*claim.supported_by, *claim.contradicted_by):
-            having = [key for key, found in of_profile.items() if any(fnmatchcase(name, pattern) for name in found)]
-            assert having == (["laptop", "paper"] if claim.profile == "laptop" else ["paper"]), pattern
 
 
 def test_a_ladder_that_does_not_fit_a_task_has_no_claims_on_it(machine: Machine) -> None:

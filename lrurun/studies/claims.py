@@ -1,83 +1,23 @@
-"""The claims of papers about their theory figures, and the checks of a study that decide them: `claims.toml`."""
+"""What the ledger says about the claims of papers about their theory figures: see `lrurun claims`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import structs
 
-from lrurun import decoding, kinds
-from lrurun.errors import plural
+from lrurun import kinds
 from lrurun.kinds import TaskEvidence
 from lrurun.report.judging.verdicts import NOT_JUDGED, NOT_RUN
 from lrurun.report.tables.ledger_claims import LedgerClaim, LedgerVerdict
 from lrurun.studies import PREFIX, plan, report
-from lrurun.studies.checks import Check
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
+    from lrurun.studies.evidence import StudyClaim
     from lrurun.studies.report import StudyReport
     from lrurun.studies.study import Study
-
-NO_CHECK = "no check of this study decides it"
-
-
-class StudyClaim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A sentence of a paper about a figure."""
-
-    study: str
-    text: str
-    source: str
-    supported_by: tuple[str, ...] = ()
-    """Patterns of names of checks, as in "slope*": the claim is supported if all of these checks passed."""
-    contradicted_by: tuple[str, ...] = ()
-    """Patterns of names of checks that say the opposite. Without any pattern, no check decides the claim."""
-    profile: Literal["laptop", "paper"] = "laptop"
-    """The smallest profile that has these checks, of those above "ci"."""
-    would_decide: str = ""
-    """What would decide a claim without any pattern."""
-
-
-@cache
-def every() -> tuple[StudyClaim, ...]:
-    """All claims, in the order of studies."""
-    file = Path(__file__).with_suffix(".toml")
-    return decoding.convert(decoding.load_toml(file)["claim"], tuple[StudyClaim, ...], file.name)
-
-
-def about(study: str) -> list[StudyClaim]:
-    """The claims about a study."""
-    return [claim for claim in every() if claim.study == study]
-
-
-def judge(
-    claim: StudyClaim, checks: Sequence[Check]
-) -> tuple[Literal["supported", "contradicted", "undecided"], list[Check]]:
-    """The verdict on a claim, and the checks that decide it.
-
-    It is undecided where its checks are missing, as in profiles without seeds, or not all of them passed; where checks
-    for and against it passed, as by means and by medians; and where an identity or a sampling check of the study
-    failed, because then its numbers may be wrong. These are returned then.
-    """
-    if wrong := [check for check in checks if check.kind != "direction" and not check.passed]:
-        return "undecided", wrong
-
-    def matching(patterns: Sequence[str]) -> list[Check]:
-        return [check for check in checks if any(fnmatchcase(check.name, pattern) for pattern in patterns)]
-
-    for_it, against = matching(claim.supported_by), matching(claim.contradicted_by)
-    verdicts: list[tuple[Literal["supported", "contradicted"], list[Check]]] = [
-        ("supported", for_it),
-        ("contradicted", against),
-    ]
-    decided = [
-        (verdict, deciding) for verdict, deciding in verdicts if deciding and all(check.passed for check in deciding)
-    ]
-    return decided[0] if len(decided) == 1 else ("undecided", [*for_it, *against])
 
 
 def evidence(ledger: Ledger | None, studies: Sequence[Study[Any]]) -> dict[str, TaskEvidence]:
@@ -90,7 +30,7 @@ def evidence(ledger: Ledger | None, studies: Sequence[Study[Any]]) -> dict[str, 
             command=f"lrurun study {study.name}",
             result=f"{study.name}: {NOT_RUN}" if study_report is None else _result(study_report),
             stand_in=study.stand_in.get("laptop") or "the same on a laptop",
-            claims=_of_study(study.name, study_report),
+            claims=[_judged(study, claim, study_report) for claim in study.claims],
         )
     return evidence_of
 
@@ -114,42 +54,35 @@ def _report_of(ledger: Ledger, study: Study[Any]) -> StudyReport | None:
     return None
 
 
-def _of_study(study: str, study_report: StudyReport | None) -> list[LedgerClaim]:
-    return [
-        LedgerClaim(
-            ladder=kinds.STUDY,
-            task=PREFIX + study,
-            text=claim.text,
-            source=claim.source,
-            kind="check",
-            rung="",
-            other=None,
-            margin=None,
-            verdict=NOT_JUDGED,
-            reason="a figure without numbers",
-            here=_by_checks(claim, study_report),
-        )
-        for claim in about(study)
-    ]
-
-
-def _by_checks(claim: StudyClaim, study_report: StudyReport | None) -> LedgerVerdict:
-    is_checked = bool(claim.supported_by or claim.contradicted_by)
-    command = f"lrurun study {claim.study}{' --profile paper' * (claim.profile == 'paper')}"
-    unchecked = "" if is_checked else f"{NO_CHECK}; what would: {claim.would_decide}"
-    if study_report is None:
-        detail = unchecked or f"{command} would decide it"
-        return LedgerVerdict(verdict=NOT_RUN, detail=detail, instance=None, profile=None, stand_in=False)
-    verdict, checks = judge(claim, study_report.checks)
-    missing = f"no check of profile {study_report.profile} is about it; {command} has some"
-    detail = "; ".join(
-        f"{check.name}: {check.number(4)}, {check.rule}{' (failed)' * (check.state == 'FAILED')}"
-        for check in checks[:2]
+def _judged(study: Study[Any], claim: StudyClaim, study_report: StudyReport | None) -> LedgerClaim:
+    return LedgerClaim(
+        ladder=kinds.STUDY,
+        task=PREFIX + study.name,
+        text=claim.text,
+        source=claim.source,
+        kind="check",
+        rung="",
+        other=None,
+        margin=None,
+        verdict=NOT_JUDGED,
+        reason="a figure without numbers",
+        here=_verdict(study, claim, study_report),
     )
-    more = f"; and {plural(len(checks) - 2, 'check')} more" if len(checks) > 2 else ""
+
+
+def _verdict(study: Study[Any], claim: StudyClaim, study_report: StudyReport | None) -> LedgerVerdict:
+    command = f"lrurun study {study.name}{' --profile paper' * (claim.profile == 'paper')}"
+    not_run = LedgerVerdict(
+        verdict=NOT_RUN, detail=f"{command} would decide it", instance=None, profile=None, stand_in=False
+    )
+    if study_report is None:
+        return not_run
+    judged = next((judged for judged in study_report.claims if judged.text == claim.text), None)
+    if judged is None:
+        return structs.replace(not_run, detail=f"the profile {study_report.profile} has no evidence; {not_run.detail}")
     return LedgerVerdict(
-        verdict=verdict,
-        detail=(f"{unchecked}. {study_report.answer}" if unchecked else detail or missing) + more,
+        verdict=judged.verdict,
+        detail=judged.detail,
         instance=None,
         profile=study_report.profile,
         stand_in=study_report.substitute is not None,

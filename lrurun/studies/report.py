@@ -15,6 +15,7 @@ from lrurun.ledger.values import FINISHED
 from lrurun.report import request
 from lrurun.studies import plan as planning
 from lrurun.studies.checks import Check, failed
+from lrurun.studies.evidence import StudyVerdict, judge
 from lrurun.studies.plan import cell_of
 from lrurun.studies.study import CellResult, Results
 
@@ -57,6 +58,8 @@ class StudyReport(Struct, frozen=True, kw_only=True):
     unfinished: int
     """How many cells of the grid have no result; there are no checks and no answer then."""
     checks: list[Check]
+    claims: list[StudyVerdict]
+    """The paper's claims about which this profile says something."""
     answer: str
     figure: str | None
     substitute: str | None
@@ -122,6 +125,7 @@ def build(plan: StudyPlan, results: Results[Any], figure: str | None = None) -> 
     study = plan.study
     unfinished = len(plan.cells) * len(plan.seeds) - len(results)
     complete = unfinished == 0
+    checks = study.checks(results) if complete else []
     return StudyReport(
         study=study.name,
         profile=plan.profile,
@@ -138,7 +142,8 @@ def build(plan: StudyPlan, results: Results[Any], figure: str | None = None) -> 
             for result in results
         ],
         unfinished=unfinished,
-        checks=study.checks(results) if complete else [],
+        checks=checks,
+        claims=judge(study.claims, results, checks) if complete else [],
         answer=study.answer(results) if complete else "",
         figure=figure,
         substitute=study.stand_in.get(plan.profile),

@@ -18,6 +18,7 @@ from msgspec import Meta, Struct, structs
 from lrurun.console import setting
 from lrurun.report.figures.figures import Figure
 from lrurun.studies.checks import Check
+from lrurun.studies.evidence import StudyClaim
 
 Rho = Annotated[float, Meta(ge=0, le=1)]
 """The autocorrelation of the input between neighbouring steps."""
@@ -118,6 +119,8 @@ class Study(ABC, Generic[S]):
     question: ClassVar[str]
     published: ClassVar[str]
     """What the paper's figure shows, in a sentence."""
+    claims: ClassVar[tuple[StudyClaim, ...]] = ()
+    """What the paper says about the figure, and the evidence for and against it."""
     version: ClassVar[int] = 1
     """Raised when the same settings give other numbers: then all cells are new runs."""
     settings: ClassVar[type[Any]]

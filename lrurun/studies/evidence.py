@@ -1,0 +1,149 @@
+"""Claims of papers about their theory figures, and rules by which the results of a study support or contradict them.
+
+Every rule can go both ways. What arithmetic decides, as two computations of one number, is a check and no claim.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from msgspec import Struct
+
+from lrurun.studies.checks import FEWEST, LEVEL, Check, one_sided_p
+
+Verdict = Literal["supported", "contradicted", "undecided"]
+
+
+class Evidence(Struct, frozen=True):
+    """What results say about a claim."""
+
+    verdict: Verdict
+    detail: str
+    """The numbers and the rule, in words."""
+
+
+class StudyClaim(Struct, frozen=True, kw_only=True):
+    """A sentence of a paper about a figure."""
+
+    text: str
+    source: str
+    """The paper, and its section, figure or equation."""
+    evidence: Callable[[Any], Evidence | None]
+    """The evidence of the study's `Results`; None where the profile has none."""
+    profile: Literal["laptop", "paper"] = "laptop"
+    """The smallest profile above "ci" that has evidence."""
+
+
+class StudyVerdict(Struct, frozen=True, kw_only=True):
+    """A claim, judged."""
+
+    text: str
+    source: str
+    verdict: Verdict
+    detail: str
+
+
+def judge(claims: Sequence[StudyClaim], results: Any, checks: Sequence[Check]) -> list[StudyVerdict]:
+    """The claims about which the results say something.
+
+    They are undecided where an identity or a sampling check failed, because the study's numbers may be wrong then.
+    """
+    wrong = [check.name for check in checks if check.kind != "direction" and not check.passed]
+    verdicts = []
+    for claim in claims:
+        if (evidence := claim.evidence(results)) is None:
+            continue
+        if wrong:
+            evidence = Evidence("undecided", f"failed: {'; '.join(wrong[:2])}. {evidence.detail}")
+        verdicts.append(
+            StudyVerdict(text=claim.text, source=claim.source, verdict=evidence.verdict, detail=evidence.detail)
+        )
+    return verdicts
+
+
+def threshold(name: str, value: float, *, supported: float, contradicted: float) -> Evidence:
+    """Supports the claim if `value` is at `supported` or beyond, as seen from `contradicted`; contradicts it likewise.
+
+    A value between them, or none, decides nothing.
+    """
+    rises = supported > contradicted
+    verdict: Verdict = "undecided"
+    if value >= supported if rises else value <= supported:
+        verdict = "supported"
+    elif value <= contradicted if rises else value >= contradicted:
+        verdict = "contradicted"
+    words = ("from", "up to") if rises else ("up to", "from")
+    rule = f"supported {words[0]} {supported:.4g}, contradicted {words[1]} {contradicted:.4g}"
+    return Evidence(verdict, f"{name}: {value:.4g}; {rule}")
+
+
+def positive(name: str, differences: Sequence[float], fewest: int = FEWEST) -> Evidence:
+    """Supports the claim if the mean of `differences` over seeds is positive, by a one-sided t test at 5 %; contradicts
+    it if it is negative.
+
+    Nothing is decided with fewer than `fewest` seeds, where a number is not finite, and where the median has another
+    sign than the mean, because a few seeds decide the mean then.
+    """
+    n = len(differences)
+    if n < fewest or not all(map(math.isfinite, differences)):
+        return Evidence("undecided", f"{name}: needs {fewest} seeds with finite numbers, has {n}")
+    mean, median = float(np.mean(differences)), float(np.median(differences))
+    above, below = one_sided_p(differences), one_sided_p([-difference for difference in differences])
+    verdict: Verdict = "undecided"
+    if mean * median > 0 and min(above, below) < LEVEL:
+        verdict = "supported" if above < below else "contradicted"
+    return Evidence(verdict, f"{name}: mean {mean:.3g}, median {median:.3g} of {n} seeds, p = {min(above, below):.2g}")
+
+
+def larger(name: str, first: Sequence[float], second: Sequence[float], fewest: int = FEWEST) -> Evidence:
+    """Supports the claim if `first` is larger than `second`, paired by seed: `positive` of the differences of the
+    logarithms."""
+    pairs = zip(first, second, strict=True)
+    return positive(
+        f"log of {name}", [math.log(a / b) if a > 0 and b > 0 else math.nan for a, b in pairs], fewest=fewest
+    )
+
+
+def equivalent(name: str, differences: Sequence[float], margin: float, fewest: int = FEWEST) -> Evidence:
+    """Supports the claim if the mean of `differences` over seeds is within `margin` of 0, by two one-sided t tests at
+    5 %; contradicts it if it is beyond, by one."""
+    n = len(differences)
+    if n < fewest or not all(map(math.isfinite, differences)):
+        return Evidence("undecided", f"{name}: needs {fewest} seeds with finite numbers, has {n}")
+    low = [difference + margin for difference in differences]
+    high = [margin - difference for difference in differences]
+    verdict: Verdict = "undecided"
+    if max(one_sided_p(low), one_sided_p(high)) < LEVEL:
+        verdict = "supported"
+    elif min(one_sided_p([-x for x in low]), one_sided_p([-x for x in high])) < LEVEL:
+        verdict = "contradicted"
+    return Evidence(verdict, f"{name}: mean {np.mean(differences):.3g} of {n} seeds, margin ±{margin:.3g}")
+
+
+def close(name: str, mean: float, expected: float, stderr: float, margin: float = 0.1) -> Evidence:
+    """Supports the claim if a sampled mean is within the relative `margin` of its expected value, contradicts it if it
+    is beyond, by 5 standard errors."""
+    distance, uncertainty, most = abs(mean - expected), 5 * stderr, margin * abs(expected)
+    verdict: Verdict = "undecided"
+    if distance + uncertainty <= most:
+        verdict = "supported"
+    elif distance - uncertainty > most:
+        verdict = "contradicted"
+    return Evidence(verdict, f"{name}: {mean:.4g} ± {stderr:.2g}, expected {expected:.4g} up to {100 * margin:g} %")
+
+
+def together(*parts: Evidence | None) -> Evidence | None:
+    """Supports the claim if all parts do, contradicts it if one does; None without any part."""
+    found = [part for part in parts if part is not None]
+    if not found:
+        return None
+    verdicts = {part.verdict for part in found}
+    verdict: Verdict = "undecided"
+    if "contradicted" in verdicts:
+        verdict = "contradicted"
+    elif verdicts == {"supported"}:
+        verdict = "supported"
+    return Evidence(verdict, "; ".join(part.detail for part in found))
