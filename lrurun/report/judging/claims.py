@@ -276,7 +276,7 @@ def judge_speed(ladder: Ladder, claim: Claim, task: str, measured: SpeedRatio | 
     It is judged on the device of the paper alone, since another one may be better at either form.
     """
     paper_ratio, device = published.speed_ratio(ladder, claim, task) or (None, "")
-    verdict, details = NOT_RUN, [f"speeds are measured in turns: lrurun bench step-rnn --shape {task}"]
+    verdict, details = NOT_RUN, [f"speeds are measured in turns: lrurun bench claims --shape {task}"]
     if measured is not None:
         details = [f"{measured.ratio:.1f} times as fast ({measured.low:.1f} to {measured.high:.1f})"]
         least = 1 - claim.margin_on(task)  # no margin: it must be faster
