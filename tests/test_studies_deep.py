@@ -18,17 +18,18 @@ def finished(cell):
             return end.value
 
 
-def test_a_linear_rnn_has_the_loss_of_a_loop_over_its_states():
+@pytest.mark.parametrize(("model", "activation"), [("linear", np.asarray), ("tanh", np.tanh)])
+def test_an_rnn_has_the_loss_of_a_loop_over_its_states(model, activation):
     u, y = convolution.data(3)
     (a, b, c), error = convolution.start(10, 3), 0.0
     for inputs, targets in zip(u.T, y.T, strict=True):
         h = np.zeros(10)
         for now, target in zip(inputs, targets, strict=True):
-            h = a @ h + b * now
+            h = activation(a @ h + b * now)
             error += (h @ c - target) ** 2
-    _, _, by_states, by_kernels = convolution.programs("linear")
+    _, _, by_layer, by_other = convolution.programs(model, 10)
     with jax.enable_x64(True):
-        for loss in (by_states, by_kernels):
+        for loss in (by_layer, by_other):
             assert loss((a, b, c), u, y)[0] == pytest.approx(0.5 * error / u.size, rel=1e-10)
 
 
