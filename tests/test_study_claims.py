@@ -53,6 +53,18 @@ def gains(white: float, constant: float) -> Numbers:
     return numbers
 
 
+def norms(rotrnn: float, lru: float) -> Numbers:
+    """Numbers of trainings of the study `norms`, which differ over seeds in proportion to their size."""
+
+    def numbers(cell: Any, seed: int) -> dict[str, Any]:
+        size = {"RotRNN": rotrnn, "LRU": lru}[cell.model] * (1 + 0.1 * (seed % 5))
+        # norms of 1 that rise and fall over seeds by powers of 1 + `size` / 10
+        last = size * (1 + 0.1 * size) ** ((seed % 5) - 2)
+        return {"change": size, "ratio over layers": 1 + size, "last norm": last}
+
+    return numbers
+
+
 MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
     "ring": {
         "Eigenvalues that are sampled by Lemma 2 fill a ring of the disk evenly": (
@@ -96,6 +108,24 @@ MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
         "Correlated input makes the sensitivity to a positive real eigenvalue explode more": (
             lambda cell, seed: {"sensitivity at 0.9": 200 * (1 + cell.rho)},
             lambda cell, seed: {"sensitivity at 0.9": 200 * (1 - cell.rho / 2)},
+        ),
+    },
+    "norms": {
+        "White input keeps the expected norm of the RotRNN's state constant over the whole sequence": (
+            lambda cell, seed: {"mean": np.array([0.99, 1.0, 1.01])},
+            lambda cell, seed: {"mean": np.array([0.02, 0.5, 1.0])},
+        ),
+        "In training the norms of a RotRNN change less than those of an LRU": (
+            norms(rotrnn=0.1, lru=1.0),
+            norms(rotrnn=1.0, lru=0.1),
+        ),
+        "After training the norms of a RotRNN differ less over its layers than those of an LRU": (
+            norms(rotrnn=0.1, lru=1.0),
+            norms(rotrnn=1.0, lru=0.1),
+        ),
+        "With one layer the norms of the LRU are larger, and differ more over seeds": (
+            norms(rotrnn=1.0, lru=20.0),
+            norms(rotrnn=20.0, lru=1.0),
         ),
     },
     "reals": {

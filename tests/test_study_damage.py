@@ -75,6 +75,11 @@ DAMAGES: dict[str, Damage] = {
     "phases of kernels x 1.01": everywhere(
         "lrurun.nn.convolution.powers", "powers", lambda right: lambda nu, theta, steps: right(nu, 1.01 * theta, steps)
     ),
+    "normaliser of the RotRNN x 7": of_class(
+        "lrurun.nn.recurrences.rotrnn:RotRNN",
+        "_normalizer",
+        lambda right: lambda layer, params: 7.0 * right(layer, params),
+    ),
 }
 """Name -> what it does to the layers."""
 
@@ -83,6 +88,7 @@ NOTICED: dict[str, tuple[str, ...]] = {
     "gain": ("phases of the ring x 0.1", "nu of the ring x 0.3"),
     "impulse": ("phases of the ring x 0.1", "nu of the ring x 0.3"),
     "reals": ("all phases of DLR 0", "phases of kernels x 1.01"),
+    "norms": ("normaliser of the RotRNN x 7",),
 }
 """Study -> the damages that its checks notice."""
 
