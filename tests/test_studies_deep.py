@@ -61,18 +61,9 @@ def test_a_model_that_diverged_at_each_rate_has_lost_that_seed():
     assert "in 2 of 4 seeds (tanh / linear: 1 in the geometric mean, without 2 seeds" in answer
 
 
-def test_the_gain_of_constant_input_is_1_only_with_all_phases():
-    gains = {share: phase.constant_gain(0.9, 0.999, share * np.pi) for share in (2.0, 0.1, 0.02)}
-    assert gains == pytest.approx({2.0: 1.0, 0.1: 8.98, 0.02: 30.2}, rel=2e-3)
-    random = np.random.default_rng(0)
-    radius, angle = np.sqrt(random.uniform(0.25, 0.36, 100_000)), random.uniform(0, 1.5 * np.pi, 100_000)
-    sampled = np.mean((1 - radius**2) / np.abs(1 - radius * np.exp(1j * angle)) ** 2)
-    assert phase.constant_gain(0.5, 0.6, 1.5 * np.pi) == pytest.approx(sampled, rel=0.02)
-
-
 def test_an_output_is_that_of_a_loop_over_the_states():
     with jax.enable_x64(True):
-        params = phase.initial(True, 5, 0.9, 0.99, 1.0)(2)
+        params = phase.initial(phase.layer(True, 5, 0.9, 0.99, 1.0), 2)
         u = np.random.default_rng(1).normal(size=(3, 40))
         found = [phase.programs(True, 5, 40)[form](params, u) for form in (0, 1)]
     of = {name: np.asarray(value) for name, value in params.items()}

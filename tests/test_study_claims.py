@@ -65,6 +65,16 @@ def norms(rotrnn: float, lru: float) -> Numbers:
     return numbers
 
 
+def phases(**accuracies: float) -> Numbers:
+    """Trainings of the study `phase` with these test accuracies, of "full" or "small" phases, "plain" without gamma."""
+
+    def numbers(cell: Any, seed: int) -> dict[str, float]:
+        kind = ("" if cell.normalize else "plain_") + ("full" if cell.phase == 2.0 else "small")
+        return {"last test accuracy": accuracies.get(kind, 0.5) + 0.01 * (seed % 3), "last training loss": 0.1}
+
+    return numbers
+
+
 MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
     "ring": {
         "Eigenvalues that are sampled by Lemma 2 fill a ring of the disk evenly": (
@@ -108,6 +118,20 @@ MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
         "Correlated input makes the sensitivity to a positive real eigenvalue explode more": (
             lambda cell, seed: {"sensitivity at 0.9": 200 * (1 + cell.rho)},
             lambda cell, seed: {"sensitivity at 0.9": 200 * (1 - cell.rho / 2)},
+        ),
+    },
+    "phase": {
+        "With small phases a long model generalises, with phases on the whole circle it does not": (
+            phases(small=0.9, full=0.5),
+            phases(small=0.5, full=0.5),
+        ),
+        "Without normalisation the loss at initialisation blows up": (
+            lambda cell, seed: {"first training loss": 1.0 if cell.normalize else 10.0},
+            lambda cell, seed: {"first training loss": 1.0},
+        ),
+        "Without normalisation a long model stays at chance, with small phases too": (
+            phases(small=0.9, plain_small=0.5),
+            phases(small=0.9, plain_small=0.9),
         ),
     },
     "norms": {

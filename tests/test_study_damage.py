@@ -89,6 +89,7 @@ NOTICED: dict[str, tuple[str, ...]] = {
     "impulse": ("phases of the ring x 0.1", "nu of the ring x 0.3"),
     "reals": ("all phases of DLR 0", "phases of kernels x 1.01"),
     "norms": ("normaliser of the RotRNN x 7",),
+    "phase": ("phases of the ring x 0.1", "nu of the ring x 0.3", "gamma to the fourth power"),
 }
 """Study -> the damages that its checks notice."""
 
@@ -97,6 +98,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "gain": {"ring": [[0.0, 0.9]], "steps": 1000},
     "impulse": {"steps": [1024]},
     "reals": {"modes": [64]},
+    "phase": {"normalize": True, "phase": 2.0, "length": 64},
 }
 """Study -> settings with which profile "ci" takes less time here."""
 
