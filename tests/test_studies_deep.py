@@ -21,17 +21,18 @@ def finished(cell):
             return end.value
 
 
-def test_a_linear_rnn_has_the_loss_of_a_loop_over_its_states():
+@pytest.mark.parametrize(("model", "activation"), [("linear", np.asarray), ("tanh", np.tanh)])
+def test_an_rnn_has_the_loss_of_a_loop_over_its_states(model, activation):
     u, y = convolution.data(3)
     (a, b, c), error = convolution.start(10, 3), 0.0
     for inputs, targets in zip(u.T, y.T, strict=True):
         h = np.zeros(10)
         for now, target in zip(inputs, targets, strict=True):
-            h = a @ h + b * now
+            h = activation(a @ h + b * now)
             error += (h @ c - target) ** 2
-    _, _, by_states, by_kernels = convolution.programs("linear")
+    _, _, by_layer, by_other = convolution.programs(model, 10)
     with jax.enable_x64(True):
-        for loss in (by_states, by_kernels):
+        for loss in (by_layer, by_other):
             assert loss((a, b, c), u, y)[0] == pytest.approx(0.5 * error / u.size, rel=1e-10)
 
 
@@ -123,10 +124,12 @@ def test_the_class_of_a_sequence_is_its_marked_digit():
     assert one.inputs.min() >= 1
 
 
+@pytest.mark.slow
 def test_the_expected_state_of_a_block_and_its_error():
-    params = depth.start("cRNN", 4, 2.0, 0)
-    one = params["blocks"][0]
-    lam, b = one["lam_re"] + 1j * one["lam_im"], (one["B_re"] + 1j * one["B_im"]) @ params["encoder"]
+    with jax.enable_x64(True):
+        params = depth.start("cRNN", 4, 2.0, 0)
+    one = params["blocks"]["0"]["recurrence"]
+    lam, b = one["lam_re"] + 1j * one["lam_im"], (one["B_re"] + 1j * one["B_im"]) @ params["encoder"]["kernel"].T
     mean, stderr = depth.expected(params, 0.9, 100)
     assert mean == pytest.approx(np.mean(np.sum(np.abs(b) ** 2, axis=1) * state_variance(lam, 0.9)), rel=1e-9)
     found = []
@@ -142,16 +145,31 @@ def test_the_expected_state_of_a_block_and_its_error():
 
 @pytest.mark.slow
 def test_the_states_of_a_block_are_those_of_a_loop():
-    params, x = depth.start("LSTM", 3, 5.0, 1), depth.inputs(3, 8, 0.5, 1)
     with jax.enable_x64(True):
-        squares, slopes = depth.program("LSTM", "none")(params, x)
-    one, h, c, found = params["blocks"][0], np.zeros((8, 3)), np.zeros((8, 3)), []
-    for u in x[:-1] @ params["encoder"].T:
-        i, f, o, g = np.split(u @ one["cell w"].T + h @ one["cell u"].T + one["cell bias"], 4, axis=1)
+        params, x = depth.start("LSTM", 3, 5.0, 1), depth.inputs(3, 8, 0.5, 1)
+        squares, slopes, _ = depth.program("LSTM", "none", 3, 8)[0](params, x)
+    one, h, c, found = params["blocks"]["0"]["recurrence"], np.zeros((8, 3)), np.zeros((8, 3)), []
+    for u in x[:-1] @ params["encoder"]["kernel"]:
+        i, f, g, o = np.split(u @ one["B"].T + h @ one["A"].T + one["b"], 4, axis=1)
         c = c / (1 + np.exp(-f)) + np.tanh(g) / (1 + np.exp(-i))
         h = np.tanh(c) / (1 + np.exp(-o))
         found.append(np.mean(h**2))
     assert squares[0] == pytest.approx(np.mean(found[4:]), rel=1e-9)
-    rest = [np.ravel(slopes[name]) for name in ("encoder", "decoder")]
-    rest += [np.ravel(one[name]) for one in slopes["blocks"] for name in ("value", "gate")]
-    assert depth.by_group(slopes)["rest"] == pytest.approx(np.mean(np.concatenate(rest) ** 2), rel=1e-9)
+    blocks = slopes["blocks"].values()
+    maps = [slopes["encoder"], slopes["head"], *(block[name] for block in blocks for name in ("value", "gate"))]
+    rest = [np.ravel(part) for weights in maps for part in weights.values()]
+    rest += [np.ravel(block["recurrence"][name]) for block in blocks for name in ("C", "D")]
+    assert depth.by_group("LSTM", slopes)["rest"] == pytest.approx(np.mean(np.concatenate(rest) ** 2), rel=1e-9)
+
+
+@pytest.mark.slow
+def test_squares_of_gradients_are_averaged_over_batches():
+    cell = depth.Depth(model="LRU", width=4, length=8, sequences=16)
+    with jax.enable_x64(True):
+        params = depth.start("LRU", 4, cell.time, 0)
+        run, _ = depth.program("LRU", "none", 4, 8)
+        slopes = [run(params, depth.inputs(4, 8, cell.rho, 0, batch))[1] for batch in (0, 1)]
+        values = finished(depth.STUDY.simulate(cell, 0))
+    found = [depth.by_group("LRU", slope)["theta"] for slope in slopes]
+    assert values["gradient of theta"] == pytest.approx(np.mean(found), rel=1e-9)
+    assert found[0] != found[1]

@@ -11,6 +11,7 @@ import pytest
 from lrurun import studies
 from lrurun.studies import plan
 from lrurun.studies.checks import identity
+from lrurun.studies.depth import GROUPS
 from lrurun.studies.evidence import (
     Evidence,
     StudyClaim,
@@ -18,6 +19,7 @@ from lrurun.studies.evidence import (
     equivalent,
     judge,
     larger,
+    majority,
     positive,
     threshold,
     together,
@@ -40,6 +42,20 @@ def made_up(study: str, profile: str, numbers: Numbers) -> Results[Any]:
             values = {name: float(value) for name, value in given.items() if name not in curves}
             cells.append(CellResult(cell=cell, seed=seed, run="", diverged=False, values=values, curves=curves))
     return Results(cells, profile)
+
+
+def remedied(change: float) -> dict[str, float]:
+    """State and gradient, which change by this factor from eigenvalue 0.5 to 0.9999."""
+    return {
+        f"{name} at {place}": factor
+        for name in ("state", "gradient")
+        for place, factor in ((0.5, 1.0), (0.9999, change))
+    }
+
+
+DISTANCES = ("distance to uniform", "distance of the angles")
+CURVATURES = ("curvature by radius", "curvature by angle")
+PAIRS = {"its conjugate": 9.0, "0.9 at the angle of its conjugate": 2.0, "0.99": 8.0}
 
 
 def gains(white: float, constant: float) -> Numbers:
@@ -71,6 +87,17 @@ def phases(**accuracies: float) -> Numbers:
     def numbers(cell: Any, seed: int) -> dict[str, float]:
         kind = ("" if cell.normalize else "plain_") + ("full" if cell.phase == 2.0 else "small")
         return {"last test accuracy": accuracies.get(kind, 0.5) + 0.01 * (seed % 3), "last training loss": 0.1}
+
+    return numbers
+
+
+def powers(**of_groups: float) -> Numbers:
+    """Numbers of the study `depth` that grow with these powers of the time constant, others not at all."""
+
+    def numbers(cell: Any, seed: int) -> dict[str, float]:
+        values = {f"gradient of {group}": of_groups.get(f"{cell.model}_{group}", 0.0) for group in GROUPS[cell.model]}
+        values["state of block 4"] = of_groups.get(f"{cell.model}_state", 0.0)
+        return {name: cell.time**power for name, power in values.items()}
 
     return numbers
 
@@ -110,6 +137,53 @@ MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
             gains(white=1.5, constant=1.0),
         ),
     },
+    "angle": {
+        "Without a reparametrisation of the angle, the loss is extremely sharp, but Adam compensates for it": (
+            lambda cell, seed: {"first loss": 50.0, "final loss": 1e-9 if cell.form == "polar" else 10.0},
+            lambda cell, seed: {"first loss": 50.0, "final loss": 20.0 if cell.form == "polar" else 1e-9},
+        ),
+        "An angle that is reparametrised for the curvature at the optimum traps learning far away from it": (
+            lambda cell, seed: {"first loss": 50.0, "final loss": 20.0},
+            lambda cell, seed: {"first loss": 50.0, "final loss": 1e-9 if cell.form == "optimal" else 20.0},
+        ),
+    },
+    "disk": {
+        "The eigenvalues of a Glorot matrix become uniform on the unit disk as it grows": (
+            lambda cell, seed: dict.fromkeys(DISTANCES, (1 + 0.01 * seed) / cell.size),
+            lambda cell, seed: dict.fromkeys(DISTANCES, (1 + 0.01 * seed) * cell.size),
+        ),
+        "Glorot's initialisation is approximately stable: a smaller share of eigenvalues is outside the unit disk of "
+        "larger matrices": (
+            lambda cell, seed: {"share in the disk": 1 - (2 + 0.01 * seed) / cell.size},
+            lambda cell, seed: {"share in the disk": 0.9 - (1 + 0.01 * seed) * cell.size / 1000},
+        ),
+    },
+    "convolution": {
+        "A linear RNN learns a linear filter faster than a tanh RNN, at the best learning rate of each": (
+            lambda cell, seed: {"final loss": cell.lr * (1.0 if cell.model == "linear" else 2.0)},
+            lambda cell, seed: {"final loss": cell.lr * (2.0 if cell.model == "linear" else 1.0)},
+        ),
+        "A linear RNN learns a linear filter faster than a tanh RNN at every learning rate of the grid": (
+            lambda cell, seed: {"final loss": cell.lr * (1.0 if cell.model == "linear" else 2.0)},
+            lambda cell, seed: {"final loss": 1.0 if cell.model == "linear" else 1e-3 / cell.lr},
+        ),
+    },
+    "leak": {
+        "A ReLU leaks a signal to higher frequencies": (
+            lambda cell, seed: {"share at higher frequencies": 0.06},
+            lambda cell, seed: {"share at higher frequencies": 0.001},
+        ),
+    },
+    "landscape": {
+        "The loss sharpens as longer memories are encoded, in absolute value and angle": (
+            lambda cell, seed: dict.fromkeys(CURVATURES, cell.gap**-2),
+            lambda cell, seed: dict.fromkeys(CURVATURES, 3.0),
+        ),
+        "Far from a teacher with a long memory, the loss is flat": (
+            lambda cell, seed: {"fall half way by radius": 3 * cell.gap, "fall half way by angle": cell.gap},
+            lambda cell, seed: {"fall half way by radius": 0.75, "fall half way by angle": cell.gap},
+        ),
+    },
     "memory": {
         "The sensitivity to the eigenvalue explodes faster than the state": (
             lambda cell, seed: {"state slope": 1.0, "sensitivity slope": 3.0},
@@ -134,6 +208,28 @@ MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
             phases(small=0.9, plain_small=0.9),
         ),
     },
+    "depth": {
+        "The states of a complex RNN explode with the memory, those of an LRU hardly grow": (
+            powers(cRNN_state=3.0),
+            powers(cRNN_state=3.0, LRU_state=2.0),
+        ),
+        "Gradients of a complex RNN explode with the memory, those of an LRU in its angles only": (
+            powers(cRNN_lambda=8.0, LRU_theta=2.0),
+            powers(cRNN_lambda=8.0),
+        ),
+        "Layer norm bounds the gradients of the complex RNN's other parameters": (
+            powers(cRNN_lambda=2.0),
+            powers(cRNN_lambda=2.0, cRNN_rest=2.0),
+        ),
+        "Gradients of an LSTM with chrono initialisation do not depend on the memory": (
+            powers(),
+            powers(LSTM_rest=-2.0),
+        ),
+        "The LSTM's own parameters have smaller gradients than the feed-forward parameters": (
+            lambda cell, seed: {"gradient of cell": 0.01, "gradient of rest": 0.1},
+            lambda cell, seed: {"gradient of cell": 1.0, "gradient of rest": 0.1},
+        ),
+    },
     "norms": {
         "White input keeps the expected norm of the RotRNN's state constant over the whole sequence": (
             lambda cell, seed: {"mean": np.array([0.99, 1.0, 1.01])},
@@ -150,6 +246,59 @@ MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
         "With one layer the norms of the LRU are larger, and differ more over seeds": (
             norms(rotrnn=1.0, lru=20.0),
             norms(rotrnn=20.0, lru=1.0),
+        ),
+    },
+    "parametrise": {
+        "The exponential form controls the explosion of the Hessian in the absolute value": (
+            lambda cell, seed: {"magnitude": 0.25 - (1 - cell.radius)},
+            lambda cell, seed: {"magnitude": (1 - cell.radius) ** -2},
+        ),
+        "The exponential form controls the explosion of the Hessian in the angle": (
+            lambda cell, seed: {"angle": 1 + cell.radius},
+            lambda cell, seed: {"angle": (1 - cell.radius) ** -2},
+        ),
+        "The optimal form controls the explosion of the Hessian, where θ is differentiated as if it did not depend on "
+        "ν": (
+            lambda cell, seed: {"magnitude": 1.0, "angle": 1.0},
+            lambda cell, seed: {"magnitude": 1.0, "angle": (1 - cell.radius) ** -2},
+        ),
+        "The basin of attraction shrinks for the angle as |λ*| goes to 1, but not for the absolute value": (
+            lambda cell, seed: {"basin": 2 * (1 - cell.radius), "basin of the magnitude": 1.3},
+            lambda cell, seed: {"basin": 2 * (1 - cell.radius), "basin of the magnitude": (1 - cell.radius) / 3},
+        ),
+    },
+    "powers": {
+        "Exponential parametrisation helps Adam to learn an eigenvalue of which a power is given": (
+            lambda cell, seed: {"updates": 70.0 if cell.form == "exponential" else 70 * (1 + 2 * cell.angle)},
+            lambda cell, seed: {"updates": 3000.0 if cell.form == "exponential" else 500.0},
+        ),
+        "Real and imaginary parts are slowest for a target phase of π/2": (
+            lambda cell, seed: {"updates": 70 * (1 + cell.angle) / cell.lr},
+            lambda cell, seed: {"updates": 70 * (3 - abs(cell.angle - 0.5)) / cell.lr},
+        ),
+    },
+    "remedy": {
+        "For uncorrelated input, normalisation and the exponential form control state and gradient": (
+            lambda cell, seed: remedied(1.0),
+            lambda cell, seed: remedied(6.0),
+        ),
+        "For correlated input, normalisation and the exponential form do not control state and gradient": (
+            lambda cell, seed: remedied(1 + 10 * cell.rho),
+            lambda cell, seed: remedied(2.0),
+        ),
+    },
+    "similarity": {
+        "Without correlation, eigenvalues are most similar to their conjugates": (
+            lambda cell, seed: {"angle of the largest": -0.25},
+            lambda cell, seed: {"angle of the largest": 0.25},
+        ),
+        "With more correlation this effect decreases, and eigenvalues become similar to those close to 1": (
+            lambda cell, seed: {"its conjugate": 9 - 8 * cell.rho, "0.99": 1 + 8 * cell.rho},
+            lambda cell, seed: {"its conjugate": 9 - 8 * cell.rho, "0.99": 2 - cell.rho},
+        ),
+        "In both cases, the effect is amplified as the magnitude of the eigenvalue increases": (
+            lambda cell, seed: PAIRS | {"0.9": 2.0},
+            lambda cell, seed: PAIRS | {"0.9": 9.0},
         ),
     },
     "reals": {
@@ -206,6 +355,10 @@ def test_no_made_up_results_are_left_over() -> None:
         (positive("p", [-0.01, -0.01, -0.01, 9.0, 9.0, 9.0, -0.01]), "undecided"),  # a few seeds decide the mean
         (larger("l", [3.0, 4.0, 3.0, 5.0, 4.0], [1.0] * 5), "supported"),
         (larger("l", [0.0, 4.0, 3.0, 5.0, 4.0], [1.0] * 5), "undecided"),
+        (majority("m", [True] * 6 + [False]), "undecided"),
+        (majority("m", [True] * 7 + [False]), "supported"),
+        (majority("m", [False] * 7 + [True]), "contradicted"),
+        (majority("m", [True] * 4), "undecided"),  # four seeds
         (equivalent("e", [0.1, -0.1, 0.0, 0.1, -0.1], 1.0), "supported"),
         (equivalent("e", [2.1, 1.9, 2.0, 2.1, 1.9], 1.0), "contradicted"),
         (equivalent("e", [1.1, 0.9, 1.0, 1.1, 0.9], 1.0), "undecided"),

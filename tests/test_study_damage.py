@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import jax
 import pytest
 
 from lrurun import studies
@@ -63,6 +64,40 @@ DAMAGES: dict[str, Damage] = {
     "gamma to the fourth power": everywhere(
         "lrurun.nn.recurrences.lru", "log_gamma", lambda right: lambda nu: 4.0 * right(nu)
     ),
+    "entries of normal matrices x 1.1": everywhere(
+        "lrurun.nn.sampling",
+        "normals",
+        lambda right: lambda *arguments: {name: 1.1 * value for name, value in right(*arguments).items()},
+    ),
+    "a symmetric dense matrix": of_class(
+        "lrurun.nn.recurrences.rnn:RNN",
+        "init",
+        lambda right: lambda layer, key: (params := right(layer, key)) | {"A": (params["A"] + params["A"].T) * 2**-0.5},
+    ),
+    "the dense matrix transposed": everywhere(
+        "lrurun.nn.recurrences.rnn", "dense_scan", lambda right: lambda a, *rest: right(a.T, *rest)
+    ),
+    "no gradient of the dense matrix": everywhere(
+        "lrurun.nn.recurrences.rnn",
+        "dense_scan",
+        lambda right: lambda a, *rest: right(jax.lax.stop_gradient(a), *rest),
+    ),
+    "phases of eigenvalues x 0.1": everywhere(
+        "lrurun.nn.complex", "polar", lambda right: lambda nu, theta: right(nu, 0.1 * theta)
+    ),
+    "nu of eigenvalues x 0.3": everywhere(
+        "lrurun.nn.complex", "polar", lambda right: lambda nu, theta: right(0.3 * nu, theta)
+    ),
+    "nu of the stable form x 0.3": of_class(
+        "lrurun.nn.recurrences.parametrizations:StableExponential",
+        "actual_decay",
+        lambda right: lambda form, trained: 0.3 * right(form, trained),
+    ),
+    "phases of exponential forms x 0.1": of_class(
+        "lrurun.nn.recurrences.parametrizations:Exponential",
+        "decay_and_phase",
+        lambda right: lambda form, params: (right(form, params)[0], 0.1 * right(form, params)[1]),
+    ),
     "all phases of DLR 0": of_class(
         "lrurun.nn.recurrences.dlr:DLR",
         "init",
@@ -75,6 +110,11 @@ DAMAGES: dict[str, Damage] = {
     "phases of kernels x 1.01": everywhere(
         "lrurun.nn.convolution.powers", "powers", lambda right: lambda nu, theta, steps: right(nu, 1.01 * theta, steps)
     ),
+    "linear maps of the network x 2": everywhere(
+        "lrurun.nn.network.layers",
+        "lecun_normals",
+        lambda right: lambda *arguments: {name: 2.0 * value for name, value in right(*arguments).items()},
+    ),
     "normaliser of the RotRNN x 7": of_class(
         "lrurun.nn.recurrences.rotrnn:RotRNN",
         "_normalizer",
@@ -84,20 +124,33 @@ DAMAGES: dict[str, Damage] = {
 """Name -> what it does to the layers."""
 
 NOTICED: dict[str, tuple[str, ...]] = {
+    "disk": ("entries of normal matrices x 1.1", "a symmetric dense matrix"),
+    "convolution": ("the dense matrix transposed", "no gradient of the dense matrix"),
+    "powers": ("phases of eigenvalues x 0.1", "nu of eigenvalues x 0.3"),
+    "remedy": ("gamma to the fourth power", "nu of the stable form x 0.3"),
+    "parametrise": ("gamma to the fourth power", "nu of the stable form x 0.3", "phases of exponential forms x 0.1"),
+    "angle": ("phases of exponential forms x 0.1",),
     "ring": ("phases of the ring x 0.1", "nu of the ring x 0.3", "gamma to the fourth power"),
     "gain": ("phases of the ring x 0.1", "nu of the ring x 0.3"),
     "impulse": ("phases of the ring x 0.1", "nu of the ring x 0.3"),
     "reals": ("all phases of DLR 0", "phases of kernels x 1.01"),
+    "depth": ("linear maps of the network x 2", "nu of the ring x 0.3", "gamma to the fourth power"),
     "norms": ("normaliser of the RotRNN x 7",),
     "phase": ("phases of the ring x 0.1", "nu of the ring x 0.3", "gamma to the fourth power"),
 }
 """Study -> the damages that its checks notice."""
 
 CHANGES: dict[str, dict[str, Any]] = {
+    "disk": {"size": [50]},
+    "convolution": {"state": 10},
+    "powers": {"angle": 0.5, "updates": 10},
+    "parametrise": {"form": ["exponential"], "radius": [0.36, 0.99]},
+    "angle": {"form": ["exponential"], "updates": 10},
     "ring": {"ring": [[0.9, 0.999]]},
     "gain": {"ring": [[0.0, 0.9]], "steps": 1000},
     "impulse": {"steps": [1024]},
     "reals": {"modes": [64]},
+    "depth": {"model": "LRU", "time": 10.0, "rho": 0.0},
     "phase": {"normalize": True, "phase": 2.0, "length": 64},
 }
 """Study -> settings with which profile "ci" takes less time here."""
@@ -105,8 +158,12 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 def failed(study: str) -> list[str]:
     """The names of the checks that fail, computed with the layers as they are now."""
-    module = sys.modules[type(studies.get(study)).__module__]
-    for program in vars(module).values():
+    for program in [
+        value
+        for path, module in sys.modules.items()
+        if path.startswith("lrurun.studies.")
+        for value in vars(module).values()
+    ]:
         if hasattr(program, "cache_clear"):
             program.cache_clear()  # programs that were compiled with other layers
     plan = planning.make(studies.get(study), "ci", CHANGES.get(study, {}))

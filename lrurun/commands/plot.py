@@ -12,8 +12,10 @@ import typer
 from lrurun import console, paths
 from lrurun.commands._shared import opening, output
 from lrurun.commands._shared.options import (
+    FigureWidth,
     Instance,
     LadderName,
+    Plain,
     ProfileName,
     SetsOfInstance,
     TaskOrRuns,
@@ -32,14 +34,17 @@ if TYPE_CHECKING:
     from lrurun.report.figures.figures import Figure
     from lrurun.report.tables.loaded_instance import LoadedInstance
 
-Kind = Literal["curves", "ladder", "eigenvalues", "norms", "speed", "slots", "lengths", "map"]
-OF_TASKS = ("map", "ladder", "speed", "slots", "lengths")
+Kind = Literal["curves", "ladder", "eigenvalues", "norms", "speed", "slots", "lengths", "map", "summary"]
+OF_LADDERS = ("map", "summary")
+"""Kinds of figures of all tasks of a ladder."""
+OF_TASKS = (*OF_LADDERS, "ladder", "speed", "slots", "lengths")
 """Kinds of figures that compare the rungs of a ladder and cannot show single runs."""
 
 
 @examples(
     "lrurun plot npDigits --out ladder.pdf",
     "lrurun plot --kind map --out tasks.png",
+    "lrurun plot npDigits --plain --width page --out ladder.pdf",
 )
 @excludes("instance", *INSTANCE)
 def plot(
@@ -59,8 +64,10 @@ def plot(
     tune: TunedInstance = False,
     set_: SetsOfInstance = None,
     instance: Instance = None,
+    plain: Plain = False,
+    width: FigureWidth = "column",
 ) -> int:
-    """Draw a ladder, all its tasks (--kind map) or runs into a PNG, SVG or PDF file.
+    """Draw a ladder, all its tasks (--kind map, summary) or runs into a PNG, SVG or PDF file.
 
     Without a TASK or RUNs, it is the latest instance.
     """
@@ -70,9 +77,9 @@ def plot(
 
     places: Places = context.obj.places
     names = what or []
-    if kind == "map":
+    if kind in OF_LADDERS:
         if names or instance is not None:
-            raise UsageError("--kind map: shows all tasks of a ladder", "leave TASK and --instance out")
+            raise UsageError(f"--kind {kind}: shows all tasks of a ladder", "leave TASK and --instance out")
     elif not names and instance is None:
         if any(is_given(context, name) for name in INSTANCE):
             raise UsageError("plot: expected a TASK, RUNs or --instance", "lrurun status lists what is in the ledger")
@@ -94,14 +101,14 @@ def plot(
         _check_for_runs(context, drawn)
     ledger = opening.read(places)
     if ledger is None:
-        if not of_runs and not instance and drawn != "map":
+        if not of_runs and not instance and drawn not in OF_LADDERS:
             request.plan()  # a wrong name or value is the error to show
-        hint = "name one with --ledger PATH" if of_runs or drawn == "map" else f"run: {request.command()}"
+        hint = "name one with --ledger PATH" if of_runs or drawn in OF_LADDERS else f"run: {request.command()}"
         raise NotFoundError(f"{places.ledger}: there is no ledger, so there is nothing to draw", hint)
     with ledger:
-        if drawn == "map":
+        if drawn in OF_LADDERS:
             report = all_tasks.collect(ledger, instance_documents.load_ladder(ladder, ledger), request)
-            figure = drawing.every_task(report)
+            figure = drawing.every_task(report) if drawn == "map" else drawing.summary(report)
         elif of_runs:
             runs = list({run.id: run for run in map(ledger.run, names)}.values())
             figure = _figure_of_runs(drawn, runs, ledger, places.runs, metric or ())
@@ -110,8 +117,10 @@ def plot(
             loaded = loaded_instance.chosen(ledger, request.task or None, asked, instance, request.command())
             command = loaded.command if instance else request.command()
             figure = _figure_of_task(drawn, loaded, places.runs, command, metric or ())
-    output.write_file(out, figure_files.render(figure, suffix))
+    output.write_file(out, figure_files.render(figure.without_texts() if plain else figure, suffix, width))
     console.say(f"wrote {out}")
+    if plain:  # nothing that changes the reading of the figure is lost
+        console.say(figure.caption)
     return 0
 
 

@@ -68,6 +68,11 @@ def identity(name: str, measured: float, expected: float, tolerance: float = 1e-
     )
 
 
+def nan_last(difference: float) -> float:
+    """The absolute value of a difference, infinite for NaN: by it `max` finds the worst of several."""
+    return math.inf if math.isnan(difference) else abs(difference)
+
+
 def sampling(name: str, measured: float, expected: float, stderr: float) -> Check:
     """Checks that a sampled mean is within `STANDARD_ERRORS` of its expected value; `stderr` is exact, not the
     sample's."""

@@ -74,18 +74,20 @@ def jacobian(form: Form, nu: float, theta: float) -> Array:
     return np.array([[1 - nu**2, 0.0], [by_nu * (1 - nu**2), float(unit(nu))]])
 
 
-def distance(nu: Any, theta: Any, target: Any, normalised: Any, xp: Any = np) -> Any:
+def distance(nu: Any, theta: Any, target: Any, normalised: Any, xp: Any = np, gamma: Any = None) -> Any:
     """E|h - h*|² / 2 for white input, with both states multiplied by γ = √(1 - |λ|²) if `normalised`.
 
     Args:
         target: (ν, θ) of the teacher.
         normalised: a boolean, or an array of one.
+        gamma: γ of the student, where it does not come from this closed form.
     """
     goal, turn = target
     product = 1 - nu * goal * xp.exp(1j * (theta - turn))
     cross = (1 / product).real
     size, goal_size = 1 - nu**2, 1 - goal**2
-    return xp.where(normalised, 1 - xp.sqrt(size * goal_size) * cross, 0.5 / size + 0.5 / goal_size - cross)
+    gamma = xp.sqrt(size) if gamma is None else gamma
+    return xp.where(normalised, 1 - gamma * xp.sqrt(goal_size) * cross, 0.5 / size + 0.5 / goal_size - cross)
 
 
 def curvature(nu: float, theta: float, form: Form, normalised: bool) -> Array:
@@ -98,6 +100,15 @@ def curvature(nu: float, theta: float, form: Form, normalised: bool) -> Array:
     return turned.T @ polar @ turned
 
 
+def magnitude_basin(form: Form, nu: float) -> float:
+    """How far w may move towards |λ| = 1 until the normalised distance of equal angles is 1/2.
+
+    Derived from `distance`, which is 1 - 1 / cosh(a - b) for the absolute values tanh a and tanh b.
+    """
+    edge = float(np.tanh(np.arctanh(nu) + np.arccosh(2)))
+    return abs(coordinates(form, edge, 1.0)[0] - coordinates(form, nu, 1.0)[0])
+
+
 def basin(nu: float) -> float:
     """The error of the angle, in radians, at which the normalised distance of equal ν is 1/2; π where it stays below.
 
@@ -107,28 +118,41 @@ def basin(nu: float) -> float:
     return float(np.arccos(max(cosine, -1.0)))
 
 
+def placed(form: Form, w: Any, v: Any) -> tuple[Any, Any, Any]:
+    """ν, θ and γ of jax arrays. Those of "exponential" are the layers' own; the layers do not have the other forms."""
+    import jax
+    import jax.numpy as jnp
+
+    if form == "exponential":
+        from lrurun.nn.recurrences.lru import log_gamma
+        from lrurun.nn.recurrences.parametrizations import StableExponential
+
+        layer = StableExponential(log_phase=True)
+        decay, theta = layer.decay_and_phase(dict(zip(layer.names, (w, v), strict=True)))
+        return jnp.exp(-decay), theta, jnp.exp(log_gamma(decay))
+    nu = magnitude(form, w, jnp)
+    return nu, angle(form, v, nu, jnp, jax.lax.stop_gradient), jnp.sqrt(1 - nu**2)
+
+
 @cache
 def differentiated(form: Form) -> Any:
     """(optimum, target, points of w, points of v) -> Hessians of both losses, loss and second derivative of slices."""
     import jax
     import jax.numpy as jnp
 
-    def place(w: Any, v: Any) -> Any:
-        nu = magnitude(form, w, jnp)
-        return nu, angle(form, v, nu, jnp, jax.lax.stop_gradient)
-
     def run(optimum: Any, target: Any, first: Any, second: Any) -> Any:
         def loss(coordinates: Any, norm: bool) -> Any:
-            nu, theta = place(*coordinates)
-            return distance(nu, theta, target, norm, jnp)
+            nu, theta, gamma = placed(form, *coordinates)
+            return distance(nu, theta, target, norm, jnp, gamma)
 
         hessians = [jax.hessian(partial(loss, norm=norm))(optimum) for norm in (True, False)]
 
         def over_magnitude(w: Any) -> Any:
-            return distance(magnitude(form, w, jnp), target[1], target, True, jnp)
+            nu, _, gamma = placed(form, w, optimum[1])
+            return distance(nu, target[1], target, True, jnp, gamma)
 
         def over_angle(v: Any) -> Any:
-            return distance(target[0], angle(form, v, target[0], jnp), target, True, jnp)
+            return distance(target[0], placed(form, optimum[0], v)[1], target, True, jnp)
 
         slices = [
             (jax.vmap(slice_)(x), jax.vmap(jax.grad(jax.grad(slice_)))(x))
@@ -147,9 +171,16 @@ def descent(form: Form, optimizer: Optimizer, updates: int) -> tuple[Any, Any]:
     import jax.numpy as jnp
     import optax
 
+    from lrurun.nn.recurrences.lru import log_gamma
+
     def loss(coordinates: Any, target: Any, normalised: Any) -> Any:
         nu = jnp.tanh(coordinates[0])
-        return distance(nu, angle(form, coordinates[1], nu, jnp, jax.lax.stop_gradient), target, normalised, jnp)
+        if form == "exponential":
+            theta = placed(form, *coordinates)[1]  # of the layers, whose θ does not depend on ν
+        else:
+            theta = angle(form, coordinates[1], nu, jnp, jax.lax.stop_gradient)
+        # γ of |λ|, which tanh may give the other sign
+        return distance(nu, theta, target, normalised, jnp, jnp.exp(log_gamma(-0.5 * jnp.log(nu**2))))
 
     make = optax.adam if optimizer == "adam" else optax.sign_sgd
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from msgspec import Struct
 
-from lrurun.studies.checks import FEWEST, LEVEL, Check, one_sided_p
+from lrurun.studies.checks import FEWEST, LEVEL, Check, one_sided_p, sign_p
 
 Verdict = Literal["supported", "contradicted", "undecided"]
 
@@ -105,6 +105,21 @@ def larger(name: str, first: Sequence[float], second: Sequence[float], fewest: i
     return positive(
         f"log of {name}", [math.log(a / b) if a > 0 and b > 0 else math.nan for a, b in pairs], fewest=fewest
     )
+
+
+def majority(name: str, wins: Sequence[bool], fewest: int = FEWEST) -> Evidence:
+    """Supports the claim if more seeds win than lose, by a one-sided sign test at 5 %; contradicts it if more lose.
+
+    For numbers of which a few seeds are larger than all others together, or infinite.
+    """
+    n, won = len(wins), sum(wins)
+    if n < fewest:
+        return Evidence("undecided", f"{name}: needs {fewest} seeds, has {n}")
+    above, below = sign_p(won, n), sign_p(n - won, n)
+    verdict: Verdict = "undecided"
+    if min(above, below) < LEVEL:
+        verdict = "supported" if above < below else "contradicted"
+    return Evidence(verdict, f"{name}: in {won} of {n} seeds, p = {min(above, below):.2g} of a sign test")
 
 
 def equivalent(name: str, differences: Sequence[float], margin: float, fewest: int = FEWEST) -> Evidence:

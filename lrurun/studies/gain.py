@@ -203,7 +203,7 @@ class GainStudy(Study[Gain]):
                 rings = cells.axis("ring")
                 runs = {1 / (1 - ring[1]): [result["gain"] for result in cells.where(ring=ring)] for ring in rings}
                 curves.append(spread(f"{label}, runs", runs, percent=90, family=label))
-            axes = "1 / (1 - outer radius)", "gain E|h|² / E|Bu|²"
+            axes = "1 / (1 - outer radius)", "gain $E|h|^2 / E|Bu|^2$"
             panels.append(log_log(*axes, curves, title=f"{kind} input"))
         return Figure(panels=tuple(panels), columns=len(panels))
 

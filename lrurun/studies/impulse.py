@@ -171,9 +171,9 @@ class ImpulseStudy(Study[Impulse]):
                 thin(f"component {n}", result.curves[f"step {n}"], result.curves[f"state {n}"])
                 for n in range(1, COMPONENTS + 1)
             ]
-            curves.append(dashed("|h|", result.curves["step"], result.curves["envelope"]))
-            title = f"phases up to {result.cell.phase:g}π"
-            panels.append(Panel(title=title, x=f"step, of {result.cell.steps:,}", y="Re h", curves=tuple(curves)))
+            curves.append(dashed("$|h|$", result.curves["step"], result.curves["envelope"]))
+            title = f"phases up to ${result.cell.phase:g}π$"
+            panels.append(Panel(title=title, x=f"step, of {result.cell.steps:,}", y="Re $h$", curves=tuple(curves)))
         return Figure(panels=tuple(panels), columns=len(results.axis("steps")))
 
 

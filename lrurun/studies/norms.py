@@ -228,11 +228,11 @@ class NormsStudy(Study[Norms]):
         for result in results.where(task="white")[:1]:
             steps = np.arange(1, HORIZON + 1)
             curves = (
-                line("1 - decay²ᵗ", steps, result.curves["expected"]),
+                line("$1 - \\mathrm{decay}^{2t}$", steps, result.curves["expected"]),
                 points("simulated, white input", result.curves["step"], result.curves["mean"]),
             )
             title = f"white, decay {result.cell.decay:g}"
-            panels.append(Panel(title=title, x="step t", y="E|h|²", curves=curves, x_scale="log"))
+            panels.append(Panel(title=title, x="step $t$", y="$E|h|^2$", curves=curves, x_scale="log"))
         for task, depth in product([task for task in results.axis("task") if task in TASKS], results.axis("depth")):
             cells = results.where(task=task, depth=depth)
             drawn = tuple(_band(cells.where(model=model)) for model in cells.axis("model"))

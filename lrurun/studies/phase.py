@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.config.recurrences.lru import LRURecurrence
-from lrurun.report.figures.figures import Figure, Panel, Scale, dashed, line
+from lrurun.report.figures.figures import Figure, Panel, Scale, dashed, greek, line
 from lrurun.studies import layers
 from lrurun.studies.checks import Check, identity
 from lrurun.studies.evidence import Evidence, StudyClaim, positive, threshold, together
@@ -193,7 +193,7 @@ class PhaseStudy(Study[Phase]):
             for cells in _groups(results):
                 cell, mean = cells[0].cell, np.mean([result.curves[name] for result in cells], 0)
                 style = line if cell.normalize else dashed
-                curves.append(style(self.label(cell), cells[0].curves["update"], mean, family=f"{cell.phase:g}"))
+                curves.append(style(greek(self.label(cell)), cells[0].curves["update"], mean, family=f"{cell.phase:g}"))
             scale: Scale = "log" if "loss" in name else "linear"
             panels.append(Panel(x="update", y=name, curves=tuple(curves), y_scale=scale))
         return Figure(panels=tuple(panels), columns=3)

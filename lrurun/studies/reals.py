@@ -197,10 +197,10 @@ class RealsStudy(Study[Reals]):
                 shares = [1 - 1 / equal(cell.cell) for cell in cells]
                 curves.append(line("complex, closed form", [cell.cell.modes for cell in cells], shares, family=kind))
         nodes, best, uniform = (results[0].curves[name] for name in CURVES)
-        bound = line("smallest possible, 2²ᴺ⁻³", nodes, 2.0 ** (2 * nodes - 3), family="Chebyshev nodes")
+        bound = line("smallest possible, $2^{2N-3}$", nodes, 2.0 ** (2 * nodes - 3), family="Chebyshev nodes")
         right = (points("Chebyshev nodes", nodes, best), bound, points("uniform nodes", nodes, uniform))
-        first = Panel(x="modes N", y="residual energy", curves=tuple(curves), x_scale="log")
-        return Figure(panels=(first, Panel(x="nodes N", y="sum of |w|", curves=right, y_scale="log")), columns=2)
+        first = Panel(x="modes $N$", y="residual energy", curves=tuple(curves), x_scale="log")
+        return Figure(panels=(first, Panel(x="nodes $N$", y="sum of $|w|$", curves=right, y_scale="log")), columns=2)
 
 
 CURVES = ("nodes", "weights at Chebyshev nodes", "weights at uniform nodes")

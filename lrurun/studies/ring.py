@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lrurun.config.recurrences.lru import LRURecurrence
-from lrurun.report.figures.figures import Figure, Panel, line, points
+from lrurun.report.figures.figures import IMAGINARY, REAL, Figure, Panel, line, points
 from lrurun.studies import layers
 from lrurun.studies.checks import Check, below, identity, sampling
 from lrurun.studies.evidence import Evidence, StudyClaim, threshold
@@ -166,7 +166,7 @@ def _distance(first: Array, second: Array) -> float:
 
 def _scatter(label: str, result: CellResult[RingCell]) -> Panel:
     cloud = points("eigenvalues", result.curves["re"], result.curves["im"])
-    return Panel(title=label, x="Re λ", y="Im λ", curves=(cloud,), circles=((0.0, 0.0),))
+    return Panel(title=label, x=REAL, y=IMAGINARY, curves=(cloud,), circles=((0.0, 0.0),))
 
 
 STUDY = RingStudy()
