@@ -123,6 +123,16 @@ DAMAGES: dict[str, Damage] = {
     "phases of kernels x 1.01": everywhere(
         "lrurun.nn.convolution.powers", "powers", lambda right: lambda nu, theta, steps: right(nu, 1.01 * theta, steps)
     ),
+    "linear maps of the network x 2": everywhere(
+        "lrurun.nn.network.layers",
+        "lecun_normals",
+        lambda right: lambda *arguments: {name: 2.0 * value for name, value in right(*arguments).items()},
+    ),
+    "normaliser of the RotRNN x 7": of_class(
+        "lrurun.nn.recurrences.rotrnn:RotRNN",
+        "_normalizer",
+        lambda right: lambda layer, params: 7.0 * right(layer, params),
+    ),
 }
 """Name -> what it does to the layers."""
 
@@ -161,6 +171,9 @@ NOTICED: dict[str, tuple[str, ...]] = {
         "nu of the stable form x 0.3",
     ),
     "reals": ("all phases of DLR 0", "phases of kernels x 1.01"),
+    "depth": ("linear maps of the network x 2", "nu of the ring x 0.3", "gamma to the fourth power"),
+    "norms": ("normaliser of the RotRNN x 7",),
+    "phase": ("phases of the ring x 0.1", "nu of the ring x 0.3", "gamma to the fourth power"),
 }
 """Study -> the damages that its checks notice."""
 
@@ -176,6 +189,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "hessian": {"network": ["dense", "lru-single"]},
     "concentration": {"architecture": ["lru"], "angle": [0.1], "rho": [0.0]},
     "reals": {"modes": [64]},
+    "depth": {"model": "LRU", "time": 10.0, "rho": 0.0},
+    "phase": {"normalize": True, "phase": 2.0, "length": 64},
 }
 """Study -> settings with which profile "ci" takes less time here."""
 
