@@ -1,4 +1,4 @@
-"""The trained model of a run, and the eigenvalues of its recurrences, from its checkpoints."""
+"""The trained model of a run, its predictions, and the eigenvalues of its recurrences, from its checkpoints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lrurun import paths, plugins
 from lrurun.config import plugin_code
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.data.on_device import stream
-from lrurun.data.task import Spec
+from lrurun.data.task import Spec, Split
 from lrurun.errors import LrurunError, NoEigenvaluesError, NotFoundError, UsageError, check_type
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Checkpoint, Run
@@ -119,8 +119,13 @@ def load(
         recorded = opened.run(run)
         entries = opened.checkpoints(recorded.id, "committed")
         instance_documents.load_code_of(opened, recorded)
+    return _trained(recorded, entries, places.runs)
+
+
+def _trained(recorded: Run, entries: Sequence[Checkpoint], folder: Path) -> Trained:
+    """The model of a run whose plug-ins are loaded; the arguments are those of `newest`."""
     config = plugin_code.config_of(recorded.config, f"run {recorded.id}")
-    _, path = newest(recorded, entries, places.runs)
+    _, path = newest(recorded, entries, folder)
     task = tasks.get(config.task, config.data)
     # only the size of the vocabulary matters, which the encoder has, so the data are not needed
     encoder = checkpoints.arrays(path, recorded.fingerprint).get(ENCODER)
@@ -137,6 +142,37 @@ def load(
         params=snapshot.best.params,
         stats=snapshot.best.stats,
     )
+
+
+def predictions(run: Run, ledger: Ledger, folder: Path, split: Split) -> np.ndarray:
+    """The outputs of the model of a run for the examples of a split, at the positions of their labels.
+
+    Args:
+        folder: the runs folder.
+
+    Returns:
+        integers of the shape of the labels, or real values where the task has those.
+
+    Raises:
+        LrurunError: no checkpoint is on disk.
+    """
+    instance_documents.load_code_of(ledger, run)
+    model = _trained(run, ledger.checkpoints(run.id, "committed"), folder)
+    apply = jax.jit(
+        lambda inputs, lengths: model.model.apply(model.params, model.stats, inputs, lengths, train=False)[0]
+    )
+    batch, parts = model.config.train.batch, []
+    for start in range(0, len(split.labels), batch):
+        index = np.minimum(np.arange(start, start + batch), len(split.labels) - 1)  # so that nothing is compiled twice
+        lengths = None if split.lengths is None else jnp.asarray(split.lengths[index])
+        outputs = np.asarray(apply(jnp.asarray(split.inputs[index]), lengths))
+        if model.spec.output.loss == "cross-entropy":
+            outputs = outputs.argmax(-1)
+        parts.append(outputs[: len(split.labels) - start])
+    predicted = np.concatenate(parts)
+    if model.spec.output.at == "positions":
+        predicted = predicted[:, predicted.shape[1] - split.labels.shape[1] :]
+    return predicted
 
 
 def newest(run: Run, entries: Sequence[Checkpoint], folder: Path) -> tuple[Checkpoint, Path]:

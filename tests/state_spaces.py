@@ -23,5 +23,10 @@ def zoh(a, dt):
     return np.exp(dt * a), np.expm1(dt * a) / a
 
 
+def euler(a, dt):
+    """The ZOH rule with the factor of B to the first order in dt."""
+    return np.exp(dt * a), dt * np.ones_like(a)
+
+
 def bilinear(a, dt):
     return (1 + dt * a / 2) / (1 - dt * a / 2), dt / (1 - dt * a / 2)

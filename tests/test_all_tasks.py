@@ -24,6 +24,7 @@ from lrurun.report.figures import task_map
 from lrurun.report.scores import form_of
 from lrurun.report.tables import all_tasks
 from tests.commands import said
+from tests.drawings import caption, lines, misplaced
 from tests.printed import agrees, from_latex, from_markdown, from_table, number, read
 from tests.reports import MINI, build, make_run, make_rung
 from tests.results import fill
@@ -166,7 +167,24 @@ def test_the_map_has_a_sign_for_each_verdict(
     for (red, _, blue, _), sign in ((colors[1, 0], -1), (colors[1, 1], 1)):
         assert (blue - red) * sign > 0
     assert -lightness[1, 0] > lightness[1, 1] > lightness[2, 1] > 0
-    assert said(capsys, "plot", "sDigits", "--kind", "map", "--out", "map.svg")[0] == 2
+    for kind in ("map", "summary"):
+        assert said(capsys, "plot", "sDigits", "--kind", kind, "--out", "map.svg")[0] == 2
+
+
+def test_a_summary_has_the_scores_of_tasks_and_their_mean_beside_the_published(ledger, capsys, drawing) -> None:
+    assert said(capsys, "plot", "--kind", "summary", "--out", "summary.png")[0] == 0
+    ours, published = drawing[0].axes
+    drawn = lines(ours)
+    assert [tick.get_text() for tick in ours.get_yticklabels()][:2] == ["tanh-rnn", "linear-rnn"]
+    assert drawn["sCIFAR"] == ([pytest.approx(71.0), pytest.approx(90.0)], [0.0, -7.0])
+    assert drawn["Image"] == ([pytest.approx(61.0)], [0.0])
+    # 71, 61, 85, 60 and 25; no other rung has a score on each of these tasks
+    assert drawn["mean"] == ([pytest.approx(60.4)], [0.0])
+    theirs = lines(published)
+    assert theirs["sCIFAR"][0][0] == pytest.approx(69.9)
+    assert theirs["mean"][0][0] == pytest.approx((69.9 + 87.2) / 2)
+    assert "Orvieto et al. 2023, Table 6" in caption(drawing[0])
+    assert misplaced(drawing[0]) == []
 
 
 def test_a_cell_whose_sign_and_difference_point_apart_says_why() -> None:

@@ -139,6 +139,8 @@ def test_defaults_change_only_together_with_the_config_version():
         "model__final_norm": False,
         "model__glu": "full",
         "model__experts": 16,
+        "model__feed_forward": 0,
+        "model__feed_forward_ratio": 4,
         "model__conv": 0,
         "model__conv_activation": "none",
         "model__branch": "none",
@@ -188,6 +190,8 @@ def test_every_field_changes_the_fingerprint():
         "model__final_norm": True,
         "model__glu": "half",
         "model__experts": 4,
+        "model__feed_forward": 2,
+        "model__feed_forward_ratio": 16,
         "model__conv": 4,
         "model__conv_activation": "silu",
         "model__branch": "gelu",
@@ -222,6 +226,7 @@ def test_every_field_changes_the_fingerprint():
     assert set(changes) == fields
     needs = {
         "model__experts": {"model__glu": "switch"},
+        "model__feed_forward_ratio": {"model__feed_forward": 1},
         "model__conv_activation": {"model__conv": 4},
         "model__branch": {"model__glu": "none"},
         "model__expand": {"model__glu": "none", "model__branch": "gelu"},
@@ -238,6 +243,11 @@ def test_every_field_changes_the_fingerprint():
         (
             {"model__frame": "none", "model__glu": "half"},
             'glu needs frame = "blocks", found frame = "none", glu = "half"',
+        ),
+        ({"model__feed_forward_ratio": 16}, "feed_forward_ratio = 16 needs feed_forward, found 0"),
+        (
+            {"model__frame": "none", "model__feed_forward": 2},
+            'feed_forward needs frame = "blocks", found frame = "none", 2 layers',
         ),
         ({"model__frame": "none", "model__experts": 4}, 'experts needs glu = "switch"'),
     ],

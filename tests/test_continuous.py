@@ -57,6 +57,17 @@ def test_discretization_is_scipy_s(strict, how):
     np.testing.assert_allclose(np.delete(b, 2), np.delete(wanted_b, 2), rtol=5e-7)
 
 
+def test_the_euler_rule_is_zoh_with_its_factor_to_the_first_order():
+    a, dt = np.array([-0.5 + 3j, -2.0 - 40j]), np.array([1e-4, 1e-6])
+    numbers = Complex(jnp.asarray(a.real, jnp.float32), jnp.asarray(a.imag, jnp.float32))
+    steps = jnp.asarray(dt, jnp.float32)
+    (*lam, held), (*same, factor) = (continuous.discretize(numbers, steps, how) for how in ("zoh", "euler"))
+    np.testing.assert_array_equal(lam, same)
+    np.testing.assert_allclose(factor.numpy(), dt, rtol=1e-6)
+    # (exp(z) - 1) / a = dt (1 + z / 2 + ...)
+    np.testing.assert_allclose(held.numpy() / factor.numpy() - 1, dt * a / 2, rtol=1e-2, atol=2e-7)
+
+
 def test_a_held_input_is_added_up_where_there_is_no_decay():
     """(exp(z) - 1) / a has the limit dt at a = 0, and a derivative: dt^2 / 2."""
 

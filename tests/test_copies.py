@@ -335,6 +335,23 @@ def test_a_backup_has_every_row(here: Here, tmp_path: Path, monkeypatch: pytest.
     assert str(beside) in said
 
 
+@alone
+def test_a_compressed_backup_is_merged(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = here.run("mine", 0, "done", score=0.75)
+    kept = tmp_path / "kept.db.xz"
+    here.lrurun("backup", "--out", str(kept))
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith((".", "kept"))] == ["kept.db.xz"]
+    new = tmp_path / "new.db"
+    for _ in range(2):
+        assert command(["ledger", "merge", str(kept), "--ledger", str(new)]) == 0
+    with Ledger.open(new) as ledger:
+        assert [(one.id, one.result) for one in ledger.runs()] == [(run, {"val/accuracy": 0.75})]
+    cut = tmp_path / "cut.db.xz"
+    cut.write_bytes(kept.read_bytes()[:-100])
+    assert "is no whole file in the format xz" in here.lrurun("merge", str(cut), code=5)
+    assert "there is no ledger" in here.lrurun("merge", str(tmp_path / "none.xz"), code=4)
+
+
 @pytest.mark.parametrize("kinds", [("file", "file")], indirect=True)
 def test_a_backup_in_a_read_only_folder_needs_another_file(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     here.run("mine", 0, "done")

@@ -38,12 +38,25 @@ def test_the_second_dropout_is_none_without_a_gate():
         "recurrence",
     }
     params, stats = initial(model)
-    inputs, _ = batch(spec)
+    logits, x = only_inputs(model, params, stats)
+    np.testing.assert_allclose(logits, x, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("mask", ["sequence", "position"])
+def test_feed_forward_layers_have_a_dropout_each(mask):
+    settings = {"feed_forward": 2, "dropout_mask": mask, "glu": "none", "norm": "layer", "depth": 1}
+    logits, x = only_inputs(model := Model(config(dropout=1 - 1e-6, **settings), features(length=3)), *initial(model))
+    np.testing.assert_allclose(logits, x, rtol=1e-5, atol=1e-5)
+
+
+def only_inputs(model, params, stats):
+    """Logits of a training step that are pooled features, and what these are where everything else is dropped."""
+    inputs, _ = batch(model.spec)
     params["head"] = {"kernel": jnp.eye(6, 3), "bias": jnp.zeros(3)}
     logits, _ = jax.jit(lambda p: model.apply(p, stats, inputs, train=True, key=jax.random.key(0)))(params)
     kernel, bias = (np.asarray(params["encoder"][name]) for name in ("kernel", "bias"))
     x = np.asarray(inputs)[..., None] * 0.1 * kernel[0] + bias
-    np.testing.assert_allclose(logits, x.mean(1)[:, :3], rtol=1e-5, atol=1e-5)
+    return logits, x.mean(1)[:, :3]
 
 
 def last_dropped(**changes):

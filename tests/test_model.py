@@ -91,6 +91,16 @@ def with_expert(block, xs, before, normalized):
     return outputs if before else normalized(norm, outputs, "")
 
 
+def with_feed_forward(block, xs, before, linear, normalized):
+    """The layers after a recurrence, in the order of their numbers."""
+    for number, layer in block.get("feed", {}).items():
+        norm, name = block["feed_norm"][number], f"feed {number}"
+        inputs = normalized(norm, xs, name) if before else xs
+        outputs = [x + linear(layer["leave"], gelu(linear(layer["enter"], u))) for x, u in zip(xs, inputs, strict=True)]
+        xs = outputs if before else normalized(norm, outputs, name)
+    return xs
+
+
 def reference(model, params, inputs, lengths, momentum=None):
     """Logits in float64, one sequence after another; with `momentum`, also the statistics after one training step."""
     p = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
@@ -143,6 +153,7 @@ def reference(model, params, inputs, lengths, momentum=None):
             outputs.append(x + values.get(settings.glu, lambda g=g: g)() * gate)
         xs = outputs if before else normalized(block["norm"], outputs, str(i))
         xs = with_expert(block, xs, before, normalized) if settings.glu == "switch" else xs
+        xs = with_feed_forward(block, xs, before, linear, normalized)
     if settings.final_norm:
         xs = normalized(p["final"], xs, "final")
     pooled = np.stack([{"mean": x.mean(0), "max": x.max(0), "last": x[-1]}[settings.pooling] for x in xs])
@@ -168,6 +179,8 @@ def reference(model, params, inputs, lengths, momentum=None):
         ({"head_activation": "gelu", "depth": 1}, tokens(pair=True)),
         ({"glu": "linear", "norm": "layer", "norm_place": "post", "depth": 1}, features()),
         ({"glu": "switch", "experts": 1, "norm": "layer", "depth": 1}, features()),
+        ({"feed_forward": 2, "glu": "linear", "norm": "layer", "norm_place": "post", "depth": 1}, features()),
+        pytest.param({"feed_forward": 1, "feed_forward_ratio": 3, "norm": "layer"}, tokens(), marks=pytest.mark.slow),
         pytest.param(
             {"glu": "switch", "experts": 1, "norm": "layer", "norm_place": "post"}, tokens(), marks=pytest.mark.slow
         ),
@@ -175,7 +188,8 @@ def reference(model, params, inputs, lengths, momentum=None):
             {"pooling": "max", "norm": "layer", "final_norm": True, "glu": "half2"}, features(), marks=pytest.mark.slow
         ),
     ],
-    ids="pixels both-ways layers pairs half2-last none-max-post last-post pairs-gelu linear switch post max".split(),
+    ids="pixels both-ways layers pairs half2-last none-max-post last-post pairs-gelu linear switch feed-forward "
+    "feed-forward-pre post max".split(),
 )
 def test_logits_statistics_and_gradients(strict, settings, spec):
     model = Model(config(**settings), spec)

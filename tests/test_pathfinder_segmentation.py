@@ -15,6 +15,7 @@ from sklearn.metrics import f1_score
 from lrurun.__main__ import run
 from lrurun.data import TASKS, store
 from lrurun.data.generated.generators.pathfinder import Images, draw, generate, segmented
+from lrurun.data.generated.generators.pathfinder.tables import _disc, _lines, _reduce
 from lrurun.decoding import convert
 from lrurun.errors import UsageError
 from tests.commands import folder as folder
@@ -22,8 +23,8 @@ from tests.test_pathfinder_generator import joined, walks
 
 TASK = TASKS["PathfinderSegmentation"]
 SMALL = {"size": 32, "quirks": False, "train": 60, "validation": 10, "test": 30, "seed": 3}
-COUNTS = {32: 400, 128: 100, 256: 30}
-DIGESTS = {32: "790e39ee81202743", 128: "5013df67188cf057", 256: "f3b5c3d45fcb17db"}
+COUNTS = {32: 400, 128: 100, 256: 30, 512: 8}
+DIGESTS = {32: "790e39ee81202743", 128: "5013df67188cf057", 256: "f3b5c3d45fcb17db", 512: "6c9daaddb5dba322"}
 
 
 @cache
@@ -53,10 +54,11 @@ def distances(points: np.ndarray, r: Images, i: int) -> np.ndarray:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [32, 128, pytest.param(256, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [32, 128, 256, 512])
 def test_masks_agree_with_dashes_and_discs(size):
     r, p = sample(size), segmented(size, quirks=size > 32)
     reach = p.thickness / 2 + (3.5 if p.quirks else 1.2)  # ink ends there, with its ripples
+    reach += 1.0 if size == 512 else 0.0  # corners of a thick dash are farther from its line
     doubtful = 0
     for i in range(COUNTS[size]):
         found = set(paths(r, i, size))
@@ -113,11 +115,35 @@ def test_the_share_of_each_class_is_that_of_the_published_program():
     np.testing.assert_allclose(shares, [0.972, 0.019, 0.010], atol=0.005)
 
 
-@pytest.mark.parametrize("size", DIGESTS)
+@pytest.mark.parametrize("size", [32, 128, 256, pytest.param(512, marks=pytest.mark.slow)])
 def test_bits_of_this_version(size):
     """They depend on how Pillow draws lines and reduces pictures, too."""
     images = draw(0, 3, 4, segmented(size, quirks=size > 32))
     assert hashlib.sha256(images.images.tobytes() + images.masks.tobytes()).hexdigest()[:16] == DIGESTS[size]
+
+
+@pytest.mark.parametrize("fine", [2, 3])
+def test_discs_are_those_of_the_published_program(fine):
+    """A disc in the middle of a window that is drawn larger and reduced as a whole, in levels of gray as here."""
+    size, radius = 41, 9.0
+    down, right = np.ogrid[-20 * fine : (size - 20) * fine, -20 * fine : (size - 20) * fine]
+    large = np.where(down**2 + right**2 <= (radius * fine) ** 2, 255, 0).astype(np.uint8)
+    wanted = np.asarray(Image.fromarray(large).resize((size, size), Image.Resampling.LANCZOS)).astype(float)
+    stamp = _disc(radius, fine)[0].astype(float)
+    reach = len(stamp) // 2
+    window = wanted[20 - reach : 21 + reach, 20 - reach : 21 + reach]
+    np.testing.assert_allclose(stamp, window, atol=2)
+
+
+@pytest.mark.parametrize("size", [128, 256, 512])
+def test_dashes_are_as_long_and_thick_as_published(size):
+    """L = 5, 8, 22 and T = 1.5, 2, 6; a dash begins and ends within a pixel of the ends of its line."""
+    length, thickness = {128: (5, 1.5), 256: (8, 2), 512: (22, 6)}[size]
+    p = segmented(size)
+    ink = _reduce(_lines(p, p.margins[0], np.radians(np.arange(0, 360, 15))), p.fine) / 255
+    np.testing.assert_allclose(ink.sum(axis=(1, 2)), length * thickness, atol=1.6 * thickness + 2)
+    middle = len(ink[0]) // 2
+    assert np.argwhere(ink[0].max(axis=0) > 0.5).ravel().tolist() == list(range(middle, middle + length + 1))
 
 
 def test_what_is_stored(tmp_path):
@@ -141,12 +167,15 @@ def test_what_the_task_declares():
     black, white = ((level * spec.scale - spec.mean[0]) / spec.std[0] for level in (0, 255))
     assert (black, white) == (-1, 1)
     assert TASK.sizes(TASK.options()) == {"train": 96_000, "validation": 2_000, "test": 2_000}
-    assert TASK.spec(TASK.options(size=256)).length == 65_536
+    assert [TASK.spec(TASK.options(size=size)).length for size in (256, 512)] == [65_536, 262_144]
 
 
 @pytest.mark.parametrize(
     ("table", "message"),
-    [({"size": 64}, "size: expected one of 32, 128, 256, found 64"), ({"size": 32}, "quirks: images of size 32 are")],
+    [
+        ({"size": 64}, "size: expected one of 32, 128, 256, 512, found 64"),
+        ({"size": 32}, "quirks: images of size 32 are"),
+    ],
 )
 def test_settings_that_are_none_are_refused(table, message):
     with pytest.raises(UsageError, match=message):

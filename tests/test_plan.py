@@ -201,6 +201,8 @@ def test_the_source_of_every_value_is_kept():
         "model.final_norm": "default",
         "model.glu": "default",
         "model.experts": "default",
+        "model.feed_forward": "default",
+        "model.feed_forward_ratio": "default",
         "model.pooling": "default",
         "model.head_activation": "default",
         "optim.decay_norm_bias": "default",

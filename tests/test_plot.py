@@ -116,6 +116,28 @@ def test_the_same_data_are_the_same_bytes_in_every_format(drawn, capsys) -> None
     assert len([path for path in Path().iterdir() if path.suffix != ".db"]) == 6
 
 
+@pytest.mark.parametrize(("width", "inches"), [("column", 3.3), ("page", 6.75)])
+def test_a_plain_figure_has_no_texts_and_says_its_caption(width, inches, drawn, capsys) -> None:
+    code, out, err = lrurun(capsys, "sCIFAR", "--out", "a.png")
+    assert (code, out, err) == (0, "", "wrote a.png\n")
+    code, out, err = lrurun(capsys, "sCIFAR", "--plain", "--width", width, "--out", "b.png")
+    assert (code, out) == (0, "")
+    whole, plain = drawn
+    assert err == f"wrote b.png\n{caption(whole)}\n"
+    assert [text.get_text() for text in plain.texts] == ["", ""]
+    assert size("b.png")[0] == round(inches * figure_files.DPI)
+    assert lines(plain.axes[0]) == lines(whole.axes[0])
+    sizes = [figure.axes[0].xaxis.label.get_size() for figure in drawn]
+    assert sizes[0] == sizes[1] >= 6
+
+
+def test_a_page_has_twice_as_many_panels_in_a_row_as_a_column(drawn, capsys) -> None:
+    for width in ("column", "page"):
+        assert lrurun(capsys, "sCIFAR", "--kind", "curves", "--width", width, "--out", "a.png")[0] == 0
+    grids = [figure.axes[0].get_gridspec() for figure in drawn]
+    assert [(grid.nrows, grid.ncols) for grid in grids] == [(2, 1), (1, 2)]
+
+
 @pytest.mark.parametrize("kind", ["ladder", "curves", "norms", "speed"])
 def test_no_part_is_cut_off_or_covers_another(kind, drawn, capsys) -> None:
     lrurun(capsys, "sCIFAR", "--kind", kind, "--out", "a.png")
@@ -132,6 +154,16 @@ def test_no_part_is_cut_off_or_covers_another(kind, drawn, capsys) -> None:
     assert foot.y1 <= legend.y0
     assert legend.y1 <= min(box.y0 for box in boxes)
     assert max(box.y1 for box in boxes) <= title.y0
+
+
+def test_only_figures_that_say_so_have_mathematics() -> None:
+    for mathematics in (True, False):
+        panel = Panel(x="$λ$", y="y", curves=(Curve(label="$|λ|$", x=(1.0, 2.0), y=(0.0, 3.0)),), title="$x$")
+        figure = figure_files.draw(Figure(panels=(panel,), mathematics=mathematics, title="$y$", caption="$z$"))
+        [ax], [legend] = figure.axes, figure.legends
+        labels = [ax.xaxis.label, ax.title, *legend.get_texts()]
+        assert [text.get_parse_math() for text in labels] == [mathematics] * 3
+        assert not any(text.get_parse_math() for text in figure.texts)  # title and caption have names from files
 
 
 def test_names_from_files_are_drawn_as_they_are(tmp_path) -> None:
@@ -296,7 +328,8 @@ def test_a_mean_is_over_the_steps_that_all_seeds_have() -> None:
         (
             ["sCIFAR", "--kind", "curve", "--out", "a.png"],
             2,
-            "--kind: expected one of curves, ladder, eigenvalues, norms, speed, slots, lengths, map, found 'curve'",
+            "--kind: expected one of curves, ladder, eigenvalues, norms, speed, slots, lengths, errors, predictions, "
+            "map, summary, found 'curve'",
             "did you mean 'curves'?",
         ),
         (["f0f0f0", "--out", "a.png"], 4, "no run 'f0f0f0' in this ledger", "see `lrurun runs`"),
@@ -325,6 +358,12 @@ def test_a_mean_is_over_the_steps_that_all_seeds_have() -> None:
             2,
             "--metric: names a curve, found --kind norms",
             "leave --kind out, or use --kind curves",
+        ),
+        (
+            ["sCIFAR", "--examples", "3", "--out", "a.png"],
+            2,
+            "--examples: is for errors and predictions, found --kind ladder",
+            "leave it out",
         ),
         (["sCIFAR"], 2, "missing option '--out'", "see lrurun plot --help"),
     ],

@@ -25,8 +25,8 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_counts_and_a_line_for_each_claim_and_task(capsys: pytest.CaptureFixture[str]) -> None:
     counts, lines = (part.splitlines() for part in printed(capsys, "--ladder", "ssm").split("\n\n")[1::2])
-    assert counts[-1].split() == ["Orvieto", "et", "al.", "2023", "8", "–", "4", "–"]
-    assert len(lines) == 2 + 12
+    assert counts[-1].split() == ["Orvieto", "et", "al.", "2023", "8", "–", "4", "1"]
+    assert len(lines) == 2 + 13
     [one] = [" ".join(line.split()) for line in lines if "sCIFAR" in line and "S4D" in line]
     assert one == "undecided sCIFAR The LRU reaches similar performance as S4D"
 
@@ -36,13 +36,13 @@ def test_a_task_has_a_line_for_each_claim_that_its_runs_would_decide(capsys: pyt
     assert [" ".join(line.split()) for line in counts] == ["Orvieto et al. 2023 – – – 7", "other sources – – – 1"]
     assert [line.startswith("not judged  Orvieto et al. 2023  ") for line in lines] == [True] * 7 + [False]
     assert lines[0].endswith("  Dropping the nonlinearity of the recurrence improves accuracy")
-    assert len(json.loads(printed(capsys, "npDigits", "--ladder", "ssm", "--json"))["claims"]) == 2
+    assert len(json.loads(printed(capsys, "npDigits", "--ladder", "ssm", "--json"))["claims"]) == 4
 
 
 def test_claims_of_ones_own_are_under_the_name_of_their_ladder(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
-    text = (packaged("ablations") / "ssm.toml").read_text().replace('name = "ssm"', 'name = "mine"')
+    text = (packaged("ablations") / "nonlinearity.toml").read_text().replace('name = "nonlinearity"', 'name = "mine"')
     (folder / "mine.toml").write_text(text.replace("Orvieto et al. 2023", "me"))
     assert "\nladder mine " in printed(capsys, "--ladder", "mine.toml")
     assert "other sources" not in printed(capsys, "--ladder", "mine.toml")

@@ -30,6 +30,7 @@ KINDS = {
     "exponential-log": LRURecurrence(parametrization="exponential", phase="log"),
     "stable": LRURecurrence(r_min=0.9, r_max=0.999),
     "lru": LRURecurrence(normalize=True, phase="log", r_min=0.9, r_max=0.999),
+    "gamma of lambda": LRURecurrence(normalize=True, train_gamma=False, r_min=0.5, r_max=0.99),
 }
 WIDTH, STATE = 5, 8
 LENGTHS = [11, 6, 1]
@@ -50,7 +51,8 @@ def reference(settings, p, u, lengths, bidirectional):
             a = np.exp(-nu + 1j * theta)
         act, b, a = (lambda x: x), p["B_re"] + 1j * p["B_im"], np.diag(a)
         if settings.normalize:
-            b = np.exp(p["gamma_log"])[:, None] * b
+            gamma = np.exp(p["gamma_log"]) if settings.train_gamma else np.sqrt(1 - np.abs(np.diag(a)) ** 2)
+            b = gamma[:, None] * b
         readouts = [p["C_re"] + 1j * p["C_im"]]
         if bidirectional:
             readouts.append(p["C_re_back"] + 1j * p["C_im_back"])
@@ -103,6 +105,9 @@ def test_parameters_and_groups():
     outer = dict.fromkeys(("C_re", "C_im", "C_re_back", "C_im_back"), h + n)
     assert shapes == {**inner, **outer, "D": h}
     assert recurrent == set(inner)
+    shapes, recurrent = names(LRURecurrence(normalize=True, train_gamma=False), False)
+    assert recurrent == {"nu_log", "theta", "B_re", "B_im"}
+    assert set(shapes) == recurrent | {"C_re", "C_im", "D"}
     shapes, recurrent = names(LRURecurrence(parametrization="cartesian"), False)
     assert recurrent == {"lam_re", "lam_im", "B_re", "B_im"}
     assert set(shapes) == recurrent | {"C_re", "C_im", "D"}

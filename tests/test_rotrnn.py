@@ -41,8 +41,12 @@ def matrices(settings, p):
         planes = [[[math.cos(t), -math.sin(t)], [math.sin(t), math.cos(t)]] for t in theta]
         rotated = rotation(m)
         a.append(gamma * rotated @ scipy.linalg.block_diag(*planes) @ rotated.T)
-        normalizers = {"trace": math.sqrt((1 - gamma**2) / np.trace(of_b.T @ of_b)), "gamma": math.exp(xi), "none": 1.0}
+        trace = np.trace(of_b.T @ of_b)
+        normalizers = {"trace": math.sqrt((1 - gamma**2) / trace), "gamma": math.exp(xi), "none": 1.0}
+        normalizers["naive"] = 1 / math.sqrt(gamma**2 + trace)
         b.append(normalizers[settings.normalizer] * of_b)
+        if settings.normalizer == "naive":  # of the whole right side of equation 6
+            a[-1] = normalizers["naive"] * a[-1]
     return scipy.linalg.block_diag(*a), np.concatenate(b)
 
 
@@ -68,6 +72,7 @@ def reference(settings, p, u, lengths, bidirectional):
         (RotRNNRecurrence(heads=3), True),
         (RotRNNRecurrence(heads=6, normalizer="gamma", draw="ring"), True),
         (RotRNNRecurrence(heads=2, normalizer="none", max_phase=0.3), False),
+        (RotRNNRecurrence(heads=3, normalizer="naive"), True),
     ],
 )
 def test_the_scan_is_the_real_recursion_of_the_paper(strict, settings, bidirectional):
@@ -168,6 +173,27 @@ def test_the_trace_normaliser_keeps_the_norm_of_the_state():
         np.testing.assert_allclose(found[t - 1].mean(axis=0) / wanted, 1.0, atol=5 * math.sqrt(2 / batch))
     norms = np.asarray(jax.jit(recurrence.norms)(params, u[:10]))
     np.testing.assert_allclose(norms, np.sqrt(found[:10].sum(-1)), rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_naive_normaliser_keeps_the_norm_and_forgets_by_more_than_gamma():
+    """E|x|^2 = 1 in the long run (lemma 3), and an input fades by alpha gamma a step (eq. 10)."""
+    heads, batch, steps = 3, 4000, 60
+    recurrence = recurrences.build(RotRNNRecurrence(heads=heads, normalizer="naive"), width=6, state=4 * heads)
+    params = jax.jit(recurrence.init)(jax.random.key(0))
+    u = jnp.asarray(np.random.default_rng(0).normal(size=(steps, batch, 6)), jnp.float32)
+    step = jax.jit(lambda x, u_k: recurrence.step(params, x, u_k)[0])
+    x = recurrence.initial_state(batch)
+    for u_k in u:
+        x = step(x, u_k)
+    norms = np.asarray(x.abs2(), np.float64).reshape(batch, heads, 2).sum(-1)
+    np.testing.assert_allclose(norms.mean(axis=0), 1.0, atol=5 * math.sqrt(2 / batch))
+    p = double(params)
+    gamma = np.exp(-np.exp(p["gamma_log"]))
+    fading = gamma / np.sqrt(gamma**2 + np.sum(p["B"] ** 2, axis=(1, 2)))
+    np.testing.assert_allclose(np.abs(recurrence.spectrum(params)), np.tile(np.repeat(fading, 2), 2), rtol=1e-6)
+    assert np.all(fading < 0.8)
+    assert np.all(gamma > 0.9)
 
 
 def test_the_trace_normaliser_keeps_its_digits_near_gamma_one():
@@ -360,7 +386,7 @@ def test_from_the_lru_to_rotrnn_one_change_a_rung(chain):
     assert moved("pairs") == {"conjugate": True}
     assert moved("heads") == {"heads": 4}
     # what the other kind does not have goes; radii, phases and heads have one name in both, and stay
-    gone = dict.fromkeys(("parametrization", "phase", "normalize", "conjugate"))
+    gone = dict.fromkeys(("parametrization", "phase", "normalize", "train_gamma", "conjugate"))
     new = {"kind": "rotrnn", "draw": "ring", "normalizer": "gamma", "slow_rotations": True}
     assert moved("rotation") == gone | new
     assert moved("trace") == {"normalizer": "trace"}
@@ -404,6 +430,12 @@ def test_along_the_chain_the_eigenvalues_start_alike():
             "heads must divide state into planes, an even part each, found heads = 32, state = 32",
         ),
         ("rotation", ["model.recurrence.r_min=1.0"], "r_min must not be larger than r_max, found r_min = 1.0, "),
+        (
+            "heads",
+            ["model.recurrence.normalize=false", "model.recurrence.train_gamma=false"],
+            'train_gamma = false needs normalize = true and parametrization = "stable-exponential", found normalize = '
+            'false, parametrization = "stable-exponential"',
+        ),
         (
             "heads",
             ["model.recurrence.parametrization=exponential"],

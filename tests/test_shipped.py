@@ -50,6 +50,7 @@ def test_each_rung_of_the_lru_ladder_changes_exactly_what_it_declares():
         "r_max": 1.0,
         "max_phase": 6.283185307179586,
         "normalize": False,
+        "train_gamma": True,
         "conjugate": False,
         "heads": 0,
     }
@@ -138,6 +139,7 @@ def test_each_control_changes_one_thing_and_shares_the_runs_of_the_ladder_that_i
     radius = made["diagonal-dense-radius"].config.model.recurrence.r_max
     assert found.pop("diagonal-dense-radius")["kind"] == "diagonal"
     assert found == {
+        "gamma-of-lambda": {"train_gamma": False},
         "dense-drawn-radius": {"radius": 0.0} if task == "npDigits" else {},
         "diagonal": {} if radius == 1.0 else {"r_max": 1.0},
         "log-phase": {"phase": "log"},
@@ -187,7 +189,11 @@ def test_the_radius_of_the_control_is_that_of_the_dense_matrix():
 def test_one_thing_changes_from_the_lru_to_the_rotrnn(task):
     sets = ["optim.lr=0.01", "optim.recurrent_factor=0.5"]
     made = rungs(planning.make(task, ladder="rotrnn", sets=sets))
-    assert list(made) == ["lru", "conjugate-pairs", "head-decay", "rotation", "trace-norm", "rotrnn"]
+    assert list(made)[:6] == ["lru", "conjugate-pairs", "head-decay", "rotation", "trace-norm", "rotrnn"]
+    assert list(made)[6:] == ["naive-norm", "one-head"]
+    assert [made[name].on for name in ("naive-norm", "one-head")] == ["rotrnn", "rotrnn"]
+    assert differences(made["naive-norm"]) == {"normalizer": "naive"}
+    assert differences(made["one-head"]) == {"heads": 1}
     assert differences(made["conjugate-pairs"]) == {"conjugate": True}
     assert differences(made["head-decay"]) == {"heads": made["head-decay"].config.model.recurrence.heads}
     assert differences(made["trace-norm"]) == {"normalizer": "trace"}
@@ -211,6 +217,26 @@ def test_the_variants_of_dlr_have_its_size_initialisation_and_learning_rates(tas
         "poles",
         "weights",
     }
+
+
+@pytest.mark.parametrize(("task", "profile"), SHIPPED)
+def test_the_variants_of_s4d_train_as_it_does(task, profile):
+    made = rungs(planning.make(task, ladder="ssm", profile=profile or None))
+    assert differences(made["s4d-inv"]) == {"init": "inv"}
+    assert differences(made["s4d-delta-b"]) == {"discretization": "euler"}
+    assert differences(made["s4d-two-deltas"]) == {"shared_dt": False}
+    assert [made[name].on for name in ("s4d-inv", "s4d-delta-b", "s4d-two-deltas")] == ["s4d", "s4d", "s4d-delta-b"]
+    for name in ("s4d-inv", "s4d-delta-b", "s4d-two-deltas"):
+        assert made[name].config.optim == made["s4d"].config.optim
+
+
+@pytest.mark.parametrize("profile", ["", *sorted(own_profiles(next(paths.packaged("recipes").glob("Shift.toml"))))])
+def test_the_dlr_of_the_ladder_of_states_is_that_of_the_ladder_of_dlr(profile):
+    made, other = (rungs(planning.make("Shift", ladder=name, profile=profile or None)) for name in ("states", "dlr"))
+    assert fingerprint(made["dlr"].config) == fingerprint(other["dlr"].config)
+    assert differences(made["few-states"]) == {"state": made["dlr"].config.model.state // 8}
+    if profile.startswith("length-"):
+        assert made["few-states"].config.model.state == 512
 
 
 # Retyped from what the systems' authors published: a rung of each task, its state, its rate and that of its recurrent

@@ -133,6 +133,50 @@ def test_every_sample_of_every_clip_is_there(prepared):
     assert len(list(prepared.iterdir())) == 7
 
 
+def test_ten_words_are_the_whole_clips_in_splits_with_the_same_share_of_each(tmp_path):
+    """Ten clips of each word last a second, 13 of "go", and two of each are shorter by a sample or padded by nobody."""
+    words = sorted(["yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go"])
+    random, whole = np.random.default_rng(0), {}
+    files = {name: data for name, data in CONTENTS.items() if name.partition("/")[0] not in words}
+    for word in words:
+        for number in range(15 if word == "go" else 12):
+            sound = random.integers(-9999, 9999, 15_999 if number < 2 else 16_000, np.int16)
+            clip = f"{word}/{number:08x}_nohash_0.wav"
+            files[clip] = wav(sound.tobytes())
+            whole |= {clip: sound} if number >= 2 else {}
+    for name in ("validation", "testing"):
+        files[f"{name}_list.txt"] = b""
+    archive(tmp_path / "speech_commands_v0.02.tar.gz", files)
+    full = {"train": 72, "validation": 15, "test": 16}
+    task, options = SpeechCommands(FULL, full), SpeechOptions(words=10)
+    store.prepare(task, options, tmp_path / "raw", from_path=tmp_path / "speech_commands_v0.02.tar.gz")
+    data = store.load(task, options, tmp_path / "raw")
+    assert data.spec.classes == 10
+    found = []
+    for name, size in full.items():
+        split = getattr(data, name)
+        assert split.inputs.shape == (size, 16_000)
+        for word, count in zip(words, np.bincount(split.labels, minlength=10), strict=True):
+            assert abs(count - size * (13 if word == "go" else 10) / 103) <= 1
+        found += [(words[label], row.tobytes()) for label, row in zip(split.labels, split.inputs, strict=True)]
+    assert sorted(found) == sorted((clip.split("/")[0], sound.tobytes()) for clip, sound in whole.items())
+    assert len(set(data.train.labels[:30].tolist())) > 6
+    options = SpeechOptions(words=10, standardize=True)
+    store.prepare(task, options, tmp_path / "standardised", from_path=tmp_path / "speech_commands_v0.02.tar.gz")
+    inputs = store.load(task, options, tmp_path / "standardised").train.inputs
+    np.testing.assert_allclose(inputs.mean(0), 0, atol=1e-4)
+    np.testing.assert_allclose(inputs.std(0, ddof=1), 1, atol=1e-3)
+    raw = data.train.inputs / 32768
+    np.testing.assert_allclose(inputs, (raw - raw.mean(0)) / (raw.std(0, ddof=1) + 1e-5), atol=1e-4)
+
+
+def test_ten_words_have_the_published_number_of_clips():
+    """34,975, of which 70 and 15 % are rounded down."""
+    sizes = SpeechCommands().sizes(SpeechOptions(words=10))
+    assert sizes == {"train": int(0.7 * 34_975), "validation": int(0.5 * (34_975 - int(0.7 * 34_975))), "test": 5_247}
+    assert sum(sizes.values()) == 34_975
+
+
 def test_the_first_clips_are_of_many_words(prepared):
     data = store.load(SpeechCommands(FULL), PUBLISHED, prepared)
     assert len(set(data.train.labels[:30].tolist())) > 12

@@ -16,7 +16,7 @@ from lrurun.errors import UsageError
 from lrurun.nn import recurrences
 from lrurun.nn.network import Model
 from tests.loops import double
-from tests.state_spaces import bilinear, legs, normal, zoh
+from tests.state_spaces import bilinear, euler, legs, normal, zoh
 
 
 def outputs(lam, b, c, back, d, u, lengths, excluded):
@@ -40,7 +40,7 @@ def outputs(lam, b, c, back, d, u, lengths, excluded):
     return y
 
 
-RULES = {"zoh": zoh, "bilinear": bilinear}
+RULES = {"zoh": zoh, "bilinear": bilinear, "euler": euler}
 SSM = {
     "s5": S5Recurrence(blocks=2),
     "s5-bilinear": S5Recurrence(c_init="complex", discretization="bilinear", dt_max=0.5),
@@ -48,6 +48,9 @@ SSM = {
     "s4d": S4DRecurrence(init="legs"),
     "s4d-shared": S4DRecurrence(init="inv", n_ssm=2, discretization="bilinear"),
     "s4d-fixed": S4DRecurrence(init="legs", train_b=False, dt_max=0.5),
+    "s4d-delta-b": S4DRecurrence(init="inv", discretization="euler", dt_max=0.5),
+    "s4d-two-deltas": S4DRecurrence(init="legs", discretization="euler", shared_dt=False),
+    "s4d-two-deltas-zoh": S4DRecurrence(shared_dt=False, dt_max=0.5),
     "s4": S4Recurrence(dt_max=0.5),
     "s4-shared": S4Recurrence(n_ssm=2),
 }
@@ -86,7 +89,10 @@ def reference(settings, p, u, lengths, bidirectional):
     y = np.zeros(u.shape)
     for h in range(WIDTH):
         one = h % len(p["A_im"])
-        lam, factor = rule(-np.exp(p["A_re_log"][one]) + 1j * p["A_im"][one], np.exp(p["log_dt"][h]))
+        a = -np.exp(p["A_re_log"][one]) + 1j * p["A_im"][one]
+        lam, factor = rule(a, np.exp(p["log_dt"][h]))
+        if not settings.shared_dt:
+            _, factor = rule(a, np.exp(p["log_dt_b"][h]))
         if settings.train_b:
             b = p["B_re"][one] + 1j * p["B_im"][one]
         else:
@@ -107,6 +113,9 @@ def test_values(strict, name, bidirectional):
     params = jax.jit(recurrence.init)(jax.random.key(3))
     if isinstance(settings, S4Recurrence):  # as after training: P and B apart, and complex
         params["P_im"], params["B_im"] = params["B_re"][:, ::-1], 0.5 - params["P_re"]
+    if "log_dt_b" in params:  # as after training: they start equal
+        np.testing.assert_array_equal(params["log_dt_b"], params["log_dt"])
+        params["log_dt_b"] = params["log_dt_b"][::-1] + 0.5
     if name == "s5-clipped":
         params["lam_re"] = params["lam_re"].at[:3].set(0.5)
     lengths, steps = [23, 9, 1], 23

@@ -27,8 +27,8 @@ from lrurun.studies import plan as planning
 from lrurun.studies import report as reporting
 from lrurun.studies.kind import KIND
 from lrurun.studies.study import Results, Study
-from tests.drawings import misplaced
-from tests.machine import Machine, stop, wait_for
+from tests.drawings import misplaced, size
+from tests.machine import Machine, stop, training, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +129,8 @@ def test_a_failed_check_is_reported_and_makes_the_exit_code_3(
         (("similarity", "--set", "side=1e9"), "--set side"),
         (("memory", "--profile", "labtop"), "did you mean 'laptop'?"),
         (("memory", "--out", "figure.gif"), "must end in .png, .svg, .pdf or .html"),
+        (("memory", "--plain"), "--plain: is for figures"),
+        (("memory", "--width", "page", "--out", "a.html"), "--width page: is for figures"),
         (("all", "--out", "figure.png"), "several studies need a folder"),
         (("memory", "--seeds", "x"), "--seeds x"),
         (("all", "--set", "rho=1"), "--cell and --set belong to one study"),
@@ -287,6 +289,10 @@ def test_figure_and_page(computed: Machine, tmp_path) -> None:
     report = machine.json("study", "memory", "--out", "b.png")
     assert report["figure"] == "b.png"
     assert (machine.folder / "b.png").read_bytes().startswith(b"\x89PNG")
+    machine.run("study", "memory", "--plain", "--width", "page", "--out", "d.png")
+    width, height = size(str(machine.folder / "d.png"))
+    assert width == round(6.75 * figure_files.DPI)
+    assert height < size(str(machine.folder / "b.png"))[1]
     machine.run("report", "study:memory", "--out", "c.PNG")
     machine.run("report", "study:memory", "--out", "c.html")
     assert (machine.folder / "c.PNG").read_bytes() == (machine.folder / "b.png").read_bytes()
@@ -298,7 +304,7 @@ def test_the_page_may_show_the_colours_of_planes() -> None:
     plan = planning.make(study, "ci", {"rho": 0.0})
     results = execution.in_process(plan)
     report = reporting.build(plan, results)
-    html = page.render([(report, page.inline(report, study.draw(results)))])
+    html = page.render([(report, page.inline(report, study.figure(results)))])
     assert "data:image/png" in html
     assert "img-src data:;" in html
 
@@ -337,7 +343,7 @@ def test_every_number_among_the_settings_has_a_range(name: str) -> None:
 def judged(study: Study[Any], results: Results[Any]) -> tuple[list[checks.Check], Figure]:
     """The checks and the figure of a study; its answer must be possible."""
     assert study.answer(results).endswith(".")
-    return study.checks(results), study.draw(results)
+    return study.checks(results), study.figure(results)
 
 
 EDGES: dict[str, list[dict[str, Any]]] = {
@@ -416,6 +422,32 @@ def test_killed_and_resumed_cells_have_identical_numbers(machine: Machine, tmp_p
     assert first == second
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_cell_interrupted_within_its_training_has_identical_numbers(
+    machine: Machine, tmp_path, number: signal.Signals
+) -> None:
+    sets = ("form=optimal", "updates=2000000", "lr=[0.001,0.002]")
+    arguments = (
+        "study",
+        "angle",
+        "--profile",
+        "ci",
+        "--jobs",
+        "1",
+        *(part for value in sets for part in ("--set", value)),
+    )
+    undisturbed = Machine(tmp_path / "undisturbed")
+    first = undisturbed.json(*arguments)
+    process = machine.start(*arguments)
+    wait_for(training(machine))
+    stop(process, number)
+    process.wait()
+    assert machine.states().get("done", 0) < 2
+    assert machine.json(*arguments) == first
+    assert first["unfinished"] == 0
+
+
 @pytest.mark.rare
 def test_all_studies_killed_and_repeated_have_identical_numbers(machine: Machine, tmp_path) -> None:
     """`study all`, where there are only four."""
@@ -428,7 +460,7 @@ def test_all_studies_killed_and_repeated_have_identical_numbers(machine: Machine
     arguments = ("study", "all", "--profile", "ci", "--jobs", "2")
     undisturbed = calm.json(*arguments, apart=True)
     assert [study["study"] for study in undisturbed["studies"]] == ["disk", "gain", "depth", "parametrise"]
-    for done in (50, 62):  # within gain, within depth
+    for done in (50, 82):  # within gain, within depth
         process = machine.start(*arguments)
         wait_for(lambda least=done: machine.states().get("done", 0) >= least, seconds=300)
         stop(process, signal.SIGKILL)
@@ -446,9 +478,9 @@ def test_the_checks_of_every_study_pass_and_its_figure_fits(name: str) -> None:
     found, figure = judged(study, whole)
     assert found
     assert checks.failed(found) == []
-    assert (
-        misplaced(figure_files.draw(msgspec.structs.replace(figure, title="A question?", caption="An answer."))) == []
-    )
+    whole_figure = msgspec.structs.replace(figure, title="A question?", caption="An answer.")
+    assert misplaced(figure_files.draw(whole_figure)) == []
+    assert misplaced(figure_files.draw(figure.without_texts(), "page")) == []
     for axis, values in study.profiles["ci"].items():
         if isinstance(values, list):
             plan = planning.make(study, "ci", {axis: values[:1]})

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from lrurun import studies
 from lrurun.report.figures import figure_files
 from lrurun.report.figures import figures as figure
+from lrurun.studies import convolution as module
 from lrurun.studies import execution
 from lrurun.studies import plan as planning
 from lrurun.studies import report as reporting
@@ -58,6 +60,58 @@ def test_a_simulation_has_the_colour_of_its_closed_form() -> None:
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["first", "second"]
     assert {1.0, 2.0} <= set(ax.get_yticks())  # there are not two powers of ten between 1 and 4
     assert misplaced(drawn) == []
+
+
+def test_pictures_of_one_label_have_one_scale_of_colours() -> None:
+    def panel(label: str, *values: float) -> figure.Panel:
+        picture = figure.Picture(x=(0.0, 1.0), y=(0.0,), z=(values,), label=label, scale="log")
+        return figure.Panel(x="x", y="y", picture=picture)
+
+    panels = (panel("a", 1.0, 10.0), panel("a", 0.1, float("nan")), panel("b", 1.0, 2.0))
+    drawn = figure_files.draw(figure.Figure(panels=panels, columns=2, title="Q?", caption="A."))
+    meshes = [ax.collections[0] for ax in drawn.axes[:3]]
+    assert [(mesh.norm.vmin, mesh.norm.vmax) for mesh in meshes] == [(0.1, 10.0), (0.1, 10.0), (1.0, 2.0)]
+    bars = [
+        ax for ax in (*drawn.axes, *(child for ax in drawn.axes for child in ax.child_axes)) if ax.get_ylabel() in "ab"
+    ]
+    assert sorted(ax.get_ylabel() for ax in bars) == ["a", "b"]
+    assert misplaced(drawn) == []
+
+
+@pytest.mark.parametrize("form", ["polar", "exponential", "optimal", "optimal-stop"])
+def test_the_path_of_an_angle_is_within_its_landscape(form: str) -> None:
+    [result] = execution.in_process(planning.make(studies.get("angle"), "ci", {"form": form}))
+    for name in "wv":
+        path, axis = result.curves[name], result.curves[f"landscape {name}"]
+        assert axis[0] < path.min() < path.max() < axis[-1]
+
+
+def test_powers_shows_the_landscape_of_the_loss_with_its_paths() -> None:
+    powers = studies.get("powers")
+    results = execution.in_process(planning.make(powers, "ci", {"angle": 0.5}))
+    for result, panel in zip(results, powers.draw(results).panels, strict=False):
+        path, start, target = panel.curves
+        assert (path.x[0], path.y[0]) == (start.x[0], start.y[0])
+        eigenvalue = complex(target.x[0], target.y[0])
+        if result.cell.form == "exponential":
+            eigenvalue = np.exp(-eigenvalue.real + 1j * eigenvalue.imag)
+        assert eigenvalue == pytest.approx(0.99 * np.exp(0.25j * np.pi))
+        # The loss of the landscape next to the start is that of the first update.
+        x, y = (result.curves[f"landscape {name}"] for name in "xy")
+        place = np.argmin(np.abs(y - start.y[0])), np.argmin(np.abs(x - start.x[0]))
+        loss = result.curves["landscape loss"].reshape(len(y), len(x))[place]
+        assert loss == pytest.approx(result.curves["loss"][0], rel=0.3)
+
+
+def test_the_learned_kernel_is_that_of_the_outputs() -> None:
+    convolution = studies.get("convolution")
+    results = execution.in_process(planning.make(convolution, "ci", {"updates": 300, "lr": 1e-4}))
+    u, y = module.data(0)
+    outputs = np.stack([np.convolve(column, results[0].curves["learned kernel"])[: len(u)] for column in u.T], axis=1)
+    assert 0.5 * np.mean((outputs - y) ** 2) == pytest.approx(results[0]["final loss"], rel=0.1)
+    target, linear = convolution.draw(results).panels[-1].curves
+    assert (target.label, linear.label) == ("target", "linear")
+    assert target.y == tuple(module.kernel())
 
 
 def test_medians_have_bars_over_the_middle_of_their_samples() -> None:

@@ -23,6 +23,7 @@ from lrurun.studies.evidence import (
     threshold,
     together,
 )
+from lrurun.studies.formulas import ring_gain
 from lrurun.studies.study import CellResult, Results
 
 Numbers = Callable[[Any, int], Mapping[str, Any]]
@@ -55,7 +56,53 @@ DISTANCES = ("distance to uniform", "distance of the angles")
 CURVATURES = ("curvature by radius", "curvature by angle")
 PAIRS = {"its conjugate": 9.0, "0.9 at the angle of its conjugate": 2.0, "0.99": 8.0}
 
+
+def gains(white: float, constant: float) -> Numbers:
+    """Gains of the study `gain`, as multiples of the formula; those of constant input differ more over seeds."""
+
+    def numbers(cell: Any, seed: int) -> dict[str, float]:
+        factor = {"white": white, "constant": constant}[cell.input]
+        spread = {"white": 0.001, "constant": 0.01}[cell.input] * (1 + seed % 5)
+        return {"gain": ring_gain(cell.ring) * (factor + spread * (-1) ** seed)}
+
+    return numbers
+
+
 MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
+    "ring": {
+        "Eigenvalues that are sampled by Lemma 2 fill a ring of the disk evenly": (
+            lambda cell, seed: {"distance of |lambda|^2 to uniform": 0.01, "distance of the phase to uniform": 0.02},
+            lambda cell, seed: {"distance of |lambda|^2 to uniform": 0.01, "distance of the phase to uniform": 0.06},
+        ),
+        "Eigenvalues that are sampled on the unit disk are distributed as those of a Glorot matrix": (
+            lambda cell, seed: {"distance to a Glorot spectrum": 0.02},
+            lambda cell, seed: {"distance to a Glorot spectrum": 0.2},
+        ),
+    },
+    "impulse": {
+        "Over 1,024 steps, eigenvalues with phases on the whole circle oscillate only a few times": (
+            lambda cell, seed: {"mean sign changes": 10.0},
+            lambda cell, seed: {"mean sign changes": 511.0},
+        ),
+        "Phases in a small slice oscillate over 16,384 steps no more than all phases over 1,024": (
+            lambda cell, seed: {"mean sign changes": cell.phase * cell.steps / 4},
+            lambda cell, seed: {"mean sign changes": cell.steps / 4},
+        ),
+    },
+    "gain": {
+        "The forward pass amplifies white input by log((1 - a^2) / (1 - b^2)) / (b^2 - a^2)": (
+            gains(white=1.0, constant=2.0),
+            gains(white=2.0, constant=1.0),
+        ),
+        "The forward pass amplifies constant input by the same factor, in the mean": (
+            gains(white=2.0, constant=1.0),
+            gains(white=1.0, constant=2.0),
+        ),
+        "The formula for the gain is more accurate with random than with constant input": (
+            gains(white=1.0, constant=1.0),
+            gains(white=1.5, constant=1.0),
+        ),
+    },
     "angle": {
         "Without a reparametrisation of the angle, the loss is extremely sharp, but Adam compensates for it": (
             lambda cell, seed: {"first loss": 50.0, "final loss": 1e-9 if cell.form == "polar" else 10.0},
@@ -164,6 +211,16 @@ MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
         "In both cases, the effect is amplified as the magnitude of the eigenvalue increases": (
             lambda cell, seed: PAIRS | {"0.9": 2.0},
             lambda cell, seed: PAIRS | {"0.9": 9.0},
+        ),
+    },
+    "reals": {
+        "Real eigenvalues cannot express a shift": (
+            lambda cell, seed: {"residual": 0.9},
+            lambda cell, seed: {"residual": 0.01},
+        ),
+        "A state smaller than the length limits a shift": (
+            lambda cell, seed: {"residual": 0.5 if cell.modes < cell.length else 1e-20},
+            lambda cell, seed: {"residual": 0.01},
         ),
     },
 }

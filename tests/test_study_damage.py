@@ -98,6 +98,18 @@ DAMAGES: dict[str, Damage] = {
         "decay_and_phase",
         lambda right: lambda form, params: (right(form, params)[0], 0.1 * right(form, params)[1]),
     ),
+    "all phases of DLR 0": of_class(
+        "lrurun.nn.recurrences.dlr:DLR",
+        "init",
+        lambda right: (
+            lambda layer, key: {
+                name: 0.0 * value if name == "log_im" else value for name, value in right(layer, key).items()
+            }
+        ),
+    ),
+    "phases of kernels x 1.01": everywhere(
+        "lrurun.nn.convolution.powers", "powers", lambda right: lambda nu, theta, steps: right(nu, 1.01 * theta, steps)
+    ),
 }
 """Name -> what it does to the layers."""
 
@@ -108,6 +120,10 @@ NOTICED: dict[str, tuple[str, ...]] = {
     "remedy": ("gamma to the fourth power", "nu of the stable form x 0.3"),
     "parametrise": ("gamma to the fourth power", "nu of the stable form x 0.3", "phases of exponential forms x 0.1"),
     "angle": ("phases of exponential forms x 0.1",),
+    "ring": ("phases of the ring x 0.1", "nu of the ring x 0.3", "gamma to the fourth power"),
+    "gain": ("phases of the ring x 0.1", "nu of the ring x 0.3"),
+    "impulse": ("phases of the ring x 0.1", "nu of the ring x 0.3"),
+    "reals": ("all phases of DLR 0", "phases of kernels x 1.01"),
 }
 """Study -> the damages that its checks notice."""
 
@@ -117,6 +133,10 @@ CHANGES: dict[str, dict[str, Any]] = {
     "powers": {"angle": 0.5, "updates": 10},
     "parametrise": {"form": ["exponential"], "radius": [0.36, 0.99]},
     "angle": {"form": ["exponential"], "updates": 10},
+    "ring": {"ring": [[0.9, 0.999]]},
+    "gain": {"ring": [[0.0, 0.9]], "steps": 1000},
+    "impulse": {"steps": [1024]},
+    "reals": {"modes": [64]},
 }
 """Study -> settings with which profile "ci" takes less time here."""
 

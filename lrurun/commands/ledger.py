@@ -204,11 +204,13 @@ def migrate(context: typer.Context) -> int:
 @examples(
     "lrurun ledger backup",
     "lrurun ledger backup --out copy.db",
+    "lrurun ledger backup --out kept.db.xz",
 )
 def backup(
     context: typer.Context,
     out: Annotated[
-        Optional[Path], typer.Option("--out", metavar="FILE", help="A new file [beside the ledger].")
+        Optional[Path],
+        typer.Option("--out", metavar="FILE", help="A new file [beside the ledger]; NAME.xz is compressed."),
     ] = None,
 ) -> int:
     """Copy the ledger, even while it is in use."""
@@ -228,36 +230,40 @@ def backup(
 @examples(
     "lrurun ledger merge other.db",
     "lrurun ledger merge other.db --other-runs other-runs",
+    "lrurun ledger merge kept.db.xz",
 )
 def merge(
     context: typer.Context,
-    other: Annotated[str, typer.Argument(metavar="OTHER", help="The file, or the URL, of another ledger.")],
+    other: Annotated[
+        str, typer.Argument(metavar="OTHER", help="The file, also NAME.xz, or the URL of another ledger.")
+    ],
     other_runs: Annotated[
         Optional[Path], typer.Option("--other-runs", metavar="DIR", help="Its runs folder [beside it].")
     ] = None,
     json: Json = False,
 ) -> int:
     """Add the runs of another ledger to this one."""
-    from lrurun.ledger import merging
+    from lrurun.ledger import copies, merging
     from lrurun.runner import records
 
     places: Places = context.obj.places
-    source = paths.ledger_place(other, "OTHER")
+    named = paths.ledger_place(other, "OTHER")
     if paths.is_copy(places.runs):
         raise UsageError(
             "--runs-dir: merge copies checkpoints between folders, and this runs folder is in an object store",
             "copy the store to a folder, and name it with --runs-dir",
         )
-    source_ledger = opening.read(structs.replace(places, ledger=source))
-    if source_ledger is None:
-        raise NotFoundError(f"{other}: there is no ledger", "name the other ledger's file")
-    with source_ledger:
-        if database.is_same(source, places.ledger):
-            raise UsageError(f"{other}: is this ledger", "name another ledger")
-        with opening.write(places) as ledger:
-            other_folder = (other_runs or paths.default_runs(source)).absolute()
-            merged, changed = merging.merge(ledger, source_ledger, places.runs, other_folder)
-            records.keep_all(ledger, places.runs, changed, [ladder.key for ladder in source_ledger.ladders()])
+    with copies.unpacked(named) as source:
+        source_ledger = opening.read(structs.replace(places, ledger=source))
+        if source_ledger is None:
+            raise NotFoundError(f"{other}: there is no ledger", "name the other ledger's file")
+        with source_ledger:
+            if database.is_same(source, places.ledger):
+                raise UsageError(f"{other}: is this ledger", "name another ledger")
+            with opening.write(places) as ledger:
+                other_folder = (other_runs or paths.default_runs(named)).absolute()
+                merged, changed = merging.merge(ledger, source_ledger, places.runs, other_folder)
+                records.keep_all(ledger, places.runs, changed, [ladder.key for ladder in source_ledger.ladders()])
     if json:
         output.write_json(merged)
         return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Optional, get_args
 
@@ -12,8 +12,10 @@ import typer
 from lrurun import console, paths
 from lrurun.commands._shared import opening, output
 from lrurun.commands._shared.options import (
+    FigureWidth,
     Instance,
     LadderName,
+    Plain,
     ProfileName,
     SetsOfInstance,
     TaskOrRuns,
@@ -21,7 +23,7 @@ from lrurun.commands._shared.options import (
     choice,
 )
 from lrurun.commands._shared.rules import INSTANCE, examples, excludes, is_given, spelling
-from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError
+from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError, plural
 from lrurun.report.request import LadderRequest, ladder_or_default
 
 if TYPE_CHECKING:
@@ -32,14 +34,23 @@ if TYPE_CHECKING:
     from lrurun.report.figures.figures import Figure
     from lrurun.report.tables.loaded_instance import LoadedInstance
 
-Kind = Literal["curves", "ladder", "eigenvalues", "norms", "speed", "slots", "lengths", "map"]
-OF_TASKS = ("map", "ladder", "speed", "slots", "lengths")
+Kind = Literal[
+    "curves", "ladder", "eigenvalues", "norms", "speed", "slots", "lengths", "errors", "predictions", "map", "summary"
+]
+OF_LADDERS = ("map", "summary")
+"""Kinds of figures of all tasks of a ladder."""
+OF_TASKS = (*OF_LADDERS, "ladder", "speed", "slots", "lengths")
 """Kinds of figures that compare the rungs of a ladder and cannot show single runs."""
+OF_EXAMPLES = ("errors", "predictions")
+"""Kinds for which trained models predict examples of the validation split."""
+SHOWN = 4
+"""Examples whose predictions are drawn."""
 
 
 @examples(
     "lrurun plot npDigits --out ladder.pdf",
     "lrurun plot --kind map --out tasks.png",
+    "lrurun plot npDigits --plain --width page --out ladder.pdf",
 )
 @excludes("instance", *INSTANCE)
 def plot(
@@ -54,15 +65,24 @@ def plot(
         Optional[list[str]],
         typer.Option("--metric", metavar="NAME", help="Draw this curve, as in gradient/recurrent. Repeatable."),
     ] = None,
+    count: Annotated[
+        Optional[int],
+        typer.Option(
+            "--examples", metavar="N", min=1, help=f"Predict the first N [errors: all; predictions: {SHOWN}]."
+        ),
+    ] = None,
     ladder: LadderName = None,
     profile: ProfileName = None,
     tune: TunedInstance = False,
     set_: SetsOfInstance = None,
     instance: Instance = None,
+    plain: Plain = False,
+    width: FigureWidth = "column",
 ) -> int:
-    """Draw a ladder, all its tasks (--kind map) or runs into a PNG, SVG or PDF file.
+    """Draw a ladder, all its tasks (--kind map, summary) or runs into a PNG, SVG or PDF file.
 
-    Without a TASK or RUNs, it is the latest instance.
+    Without a TASK or RUNs, it is the latest instance. For --kind errors and predictions, trained models predict
+    examples of the validation split; errors are also printed.
     """
     from lrurun.report import instance_documents
     from lrurun.report.figures import drawing, figure_files
@@ -70,9 +90,9 @@ def plot(
 
     places: Places = context.obj.places
     names = what or []
-    if kind == "map":
+    if kind in OF_LADDERS:
         if names or instance is not None:
-            raise UsageError("--kind map: shows all tasks of a ladder", "leave TASK and --instance out")
+            raise UsageError(f"--kind {kind}: shows all tasks of a ladder", "leave TASK and --instance out")
     elif not names and instance is None:
         if any(is_given(context, name) for name in INSTANCE):
             raise UsageError("plot: expected a TASK, RUNs or --instance", "lrurun status lists what is in the ledger")
@@ -90,28 +110,47 @@ def plot(
     drawn = kind or ("curves" if of_runs or metric else "ladder")
     if metric and drawn != "curves":
         raise UsageError(f"--metric: names a curve, found --kind {drawn}", "leave --kind out, or use --kind curves")
+    if count is not None and drawn not in OF_EXAMPLES:
+        raise UsageError(f"--examples: is for errors and predictions, found --kind {drawn}", "leave it out")
     if of_runs:
         _check_for_runs(context, drawn)
     ledger = opening.read(places)
     if ledger is None:
-        if not of_runs and not instance and drawn != "map":
+        if not of_runs and not instance and drawn not in OF_LADDERS:
             request.plan()  # a wrong name or value is the error to show
-        hint = "name one with --ledger PATH" if of_runs or drawn == "map" else f"run: {request.command()}"
+        hint = "name one with --ledger PATH" if of_runs or drawn in OF_LADDERS else f"run: {request.command()}"
         raise NotFoundError(f"{places.ledger}: there is no ledger, so there is nothing to draw", hint)
     with ledger:
-        if drawn == "map":
+        if drawn in OF_LADDERS:
             report = all_tasks.collect(ledger, instance_documents.load_ladder(ladder, ledger), request)
-            figure = drawing.every_task(report)
+            figure = drawing.every_task(report) if drawn == "map" else drawing.summary(report)
         elif of_runs:
             runs = list({run.id: run for run in map(ledger.run, names)}.values())
-            figure = _figure_of_runs(drawn, runs, ledger, places.runs, metric or ())
+            if drawn in OF_EXAMPLES:
+                title = loaded_instance.labels_of(runs, ledger)
+                lines = {f"{run.memberships[0].rung if run.memberships else run.task} {run.id}": [run] for run in runs}
+                figure = _figure_of_examples(drawn, lines, ledger, places, count, title)
+            else:
+                figure = _figure_of_runs(drawn, runs, ledger, places.runs, metric or ())
         else:
             asked = None if instance else request.plan(ledger)
             loaded = loaded_instance.chosen(ledger, request.task or None, asked, instance, request.command())
             command = loaded.command if instance else request.command()
-            figure = _figure_of_task(drawn, loaded, places.runs, command, metric or ())
-    output.write_file(out, figure_files.render(figure, suffix))
+            if drawn in OF_EXAMPLES:
+                figure = _figure_of_examples(
+                    drawn,
+                    _counted(loaded, command),
+                    ledger,
+                    places,
+                    count,
+                    loaded.label.title(loaded.plan.ladder.title),
+                )
+            else:
+                figure = _figure_of_task(drawn, loaded, places.runs, command, metric or ())
+    output.write_file(out, figure_files.render(figure.without_texts() if plain else figure, suffix, width))
     console.say(f"wrote {out}")
+    if plain:  # nothing that changes the reading of the figure is lost
+        console.say(figure.caption)
     return 0
 
 
@@ -188,6 +227,70 @@ def _figure_of_task(
     if kind == "lengths":
         return drawing.lengths(report, plan.task.spec(plan.options).length)
     return drawing.ladder(report, numbers)
+
+
+def _counted(loaded: LoadedInstance, command: str) -> dict[str, Sequence[Run]]:
+    """The rungs with runs of their own -> those that a report counts.
+
+    Raises:
+        NotFoundError: no run is finished.
+    """
+    selected, _ = loaded.counted()
+    own = {rung: runs.counted for rung, runs in selected.items() if runs.rung == rung and runs.counted}
+    if not own:
+        raise NotFoundError(
+            f"ladder {loaded.plan.ladder.name}: no run is finished, so there is nothing to draw", f"run: {command}"
+        )
+    return {rung if len(runs) == 1 else f"{rung} (n={len(runs)})": runs for rung, runs in own.items()}
+
+
+def _figure_of_examples(
+    kind: str,
+    lines: Mapping[str, Sequence[Run]],
+    ledger: Ledger,
+    places: Places,
+    count: int | None,
+    title: str,
+) -> Figure:
+    """What the models of some lines predict for the first `count` validation examples; errors are printed, too.
+
+    Raises:
+        LrurunError: checkpoints or data are missing, or the task has no such predictions.
+    """
+    from lrurun import table, trained
+    from lrurun.config.schema import RunConfig
+    from lrurun.data import store
+    from lrurun.data.task import Split
+    from lrurun.report import again, instance_documents
+    from lrurun.report.figures import predicted
+
+    runs = [run for line in lines.values() for run in line]
+    if len({(run.task, run.data_sha256) for run in runs}) > 1:
+        raise UsageError("the runs were trained on different data", "draw those of each task into a file of its own")
+    instance_documents.load_code_of(ledger, runs[0])
+    plan = again.plan_of(runs[0])
+    config = runs[0].config
+    assert isinstance(config, RunConfig)
+    data = store.load(
+        plan.task, plan.options, places.data / again.data_folder(plan, runs[0], places.data), config.train.protocol
+    )
+    if kind == "errors" and data.spec.output.loss != "cross-entropy":
+        raise UsageError(f"--kind errors: {runs[0].task} predicts real values", "draw --kind predictions")
+    kept, full = slice(SHOWN if kind == "predictions" and count is None else count), data.validation
+    lengths = None if full.lengths is None else full.lengths[kept]
+    split = Split(inputs=full.inputs[kept], labels=full.labels[kept], lengths=lengths)
+    drawn = {name: line[:1] if kind == "predictions" else line for name, line in lines.items()}
+    outputs = {
+        name: [trained.predictions(run, ledger, places.runs, split) for run in line] for name, line in drawn.items()
+    }
+    examples = plural(len(split.labels), "validation example")
+    if kind == "predictions":
+        caption = f"Labels and predictions of {examples}."
+        return predicted.example_figure(data.spec, split, outputs, title=title, caption=caption)
+    rows = predicted.errors(plan.task.groupings(data.spec, split), split.labels, outputs)
+    table.show_text(*predicted.error_texts(rows))
+    caption = f"Labels of {examples} that are predicted wrongly; mean ± standard error over n runs."
+    return predicted.error_figure(rows, title=title, caption=caption)
 
 
 def _spectra_of(ledger: Ledger, folder: Path) -> SpectraOf:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -128,36 +127,7 @@ def _plan(places: Places, recorded: Recorded) -> Plan:
         folders = [str(attempt.environment.get("folder", "")) for attempt in recorded.attempts]
         return again.plan_of(run, Path(folders[-1]))
     plan = again.plan_of(run)
-    return structs.replace(plan, data_name=_data_folder(places, plan, run))
-
-
-def _data_folder(places: Places, plan: Plan, run: Run) -> str:
-    """The name of the folder with the data that the run was trained on, by their digest.
-
-    Raises:
-        LrurunError: there is none.
-    """
-    from lrurun.data import store
-
-    name, different = plan.task.name, None
-    for folder in sorted(places.data.glob(f"{glob.escape(name)}*")):
-        with contextlib.suppress(LrurunError):  # of another task, or made with other settings
-            manifest = store.manifest(plan.task, plan.options, folder)
-            if manifest is not None and run.data_sha256 in (None, store.digest(manifest.sha256)):
-                return folder.name
-            if manifest is not None:
-                different = f"{folder} has {store.digest(manifest.sha256)[:19]}"
-    wanted = f"run {run.id} was trained on data {(run.data_sha256 or 'of an unknown digest')[:19]}"
-    if different is not None:
-        raise LrurunError(
-            f"{wanted}, {different}", "restore those data, or name the folder that has them with --data-dir"
-        )
-    profile = next((f" --profile {m.profile}" for m in run.memberships if m.profile), "")
-    raise LrurunError(
-        f"{wanted}, which are not in {places.data}",
-        plan.task.restore
-        or f"run: lrurun data prepare {name}{profile}; or name the folder that has them with --data-dir",
-    )
+    return structs.replace(plan, data_name=again.data_folder(plan, run, places.data))
 
 
 def _announcement(run: Run) -> str:

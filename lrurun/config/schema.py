@@ -78,6 +78,12 @@ class ModelConfig(_Frozen, Generic[R], frozen=True, kw_only=True):
     experts: Annotated[int, Meta(ge=1, le=4096)] = 16
     """For glu = "switch": the number of feed-forward networks of 4 H hidden features in a block, each for its share of
     the positions; 1: an ordinary feed-forward layer."""
+    feed_forward: Annotated[int, Meta(ge=0, le=64)] = 0
+    """Feed-forward layers after each block, x + dropout(V GELU(W x + b) + c), each with a norm where the block has its
+    own: two in the DLR paper's larger attention (Gupta et al. 2023, appendix A.5), which prints their hidden features
+    only, so that norms, residual connections and GELU are those of the framework that it was built on."""
+    feed_forward_ratio: Annotated[int, Meta(ge=1, le=256)] = 4
+    """Hidden features of a feed-forward layer, over the width: 16 in the DLR paper, 2,048 of 128."""
     conv: Annotated[int, Meta(ge=0, le=64)] = 0
     """Steps of a causal convolution of each feature before the recurrence: 4 in Griffin and Mamba; 0: none."""
     conv_activation: Literal["none", "silu"] = "none"
@@ -116,6 +122,10 @@ class ModelConfig(_Frozen, Generic[R], frozen=True, kw_only=True):
             raise ValueError(f'experts needs glu = "switch", found {values}')
         if self.frame == "none" and self.glu != "full":
             raise ValueError(f'glu needs frame = "blocks", found frame = "none", {values}')
+        if self.frame == "none" and self.feed_forward:
+            raise ValueError(f'feed_forward needs frame = "blocks", found frame = "none", {self.feed_forward} layers')
+        if self.feed_forward_ratio != 4 and not self.feed_forward:
+            raise ValueError(f"feed_forward_ratio = {self.feed_forward_ratio} needs feed_forward, found 0")
         if self.frame == "none" and (self.conv or self.branch != "none"):
             values = f'frame = "none", conv = {self.conv}, branch = "{self.branch}"'
             raise ValueError(f'conv and branch need frame = "blocks", found {values}')

@@ -88,6 +88,17 @@ class Split(Struct, frozen=True, kw_only=True):
     """(n,) or (n, 2) true lengths; None if every example has the full length."""
 
 
+class Grouping(Struct, frozen=True, kw_only=True):
+    """A division of labels into groups, of which errors are counted separately."""
+
+    name: str
+    """The name of the division, with which an axis is labelled."""
+    groups: tuple[str, ...]
+    """The names of the groups, in their order."""
+    index: np.ndarray
+    """Integers of the shape of the labels: the group of each. Where there is no label, it does not matter."""
+
+
 Sampler = Callable[[Any, int], tuple[Any, Any, Any]]
 """(key of jax.random, batch size) -> inputs, labels and lengths or None, as arrays of jax; it is traced."""
 
@@ -257,6 +268,10 @@ class Task(ABC):
             levels = row.astype(np.float64) * spec.scale * 255
             return np.clip(levels, 0, 255).astype(np.uint8).reshape(side, side, *row.shape[1:])
         return " ".join(map(str, row.ravel()[:64]))
+
+    def groupings(self, spec: Spec, split: Split) -> tuple[Grouping, ...]:
+        """How the labels of a split, which are classes, are divided where errors are counted: by class."""
+        return (Grouping(name="class", groups=tuple(map(str, range(spec.classes))), index=np.asarray(split.labels)),)
 
 
 def limited(options: Options, full: Mapping[str, int]) -> dict[str, int]:

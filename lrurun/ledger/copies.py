@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import lzma
 import os
+import shutil
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Table
 
-from lrurun.errors import LrurunError
+from lrurun.errors import DamagedError, LrurunError
 from lrurun.files import atomic
 from lrurun.ledger.database.schema import documents, info, metadata, metric_keys
 from lrurun.ledger.store import Ledger
+from lrurun.server import Place
+
+COMPRESSED = ".xz"
+"""The end of the name of a compressed backup."""
 
 
 def backup(ledger: Ledger, target: Path) -> None:
     """Copy a ledger, even while others write to it, to the new file `target`, which appears complete or not at all.
+
+    It is compressed if its name ends in ".xz".
 
     Raises LrurunError if `target` exists or cannot be written, DamagedError if the ledger is damaged.
     """
@@ -32,9 +41,38 @@ def backup(ledger: Ledger, target: Path) -> None:
         )
     try:
         with atomic(target) as partial:
-            ledger.database.backup(partial)
+            if target.suffix != COMPRESSED:
+                ledger.database.backup(partial)
+                return
+            whole = partial.with_name(f"{partial.name}.db")  # removed with the partial file
+            ledger.database.backup(whole)
+            with whole.open("rb") as source, lzma.open(partial, "wb") as packed:
+                shutil.copyfileobj(source, packed)
     except OSError as error:
         raise LrurunError(f"{target}: {error.strerror}", "choose another file") from None
+
+
+@contextlib.contextmanager
+def unpacked(place: Place) -> Iterator[Place]:
+    """The place of a ledger; of a compressed backup a temporary copy that can be read.
+
+    Raises:
+        DamagedError: the compressed file is not whole.
+        LrurunError: it cannot be read, or there is no space for it.
+    """
+    if not isinstance(place, Path) or place.suffix != COMPRESSED or not place.exists():
+        yield place
+        return
+    with tempfile.TemporaryDirectory(prefix="lrurun-") as folder:
+        whole = Path(folder) / place.stem
+        try:
+            with lzma.open(place) as packed, whole.open("wb") as target:
+                shutil.copyfileobj(packed, target)
+        except (lzma.LZMAError, EOFError):
+            raise DamagedError(f"{place}: is no whole file in the format xz", "copy it again") from None
+        except OSError as error:
+            raise LrurunError(f"{place} cannot be unpacked: {error.strerror}", "free some space") from None
+        yield whole
 
 
 _NAMED = {

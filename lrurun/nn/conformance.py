@@ -387,6 +387,8 @@ def _state_norm(case: _Case) -> tuple[bool, str]:
     if "gamma_log" in params:
         gamma_log = np.asarray(params["gamma_log"], np.float64)  # one per state or per head
         gain = gain * np.exp(2 * np.repeat(gamma_log, nu.size // gamma_log.size))
+    elif recurrence.settings.normalize:
+        gain = gain * -np.expm1(-2 * nu)
     ratio = measured / (gain * driven)
     # the variance of |x|^2 is at most that of chi-squared with one degree of freedom: deviation sqrt(2 / batch)
     worst = float(np.max(np.abs(ratio - 1)) / math.sqrt(2 / batch))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import re
 import shlex
 import tempfile
@@ -30,6 +32,7 @@ from lrurun.config.schema import (
 )
 from lrurun.config.settings import flatten, toml_value
 from lrurun.console import clean
+from lrurun.data import store
 from lrurun.data.program import ProgramTask
 from lrurun.data.task import Task
 from lrurun.errors import LrurunError, UsageError
@@ -114,6 +117,36 @@ def plan_of(run: Run, folder: Path | None = None) -> planning.Plan:
         rungs=(rung,),
         options=options,
         data_name=task.name,
+    )
+
+
+def data_folder(plan: planning.Plan, run: Run, folder: Path) -> str:
+    """The name of the folder with the data that the run was trained on, by their digest.
+
+    Args:
+        folder: that of all data.
+
+    Raises:
+        LrurunError: there is none.
+    """
+    name, different = plan.task.name, None
+    for place in sorted(folder.glob(f"{glob.escape(name)}*")):
+        with contextlib.suppress(LrurunError):  # of another task, or made with other settings
+            manifest = store.manifest(plan.task, plan.options, place)
+            if manifest is not None and run.data_sha256 in (None, store.digest(manifest.sha256)):
+                return place.name
+            if manifest is not None:
+                different = f"{place} has {store.digest(manifest.sha256)[:19]}"
+    wanted = f"run {run.id} was trained on data {(run.data_sha256 or 'of an unknown digest')[:19]}"
+    if different is not None:
+        raise LrurunError(
+            f"{wanted}, {different}", "restore those data, or name the folder that has them with --data-dir"
+        )
+    profile = next((f" --profile {m.profile}" for m in run.memberships if m.profile), "")
+    raise LrurunError(
+        f"{wanted}, which are not in {folder}",
+        plan.task.restore
+        or f"run: lrurun data prepare {name}{profile}; or name the folder that has them with --data-dir",
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import numpy as np
 
-from lrurun.report.figures.figures import Curve, Figure, Panel, line, points
+from lrurun.report.figures.figures import Curve, Figure, Panel, greek, line, points
 from lrurun.studies import kernels
 from lrurun.studies.checks import Check, below, identity, larger
 from lrurun.studies.kernels import TITLES, Architecture
@@ -109,7 +109,7 @@ class AdamStudy(Study[Adam]):
                     curves.append(_curve(group, kind, cells))
             panels.append(
                 Panel(
-                    title=TITLES[name],
+                    title=greek(TITLES[name]),
                     x="share of parameters",
                     y="step; points: published",
                     curves=tuple(curves),
@@ -138,7 +138,7 @@ def _ten_times(results: Results[Adam], first: tuple[str, str], second: tuple[str
 def _curve(group: str, kind: str, cells: Results[Adam]) -> Curve:
     """The median over seeds of the sizes of the steps of a group; of complex weights the real parts stand for both."""
     middle = np.median([cell.curves[f"{group} {kind}"] for cell in cells], axis=0)
-    label = group.removesuffix(" re").replace("theta", "θ").replace("nu", "ν").replace("gamma", "γ")
+    label = greek(group.removesuffix(" re").replace("theta", "θ").replace("nu", "ν").replace("gamma", "γ"))
     return line(label, SHARES, middle) if kind == "steps" else points(label, SHARES[::5], middle[::5])
 
 

@@ -11,7 +11,7 @@ from lrurun.studies import formulas
 from lrurun.studies.checks import Check, identity
 from lrurun.studies.coordinates import FORMS, Angle, Form, Modulus, Optimizer, angle, coordinates, descent, distance
 from lrurun.studies.evidence import Evidence, StudyClaim, threshold, together
-from lrurun.studies.study import Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.study import Array, Count, Rate, Results, Settings, Study, Values
 
 GRID = {"form": FORMS, "optimizer": ["adam", "sign"], "normalised": [False, True]}
 CHUNK = 2_000
@@ -23,7 +23,8 @@ FLOOR = 1e-12
 SIDE = 40
 """Points of each axis of the landscape."""
 RANGES = {"polar": (0.0, 1.0), "exponential": (-4.5, 0.5), "optimal": (0.0, 80.0)}
-"""The range of the second coordinate in the figure; "optimal-stop" has that of "optimal"."""
+"""The range of the second coordinate in the figure, which is wider where the way is longer; "optimal-stop" has that
+of "optimal"."""
 
 
 class AngleCell(Settings, frozen=True, kw_only=True):
@@ -120,7 +121,7 @@ class AngleStudy(Study[AngleCell]):
             "loss": loss[kept],
             "w": way[kept, 0],
             "v": way[kept, 1],
-            **_landscape(cell),
+            **_landscape(cell, way),
         }
 
     def checks(self, results: Results[AngleCell]) -> list[Check]:
@@ -157,9 +158,9 @@ class AngleStudy(Study[AngleCell]):
             goal = _placed(result.cell.form, result.cell.radius, result.cell.target * np.pi)
             path = line("path of Adam", result.curves["w"], result.curves["v"])
             curves = (path, points("start", path.x[:1], path.y[:1]), points("target", [goal[0]], [goal[1]]))
-            panels.append(Panel(title=result.cell.form, x="ω_ν", y="ω_θ", curves=curves, picture=picture))
+            panels.append(Panel(title=result.cell.form, x="$ω_ν$", y="$ω_θ$", curves=curves, picture=picture))
         losses = [thin(cell.cell.form, cell.curves["update"], np.maximum(cell.curves["loss"], FLOOR)) for cell in cells]
-        panels.append(Panel(title="loss along the paths", x="update", y="loss", curves=tuple(losses), y_scale="log"))
+        panels.append(Panel(title="along the paths", x="update", y="loss", curves=tuple(losses), y_scale="log"))
         return Figure(panels=tuple(panels), columns=2)
 
 
@@ -168,10 +169,13 @@ def _placed(form: Form, nu: float, theta: float) -> tuple[float, float]:
     return float(np.arctanh(nu)), coordinates(form, nu, theta)[1]
 
 
-def _landscape(cell: AngleCell) -> Values:
-    """The loss over both coordinates, around the target and the start."""
-    low, high = RANGES[cell.form.removesuffix("-stop")]
-    w, v = np.linspace(1.0, 3.2, SIDE), np.linspace(low, high, SIDE)
+def _landscape(cell: AngleCell, way: Array) -> Values:
+    """The loss over both coordinates, around the target, the start and the whole way (updates, 2)."""
+    ranges = (1.0, 3.2), RANGES[cell.form.removesuffix("-stop")]
+    w, v = (
+        np.linspace(min(low, 1.1 * np.min(path) - 0.1 * high), max(high, 1.1 * np.max(path) - 0.1 * low), SIDE)
+        for (low, high), path in zip(ranges, way.T, strict=True)
+    )
     nu = np.tanh(w)[None, :]
     goal = (cell.radius, cell.target * np.pi)
     loss = distance(nu, angle(cell.form, v[:, None], nu), goal, cell.normalised)

@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import numpy as np
 
-from lrurun.report.figures.figures import Figure, Panel, grey, line, spread
+from lrurun.report.figures.figures import Figure, Panel, greek, grey, line, spread
 from lrurun.studies import kernels
 from lrurun.studies.checks import Check, above, below, larger, one_sided_p
 from lrurun.studies.kernels import ARCHITECTURES, TITLES, Architecture, Multiple
@@ -112,12 +112,13 @@ class BridgeStudy(Study[Bridge]):
             if not cells:
                 continue
             middle = np.median([cell.curves["losses"] for cell in cells], axis=0)
-            courses.append(line(TITLES[name], cells[0].curves["update"], middle))
+            title = greek(TITLES[name])
+            courses.append(line(title, cells[0].curves["update"], middle))
             losses = list(cells.by_seed("loss").values())
-            ends.append(spread(TITLES[name], {number: losses}))
+            ends.append(spread(title, {number: losses}))
             means[number] = np.mean(losses)
         ends.append(grey("mean", means, means.values()))
-        names = tuple((number, TITLES[name]) for number, name in enumerate(results.axis("architecture"), 1))
+        names = tuple((number, greek(TITLES[name])) for number, name in enumerate(results.axis("architecture"), 1))
         return Figure(
             panels=(
                 Panel(x="update", y="loss, median", curves=tuple(courses), y_scale="log"),

@@ -16,10 +16,12 @@ from lrurun.commands._shared import cautions, opening, output
 from lrurun.commands._shared.options import (
     Detach,
     DryRun,
+    FigureWidth,
     Jobs,
     Json,
     On,
     OnNode,
+    Plain,
     Seeds,
     TimeLimit,
 )
@@ -55,6 +57,7 @@ def _names(incomplete: str) -> list[str]:
 @examples(
     "lrurun study ring",
     "lrurun study memory --out memory.pdf",
+    "lrurun study memory --plain --width page --out memory.pdf",
 )
 def study(
     context: typer.Context,
@@ -77,6 +80,8 @@ def study(
         Optional[Path],
         typer.Option("--out", metavar="FILE|DIR", help="Draw a .png, .svg, .pdf or .html; of all studies, a folder."),
     ] = None,
+    plain: Plain = False,
+    width: FigureWidth = "column",
     json: Json = False,
     on: On = "local",
     detach: Detach = False,
@@ -108,6 +113,9 @@ def study(
     ]
     planned = [(request, request.plan()) for request in requests]
     page.check(out, several=several)
+    if (plain or width != "column") and (out is None or out.suffix.lower() == page.PAGE):
+        option = "--plain" if plain else f"--width {width}"
+        raise UsageError(f"{option}: is for figures", "name one, as in --out figure.pdf")
     if seeds is not None and not several and not planned[0][1].study.seeded:
         console.say(f"{requests[0].study}: nothing in it depends on the seed, so it has one seed")
     site = site_of(on)
@@ -124,7 +132,11 @@ def study(
     if site.is_local:
         cautions.warn_of_jobs(jobs)
     code, reports, errors = compute(
-        context.obj.places, planned, options, options.signals(), page.Drawings(out, several=several)
+        context.obj.places,
+        planned,
+        options,
+        options.signals(),
+        page.Drawings(out, several=several, plain=plain, width=width),
     )
     if dry_run or on_node:
         return code

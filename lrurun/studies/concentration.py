@@ -9,7 +9,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lrurun.report.figures.figures import Figure, Panel, dashed, line, log_log, parameter_matrix, spread
+from lrurun.report.figures.figures import (
+    IMAGINARY,
+    REAL,
+    Figure,
+    Panel,
+    dashed,
+    greek,
+    line,
+    log_log,
+    parameter_matrix,
+    spread,
+)
 from lrurun.studies import kernels
 from lrurun.studies.checks import Check, below, identity, larger
 from lrurun.studies.coordinates import Angle
@@ -24,7 +35,7 @@ PAIR: list[Architecture] = ["complex", "lru"]
 GRID: dict[str, Any] = {"architecture": PAIR, "angle": [1.0, 0.1, 0.01], "rho": [0.0, 0.99]}
 WIDTHS = [1.0, 0.316, 0.1, 0.0316, 0.01]
 TRAINED = {**GRID, "part": ["hessian", "training"], "architecture": [*PAIR, "dense"], "systems": 5}
-HALVES = ((4.5, "Re λ"), (14.5, "Im λ"))  # of the 20 parameters
+HALVES = ((4.5, REAL), (14.5, IMAGINARY))  # of the 20 parameters
 
 
 class Concentration(Settings, frozen=True, kw_only=True):
@@ -130,18 +141,22 @@ class ConcentrationStudy(Study[Concentration]):
     def draw(self, results: Results[Concentration]) -> Figure:
         hessians, trained, panels = results.where(part="hessian"), results.where(part="training"), []
         for result in hessians.where(lambda result: result.seed == results[0].seed, architecture="complex", rho=0.0):
-            panels.append(parameter_matrix(f"complex, θ0 = {result.cell.angle:g} π", result.curves["hessian"], HALVES))
+            panels.append(
+                parameter_matrix(f"complex, $θ_0 = {result.cell.angle:g}π$", result.curves["hessian"], HALVES)
+            )
         curves = []
         for rho, name in itertools.product(hessians.axis("rho"), hessians.axis("architecture")):
             means = [np.mean(_shares(hessians.where(rho=rho), name, x)) for x in hessians.axis("angle")]
             draw = dashed if rho else line
-            curves.append(draw(f"{TITLES[name]}, ρ = {rho:g}", hessians.axis("angle"), means, family=TITLES[name]))
-        panels.append(Panel(x="θ0 / π", y="share off the diagonal", curves=tuple(curves), x_scale="log"))
+            curves.append(
+                draw(f"{greek(TITLES[name])}, $ρ = {rho:g}$", hessians.axis("angle"), means, family=TITLES[name])
+            )
+        panels.append(Panel(x="$θ_0 / π$", y="share off the diagonal", curves=tuple(curves), x_scale="log"))
         curves = []
         for name in trained.axis("architecture"):
             losses = {x: list(kernels.by_seed(trained, name, angle=x).values()) for x in trained.axis("angle")}
-            curves.append(spread(f"{TITLES[name]}, loss", losses, family=TITLES[name]))
-        panels.append(log_log("θ0 / π", "loss: median, range", curves))
+            curves.append(spread(f"{greek(TITLES[name])}, loss", losses, family=TITLES[name]))
+        panels.append(log_log("$θ_0 / π$", "loss: median, range", curves))
         return Figure(panels=tuple(panels if curves else panels[:-1]), columns=2)
 
 

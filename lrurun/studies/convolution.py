@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta
 
-from lrurun.report.figures.figures import Figure, Panel, dashed, line
+from lrurun.report.figures.figures import Figure, Panel, dashed, grey, line
 from lrurun.studies.checks import Check, identity
 from lrurun.studies.evidence import Evidence, StudyClaim, majority, together
 from lrurun.studies.formulas import generator
@@ -114,6 +114,7 @@ class ConvolutionStudy(Study[Convolution]):
             "gradient apart": max(apart),
             "radius": radius,
             "kernel": kernel(),
+            "learned kernel": response(*map(np.asarray, carry[0])),
             "sum": np.sum(kernel()),
             "energy": np.sum(kernel() ** 2),
             "bump": 40 + np.argmax(kernel()[40:]),
@@ -158,7 +159,19 @@ class ConvolutionStudy(Study[Convolution]):
                 mean = np.exp(np.mean(np.log([cell.curves["loss"] for cell in cells]), axis=0))
                 curves.append((dashed if model == "tanh" else line)(model, cells[0].curves["update"], mean))
             panels.append(Panel(title=f"rate {rate:g}", x="update", y="loss", curves=tuple(curves), y_scale="log"))
-        return Figure(panels=tuple(panels), columns=min(3, len(panels)), same_y=True)
+        panels.append(_kernels(results))
+        return Figure(panels=tuple(panels), columns=2)
+
+
+def _kernels(results: Results[Convolution]) -> Panel:
+    """The kernels that the models of the first seed learned at their best rates, beside the target's."""
+    first = results.where(lambda result: result.seed == results[0].seed)
+    curves = [grey("target", range(LENGTH), first[0].curves["kernel"])]
+    for model in first.axis("model"):
+        for cell in first.where(model=model).best("lr", "final loss"):
+            draw = dashed if model == "tanh" else line
+            curves.append(draw(model, range(LENGTH), cell.curves["learned kernel"]))
+    return Panel(title=f"learned kernel, seed {first[0].seed}", x="step $k$", y="$CA^kB$", curves=tuple(curves))
 
 
 def _other(model: Model) -> str:
@@ -198,6 +211,15 @@ def kernel() -> Array:
     """The target (Orvieto et al. 2023, appendix E.2)."""
     k = np.arange(LENGTH)
     return 0.1 * np.exp(-0.015 * k) * np.cos(0.04 * k) ** 2
+
+
+def response(a: Array, b: Array, c: Array) -> Array:
+    """C A^k B of the steps k < LENGTH, which is the response to a small impulse also with tanh."""
+    values = []
+    for _ in range(LENGTH):
+        values.append(c @ b)
+        b = a @ b
+    return np.array(values)
 
 
 def kernel_in_closed_form() -> tuple[float, float, int]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta
 
-from lrurun.report.figures.figures import Curve, Figure, dashed, line, log_log, points
+from lrurun.report.figures.figures import Curve, Figure, dashed, greek, line, log_log, points
 from lrurun.studies.checks import Check, above, below, sampling
 from lrurun.studies.formulas import generator
 from lrurun.studies.study import Array, Results, Rho, Settings, Study, Values
@@ -110,7 +110,7 @@ class DepthStudy(Study[Depth]):
             cells = results.where(model=model, norm=norm)
             if norm == "none":
                 states = _states(cells.where(rho=rho))
-                panels.append(log_log("time constant", f"{model}: E|h|²", states, title=f"no norm, ρ = {rho:g}"))
+                panels.append(log_log("time constant", f"{model}: $E|h|^2$", states, title=f"no norm, $ρ = {rho:g}$"))
             title = "no norm" if norm == "none" else "layer norm"
             panels.append(log_log("time constant", "squared gradient", _gradients(cells), title=title))
         return Figure(panels=tuple(panels), columns=len(panels) // len(results.axis("model")))
@@ -127,8 +127,8 @@ def _states(cells: Results[Depth]) -> list[Curve]:
 def _gradients(cells: Results[Depth]) -> list[Curve]:
     curves = []
     for group, rho in product(GROUPS[cells[0].cell.model], cells.axis("rho")):
-        name, means = SYMBOLS.get(group, group), _mean(cells.where(rho=rho), f"gradient of {group}")
-        curves.append((dashed if rho else line)(f"{name}, ρ = {rho:g}", *means, family=name))
+        name, means = greek(SYMBOLS.get(group, group)), _mean(cells.where(rho=rho), f"gradient of {group}")
+        curves.append((dashed if rho else line)(f"{name}, $ρ = {rho:g}$", *means, family=name))
     return curves
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta
 
-from lrurun.report.figures.figures import Figure, Panel, line, points
+from lrurun.report.figures.figures import IMAGINARY, REAL, Figure, Panel, line, points
 from lrurun.studies.checks import Check, sampling
 from lrurun.studies.evidence import Evidence, StudyClaim, larger, positive, together
 from lrurun.studies.formulas import distance_to_uniform
@@ -161,9 +161,9 @@ class DiskStudy(Study[Disk]):
             cells = results.where(size=size)
             area = cells[0].curves["area"]
             share = np.mean([cell.curves["share within"] for cell in cells], axis=0) - np.minimum(area, 1.0)
-            curves.append(points(f"N = {size}", area, share))
+            curves.append(points(f"$N = {size}$", area, share))
         title = f"mean over {len(results.where(size=sizes[0]))} matrices"
-        panels.append(Panel(title=title, x="|λ|²", y="share within - uniform", curves=tuple(curves)))
+        panels.append(Panel(title=title, x="$|λ|^2$", y="share within - uniform", curves=tuple(curves)))
         return Figure(panels=tuple(panels), columns=2)
 
 
@@ -173,7 +173,7 @@ def _mean(results: Results[Disk], name: str) -> float:
 
 def _scatter(result: CellResult[Disk]) -> Panel:
     cloud = points("eigenvalues", result.curves["re"], result.curves["im"])
-    return Panel(title=f"N = {result.cell.size}", x="Re λ", y="Im λ", curves=(cloud,), circles=((0.0, 0.0),))
+    return Panel(title=f"$N = {result.cell.size}$", x=REAL, y=IMAGINARY, curves=(cloud,), circles=((0.0, 0.0),))
 
 
 STUDY = DiskStudy()

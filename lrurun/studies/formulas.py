@@ -74,13 +74,6 @@ def check_ring(ring: Ring) -> None:
         raise ValueError(f"ring: the inner radius, {ring[0]:g}, must be below the outer one, {ring[1]:g}")
 
 
-def ring_radius(share: Any, ring: Ring) -> Array:
-    """|lambda| of the circle that has this share of the ring's area inside it (Orvieto et al. 2023, Lemma 2)."""
-    inner, outer = ring
-    nu = -0.5 * np.log(share * (outer**2 - inner**2) + inner**2)
-    return np.asarray(np.exp(-nu))
-
-
 def distance_to_uniform(ordered: Array) -> float:
     """The Kolmogorov distance of sorted samples to the uniform distribution from 0 to 1."""
     n = len(ordered)

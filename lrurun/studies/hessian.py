@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.errors import UsageError
-from lrurun.report.figures.figures import Figure, Panel, matrix, parameter_matrix, points
+from lrurun.report.figures.figures import Figure, Panel, greek, matrix, parameter_matrix, points
 from lrurun.studies import hessians
 from lrurun.studies.checks import Check, above, identity, larger
 from lrurun.studies.formulas import generator
@@ -128,8 +128,8 @@ class HessianStudy(Study[Hessian]):
         first = results.where(lambda result: result.seed == results[0].seed and result.cell.network in hessians.GROUPS)
         panels, spectra = [], []
         for result in first:
-            title, n = TITLES[result.cell.network], len(result.curves["eigenvalues"])
-            where, top = hessians.centres(result.cell.network), len(result.curves["eigenvectors"]) // n
+            title, n = greek(TITLES[result.cell.network]), len(result.curves["eigenvalues"])
+            where, top = _symbols(result.cell.network), len(result.curves["eigenvectors"]) // n
             panels.append(parameter_matrix(title, result.curves["hessian"], where))
             picture = matrix(result.curves["eigenvectors"], "|entry|", rows=top)
             numbers = tuple((n, str(n + 1)) for n in range(0, top, 2))
@@ -139,12 +139,19 @@ class HessianStudy(Study[Hessian]):
             large = result.curves["eigenvalues"][:top]
             spectra.append(points(title, range(1, len(large) + 1), large))
         spread = [
-            points(TITLES[name], *zip(*results.where(network=name).by_seed("participation").items(), strict=True))
+            points(
+                greek(TITLES[name]), *zip(*results.where(network=name).by_seed("participation").items(), strict=True)
+            )
             for name in first.axis("network")
         ]
-        panels.append(Panel(x="number", y="eigenvalue of H", curves=tuple(spectra), y_scale="log"))
+        panels.append(Panel(x="number", y="eigenvalue of $H$", curves=tuple(spectra), y_scale="log"))
         panels.append(Panel(x="system", y="participation ratio", curves=tuple(spread)))
         return Figure(panels=tuple(panels), columns=2)
+
+
+def _symbols(network: hessians.Network) -> tuple[tuple[float, str], ...]:
+    """The names of the groups of parameters, at the middle of each."""
+    return tuple((place, greek(name)) for place, name in hessians.centres(network))
 
 
 STUDY = HessianStudy()

@@ -106,7 +106,7 @@ class StudyKind(OwnReports):
         results = report.collect(ledger, plan)
         if missing := report.missing(plan, results):
             raise LrurunError(f"{plan.study.name}: no figure, because cells are missing: {', '.join(missing)}")
-        return figure_files.render(plan.study.draw(results), ".svg")
+        return figure_files.render(plan.study.figure(results), ".svg")
 
     def write_report(
         self, places: Places, task: str, profile: str | None, sets: Sequence[str], *, json: bool, out: Path | None

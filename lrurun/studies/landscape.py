@@ -137,12 +137,12 @@ class LandscapeStudy(Study[Landscape]):
     def draw(self, results: Results[Landscape]) -> Figure:
         panels = []
         for rho in results.axis("rho"):
-            for x, y, name in (("lambda", "loss", "λ"), ("angle", "loss by angle", "θ - θ*, rad")):
+            for x, y, name in (("lambda", "loss", "$λ$"), ("angle", "loss by angle", "$θ - θ^*$ [rad]")):
                 curves = [
-                    line(f"1 - λ* = {result.cell.gap:g}", result.curves[x], result.curves[y])
+                    line(f"$1 - λ^* = {result.cell.gap:g}$", result.curves[x], result.curves[y])
                     for result in results.where(rho=rho)
                 ]
-                panels.append(Panel(title=f"ρ = {rho:g}", x=name, y="loss", curves=tuple(curves), y_scale="log"))
+                panels.append(Panel(title=f"$ρ = {rho:g}$", x=name, y="loss", curves=tuple(curves), y_scale="log"))
         return Figure(panels=tuple(panels), columns=2)
 
 

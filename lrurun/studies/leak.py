@@ -156,11 +156,11 @@ class LeakStudy(Study[Leak]):
         panels = []
         for result in results:
             curves = result.curves
-            unit = "angular frequency ω" if result.cell.signal == "pulse" else "frequency (sine: 1)"
+            unit = "angular frequency $ω$" if result.cell.signal == "pulse" else "frequency (sine: 1)"
             time = tuple(line(name, curves["time"], curves[name]) for name in ("signal", "rectified"))
             spectra = [line(n, curves["frequency"], curves[f"{n} spectrum"]) for n in ("signal", "rectified")]
             spectra.append(points("product rule", curves["frequency"][::PERIODS], curves["product rule"][::PERIODS]))
-            panels.append(Panel(title=result.cell.signal, x="time t", y="u(t)", curves=time))
+            panels.append(Panel(title=result.cell.signal, x="time $t$", y="$u(t)$", curves=time))
             panels.append(Panel(title="its spectrum", x=unit, y="transform", curves=tuple(spectra)))
         return Figure(panels=tuple(panels), columns=2)
 

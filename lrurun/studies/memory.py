@@ -116,14 +116,15 @@ class MemoryStudy(Study[Memory]):
 
     def draw(self, results: Results[Memory]) -> Figure:
         curves = [
-            line(f"ρ = {result.cell.rho:g}", 1 / (1 - result.curves["lambda"]), result.curves["sensitivity"])
+            line(f"$ρ = {result.cell.rho:g}$", 1 / (1 - result.curves["lambda"]), result.curves["sensitivity"])
             for result in results
         ]
         correlated = results.where(rho=1.0)
         curves += [
-            grey("E|h|², ρ = 1", 1 / (1 - result.curves["lambda"]), result.curves["state"]) for result in correlated
+            grey("$E|h|^2$, $ρ = 1$", 1 / (1 - result.curves["lambda"]), result.curves["state"])
+            for result in correlated
         ]
-        panel = log_log("1 / (1 - λ)", "E|dh/dλ|²", curves)
+        panel = log_log("$1 / (1 - λ)$", "$E|dh/dλ|^2$", curves)
         return Figure(panels=(panel,))
 
 

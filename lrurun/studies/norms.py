@@ -149,11 +149,11 @@ class NormsStudy(Study[Norms]):
         for result in results.where(task="white")[:1]:
             steps = np.arange(1, HORIZON + 1)
             curves = (
-                line("1 - decay²ᵗ", steps, result.curves["expected"]),
+                line("$1 - \\mathrm{decay}^{2t}$", steps, result.curves["expected"]),
                 points("simulated, white input", result.curves["step"], result.curves["mean"]),
             )
             title = f"white, decay {result.cell.decay:g}"
-            panels.append(Panel(title=title, x="step t", y="E|h|²", curves=curves, x_scale="log"))
+            panels.append(Panel(title=title, x="step $t$", y="$E|h|^2$", curves=curves, x_scale="log"))
         for task in [task for task in results.axis("task") if task in TASKS]:
             drawn = [_band(results.where(task=task, model=model)) for model in results.where(task=task).axis("model")]
             panels.append(Panel(title=TASKS[task], x="update", y="norm of the state", curves=tuple(drawn)))

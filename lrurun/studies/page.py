@@ -16,7 +16,7 @@ from lrurun.report.formats import pages
 from lrurun.studies import report as reporting
 
 if TYPE_CHECKING:
-    from lrurun.report.figures.figures import Figure
+    from lrurun.report.figures.figures import Figure, Width
     from lrurun.studies.plan import StudyPlan
     from lrurun.studies.report import StudyReport
     from lrurun.studies.study import Results
@@ -54,8 +54,10 @@ def check(out: Path | None, *, several: bool) -> None:
 class Drawings:
     """Draws studies: one into a file; several into a folder, as PNG and SVG and as a page of all."""
 
-    def __init__(self, out: Path | None, *, several: bool) -> None:
+    def __init__(self, out: Path | None, *, several: bool, plain: bool = False, width: Width = "column") -> None:
+        """`plain` files have neither title nor caption; the page has its own."""
         self.out = out
+        self._plain, self._width = plain, width
         self.errors: list[LrurunError] = []
         """Why there are no figures, each reason once."""
         self._several = several
@@ -70,7 +72,7 @@ class Drawings:
             stem = self.out / plan.study.name
             files = [stem.with_suffix(suffix) for suffix in (".png", ".svg")] if self._several else [self.out]
             try:
-                contents, svg = self._drawn(plan.study.draw(results), report, files)
+                contents, svg = self._drawn(plan.study.figure(results), report, files)
             except LrurunError as error:
                 if error.message not in [recorded.message for recorded in self.errors]:
                     self.errors.append(error)
@@ -85,10 +87,10 @@ class Drawings:
         """The contents of the files of figures, and what the page has."""
         from lrurun.report.figures import figure_files
 
-        whole = captioned(report, figure)
+        whole = figure if self._plain else captioned(report, figure)
         suffixes = {file: suffix for file in files if (suffix := file.suffix.lower()) in figure_files.SUFFIXES}
         try:
-            contents = {file: figure_files.render(whole, suffix) for file, suffix in suffixes.items()}
+            contents = {file: figure_files.render(whole, suffix, self._width) for file, suffix in suffixes.items()}
             return contents, inline(report, figure) if self._page else ""
         except ModuleNotFoundError as error:
             raise LrurunError(

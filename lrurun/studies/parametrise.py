@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Annotated
 
 import numpy as np
@@ -213,27 +214,28 @@ class ParametriseStudy(Study[Parametrise]):
 
     def draw(self, results: Results[Parametrise]) -> Figure:
         panels = []
-        for form in [form for form in results.axis("form") if form != "optimal"]:
-            for quantity in ("loss", "curvature"):
-                for name, symbol in (("magnitude", "ω_ν"), ("angle", "ω_θ - ω_θ*")):
-                    curves: list[Curve] = []
-                    for result in results.where(form=form):
-                        label = f"|λ*| = {result.cell.radius:g}"
-                        y = np.abs(result.curves[f"{quantity} over {name}"])
-                        curves.append(line(label, result.curves[f"{name} axis"], np.maximum(y, 1e-8)))
-                        if quantity == "curvature":
-                            optimum = result["start of w"] if name == "magnitude" else 0.0
-                            curves.append(points(label, [optimum], [result[name]]))
-                    if (form, quantity, name) == ("optimal-stop", "curvature", "magnitude"):
-                        curves.append(_complete(results.where(form="optimal")))
-                    panels.append(Panel(title=form, x=symbol, y=quantity, curves=tuple(curves), y_scale="log"))
-        return Figure(panels=tuple(panels), columns=2)
+        forms = [form for form in results.axis("form") if form != "optimal"]
+        kinds = [(quantity, name) for quantity in ("loss", "curvature") for name in ("magnitude", "angle")]
+        for (quantity, name), form in product(kinds, forms):
+            curves: list[Curve] = []
+            for result in results.where(form=form):
+                label = f"$|λ^*| = {result.cell.radius:g}$"
+                y = np.abs(result.curves[f"{quantity} over {name}"])
+                curves.append(line(label, result.curves[f"{name} axis"], np.maximum(y, 1e-8)))
+                if quantity == "curvature":
+                    optimum = result["start of w"] if name == "magnitude" else 0.0
+                    curves.append(points(label, [optimum], [result[name]]))
+            if (form, quantity, name) == ("optimal-stop", "curvature", "magnitude"):
+                curves.append(_complete(results.where(form="optimal")))
+            symbol = "$ω_ν$" if name == "magnitude" else "$ω_θ - ω_θ^*$"
+            panels.append(Panel(title=form, x=symbol, y=quantity, curves=tuple(curves), y_scale="log"))
+        return Figure(panels=tuple(panels), columns=len(forms), same_y="row")
 
 
 def _complete(cells: Results[Parametrise]) -> Curve:
     """The closed form of the curvature in the optimal form, with the derivative of θ by ω_ν."""
     forms = [curvature(cell.cell.radius, cell.cell.angle * np.pi, "optimal", normalised=True)[0, 0] for cell in cells]
-    return dashed("optimal, dθ/dω_ν included", [cell["start of w"] for cell in cells], forms)
+    return dashed("optimal, $dθ/dω_ν$ included", [cell["start of w"] for cell in cells], forms)
 
 
 STUDY = ParametriseStudy()

@@ -10,7 +10,7 @@ from zlib import crc32
 import numpy as np
 from msgspec import Meta
 
-from lrurun.report.figures.figures import Figure, Panel, Scale, dashed, line
+from lrurun.report.figures.figures import Figure, Panel, Scale, dashed, greek, line
 from lrurun.studies.checks import Check, above, identity
 from lrurun.studies.formulas import generator
 from lrurun.studies.study import Array, Count, Radius, Rate, Results, Settings, Study, Values
@@ -139,7 +139,7 @@ class PhaseStudy(Study[Phase]):
             for cells in _groups(results):
                 cell, mean = cells[0].cell, np.mean([result.curves[name] for result in cells], 0)
                 style = line if cell.normalize else dashed
-                curves.append(style(self.label(cell), cells[0].curves["update"], mean, family=f"{cell.phase:g}"))
+                curves.append(style(greek(self.label(cell)), cells[0].curves["update"], mean, family=f"{cell.phase:g}"))
             scale: Scale = "log" if "loss" in name else "linear"
             panels.append(Panel(x="update", y=name, curves=tuple(curves), y_scale=scale))
         return Figure(panels=tuple(panels), columns=3)

@@ -8,17 +8,19 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta
 
-from lrurun.report.figures.figures import Figure, Panel, line
+from lrurun.report.figures.figures import IMAGINARY, REAL, Figure, Panel, Picture, floats, line, points
 from lrurun.studies.checks import Check, identity, nan_last
 from lrurun.studies.coordinates import Modulus
 from lrurun.studies.evidence import Evidence, StudyClaim, threshold
-from lrurun.studies.study import CellResult, Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.study import Array, CellResult, Count, Rate, Results, Settings, Study, Values
 
 POWER = 100
 OFFSET = 0.028
 """Angle between the initial eigenvalue and the target: below pi / 100, so that no other root is nearer."""
 SHOWN = 500
 """Updates in the figure, as in the paper's."""
+SIDE, MARGIN, FLOOR, CEILING = 61, 0.06, 1e-3, 10.0
+"""Of the landscapes: points of each axis, what they show to each side of the target, and the range of the colours."""
 LEARNED = 1e-3
 """The loss below which the target counts as learned."""
 
@@ -43,7 +45,8 @@ class Powers(Settings, frozen=True, kw_only=True):
 @cache
 def _programs(form: Form, updates: int) -> tuple[tuple[str, str], Any, Any, Any]:
     """The layers' parametrisation: the names of its parameters; (nu, theta) -> parameters of exp(-nu + i theta);
-    (parameters, target) -> loss and gradient; (parameters, target, rate) -> losses before each update."""
+    (parameters, target) -> loss and gradient; (parameters, target, rate) -> losses before each update, and the
+    parameters (updates, 2) there."""
     import jax
     import jax.numpy as jnp
     import optax
@@ -67,7 +70,10 @@ def _programs(form: Form, updates: int) -> tuple[tuple[str, str], Any, Any, Any]
             now, state = carry
             value, slope = jax.value_and_grad(loss)(now, target)
             change, state = adam.update(slope, state)
-            return (optax.apply_updates(now, change), state), value
+            return (optax.apply_updates(now, change), state), (
+                value,
+                jnp.concatenate([now[name] for name in parametrization.names]),
+            )
 
         return jax.lax.scan(update, (params, adam.init(params)), length=updates)[1]
 
@@ -150,7 +156,7 @@ class PowersStudy(Study[Powers]):
         (first, second), initial, differentiated, run = _programs(cell.form, cell.updates)
         params, target = initial(-np.log(cell.radius), angle - OFFSET), cell.radius * np.exp(1j * angle)
         value, slopes = differentiated(params, target)
-        losses = np.asarray(run(params, target, cell.lr))
+        losses, way = map(np.asarray, run(params, target, cell.lr))
         below = np.flatnonzero(losses < LEARNED)
         return {
             "loss": losses,
@@ -159,6 +165,9 @@ class PowersStudy(Study[Powers]):
             "first slope 2": slopes[second][0],
             "final loss": losses[-1],
             "updates": below[0] if len(below) else cell.updates,
+            "first": way[:SHOWN, 0],
+            "second": way[:SHOWN, 1],
+            **_landscape(cell, way[:SHOWN]),
         }
 
     def checks(self, results: Results[Powers]) -> list[Check]:
@@ -181,14 +190,57 @@ class PowersStudy(Study[Powers]):
         )
 
     def draw(self, results: Results[Powers]) -> Figure:
-        panels = []
-        for form in results.axis("form"):
+        cells = results.where(lr=max(results.axis("lr")))
+        angles = sorted(cells.axis("angle"))
+        angles = sorted({angles[0], angles[len(angles) // 2], angles[-1]})
+        panels = [_picture(result) for angle in angles for result in cells.where(angle=angle)]
+        for form in cells.axis("form"):
             curves = []
-            for result in results.where(form=form, lr=max(results.axis("lr"))):
+            for result in cells.where(lambda result: result.cell.angle in angles, form=form):
                 losses = result.curves["loss"][:SHOWN]
-                curves.append(line(f"θ* = {result.cell.angle:g} · π/2", range(len(losses)), losses))
+                curves.append(line(_title(result.cell.angle), range(len(losses)), losses))
             panels.append(Panel(title=form, x="update", y="loss", curves=tuple(curves), y_scale="log"))
-        return Figure(panels=tuple(panels))
+        return Figure(panels=tuple(panels), columns=2)
+
+
+def _title(angle: float) -> str:
+    return f"$θ^* = {angle:g} · π/2$"
+
+
+def _picture(result: CellResult[Powers]) -> Panel:
+    """The loss in the coordinates of a form, with the path of Adam from the start towards the target."""
+    x, y, path = result.curves["landscape x"], result.curves["landscape y"], result.curves
+    z = np.clip(path["landscape loss"], FLOOR, CEILING).reshape(len(y), len(x))
+    goal = _placed(result.cell, result.cell.angle * np.pi / 2)
+    curves = (
+        line("path of Adam", path["first"], path["second"]),
+        points("start", path["first"][:1], path["second"][:1]),
+        points("target", goal[:1], goal[1:]),
+    )
+    names = ("$ν$", "$θ$") if result.cell.form == "exponential" else (REAL, IMAGINARY)
+    picture = Picture(x=floats(x), y=floats(y), z=tuple(map(floats, z)), label="loss", scale="log")
+    return Panel(title=_title(result.cell.angle), x=names[0], y=names[1], curves=curves, picture=picture)
+
+
+def _placed(cell: Powers, angle: float) -> tuple[float, float]:
+    """The coordinates of the eigenvalue of that angle, in radians, and of the cell's absolute value."""
+    if cell.form == "exponential":
+        return -float(np.log(cell.radius)), angle
+    return cell.radius * float(np.cos(angle)), cell.radius * float(np.sin(angle))
+
+
+def _landscape(cell: Powers, way: Array) -> Values:
+    """The loss over both coordinates, around the target and the whole way (updates, 2)."""
+    goal = np.array(_placed(cell, cell.angle * np.pi / 2))
+    low, high = np.minimum(goal - MARGIN, np.min(way, 0)), np.maximum(goal + MARGIN, np.max(way, 0))
+    if cell.form == "exponential":
+        low[0] = max(low[0], 0.0)
+    x, y = (np.linspace(*ends, SIDE) for ends in zip(low, high, strict=True))
+    first, second = x[None, :], y[:, None]
+    value = np.exp(-first + 1j * second) if cell.form == "exponential" else first + 1j * second
+    target = cell.radius * np.exp(0.5j * np.pi * cell.angle)
+    loss = 0.5 * np.abs(value**POWER - target**POWER) ** 2
+    return {"landscape x": x, "landscape y": y, "landscape loss": loss.ravel()}
 
 
 def _learned(result: CellResult[Powers]) -> bool:

@@ -157,13 +157,16 @@ class RemedyStudy(Study[Remedy]):
 
     def draw(self, results: Results[Remedy]) -> Figure:
         panels = []
-        for name, y in (("state", "γ² E|h|²"), ("gradient", "γ² E|dh/dω|²")):
+        for name, y, without in (
+            ("state", "$γ^2 E|h|^2$", "$E|h|^2$"),
+            ("gradient", "$γ^2 E|dh/dω|^2$", "$E|dh/dλ|^2$"),
+        ):
             curves = []
             for result in results:
                 x = 1 / (1 - result.curves["lambda"])
-                curves.append(line(label := f"ρ = {result.cell.rho:g}", x, result.curves[name]))
-                curves.append(dashed(f"{label}, no remedy", x, result.curves[f"{name} without"], family=label))
-            panels.append(log_log("1 / (1 - λ)", y, curves))
+                curves.append(line(label := f"$ρ = {result.cell.rho:g}$", x, result.curves[name]))
+                curves.append(dashed("", x, result.curves[f"{name} without"], family=label))
+            panels.append(log_log("$1 / (1 - λ)$", y, curves, title=f"dashed: {without}"))
         return Figure(panels=tuple(panels), columns=2)
 
 

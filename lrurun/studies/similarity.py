@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from lrurun.report.figures.figures import Figure, Panel, Picture, dashed, line
+from lrurun.report.figures.figures import IMAGINARY, REAL, Figure, Panel, Picture, dashed, line
 from lrurun.studies.checks import Check, identity
 from lrurun.studies.evidence import Evidence, StudyClaim, threshold, together
 from lrurun.studies.formulas import derivative, energy, printed_derivative
@@ -158,13 +158,13 @@ class SimilarityStudy(Study[Similarity]):
         panels = [_plane(result) for result in results]
         curves = []
         for result in results:
-            label, angle = f"ρ = {result.cell.rho:g}", result.curves["angle"]
+            label, angle = f"$ρ = {result.cell.rho:g}$", result.curves["angle"]
             curves.append(line(label, angle, result.curves["on the circle"]))
             if 0 < result.cell.rho < 1:
                 curves.append(
                     dashed(f"{label}, as printed", angle, result.curves["on the circle as printed"], family=label)
                 )
-        panels.append(Panel(title="|λ| = 0.99", x="angle / π", y="|S|", curves=tuple(curves), y_scale="log"))
+        panels.append(Panel(title="$|λ| = 0.99$", x="angle / $π$", y="$|S|$", curves=tuple(curves), y_scale="log"))
         return Figure(panels=tuple(panels), columns=2)
 
 
@@ -173,8 +173,8 @@ def _plane(result: CellResult[Similarity]) -> Panel:
     colours = np.full((len(axis), len(axis)), np.nan)
     colours[np.abs(axis + 1j * axis[:, None]) < 1] = result.curves["inside"]
     sides = tuple(map(float, axis))
-    picture = Picture(x=sides, y=sides, z=tuple(tuple(map(float, row)) for row in colours), label="|S|", scale="log")
-    return Panel(title=f"ρ = {result.cell.rho:g}", x="Re λ", y="Im λ", picture=picture, circles=((0.0, 0.0),))
+    picture = Picture(x=sides, y=sides, z=tuple(tuple(map(float, row)) for row in colours), label="$|S|$", scale="log")
+    return Panel(title=f"$ρ = {result.cell.rho:g}$", x=REAL, y=IMAGINARY, picture=picture, circles=((0.0, 0.0),))
 
 
 STUDY = SimilarityStudy()

@@ -183,4 +183,8 @@ class Study(ABC, Generic[S]):
 
     @abstractmethod
     def draw(self, results: Results[S]) -> Figure:
-        """The figure, of numbers that the ledger has."""
+        """The figure, of numbers that the ledger has; its labels have mathematics between dollar signs."""
+
+    def figure(self, results: Results[S]) -> Figure:
+        """The figure as it is drawn into a file."""
+        return structs.replace(self.draw(results), mathematics=True)

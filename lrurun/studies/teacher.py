@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import numpy as np
 
-from lrurun.report.figures.figures import Curve, Figure, dashed, line, log_log, spread
+from lrurun.report.figures.figures import Curve, Figure, dashed, greek, line, log_log, spread
 from lrurun.studies import kernels
 from lrurun.studies.checks import Check, larger
 from lrurun.studies.kernels import Architecture, Multiple
@@ -84,7 +84,7 @@ class TeacherStudy(Study[Teacher]):
     def draw(self, results: Results[Teacher]) -> Figure:
         curves: list[Curve] = []
         for name in results.axis("architecture"):
-            title = kernels.TITLES[name]
+            title = greek(kernels.TITLES[name])
             losses_of = {nu: kernels.by_seed(results, name, nu=nu) for nu in results.axis("nu")}
             losses_of = {nu: losses for nu, losses in losses_of.items() if losses}
             memory = [1 / (1 - nu) for nu in losses_of]
@@ -93,7 +93,7 @@ class TeacherStudy(Study[Teacher]):
             curves.append(spread(title, dict(zip(memory, seeds, strict=True))))
         means = [np.mean([result["baseline"] for result in results.where(nu=nu)]) for nu in results.axis("nu")]
         curves.append(dashed("output 0", [1 / (1 - nu) for nu in results.axis("nu")], means))
-        return Figure(panels=(log_log("memory of the teacher, 1 / (1 - ν)", "loss: mean, median, range", curves),))
+        return Figure(panels=(log_log("memory of the teacher, $1 / (1 - ν)$", "loss: mean, median, range", curves),))
 
 
 def _slopes(results: Results[Teacher]) -> list[float]:

@@ -261,6 +261,15 @@ Detach = Annotated[bool, typer.Option("--detach", help="Return once the job is s
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the plan, or the script that would be submitted.")]
 OnNode = Annotated[bool, typer.Option("--on-node", hidden=True, help="For executors: leave when no run is queued.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Plain = Annotated[bool, typer.Option("--plain", help="Draw without title and caption, as for a paper.")]
+FigureWidth = Annotated[
+    Literal["column", "page"],
+    typer.Option(
+        "--width",
+        help="How wide to draw: a column of a paper (3.3 inches), or both (6.75).",
+        **choice("--width", ("column", "page")),
+    ),
+]
 Where = Annotated[
     Optional[str],
     typer.Option(

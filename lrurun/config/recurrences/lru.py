@@ -22,7 +22,9 @@ class LRURecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="diagonal
     max_phase: Annotated[float, Meta(gt=0, le=2 * math.pi)] = 2 * math.pi
     """Upper end of the initial phases, in radians."""
     normalize: bool = False
-    """Whether gamma (eq. 7), which is trained, scales the input."""
+    """Whether gamma (eq. 7) scales the input."""
+    train_gamma: bool = True
+    """Whether gamma is trained; otherwise it is sqrt(1 - |lambda|^2) at every step of training (footnote 9)."""
     conjugate: bool = False
     """Whether the N numbers of the state are N/2 and their conjugates, as the eigenvalues of a real matrix are."""
     heads: Annotated[int, Meta(ge=0, le=65536)] = 0
@@ -32,6 +34,11 @@ class LRURecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="diagonal
         check_radii(self.r_min, self.r_max)
         if self.parametrization == "cartesian" and self.phase == "log":
             raise ValueError('phase = "log" needs an exponential parametrization, found parametrization = "cartesian"')
+        if not self.train_gamma and not (self.normalize and self.parametrization == "stable-exponential"):
+            raise ValueError(
+                'train_gamma = false needs normalize = true and parametrization = "stable-exponential", found '
+                f'normalize = {str(self.normalize).lower()}, parametrization = "{self.parametrization}"'
+            )
         if self.heads and self.parametrization != "stable-exponential":
             raise ValueError(
                 'heads need parametrization = "stable-exponential", '
@@ -58,6 +65,7 @@ DECLARATIONS = (
             "stable-exponential": {},
             "on a ring": {"r_min": 0.9, "r_max": 0.999},
             "normalised": _LRU,
+            "gamma of lambda": _LRU | {"train_gamma": False},
             "small phase": _LRU | {"phase": "log", "max_phase": 0.314},
             "conjugate pairs": _LRU | {"conjugate": True},
             "heads": _LRU | {"conjugate": True, "heads": 4},

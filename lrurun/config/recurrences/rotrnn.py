@@ -23,8 +23,9 @@ class RotRNNRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="rotrn
     of the LRU."""
     max_phase: Annotated[float, Meta(gt=0, le=2 * math.pi)] = 2 * math.pi
     """Upper end of the initial angles, in radians."""
-    normalizer: Literal["trace", "gamma", "none"] = "trace"
-    """xi: from gamma and tr(B^T B) at every step (eq. 11), trained like the gamma of the LRU, or 1."""
+    normalizer: Literal["trace", "naive", "gamma", "none"] = "trace"
+    """xi: from gamma and tr(B^T B) at every step (eq. 11), trained like the gamma of the LRU, or 1. "naive" scales the
+    state as well as the input (eq. 6), which makes the decay faster than gamma."""
     slow_rotations: bool = True
     """Whether theta and M are in the recurrent group, as gamma and B always are. In the public code they are not: they
     train at the full learning rate, with weight decay."""
@@ -47,6 +48,7 @@ DECLARATIONS = (
             "": {},
             "heads": {"heads": 4},
             "normalised by gamma": {"heads": 4, "normalizer": "gamma", "draw": "ring"},
+            "naive": {"heads": 4, "normalizer": "naive"},
             "not normalised": {"heads": 4, "normalizer": "none"},
             "rotations outside the recurrent group": {"heads": 4, "slow_rotations": False},
         },

@@ -14,7 +14,9 @@ class S4DRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="s4d"):
 
     init: Literal["lin", "inv", "inv2", "quad", "legs", "real"] = "lin"
     """The initial N / 2 numbers of A, see `lrurun.nn.recurrences.s4d`."""
-    discretization: Literal["zoh", "bilinear"] = "zoh"
+    discretization: Literal["zoh", "bilinear", "euler"] = "zoh"
+    """The rule that makes lambda and the factor of B of A and Delta. The factor of "euler" is Delta alone, the first
+    order of that of "zoh", whose lambda it has (Orvieto et al. 2023, section 4)."""
     dt_min: Step = 0.001
     dt_max: Step = 0.1
     """The initial Delta of each channel is log-uniform between the two."""
@@ -22,6 +24,9 @@ class S4DRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="s4d"):
     """Number of A and B, which the channels share in turn; 0: one of each for every channel."""
     train_b: bool = True
     """Whether B is trained. Initially it is ones; for "legs", the B of HiPPO."""
+    shared_dt: bool = True
+    """Whether the Delta of A is that of B too; otherwise they start equal and are trained separately (Orvieto et al.
+    2023, section 4)."""
     slow_dt: bool = True
     """Whether Delta is in the recurrent group, as A and B always are."""
 
@@ -44,6 +49,8 @@ DECLARATIONS = (
         variants={
             "lin": {},
             "lin, bilinear": {"discretization": "bilinear", "slow_dt": False},
+            "legs, Delta B": {"init": "legs", "discretization": "euler"},
+            "legs, Delta B, two Deltas": {"init": "legs", "discretization": "euler", "shared_dt": False},
             "inv, shared": {"init": "inv", "n_ssm": 4},
             "inv2": {"init": "inv2"},
             "quad": {"init": "quad"},

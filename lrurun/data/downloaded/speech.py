@@ -1,13 +1,14 @@
-"""Speech Commands (Warden 2018): which of 35 words is spoken in one second of sound at 16 kHz?"""
+"""Speech Commands (Warden 2018): which of 35 words, or of 10, is spoken in one second of sound at 16 kHz?"""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import wave
 from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from msgspec import Meta, structs
@@ -21,6 +22,8 @@ from lrurun.data.task import SPLITS, Data, Options, Progress, Reduction, Remote,
 from lrurun.errors import LrurunError
 
 SIZES = {"train": 84_843, "validation": 9_981, "test": 11_005}
+SIZES_OF_10 = {"train": 24_482, "validation": 5_246, "test": 5_247}
+"""Of the 34,975 clips of ten words that last a whole second: 70, 15 and 15 %, rounded as in the published code."""
 ARCHIVE = "speech_commands_v0.02.tar.gz"
 RATE = LENGTH = 16_000
 """Samples per second, and samples of a clip: one second."""
@@ -32,6 +35,8 @@ WORDS = tuple(
     "right seven sheila six stop three tree two up visual wow yes zero".split()
 )
 """The classes in the order of their labels."""
+TEN_WORDS = tuple("down go left no off on right stop up yes".split())
+"""The classes of the task of ten words (Kidger et al. 2020), in the order of their labels."""
 
 LISTS = {"validation": "validation_list.txt", "test": "testing_list.txt"}
 _FILES = (*LISTS.values(), "*/*.wav")
@@ -46,8 +51,11 @@ _LIST_LIMIT = 4 << 20
 
 
 class SpeechOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the samples of a clip are stored."""
+    """The words, and how the samples of a clip are stored."""
 
+    words: Literal[10, 35] = 35
+    """The number of classes. 10: the smaller task that S4 and DLR have (Kidger et al. 2020, Gu et al. 2022, Gupta et
+    al. 2023, Table 4), of the clips that last a whole second, divided at random with the same share of each word."""
     stride: Annotated[int, Meta(ge=1, le=LENGTH)] = 1
     """Neighbouring samples that are averaged; 1: every sample is kept."""
     standardize: bool = False
@@ -60,6 +68,9 @@ class SpeechCommands(Task):
 
     Clips are sorted by word and file name and then shuffled, so that the first clips of a split are a random sample,
     whatever the order in the archive.
+
+    Ten words have no published lists: in the published code the split depends on the order in which a file system
+    lists the clips, so that only its sizes can be those of the papers. Their inputs are standardised there.
     """
 
     name = "SpeechCommands"
@@ -78,17 +89,17 @@ class SpeechCommands(Task):
     )
     wanted = f"{ARCHIVE}, or the folder it was unpacked into"
 
-    def __init__(self, full: Mapping[str, int] = SIZES) -> None:
-        self.full = dict(full)
-        """Examples per split of a complete copy."""
+    def __init__(self, full: Mapping[str, int] = SIZES, full_of_10: Mapping[str, int] = SIZES_OF_10) -> None:
+        self.full = {35: dict(full), 10: dict(full_of_10)}
+        """Number of words -> examples per split of a complete copy."""
 
     def sizes(self, options: SpeechOptions) -> dict[str, int]:
-        return limited(options, self.full)
+        return limited(options, self.full[options.words])
 
     def spec(self, options: SpeechOptions, vocabulary: Sequence[str] = ()) -> Spec:
         length = -(-LENGTH // options.stride)
         scale = 1.0 if options.standardize else FULL_SCALE
-        return Spec(name=self.name, kind="features", features=1, classes=35, length=length, scale=scale)
+        return Spec(name=self.name, kind="features", features=1, classes=options.words, length=length, scale=scale)
 
     def find(self, path: Path, options: SpeechOptions) -> Source | None:
         folders = ["", ARCHIVE.removesuffix(".tar.gz")]
@@ -130,7 +141,8 @@ class SpeechCommands(Task):
     def _source(self, copy: Copy, options: SpeechOptions) -> Source:
         def fill(writer: Writer, progress: Progress) -> None:
             # the lists may come after the clips: a first pass for the names, a second for the sound
-            splits = self._listed(copy, progress)
+            splits = self._listed(copy, options, progress)
+            words = WORDS if options.words == 35 else TEN_WORDS
             sizes = self.sizes(options)
             places: dict[str, tuple[ArrayFile, int]] = {}
             dtype = np.float32 if options.standardize else np.int16
@@ -138,7 +150,7 @@ class SpeechCommands(Task):
                 clips = splits[split][: sizes[split]]
                 inputs = writer.create(split, "inputs", (len(clips), -(-LENGTH // options.stride)), dtype)
                 places |= {clip: (inputs, row) for row, clip in enumerate(clips)}
-                labels = np.array([WORDS.index(word_of(clip)) for clip in clips], np.uint8)
+                labels = np.array([words.index(word_of(clip)) for clip in clips], np.uint8)
                 writer.save(split, "labels", labels)
 
             def sounds() -> Iterator[tuple[str, np.ndarray]]:
@@ -155,13 +167,14 @@ class SpeechCommands(Task):
 
         return Source(kind="folder", text=copy.text, fill=fill, archive=copy.archive)
 
-    def _listed(self, copy: Copy, progress: Progress) -> dict[str, list[str]]:
+    def _listed(self, copy: Copy, options: SpeechOptions, progress: Progress) -> dict[str, list[str]]:
         """The clips of every split, in order.
 
         Raises:
             LrurunError: clips, words or lists are missing or inconsistent.
         """
         clips: set[str] = set()
+        whole: set[str] = set()  # those of ten words that last a second
         lists: dict[str, list[str]] = {}
         where = str(copy.place)
         for file in copy.files(progress):
@@ -169,12 +182,16 @@ class SpeechCommands(Task):
                 if clip in clips:
                     raise LrurunError(f"{where}: {clip} occurs twice", _HINT)
                 clips.add(clip)
-                if len(clips) > 2 * sum(self.full.values()):  # a few too many are reported below
+                if options.words == 10 and word_of(clip) in TEN_WORDS:
+                    whole |= {clip} if duration(file.read(_CLIP_LIMIT), file.where) == LENGTH else set()
+                if len(clips) > 2 * sum(self.full[35].values()):  # a few too many are reported below
                     break
             elif file.name in LISTS.values():
                 lists[file.name] = file.read(_LIST_LIMIT).decode(errors="replace").split()
         splits = arranged(clips, lists, where)
-        for split, full in self.full.items():
+        if options.words == 10:
+            splits = divided(whole, self.full[10])
+        for split, full in self.full[options.words].items():
             if len(splits[split]) != full:
                 raise LrurunError(f"{where}: {split}: expected {full:,} clips, found {len(splits[split]):,}", _HINT)
         return splits
@@ -202,6 +219,24 @@ def arranged(clips: set[str], lists: Mapping[str, Sequence[str]], where: str) ->
     return {split: [names[k] for k in random.permutation(len(names))] for split, names in ordered.items()}
 
 
+def divided(clips: set[str], full: Mapping[str, int]) -> dict[str, list[str]]:
+    """The clips of ten words in each split, in order, with the share of each word that it has among all clips.
+
+    The last split has what the others leave.
+    """
+    random = np.random.RandomState(0)
+    places: list[tuple[float, str]] = []
+    for word in TEN_WORDS:
+        names = sorted(clip for clip in clips if word_of(clip) == word)
+        places += [((rank + 0.5) / len(names), names[k]) for rank, k in enumerate(random.permutation(len(names)))]
+    ordered = [clip for _, clip in sorted(places)]
+    ends = np.cumsum([full[split] for split in SPLITS])[:-1].tolist()
+    parts = zip(SPLITS, [0, *ends], [*ends, len(ordered)], strict=True)
+    return {
+        split: [ordered[first + k] for k in random.permutation(len(ordered[first:end]))] for split, first, end in parts
+    }
+
+
 def clip_of(name: str) -> str:
     """`word/file.wav` for a clip, "" for other files; folders like `_background_noise_` have no clips."""
     match = _CLIP.fullmatch(name)
@@ -212,19 +247,35 @@ def word_of(clip: str) -> str:
     return clip.partition("/")[0]
 
 
+@contextlib.contextmanager
+def _opened(data: bytes, name: str) -> Iterator[wave.Wave_read]:
+    try:
+        with wave.open(BytesIO(data)) as file:
+            yield file
+    except (wave.Error, EOFError) as error:
+        raise LrurunError(f"{name}: not a WAV file with PCM sound: {reading.first_line(error)}", _HINT) from None
+
+
+def duration(data: bytes, name: str) -> int:
+    """The number of samples of a WAV file, as its header has it.
+
+    Raises:
+        LrurunError: another kind of file; `name` is the file's in the message.
+    """
+    with _opened(data, name) as file:
+        return file.getnframes()
+
+
 def samples(data: bytes, name: str) -> np.ndarray:
     """(16000,) int16: the sound of a WAV file with one channel, 16 bits and 16 kHz; a shorter one is padded with zeros.
 
     Raises:
         LrurunError: another kind of file, longer, or truncated; `name` is the file's in the message.
     """
-    try:
-        with wave.open(BytesIO(data)) as file:
-            channels, rate, bits = file.getnchannels(), file.getframerate(), 8 * file.getsampwidth()
-            count = file.getnframes()
-            sound = file.readframes(min(count, LENGTH))
-    except (wave.Error, EOFError) as error:
-        raise LrurunError(f"{name}: not a WAV file with PCM sound: {reading.first_line(error)}", _HINT) from None
+    with _opened(data, name) as file:
+        channels, rate, bits = file.getnchannels(), file.getframerate(), 8 * file.getsampwidth()
+        count = file.getnframes()
+        sound = file.readframes(min(count, LENGTH))
     if (channels, rate, bits) != (1, RATE, 16):
         actual = f"{channels} channels, {rate} Hz, {bits} bits"
         raise LrurunError(f"{name}: expected 1 channel, {RATE} Hz, 16 bits, found {actual}", _HINT)

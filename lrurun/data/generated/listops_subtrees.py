@@ -17,7 +17,7 @@ from lrurun.data.arrays import Writer
 from lrurun.data.generated.generators import listops as generator
 from lrurun.data.generated.listops import SIZES, ExpressionOptions
 from lrurun.data.splits import distributed
-from lrurun.data.task import SPLITS, Output, Progress, Source, Spec, Task
+from lrurun.data.task import SPLITS, Grouping, Output, Progress, Source, Spec, Split, Task
 
 LENGTH = 8192
 """The width of the arrays of published expressions."""
@@ -64,6 +64,17 @@ class ListOpsSubTrees(Task):
             classes=10,
             length=options.length,
             output=Output(at="positions"),
+        )
+
+    def groupings(self, spec: Spec, split: Split) -> tuple[Grouping, ...]:
+        """By height and by operator of the subtree, as in Figure 2 of the paper."""
+        inputs = np.asarray(split.inputs)
+        heights = generator.heights(inputs)
+        known = tuple(map(str, range(int(heights.max(initial=0)) + 1)))
+        names = tuple(token.strip("[") for token in generator.TOKENS[: generator.CLOSE])
+        return (
+            Grouping(name="height of the subtree", groups=known, index=heights),
+            Grouping(name="operator", groups=names, index=generator.operators(inputs)),
         )
 
     def offline(self, options: ListOpsSubTreesOptions) -> Source:

@@ -19,7 +19,7 @@ from lrurun.data.task import Output, Spec, Split
 
 
 class PathfinderSegmentationOptions(SnakeOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Sizes are 128 or 256, as published, or 32."""
+    """Sizes are 128, 256 or 512, as published, or 32."""
 
     size: Annotated[int, Meta(ge=1, le=1024)] = 128
 

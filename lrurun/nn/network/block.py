@@ -10,7 +10,7 @@ from flax import nnx
 
 from lrurun.config.schema import ModelConfig
 from lrurun.nn.axes import Array, Features, Mask
-from lrurun.nn.network.layers import Dropout, Linear, ShortConvolution, norm_of
+from lrurun.nn.network.layers import Dropout, FeedForward, Linear, ShortConvolution, norm_of
 from lrurun.nn.network.switch import Switch
 from lrurun.nn.recurrences import Params, Recurrence
 from lrurun.nn.sampling import Shapes
@@ -60,8 +60,8 @@ class Block(nnx.Module):
 
     With `ModelConfig.branch`, the recurrence has linear maps before and after it and is multiplied by a second branch,
     which take the place of GELU and GLU (De et al. 2024, figure 2). With glu = "switch" a Switch layer with a norm, a
-    dropout and a residual connection of its own follows (Gupta et al. 2023, appendix A.6). With frame = "none" a block
-    is the recurrence alone.
+    dropout and a residual connection of its own follows (Gupta et al. 2023, appendix A.6), and so do the layers of
+    `ModelConfig.feed_forward`. With frame = "none" a block is the recurrence alone.
     """
 
     def __init__(self, params: Params, weights: dict[str, Array], config: ModelConfig, recurrence: Recurrence) -> None:
@@ -85,6 +85,12 @@ class Block(nnx.Module):
         if config.glu == "switch":
             self.second_norm = norm_of(config)
             self.switch = Switch(weights["router"], weights["enter"], weights["leave"], config.precision)
+        if config.feed_forward:
+            self.feed_norm = nnx.List(norm_of(config) for _ in range(config.feed_forward))
+            self.feed = nnx.List(
+                FeedForward(*layer, config.precision)
+                for layer in zip(weights["feed_enter"], weights["feed_leave"], strict=True)
+            )
 
     @staticmethod
     def shapes(config: ModelConfig) -> Shapes:
@@ -94,6 +100,9 @@ class Block(nnx.Module):
         shapes: dict[str, tuple[int, ...]] = {"glu": (maps, width, width)}
         if config.glu == "switch":
             shapes |= Switch.shapes(width, config.experts)
+        if layers := config.feed_forward:
+            hidden = config.feed_forward_ratio * width
+            shapes |= {"feed_enter": (layers, width, hidden), "feed_leave": (layers, hidden, width)}
         if config.conv:
             shapes["conv"] = (config.conv, inner)
         if config.branch != "none":
@@ -128,6 +137,11 @@ class Block(nnx.Module):
             u = self.second_norm(x, mask, train) if is_pre else x
             x = x + drop(self.switch(u, mask, train), 1)
             x = x if is_pre else self.second_norm(x, mask, train)
+
+        for number in range(config.feed_forward):
+            norm = self.feed_norm[number]
+            x = x + drop(self.feed[number](norm(x, mask, train) if is_pre else x), 2 + number)
+            x = x if is_pre else norm(x, mask, train)
         return x, state_norm
 
     def _glu(self, g: Features, y: Features) -> Features:

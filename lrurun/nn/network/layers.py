@@ -48,6 +48,19 @@ class Linear(nnx.Module):
         return y + expand(self.bias[...], y.ndim)
 
 
+class FeedForward(nnx.Module):
+    """V GELU(W x + b) + c, a network of one hidden layer at each position, see `ModelConfig.feed_forward`."""
+
+    def __init__(self, enter: Array, leave: Array, precision: Precision) -> None:
+        """W (H, hidden) and V (hidden, H)."""
+        self.enter = Linear(enter, precision)
+        self.leave = Linear(leave, precision)
+
+    def __call__(self, x: Features) -> Features:
+        y: Features = self.leave(jax.nn.gelu(self.enter(x)))
+        return y
+
+
 class ShortConvolution(nnx.Module):
     """A causal convolution of each feature, see `lrurun.nn.convolution.short`, then SiLU if `silu`.
 
@@ -149,12 +162,12 @@ def norm_of(config: ModelConfig) -> BatchNorm | LayerNorm:
 
 
 Dropout = Callable[[Features, int], Features]
-"""Applies dropout to the features of a block; the number is its place there, 0 or 1."""
+"""Applies dropout to the features of a block; the number is its place there: 0 or 1, then of feed-forward layers."""
 
 
 def dropouts(config: ModelConfig, key: Array | None, like: Features) -> list[Dropout]:
     """The dropout of each block, for features such as `like`; without a key, the identity."""
-    rate, depth = config.dropout, config.depth
+    rate, depth, places = config.dropout, config.depth, 2 + config.feed_forward
     if rate == 0.0 or key is None:
         return [lambda x, place: x] * depth
     batch, width = like.shape[-2:]
@@ -163,11 +176,11 @@ def dropouts(config: ModelConfig, key: Array | None, like: Features) -> list[Dro
         return jax.random.bernoulli(key, 1.0 - rate, shape).astype(jnp.float32) / (1.0 - rate)
 
     if config.dropout_mask == "sequence":
-        factors = factor(key, (depth, 2, batch, width))  # sampled together: the generator is slow to compile
+        factors = factor(key, (depth, places, batch, width))  # sampled together: the generator is slow to compile
         return [lambda x, place, pair=pair: x * expand(pair[place], x.ndim) for pair in factors]  # type: ignore[misc]
 
     def drop(x: Features, place: int, block: int) -> Features:
-        mask = factor(jax.random.fold_in(key, 2 * block + place), (x[..., 0, 0].size, batch, width))
+        mask = factor(jax.random.fold_in(key, places * block + place), (x[..., 0, 0].size, batch, width))
         return x * (split(mask, x.shape[1]) if x.ndim == 4 else mask)
 
     return [partial(drop, block=block) for block in range(depth)]

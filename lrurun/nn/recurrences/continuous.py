@@ -13,7 +13,7 @@ import numpy as np
 from lrurun.nn.axes import Array
 from lrurun.nn.complex import Complex
 
-Discretization = Literal["zoh", "bilinear"]
+Discretization = Literal["zoh", "bilinear", "euler"]
 
 
 class Normal(NamedTuple):
@@ -49,8 +49,9 @@ def discretize(a: Complex, dt: Array, how: Discretization) -> tuple[Array, Array
     """nu = -log |lambda|, theta in radians, and the factor of B, of the recurrence that takes steps of `dt`.
 
     `a` are the eigenvalues of A. "zoh": lambda = exp(dt a), B (lambda - 1) / a, for inputs that are constant in
-    between; "bilinear": lambda = (1 + dt a / 2) / (1 - dt a / 2), B dt / (1 - dt a / 2). Both are accurate for small dt
-    a. All arrays have one shape.
+    between; "bilinear": lambda = (1 + dt a / 2) / (1 - dt a / 2), B dt / (1 - dt a / 2); "euler": the lambda of
+    "zoh" and B dt, the first order of its factor (Orvieto et al. 2023, section 4). "zoh" and "bilinear" are accurate
+    for small dt a. All arrays have one shape.
     """
     re, im = dt * a.real, dt * a.imag
     if how == "bilinear":
@@ -60,6 +61,8 @@ def discretize(a: Complex, dt: Array, how: Discretization) -> tuple[Array, Array
         nu = -0.5 * jnp.log1p(2.0 * re / square)
         theta = jnp.arctan2(im, 1.0 - 0.25 * (re * re + im * im))
         return nu, theta, Complex(dt * real / square, 0.5 * dt * im / square)
+    if how == "euler":
+        return -re, im, Complex(dt + jnp.zeros_like(re), jnp.zeros_like(im))
     # exp(z) - 1 without cancellation, divided by z; by its series where that would be 0 / 0.
     grown = jnp.expm1(re)
     half = jnp.sin(0.5 * im)

@@ -109,6 +109,8 @@ class LRU(Diagonal):
     B_re, B_im (N, H) ~ N(0, 1/2H), C_re, C_im (H, N) ~ N(0, 1/N), D (H,) ~ N(0, 1) (appendix A). With `normalize`,
     gamma_log (N,), see `log_gamma`; without it, gamma = 1. The LRU has the stable exponential parametrisation and
     `normalize`. Bidirectional layers share lambda, B and gamma, add C_re_back and C_im_back (H, N), and use D once.
+    Without `train_gamma`, gamma = sqrt(1 - |lambda|^2) of the current lambda (footnote 9): there is no gamma_log, and
+    the gradient of lambda has a part by way of gamma; the paper does not say whether its own has.
 
     Ours: with `conjugate` the N numbers are N/2 and their conjugates. Only half of lambda, of the rows of B and of the
     columns of C are stored, y_k = 2 Re(C x_k) + D u_k, and C_re, C_im ~ N(0, 1/2N), so that the initial variance of y
@@ -127,8 +129,13 @@ class LRU(Diagonal):
 
     @property
     def recurrent_parameters(self) -> frozenset[str]:
-        gamma = ("gamma_log",) if self.settings.normalize else ()
+        gamma = ("gamma_log",) if self._trains_gamma else ()
         return frozenset({*self.parametrization.names, "B_re", "B_im", *gamma})
+
+    @property
+    def _trains_gamma(self) -> bool:
+        trains: bool = self.settings.normalize and self.settings.train_gamma
+        return trains
 
     @property
     def variances(self) -> Mapping[str, float]:
@@ -142,7 +149,7 @@ class LRU(Diagonal):
         nu, theta = ring(key_ring, n, settings.r_min, settings.r_max, settings.max_phase)
         nu = nu[: settings.heads] if settings.heads else nu
         params = self.parametrization.initial(nu, theta)
-        if settings.normalize:
+        if self._trains_gamma:
             params["gamma_log"] = log_gamma(nu)
         sizes = {"B": (n, h), "C": (h, n), "D": (h,)}
         shapes = {name: sizes[name[0]] for name in self.variances}
@@ -153,7 +160,9 @@ class LRU(Diagonal):
         C = tuple(complex_parameter(params, "C", way) for way in self.directions)
         if self.settings.normalize:
             # scaling the matrix is cheaper than scaling its product
-            B = B * jnp.exp(per_state(params["gamma_log"], self.modes))[:, None]
+            trained = self._trains_gamma
+            gamma_log = params["gamma_log"] if trained else log_gamma(self.parametrization.decay_and_phase(params)[0])
+            B = B * jnp.exp(per_state(gamma_log, self.modes))[:, None]
         if self.settings.conjugate:
             C = tuple(2.0 * C_way for C_way in C)
         return System(lam, B, C, params["D"])

@@ -34,7 +34,9 @@ class RotRNN(Diagonal):
     theta. Trained: theta (heads, n/2), gamma_log (heads,) with gamma = exp(-exp gamma_log), M (heads, n, n),
     B (heads, n, H), C (H, N), D (H,). The normaliser xi is one number a head: sqrt((1 - gamma^2) / tr(B^T B)), which
     keeps E|x_k|^2 = 1 for white input ("trace", eq. 11), trained as the LRU's gamma is, xi_log (heads,), from
-    log sqrt(1 - gamma^2) ("gamma"), or 1 ("none").
+    log sqrt(1 - gamma^2) ("gamma"), or 1 ("none"). With the normaliser "naive"
+    x_k = alpha (gamma P Theta P^T x_(k-1) + B u_k) and alpha = 1 / sqrt(gamma^2 + tr(B^T B)) (eq. 6 and lemma 3): that
+    also keeps E|x_k|^2 = 1, but inputs fade by alpha gamma a step instead of gamma (eq. 10).
 
     theta is uniform in (0, max_phase]; gamma lies in [r_min, r_max], its gamma_log uniform there (draw = "log", as in
     the public code) or uniform in area, as the LRU's |lambda| ("ring"). M ~ N(0, 1), B and C ~ N(0, 1 / (H + N)),
@@ -92,19 +94,24 @@ class RotRNN(Diagonal):
         return System(self._lam(params), Complex(B[:, 0], B[:, 1]), tuple(readouts), params["D"])
 
     def _lam(self, params: Params) -> Complex:
-        """gamma exp(i theta), (N/2,) each."""
-        return polar(per_state(jnp.exp(params["gamma_log"]), self.modes), params["theta"].reshape(-1))
+        """gamma exp(i theta), or with the naive normaliser alpha gamma exp(i theta), (N/2,) each."""
+        nu = jnp.exp(params["gamma_log"])
+        if self.settings.normalizer == "naive":
+            nu = nu - jnp.log(self._normalizer(params))
+        return polar(per_state(nu, self.modes), params["theta"].reshape(-1))
 
     def _normalizer(self, params: Params) -> Array:
-        """xi, (heads,)."""
+        """xi, or alpha of the naive normaliser, (heads,)."""
         match self.settings.normalizer:
             case "none":
                 return jnp.ones_like(params["gamma_log"])
             case "gamma":
                 return jnp.exp(params["xi_log"])
-        nu = jnp.exp(params["gamma_log"])
+        nu, trace = jnp.exp(params["gamma_log"]), jnp.sum(jnp.square(params["B"]), axis=(1, 2))
+        if self.settings.normalizer == "naive":
+            return jax.lax.rsqrt(jnp.exp(-2.0 * nu) + trace)
         # 1 - gamma^2 by expm1: rounding a gamma near 1 first would lose all digits
-        return jnp.sqrt(-jnp.expm1(-2.0 * nu) / jnp.sum(jnp.square(params["B"]), axis=(1, 2)))
+        return jnp.sqrt(-jnp.expm1(-2.0 * nu) / trace)
 
     def spectrum(self, params: Params) -> np.ndarray:
         lam = self._lam(params).numpy()

@@ -81,6 +81,9 @@ class S4D(EachChannel):
     C_re_back and C_im_back, and use D once; their backward direction starts at the next input, as in the published
     code, so that the current one is counted once.
 
+    Without `shared_dt`, log_dt is the step of A and log_dt_b (H,), with the same initial values, that of B: with the
+    discretisation "euler" x_k = exp(Delta_A A) x_(k-1) + Delta_B B u_k (Orvieto et al. 2023, section 4).
+
     `scan` is one convolution with the kernels K_k = 2 Re sum_n C_n b_n lambda_n^k, where b and lambda are the
     discretised B and A, and D; input at padding counts as zero.
     """
@@ -88,7 +91,12 @@ class S4D(EachChannel):
     @property
     def recurrent_parameters(self) -> frozenset[str]:
         b = ("B_re", "B_im") if self.settings.train_b else ()
-        return frozenset({"A_re_log", "A_im", *b, *(("log_dt",) if self.settings.slow_dt else ())})
+        return frozenset({"A_re_log", "A_im", *b, *(self._steps if self.settings.slow_dt else ())})
+
+    @property
+    def _steps(self) -> tuple[str, ...]:
+        """The names of the logarithms of Delta: one for A and B, or that of A and that of B."""
+        return ("log_dt",) if self.settings.shared_dt else ("log_dt", "log_dt_b")
 
     @property
     def _initial_b(self) -> np.ndarray:
@@ -104,7 +112,7 @@ class S4D(EachChannel):
             initial |= {"B_re": self._initial_b, "B_im": np.zeros(n)}
         sets = settings.n_ssm or h
         params = {name: jnp.broadcast_to(jnp.asarray(x, jnp.float32)[None], (sets, n)) for name, x in initial.items()}
-        params["log_dt"] = log_steps(key_dt, h, settings.dt_min, settings.dt_max)
+        params |= dict.fromkeys(self._steps, log_steps(key_dt, h, settings.dt_min, settings.dt_max))
         shapes = {name: (h,) if name == "D" else (h, n) for name in self.variances}
         return params | normals(key_normal, shapes, self.variances)
 
@@ -112,7 +120,8 @@ class S4D(EachChannel):
         """nu and theta of lambda, and the discretised B, (H, N/2) each."""
         copies = (self.width // params["A_im"].shape[0], 1)
         A = Complex(jnp.tile(-jnp.exp(params["A_re_log"]), copies), jnp.tile(params["A_im"], copies))
-        nu, theta, factor = discretize(A, jnp.exp(params["log_dt"])[:, None], self.settings.discretization)
+        of_a, *of_b = (discretize(A, jnp.exp(params[dt])[:, None], self.settings.discretization) for dt in self._steps)
+        (nu, theta, _), (_, _, factor) = of_a, (of_b or [of_a])[0]
         if self.settings.train_b:
             return nu, theta, factor * Complex(jnp.tile(params["B_re"], copies), jnp.tile(params["B_im"], copies))
         return nu, theta, factor * jnp.asarray(self._initial_b, nu.dtype)

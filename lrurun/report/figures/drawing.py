@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -151,6 +152,79 @@ def _strength(cell: task_map.MapCell) -> float:
         return math.nan
     strength = 0.15 + 0.6 * abs(cell.benefit) if cell.verdict in task_map.DECIDED else 0.12
     return math.copysign(strength, cell.benefit)
+
+
+def summary(report: AllTasksReport) -> Figure:
+    """The scores of every rung on all tasks, and their mean, beside the published ones: the right part of Figure 1 of
+    the LRU paper (Orvieto et al. 2023).
+
+    Tasks with another metric than most are left out, and so is the mean of a rung without a score on each task.
+    """
+    metric = Counter(column.score.name for column in report.columns).most_common(1)[0][0]
+    chosen = [k for k, column in enumerate(report.columns) if column.score.name == metric]
+    form = report.columns[chosen[0]].score
+    places = [(-float(k), row) for k, row in enumerate(report.rows)]
+    panels = []
+    for title, score_of in (("this ledger", _own_score), ("published", _published_score)):
+        by_task = {
+            report.columns[k].name: {
+                y: (form.scale * score[0], form.scale * (score[1] or 0.0))
+                for y, row in places
+                if (score := score_of(row.cells[k], metric)) is not None
+            }
+            for k in chosen
+        }
+        drawn = {name: scores for name, scores in by_task.items() if scores}
+        means = {
+            y: (math.fsum(scores[y][0] for scores in drawn.values()) / len(drawn), 0.0)
+            for y, _ in places
+            if drawn and all(y in scores for scores in drawn.values())
+        }
+        lines = [_across(name, scores) for name, scores in drawn.items()]
+        lines += [structs.replace(_across("mean", means), style="marked", low=(), high=(), grey=True)] if means else []
+        if lines:
+            ticks = tuple((y, row.rung) for y, row in places)
+            panels.append(Panel(title=title, x=f"test {form.axis}", y="", curves=tuple(lines), y_ticks=ticks))
+    if not panels:
+        raise NotFoundError(f"ladder {report.ladder}: no run is finished, so there is nothing to draw", "lrurun status")
+    sentences = [
+        "Mean ± standard error over seeds, of each task; the mean is over tasks, of rungs with a score on each."
+    ]
+    if lost := [column.name for column in report.columns if column.score.name != metric]:
+        sentences.append(f"Not drawn, because of another metric: {', '.join(lost)}.")
+    cells_of = [cell for row in report.rows for cell in row.cells]
+    sources = dict.fromkeys(score.source for cell in cells_of for score in cell.published if score.value is not None)
+    profiles = [column.profile for column in report.columns if column.profile]
+    if sources:
+        sentences.append(f"Published: {'; '.join(sources)}.{cells.scale(profiles[0] if profiles else None, cells_of)}")
+    sentences += [f"Caution: {'; '.join(cautions)}."] if (cautions := all_tasks.cautions(report)) else []
+    return Figure(
+        panels=tuple(panels),
+        columns=2,
+        same_x=True,
+        same_y=True,
+        title=all_tasks.content_of(report).title,
+        caption=_caption(sentences, report.notes),
+    )
+
+
+def _own_score(cell: all_tasks.TaskCell, metric: str) -> tuple[float, float | None] | None:
+    return None if cell.mean is None else (cell.mean, cell.stderr)
+
+
+def _published_score(cell: all_tasks.TaskCell, metric: str) -> tuple[float, float | None] | None:
+    """The first published score with a value, of that metric."""
+    for score in cell.published:
+        if score.value is not None and score.metric in ("", metric):
+            return score.value, score.stderr
+    return None
+
+
+def _across(name: str, scores: Mapping[float, tuple[float, float]]) -> Curve:
+    """Scores with their errors, by their places from above."""
+    values, errors = zip(*scores.values(), strict=True)
+    low, high = (floats(x + sign * error for x, error in zip(values, errors, strict=True)) for sign in (-1, 1))
+    return Curve(label=name, style="points", x=floats(values), y=floats(scores), low=low, high=high, sideways=True)
 
 
 def _note(row: LadderRow) -> str:

@@ -1,8 +1,9 @@
 """Figures as PNG, SVG and PDF, drawn by Matplotlib in one style.
 
-Each is 3.3 inches wide and as high as it needs: title, panels, legend and caption are placed one below the other, so
-that none covers another. Colours are those of Okabe and Ito, which colour-blind readers can distinguish; lines and
-markers differ too, for printing without colour. The same data give the same bytes.
+Each is as wide as a column or a page of a paper, with the same sizes of type, and as high as it needs: title, panels,
+legend and caption are placed one below the other, so that none covers another. Colours are those of Okabe and Ito,
+which colour-blind readers can distinguish; lines and markers differ too, for printing without colour. The same data
+give the same bytes.
 matplotlib is imported when drawing.
 """
 
@@ -14,10 +15,11 @@ import io
 import itertools
 import logging
 import math
+import re
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from lrurun.console import clean
 
@@ -25,16 +27,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-    from lrurun.report.figures.figures import Curve, Figure, Panel, Picture
+    from lrurun.report.figures.figures import Curve, Figure, Panel, Picture, Scale, Width
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 SUFFIXES = (".png", ".svg", ".pdf")
-WIDTH = 3.3
-"""Inches: a column of a paper in two columns."""
-HEIGHT = 1.7
-"""Inches of a panel, where a row has one."""
+WIDTHS: dict[Width, float] = {"column": 3.3, "page": 6.75}
+"""Inches: a column of a paper in two columns, and both of them, as in the style of ICML."""
 DPI = 300
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#7F7F7F")
@@ -108,14 +108,15 @@ def encode(drawing: Drawing, suffix: str) -> bytes:
     return buffer.getvalue()
 
 
-def render(figure: Figure, suffix: str) -> bytes:
+def render(figure: Figure, suffix: str, width: Width = "column") -> bytes:
     """A figure as a file of that suffix."""
-    return encode(draw(figure), suffix)
+    return encode(draw(figure, width), suffix)
 
 
 @_styled
-def draw(figure: Figure) -> Drawing:
+def draw(figure: Figure, width: Width = "column") -> Drawing:
     """The panels of a figure; labels that several of them share are explained once, below them."""
+    import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Drawing
     from matplotlib.lines import Line2D
@@ -123,57 +124,67 @@ def draw(figure: Figure) -> Drawing:
     curves = [curve for panel in figure.panels for curve in panel.curves]
     families = list(dict.fromkeys(curve.family or curve.label for curve in curves if not curve.grey))
     solid = any(curve.family and curve.style == "dashed" for curve in curves)
-    rows = -(-len(figure.panels) // figure.columns)
-    drawing = Drawing(figsize=(WIDTH, WIDTH), dpi=DPI)  # `_compose` gives it its size
+    matplotlib.rcParams["text.parse_math"] = figure.mathematics
+    inches, columns = WIDTHS[width], figure.columns * (1 if width == "column" else 2)
+    columns = min(columns, len(figure.panels))
+    rows = -(-len(figure.panels) // columns)
+    drawing = Drawing(figsize=(inches, inches), dpi=DPI)  # `_compose` gives it its height
     FigureCanvasAgg(drawing)
-    grid = drawing.subplots(rows, figure.columns, squeeze=False, sharex=figure.same_x, sharey=figure.same_y)
+    grid = drawing.subplots(rows, columns, squeeze=False, sharex=figure.same_x, sharey=figure.same_y)
     axes = list(grid.ravel())
     styles: dict[str, dict[str, Any]] = {}
     for place, (panel, ax) in enumerate(zip(figure.panels, axes, strict=False)):
-        if panel.picture is not None:
-            _picture(panel.picture, ax, drawing)
+        if panel.picture is not None and not panel.picture.label:
+            _unlabelled(panel.picture, ax)
         for curve in panel.curves:
             number = 0 if curve.grey else families.index(curve.family or curve.label)
             style = _style(curve, number, solid=solid)
             _curve(curve, ax, style, number / max(1, len(families)))
             if curve.label:
                 styles[curve.label] = _both(styles.get(curve.label, style), style)
-        lowest = place + figure.columns >= len(figure.panels)
+        lowest = place + columns >= len(figure.panels)
         _axes(
             panel,
             ax,
             x=lowest or not figure.same_x,
-            y=not (figure.same_y and place % figure.columns),
-            in_row=figure.columns,
+            y=not (figure.same_y and place % columns),
+            per_inch=columns / (inches - _room_of_colors(figure)),
         )
     for ax in axes[len(figure.panels) :]:
         ax.remove()
+    _pictures(figure.panels, axes, drawing)
     handles = [Line2D([], [], label=_text(label), **style) for label, style in styles.items()]
-    return _compose(drawing, rows * _height(figure) + 0.2, figure.title, figure.caption, handles)
+    return _compose(drawing, rows * _height(figure, inches, columns) + 0.2, figure.title, figure.caption, handles)
 
 
-def _height(figure: Figure) -> float:
+def _height(figure: Figure, width: float, columns: int) -> float:
     """Inches of a row of panels."""
     circles = [panel for panel in figure.panels if panel.circles]
+    if all(panel.picture is not None and panel.picture.levels for panel in figure.panels):
+        return (width - 0.2) / columns
     if not circles:
         names = max(sum(name.count("\n") + 1 for _, name in panel.y_ticks) for panel in figure.panels)
-        return max(HEIGHT / (1 if figure.columns == 1 else 1.2), 0.4 + 0.17 * names)
-    square = (WIDTH - 0.5) / figure.columns + 0.3
-    if all(panel.picture is not None for panel in circles):
-        square -= 0.5  # for their scales of colours
+        return max(1.12 + 0.175 * width / columns, 0.4 + 0.17 * names)
+    square = (width - 0.5 - _room_of_colors(figure)) / columns + 0.3
     wide, high = (1.2 + max(values) - min(values) for values in zip(*circles[0].circles, strict=True))
     return float(square * max(1.0, high / wide))
 
 
-def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, in_row: int) -> None:
-    """The scales and the texts of the axes; labels only where `x` and `y`. `in_row`: panels in a row."""
+def _room_of_colors(figure: Figure) -> float:
+    """About how many inches the scales of colours of a figure are wide, with their numbers."""
+    return 0.5 * len({panel.picture.label for panel in figure.panels if panel.picture is not None} - {""})
+
+
+def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, per_inch: float) -> None:
+    """The scales and the texts of the axes; labels only where `x` and `y`. `per_inch`: panels in an inch of a row."""
     curves = panel.curves
-    _axis(ax, "x", panel.x if x else "", panel.x_scale, panel.x_ticks, [place for curve in curves for place in curve.x])
-    _axis(ax, "y", panel.y if y else "", panel.y_scale, panel.y_ticks, [place for curve in curves for place in curve.y])
+    places_x, places_y = ([place for curve in curves for place in getattr(curve, name)] for name in ("x", "y"))
+    _axis(ax, "x", panel.x if x else "", panel.x_scale, panel.x_ticks, places_x, max(2, int(2.2 / per_inch)))
+    _axis(ax, "y", panel.y if y else "", panel.y_scale, panel.y_ticks, places_y)
     if x:
         ax.tick_params(axis="x", labelbottom=True)  # also where no panel is below it
-    longest = max((len(line) for _, name in panel.x_ticks for line in _folded(name, 14).split("\n")), default=0)
-    if len(panel.x_ticks) * longest * in_row > 50:
+    longest = max((_length(line) for _, name in panel.x_ticks for line in _folded(name, 14).split("\n")), default=0)
+    if len(panel.x_ticks) * longest * per_inch > 15:
         ax.tick_params(axis="x", labelrotation=45)
         for label in ax.get_xticklabels():
             label.set(ha="right", rotation_mode="anchor")
@@ -190,14 +201,24 @@ def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, in_row: int) -> None:
             places = [place for place, _ in panel.y_ticks]
             ax.set_ylim(min(places) - 0.5, max(places) + 0.5)
         ax.set_axisbelow(True)
+    elif panel.picture.levels:
+        ax.spines[:].set_visible(True)
+        ax.set(xticks=(), yticks=())
     elif not panel.picture.label:
         ax.spines[:].set_visible(False)
         ax.tick_params(length=0)
 
 
 def _axis(
-    ax: Axes, direction: str, label: str, scale: str, ticks: Sequence[tuple[float, str]], values: Sequence[float]
+    ax: Axes,
+    direction: str,
+    label: str,
+    scale: str,
+    ticks: Sequence[tuple[float, str]],
+    values: Sequence[float],
+    most: int | Literal["auto"] = "auto",
 ) -> None:
+    """`most`: intervals between numbers of a linear scale."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     axis = getattr(ax, f"{direction}axis")
@@ -216,13 +237,20 @@ def _axis(
         axis.set_major_formatter(FuncFormatter(_power))
         axis.set_minor_formatter(NullFormatter())
     else:
-        if all(map(float.is_integer, values)):
-            axis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
+        integers = all(map(float.is_integer, values))
+        few = integers and max(values, default=0.0) - min(values, default=0.0) < 2
+        steps = [1, 2, 5, 10] if integers else [1, 2, 2.5, 5, 10]
+        axis.set_major_locator(MaxNLocator(most, steps=steps, integer=integers, min_n_ticks=1 if few else 2))
         axis.set_major_formatter(FuncFormatter(_number))
 
 
 def _text(text: str) -> str:
     return clean(text).replace(" - ", " − ")
+
+
+def _length(text: str) -> int:
+    """About how many letters a text shows, which may have mathematics."""
+    return len(re.sub(r"\\[A-Za-z]+|[${}_^]", lambda match: match[0][:1].strip("${}_^"), text))
 
 
 def _folded(name: str, width: int) -> str:
@@ -274,22 +302,46 @@ def _curve(curve: Curve, ax: Axes, style: dict[str, Any], share: float) -> None:
         ax.fill_between(curve.x, curve.low, curve.high, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def _picture(picture: Picture, ax: Axes, drawing: Drawing) -> None:
-    from matplotlib.colors import LinearSegmentedColormap, LogNorm
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+def _unlabelled(picture: Picture, ax: Axes) -> None:
+    """A picture from worse to better, or an image of classes."""
+    from matplotlib.colors import LinearSegmentedColormap
 
     across, up = _edges(picture.x), _edges(picture.y)
-    if not picture.label:
-        colors = LinearSegmentedColormap.from_list("", [WORSE, "white", BETTER])
-        ax.pcolormesh(across, up, picture.z, vmin=-1, vmax=1, cmap=colors, edgecolors="white", linewidth=1.5)
+    if picture.levels:
+        ax.pcolormesh(across, up, picture.z, vmin=0, vmax=picture.levels - 1, cmap="gray_r", rasterized=True)
+        ax.set_aspect("equal")
         return
-    norm = LogNorm() if picture.scale == "log" else None
-    mesh = ax.pcolormesh(across, up, picture.z, norm=norm, cmap="cividis", rasterized=True)
-    form = FuncFormatter(_power) if picture.scale == "log" else None
-    # Inside of the axes, so that it is as high as they are where their units are equal.
-    bar = drawing.colorbar(mesh, cax=ax.inset_axes((1.04, 0.0, 0.06, 1.0)), label=_text(picture.label), format=form)
-    bar.ax.yaxis.set_minor_formatter(NullFormatter())
-    bar.outline.set_linewidth(0.6)
+    colors = LinearSegmentedColormap.from_list("", [WORSE, "white", BETTER])
+    ax.pcolormesh(across, up, picture.z, vmin=-1, vmax=1, cmap=colors, edgecolors="white", linewidth=1.5)
+
+
+def _pictures(panels: Sequence[Panel], axes: Sequence[Axes], drawing: Drawing) -> None:
+    """The pictures with labels: those of one label have one scale of colours, which is drawn once."""
+    from matplotlib.colors import LogNorm, Normalize
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    drawn = [(panel.picture, ax) for panel, ax in zip(panels, axes, strict=False) if panel.picture is not None]
+    kinds: dict[tuple[str, Scale], list[tuple[Picture, Axes]]] = {}
+    for picture, ax in drawn:
+        if picture.label:
+            kinds.setdefault((picture.label, picture.scale), []).append((picture, ax))
+    for (label, scale), group in kinds.items():
+        values = [value for picture, _ in group for row in picture.z for value in row if math.isfinite(value)]
+        norm = (LogNorm if scale == "log" else Normalize)(min(values, default=1.0), max(values, default=1.0))
+        for picture, ax in group:
+            mesh = ax.pcolormesh(
+                _edges(picture.x), _edges(picture.y), picture.z, norm=norm, cmap="cividis", rasterized=True
+            )
+        form = FuncFormatter(_power) if scale == "log" else None
+        # Of one panel, inside of its axes, so that it is as high as they are where their units are equal.
+        place: dict[str, Any] = (
+            {"cax": group[0][1].inset_axes((1.04, 0.0, 0.06, 1.0))}
+            if len(group) == 1
+            else {"ax": [ax for _, ax in group], "aspect": 30, "pad": 0.06}
+        )
+        bar = drawing.colorbar(mesh, label=_text(label), format=form, **place)
+        bar.ax.yaxis.set_minor_formatter(NullFormatter())
+        bar.outline.set_linewidth(0.6)
 
 
 def _edges(middles: Sequence[float]) -> list[float]:
@@ -317,7 +369,7 @@ def _wrapped(figure: Drawing, text: str, size: float, weight: str) -> str:
     canvas: Any = figure.canvas
     renderer = canvas.get_renderer()
     font = FontProperties(size=size, weight=weight)
-    room = (WIDTH - 2 * _MARGIN) * DPI
+    room = (figure.get_figwidth() - 2 * _MARGIN) * DPI
 
     def fits(line: str) -> bool:
         return bool(renderer.get_text_width_height_descent(line, font, False)[0] <= room)
@@ -336,21 +388,21 @@ def _wrapped(figure: Drawing, text: str, size: float, weight: str) -> str:
 def _compose(figure: Drawing, height: float, title: str, caption: str, handles: Sequence[Any]) -> Drawing:
     """Gives the panels `height` inches, and puts the title over them, the legend and the caption under them."""
     figure.set_label(clean(title))
+    width = figure.get_figwidth()
     parts = []
     for text, size, weight in ((title, LARGE, "bold"), (caption, SMALL, "normal")):
+        look: dict[str, Any] = {"fontsize": size, "fontweight": weight, "va": "top", "linespacing": 1.2}
         lines = _wrapped(figure, text, size, weight)
-        parts.append(
-            figure.text(_MARGIN / WIDTH, 0.5, lines, fontsize=size, fontweight=weight, va="top", linespacing=1.2)
-        )
+        parts.append(figure.text(_MARGIN / width, 0.5, lines, parse_math=False, **look))
     legend = None
     if handles:
         # Of many entries, those with the longest names say whether a number of columns fits.
         by_length = sorted(handles, key=lambda handle: -len(str(handle.get_label())))
-        for columns in (3, 2, 1):
+        for columns in range(int(width), 0, -1):
             if legend is not None:
                 legend.remove()
             legend = _legend(figure, by_length[:columns] if len(handles) > _MOST_TRIED else handles, columns)
-            if legend.get_window_extent().width <= (WIDTH - 2 * _MARGIN) * DPI:
+            if legend.get_window_extent().width <= (width - 2 * _MARGIN) * DPI:
                 break
         if legend is not None and len(handles) > _MOST_TRIED:
             legend.remove()
@@ -358,7 +410,7 @@ def _compose(figure: Drawing, height: float, title: str, caption: str, handles: 
     over, under = (part.get_window_extent().height / DPI + _GAP if part.get_text() else 0.0 for part in parts)
     key = legend.get_window_extent().height / DPI + _GAP if legend else 0.0
     total = _MARGIN + over + height + key + under + _MARGIN
-    figure.set_size_inches(WIDTH, total)
+    figure.set_size_inches(width, total)
     parts[0].set_y(1 - _MARGIN / total)
     parts[1].set_y((_MARGIN + under - _GAP) / total)
     if legend:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -14,7 +15,8 @@ import numpy as np
 from msgspec import Struct, structs
 
 Scale = Literal["linear", "log"]
-
+Width = Literal["column", "page"]
+"""What a figure is as wide as: one column of a paper, or both and the whole page."""
 
 Style = Literal["line", "marked", "dashed", "thin", "points", "rings", "crosses"]
 
@@ -46,8 +48,11 @@ class Picture(Struct, frozen=True, kw_only=True):
     y: tuple[float, ...]
     z: tuple[tuple[float, ...], ...]
     label: str = ""
-    """The label of the colours. Without one, they are two: from worse (-1) over white (0) to better (1)."""
+    """The label of the colours: pictures of one label have one scale. Without a label, they are two: from worse (-1)
+    over white (0) to better (1)."""
     scale: Scale = "linear"
+    levels: int = 0
+    """Of an image of classes: their number. It is drawn in levels of gray, white for class 0, without axes."""
 
 
 class Panel(Struct, frozen=True, kw_only=True):
@@ -71,15 +76,28 @@ class Panel(Struct, frozen=True, kw_only=True):
 
 
 class Figure(Struct, frozen=True, kw_only=True):
-    """Panels, `columns` in a row, with a title above and a caption below them."""
+    """Panels with a title above and a caption below them."""
 
     panels: tuple[Panel, ...]
     columns: int = 1
+    """Panels in a row of a figure as wide as a column. One as wide as a page has twice as many in a row."""
     same_x: bool = False
-    same_y: bool = False
-    """Whether all panels have the same horizontal and the same vertical axis."""
+    same_y: bool | Literal["row"] = False
+    """Whether all panels, or all in a row, have the same horizontal and the same vertical axis."""
     title: str = ""
     caption: str = ""
+    mathematics: bool = False
+    """Whether the texts of panels have mathematics between dollar signs, as Matplotlib reads it. It is only for texts
+    of our own: a dollar sign in a name from a file is a dollar sign."""
+
+    def without_texts(self) -> Figure:
+        """The figure without title and caption, for a paper that has its own."""
+        return structs.replace(self, title="", caption="")
+
+
+def greek(text: str) -> str:
+    """A name that other outputs share, with its Greek letters as mathematics."""
+    return re.sub("([α-ω])", r"$\1$", text)
 
 
 def suited(values: Iterable[float]) -> Scale:
@@ -146,7 +164,7 @@ def matrix(values: Any, label: str, *, rows: int = 0, scale: Scale = "linear") -
 
 def parameter_matrix(title: str, values: Any, names: tuple[tuple[float, str], ...]) -> Panel:
     """A square matrix over parameters, as a Hessian; `names` of their groups are at the middle of each."""
-    picture = matrix(values, "|H|", scale="log")
+    picture = matrix(values, "$|H|$", scale="log")
     return Panel(title=title, x="parameter", y="parameter", picture=picture, x_ticks=names, y_ticks=names)
 
 
@@ -157,6 +175,8 @@ def log_log(x: str, y: str, curves: Iterable[Curve], *, title: str = "") -> Pane
 
 # Eigenvalues
 
+REAL, IMAGINARY = "Re $λ$", "Im $λ$"
+"""The labels of the axes of a plane of eigenvalues."""
 MOST_PLANES = 24
 """More spectra share one pair of axes: Matplotlib would need minutes for hundreds of them."""
 
@@ -172,7 +192,7 @@ def spectrum(title: str, initial: Iterable[complex], trained: Iterable[complex])
         for label, style, values in moments
         if values
     )
-    return Panel(title=title, x="Re λ", y="Im λ", curves=curves, circles=((0.0, 0.0),))
+    return Panel(title=title, x=REAL, y=IMAGINARY, curves=curves, circles=((0.0, 0.0),))
 
 
 def spectra(panels: Sequence[Panel], *, title: str, caption: str) -> Figure:
@@ -180,7 +200,9 @@ def spectra(panels: Sequence[Panel], *, title: str, caption: str) -> Figure:
     if len(panels) > MOST_PLANES:
         return Figure(panels=(_together(panels),), title=title, caption=caption)
     columns = {1: 1, 2: 2, 4: 2}.get(len(panels), 3)
-    return Figure(panels=tuple(panels), columns=columns, same_x=True, same_y=True, title=title, caption=caption)
+    return Figure(
+        panels=tuple(panels), columns=columns, same_x=True, same_y=True, title=title, caption=caption, mathematics=True
+    )
 
 
 def _together(panels: Sequence[Panel]) -> Panel:

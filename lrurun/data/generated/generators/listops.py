@@ -141,6 +141,27 @@ def operators(inputs: np.ndarray) -> np.ndarray:
     return ended
 
 
+def heights(inputs: np.ndarray) -> np.ndarray:
+    """(n, width) uint8: at each closing bracket the operators on the longest path into its subtree, elsewhere 0.
+
+    Its own operator counts, so that an operator on digits has the height 1 (Gupta et al. 2023, section 3.4).
+    """
+    rows = np.arange(len(inputs))
+    result = np.zeros_like(inputs)
+    highest = np.zeros((len(inputs), inputs.shape[1] // 2 + 2), np.uint8)  # below each operator that is open
+    depth = np.zeros(len(inputs), np.int64)
+    for place, tokens in enumerate(inputs.T):
+        opening, closing = rows[(tokens >= MIN) & (tokens < CLOSE)], rows[tokens == CLOSE]
+        depth[opening] += 1
+        highest[opening, depth[opening]] = 0
+        height = highest[closing, depth[closing]] + 1
+        result[closing, place] = height
+        depth[closing] -= 1
+        outer = depth[closing]
+        highest[closing, outer] = np.maximum(highest[closing, outer], height)
+    return result
+
+
 def _described(parameters: Parameters) -> str:
     return (
         f"more than {parameters.min_length} and less than {parameters.max_length} tokens, "

@@ -18,7 +18,7 @@ class Parameters(NamedTuple):
     dash: int
     """Length of a dash."""
     thickness: float
-    """Thickness of a dash, a multiple of 1/2."""
+    """Thickness of a dash."""
     margins: tuple[int, ...]
     """Room that a dash claims around it; one of them is sampled for each image."""
     seed_distance: int
@@ -40,6 +40,8 @@ class Parameters(NamedTuple):
     """Attempts to place a distractor before it is omitted."""
     segmentation: bool = False
     """Whether distractors have discs too, and images a mask."""
+    fine: int = 2
+    """Dashes and discs are drawn this many times larger, then reduced; times the thickness, it is an integer."""
 
 
 class _Size(NamedTuple):
@@ -108,14 +110,16 @@ _SEGMENTED = {
     32: _Size(2, 1.0, (1,), 6, 1, 1.5, 1.5, (80, 80), 140, 4, (6,)),  # our own, for laptops
     128: _Size(5, 1.5, (2, 3), 22, 1, 1.8, 2.1, (90, 90), 180, 64, (14,)),
     256: _Size(8, 2.0, (4,), 27, 1, 2.2, 4.2, (100, 100), 180, 80, (16,)),
+    512: _Size(22, 6.0, (7,), 40, 1, 2.5, 9.0, (100, 100), 180, 72, (12,)),
 }
 
 
 def segmented(size: int, quirks: bool = True) -> Parameters:
-    """The parameters of PathfinderSegmentation (Gupta et al. 2023, published program) for 128 and 256 pixels per side.
+    """The parameters of PathfinderSegmentation (Gupta et al. 2023) for 128, 256 and 512 pixels per side.
 
-    Those for 32 are our own. Quirks are those of `parameters`, and masks have the ripples that reducing an image leaves
-    around a dash, of a few levels of gray; without quirks, they are where a dash covers a quarter of a pixel or more.
+    They are those of the published program; those for 32 are our own. Quirks are those of `parameters`, and masks have
+    the ripples that reducing an image leaves around a dash, of a few levels of gray; without quirks, they are where a
+    dash covers a quarter of a pixel or more.
 
     Raises:
         LrurunError: there are no such images.
@@ -133,7 +137,9 @@ def segmented(size: int, quirks: bool = True) -> Parameters:
         )
     table = _SEGMENTED[size]
     short = 2 if size == 32 else table.lengths[-1] // 3
-    return _build(table, size, table.lengths[-1], short, quirks)._replace(segmentation=True)
+    return _build(table, size, table.lengths[-1], short, quirks)._replace(
+        segmentation=True, fine=3 if size == 512 else 2
+    )
 
 
 def _build(table: _Size, size: int, length: int, short: int, quirks: bool) -> Parameters:

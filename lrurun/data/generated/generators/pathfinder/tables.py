@@ -17,8 +17,6 @@ from lrurun.data.generated.generators.pathfinder.parameters import Parameters
 
 DEGREES = 360
 """Angles that a first dash may have."""
-_FINE = 2
-"""Dashes and discs are drawn this many times larger, then reduced."""
 _OCCUPIED = 76
 """A first dash lies where nothing is claimed beyond this: 0.3 of 255."""
 _STRAIGHT = 1 << 16
@@ -109,7 +107,7 @@ def tables(p: Parameters, margin: int) -> Tables:
     turn, weight = _turns(steps, radians, p.continuity)
 
     fine = _lines(p, margin, lines)
-    claims = _reduce(_widen(fine, margin * _FINE))
+    claims = _reduce(_widen(fine, margin * p.fine), p.fine)
     collision = p.overlap * 255 // 100 - 1
     limits = np.where(claims > collision - 255, collision - claims.astype(np.int64), 255).astype(np.uint8)
     rooms = 255 - _widen(np.pad(claims, ((0, 0), (margin, margin), (margin, margin))), margin)
@@ -140,12 +138,12 @@ def tables(p: Parameters, margin: int) -> Tables:
         reach=flat(ahead) + flat(circle)[turn],
         turn=DEGREES + turn,
         weight=weight,
-        ink=_stamps(_reduce(fine), 0, side),
+        ink=_stamps(_reduce(fine, p.fine), 0, side),
         claim=_stamps(claims, 0, side),
         limit=_stamps(limits, 255, side),
         room=_stamps(rooms, 255, side),
         fit=_stamps(np.where(clearances, _OCCUPIED, 255).astype(np.uint8), 255, side),
-        disc=_stamps(_disc(p.radius), 0, side),
+        disc=_stamps(_disc(p.radius, p.fine), 0, side),
     )
 
 
@@ -218,28 +216,28 @@ def _lines(p: Parameters, margin: int, radians: np.ndarray) -> np.ndarray:
     """(angles, s, s) uint8: enlarged dashes that begin in the middle."""
     from PIL import Image, ImageDraw
 
-    middle = (p.dash + ceil(p.thickness) + margin) * _FINE
+    middle = (p.dash + ceil(p.thickness) + margin) * p.fine
     pictures = []
-    for row, column in (_offset(radians, p.dash * _FINE) + middle).tolist():
+    for row, column in (_offset(radians, p.dash * p.fine) + middle).tolist():
         picture = Image.new("L", (2 * middle + 1, 2 * middle + 1))
-        width = round(p.thickness * _FINE)
+        width = round(p.thickness * p.fine)
         ImageDraw.Draw(picture).line([(middle, middle), (column, row)], fill=255, width=width)
         pictures.append(np.asarray(picture))
     return np.stack(pictures)
 
 
-def _disc(radius: float) -> np.ndarray:
+def _disc(radius: float, fine: int) -> np.ndarray:
     """(1, s, s) uint8: the picture of a disc."""
     reach = ceil(radius) + 2
-    squares = (np.arange((2 * reach + 1) * _FINE) - reach * _FINE) ** 2
-    return _reduce(np.where(squares + squares[:, None] <= (radius * _FINE) ** 2, 255, 0)[None].astype(np.uint8))
+    squares = (np.arange((2 * reach + 1) * fine) - reach * fine) ** 2
+    return _reduce(np.where(squares + squares[:, None] <= (radius * fine) ** 2, 255, 0)[None].astype(np.uint8), fine)
 
 
-def _reduce(pictures: np.ndarray) -> np.ndarray:
-    """The pictures, reduced to the size of the image."""
+def _reduce(pictures: np.ndarray, fine: int) -> np.ndarray:
+    """The pictures, which are `fine` times larger, reduced to the size of the image."""
     from PIL import Image
 
-    side = (pictures.shape[1] + 1) // _FINE
+    side = -(-pictures.shape[1] // fine)
     return np.stack([np.asarray(Image.fromarray(x).resize((side, side), Image.Resampling.LANCZOS)) for x in pictures])
 
 
