@@ -427,7 +427,7 @@ def test_killed_and_resumed_cells_have_identical_numbers(machine: Machine, tmp_p
 def test_a_cell_interrupted_within_its_training_has_identical_numbers(
     machine: Machine, tmp_path, number: signal.Signals
 ) -> None:
-    sets = ("form=optimal", "updates=2000000", "lr=[0.001,0.002]")
+    sets = ("form=optimal", "updates=400000", "lr=[0.001,0.002]")
     arguments = (
         "study",
         "angle",
