@@ -105,11 +105,12 @@ def test_powers_shows_the_landscape_of_the_loss_with_its_paths() -> None:
 
 def test_the_learned_kernel_is_that_of_the_outputs() -> None:
     convolution = studies.get("convolution")
-    results = execution.in_process(planning.make(convolution, "ci", {"model": "linear", "updates": 300, "lr": 1e-4}))
+    changes = {"model": "linear", "state": 10, "updates": 60, "lr": 1e-4}
+    results = execution.in_process(planning.make(convolution, "ci", changes))
     u, y = module.data(0)
     outputs = np.stack([np.convolve(column, results[0].curves["learned kernel"])[: len(u)] for column in u.T], axis=1)
     assert 0.5 * np.mean((outputs - y) ** 2) == pytest.approx(results[0]["final loss"], rel=0.1)
-    target, linear = convolution.draw(results).panels[-1].curves
+    linear, target = convolution.draw(results).panels[-1].curves
     assert (target.label, linear.label) == ("target", "linear")
     assert target.y == tuple(module.kernel())
 
