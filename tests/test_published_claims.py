@@ -26,7 +26,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_counts_and_a_line_for_each_claim_and_task(capsys: pytest.CaptureFixture[str]) -> None:
     counts, lines = (part.splitlines() for part in printed(capsys, "--ladder", "ssm").split("\n\n")[1::2])
     assert counts[-1].split() == ["Orvieto", "et", "al.", "2023", "8", "–", "4", "1"]
-    assert len(lines) == 2 + 13
+    assert len(lines) == 2 + 12
     [one] = [" ".join(line.split()) for line in lines if "sCIFAR" in line and "S4D" in line]
     assert one == "undecided sCIFAR The LRU reaches similar performance as S4D"
 
