@@ -28,7 +28,7 @@ from lrurun.studies import report as reporting
 from lrurun.studies.kind import KIND
 from lrurun.studies.study import Results, Study
 from tests.drawings import misplaced, size
-from tests.machine import Machine, stop, wait_for
+from tests.machine import Machine, stop, training, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -427,6 +427,32 @@ def test_killed_and_resumed_cells_have_identical_numbers(machine: Machine, tmp_p
     assert machine.states() == {"done": 42}
     [first, second] = (one.json("report", "study:powers") for one in (undisturbed, machine))
     assert first == second
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_cell_interrupted_within_its_training_has_identical_numbers(
+    machine: Machine, tmp_path, number: signal.Signals
+) -> None:
+    sets = ("form=optimal", "updates=400000", "lr=[0.001,0.002]")
+    arguments = (
+        "study",
+        "angle",
+        "--profile",
+        "ci",
+        "--jobs",
+        "1",
+        *(part for value in sets for part in ("--set", value)),
+    )
+    undisturbed = Machine(tmp_path / "undisturbed")
+    first = undisturbed.json(*arguments)
+    process = machine.start(*arguments)
+    wait_for(training(machine))
+    stop(process, number)
+    process.wait()
+    assert machine.states().get("done", 0) < 2
+    assert machine.json(*arguments) == first
+    assert first["unfinished"] == 0
 
 
 @pytest.mark.rare
