@@ -162,8 +162,8 @@ class DepthStudy(Study[Depth]):
     seeds = {"laptop": 2}
     simulates = True
     stand_in = {
-        "ci": f"{STAND_IN}; 8 sequences of 128 steps, width 16, 2 models and 1 time constant stand in for 1,024 of 512, "
-        "256, 3 and 5.",
+        "ci": f"{STAND_IN}; 8 sequences of 128 steps, width 16, 2 models and 1 time constant stand in for 1,024 of "
+        "512, 256, 3 and 5.",
         "laptop": f"{STAND_IN}; width 128 and 8 sequences stand in for 256 and 1,024.",
         "paper": f"{STAND_IN}.",
     }
