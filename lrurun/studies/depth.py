@@ -155,14 +155,15 @@ class DepthStudy(Study[Depth]):
     version = 2
     settings = Depth
     profiles = {
-        "ci": {"model": ["cRNN", "LRU"], "rho": [0.0, 0.9], "time": [1.0, 10.0], "width": 16, "length": 128},
+        "ci": {"model": ["cRNN", "LRU"], "rho": [0.0, 0.9], "width": 16, "length": 128},
         "laptop": GRID,
         "paper": GRID | {"width": 256, "length": 512, "sequences": 1024},
     }
     seeds = {"laptop": 2}
     simulates = True
     stand_in = {
-        "ci": f"{STAND_IN}; 8 sequences of 128 steps, width 16 and 2 models stand in for 1,024 of 512, 256 and 3.",
+        "ci": f"{STAND_IN}; 8 sequences of 128 steps, width 16, 2 models and 1 time constant stand in for 1,024 of "
+        "512, 256, 3 and 5.",
         "laptop": f"{STAND_IN}; width 128 and 8 sequences stand in for 256 and 1,024.",
         "paper": f"{STAND_IN}.",
     }
@@ -221,11 +222,14 @@ class DepthStudy(Study[Depth]):
 
     def answer(self, results: Results[Depth]) -> str:
         factors, norm, rho = [], results[0].cell.norm, results[0].cell.rho
+        first, last = results.axis("time")[0], results.axis("time")[-1]
+        if first == last:
+            states = ", ".join(f"{result['state of block 1']:.3g} ({self.label(result.cell)})" for result in results)
+            return f"With a time constant of {first:g}, the mean of |h|² in the first block is {states}."
         for model in results.axis("model"):
             for group in GROUPS[model]:
                 values = _mean(results.where(model=model, norm=norm, rho=rho), f"gradient of {group}")[1]
                 factors += [f"{values[-1] / values[0]:.2g} ({model}, {SYMBOLS.get(group, group)})"] if values else []
-        first, last = results.axis("time")[0], results.axis("time")[-1]
         return (
             f"From a time constant of {first:g} to {last:g}, with ρ = {rho:g} and norm {norm}, squared gradients "
             f"change by the factors {', '.join(factors)}."

@@ -68,10 +68,14 @@ def check_ring(ring: Ring) -> None:
     """Checks the radii of a ring.
 
     Raises:
-        ValueError: the inner radius is not the smaller one.
+        ValueError: the inner radius is not the smaller one, or layers cannot sample the ring in float32, because it is
+            too small or too thin.
     """
-    if ring[0] >= ring[1]:
-        raise ValueError(f"ring: the inner radius, {ring[0]:g}, must be below the outer one, {ring[1]:g}")
+    inner, outer = ring
+    if inner >= outer:
+        raise ValueError(f"ring: the inner radius, {inner:g}, must be below the outer one, {outer:g}")
+    if outer < 0.01 or outer - inner < 1e-5:
+        raise ValueError(f"ring: needs an outer radius from 0.01 and a width from 1e-5, found {inner:g} to {outer:g}")
 
 
 def distance_to_uniform(ordered: Array) -> float:

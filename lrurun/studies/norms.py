@@ -19,7 +19,7 @@ from lrurun.studies import layers
 from lrurun.studies.checks import Check, below, identity, sampling
 from lrurun.studies.evidence import Evidence, StudyClaim, larger, positive, threshold, together
 from lrurun.studies.formulas import generator
-from lrurun.studies.study import Array, Count, Radius, Rate, Results, Settings, Study, Values
+from lrurun.studies.study import Array, Count, Rate, Results, Settings, Study, Values
 
 HORIZON = 400
 """Steps of white input."""
@@ -52,7 +52,7 @@ class Norms(Settings, frozen=True, kw_only=True):
 
     task: Literal["white", "map", "digits", "marked", "ListOps"] = "white"
     model: Model = "RotRNN"
-    decay: Radius = 0.99
+    decay: Annotated[float, Meta(ge=1e-3, le=0.9999)] = 0.99
     """gamma of the head with white input."""
     sequences: Count = 2000
     """The number of sequences of white input."""
