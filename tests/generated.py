@@ -16,9 +16,12 @@ import tomllib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
+
+if TYPE_CHECKING:
+    from lrurun.report import papers
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -83,6 +86,33 @@ def study_table() -> str:
 
     rows = [[f"`{one.name}`", ", ".join(one.aliases), one.source, one.question] for one in studies.every()]
     return table(["study", "also", "figure", "question"], rows)
+
+
+def parameters() -> str:
+    from lrurun.report import papers
+
+    return table(list(papers.SIZE_HEADERS), papers.size_table(parameters_of))
+
+
+def parameters_of(size: papers.Size) -> float | None:
+    """The number of parameters of a rung at the size of a paper, or its ratio to another one's; None without a rung."""
+    import jax
+
+    from lrurun.config import plan as planning
+    from lrurun.nn.network import Model
+
+    if not size.ladder:
+        return None
+    sets = [f"{path}={value}" for path, value in size.set.items()]
+    made = planning.make(size.task, ladder=size.ladder, profile=size.profile, sets=sets, imports=False)
+
+    def count(name: str) -> int:
+        [rung] = [rung for rung in made.rungs if rung.name == name]
+        model = Model(rung.training.model, made.task.spec(made.options))
+        params, _ = jax.eval_shape(model.init, jax.random.key(0))
+        return model.count(params)
+
+    return count(size.than) / count(size.rung) if size.than else count(size.rung)
 
 
 def layers() -> str:
@@ -268,6 +298,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "program-pytorch-answer": partial(session, "pytorch"),
     "program-shell": partial(file, "shell/integral.sh"),
     "program-shell-recipe": partial(file, "shell/integral.toml"),
+    "parameters": parameters,
     "papers": lambda: PAPERS.read_text().rstrip(),
 }
 

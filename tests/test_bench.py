@@ -191,11 +191,22 @@ def test_the_papers_shapes_are_those_of_the_recipes():
         assert found == tuple(shape), name
 
 
-def test_the_training_step_of_a_dense_rnn_is_that_of_a_worker_too():
-    lru, dense = (forms.step_rnn(SMALL, ours) for ours in (True, False))
-    assert lru.steps == dense.steps == forms.STEPS
-    trees = [form.state[0].params["blocks"]["0"]["recurrence"] for form in (lru, dense)]
-    assert ["nu" in tree or "nu_log" in tree for tree in trees] == [True, False]
+def test_the_rungs_of_a_claim_about_speed_train_as_in_a_worker():
+    made = planning.make("npDigits", profile="smoke")
+    for rung in made.rungs[:3]:
+        form = forms.training(rung.training, rung.execution)
+        assert form.steps == rung.execution.steps_per_dispatch
+        state, readings = form.function(*form.arguments(form.state))
+        assert np.asarray(readings.bad_step)[0] < 0
+        assert int(np.asarray(state.step).ravel()[0]) == form.steps
+
+
+def test_pairs_of_claims_about_speed_are_those_of_all_ladders():
+    pairs = bench.speed_pairs()
+    assert {pair.ladder for pair in pairs} == {"lru", "ssm", "dlr", "depth", "language"}
+    assert bench.SpeedPair("Pathfinder", "ssm", "lru", "s5") in pairs
+    assert run(["bench", "claims"]) == 2
+    assert run(["bench", "claims", "--shape", "npDigits"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -210,13 +221,14 @@ def test_the_training_step_of_a_dense_rnn_is_that_of_a_worker_too():
 def test_claims_about_speed_are_judged_on_the_device_of_the_paper(capsys, monkeypatch, device, ratios, verdict):
     machine = {"cpu": "c", "cores": 2, "copy_gb_s": 1.0, "product_gflop_s": 1.0, "platform": "p", "jax": "1"}
     pairs = [(1.0, ratio) for ratio in ratios]
-    results = [Result.from_rounds(f"step-rnn/{name}", "a dense tanh RNN", pairs) for name in ("sCIFAR", "digits")]
+    names = ("claims/sCIFAR/lru/gamma-norm/tanh-rnn", "step/digits")
+    results = [Result.from_rounds(name, "a dense tanh RNN", pairs) for name in names]
     monkeypatch.setattr(bench, "measure", lambda *_, **__: (machine | {"device": device}, results))
-    assert run(["bench", "step-rnn", "--shape", "sCIFAR", "--json"]) == 0
+    assert run(["bench", "claims", "--shape", "sCIFAR", "--json"]) == 0
     [claim] = json.loads(capsys.readouterr().out)["claims"]
     assert (claim["task"], claim["verdict"], claim["ratio"]) == ("sCIFAR", verdict, ratios[1])
     assert claim["detail"].startswith(f"{ratios[1]:.1f} times as fast ({ratios[0]:.1f} to {ratios[2]:.1f})")
     assert ("while the claim is about one A100" in claim["detail"]) == (verdict == "not judged")
     assert "by the paper's own numbers: 8.0 times on one A100" in claim["detail"]
-    assert run(["bench", "step-rnn", "--shape", "sCIFAR"]) == 0
+    assert run(["bench", "claims", "--shape", "sCIFAR"]) == 0
     assert f"sCIFAR: {verdict}: The LRU trains faster" in capsys.readouterr().out

@@ -206,7 +206,7 @@ def test_claims_on_chance_and_speed_are_judged_on_their_tasks_alone() -> None:
     report = report_on({"a": [0.1, 0.11], "b": [0.8, 0.81]}, *claims)
     assert [(one.kind, one.verdict) for one in report.claims] == [("at-chance", "contradicted"), ("faster", "not run")]
     assert "b 80.50 ± 0.50 (n=2), chance 10.00; difference +70.50 points" in report.claims[0].detail
-    assert "speeds are measured in turns: lrurun bench step-rnn" in report.claims[1].detail
+    assert "speeds are measured in turns: lrurun bench claims" in report.claims[1].detail
     assert report.rows[1].comparison is not None
 
 

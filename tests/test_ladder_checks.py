@@ -144,7 +144,7 @@ CLAIM = '\n[[claim]]\ntext = "t"\nsource = "s"\nrung = "second"\nthan = "first"\
 CLAIM_T = "l.toml, claim 't': "
 
 
-KINDS = "above-chance, at-chance, better, equal, faster, no-worse"
+KINDS = "above-chance, as-fast, at-chance, better, equal, faster, no-worse"
 
 
 @pytest.mark.parametrize(
@@ -224,14 +224,19 @@ SPEED = (
         ),
         (
             changed(SPEED, "{ A = 2.0, B = 0.5 }", "{}"),
-            "l.toml, speed[0].steps_per_second: expected a table of length >= 1, found an empty table",
-            "change speed[0].steps_per_second in l.toml",
+            "l.toml, speed of 'RNN': needs steps_per_second or relative_time",
+            "give one of the two, as in relative_time = { Shift = 6.3 }",
+        ),
+        (
+            SPEED + "relative_time = { A = 6.3 }\n",
+            "l.toml, speed of 'RNN': needs steps_per_second or relative_time",
+            "give one of the two, as in relative_time = { Shift = 6.3 }",
         ),
         (changed(SPEED, 'device = "d"\n', ""), "l.toml, speed[0].device: missing", "add device to speed[0]"),
         (
             changed(SPEED, "system", "sytsem"),
             "l.toml, speed[0].sytsem: unknown name",
-            "did you mean 'system'? known names here: system, rung, source, device, steps_per_second",
+            "did you mean 'system'? known names here: system, rung, source, device, steps_per_second, relative_time",
         ),
     ],
 )

@@ -59,6 +59,10 @@ def test_claims_of_figures_are_decided_by_results(found) -> None:
     assert powers["detail"].startswith("updates of real-imaginary at π/2 over the most at a smaller angle: 0.1482; ")
     flat = of_studies["Far from a teacher with a long memory, the loss is flat"]
     assert (flat["verdict"], flat["detail"]) == ("not run", "lrurun study landscape would decide it")
+    gamma = of_studies["The normalisation by gamma lowers the loss of the complex diagonal RNN"]
+    assert gamma["detail"] == "lrurun study bridge --profile paper would decide it"
+    neurons = of_studies["More neurons do not explain the gap"]
+    assert neurons["detail"] == "lrurun study bridge would decide it"
 
 
 def test_a_profile_without_evidence_names_the_one_that_has_it(judged: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +123,8 @@ def test_profiles_at_the_sizes_of_the_paper_are_no_stand_ins(machine: Machine) -
     more = {rung: [*two, *two] for rung, two in {**scores, "attention": (0.5, 0.51)}.items()}
     fill(machine.ledger, "Reverse", more, ladder="depth", profile="smoke")
     fill(machine.ledger, "Reverse", scores, ladder="depth", profile="length-512")
-    claims = {one["other"]: one for one in machine.json("claims", "Reverse", "--ladder", "depth")["claims"]}
+    found = machine.json("claims", "Reverse", "--ladder", "depth")["claims"]
+    claims = {one["other"]: one for one in found if one["kind"] == "better"}
     other = claims["attention"]["here"]  # whose runs the profile at the paper's size does not have
     assert (other["verdict"], other["profile"], other["stand_in"]) == ("supported", "smoke", True)
     assert other["provisional"]

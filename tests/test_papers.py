@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 
 import pytest
 from msgspec import structs
 
 from lrurun import data, paths, studies
-from lrurun.config.ladder import load_ladder
+from lrurun.config.ladder import Claim, load_ladder
 from lrurun.config.recipe import load_recipe
 from lrurun.report import papers
 from lrurun.report.tables import ledger_claims
@@ -88,11 +89,82 @@ def test_places_in_sources(source: str, places: set[str]) -> None:
 def test_the_recorded_page_is_the_current_one_but_for_its_results(empty: tuple[Evidence, list[LedgerClaim]]) -> None:
     def places(page: str) -> list[list[str]]:
         rows = [line.strip("| ").split(" | ") for line in page.splitlines()]
-        return [[*row[:3], *row[4:]] for row in rows if row[0].startswith(("### ", "Table ", "Figure "))]
+        kept = [row[:4] if row[0].startswith(("### ", "Table ", "Figure ")) else row[:3] for row in rows]
+        return [row for row in kept if row[0].startswith(("### ", "Table ", "Figure ", "section", "appendix", "abs"))]
 
     recorded, current = (places(text) for text in (generated.PAPERS.read_text(), papers.render(*empty)))
     assert len(current) > sum(sum(numbers.values()) for numbers in NUMBERS.values())
     assert [row for row in recorded if row != ["### Scores of the runs"]] == current
+
+
+@pytest.mark.parametrize("paper", papers.every(), ids=lambda paper: paper.name)
+def test_sentences_name_claims_studies_and_commands_that_there_are(paper: papers.Paper) -> None:
+    texts = {claim.text for claim in claims_of(paper)}
+    assert len(paper.sentence) > 10
+    for sentence in paper.sentence:
+        assert set(sentence.claims) <= texts, sentence.says
+        assert set(sentence.studies) <= {f"study:{name}" for name in studies.names()}
+        assert all(words[:1] == ["lrurun"] for words in map(shlex.split, sentence.commands))
+        assert sentence.claims or sentence.studies or sentence.commands or sentence.note
+
+
+@pytest.mark.parametrize("paper", papers.every(), ids=lambda paper: paper.name)
+def test_every_claim_of_a_ladder_is_in_a_sentence(paper: papers.Paper) -> None:
+    named = {text for sentence in paper.sentence for text in sentence.claims}
+    assert {claim.text for claim in claims_of(paper)} - named == set()
+
+
+def claims_of(paper: papers.Paper) -> list[Claim]:
+    """The claims of ladders on a paper."""
+    ladders = [load_ladder(name) for name in paths.names("ablations")]
+    return [claim for ladder in ladders for claim in ladder.claims if claim.source.startswith(paper.name)]
+
+
+SIZES = [(paper.name, size) for paper in papers.every() for size in paper.size]
+
+
+@pytest.mark.parametrize(("paper", "size"), SIZES, ids=lambda value: getattr(value, "model", value))
+def test_a_published_number_of_parameters_is_met_or_has_a_reason(paper: str, size: papers.Size) -> None:
+    here = generated.parameters_of(size)
+    is_met = here is not None and abs(here / size.published - 1) <= papers.TOLERANCE
+    assert is_met == (not size.note)
+    assert (here is None) == (not size.command)
+
+
+def test_the_sizes_of_the_paper_on_speech_are_those_of_the_profile() -> None:
+    """Biegun et al. 2024, Table 2; to a thousand parameters."""
+    speech = {size.model: generated.parameters_of(size) for paper, size in SIZES if size.profile == "rotrnn-network"}
+    assert speech == {"LRU, their reproduction": 283_523, "RotRNN": 284_675}
+
+
+def test_the_status_says_whether_runs_judge_at_the_papers_scale(empty: tuple[Evidence, list[LedgerClaim]]) -> None:
+    paper = papers.every()[0]
+    text = "Dropping the nonlinearity of the recurrence improves accuracy"
+
+    def status(**here: object) -> tuple[str, str]:
+        claims = [
+            structs.replace(one, here=structs.replace(one.here, **here)) if one.text == text else one
+            for one in empty[1]
+        ]
+        found = {one.place + " " + one.what.split()[0]: one.status for one in papers.statuses(paper, empty[0], claims)}
+        return found["Table 1 a"], found["section 3.1 Removing"]
+
+    assert status() == (papers.CONFIGURED, papers.CONFIGURED)
+    assert status(verdict="supported", stand_in=True) == (papers.REDUCED, papers.REDUCED)
+    assert status(verdict="contradicted", stand_in=False) == (papers.AT_SCALE, papers.AT_SCALE)
+
+
+def test_statuses_of_one_paper_are_shown_and_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = said(capsys, "claims", "--paper", "dlr", "--json")
+    assert code == 0
+    places = json.loads(out)["places"]
+    assert len(places) == 14 + len(papers.every()[1].sentence)
+    [one] = [one for one in places if one["place"] == "Figure 4"]
+    assert (one["status"], one["commands"]) == ("not possible", [])
+    assert one["note"].startswith("code; here it is")
+    _, out, _ = said(capsys, "claims", "--paper", "dlr")
+    assert "tables, figures and sentences of Gupta et al. 2023" in out
+    assert "tables, figures" not in said(capsys, "claims", "--paper", "dlr", "Shift")[1]
 
 
 def test_the_page_of_one_paper(empty: tuple[Evidence, list[LedgerClaim]]) -> None:

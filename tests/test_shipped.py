@@ -190,7 +190,7 @@ def test_one_thing_changes_from_the_lru_to_the_rotrnn(task):
     sets = ["optim.lr=0.01", "optim.recurrent_factor=0.5"]
     made = rungs(planning.make(task, ladder="rotrnn", sets=sets))
     assert list(made)[:6] == ["lru", "conjugate-pairs", "head-decay", "rotation", "trace-norm", "rotrnn"]
-    assert list(made)[6:] == ["naive-norm", "one-head"]
+    assert list(made)[6:] == ["naive-norm", "one-head", "s4d", "s4", "s5"]
     assert [made[name].on for name in ("naive-norm", "one-head")] == ["rotrnn", "rotrnn"]
     assert differences(made["naive-norm"]) == {"normalizer": "naive"}
     assert differences(made["one-head"]) == {"heads": 1}
@@ -209,8 +209,9 @@ def test_one_thing_changes_from_the_lru_to_the_rotrnn(task):
 @pytest.mark.parametrize("task", sorted({task for task, _ in SHIPPED}))
 def test_the_variants_of_dlr_have_its_size_initialisation_and_learning_rates(task):
     made = rungs(planning.make(task, ladder="dlr"))
-    kernels = {name: rung.config.model for name, rung in made.items() if "attention" not in name}
-    assert set(made) - set(kernels) == {"attention", "local-attention"}
+    others = {"attention", "local-attention", "s4d-inv", "s4"}
+    kernels = {name: rung.config.model for name, rung in made.items() if name not in others}
+    assert set(made) - set(kernels) == others
     assert {model.state for model in kernels.values()} == {made["dlr"].config.model.state}
     assert {path for path in differences(made["dlr-prod"]) if task != "sDigits" or path != "optim.lr"} == {"cast"}
     assert {path for path in differences(made["dlr-real"]) if task != "sDigits" or path != "optim.lr"} == {
@@ -234,7 +235,7 @@ def test_the_variants_of_s4d_train_as_it_does(task, profile):
 def test_the_dlr_of_the_ladder_of_states_is_that_of_the_ladder_of_dlr(profile):
     made, other = (rungs(planning.make("Shift", ladder=name, profile=profile or None)) for name in ("states", "dlr"))
     assert fingerprint(made["dlr"].config) == fingerprint(other["dlr"].config)
-    assert differences(made["few-states"]) == {"state": made["dlr"].config.model.state // 8}
+    assert differences(made["few-states"]) == {"model.state": made["dlr"].config.model.state // 8}
     if profile.startswith("length-"):
         assert made["few-states"].config.model.state == 512
 

@@ -148,6 +148,7 @@ def test_published_speedups_are_over_the_first_rung_of_the_same_source_and_devic
     report = build(ladder=msgspec.structs.replace(MINI, speeds=(*MINI.speeds, other)))
     rows = document(report)["rows"]
     one = {"system": "tanh RNN", "source": "Paper, Table 4", "device": "A100", "value": 2.0, "speedup": 1.0}
+    one |= {"relative_time": None}
     lru = one | {"system": "LRU", "value": 15.0, "speedup": 7.5}
     alone = lru | {"source": "Other", "value": 7.0, "speedup": None}
     assert [row["published"] for row in rows] == [[one], [], [lru, alone], [lru, alone]]

@@ -95,7 +95,16 @@ JSON_ROW = {
     "packed": 1,
     "steps_per_dispatch": 25,
     "same_as_before": False,
-    "published": [{"system": "LRU", "source": "Paper, Table 4", "device": "A100", "value": 15.0, "speedup": 7.5}],
+    "published": [
+        {
+            "system": "LRU",
+            "source": "Paper, Table 4",
+            "device": "A100",
+            "value": 15.0,
+            "relative_time": None,
+            "speedup": 7.5,
+        }
+    ],
     "runs": ["l1"],
     "code_versions": ["0.1.0 abc"],
     "numerics": [2],
@@ -127,7 +136,14 @@ def test_json() -> None:
         "instance": "k",
         "metric": "machine/steps_per_second",
         "published_others": [
-            {"system": "S4D", "source": "Paper, Table 4", "device": "A100", "value": 13.0, "speedup": 6.5}
+            {
+                "system": "S4D",
+                "source": "Paper, Table 4",
+                "device": "A100",
+                "value": 13.0,
+                "relative_time": None,
+                "speedup": 6.5,
+            }
         ],
         "bases": ["tanh-rnn", "lru"],
         "devices": ["A100"],

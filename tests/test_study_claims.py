@@ -11,6 +11,7 @@ import pytest
 from lrurun import studies
 from lrurun.studies import plan
 from lrurun.studies.checks import identity
+from lrurun.studies.depth import GROUPS
 from lrurun.studies.evidence import (
     Evidence,
     StudyClaim,
@@ -43,6 +44,25 @@ def made_up(study: str, profile: str, numbers: Numbers) -> Results[Any]:
     return Results(cells, profile)
 
 
+def losses(of_cell: Callable[[Any], float]) -> Numbers:
+    """Losses of students, a little different for each seed and each learning rate."""
+    return lambda cell, seed: {"loss": of_cell(cell) * (1 + (seed + cell.lr) / 100 * (1 + len(cell.architecture) / 9))}
+
+
+def ladder(**of_architectures: float) -> tuple[Numbers, Numbers]:
+    """Losses of architectures, 1 for all others; and the same with these ones the other way round."""
+    other_way = dict(zip(of_architectures, reversed(of_architectures.values()), strict=True))
+    return (
+        losses(lambda cell: of_architectures.get(cell.architecture, 1.0)),
+        losses(lambda cell: other_way.get(cell.architecture, 1.0)),
+    )
+
+
+def shares(of_cell: Callable[[Any], float]) -> Numbers:
+    """Shares of Hessians off their diagonal, of five systems."""
+    return lambda cell, seed: {"share of systems": of_cell(cell) * (1 + np.arange(5) / 100 * cell.angle)}
+
+
 def remedied(change: float) -> dict[str, float]:
     """State and gradient, which change by this factor from eigenvalue 0.5 to 0.9999."""
     return {
@@ -64,6 +84,39 @@ def gains(white: float, constant: float) -> Numbers:
         factor = {"white": white, "constant": constant}[cell.input]
         spread = {"white": 0.001, "constant": 0.01}[cell.input] * (1 + seed % 5)
         return {"gain": ring_gain(cell.ring) * (factor + spread * (-1) ** seed)}
+
+    return numbers
+
+
+def norms(rotrnn: float, lru: float) -> Numbers:
+    """Numbers of trainings of the study `norms`, which differ over seeds in proportion to their size."""
+
+    def numbers(cell: Any, seed: int) -> dict[str, Any]:
+        size = {"RotRNN": rotrnn, "LRU": lru}[cell.model] * (1 + 0.1 * (seed % 5))
+        # norms of 1 that rise and fall over seeds by powers of 1 + `size` / 10
+        last = size * (1 + 0.1 * size) ** ((seed % 5) - 2)
+        return {"change": size, "ratio over layers": 1 + size, "last norm": last}
+
+    return numbers
+
+
+def phases(**accuracies: float) -> Numbers:
+    """Trainings of the study `phase` with these test accuracies, of "full" or "small" phases, "plain" without gamma."""
+
+    def numbers(cell: Any, seed: int) -> dict[str, float]:
+        kind = ("" if cell.normalize else "plain_") + ("full" if cell.phase == 2.0 else "small")
+        return {"last test accuracy": accuracies.get(kind, 0.5) + 0.01 * (seed % 3), "last training loss": 0.1}
+
+    return numbers
+
+
+def powers(**of_groups: float) -> Numbers:
+    """Numbers of the study `depth` that grow with these powers of the time constant, others not at all."""
+
+    def numbers(cell: Any, seed: int) -> dict[str, float]:
+        values = {f"gradient of {group}": of_groups.get(f"{cell.model}_{group}", 0.0) for group in GROUPS[cell.model]}
+        values["state of block 4"] = of_groups.get(f"{cell.model}_state", 0.0)
+        return {name: cell.time**power for name, power in values.items()}
 
     return numbers
 
@@ -158,6 +211,127 @@ MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
         "Correlated input makes the sensitivity to a positive real eigenvalue explode more": (
             lambda cell, seed: {"sensitivity at 0.9": 200 * (1 + cell.rho)},
             lambda cell, seed: {"sensitivity at 0.9": 200 * (1 - cell.rho / 2)},
+        ),
+    },
+    "teacher": {
+        "LRUs outperform dense linear RNNs the more, the longer the memory of the teacher is": (
+            losses(lambda cell: 1 / (1 - cell.nu) if cell.architecture == "dense" else 1.0),
+            losses(lambda cell: 1 - cell.nu if cell.architecture == "dense" else 1.0),
+        ),
+        "An LRU with a tenth of its parameters outperforms a dense linear RNN at the longest memory": (
+            losses(lambda cell: 9.0 if cell.architecture == "dense" else 1.0),
+            losses(lambda cell: 1.0 if cell.architecture == "dense" else 9.0),
+        ),
+    },
+    "bridge": {
+        "A block-diagonal matrix of 2 x 2 blocks lowers the loss of the dense linear RNN": ladder(dense=9.0, block=1.0),
+        "Complex diagonal matrices have a lower loss than dense ones": ladder(dense=9.0, complex=1.0),
+        "More neurons do not explain the gap": (
+            ladder(**{"block": 1.1, "block-64": 1.0})[0],
+            ladder(**{"block": 9.0, "block-64": 1.0})[0],
+        ),
+        "Complex numbers in place of the blocks lower the loss further": ladder(**{"block-64": 9.0, "complex": 1.0}),
+        "Most of the gap comes from the complex numbers, not from the blocks": (
+            ladder(**{"dense": 2.0, "block": 1.0, "block-64": 9.0, "complex": 1.0})[0],
+            ladder(**{"dense": 9.0, "block": 1.0, "block-64": 2.0, "complex": 1.0})[0],
+        ),
+        "The normalisation by gamma lowers the loss of the complex diagonal RNN": ladder(complex=9.0, gamma=1.0),
+        "The exponential parametrisation lowers the loss further": ladder(gamma=9.0, lru=1.0),
+    },
+    "hessian": {
+        "The largest eigenvectors are more concentrated for complex diagonal networks than for dense ones": (
+            lambda cell, seed: {"participation": (9.0 if cell.network == "dense" else 1.0) + seed / 100},
+            lambda cell, seed: {"participation": (1.0 if cell.network == "dense" else 9.0) + seed / 100},
+        ),
+        "The spectra of the Hessians of dense and complex networks are almost the same": (
+            lambda cell, seed: {"top": (1.2 if cell.network == "dense" else 1.0) + seed / 100},
+            lambda cell, seed: {"top": (9.0 if cell.network == "dense" else 1.0) + seed / 100},
+        ),
+        "The loss of an LRU is sharper in its angles than in its absolute values": (
+            lambda cell, seed: {"largest theta_log": 9.0 + seed / 100, "largest nu_log": 1.0},
+            lambda cell, seed: {"largest theta_log": 1.0 + seed / 100, "largest nu_log": 9.0},
+        ),
+    },
+    "adam": {
+        "Adam takes larger steps in the complex diagonal RNN than in the dense one": (
+            lambda cell, seed: {"lam_re median": 9.0 + seed / 100, "lam_im median": 9.0 + seed / 100, "A median": 1.0},
+            lambda cell, seed: {"lam_re median": 9.0 + seed / 100, "lam_im median": 0.1 + seed / 100, "A median": 1.0},
+        ),
+        "In the LRU, Adam takes smaller steps in the angles than in the absolute values": (
+            lambda cell, seed: {"nu_log median": 9.0 + seed / 100, "theta_log median": 1.0},
+            lambda cell, seed: {"nu_log median": 1.0 + seed / 100, "theta_log median": 9.0},
+        ),
+    },
+    "concentration": {
+        "Concentrated angles make the Hessian less diagonal": (
+            shares(lambda cell: 1 / cell.angle),
+            shares(lambda cell: cell.angle),
+        ),
+        "The Hessian of an LRU is more diagonal than that of the complex diagonal RNN": (
+            shares(lambda cell: 9.0 if cell.architecture == "complex" else 1.0),
+            shares(lambda cell: 1.0 if cell.architecture == "complex" else 9.0),
+        ),
+        "Concentrated angles widen the lead of the LRU over the complex diagonal RNN": (
+            losses(lambda cell: 1 / cell.angle if cell.architecture == "complex" else 1.0),
+            losses(lambda cell: cell.angle if cell.architecture == "complex" else 1.0),
+        ),
+        "A dense linear RNN is worse than both, however concentrated the angles are": (
+            losses(lambda cell: 9.0 if cell.architecture == "dense" else 1.0),
+            losses(lambda cell: 1.0 if cell.architecture == "dense" else 9.0),
+        ),
+    },
+    "phase": {
+        "With small phases a long model generalises, with phases on the whole circle it does not": (
+            phases(small=0.9, full=0.5),
+            phases(small=0.5, full=0.5),
+        ),
+        "Without normalisation the loss at initialisation blows up": (
+            lambda cell, seed: {"first training loss": 1.0 if cell.normalize else 10.0},
+            lambda cell, seed: {"first training loss": 1.0},
+        ),
+        "Without normalisation a long model stays at chance, with small phases too": (
+            phases(small=0.9, plain_small=0.5),
+            phases(small=0.9, plain_small=0.9),
+        ),
+    },
+    "depth": {
+        "The states of a complex RNN explode with the memory, those of an LRU hardly grow": (
+            powers(cRNN_state=3.0),
+            powers(cRNN_state=3.0, LRU_state=2.0),
+        ),
+        "Gradients of a complex RNN explode with the memory, those of an LRU in its angles only": (
+            powers(cRNN_lambda=8.0, LRU_theta=2.0),
+            powers(cRNN_lambda=8.0),
+        ),
+        "Layer norm bounds the gradients of the complex RNN's other parameters": (
+            powers(cRNN_lambda=2.0),
+            powers(cRNN_lambda=2.0, cRNN_rest=2.0),
+        ),
+        "Gradients of an LSTM with chrono initialisation do not depend on the memory": (
+            powers(),
+            powers(LSTM_rest=-2.0),
+        ),
+        "The LSTM's own parameters have smaller gradients than the feed-forward parameters": (
+            lambda cell, seed: {"gradient of cell": 0.01, "gradient of rest": 0.1},
+            lambda cell, seed: {"gradient of cell": 1.0, "gradient of rest": 0.1},
+        ),
+    },
+    "norms": {
+        "White input keeps the expected norm of the RotRNN's state constant over the whole sequence": (
+            lambda cell, seed: {"mean": np.array([0.99, 1.0, 1.01])},
+            lambda cell, seed: {"mean": np.array([0.02, 0.5, 1.0])},
+        ),
+        "In training the norms of a RotRNN change less than those of an LRU": (
+            norms(rotrnn=0.1, lru=1.0),
+            norms(rotrnn=1.0, lru=0.1),
+        ),
+        "After training the norms of a RotRNN differ less over its layers than those of an LRU": (
+            norms(rotrnn=0.1, lru=1.0),
+            norms(rotrnn=1.0, lru=0.1),
+        ),
+        "With one layer the norms of the LRU are larger, and differ more over seeds": (
+            norms(rotrnn=1.0, lru=20.0),
+            norms(rotrnn=20.0, lru=1.0),
         ),
     },
     "parametrise": {

@@ -20,7 +20,9 @@ from math import comb
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lrurun import console
+import msgspec
+
+from lrurun import console, paths
 from lrurun.errors import LrurunError, UsageError
 from lrurun.machine import cores, cpu
 
@@ -81,12 +83,12 @@ WHAT = {
     "layer-rg-lru": "our LRU layer of the same width, as many complex states as features",
     "rnn": "a tanh layer with the gradient of autodiff",
     "step": "the appendix's layer in the same network, optax.adamw, one step a call",
-    "step-rnn": "a dense tanh RNN in the same network, both in lrurun",
+    "claims": "the other rung of a claim about speed, at the sizes of the recipe",
     "loop": "the same compiled program called in a bare loop",
 }
 """Measurement -> what it is compared with."""
 
-ALL = [name for name in WHAT if name != "step-rnn"]
+ALL = [name for name in WHAT if name != "claims"]
 """The measurements that are made unless others are chosen: these compare with published forms."""
 LAYERS = [name for name in WHAT if name.startswith("layer-")]
 """Layers of other kinds, which `layers` selects together."""
@@ -247,7 +249,6 @@ def _floor(what: str, shape: Shape, machine: dict[str, Any]) -> float | None:
         "layer-s5": 8 * h * n,
         "rnn": 2 * n * n + 4 * h * n,
         "step": 8 * h * n + 4 * h * h,
-        "step-rnn": 8 * h * n + 4 * h * h,
     }[what]
     flops, seconds = 3 * positions * products, scan / machine["copy_gb_s"] / 1e9
     return shape.depth * (seconds + flops / machine["product_gflop_s"] / 1e9)
@@ -275,6 +276,50 @@ def _forms(
         speed if floor is None else speed._replace(limit=floor / speed.ours),
         Result.from_rounds(f"memory-{what}/{name}", WHAT[what], [memory], unit="times as small"),
     ]
+
+
+class SpeedPair(NamedTuple):
+    """Two rungs of a ladder on a task, whose training speeds a claim compares."""
+
+    task: str
+    ladder: str
+    rung: str
+    than: str
+
+    @property
+    def name(self) -> str:
+        """The name of its result."""
+        return "/".join(("claims", *self))
+
+
+def speed_pairs() -> list[SpeedPair]:
+    """The pairs of all claims about speed of the ladders that come with lrurun."""
+    from lrurun.config.ladder import load_ladder  # the help of `plan` imports this module
+
+    ladders = [load_ladder(name) for name in sorted(path.stem for path in paths.packaged("ablations").glob("*.toml"))]
+    pairs = [
+        SpeedPair(task, ladder.name, claim.rung, claim.than or "")
+        for ladder in ladders
+        for claim in ladder.claims
+        for task in claim.tasks * claim.is_about_speed
+    ]
+    return list(dict.fromkeys(pairs))
+
+
+def _pair(pair: SpeedPair, rounds: int, seconds: float, processes: list[Process]) -> Result:
+    """Times training steps of two rungs in turns, with the settings of the recipe, on made-up examples."""
+    from lrurun.config import plan as planning
+
+    plan = planning.make(pair.task, ladder=pair.ladder, imports=False)
+    rungs = {rung.name: rung for rung in plan.rungs}
+    ready = []
+    for process, name in zip(processes, (pair.rung, pair.than), strict=True):
+        config, execution = map(msgspec.to_builtins, (rungs[name].training, rungs[name].execution))
+        ready.append(process.ask(do="train", config=config, execution=execution))
+    pairs = [tuple(process.ask(do="time", seconds=seconds)["seconds"] for process in processes) for _ in range(rounds)]
+    return Result.from_rounds(
+        pair.name, f"{pair.than}, in the same network", pairs, compile=(ready[0]["compile"], ready[1]["compile"])
+    )
 
 
 def _loop(model: str, rounds: int, seconds: float) -> Result:
@@ -340,16 +385,19 @@ def measure(
     """Measures one comparison, all of `LAYERS` for "layers", or everything for None.
 
     Args:
-        shapes: names of `SHAPES` or `PAPER`; those of the machine's kind if there are none.
+        shapes: names of `SHAPES` or `PAPER`; those of the machine's kind if there are none. For "claims", tasks.
         seconds: duration of one measurement.
 
     Returns:
         What the machine is and how fast it copies and multiplies, and the results.
     """
-    known = SHAPES | PAPER
+    pairs = speed_pairs() if what == "claims" else []
+    known = dict.fromkeys(pair.task for pair in pairs) if pairs else SHAPES | PAPER
     for name in shapes:
         if name not in known:
             raise UsageError(f"bench: expected one of {', '.join(known)}, found {name!r}", "lrurun bench --help")
+    if pairs and not shapes:
+        raise UsageError("bench claims: needs a task, whose sizes are the paper's", f"--shape {next(iter(known))}")
     if what == "loop" and shapes:
         raise UsageError("bench loop: measures whole trainings, which have no --shape", "leave --shape out")
     chosen = LAYERS if what == "layers" else [what] if what else ALL
@@ -357,7 +405,12 @@ def measure(
     with _processes(2, cores()) as processes:
         machine = {"cpu": cpu(), "cores": cores(), **processes[0].ask(do="machine")}
         for name in chosen:
-            if name == "loop":
+            for pair in (pair for pair in pairs if pair.task in shapes):
+                console.say(
+                    f"measuring {pair.rung} and {pair.than} of ladder {pair.ladder}, {pair.task}: {rounds} rounds"
+                )
+                results.append(_pair(pair, rounds, seconds, processes))
+            if name in ("loop", "claims"):
                 continue
             for shape in shapes or (SHAPES if machine["platform"] == "cpu" else PAPER):
                 console.say(f"measuring {name}, {shape}: {rounds} rounds")

@@ -18,8 +18,9 @@ import numpy as np
 import optax
 from jax import Array
 
+from lrurun import data as tasks
 from lrurun.bench import Shape
-from lrurun.bench.steps import SEEDS
+from lrurun.bench.steps import SEEDS, dispatch_arguments, stand_in
 from lrurun.config.recurrences.lru import LRURecurrence
 from lrurun.config.recurrences.rg_lru import RGLRURecurrence
 from lrurun.config.recurrences.rnn import RNNRecurrence
@@ -219,11 +220,11 @@ def rnn(shape: Shape, ours: bool) -> Form:
     return with_gradients(built.scan if ours else plain_rnn, w, params, u)
 
 
-def _config(shape: Shape, recurrence: Any = LRU) -> RunConfig:
+def _config(shape: Shape) -> RunConfig:
     return RunConfig(
         task="bench",
         data={},
-        model=ModelConfig(recurrence=recurrence, depth=shape.depth, width=shape.width, state=shape.state),
+        model=ModelConfig(recurrence=LRU, depth=shape.depth, width=shape.width, state=shape.state),
         optim=OptimConfig(lr=1e-3, recurrent_factor=0.25, weight_decay=0.05),
         train=TrainConfig(steps=1000, batch=shape.batch, eval_every=1000, log_every=1000),
         seed=0,
@@ -252,9 +253,15 @@ def _dispatch(programs: Programs, shape: Shape) -> Form:
     return Form(programs.dispatch, lambda state: (state[0], *rest), (programs.init(SEEDS),), STEPS)
 
 
-def step_rnn(shape: Shape, ours: bool) -> Form:
-    """A whole training step as in a worker, with the LRU; if `ours` is false, with a dense tanh RNN."""
-    return _dispatch(_programs(_config(shape, LRU if ours else RNN), shape), shape)
+def training(config: RunConfig, execution: Execution) -> Form:
+    """Training steps of a configuration as in a worker, on made-up examples of its task."""
+    task = tasks.get(config.task, config.data)
+    options = tasks.options_of(task, config.data)
+    spec, sampler = task.spec(options), task.sampler(options)
+    programs = Programs(config, execution, spec, metrics=task.metrics, sampler=sampler)
+    steps = execution.steps_per_dispatch
+    _, *rest = dispatch_arguments(programs, stand_in(spec, config.train.batch, sampler), steps)
+    return Form(programs.dispatch, lambda state: (state[0], SEEDS, *rest), (programs.init(SEEDS),), steps)
 
 
 def step(shape: Shape, ours: bool) -> Form:
@@ -301,7 +308,6 @@ FORMS: dict[str, Callable[[Shape, bool], Form]] = {
     "layer-rg-lru": layer_rg_lru,
     "rnn": rnn,
     "step": step,
-    "step-rnn": step_rnn,
 }
 
 

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import msgspec
 
 from lrurun.bench import COMPILED, Shape, loop, steps
-from lrurun.bench.forms import FORMS, Form, machine_speeds, scan_errors, step
+from lrurun.bench.forms import FORMS, Form, machine_speeds, scan_errors, step, training
 from lrurun.bench.loop import Turn
+from lrurun.config.schema import Execution, RunConfig, decode
 
 
 def timed(form: Form, run: Any) -> Turn:
@@ -55,9 +57,13 @@ def serve() -> None:
             case "compile":
                 _, seconds = compiled(step(Shape(*COMPILED), asked["form"] == "ours"))
                 answer = {"seconds": seconds}
-            case "ready":
+            case "ready" | "train":
                 turn = None  # the previous form is no longer needed
-                form = FORMS[asked["what"]](Shape(*asked["shape"]), asked["form"] == "ours")
+                if asked["do"] == "ready":
+                    form = FORMS[asked["what"]](Shape(*asked["shape"]), asked["form"] == "ours")
+                else:
+                    config = decode(asked["config"], RunConfig, "plan")
+                    form = training(config, msgspec.convert(asked["execution"], Execution))
                 run, seconds = compiled(form)
                 answer = {"compile": seconds, "temp": run.memory_analysis().temp_size_in_bytes}
                 turn = timed(form, run)

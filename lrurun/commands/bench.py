@@ -16,7 +16,7 @@ from lrurun.commands._shared.rules import examples
 if TYPE_CHECKING:
     from lrurun.bench import Result
 
-What = Literal["scan", "scan-varying", "layer", "layers", "rnn", "step", "step-rnn", "loop"]
+What = Literal["scan", "scan-varying", "layer", "layers", "rnn", "step", "claims", "loop"]
 
 
 class MachineSpeed(Struct, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ def bench(
     what: Annotated[
         Optional[What],
         typer.Argument(
-            help="scan, scan-varying, layer, layers (all recurrences), rnn, step, loop [all], or step-rnn.",
+            help="scan, scan-varying, layer, layers (all recurrences), rnn, step, loop [all], or claims.",
             **choice("bench", get_args(What)),
         ),
     ] = None,
@@ -116,7 +116,7 @@ def bench(
     """Measure training speed against the published implementations.
 
     Both are measured on this machine, in turns; the results are ratios. The published ones are rewritten in lrurun.
-    step-rnn compares training steps of the LRU and of a dense tanh RNN, and judges the paper's claims about that.
+    claims compares training steps of the rungs of the papers' claims about speed on a task, and judges these claims.
     """
     from lrurun import bench
 
@@ -153,16 +153,19 @@ def _result_output(result: Result) -> ResultOutput:
 
 
 def _claims(machine: MachineSpeed, results: Sequence[Result]) -> list[SpeedClaim]:
-    """What the paper claims of the LRU's speed over a dense tanh RNN, on the tasks whose sizes were measured."""
+    """The claims about speed on the tasks that were measured."""
+    from lrurun.bench import speed_pairs
     from lrurun.config.ladder import load_ladder
     from lrurun.report.judging.claims import SpeedRatio, judge_speed
 
     speed_claims = []
-    ladder = load_ladder("lru")
+    measured_pairs = {pair.name: pair for pair in speed_pairs()} if results else {}
     for result in results:
-        form, _, task = result.name.partition("/")
-        for claim in ladder.claims if form == "step-rnn" else ():
-            if claim.kind == "faster" and task in claim.tasks:
+        if (pair := measured_pairs.get(result.name)) is None:
+            continue
+        ladder, task = load_ladder(pair.ladder), pair.task
+        for claim in ladder.claims:
+            if claim.is_about_speed and task in claim.tasks and (claim.rung, claim.than) == (pair.rung, pair.than):
                 low, high = result.interval
                 measured = SpeedRatio(ratio=result.ratio, low=low, high=high, device=machine.device)
                 judged = judge_speed(ladder, claim, task, measured)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
+from msgspec import structs
 
 from lrurun import console, paths, plugins
 from lrurun.commands._shared import opening, output
@@ -41,7 +42,8 @@ def claims(
 ) -> int:
     """Judge the papers' claims by their own numbers and by your runs.
 
-    The rule is the same for both. Claims about theory figures are decided by the checks of studies.
+    The rule is the same for both. Claims about theory figures are decided by the checks of studies. --paper also shows
+    what became of every table, figure and checkable sentence of the paper.
     """
     from lrurun.config.recipe import read_recipe
     from lrurun.report import papers
@@ -64,8 +66,11 @@ def claims(
         if ledger is not None:
             ledger.close()
     document = ledger_claims.collect(evidence, ladders, task, paper)
+    citation = None if paper is None else ledger_claims.PAPERS[paper]
+    shown = [one for one in papers.every() if one.name == citation and (task, ladder) == (None, None)]
+    if shown:
+        document = structs.replace(document, places=papers.statuses(shown[0], evidence, document.claims))
     if page is not None:
-        citation = None if paper is None else ledger_claims.PAPERS[paper]
         output.write_file(page, papers.render(evidence, document.claims, citation).encode(), "--page")
         console.say(f"wrote {page}")
     if json:
@@ -77,11 +82,11 @@ def claims(
         named = [word for option, value in options.items() if value is not None for word in (option, value)]
         words = ["lrurun", "claims", *([task] if task else []), *named]
         command = shlex.join([*words, *paths.place_options(), *plugins.load_options()])
+        contents = ledger_claims.contents(document, task, by_runs=ledger is not None, details=details, command=command)
+        contents += [papers.content_of(one, document.places) for one in shown]
         tables = [
             table.render(content, width=console.width(), color=console.has_color(), ascii=console.is_ascii())
-            for content in ledger_claims.contents(
-                document, task, by_runs=ledger is not None, details=details, command=command
-            )
+            for content in contents
         ]
         console.write("\n\n".join(tables), styled=True)
     return 0

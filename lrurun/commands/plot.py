@@ -48,7 +48,6 @@ SHOWN = 4
 
 
 @examples(
-    "lrurun plot npDigits --out ladder.pdf",
     "lrurun plot --kind map --out tasks.png",
     "lrurun plot npDigits --plain --width page --out ladder.pdf",
 )
@@ -79,7 +78,7 @@ def plot(
     plain: Plain = False,
     width: FigureWidth = "column",
 ) -> int:
-    """Draw a ladder, all its tasks (--kind map, summary) or runs into a PNG, SVG or PDF file.
+    """Draw a ladder, all its tasks (--kind map) or runs into a PNG, SVG or PDF file.
 
     Without a TASK or RUNs, it is the latest instance. For --kind errors and predictions, trained models predict
     examples of the validation split; errors are also printed.

@@ -42,11 +42,12 @@ class Claim(Document, frozen=True, kw_only=True):
     """The rung that the claim calls better, as good, above chance, ..."""
     than: Name | None = None
     """The rung that it is compared with; None for chance."""
-    kind: Literal["better", "no-worse", "equal", "above-chance", "at-chance", "faster"] = "better"
+    kind: Literal["better", "no-worse", "equal", "above-chance", "at-chance", "faster", "as-fast"] = "better"
     margin: Annotated[float, Meta(gt=0, le=LARGEST)] | None = None
     """The margin in the units of the metric: 0.005 is half a point of accuracy. For "equal" and "at-chance": the
     largest difference at which two scores count as equal. For "no-worse": the largest loss that does not count as
-    one. For "above-chance", optional: the largest distance from chance that does not count."""
+    one. For "above-chance", optional: the largest distance from chance that does not count. For "as-fast": the largest
+    share of the other rung's speed that does not count as a loss."""
     margins: dict[str, Annotated[float, Meta(gt=0, le=LARGEST)]] = field(default_factory=dict)
     """Task -> margin, instead of `margin`."""
     metric: str = ""
@@ -62,8 +63,14 @@ class Claim(Document, frozen=True, kw_only=True):
 
     def is_about(self, task: str) -> bool:
         """Whether it is judged on a task. Outside `tasks`, it is unless it needs something that not every task has."""
-        needs_more = self.kind.endswith(("-chance", "faster")) or "@" in self.metric or self.metric == "escape_step"
+        of_all = not self.kind.endswith("-chance") and not self.is_about_speed
+        needs_more = not of_all or "@" in self.metric or self.metric == "escape_step"
         return task in self.tasks or not self.tasks or not needs_more
+
+    @property
+    def is_about_speed(self) -> bool:
+        """Whether it compares training speeds, not scores."""
+        return self.kind in ("faster", "as-fast")
 
     def margin_on(self, task: str) -> float:
         """The margin on a task; 0 without one."""
@@ -130,8 +137,15 @@ class TrainingSpeed(Document, frozen=True, kw_only=True):
     source: str
     """Paper and table."""
     device: str
-    steps_per_second: Annotated[dict[str, Annotated[float, Meta(gt=0, le=1e9)]], Meta(min_length=1)]
+    steps_per_second: dict[str, Annotated[float, Meta(gt=0, le=1e9)]] = field(default_factory=dict)
     """Task -> steps per second."""
+    relative_time: dict[str, Annotated[float, Meta(gt=0, le=1e9)]] = field(default_factory=dict)
+    """Task -> time of a step over that of another system, where the source prints no speed: 1 for that system."""
+
+    @property
+    def speeds(self) -> dict[str, float]:
+        """Task -> the speed, which only the speeds of one source can be divided by."""
+        return self.steps_per_second or {task: 1 / time for task, time in self.relative_time.items()}
 
 
 class Grid(Document, frozen=True, kw_only=True):
@@ -396,7 +410,10 @@ def _speed_rules(ladder: Ladder) -> Iterator[UsageError]:
         source = f"{ladder.path}, speed of {speed.system!r}"
         if speed.rung is not None and speed.rung not in rungs:
             yield UsageError(f"{source}: unknown rung {speed.rung!r}", hint_for(speed.rung, rungs, "rungs"))
-        for task in speed.steps_per_second:
+        if bool(speed.steps_per_second) == bool(speed.relative_time):
+            hint = "give one of the two, as in relative_time = { Shift = 6.3 }"
+            yield UsageError(f"{source}: needs steps_per_second or relative_time", hint)
+        for task in speed.speeds:
             measurement = (speed.rung or speed.system, speed.source, speed.device, task)
             if measurement in seen:
                 yield UsageError(f"{source}: {task} is listed twice", "remove one of them")
@@ -423,12 +440,12 @@ def _claim_rules(ladder: Ladder) -> Iterator[UsageError]:
         if claim.kind in ("better", "faster") and (claim.margin is not None or claim.margins):
             hint = 'remove it, or set kind = "no-worse" or "equal"'
             yield UsageError(f"{source}: {kind} has no margin", hint)
-        if claim.kind == "faster" and claim.metric:
+        if claim.is_about_speed and claim.metric:
             yield UsageError(f"{source}: {kind} is about speed, not about a metric", "remove `metric`")
-        if claim.kind == "faster" and (claim.min_length, claim.depth) != (None, None):
+        if claim.is_about_speed and (claim.min_length, claim.depth) != (None, None):
             hint = "remove `min_length` and `depth`: `lrurun bench` measures speed at the sizes of its tasks"
             yield UsageError(f"{source}: {kind} has no scope", hint)
-        if claim.kind in ("no-worse", "equal", "at-chance") and claim.margin is None:
+        if claim.kind in ("no-worse", "equal", "at-chance", "as-fast") and claim.margin is None:
             yield UsageError(f"{source}: {kind} needs a margin", "add one, as in margin = 0.005")
         for task in claim.margins:
             if claim.tasks and task not in claim.tasks:
@@ -441,7 +458,8 @@ def named_tasks(ladder: Ladder) -> Iterator[tuple[str, str]]:
     for rung in ladder.rungs:
         yield from ((f"rung {rung.name}, published", task) for task in rung.published)
     for speed in ladder.speeds:
-        yield from ((f"speed of {speed.system!r}, steps_per_second", task) for task in speed.steps_per_second)
+        field_name = "steps_per_second" if speed.steps_per_second else "relative_time"
+        yield from ((f"speed of {speed.system!r}, {field_name}", task) for task in speed.speeds)
     for claim in ladder.claims:
         yield from ((f"claim {claim.text!r}, tasks", task) for task in claim.tasks)
         yield from ((f"claim {claim.text!r}, margins", task) for task in claim.margins)
@@ -475,7 +493,7 @@ def metric_rules(ladder: Ladder, task: Task, profiles: Collection[str] | None = 
     With `profiles`, the profiles of a recipe of the task, published scores must be for one of them.
     """
     for claim in ladder.claims:
-        if not claim.is_about(task.name) or claim.kind == "faster":
+        if not claim.is_about(task.name) or claim.is_about_speed:
             continue
         source = f"{ladder.path}, claim {claim.text!r}"
         try:

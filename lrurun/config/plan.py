@@ -238,7 +238,7 @@ def of_documents(
 def _program_claims(ladder: Ladder) -> Iterator[UsageError]:
     """Faults of claims that cannot be judged of programs, of which lrurun knows neither length, depth nor steps."""
     for claim in ladder.claims:
-        if claim.min_length is not None or claim.depth is not None or claim.kind == "faster":
+        if claim.min_length is not None or claim.depth is not None or claim.is_about_speed:
             yield UsageError(
                 f"{ladder.path}, claim {claim.text!r}: speed, min_length and depth of a program are not known",
                 "claim something about scores",

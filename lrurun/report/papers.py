@@ -1,12 +1,13 @@
-"""A page of every table and figure of the papers: the command that makes it here, and the result in a ledger."""
+"""Every table, figure and checkable sentence of the papers: the command that makes it, and the result in a ledger."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -15,9 +16,18 @@ from lrurun.config import plan as planning
 from lrurun.errors import plural
 from lrurun.report.formats import markdown
 from lrurun.report.judging.verdicts import NOT_RUN
-from lrurun.report.tables.ledger_claims import OPEN, Evidence, LedgerClaim
+from lrurun.report.tables import content
+from lrurun.report.tables.ledger_claims import OPEN, Evidence, LedgerClaim, PlaceStatus
+from lrurun.table import Column, Table
 
-HEADERS = ("place", "what it shows", "made by", "result here", "at the paper's size")
+HEADERS = ("place", "what it shows", "made by", "at the paper's size", "status", "result here")
+SENTENCE_HEADERS = ("place", "what it says", "checked by", "status", "result here")
+SIZE_HEADERS = ("place", "model", "configured by", "published", "here", "difference")
+AT_SCALE, REDUCED, CONFIGURED, NOT_POSSIBLE = "run at the paper's scale", "run reduced", "configured", "not possible"
+PRINTED = "shown by the command"
+TOLERANCE = 0.045
+"""The largest difference of a number of parameters from the published one that counts as none [ours]: half of the last
+digit of 1.1 or 1.2 million."""
 NOTHING = "–"
 _PLACES = re.compile(r"\b(Table|Fig)(?:s|ures?)?\.? ((?:\d+[A-Za-z]?(?:, | and | to )?(?:Figs?\. )?)+)")
 
@@ -56,13 +66,62 @@ class Place(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return {ladder for ladder, _, _ in self.trained}
 
 
+class Sentence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A sentence that runs or computations can check. Without claims, studies and commands, the note says why not."""
+
+    at: str
+    """The section."""
+    says: str
+    claims: tuple[str, ...] = ()
+    """Texts of claims of ladders."""
+    studies: tuple[str, ...] = ()
+    """The tasks of its studies."""
+    commands: tuple[str, ...] = ()
+    """Commands whose output shows it, where no claim does."""
+    note: str = ""
+
+
+class Size(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A published number of parameters of a network, or of a ratio of two such numbers."""
+
+    at: str
+    model: str
+    """The name of the model in the paper, with what tells it from others of that name."""
+    published: float
+    """The number; with `than`, how many times as many parameters that rung has."""
+    than: str = ""
+    ladder: str = ""
+    """Empty where no rung is this model."""
+    rung: str = ""
+    task: str = ""
+    profile: str | None = None
+    set: dict[str, Any] = {}
+    """Values of `--set`, by their dotted paths."""
+    note: str = ""
+    """Why the number is not met here."""
+
+    @property
+    def command(self) -> str:
+        """The command that prints the parameters; empty where no rung is this model."""
+        options = [f"--profile {self.profile}"] * (self.profile is not None)
+        options += [f"--set {path}={value}" for path, value in self.set.items()]
+        return " ".join(["lrurun plan", self.task, f"--ladder {self.ladder}", *options]) if self.ladder else ""
+
+
 class Paper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A paper, with all its tables and figures in the order of its pages."""
+    """A paper, with all its tables and figures, and then its sentences, in the order of its pages."""
 
     name: str
     """The beginning of sources of claims."""
     title: str
     place: tuple[Place, ...]
+    sentence: tuple[Sentence, ...]
+    size: tuple[Size, ...] = ()
+
+    @property
+    def tasks(self) -> set[str]:
+        """The tasks of its tables and figures."""
+        return {task for place in self.place for task in place.tasks}
 
 
 @cache
@@ -83,6 +142,8 @@ def render(evidence: Evidence, claims: Sequence[LedgerClaim], only: str | None =
     for paper in papers:
         lines += [f"### {paper.name}: {paper.title}", "", *_table(HEADERS)]
         lines += [markdown.row(_cells(paper, place, evidence, claims)) for place in paper.place]
+        lines += ["", *_table(SENTENCE_HEADERS)]
+        lines += [markdown.row(_sentence_cells(paper, sentence, evidence, claims)) for sentence in paper.sentence]
         lines.append("")
     shown = {ladder for paper in papers for place in paper.place for ladder in place.ladders}
     rows = [
@@ -107,12 +168,146 @@ def places_in(source: str) -> set[str]:
     return places
 
 
-def _cells(paper: Paper, place: Place, evidence: Evidence, claims: Sequence[LedgerClaim]) -> list[str]:
-    commands = [
-        *(evidence.by_task[task].command for task in place.studies),
-        *place.commands,
-        *([place.prints] * bool(place.prints)),
+def statuses(paper: Paper, evidence: Evidence, claims: Sequence[LedgerClaim]) -> list[PlaceStatus]:
+    """The tables, figures and sentences of a paper, with what became of each."""
+    places = [
+        PlaceStatus(
+            place=place.at,
+            what=place.shows,
+            commands=tuple(_commands(place, evidence)),
+            status=_status_of_place(paper, place, evidence, claims),
+            note=place.note,
+        )
+        for place in paper.place
     ]
+    sentences = [
+        PlaceStatus(
+            place=sentence.at,
+            what=sentence.says,
+            commands=tuple(_checks(sentence, evidence, claims)),
+            status=_status_of_sentence(paper, sentence, evidence, claims),
+            note=sentence.note,
+        )
+        for sentence in paper.sentence
+    ]
+    return places + sentences
+
+
+def content_of(paper: Paper, found: Sequence[PlaceStatus]) -> content.ReportContent:
+    """The statuses as a table."""
+
+    def column(name: str, cell: Callable[[PlaceStatus], str], **more: Any) -> Column:
+        return Column(name=name, cell=cell, right=False, **more)
+
+    return content.ReportContent(
+        title=f"tables, figures and sentences of {paper.name}",
+        table=Table(
+            columns=(
+                column("place", lambda row: row.place, cut=30),
+                column("status", lambda row: row.status, cut=30),
+                column("what", lambda row: row.what, cut=36),
+            ),
+            rows=tuple(found),
+        ),
+        foot=("Commands and reasons: --json, or --page FILE.",),
+    )
+
+
+def _commands(place: Place, evidence: Evidence) -> list[str]:
+    studies = [evidence.by_task[task].command for task in place.studies]
+    return [*studies, *place.commands, *([place.prints] * bool(place.prints))]
+
+
+def _checks(sentence: Sentence, evidence: Evidence, claims: Sequence[LedgerClaim]) -> list[str]:
+    """The commands that check a sentence, with TASK for the tasks of its claims."""
+    ladders = dict.fromkeys(claim.ladder for claim in claims if claim.rung and claim.text in sentence.claims)
+    of_ladders = ["lrurun ladder TASK" + f" --ladder {ladder}" * (ladder != "lru") for ladder in ladders]
+    return [*(evidence.by_task[task].command for task in sentence.studies), *of_ladders, *sentence.commands]
+
+
+def _about(paper: Paper, claims: Sequence[LedgerClaim], sentence: Sentence) -> list[LedgerClaim]:
+    return [
+        claim
+        for claim in claims
+        if claim.rung and claim.text in sentence.claims and claim.source.startswith(paper.name)
+    ]
+
+
+def _status_of_place(paper: Paper, place: Place, evidence: Evidence, claims: Sequence[LedgerClaim]) -> str:
+    if place.same_as:
+        return f"as {' and '.join(place.same_as)}"
+    if place.prints:
+        return PRINTED
+    if not (place.studies or place.commands):
+        return NOT_POSSIBLE
+    about = [claim for claim in claims if claim.source.startswith(paper.name) and is_about(paper, place, claim)]
+    return _status(place.studies, evidence, [claim for claim in about if claim.rung], with_ladders=bool(place.ladders))
+
+
+def _status_of_sentence(paper: Paper, sentence: Sentence, evidence: Evidence, claims: Sequence[LedgerClaim]) -> str:
+    if not (sentence.claims or sentence.studies or sentence.commands):
+        return NOT_POSSIBLE
+    if not (sentence.claims or sentence.studies):
+        return PRINTED
+    return _status(sentence.studies, evidence, _about(paper, claims, sentence), with_ladders=bool(sentence.claims))
+
+
+def _status(
+    studies: Sequence[str], evidence: Evidence, of_ladders: Sequence[LedgerClaim], *, with_ladders: bool
+) -> str:
+    """The status of studies and of claims of ladders together, each named where they differ."""
+    parts = {evidence.by_task[task].name: _run_status(evidence.by_task[task].claims) for task in studies}
+    if with_ladders:
+        parts["ladders"] = _run_status(of_ladders)
+    found = list(dict.fromkeys(parts.values()))
+    return found[0] if len(found) == 1 else "; ".join(f"{name}: {status}" for name, status in parts.items())
+
+
+def _run_status(claims: Sequence[LedgerClaim]) -> str:
+    judged = [claim.here for claim in claims if claim.here.verdict not in OPEN]
+    if not judged:
+        return CONFIGURED
+    return REDUCED if all(verdict.stand_in for verdict in judged) else AT_SCALE
+
+
+def _sentence_cells(paper: Paper, sentence: Sentence, evidence: Evidence, claims: Sequence[LedgerClaim]) -> list[str]:
+    about = _about(paper, claims, sentence)
+    tasks = dict.fromkeys(claim.task for claim in about if claim.task in paper.tasks)
+    checks = [*map(_code, _checks(sentence, evidence, claims)), *([f"TASK: {', '.join(tasks)}"] if tasks else [])]
+    results = [f"{evidence.by_task[task].name}: as at its figure" for task in sentence.studies]
+    notes = [sentence.note] if sentence.note else []
+    result = "<br>".join(map(_text, [*results, *_verdicts_of(about), *notes])) or NOTHING
+    status = _status_of_sentence(paper, sentence, evidence, claims)
+    return [sentence.at, _text(sentence.says), "<br>".join(checks) or NOTHING, status, result]
+
+
+def size_table(count: Callable[[Size], float | None]) -> list[list[str]]:
+    """The published numbers of parameters beside those here, a row for each, under `SIZE_HEADERS`.
+
+    Args:
+        count: the number of parameters of the rung of a size, or its ratio to that of `than`.
+    """
+    rows = []
+    for paper in every():
+        for size in paper.size:
+            here = count(size)
+            unit = f" times fewer than {size.than}" if size.than else ""
+            difference = NOTHING if here is None else f"{100 * (here / size.published - 1):+.1f} %"
+            rows.append(
+                [
+                    f"{paper.name}, {size.at}",
+                    size.model,
+                    f"`{size.command}`, rung `{size.rung}`" if size.command else NOTHING,
+                    f"{size.published:,.0f}{unit}",
+                    NOTHING if here is None else f"{here:,.1f}" if size.than else f"{here:,}",
+                    "; ".join([difference, size.note] if size.note else [difference]),
+                ]
+            )
+    return rows
+
+
+def _cells(paper: Paper, place: Place, evidence: Evidence, claims: Sequence[LedgerClaim]) -> list[str]:
+    commands = _commands(place, evidence)
     tasks = [f"TASK: {', '.join(place.tasks)}"] if any(" TASK" in command for command in place.commands) else []
     made_by = [*map(_code, commands), *map(markdown.escape, tasks)]
     about = [claim for claim in claims if claim.source.startswith(paper.name) and is_about(paper, place, claim)]
@@ -123,8 +318,9 @@ def _cells(paper: Paper, place: Place, evidence: Evidence, claims: Sequence[Ledg
     else:
         result = [NOTHING]
     size = [*_stand_ins(place, evidence), *_size(place), *([place.note] if place.note else [])]
-    columns = ["<br>".join(map(_text, text)) for text in (result, size or [NOTHING])]
-    return [place.at, _text(place.shows), "<br>".join(made_by) or NOTHING, *columns]
+    result_text, size_text = ("<br>".join(map(_text, text)) for text in (result, size or [NOTHING]))
+    status = _status_of_place(paper, place, evidence, claims)
+    return [place.at, _text(place.shows), "<br>".join(made_by) or NOTHING, size_text, status, result_text]
 
 
 def is_about(paper: Paper, place: Place, claim: LedgerClaim) -> bool:
@@ -136,16 +332,19 @@ def is_about(paper: Paper, place: Place, claim: LedgerClaim) -> bool:
     named = places_in(claim.source)
     if not claim.rung:
         return claim.task in place.studies and (place.at in named or not named)
-    stated = {task for any_place in paper.place for task in any_place.tasks}
-    is_shown = claim.task in place.tasks or (claim.task not in stated and claim.here.verdict not in OPEN)
+    is_shown = claim.task in place.tasks or (claim.task not in paper.tasks and claim.here.verdict not in OPEN)
     return place.at in named and claim.ladder in place.ladders and is_shown
 
 
 def _verdicts(place: Place, claims: Iterable[LedgerClaim]) -> list[str]:
+    return _verdicts_of(claims, place.studies)
+
+
+def _verdicts_of(claims: Iterable[LedgerClaim], studies: Sequence[str] = ()) -> list[str]:
     """A sentence for each claim: its verdicts, with cautions, and on which tasks; one for all that were not run."""
     by_text: dict[str, dict[str, list[str]]] = {}
     for claim in claims:
-        task = [] if claim.task in place.studies else [claim.task]
+        task = [] if claim.task in studies else [claim.task]
         by_text.setdefault(claim.text, {}).setdefault(f"{claim.shown}{claim.mark}", []).extend(task)
     sentences = []
     for text, verdicts in by_text.items():

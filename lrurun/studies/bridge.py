@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import math
+from collections.abc import Callable, Generator
 
 import numpy as np
 
 from lrurun.report.figures.figures import Figure, Panel, greek, grey, line, spread
 from lrurun.studies import kernels
-from lrurun.studies.checks import Check, above, below, larger, one_sided_p
-from lrurun.studies.kernels import ARCHITECTURES, TITLES, Architecture, Multiple
-from lrurun.studies.study import Count, Radius, Results, Settings, Study, Values
+from lrurun.studies.checks import Check, one_sided_p
+from lrurun.studies.evidence import Evidence, StudyClaim, equivalent, positive, together
+from lrurun.studies.kernels import ARCHITECTURES, PUBLISHED, REDUCED, TITLES, Architecture, Initial
+from lrurun.studies.study import Count, Radius, Rate, Results, Settings, Study, Values
 
 LADDER = list(ARCHITECTURES)
 STEPS: list[tuple[Architecture, Architecture]] = [
     ("dense", "block"),
     ("block", "block-64"),
     ("block", "complex"),
+    ("block-64", "complex"),
     ("complex", "gamma"),
     ("gamma", "lru"),
 ]
 """Pairs that are compared: each architecture with the one that it changes."""
-HIGHER: list[tuple[Architecture, Architecture]] = [("dense", "block"), ("dense", "complex")]
-"""Pairs with a higher loss of the first."""
-SLOWER: list[tuple[Architecture, Architecture]] = [("complex", "gamma"), ("lru", "gamma")]
-"""Pairs whose difference 1,500 updates do not show reliably."""
+FACTOR = 3.0
+"""[ours] Losses within this factor of each other count as equal."""
 
 
 class Bridge(Settings, frozen=True, kw_only=True):
@@ -33,9 +34,54 @@ class Bridge(Settings, frozen=True, kw_only=True):
     architecture: Architecture = "lru"
     nu: Radius = 0.99
     """The absolute values of the teacher's eigenvalues are between this and 1."""
-    rate: Multiple = 10.0
-    """The learning rate, as a multiple of the lowest of the architecture's grid."""
+    lr: Rate = 3.16e-3
+    """The learning rate: of a grid, each architecture has its own part."""
+    initial: Initial = "zero"
+    """The lower bound of the initial |λ| of a real student: 0, or the teacher's."""
     updates: Count = 1500
+
+
+def _logs(results: Results[Bridge], nu: float, first: Architecture, second: Architecture) -> list[float] | None:
+    """The logarithms of the ratio of two losses, of each seed; None without one of the architectures."""
+    if not {first, second} <= set(results.axis("architecture")):
+        return None
+    losses = (kernels.by_seed(results, name, nu=nu) for name in (first, second))
+    return [math.log(ratio) for ratio in kernels.ratios(*losses)]
+
+
+def _lowers(
+    before: Architecture, after: Architecture, profile: str = "laptop"
+) -> Callable[[Results[Bridge]], Evidence | None]:
+    """Evidence that a step lowers the loss; at a smaller scale than `profile` there is none."""
+
+    def evidence(results: Results[Bridge]) -> Evidence | None:
+        if profile == "paper" != results.profile:
+            return None
+        parts = []
+        for nu in results.axis("nu"):
+            if (logs := _logs(results, nu, before, after)) is not None:
+                parts.append(positive(f"log of {TITLES[before]} / {TITLES[after]}, ν = {nu:g}", logs))
+        return together(*parts)
+
+    return evidence
+
+
+def _neurons(results: Results[Bridge]) -> Evidence | None:
+    parts = []
+    for nu in results.axis("nu"):
+        if (logs := _logs(results, nu, "block", "block-64")) is not None:
+            parts.append(equivalent(f"log of blocks / 64 blocks, ν = {nu:g}", logs, math.log(FACTOR)))
+    return together(*parts)
+
+
+def _most(results: Results[Bridge]) -> Evidence | None:
+    parts = []
+    for nu in results.axis("nu"):
+        blocks, complex_ = _logs(results, nu, "dense", "block"), _logs(results, nu, "block-64", "complex")
+        if blocks is not None and complex_ is not None and len(blocks) == len(complex_):
+            differences = [second - first for first, second in zip(blocks, complex_, strict=True)]
+            parts.append(positive(f"log of 64 blocks / complex less that of dense / blocks, ν = {nu:g}", differences))
+    return together(*parts)
 
 
 class BridgeStudy(Study[Bridge]):
@@ -47,45 +93,82 @@ class BridgeStudy(Study[Bridge]):
         "The loss falls at each step, except for more neurons; the caption finds the largest step in the "
         "2 × 2 blocks, the text in the complex numbers."
     )
+    claims = (
+        StudyClaim(
+            text="A block-diagonal matrix of 2 x 2 blocks lowers the loss of the dense linear RNN",
+            source="Zucchet and Orvieto 2024, caption of Fig. 3B",
+            evidence=_lowers("dense", "block"),
+        ),
+        StudyClaim(
+            text="Complex diagonal matrices have a lower loss than dense ones",
+            source="Zucchet and Orvieto 2024, section 4.2, Fig. 3B",
+            evidence=_lowers("dense", "complex"),
+        ),
+        StudyClaim(
+            text="More neurons do not explain the gap",
+            source="Zucchet and Orvieto 2024, section 4.2, Fig. 3B; the margin is ours",
+            evidence=_neurons,
+        ),
+        StudyClaim(
+            text="Complex numbers in place of the blocks lower the loss further",
+            source="Zucchet and Orvieto 2024, section 4.2, caption of Fig. 3B",
+            evidence=_lowers("block-64", "complex"),
+        ),
+        StudyClaim(
+            text="Most of the gap comes from the complex numbers, not from the blocks",
+            source="Zucchet and Orvieto 2024, section 4.2",
+            evidence=_most,
+        ),
+        StudyClaim(
+            text="The normalisation by gamma lowers the loss of the complex diagonal RNN",
+            source="Zucchet and Orvieto 2024, Fig. 3B",
+            evidence=_lowers("complex", "gamma", "paper"),
+            profile="paper",  # 1,500 updates do not show it reliably, nor the next one
+        ),
+        StudyClaim(
+            text="The exponential parametrisation lowers the loss further",
+            source="Zucchet and Orvieto 2024, Fig. 3B",
+            evidence=_lowers("gamma", "lru", "paper"),
+            profile="paper",
+        ),
+    )
+    version = 2
     settings = Bridge
     profiles = {
         "ci": {"architecture": ["block", "gamma"], "updates": 50},
-        "laptop": {"architecture": LADDER, "rate": kernels.GRID},
-        "paper": {"architecture": LADDER, "rate": kernels.GRID, "updates": 10_000},
+        "laptop": {"architecture": LADDER, "lr": kernels.union(REDUCED)},
+        "paper": {
+            "architecture": LADDER,
+            "lr": kernels.union(PUBLISHED),
+            "initial": ["zero", "teacher"],
+            "updates": 10_000,
+        },
     }
     seeds = {"laptop": 10, "paper": 10}
     simulates = True
     stand_in = {
         "ci": "50 updates stand in for 10,000, which only checks the computation.",
-        "laptop": "1,500 updates stand in for 10,000, to take minutes.",
+        "laptop": "1,500 updates, 4 rates and initial |λ| of real students from 0 stand in for 10,000, 5 to 6, and "
+        "from 0 or ν, which take hours.",
     }
 
     def label(self, cell: Bridge) -> str:
         return cell.architecture
 
+    def has(self, cell: Bridge) -> bool:
+        return kernels.tried(cell.architecture, cell.lr, cell.initial, PUBLISHED)
+
     def steps(self, cell: Bridge) -> int:
         return cell.updates
 
     def simulate(self, cell: Bridge, seed: int) -> Generator[int, None, Values]:
-        lr = kernels.LOWEST[cell.architecture] * cell.rate
-        trained = yield from kernels.train(cell.architecture, cell.nu, lr, seed, updates=cell.updates)
+        trained = yield from kernels.train(
+            cell.architecture, cell.nu, cell.lr, seed, updates=cell.updates, initial=cell.initial
+        )
         return trained.values
 
     def checks(self, results: Results[Bridge]) -> list[Check]:
-        checks = kernels.start_checks(results)
-        if results.profile == "ci":
-            return checks
-        for nu in results.axis("nu"):
-            for high, low in (*HIGHER, *(SLOWER if results.profile == "paper" else ())):
-                if {high, low} <= set(results.axis("architecture")):
-                    ratios = kernels.ratios(*(kernels.by_seed(results, name, nu=nu) for name in (high, low)))
-                    checks.append(larger(f"{high} > {low}, nu={nu:g}", ratios, [1.0] * len(ratios)))
-            blocks, complex_ = (list(kernels.by_seed(results, name, nu=nu).values()) for name in ("block", "complex"))
-            if blocks and complex_:  # a few slow seeds of the blocks decide the mean
-                name = "block over complex, ratio of"
-                checks.append(above(f"{name} means, nu={nu:g}", float(np.mean(blocks) / np.mean(complex_)), 1.0))
-                checks.append(below(f"{name} medians, nu={nu:g}", float(np.median(blocks) / np.median(complex_)), 1.0))
-        return checks
+        return kernels.start_checks(results)
 
     def answer(self, results: Results[Bridge]) -> str:
         parts = []
@@ -108,7 +191,7 @@ class BridgeStudy(Study[Bridge]):
         nu = results.axis("nu")[-1]
         courses, ends, means = [], [], {}
         for number, name in enumerate(results.axis("architecture"), 1):
-            cells = results.where(architecture=name, nu=nu).best("rate", "loss")
+            cells = kernels.best(results, name, nu=nu)
             if not cells:
                 continue
             middle = np.median([cell.curves["losses"] for cell in cells], axis=0)

@@ -56,7 +56,6 @@ def _names(incomplete: str) -> list[str]:
 
 @examples(
     "lrurun study ring",
-    "lrurun study memory --out memory.pdf",
     "lrurun study memory --plain --width page --out memory.pdf",
 )
 def study(

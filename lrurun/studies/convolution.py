@@ -166,11 +166,12 @@ class ConvolutionStudy(Study[Convolution]):
 def _kernels(results: Results[Convolution]) -> Panel:
     """The kernels that the models of the first seed learned at their best rates, beside the target's."""
     first = results.where(lambda result: result.seed == results[0].seed)
-    curves = [grey("target", range(LENGTH), first[0].curves["kernel"])]
+    curves = []
     for model in first.axis("model"):
         for cell in first.where(model=model).best("lr", "final loss"):
             draw = dashed if model == "tanh" else line
             curves.append(draw(model, range(LENGTH), cell.curves["learned kernel"]))
+    curves.append(grey("target", range(LENGTH), first[0].curves["kernel"]))  # above those that oscillate around it
     return Panel(title=f"learned kernel, seed {first[0].seed}", x="step $k$", y="$CA^kB$", curves=tuple(curves))
 
 

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable, Generator
+from functools import cache, lru_cache
 from itertools import product
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from msgspec import Meta
 
+from lrurun.config.recurrences.gru_lstm import LSTMRecurrence
+from lrurun.config.recurrences.lru import LRURecurrence
+from lrurun.config.schema import ModelConfig
+from lrurun.data.task import Output, Spec
 from lrurun.report.figures.figures import Curve, Figure, dashed, greek, line, log_log, points
-from lrurun.studies.checks import Check, above, below, sampling
-from lrurun.studies.formulas import generator
+from lrurun.studies import layers
+from lrurun.studies.checks import Check, below, identity, sampling
+from lrurun.studies.evidence import Evidence, StudyClaim, threshold, together
+from lrurun.studies.formulas import Ring, generator
 from lrurun.studies.study import Array, Results, Rho, Settings, Study, Values
 
 BLOCKS, BATCH = 4, 8
 
 Model = Literal["cRNN", "LRU", "LSTM"]
 Norm = Literal["none", "layer"]
-PARAMETER_GROUPS = {"lam": "lambda", "nu_log": "nu", "theta_log": "theta", "cell": "cell"}
-"""First name of a parameter -> its group; all others are "rest"."""
+PARAMETER_GROUPS: dict[Model, dict[str, str]] = {
+    "cRNN": {"lam_re": "lambda", "lam_im": "lambda"},
+    "LRU": {"nu_log": "nu", "theta_log": "theta"},
+    "LSTM": {"A": "cell", "B": "cell", "b": "cell"},
+}
+"""Parameters of the recurrence -> their group; all others are "rest"."""
 
 TIMES = [1.0, 10**0.5, 10.0, 10**1.5, 100.0]
 GROUPS = {"cRNN": ("lambda", "rest"), "LRU": ("nu", "theta", "rest"), "LSTM": ("cell", "rest")}
@@ -29,17 +40,80 @@ STAND_IN = "autocorrelated noise stands in for the embeddings of a language mode
 
 
 class Depth(Settings, frozen=True, kw_only=True):
-    """One network of four blocks: recurrence, GELU, gated linear unit, sum with the input."""
+    """One network of four blocks: recurrence, GELU, gated linear unit, sum with the input.
+
+    Its parameters are those of `lrurun.nn.network`, and so are its outputs without normalisation.
+    """
 
     model: Model = "LRU"
     norm: Norm = "none"
-    """The normalisation before each recurrence and before each gated linear unit."""
+    """The normalisation before each recurrence and before each gated linear unit; networks of this package have none
+    before the latter."""
     rho: Rho = 0.0
     time: Annotated[float, Meta(ge=1, le=1e6)] = 10.0
     """The time constant: eigenvalues have absolute values from 1 - 1/time; forget gates remember so many steps."""
     width: Annotated[int, Meta(ge=1, le=4096)] = 128
     """The features of the input and of the network; also the size of the state."""
     length: Annotated[int, Meta(ge=2, le=2**20)] = 512
+    sequences: Annotated[int, Meta(ge=BATCH, le=2**20, multiple_of=BATCH)] = BATCH
+    """Gradients are those of batches of 8 of them; their squares are averaged."""
+
+
+def ring(time: float) -> Ring:
+    """The smallest and the largest absolute value of an eigenvalue (Zucchet and Orvieto 2024, appendix C.1)."""
+    return 1 - 1 / time, 1 - 1 / (2 * time)
+
+
+def recurrence(model: Model, time: float) -> LRURecurrence | LSTMRecurrence:
+    """The layer with this time constant."""
+    low, high = ring(time)
+    match model:
+        case "cRNN":
+            return LRURecurrence(parametrization="cartesian", r_min=low, r_max=high)
+        case "LRU":
+            return LRURecurrence(normalize=True, phase="log", r_min=low, r_max=high)
+    return LSTMRecurrence(t_min=time, t_max=2 * time)
+
+
+def _power(results: Results[Depth], model: Model, norm: Norm, rho: float, value: str) -> float | None:
+    """The power of the time constant with which a number grows; None for fewer than three of them."""
+    cells = results.where(model=model, norm=norm, rho=rho)
+    times, values = _mean(cells, value)
+    return float(np.polyfit(np.log(times), np.log(values), 1)[0]) if len(times) >= 3 else None
+
+
+def _growth(norm: Norm, **explodes: bool) -> Callable[[Results[Depth]], Evidence | None]:
+    """Evidence that squared gradients, or squares of states, explode with the memory, or do not.
+
+    `explodes` has names such as "LRU_theta" and "cRNN_state".
+    """
+
+    def evidence(results: Results[Depth]) -> Evidence | None:
+        parts = []
+        for (name, rises), rho in product(explodes.items(), results.axis("rho")):
+            model, group = name.split("_")
+            value = f"state of block {BLOCKS}" if group == "state" else f"gradient of {group}"
+            if (power := _power(results, model, norm, rho, value)) is None:  # type: ignore[arg-type]
+                continue
+            label = f"power of the time constant, {value}, {model}, rho={rho:g}"
+            # ours: proportional to the memory or more is an explosion, to its root or less is none
+            parts.append(
+                threshold(label, power, supported=1.0, contradicted=0.5)
+                if rises
+                else threshold(label, abs(power), supported=0.5, contradicted=1.0)
+            )
+        return together(*parts)
+
+    return evidence
+
+
+def _cell_below_rest(results: Results[Depth]) -> Evidence | None:
+    lstm = results.where(model="LSTM", norm="none")
+    ratios = [result["gradient of cell"] / result["gradient of rest"] for result in lstm]
+    if not ratios:
+        return None
+    name = "squared gradients of the LSTM's parameters over those of the others, largest"
+    return threshold(name, max(ratios), supported=0.5, contradicted=1.0)
 
 
 class DepthStudy(Study[Depth]):
@@ -51,17 +125,45 @@ class DepthStudy(Study[Depth]):
         "States and gradients of the complex RNN explode with memory; those of the LRU do not, except for θ, nor those "
         "of an LSTM. Layer norm bounds the gradients of the RNN as a whole."
     )
+    claims = (
+        StudyClaim(
+            text="The states of a complex RNN explode with the memory, those of an LRU hardly grow",
+            source="Zucchet and Orvieto 2024, section 5, Fig. 5A",
+            evidence=_growth("none", cRNN_state=True, LRU_state=False),
+        ),
+        StudyClaim(
+            text="Gradients of a complex RNN explode with the memory, those of an LRU in its angles only",
+            source="Zucchet and Orvieto 2024, section 5, Fig. 5B",
+            evidence=_growth("none", cRNN_lambda=True, LRU_theta=True, LRU_nu=False, LRU_rest=False),
+        ),
+        StudyClaim(
+            text="Layer norm bounds the gradients of the complex RNN's other parameters",
+            source="Zucchet and Orvieto 2024, section 5, Fig. 5C",
+            evidence=_growth("layer", cRNN_rest=False),
+        ),
+        StudyClaim(
+            text="Gradients of an LSTM with chrono initialisation do not depend on the memory",
+            source="Zucchet and Orvieto 2024, section 5, Fig. 5B",
+            evidence=_growth("none", LSTM_rest=False),
+        ),
+        StudyClaim(
+            text="The LSTM's own parameters have smaller gradients than the feed-forward parameters",
+            source="Zucchet and Orvieto 2024, section 5, Fig. 5B",
+            evidence=_cell_below_rest,
+        ),
+    )
+    version = 2
     settings = Depth
     profiles = {
         "ci": {"model": ["cRNN", "LRU"], "rho": [0.0, 0.9], "time": [1.0, 10.0], "width": 16, "length": 128},
         "laptop": GRID,
-        "paper": GRID | {"width": 256, "length": 1024},
+        "paper": GRID | {"width": 256, "length": 512, "sequences": 1024},
     }
     seeds = {"laptop": 2, "paper": 3}
     simulates = True
     stand_in = {
-        "ci": f"{STAND_IN}; width 16, 128 steps and two models stand in for 256, 1,024 and three.",
-        "laptop": f"{STAND_IN}; width 128 and 512 steps stand in for 256 and 1,024.",
+        "ci": f"{STAND_IN}; 8 sequences of 128 steps, width 16 and 2 models stand in for 1,024 of 512, 256 and 3.",
+        "laptop": f"{STAND_IN}; width 128 and 8 sequences stand in for 256 and 1,024.",
         "paper": f"{STAND_IN}.",
     }
 
@@ -71,25 +173,50 @@ class DepthStudy(Study[Depth]):
     def has(self, cell: Depth) -> bool:
         return cell.norm == "none" or cell.rho == 0
 
-    def simulate(self, cell: Depth, seed: int) -> Values:
+    def steps(self, cell: Depth) -> int:
+        return cell.sequences // BATCH
+
+    def simulate(self, cell: Depth, seed: int) -> Generator[int, None, Values]:
         params = start(cell.model, cell.width, cell.time, seed)
-        squares, slopes = program(cell.model, cell.norm)(params, inputs(cell.width, cell.length, cell.rho, seed))
-        values: Values = {f"state of block {1 + n}": float(square) for n, square in enumerate(np.asarray(squares))}
-        values |= {f"gradient of {group}": value for group, value in by_group(slopes).items()}
-        if cell.model != "LSTM" and cell.norm == "none":
-            values["expected state of block 1"], values["standard error"] = expected(params, cell.rho, cell.length)
-        return values
+        run, of_network = program(cell.model, cell.norm, cell.width, cell.length)
+        batches, values = cell.sequences // BATCH, dict[str, Any]()
+        for number in range(batches):
+            x = inputs(cell.width, cell.length, cell.rho, seed, number)
+            squares, slopes, y = run(params, x)
+            found = {f"state of block {1 + n}": float(square) for n, square in enumerate(np.asarray(squares))}
+            found |= {f"gradient of {group}": value for group, value in by_group(cell.model, slopes).items()}
+            values = {name: values.get(name, 0.0) + value / batches for name, value in found.items()}
+            yield number + 1
+        values["initial weights"] = farthest_variance(cell.model, cell.width, params)
+        if cell.norm == "none":
+            values["outputs apart"] = float(np.max(np.abs(of_network(params, x) - y)) / np.max(np.abs(y)))
+        if cell.model == "LSTM":
+            return values
+        if cell.norm == "none":
+            values["expected state of block 1"], stderr = expected(params, cell.rho, cell.length)
+            values["standard error"] = stderr / np.sqrt(batches)
+        eigenvalue, gamma = (np.concatenate(part) for part in zip(*map(_of_block, _recurrences(params)), strict=True))
+        return values | layers.sampled(eigenvalue, gamma if cell.model == "LRU" else None)
 
     def checks(self, results: Results[Depth]) -> list[Check]:
         checks = []
-        for result in results.where(lambda result: "standard error" in result.values):
-            name = f"E|h|² of block 1, {self.label(result.cell)}, time {result.cell.time:g}, seed {result.seed}"
-            values = (result[value] for value in ("state of block 1", "expected state of block 1", "standard error"))
-            checks.append(sampling(name, *values))
-        seeds = [] if results.profile == "ci" else sorted({result.seed for result in results})
-        for seed, norm, rho in product(seeds, results.axis("norm"), results.axis("rho")):
-            cells = [result for result in results.where(norm=norm, rho=rho) if result.seed == seed]
-            checks += _slopes(Results(cells, results.profile), f"norm {norm}, rho {rho:g}, seed {seed}")
+        for result in results:
+            cell = result.cell
+            name = f"{self.label(cell)}, time {cell.time:g}, seed {result.seed}"
+            if "standard error" in result.values:
+                keys = "state of block 1", "expected state of block 1", "standard error"
+                checks.append(sampling(f"E|h|² of block 1, {name}", *(result[key] for key in keys)))
+            if "outputs apart" in result.values:
+                # batch norm that has seen no batch divides by the root of 1.00001
+                checks.append(identity(f"outputs and those of the network, {name}", result["outputs apart"], 0.0, 1e-3))
+            if (
+                cell.rho == results[0].cell.rho and cell.norm == results[0].cell.norm
+            ):  # else the parameters are the same
+                variance = f"largest distance of a variance of initial weights, in standard errors, {name}"
+                checks.append(below(variance, result["initial weights"], 5.0))
+                if layers.MEAN_SQUARE in result.values:
+                    count = BLOCKS * cell.width
+                    checks += layers.ring_checks(result.values, ring(cell.time), count=count, where=name)
         return checks
 
     def answer(self, results: Results[Depth]) -> str:
@@ -138,90 +265,61 @@ def _mean(cells: Results[Depth], name: str) -> tuple[list[float], list[float]]:
     return times, [float(np.mean([result[name] for result in cells.where(time=time)])) for time in times]
 
 
-def _slopes(cells: Results[Depth], name: str) -> list[Check]:
-    """Checks of the powers of the time constant with which squared gradients of one seed grow."""
-    if cells and cells[0].cell.norm == "layer":
-        bounds = {"cRNN lambda": (above, 1.0), "cRNN rest": (below, 0.3)}
-    else:
-        bounds = {"cRNN lambda": (above, 4.0), "LRU theta": (above, 1.0), "LSTM rest": (below, 0.1)}
-    checks = []
-    for model_and_group, (check, bound) in {**bounds, "LRU rest": (below, 0.3)}.items():
-        model, group = model_and_group.split()
-        times, values = _mean(cells.where(model=model), f"gradient of {group}")
-        if len(times) > 1:
-            power = float(np.polyfit(np.log(times), np.log(values), 1)[0])
-            measured = power if check is above else abs(power)
-            checks.append(check(f"power of the time constant, {model_and_group}, {name}", measured, bound))
-    return checks
-
-
-def inputs(width: int, length: int, rho: float, seed: int) -> Array:
-    """Stationary AR(1) features of variance 1, (length + 1, BATCH, width)."""
-    x = generator(seed, "inputs").normal(size=(length + 1, BATCH, width))
+def inputs(width: int, length: int, rho: float, seed: int, batch: int = 0) -> Array:
+    """Stationary AR(1) features of variance 1, (length + 1, BATCH, width), rounded to float32 as networks do."""
+    x = generator(seed, f"inputs {batch}").normal(size=(length + 1, BATCH, width))
     for t in range(length):
         x[t + 1] = rho * x[t] + np.sqrt(1 - rho**2) * x[t + 1]
-    return x
+    return np.asarray(x, np.float32).astype(np.float64)
 
 
-def start(model: Model, width: int, time: float, seed: int) -> dict[str, Any]:
-    """Parameters: time constants between `time` and twice that; entries have variance 1 over the number of inputs."""
-    random = generator(seed, "parameters")
+def network(model: Model, width: int, time: float, length: int = 1) -> Any:
+    """The network of this package around the layer."""
+    from lrurun.nn.network import Model as Network
 
-    def dense(*shape: int) -> Array:
-        return random.normal(size=shape) / np.sqrt(shape[-1])
+    output = Output(at="positions", loss="squared-error")
+    spec = Spec(name="depth", kind="features", features=width, classes=width, length=length, output=output)
+    return Network(ModelConfig(recurrence=recurrence(model, time), depth=BLOCKS, width=width, state=width), spec)
 
-    def block() -> dict[str, Array]:
-        glu = {"value": dense(width, width), "gate": dense(width, width)}
-        if model == "LSTM":
-            # the gates of input, forgetting and output, and the candidate; chrono initialisation (Tallec and Ollivier)
-            bias = np.log(np.maximum(random.uniform(time, 2 * time, width) - 1, 1e-3))
-            zero = np.zeros(width)
-            biases = np.concatenate([-bias, bias, zero, zero])
-            return glu | {"cell w": dense(4 * width, width), "cell u": dense(4 * width, width), "cell bias": biases}
-        low = 1 - 1 / time
-        ends = low**2, ((1 + low) / 2) ** 2
-        nu, theta = -0.5 * np.log(random.uniform(*ends, width)), 2 * np.pi * (1 - random.uniform(size=width))
-        b = {"B_re": dense(width, width), "B_im": dense(width, width)}
-        glu |= b | {"C_re": dense(width, width), "C_im": dense(width, width)}
-        if model == "cRNN":
-            return glu | {"lam_re": np.exp(-nu) * np.cos(theta), "lam_im": np.exp(-nu) * np.sin(theta)}
-        gamma = 0.5 * np.log(-np.expm1(-2 * nu))
-        return glu | {"nu_log": np.log(nu), "theta_log": np.log(theta), "gamma_log": gamma}
 
-    return {
-        "encoder": dense(width, width),
-        "blocks": [block() for _ in range(BLOCKS)],
-        "decoder": dense(width, width),
-    }
+@lru_cache(maxsize=8)  # as many as there are time constants, over which cells differ first
+def start(model: Model, width: int, time: float, seed: int) -> Any:
+    """The initial parameters of the network, float64: time constants are between `time` and twice that."""
+    import jax
+
+    params, _ = network(model, width, time).init(layers.key(seed, "parameters"))
+    return jax.tree.map(lambda part: np.asarray(part, np.float64), params)
+
+
+def _recurrences(params: Any) -> list[dict[str, Array]]:
+    return [block["recurrence"] for block in params["blocks"].values()]
+
+
+def farthest_variance(model: Model, width: int, params: Any) -> float:
+    """The largest distance of a mean square of initial weights from its declared variance, in standard errors of normal
+    numbers.
+
+    Linear maps declare 1 / (number of inputs), recurrences `Recurrence.variances`.
+    """
+    declared = layers.build(recurrence(model, 2.0), width=width, state=width).variances
+    weights = {name: [params[name]["kernel"]] for name in ("encoder", "head")}
+    weights |= {name: [block[name]["kernel"] for block in params["blocks"].values()] for name in ("value", "gate")}
+    weights |= {name: [block[name] for block in _recurrences(params)] for name in declared}
+    scores = []
+    for name, parts in weights.items():
+        squares = np.square(np.concatenate([np.ravel(part) for part in parts])) / declared.get(name, 1 / width)
+        scores.append(abs(np.mean(squares) - 1) / np.sqrt(2 / squares.size))
+    return float(max(scores))
 
 
 @cache
-def program(model: Model, norm: Norm) -> Any:
-    """(parameters, inputs) -> (mean of |h|^2 in the second half, by block), gradient of the loss."""
+def program(model: Model, norm: Norm, width: int, length: int) -> Any:
+    """(parameters, inputs) -> (mean of |h|^2 in the second half, by block), gradient of the loss, outputs (T, B, H);
+    and parameters, inputs -> outputs of the network, which has no norm."""
     import jax
     import jax.numpy as jnp
 
-    from lrurun.nn.complex import Complex
-    from lrurun.nn.recurrences.parametrizations import Cartesian, StableExponential
-    from lrurun.nn.scan import linear_scan
-
-    def linear(block: Any, u: Any) -> Any:
-        gamma = jnp.exp(block["gamma_log"])[:, None] if model == "LRU" else jnp.ones((1, 1))
-        lam = (StableExponential(log_phase=True) if model == "LRU" else Cartesian()).eigenvalues(block)
-        x = linear_scan(lam, Complex(u @ (gamma * block["B_re"]).T, u @ (gamma * block["B_im"]).T))
-        return x.real @ block["C_re"].T - x.imag @ block["C_im"].T, x.abs2()
-
-    def lstm(cell: Any, u: Any) -> Any:
-        def step(carry: Any, driven: Any) -> Any:
-            h, c = carry
-            i, f, o, g = jnp.split(driven + h @ cell["cell u"].T, 4, axis=-1)
-            c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-            h = jax.nn.sigmoid(o) * jnp.tanh(c)
-            return (h, c), h
-
-        zero = jnp.zeros(u.shape[1:])
-        states = jax.lax.scan(step, (zero, zero), u @ cell["cell w"].T + cell["cell bias"][None, None])[1]
-        return states, states**2
+    layer, whole = layers.build(recurrence(model, 2.0), width=width, state=width), network(model, width, 2.0, length)
 
     def scaled(u: Any) -> Any:
         if norm == "none":
@@ -229,29 +327,48 @@ def program(model: Model, norm: Norm) -> Any:
         u = u - jnp.mean(u, axis=-1, keepdims=True)
         return u / jnp.sqrt(jnp.mean(u**2, axis=-1, keepdims=True) + 1e-6)
 
+    def linear(weights: Any, u: Any) -> Any:
+        return u @ weights["kernel"] + weights["bias"][None, None]
+
+    def mean_square(params: Any, u: Any) -> Any:
+        states = layers.states(layer, *jax.lax.stop_gradient((params, u)))
+        squares = states[0] ** 2 if model == "LSTM" else states.abs2()
+        return jnp.mean(squares[length // 2 :])
+
+    def outputs(params: Any, x: Any) -> Any:
+        z, squares = linear(params["encoder"], x), []
+        for block in params["blocks"].values():
+            u = scaled(z)
+            squares.append(mean_square(block["recurrence"], u))
+            active = scaled(jax.nn.gelu(layer.scan(block["recurrence"], u)))
+            z = z + linear(block["value"], active) * jax.nn.sigmoid(linear(block["gate"], active))
+        return linear(params["head"], z), jnp.stack(squares)
+
     def loss(params: Any, x: Any) -> Any:
-        z, squares = x[:-1] @ params["encoder"].T, []
-        for block in params["blocks"]:
-            y, squared = (lstm if model == "LSTM" else linear)(block, scaled(z))
-            active = scaled(jax.nn.gelu(y))
-            z = z + (active @ block["value"].T) * jax.nn.sigmoid(active @ block["gate"].T)
-            squares.append(jnp.mean(squared[len(squared) // 2 :]))
-        return 0.5 * jnp.mean(jnp.sum((z @ params["decoder"].T - x[1:]) ** 2, axis=-1)), jnp.stack(squares)
+        y, squares = outputs(params, x[:-1])
+        return 0.5 * jnp.mean(jnp.sum((y - x[1:]) ** 2, axis=-1)), (squares, y)
 
     def run(params: Any, x: Any) -> Any:
-        slopes, squares = jax.grad(loss, has_aux=True)(params, x)
-        return squares, slopes
+        slopes, (squares, y) = jax.grad(loss, has_aux=True)(params, x)
+        return squares, slopes, y
 
-    return jax.jit(run)
+    def of_network(params: Any, x: Any) -> Any:
+        _, stats = jax.eval_shape(whole.init, jax.random.key(0))
+        unseen = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), stats)
+        return whole.apply(params, unseen, x[:-1].swapaxes(0, 1), train=False)[0].swapaxes(0, 1)
+
+    return jax.jit(run), jax.jit(of_network)
 
 
-def by_group(slopes: Any) -> dict[str, float]:
-    """Group -> mean over its parameters of the squares of a gradient."""
+def by_group(model: Model, slopes: Any) -> dict[str, float]:
+    """Group -> mean over its parameters of the squares of a gradient. Norms do not count: they are not used here."""
     parts_of: dict[str, list[Array]] = {}
-    for table in (*slopes["blocks"], {name: slopes[name] for name in ("encoder", "decoder")}):
-        for name, slope in table.items():
-            group = next((group for first, group in PARAMETER_GROUPS.items() if name.startswith(first)), "rest")
-            parts_of.setdefault(group, []).append(np.ravel(slope))
+    for block in slopes["blocks"].values():
+        for name, slope in block["recurrence"].items():
+            parts_of.setdefault(PARAMETER_GROUPS[model].get(name, "rest"), []).append(np.ravel(slope))
+    maps = [block[name] for block in slopes["blocks"].values() for name in ("value", "gate")]
+    for weights in (slopes["encoder"], slopes["head"], *maps):
+        parts_of.setdefault("rest", []).extend(np.ravel(slope) for slope in weights.values())
     return {group: float(np.mean(np.square(np.concatenate(parts)))) for group, parts in parts_of.items()}
 
 
@@ -261,9 +378,9 @@ def expected(params: dict[str, Any], rho: float, length: int) -> tuple[float, fl
     The standard error is that of the stationary states: sums over lags of |E h_i conj h_j|^2 + |E h_i h_j|^2, because
     states are jointly normal.
     """
-    block = params["blocks"][0]
-    lam, gamma = (block["lam_re"] + 1j * block["lam_im"], 1.0) if "lam_re" in block else _of_lru(block)
-    b = np.reshape(gamma, (-1, 1)) * ((block["B_re"] + 1j * block["B_im"]) @ params["encoder"])
+    block = _recurrences(params)[0]
+    lam, gamma = _of_block(block)
+    b = gamma[:, None] * ((block["B_re"] + 1j * block["B_im"]) @ params["encoder"]["kernel"].T)
     power, variance, cross, first = np.sum(np.abs(b) ** 2, axis=1), np.zeros(len(lam)), np.zeros(len(lam), complex), []
     for t in range(length):
         # E h_(t+1) conj h_(t+1) of the sum of past inputs, `cross` being E x_(t+1) conj h_t
@@ -283,7 +400,10 @@ def expected(params: dict[str, Any], rho: float, length: int) -> tuple[float, fl
     return float(np.mean(first)), float(np.sqrt(total / BATCH) / (steps * len(lam)))
 
 
-def _of_lru(block: dict[str, Array]) -> tuple[Array, Array]:
+def _of_block(block: dict[str, Array]) -> tuple[Array, Array]:
+    """The eigenvalues of a complex RNN or of an LRU, and gamma, not by the layer's code."""
+    if "lam_re" in block:
+        return block["lam_re"] + 1j * block["lam_im"], np.ones(len(block["lam_re"]))
     return np.exp(-np.exp(block["nu_log"]) + 1j * np.exp(block["theta_log"])), np.exp(block["gamma_log"])
 
 

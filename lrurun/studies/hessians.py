@@ -1,18 +1,23 @@
 """Hessians of linear networks with one input and one output, where the loss is 0: closed forms, autodiff, statistics.
 
-The loss is half the mean squared error. Zucchet and Orvieto 2024, appendices B.2 and B.3.
+The loss is half the mean squared error. Networks are the layers of `lrurun.nn`, differentiated as they are, and closed
+forms stand beside. Zucchet and Orvieto 2024, appendices B.2 and B.3.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from lrurun.studies.formulas import derivative, printed_derivative
+from lrurun.studies.formulas import derivative
 from lrurun.studies.study import Array, Values
+
+if TYPE_CHECKING:
+    from lrurun.nn.recurrences import Recurrence
 
 Coordinates = Literal["re-im", "polar", "exponential"]
 """Coordinates of an eigenvalue ν exp(iθ): its parts; ν and θ; ν = exp(-exp w) and θ = ±exp v."""
@@ -69,26 +74,14 @@ def block(
     return 0.5 * np.real(outer * np.tile(plain, (2, 2)) + inner * np.tile(conjugate, (2, 2)))
 
 
-def series(
-    eigenvalues: Array, b: Array, c: Array, rho: float, coordinates: Coordinates, theta: Array, lags: int
-) -> Array:
-    """`block` as a sum over `lags` pairs of lags n, m with the correlation rho^|n - m| of their inputs."""
+def correlated(slopes: Array, rho: float) -> Array:
+    """The Hessian (n, n) of a kernel with `slopes` (lags, n), for inputs whose correlation at lags n, m is
+    rho^|n - m|: the sum over all pairs of lags."""
     from scipy.signal import lfilter
 
-    n = np.arange(lags)[:, None]
-    slopes = b * c * n * np.exp(np.maximum(n - 1, 0) * np.log(eigenvalues))
-    slopes = np.real(np.concatenate([slopes * turn for turn in directions(coordinates, eigenvalues, theta)], axis=1))
     # The recursion sums over m <= n; both triangles have the diagonal.
     below = slopes.T @ lfilter([1.0], [1.0, -rho], slopes, axis=0)
     return np.asarray(below + below.T - slopes.T @ slopes)
-
-
-def printed_cross(eigenvalues: Array, b: Array, c: Array, rho: float) -> Array:
-    """The block (n, n) by θ_i and ν_j as equation (130) prints it, which is not that of `block`."""
-    plain, conjugate = _products(eigenvalues, b, c, rho)
-    nu, theta = np.abs(eigenvalues), np.angle(eigenvalues)
-    turned = np.exp(1j * np.subtract.outer(theta, theta))
-    return np.asarray(0.5 * nu[:, None] * np.imag(turned * (conjugate - plain)))
 
 
 class Spectrum(NamedTuple):
@@ -132,15 +125,15 @@ def error(matrix: Array, reference: Array) -> float:
 
 UNITS, MODULI, SUMMED = 10, (0.99, 0.995), 6000
 """The systems with concentrated angles: number of eigenvalues; their absolute values, uniform between these as in
-the paper's text (its published code samples uniformly in the area); lags of `series`, as 0.995 to the power 12,000
-is 1e-26."""
+the paper's text (its published code samples uniformly in the area); lags of the layer's kernel, as 0.995 to the power
+12,000 is 1e-26."""
 
 
 def concentrated(network: Network, numbers: Iterable[int], angle: float, rho: float) -> Values:
     """Hessians of random complex diagonal networks with angles from -angle to angle, one for each number.
 
     Networks of one number and other angles have the same random numbers. Means of their statistics, and of the first
-    number its Hessian, and what is compared with `series`.
+    number its Hessian, and how far that of the layer is from it.
     """
     spectra: list[Spectrum] = []
     values: Values = {}
@@ -152,14 +145,10 @@ def concentrated(network: Network, numbers: Iterable[int], angle: float, rho: fl
         hessian = block(eigenvalues, b, c, rho, COORDINATES[network], theta)
         spectra.append(spectrum(hessian))
         if not values:
-            summed = series(eigenvalues, b, c, rho, COORDINATES[network], theta, SUMMED)
-            printed = np.real(printed_derivative(eigenvalues, eigenvalues.conj(), rho))
-            values = {
-                "hessian": hessian.ravel(),
-                "sum error": error(hessian, summed),
-                "summed trace": np.trace(summed),
-                "printed trace": np.abs(b * c) ** 2 @ printed,
-            }
+            parameters = diagonal_parameters(network, eigenvalues, b, c, 0.0)
+            flat, shapes = flattened(parameters)
+            slopes = np.asarray(sensitivities(network, shapes, SUMMED)(flat))[:, : 2 * UNITS]
+            values = {"hessian": hessian.ravel(), "sum error": error(correlated(slopes, rho), hessian)}
     for name in ("share", "participation", "scaled"):
         values[name] = float(np.mean([getattr(statistics, name) for statistics in spectra]))
     return {**values, "share of systems": np.array([statistics.share for statistics in spectra])}
@@ -200,19 +189,55 @@ def diagonal(network: Network, source: System) -> tuple[Array, Array, Array]:
     return (source.eigenvalues[::2], b[::2], 2 * c[::2]) if network.endswith("single") else (source.eigenvalues, b, c)
 
 
-def parameters(network: Network, source: System) -> dict[str, Array]:
-    """The parameters of the network that is the system: name of a group -> its numbers."""
-    skip = np.array([source.skip])
+def layer(network: Network, state: int) -> Recurrence:
+    """The layer that is the network, with so many units."""
+    from lrurun.config.recurrences.lru import LRURecurrence
+    from lrurun.config.recurrences.rnn import RNNRecurrence
+    from lrurun.nn.recurrences import build
+
+    settings: Any
     if network == "dense":
-        a = np.real(np.linalg.solve(source.vectors, source.eigenvalues[:, None] * source.vectors))
-        return {"A": a.ravel(), "B": source.state, "C": source.output, "D": skip}
-    eigenvalues, b, c = diagonal(network, source)
-    first = {"re": eigenvalues.real, "im": eigenvalues.imag}
-    if network.startswith("lru"):
-        nu = np.abs(eigenvalues)
-        first = {"ν": np.log(-np.log(nu)), "θ": np.log(angles(eigenvalues)), "γ": np.log(1 - nu**2) / 2}
-        b = b / np.sqrt(1 - nu**2)
-    return {**first, "B re": b.real, "B im": b.imag, "C re": c.real, "C im": c.imag, "D": skip}
+        settings = RNNRecurrence(activation="identity")
+    elif COORDINATES[network] == "exponential":
+        settings = LRURecurrence(phase="log", normalize=True)
+    else:
+        settings = LRURecurrence(parametrization="cartesian")
+    return build(settings, width=1, state=state, precision="float32")
+
+
+def parameters(network: Network, source: System) -> dict[str, Array]:
+    """The parameters of the layer that is the system, in the order of its Hessian."""
+    if network != "dense":
+        return diagonal_parameters(network, *diagonal(network, source), source.skip)
+    a = np.real(np.linalg.solve(source.vectors, source.eigenvalues[:, None] * source.vectors))
+    return {"A": a, "B": source.state[:, None], "C": source.output[None], "D": np.array([source.skip])}
+
+
+def diagonal_parameters(network: Network, eigenvalues: Array, b: Array, c: Array, skip: float) -> dict[str, Array]:
+    """The parameters of the complex diagonal layer y = Re sum c h + skip x, where b multiplies the input, in the order
+    of its Hessian. The layer sets those of its eigenvalues, and γ."""
+    import jax.numpy as jnp
+
+    from lrurun.nn.recurrences import lru
+
+    nu, theta = jnp.asarray(-np.log(np.abs(eigenvalues))), jnp.asarray(angles(eigenvalues))
+    form = lru.parametrization("stable-exponential", log_phase=True)
+    if COORDINATES[network] == "re-im":
+        form = lru.parametrization("cartesian")
+    first = {name: np.asarray(value) for name, value in form.initial(nu, theta).items()}
+    if COORDINATES[network] == "exponential":
+        first["gamma_log"] = np.asarray(lru.log_gamma(nu))
+        b = b / np.sqrt(1 - np.abs(eigenvalues) ** 2)
+    weights = {"B_re": b.real[:, None], "B_im": b.imag[:, None], "C_re": c.real[None], "C_im": c.imag[None]}
+    return {**first, **weights, "D": np.array([skip])}
+
+
+def impulse_response(source: System, lags: int) -> Array:
+    """The kernel of a system, (lags,), by the powers of its eigenvalues."""
+    b, c = source.vectors @ source.state, np.linalg.solve(source.vectors.T, source.output)
+    kernel = np.real(np.exp(np.arange(lags)[:, None] * np.log(source.eigenvalues)) @ (b * c))
+    kernel[0] += source.skip
+    return np.asarray(kernel)
 
 
 GROUPS: dict[Network, dict[str, int]] = {
@@ -231,38 +256,60 @@ def centres(network: Network) -> tuple[tuple[float, str], ...]:
     )
 
 
-@cache
-def differentiated(groups: tuple[str, ...]) -> Any:
-    """(numbers of each group, weights of lags) -> the Hessian, and that of the linearised kernel.
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+"""Name and shape of each parameter, in the order of a Hessian."""
 
-    The loss is half the sum of weights times the squared difference to the kernel of these parameters. `groups` are
-    the names that `parameters` gives, in its order, which is that of the Hessian.
+
+def flattened(parameters: dict[str, Array]) -> tuple[Array, Shapes]:
+    """The parameters one after the other, (n,), and their shapes."""
+    flat = np.concatenate([array.ravel() for array in parameters.values()])
+    return flat, tuple((name, array.shape) for name, array in parameters.items())
+
+
+def _kernel(network: Network, shapes: Shapes, flat: Any, lags: int) -> Any:
+    """The kernel (lags,) of a layer with these parameters: by its steps, or by the powers of its eigenvalues.
+
+    Both have derivatives of any order; `scan` has one gradient of its own.
     """
     import jax
     import jax.numpy as jnp
 
-    def kernel(p: dict[str, Any], lags: int) -> Any:
-        if "A" in p:
-            matrix = p["A"].reshape(len(p["B"]), -1)
-            states = jax.lax.scan(lambda h, _: (matrix @ h, h), p["B"], length=lags)[1]
-            return (states @ p["C"]).at[0].add(p["D"][0])
-        b, c = p["B re"] + 1j * p["B im"], p["C re"] + 1j * p["C im"]
-        if "ν" in p:
-            logarithm, b = -jnp.exp(p["ν"]) + 1j * jnp.exp(p["θ"]), jnp.exp(p["γ"]) * b
-        else:
-            logarithm = jnp.log(p["re"] + 1j * p["im"])
-        powers = jnp.exp(jnp.arange(lags)[:, None] * logarithm[None])
-        return jnp.real(powers @ (b * c)).at[0].add(p["D"][0])
+    parts = jnp.split(flat, np.cumsum([math.prod(shape) for _, shape in shapes])[:-1])
+    parameters = {name: part.reshape(shape) for (name, shape), part in zip(shapes, parts, strict=True)}
+    network_layer: Any = layer(network, parameters["C" if network == "dense" else "C_re"].shape[1])
+    if network == "dense":
+        state = network_layer.initial_state(1).astype(flat.dtype)
+        impulse = jnp.zeros((lags, 1, 1), flat.dtype).at[0].set(1.0)
+        return jax.lax.scan(lambda h, x: network_layer.step(parameters, h, x), state, impulse)[1][:, 0, 0]
+    lam, b, (c,), d = network_layer.system(parameters)
+    powers = jnp.exp(jnp.arange(lags)[:, None] * jnp.log(lam.real + 1j * lam.imag)[None])
+    weights = (c.real + 1j * c.imag)[0] * (b.real + 1j * b.imag)[:, 0]
+    return jnp.real(powers @ weights).at[0].add(d[0])
 
-    def run(numbers: tuple[Any, ...], weights: Any) -> Any:
-        ends = np.cumsum([len(group) for group in numbers])[:-1]
 
-        def kernel_at(flat: Any) -> Any:
-            return kernel(dict(zip(groups, jnp.split(flat, ends), strict=True)), len(weights))
+@cache
+def sensitivities(network: Network, shapes: Shapes, lags: int) -> Any:
+    """Parameters (n,) -> the derivatives of the kernel by them, (lags, n)."""
+    import jax
 
-        flat = jnp.concatenate(numbers)
-        target, slopes = kernel_at(flat), jax.jacfwd(kernel_at)(flat)
-        hessian = jax.hessian(lambda moved: 0.5 * jnp.sum(weights * (kernel_at(moved) - target) ** 2))(flat)
-        return hessian, slopes.T @ (weights[:, None] * slopes)
+    return jax.jit(jax.jacfwd(lambda flat: _kernel(network, shapes, flat, lags)))
+
+
+@cache
+def differentiated(network: Network, shapes: Shapes) -> Any:
+    """(parameters (n,), weights of lags) -> kernel, the Hessian (n, n), and that of the linearised kernel.
+
+    The loss is half the sum of weights times the squared difference to the kernel of these parameters.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    def run(flat: Any, weights: Any) -> Any:
+        def kernel(moved: Any) -> Any:
+            return _kernel(network, shapes, moved, len(weights))
+
+        target, slopes = kernel(flat), jax.jacfwd(kernel)(flat)
+        hessian = jax.hessian(lambda moved: 0.5 * jnp.sum(weights * (kernel(moved) - target) ** 2))(flat)
+        return target, hessian, slopes.T @ (weights[:, None] * slopes)
 
     return jax.jit(run)

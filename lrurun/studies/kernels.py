@@ -3,21 +3,25 @@
 Teacher and student have one input and one output and are linear, so that y = k * x with a kernel k of `LENGTH`
 numbers. With d the student's kernel less the teacher's, the loss of a batch is d' G d / 2, where G is the batch's
 matrix of lagged products. That is the mean of half the squared error, and has the gradient of backpropagation through
-time, without its cost. Setting of Zucchet and Orvieto 2024, section 4 and tables 1 and 2.
+time, without most of its cost. Students are the layers of `lrurun.nn`, and their kernels the responses of these to an
+impulse. Setting of Zucchet and Orvieto 2024, section 4 and tables 1 to 3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from functools import cache
-from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
+from zlib import crc32
 
 import numpy as np
-from msgspec import Meta
 
 from lrurun.studies.checks import Check, identity, sampling
 from lrurun.studies.formulas import generator
 from lrurun.studies.study import Array, Results, Values
+
+if TYPE_CHECKING:
+    from lrurun.nn.recurrences import Recurrence
 
 LENGTH: Final = 300
 """Steps of a sequence."""
@@ -26,8 +30,6 @@ WIDTH: Final = 64
 """Hidden units of the student: real ones of a dense or block-diagonal matrix, or complex ones of a diagonal."""
 CHUNK: Final = 50
 """Updates between two points where training may be stopped."""
-ROWS: Final = 15
-"""The kernel is made of this many rows, of LENGTH / ROWS lags each."""
 DIVERGED: Final = 1e6
 """[ours] A loss of this many times that of the output 0 counts as infinite: Adam does not return from there."""
 
@@ -41,27 +43,24 @@ TITLES: Final[dict[Architecture, str]] = {
     "gamma": "+ γ",
     "lru": "LRU",
 }
-_BLOCKS: Final = {"dense": (1, WIDTH), "block": (WIDTH // 2, 2), "block-64": (WIDTH, 2)}
-"""Number and size of the blocks of the recurrent matrix."""
-LOWEST: Final[dict[Architecture, float]] = {
-    "dense": 1e-4,
-    "block": 1e-3,
-    "block-64": 1e-3,
-    "complex": 1e-3,
-    "gamma": 3.2e-3,
-    "lru": 3.2e-3,
-}
-"""[ours] The lowest learning rate of the search; the best one is inside the GRID of multiples of this."""
+REAL: Final[tuple[Architecture, ...]] = ("dense", "block", "block-64")
+"""Students with a real matrix."""
 
-GRID: Final = [1.0, 3.2, 10.0, 32.0]
-"""Learning rates, as multiples of the lowest."""
-Multiple = Annotated[float, Meta(gt=0, le=1000)]
+Initial = Literal["zero", "teacher"]
+"""The lower bound of the initial |λ| of a real student: 0, or that of the teacher's. That of a complex student is
+always the teacher's."""
+Rates = dict[bool, list[float]]
+"""Learning rates of real (True) and of complex students (False)."""
+PUBLISHED: Final[Rates] = {
+    True: [1e-5, 3.16e-5, 1e-4, 3.16e-4, 1e-3, 3.16e-3],
+    False: [3.16e-3, 0.01, 0.0316, 0.1, 0.316],
+}
+"""Tables 1 and 2."""
+REDUCED: Final[Rates] = {True: PUBLISHED[True][2:], False: PUBLISHED[False][:-1]}
+"""[ours] Those of `PUBLISHED` that win with 1,500 updates, and their neighbours."""
 
 _FIRST, _SECOND, _EPSILON = 0.9, 0.999, 1e-8
 """Adam's constants."""
-LARGEST: Final = (1 - _FIRST) / np.sqrt((1 - _SECOND) * (1 - _FIRST**2 / _SECOND))
-"""No step of Adam is larger, over the learning rate (Cauchy's inequality): 7.27. Its answer to a gradient of ones is
-near 3.16 where the gradients before were negligible."""
 
 Parameters = dict[str, Any]
 
@@ -77,6 +76,17 @@ class Trained(NamedTuple):
     """Adam's mean of its square, likewise."""
 
 
+def union(rates: Rates) -> list[float]:
+    """All learning rates of a grid, the axis from which `tried` takes those of an architecture."""
+    return sorted({*rates[True], *rates[False]})
+
+
+def tried(architecture: Architecture, lr: float, initial: Initial, rates: Rates) -> bool:
+    """Whether an architecture is trained at this point of a grid: not at rates that only the other ones have."""
+    real = architecture in REAL
+    return (lr in rates[real] or lr not in rates[not real]) and (real or initial == "zero")
+
+
 def teacher(nu: float, seed: int, angle: float = np.pi) -> Array:
     """The kernel of a random teacher of 10 units, of `LENGTH` lags; phases of eigenvalues are up to `angle`."""
     from lrurun.data.sampled import teacher as task
@@ -85,43 +95,88 @@ def teacher(nu: float, seed: int, angle: float = np.pi) -> Array:
     return task.teacher(options).kernel(LENGTH)
 
 
-def student(architecture: Architecture, nu: float, seed: int, angle: float = np.pi) -> Parameters:
-    """Initial parameters: eigenvalues of dense and blocks as of a teacher with nu = 0, of diagonals between nu and 1.
+@cache
+def layer(architecture: Architecture, radius: float = 0.0, angle: float = np.pi) -> Recurrence:
+    """The layer that is the student, with |λ| of its initial eigenvalues from `radius` and phases up to `angle`.
 
-    The input and output weights of real students have variance 1 / (number of their inputs); those of complex ones
-    have 1 / WIDTH and 1 in each part, as in the published code. All complex ones of a seed start with the same
-    eigenvalues and weights.
+    Phases of complex eigenvalues are positive: λ and its conjugate with conjugate weights are the same unit, because
+    the output is a real part.
     """
-    from lrurun.data.sampled.teacher import moved
+    from lrurun.config.recurrences.block_diagonal import BlockDiagonalRecurrence
+    from lrurun.config.recurrences.lru import LRURecurrence
+    from lrurun.config.recurrences.rnn import RNNRecurrence
+    from lrurun.nn.recurrences import build
 
-    if architecture in _BLOCKS:
-        rng = generator(seed, f"student {architecture}")
-        blocks, n = _BLOCKS[architecture]
-        units = blocks * n
-        return {
-            "A": moved(rng.standard_normal((blocks, n, n)) / np.sqrt(n), 0.0, angle),
-            "B": _truncated(rng, (blocks, n)),
-            "C": _truncated(rng, (blocks, n)) / np.sqrt(units),
-            "D": _truncated(rng, ()),
-        }
-    rng = generator(seed, "student diagonal")
-    radius, phase = np.sqrt(rng.uniform(nu**2, 1, WIDTH)), rng.uniform(-angle, angle, WIDTH)
-    parameters: Parameters = {"nu": np.log(-np.log(radius)), "theta": np.log(phase % (2 * np.pi))}
-    if architecture != "lru":
-        parameters = {"re": radius * np.cos(phase), "im": radius * np.sin(phase)}
-    if architecture != "complex":
-        parameters["gamma"] = 0.5 * np.log1p(-(radius**2))
-    parameters |= {name: _truncated(rng, (WIDTH,)) / np.sqrt(WIDTH) for name in ("B re", "B im")}
-    parameters |= {name: _truncated(rng, (WIDTH,)) for name in ("C re", "C im")}
-    return {**parameters, "D": _truncated(rng, ())}
+    settings: Any
+    if architecture == "dense":
+        settings = RNNRecurrence(activation="identity")  # `student` moves its eigenvalues
+    elif architecture in REAL:
+        settings = BlockDiagonalRecurrence(doubled=architecture == "block-64", r_min=radius, max_phase=angle)
+    elif architecture == "lru":
+        settings = LRURecurrence(phase="log", r_min=radius, max_phase=angle, normalize=True)
+    else:
+        settings = LRURecurrence(
+            parametrization="cartesian", r_min=radius, max_phase=angle, normalize=architecture == "gamma"
+        )
+    return build(settings, width=1, state=WIDTH, precision="float32")
 
 
-def _truncated(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Standard normals cut at two standard deviations, rescaled to variance 1."""
-    from scipy.special import ndtr, ndtri
+def student(
+    architecture: Architecture, nu: float, seed: int, angle: float = np.pi, initial: Initial = "zero"
+) -> Parameters:
+    """Initial parameters, float64: those of the layer. All complex students of a seed start with the same eigenvalues
+    and weights.
 
-    low = ndtr(-2.0)
-    return np.asarray(ndtri(rng.uniform(low, 1 - low, shape)) / 0.8796256610342398)
+    The eigenvalues of the dense matrix are moved as the teacher's (eq. 133). Input and output weights are normal as in
+    all layers of this package; the paper truncates them.
+    """
+    from lrurun.nn.recurrences import rnn
+
+    radius = start_radius(architecture, nu, initial)
+    parameters = _drawn(architecture, radius, angle, seed)
+    if architecture == "dense":
+        parameters["A"] = np.asarray(rnn.remapped(parameters["A"], radius, angle))
+    return parameters
+
+
+def _drawn(architecture: Architecture, radius: float, angle: float, seed: int) -> Parameters:
+    """The initial parameters of the layer, float64."""
+    import jax
+
+    key = jax.random.fold_in(jax.random.key(seed), crc32(b"student"))
+    drawn = jax.jit(layer(architecture, radius, angle).init)(key)
+    return {name: np.asarray(value, float) for name, value in drawn.items()}
+
+
+def start_radius(architecture: Architecture, nu: float, initial: Initial) -> float:
+    """The lower bound of the initial |λ| of a student, whose teacher has `nu`."""
+    return 0.0 if architecture in REAL and initial == "zero" else nu
+
+
+def eigenvalues(parameters: Parameters) -> Array:
+    """λ of a complex student, (WIDTH,), by its parameters: not as the layer computes them."""
+    p = parameters
+    if "lam_re" in p:
+        return np.asarray(p["lam_re"] + 1j * p["lam_im"])
+    return np.asarray(np.exp(-np.exp(p["nu_log"]) + 1j * np.exp(p["theta_log"])))
+
+
+def formula(parameters: Parameters) -> Array:
+    """The kernel of a student, (LENGTH,), by the powers of its matrix: C A^n B + D at n = 0, or the real part of
+    sum c λ^n γ b."""
+    p, kernel = parameters, np.zeros(LENGTH)
+    if "A" not in p:
+        weights = (p["C_re"] + 1j * p["C_im"])[0] * (p["B_re"] + 1j * p["B_im"])[:, 0] * np.exp(p.get("gamma_log", 0.0))
+        kernel = np.real(np.exp(np.arange(LENGTH)[:, None] * np.log(eigenvalues(p))) @ weights)
+    else:
+        blocks = p["A"] if p["A"].ndim == 3 else p["A"][None]
+        # numbers m and M + m of the state are those of block m of M
+        state, output = (p[name].reshape(blocks.shape[1], -1).T for name in ("B", "C"))
+        for lag in range(LENGTH):
+            kernel[lag] = np.sum(output * state)
+            state = np.einsum("mij,mj->mi", blocks, state)
+    kernel[0] += p["D"][0]
+    return kernel
 
 
 def expected_loss(difference: Any) -> Any:
@@ -149,65 +204,21 @@ def lagged_products(inputs: Array) -> Array:
     return products
 
 
-def _recurrence(architecture: Architecture, parameters: Parameters) -> tuple[Callable[[Any], Any], Any, Any]:
-    """The map from a state to the next, input weights and output weights, both of the shape of the state."""
-    import jax.numpy as jnp
-
-    p = parameters
-    if architecture in _BLOCKS:
-        return lambda h: jnp.einsum("kij,kj->ki", p["A"], h), p["B"], p["C"]
-    eigenvalues = _eigenvalues(architecture, p)
-    entry = p["B re"] + 1j * p["B im"]
-    if architecture != "complex":
-        entry = jnp.exp(p["gamma"]) * entry
-    return lambda h: eigenvalues * h, entry, p["C re"] + 1j * p["C im"]
-
-
-def _eigenvalues(architecture: Architecture, parameters: Parameters) -> Any:
-    """The eigenvalues of a complex student, (WIDTH,)."""
-    import jax.numpy as jnp
-
-    p = parameters
-    return jnp.exp(-jnp.exp(p["nu"]) + 1j * jnp.exp(p["theta"])) if architecture == "lru" else p["re"] + 1j * p["im"]
-
-
 def kernel_of(architecture: Architecture, parameters: Parameters) -> Any:
-    """The kernel of a student, (LENGTH,): products of the states after an impulse with outputs moved back in time."""
-    import jax
+    """The kernel of a student, (LENGTH,): the layer's response to an impulse."""
     import jax.numpy as jnp
 
-    columns = LENGTH // ROWS
-    forth, entry, output = _recurrence(architecture, parameters)
-    if architecture in _BLOCKS:
-        jump = jnp.linalg.matrix_power(parameters["A"], columns)
-
-        def back(c: Any) -> Any:
-            return jnp.einsum("ki,kij->kj", c, jump)
-    else:
-        jump = jnp.prod(jnp.broadcast_to(_eigenvalues(architecture, parameters), (columns, WIDTH)), axis=0)
-
-        def back(c: Any) -> Any:
-            return jump * c
-
-    states = jax.lax.scan(lambda h, _: (forth(h), h.ravel()), entry, length=columns)[1]
-    outputs = jax.lax.scan(lambda c, _: (back(c), c.ravel()), output, length=ROWS)[1]
-    kernel = jnp.real(outputs @ states.T).ravel()
-    return kernel.at[0].add(parameters["D"])
+    impulse = jnp.zeros((LENGTH, 1, 1), float).at[0].set(1.0)
+    return layer(architecture).scan(parameters, impulse)[:, 0, 0]
 
 
 def _through_time(architecture: Architecture) -> Any:
-    """(parameters, target, inputs) -> the loss of a batch, as the network itself computes it step by step."""
+    """(parameters, target, inputs) -> the loss of a batch, as the layer itself computes it step by step."""
     import jax
     import jax.numpy as jnp
 
     def loss(parameters: Parameters, target: Any, inputs: Any) -> Any:
-        forth, entry, output = _recurrence(architecture, parameters)
-
-        def step(state: Any, x: Any) -> Any:
-            state = forth(state) + x * entry
-            return state, jnp.real(jnp.sum(state * output)) + parameters["D"] * x
-
-        outputs = jax.vmap(lambda one_input: jax.lax.scan(step, jnp.zeros_like(entry), one_input)[1])(inputs)
+        outputs = layer(architecture).scan(parameters, inputs.T[..., None])[..., 0].T
         targets = jax.vmap(lambda x: jnp.convolve(x, target)[:LENGTH])(inputs)
         return 0.5 * jnp.mean((outputs - targets) ** 2)
 
@@ -279,6 +290,7 @@ def train(
     updates: int,
     cosine: bool = True,
     angle: float = np.pi,
+    initial: Initial = "zero",
 ) -> Generator[int, None, Trained]:
     """Trains a student with Adam on batches of white inputs, the same for all architectures of a seed.
 
@@ -288,14 +300,16 @@ def train(
     Args:
         cosine: whether the rate falls to 0 by a cosine; else it is constant.
         angle: the largest phase of eigenvalues, of teacher and student.
+        initial: see `Initial`.
     """
     import optax
 
-    target, parameters = teacher(nu, seed, angle), student(architecture, nu, seed, angle)
+    target, parameters = teacher(nu, seed, angle), student(architecture, nu, seed, angle, initial)
     baseline, state = float(expected_loss(target)), optax.scale_by_adam().init(parameters)
     rates = lr * (0.5 * (1 + np.cos(np.pi * np.arange(updates) / updates)) if cosine else np.ones(updates))
     rng = generator(seed, "batches")
     start = _start(architecture, parameters, target, seed)
+    start |= _initial(architecture, parameters, start_radius(architecture, nu, initial), angle, seed)
     reached, curve, losses, loss = [0], [start["expected"]], np.empty(0), float(start["expected"])
     for done in range(0, updates, CHUNK):
         count = min(CHUNK, updates - done)
@@ -351,10 +365,11 @@ def _start(architecture: Architecture, parameters: Parameters, target: Array, se
     inputs = generator(seed, "checks").standard_normal((4, BATCH, LENGTH))
     products = lagged_products(inputs)
     kernel, slow, fast = _gradients(architecture)(parameters, target, inputs[0], products[0])
-    difference = np.asarray(kernel) - target
+    theory, difference = formula(parameters), np.asarray(kernel) - target
     error, size = (np.sqrt(sum(np.sum(g[name] ** 2) for name in slow)) for g in (_less(slow, fast), slow))
     mean, spread = loss_spread(difference)
     return {
+        "kernel error": float(np.max(np.abs(kernel - theory)) / np.max(np.abs(theory))),
         "expected": float(expected_loss(difference)),
         "expected by covariance": mean,
         "sampled": float(0.5 * difference @ products.mean(axis=0) @ difference),
@@ -363,17 +378,56 @@ def _start(architecture: Architecture, parameters: Parameters, target: Array, se
     }
 
 
+def _initial(architecture: Architecture, parameters: Parameters, radius: float, angle: float, seed: int) -> Values:
+    """The initial matrix against the distribution of its eigenvalues: deviations of means in exact standard errors."""
+    from lrurun.data.sampled.teacher import moved
+
+    if architecture == "dense":
+        wanted = moved(_drawn(architecture, radius, angle, seed)["A"], radius, angle)
+        return {"matrix error": float(np.max(np.abs(parameters["A"] - wanted)) / np.max(np.abs(wanted)))}
+    if architecture in REAL:
+        return {}
+    numbers = eigenvalues(parameters)
+    squared, phase = np.abs(numbers) ** 2, np.angle(numbers) % (2 * np.pi)
+    # uniform in area: squared radii and phases are uniform, from radius^2 to 1 and from 0 to the angle
+    values: Values = {
+        "radius deviation": _deviation(squared, radius**2, 1.0),
+        "phase deviation": _deviation(phase, 0.0, angle),
+    }
+    if "gamma_log" in parameters:
+        values["gamma error"] = float(np.max(np.abs(np.exp(2 * parameters["gamma_log"]) + squared - 1)))
+    return values
+
+
+def _deviation(samples: Array, low: float, high: float) -> float:
+    """The mean of samples less that of a uniform distribution, in standard errors of it."""
+    stderr = (high - low) / np.sqrt(12 * len(samples))
+    return float((np.mean(samples) - (low + high) / 2) / stderr)
+
+
 def _less(gradient: Parameters, reference: Parameters) -> Parameters:
     return {name: gradient[name] - reference[name] for name in gradient}
 
 
 def start_checks(results: Results[Any]) -> list[Check]:
-    """The checks of the kernel form, of the worst cell of each architecture."""
+    """The checks of layers and of the kernel form, of the worst cell of each architecture."""
     checks = []
+    identities = (
+        ("kernel error", "the layer's kernel less that by powers of its matrix, relative", 1e-10),
+        ("gradient error", "relative error of the gradient by kernel", 1e-12),
+        ("matrix error", "the initial matrix less eq. 133, relative", 1e-8),
+        ("gamma error", "γ² + |λ|² - 1 at the start", 1e-6),  # parameters are initialised in float32
+    )
+    deviations = (("radius deviation", "mean of |λ|²"), ("phase deviation", "mean phase of λ"))
     for name in results.axis("architecture"):
         cells = list(results.where(architecture=name))
-        error = max(cell["gradient error"] for cell in cells)
-        checks.append(identity(f"{name}: relative error of the gradient by kernel", error, 0.0, 1e-12))
+        for value, text, tolerance in identities:
+            if value in cells[0].values:
+                checks.append(identity(f"{name}: {text}", max(cell[value] for cell in cells), 0.0, tolerance))
+        for value, text in deviations:
+            if value in cells[0].values:
+                farthest = max((cell[value] for cell in cells), key=abs)
+                checks.append(sampling(f"{name}: {text} at the start, in standard errors", farthest, 0.0, 1.0))
         worst = max(cells, key=lambda cell: abs(cell["expected"] / cell["expected by covariance"] - 1))
         checks.append(
             identity(f"{name}: expected loss at the start", worst["expected"], worst["expected by covariance"], 1e-10)
@@ -385,14 +439,34 @@ def start_checks(results: Results[Any]) -> list[Check]:
     return checks
 
 
+def best(results: Results[Any], architecture: Architecture, **at: Any) -> Results[Any]:
+    """The cells at the learning rate, and the initial matrix, with the smallest mean loss over seeds; empty if a cell
+    diverged at each."""
+    candidates = [
+        results.where(architecture=architecture, initial=initial, **at).best("lr", "loss")
+        for initial in results.axis("initial")
+    ]
+    return min(
+        (cells for cells in candidates if cells),
+        key=lambda cells: np.mean(list(cells.by_seed("loss").values())),
+        default=results.where(lambda _: False),
+    )
+
+
 def by_seed(results: Results[Any], architecture: Architecture, **at: Any) -> dict[int, float]:
-    """Seed -> loss at the learning rate with the smallest mean; empty if a cell diverged at each rate."""
-    return results.where(architecture=architecture, **at).best("rate", "loss").by_seed("loss")
+    """Seed -> loss, of the cells that are `best`."""
+    return best(results, architecture, **at).by_seed("loss")
 
 
 def ratios(first: dict[int, float], second: dict[int, float]) -> list[float]:
     """The ratio of two losses of each seed; one NaN where there are none."""
     return [first[seed] / second[seed] for seed in first if seed in second] or [np.nan]
+
+
+def pairs(first: dict[int, float], second: dict[int, float]) -> tuple[list[float], list[float]]:
+    """The numbers of the seeds that both have."""
+    seeds = [seed for seed in first if seed in second]
+    return [first[seed] for seed in seeds], [second[seed] for seed in seeds]
 
 
 def centre(losses: dict[int, float]) -> str:

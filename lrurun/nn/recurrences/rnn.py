@@ -5,6 +5,7 @@ x_k = sigma(A x_(k-1) + B u_k),    y_k = C x_k + D u_k    (Orvieto et al. 2023, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, final
@@ -71,15 +72,17 @@ def _backward(activation: str, reverse: bool, kept: tuple[Array, Array], g: Arra
 dense_scan.defvjp(_forward, _backward)
 
 
-def remapped(a: Array) -> Array:
-    """A matrix like `a`, with |lambda| as tanh |lambda|: the same phases and eigenvectors.
+def remapped(a: Array, r_min: float = 0.0, max_phase: float = math.pi) -> Array:
+    """A matrix like `a`, with |lambda| as r_min + (1 - r_min) tanh |lambda| and phases times max_phase / pi.
 
-    Zucchet and Orvieto (2024), eq. 133 with nu = 0 and all phases.
+    Zucchet and Orvieto (2024), eq. 133: the real part of V f(Lambda) V^-1, with the eigenvectors of `a`.
     """
     values, vectors = jnp.linalg.eig(a)
     size = jnp.maximum(jnp.abs(values), 1e-12)
-    moved = (values * jnp.tanh(size) / size)[None, :]
-    return jnp.real(jnp.matmul(vectors * moved, jnp.linalg.inv(vectors), precision="highest"))
+    moved = values * (r_min + (1.0 - r_min) * jnp.tanh(size)) / size
+    if max_phase != math.pi:
+        moved = jnp.abs(moved) * jnp.exp(1j * jnp.angle(values) * (max_phase / math.pi))
+    return jnp.real(jnp.matmul(vectors * moved[None, :], jnp.linalg.inv(vectors), precision="highest"))
 
 
 def scaled(a: Array, radius: float) -> Array:

@@ -239,8 +239,7 @@ def _axis(
     else:
         integers = all(map(float.is_integer, values))
         few = integers and max(values, default=0.0) - min(values, default=0.0) < 2
-        steps = [1, 2, 5, 10] if integers else [1, 2, 2.5, 5, 10]
-        axis.set_major_locator(MaxNLocator(most, steps=steps, integer=integers, min_n_ticks=1 if few else 2))
+        axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10], integer=integers, min_n_ticks=1 if few else 2))
         axis.set_major_formatter(FuncFormatter(_number))
 
 

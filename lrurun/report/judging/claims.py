@@ -69,9 +69,9 @@ class JudgedClaim(Comparison, frozen=True, kw_only=True):
     ratio: float | None = None
     ratio_low: float | None = None
     ratio_high: float | None = None
-    """The ratio of training speeds of a claim "faster", measured in turns, and its interval."""
+    """The ratio of training speeds of a claim about them, measured in turns, and its interval."""
     paper_ratio: float | None = None
-    """The ratio of the published speeds of a claim "faster"."""
+    """The ratio of the published speeds of a claim about speed."""
 
     @property
     def shown(self) -> str:
@@ -131,7 +131,7 @@ def judge(
         papers={rung: by_paper(task)[question] for rung, question in differences.items() if question in by_paper(task)},
         claims=tuple(
             judge_speed(ladder, claim, task)
-            if claim.kind == "faster"
+            if claim.is_about_speed
             else _judged(claim, task, comparisons, by_paper, scored, untuned, improving, outside.get(claim.text, ""))
             for claim in ladder.claims
             if claim.is_about(task)
@@ -276,10 +276,11 @@ def judge_speed(ladder: Ladder, claim: Claim, task: str, measured: SpeedRatio | 
     It is judged on the device of the paper alone, since another one may be better at either form.
     """
     paper_ratio, device = published.speed_ratio(ladder, claim, task) or (None, "")
-    verdict, details = NOT_RUN, [f"speeds are measured in turns: lrurun bench step-rnn --shape {task}"]
+    verdict, details = NOT_RUN, [f"speeds are measured in turns: lrurun bench claims --shape {task}"]
     if measured is not None:
         details = [f"{measured.ratio:.1f} times as fast ({measured.low:.1f} to {measured.high:.1f})"]
-        verdict = SUPPORTED if measured.low > 1 else CONTRADICTED if measured.high < 1 else UNDECIDED
+        least = 1 - claim.margin_on(task)  # no margin: it must be faster
+        verdict = SUPPORTED if measured.low > least else CONTRADICTED if measured.high < least else UNDECIDED
         if device and device not in measured.device:
             verdict = NOT_JUDGED
             details.append(f"on {measured.device}, while the claim is about one {device}")
@@ -289,6 +290,7 @@ def judge_speed(ladder: Ladder, claim: Claim, task: str, measured: SpeedRatio | 
         kind=claim.kind,
         rung=claim.rung,
         other=claim.than,
+        margin=claim.margin_on(task) or None,
         verdict=verdict,
         text=claim.text,
         source=claim.source,

@@ -125,6 +125,6 @@ def speed_ratio(ladder: Ladder, claim: Claim, task: str) -> tuple[float, str] | 
         for other in ladder.speeds:
             same = (mine.source, mine.device) == (other.source, other.device)
             if same and (mine.rung, other.rung) == (claim.rung, claim.than):
-                if task in mine.steps_per_second and task in other.steps_per_second:
-                    return mine.steps_per_second[task] / other.steps_per_second[task], mine.device
+                if task in mine.speeds and task in other.speeds:
+                    return mine.speeds[task] / other.speeds[task], mine.device
     return None

@@ -67,7 +67,7 @@ def of_claim(claim: Claim, task: str) -> list[Question]:
     Raises:
         UsageError: it names no margin.
     """
-    if claim.kind == "faster":
+    if claim.kind == "faster" or claim.kind == "as-fast":
         return []
     if claim.kind in ("no-worse", "equal", "at-chance") and claim.margin is None:
         raise UsageError(

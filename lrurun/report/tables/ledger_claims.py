@@ -96,12 +96,26 @@ class LedgerClaim(PublishedClaim, frozen=True, kw_only=True):
         return "; ".join(parts)
 
 
+class PlaceStatus(Struct, frozen=True, kw_only=True):
+    """What became of a table, figure or sentence of a paper here."""
+
+    place: str
+    what: str
+    commands: tuple[str, ...]
+    """The commands that make or check it, with TASK for each of its tasks."""
+    status: str
+    note: str
+    """Why it is not possible, or what differs."""
+
+
 class LedgerClaims(Struct, frozen=True, kw_only=True):
     """The JSON of `lrurun claims`."""
 
     claims: list[LedgerClaim]
     counts: dict[str, dict[str, int]]
     """Paper -> verdict in this ledger -> how many claims, each on each task."""
+    places: list[PlaceStatus] = []
+    """The tables, figures and sentences of the one paper that was asked for, with all tasks and ladders."""
 
 
 class Runs(Struct, frozen=True):

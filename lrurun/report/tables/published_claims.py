@@ -26,7 +26,7 @@ class PublishedClaim(Comparison, frozen=True, kw_only=True):
     difference_p: float | None = None
     """Adjusted p of the difference, beside a claim with a margin."""
     paper_ratio: float | None = None
-    """The published speed of the rung over that of the other, of a claim "faster"."""
+    """The published speed of the rung over that of the other, of a claim about speed."""
 
     @property
     def statement(self) -> str:
@@ -65,7 +65,7 @@ def _judged(ladder: Ladder, claim: Claim, task: str, judged: dict[Question, Comp
         verdict=NOT_JUDGED,
         reason="no numbers",
     )
-    if claim.kind == "faster":
+    if claim.is_about_speed:
         ratio, device = published.speed_ratio(ladder, claim, task) or (None, "")
         reason = nothing.reason if ratio is None else f"{ratio:.1f} times on one {device}, no spread is given"
         return stated(structs.replace(nothing, reason=reason), ratio=ratio)
@@ -89,6 +89,7 @@ def _statement(claim: PublishedClaim, form: ScoreForm) -> str:
     relation = {
         "better": f"better than {claim.other}",
         "faster": f"faster than {claim.other}",
+        "as-fast": f"at most {100 * (claim.margin or 0):.0f} % slower than {claim.other}",
         "no-worse": f"at most {margin} worse than {claim.other}",
         "equal": f"within {margin} of {claim.other}",
         "at-chance": f"within {margin} of chance",

@@ -38,8 +38,10 @@ class PublishedSpeed(Struct, frozen=True, kw_only=True):
     system: str
     source: str
     device: str
-    value: float
-    """Steps per second."""
+    value: float | None
+    """Steps per second; None where the source prints relative times."""
+    relative_time: float | None = None
+    """The time of a step over that of another system of the source."""
     speedup: float | None
     """The speed-up over the ladder's first rung in the same source, on the same device."""
 
@@ -229,21 +231,22 @@ def _setting(run: Run, attempt: Attempt) -> SpeedSetting:
 def _published(ladder: Ladder, task: str, rung: str | None) -> tuple[PublishedSpeed, ...]:
     """The published speeds on the task of a rung, or of the systems that are not rungs."""
     bases = {
-        (speed.source, speed.device): speed.steps_per_second[task]
+        (speed.source, speed.device): speed.speeds[task]
         for speed in ladder.speeds
-        if speed.rung == ladder.rungs[0].name and task in speed.steps_per_second
+        if speed.rung == ladder.rungs[0].name and task in speed.speeds
     }
     speeds = []
     for speed in ladder.speeds:
-        if speed.rung == rung and task in speed.steps_per_second:
-            value, base = speed.steps_per_second[task], bases.get((speed.source, speed.device))
+        if speed.rung == rung and task in speed.speeds:
+            base = bases.get((speed.source, speed.device))
             speeds.append(
                 PublishedSpeed(
                     system=speed.system,
                     source=speed.source,
                     device=speed.device,
-                    value=value,
-                    speedup=value / base if base else None,
+                    value=speed.steps_per_second.get(task),
+                    relative_time=speed.relative_time.get(task),
+                    speedup=speed.speeds[task] / base if base else None,
                 )
             )
     return tuple(speeds)
@@ -278,7 +281,11 @@ def _speedup(row: SpeedRow) -> str:
 
 
 def _published_steps(row: SpeedRow) -> str:
-    return " / ".join(f"{speed.value} ({clean(speed.device)})" for speed in row.published) or NOTHING
+    return " / ".join(f"{_value(speed)} ({clean(speed.device)})" for speed in row.published) or NOTHING
+
+
+def _value(speed: PublishedSpeed) -> str:
+    return f"relative time {speed.relative_time:g}" if speed.value is None else str(speed.value)
 
 
 def _published_times(row: SpeedRow) -> str:
@@ -350,7 +357,7 @@ def _foot(report: SpeedReport, settings: Sequence[SpeedSetting], differing: Sequ
     sentences.append(_published_foot(report))
     if report.published_others:
         systems = (
-            f"{speed.system} {speed.value}, {_times(speed.speedup)} ({speed.source}, {speed.device})"
+            f"{speed.system} {_value(speed)}, {_times(speed.speedup)} ({speed.source}, {speed.device})"
             for speed in report.published_others
         )
         sentences.append(f"Published for systems that are not rungs here: {'; '.join(systems)}.")
