@@ -251,7 +251,7 @@ def speeds(report: speed.SpeedReport, speed_of: Mapping[str, float]) -> Figure:
             # once for each rung, although it has a line for every setting
             published=()
             if number and report.rows[number - 1].rung == row.rung
-            else tuple((printed.value, None) for printed in row.published),
+            else tuple((printed.value, None) for printed in row.published if printed.value is not None),
             group=", ".join(_setting(row.setting, name) for name in differing) if row.setting else "",
         )
         for number, row in enumerate(report.rows)
