@@ -1,7 +1,7 @@
 """Checks of studies: each compares a measured number with an expected one, and can fail.
 
 Three kinds: `identity` compares two computations of one number; `sampling` compares a mean with its expected value, in
-exact standard errors; `direction` tests the sign of a difference over seeds, or compares a number with a bound.
+exact standard errors; `bound` compares a number with one that it may not reach.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LEVEL = 0.05
 FEWEST = 5
 """Seeds with which p of a sign test can be below `LEVEL`: 0.5**5 is."""
 
-Kind = Literal["identity", "sampling", "direction"]
+Kind = Literal["identity", "sampling", "bound"]
 
 
 class Check(Struct, frozen=True, kw_only=True):
@@ -31,18 +31,16 @@ class Check(Struct, frozen=True, kw_only=True):
     expected: float
     tolerance: float
     """identity: largest relative difference (absolute where 0 is expected); sampling: largest absolute difference;
-    direction: 0."""
+    bound: 0."""
     tolerance_kind: Literal["relative", "absolute"] = "absolute"
     rule: str
     """The rule in words, for example "within 1e-08 of it"."""
     passed: bool
-    needs: str = ""
-    """What a check needs that was not tested, for example "at least 2 seeds". It has neither passed nor failed."""
 
     @property
-    def state(self) -> Literal["ok", "FAILED", "not tested"]:
+    def state(self) -> Literal["ok", "FAILED"]:
         """The outcome, in words."""
-        return "ok" if self.passed else "not tested" if self.needs else "FAILED"
+        return "ok" if self.passed else "FAILED"
 
 
 def identity(name: str, measured: float, expected: float, tolerance: float = 1e-8) -> Check:
@@ -82,54 +80,17 @@ def sampling(name: str, measured: float, expected: float, stderr: float) -> Chec
     )
 
 
-def above(name: str, measured: float, bound: float, needs: str = "") -> Check:
-    """Checks that a number is above a bound; with `needs`, it is not tested."""
-    return _bounded(name, measured, bound, "above", measured > bound, needs)
-
-
-def below(name: str, measured: float, bound: float, needs: str = "") -> Check:
-    """Checks that a number is below a bound; with `needs`, it is not tested."""
-    return _bounded(name, measured, bound, "below", measured < bound, needs)
-
-
-def _bounded(name: str, measured: float, bound: float, word: str, passed: bool, needs: str) -> Check:
+def below(name: str, measured: float, bound: float) -> Check:
+    """Checks that a number is below a bound."""
     return Check(
         name=name,
-        kind="direction",
+        kind="bound",
         measured=float(measured),
         expected=float(bound),
         tolerance=0.0,
-        rule=f"{word} {bound:g}{_after(needs)}",
-        passed=bool(passed) and not needs,
-        needs=needs,
+        rule=f"below {bound:g}",
+        passed=bool(measured < bound),
     )
-
-
-def larger(name: str, first: Sequence[float], second: Sequence[float]) -> Check:
-    """Checks that `first` is larger than `second`, paired by seed: a one-sided t test on the differences of the
-    logarithms.
-
-    The measured number is p. It is NaN with one pair, which is not tested. It is NaN, and the check fails, with no pair
-    and with numbers that are not positive and finite, as where training diverged.
-    """
-    pairs = zip(first, second, strict=True)
-    differences = [math.log(a) - math.log(b) if a > 0 and b > 0 else math.nan for a, b in pairs]
-    p = one_sided_p(differences)
-    needs = "at least 2 seeds" if len(differences) == 1 and math.isfinite(differences[0]) else ""
-    return Check(
-        name=name,
-        kind="direction",
-        measured=p,
-        expected=LEVEL,
-        tolerance=0.0,
-        rule=f"p of a paired t test on logarithms below {LEVEL:g}{_after(needs)}",
-        passed=p < LEVEL,
-        needs=needs,
-    )
-
-
-def _after(needs: str) -> str:
-    return f"; not tested: needs {needs}" if needs else ""
 
 
 def one_sided_p(differences: Sequence[float]) -> float:
@@ -154,5 +115,5 @@ def sign_p(wins: int, pairs: int) -> float:
 
 
 def failed(checks: Iterable[Check]) -> list[Check]:
-    """The checks that were tested and did not pass."""
-    return [check for check in checks if check.state == "FAILED"]
+    """The checks that did not pass."""
+    return [check for check in checks if not check.passed]

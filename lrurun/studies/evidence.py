@@ -49,9 +49,9 @@ class StudyVerdict(Struct, frozen=True, kw_only=True):
 def judge(claims: Sequence[StudyClaim], results: Any, checks: Sequence[Check]) -> list[StudyVerdict]:
     """The claims about which the results say something.
 
-    They are undecided where an identity or a sampling check failed, because the study's numbers may be wrong then.
+    They are undecided where a check failed, because the study's numbers may be wrong then.
     """
-    wrong = [check.name for check in checks if check.kind != "direction" and not check.passed]
+    wrong = [check.name for check in checks if not check.passed]
     verdicts = []
     for claim in claims:
         if (evidence := claim.evidence(results)) is None:

@@ -139,7 +139,7 @@ def render(studies: Sequence[tuple[StudyReport, str]]) -> str:
 def section(report: StudyReport, figure: str) -> dict[str, Any]:
     """The values that templates show about a study; `figure` is an element as `page_figures.inline` makes it, or
     empty."""
-    looks = {"ok": "supported", "FAILED": "contradicted", "not tested": "undecided"}
+    looks = {"ok": "supported", "FAILED": "contradicted"}
     return {
         "name": report.study,
         "question": report.about.question,

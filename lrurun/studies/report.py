@@ -184,10 +184,9 @@ def _parts(report: StudyReport, *, brief: bool = False) -> tuple[list[str], tabl
 
 
 def counts(report: StudyReport) -> str:
-    """How many checks passed, and how many were not tested."""
-    untested = sum(check.state == "not tested" for check in report.checks)
-    passed = len(report.checks) - len(report.failed) - untested
-    return f"{passed} of {plural(len(report.checks), 'check')} passed{f', {untested} not tested' if untested else ''}"
+    """How many checks passed."""
+    passed = len(report.checks) - len(report.failed)
+    return f"{passed} of {plural(len(report.checks), 'check')} passed"
 
 
 def _sentences(report: StudyReport) -> list[str]:
