@@ -109,6 +109,14 @@ def test_sentences_name_claims_studies_and_commands_that_there_are(paper: papers
 
 
 @pytest.mark.parametrize("paper", papers.every(), ids=lambda paper: paper.name)
+def test_a_sentence_about_a_figure_that_is_made_is_checked_too(paper: papers.Paper) -> None:
+    made = {place.at for place in paper.place if place.studies or place.commands}
+    for sentence in paper.sentence:
+        if papers.places_in(sentence.at) & made:
+            assert sentence.claims or sentence.studies or sentence.commands, sentence.says
+
+
+@pytest.mark.parametrize("paper", papers.every(), ids=lambda paper: paper.name)
 def test_every_claim_of_a_ladder_is_in_a_sentence(paper: papers.Paper) -> None:
     named = {text for sentence in paper.sentence for text in sentence.claims}
     assert {claim.text for claim in claims_of(paper)} - named == set()
