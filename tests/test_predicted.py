@@ -14,7 +14,7 @@ from lrurun.config import plan as planning
 from lrurun.data import TASKS, store
 from lrurun.data.generated.generators import listops as generator
 from lrurun.data.task import Grouping, Split
-from lrurun.errors import NotFoundError
+from lrurun.errors import UsageError
 from lrurun.report.figures import figure_files, predicted
 from tests.machine import Machine
 
@@ -113,7 +113,7 @@ def test_classes_and_values_are_drawn_over_their_positions():
     assert (label.x, label.y) == ((2.0, 3.0, 5.0), (0.0, 0.0, 1.0)), "the last of 6 positions has the last label"
     assert (prediction.x, prediction.y) == ((2.0, 3.0, 5.0), (0.0, 1.0, 0.0))
     digits = TASKS["npDigits"].spec(TASKS["npDigits"].options())
-    with pytest.raises(NotFoundError, match="an example has one label"):
+    with pytest.raises(UsageError, match="an example of npDigits has one label"):
         predicted.example_figure(digits, split, {}, title="", caption="")
 
 

@@ -66,6 +66,16 @@ def test_curves_of_cells_are_drawn_by_name(computed: Machine, tmp_path) -> None:
     assert "<svg" in (tmp_path / "a.svg").read_text()
 
 
+@pytest.mark.parametrize("kind", ["errors", "predictions"])
+def test_cells_have_no_model_that_predicts(computed: Machine, tmp_path, kind: str) -> None:
+    run = computed.json("runs")["runs"][0]["id"]
+    done = computed.run("plot", run, "--kind", kind, "--out", str(tmp_path / "a.svg"), code=2)
+    assert done.stderr.splitlines() == [
+        f"error: run {run}: is a run of study:memory, not a trained model",
+        "hint: lrurun report study:memory shows its result",
+    ]
+
+
 def test_a_finished_cell_is_not_repeated(computed: Machine, tmp_path) -> None:
     machine = computed.copy(tmp_path / "copy")
     before = machine.json("runs")

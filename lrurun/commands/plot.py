@@ -257,7 +257,7 @@ def _figure_of_examples(
         LrurunError: checkpoints or data are missing, or the task has no such predictions.
     """
     from lrurun import table, trained
-    from lrurun.config.schema import RunConfig
+    from lrurun.config import plugin_code
     from lrurun.data import store
     from lrurun.data.task import Split
     from lrurun.report import again, instance_documents
@@ -267,14 +267,15 @@ def _figure_of_examples(
     if len({(run.task, run.data_sha256) for run in runs}) > 1:
         raise UsageError("the runs were trained on different data", "draw those of each task into a file of its own")
     instance_documents.load_code_of(ledger, runs[0])
+    config = plugin_code.config_of(runs[0].config, f"run {runs[0].id}")
     plan = again.plan_of(runs[0])
-    config = runs[0].config
-    assert isinstance(config, RunConfig)
     data = store.load(
         plan.task, plan.options, places.data / again.data_folder(plan, runs[0], places.data), config.train.protocol
     )
     if kind == "errors" and data.spec.output.loss != "cross-entropy":
         raise UsageError(f"--kind errors: {runs[0].task} predicts real values", "draw --kind predictions")
+    if kind == "predictions":
+        predicted.check_positions(data.spec)
     kept, full = slice(SHOWN if kind == "predictions" and count is None else count), data.validation
     lengths = None if full.lengths is None else full.lengths[kept]
     split = Split(inputs=full.inputs[kept], labels=full.labels[kept], lengths=lengths)

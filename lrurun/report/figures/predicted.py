@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from lrurun.data.task import Grouping, Spec, Split
-from lrurun.errors import NotFoundError
+from lrurun.errors import UsageError
 from lrurun.report.figures.figures import Curve, Figure, Panel, Picture, Style, floats
 from lrurun.report.judging import statistics
 
@@ -87,6 +87,17 @@ def error_figure(rows: Sequence[GroupErrors], *, title: str, caption: str) -> Fi
     return Figure(panels=tuple(panels), columns=min(2, len(panels)), same_y=True, title=title, caption=caption)
 
 
+def check_positions(spec: Spec) -> None:
+    """Checks that predictions can be drawn over positions.
+
+    Raises:
+        UsageError: an example has one label only.
+    """
+    if spec.output.at == "sequence":
+        other = "errors" if spec.output.loss == "cross-entropy" else "curves"
+        raise UsageError(f"--kind predictions: an example of {spec.name} has one label", f"draw --kind {other}")
+
+
 def example_figure(spec: Spec, split: Split, outputs: Outputs, *, title: str, caption: str) -> Figure:
     """The labels of every example of a split, and below them the predictions of the first run of each line.
 
@@ -94,13 +105,9 @@ def example_figure(spec: Spec, split: Split, outputs: Outputs, *, title: str, ca
     et al. 2023; other classes and real values over their positions, of several values the first.
 
     Raises:
-        NotFoundError: an example has one label only.
+        UsageError: see `check_positions`.
     """
-    if spec.output.at == "sequence":
-        raise NotFoundError(
-            f"{spec.name}: an example has one label, so there is nothing to draw at its positions",
-            "draw --kind errors instead" if spec.output.loss == "cross-entropy" else "draw --kind curves instead",
-        )
+    check_positions(spec)
     labels = np.asarray(split.labels)
     side = round(labels.shape[1] ** 0.5)
     is_class = spec.output.loss == "cross-entropy"
