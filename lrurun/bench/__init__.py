@@ -301,7 +301,8 @@ def speed_pairs() -> list[SpeedPair]:
         SpeedPair(task, ladder.name, claim.rung, claim.than or "")
         for ladder in ladders
         for claim in ladder.claims
-        for task in claim.tasks * claim.is_about_speed
+        if claim.is_about_speed
+        for task in claim.tasks
     ]
     return list(dict.fromkeys(pairs))
 

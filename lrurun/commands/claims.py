@@ -42,7 +42,7 @@ def claims(
 ) -> int:
     """Judge the papers' claims by their own numbers and by your runs.
 
-    The rule is the same for both. Claims about theory figures are decided by the checks of studies. --paper also shows
+    The rule is the same for both. Claims about theory figures are decided by the results of studies. --paper also shows
     what became of every table, figure and checkable sentence of the paper.
     """
     from lrurun.config.recipe import read_recipe
@@ -67,9 +67,9 @@ def claims(
             ledger.close()
     document = ledger_claims.collect(evidence, ladders, task, paper)
     citation = None if paper is None else ledger_claims.PAPERS[paper]
-    shown = [one for one in papers.every() if one.name == citation and (task, ladder) == (None, None)]
-    if shown:
-        document = structs.replace(document, places=papers.statuses(shown[0], evidence, document.claims))
+    whole_papers = [known for known in papers.every() if known.name == citation and (task, ladder) == (None, None)]
+    for whole_paper in whole_papers:
+        document = structs.replace(document, places=papers.statuses(whole_paper, evidence, document.claims))
     if page is not None:
         output.write_file(page, papers.render(evidence, document.claims, citation).encode(), "--page")
         console.say(f"wrote {page}")
@@ -83,7 +83,7 @@ def claims(
         words = ["lrurun", "claims", *([task] if task else []), *named]
         command = shlex.join([*words, *paths.place_options(), *plugins.load_options()])
         contents = ledger_claims.contents(document, task, by_runs=ledger is not None, details=details, command=command)
-        contents += [papers.content_of(one, document.places) for one in shown]
+        contents += [papers.content_of(whole_paper, document.places) for whole_paper in whole_papers]
         tables = [
             table.render(content, width=console.width(), color=console.has_color(), ascii=console.is_ascii())
             for content in contents

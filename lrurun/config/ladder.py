@@ -63,8 +63,8 @@ class Claim(Document, frozen=True, kw_only=True):
 
     def is_about(self, task: str) -> bool:
         """Whether it is judged on a task. Outside `tasks`, it is unless it needs something that not every task has."""
-        of_all = not self.kind.endswith("-chance") and not self.is_about_speed
-        needs_more = not of_all or "@" in self.metric or self.metric == "escape_step"
+        needs_chance = self.kind.endswith("-chance")
+        needs_more = self.is_about_speed or needs_chance or "@" in self.metric or self.metric == "escape_step"
         return task in self.tasks or not self.tasks or not needs_more
 
     @property

@@ -193,7 +193,7 @@ def statuses(paper: Paper, evidence: Evidence, claims: Sequence[LedgerClaim]) ->
     return places + sentences
 
 
-def content_of(paper: Paper, found: Sequence[PlaceStatus]) -> content.ReportContent:
+def content_of(paper: Paper, places: Sequence[PlaceStatus]) -> content.ReportContent:
     """The statuses as a table."""
 
     def column(name: str, cell: Callable[[PlaceStatus], str], **more: Any) -> Column:
@@ -207,7 +207,7 @@ def content_of(paper: Paper, found: Sequence[PlaceStatus]) -> content.ReportCont
                 column("status", lambda row: row.status, cut=30),
                 column("what", lambda row: row.what, cut=36),
             ),
-            rows=tuple(found),
+            rows=tuple(places),
         ),
         foot=("Commands and reasons: --json, or --page FILE.",),
     )
@@ -259,8 +259,8 @@ def _status(
     parts = {evidence.by_task[task].name: _run_status(evidence.by_task[task].claims) for task in studies}
     if with_ladders:
         parts["ladders"] = _run_status(of_ladders)
-    found = list(dict.fromkeys(parts.values()))
-    return found[0] if len(found) == 1 else "; ".join(f"{name}: {status}" for name, status in parts.items())
+    different = list(dict.fromkeys(parts.values()))
+    return different[0] if len(different) == 1 else "; ".join(f"{name}: {status}" for name, status in parts.items())
 
 
 def _run_status(claims: Sequence[LedgerClaim]) -> str:
