@@ -9,12 +9,15 @@ import math
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psutil
 import pytest
 
 from lrurun.errors import LrurunError
 from lrurun.ledger.values import Attempt, Run
+from lrurun.programs import execution
 from lrurun.runner.executors import local
 from tests import conftest
 from tests.machine import Machine, stop, wait_for
@@ -216,6 +219,30 @@ def test_the_curves_of_a_program_whose_worker_was_killed_are_whole(ended: Machin
     second = (ended.runs / run.id / "2" / "metrics.jsonl").read_text().splitlines()
     assert json.loads(second[0])["step"] == (6 if script == "resumes" else 1), "what the program did itself"
     assert attempts[-1].resumed_from == (5 if script == "resumes" else 0)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "repeated"),
+    [
+        ([("exited", True)], [1]),
+        ([("exited", True), ("interrupted", None)], [1]),  # stopped before it has begun
+        ([("exited", True), ("interrupted", False)], [1]),  # stopped before the program has begun
+        ([("exited", True), ("interrupted", True), ("exited", True)], [3]),
+        ([("failed", True), ("exited", False), ("exited", True)], [1, 3]),
+    ],
+)
+def test_reports_that_may_not_be_recorded_are_repeated(
+    tmp_path: Path, earlier: list[tuple[str, bool | None]], repeated: list[int]
+) -> None:
+    """Those of all attempts since the last one that was interrupted and had reported something."""
+    attempts = [SimpleNamespace(n=n, outcome=outcome) for n, (outcome, _) in enumerate(earlier, 1)]
+    for n, (_, reported) in enumerate(earlier, 1):
+        if reported is not None:
+            (tmp_path / str(n)).mkdir()
+            (tmp_path / str(n) / "metrics.jsonl").write_text('{"step": 1}\n' if reported else "")
+    ledger = SimpleNamespace(attempts=lambda _: [*attempts, SimpleNamespace(n=len(attempts) + 1, outcome=None)])
+    files = execution._unrecorded(cast("Any", SimpleNamespace(ledger=ledger, id="run")), tmp_path)
+    assert files == [tmp_path / str(n) / "metrics.jsonl" for n in repeated]
 
 
 _SHOWN = """\

@@ -86,12 +86,17 @@ def execute(attempt: ActiveAttempt, stop: StopRequest) -> None:
 
 
 def _unrecorded(attempt: ActiveAttempt, place: Path) -> list[Path]:
-    """The metrics of the attempts just before this one whose worker was killed, oldest first: the last of them may not
-    have been recorded, although the program had saved its state. All other attempts record all before their end."""
+    """The metrics of earlier attempts that may not all be in the ledger, oldest first.
+
+    The program may have saved its state after a step that was not recorded, because its worker was killed. An attempt
+    that was interrupted has recorded all that it reported; one in whose file is nothing did not come so far.
+    """
     reports: list[Path] = []
     for earlier in reversed(attempt.ledger.attempts(attempt.id)[:-1]):
         file = place / str(earlier.n) / REPORTS
-        if earlier.outcome != "exited" or not file.is_file():
+        if not file.is_file() or not file.stat().st_size:
+            continue
+        if earlier.outcome not in ("exited", "failed", "rejected"):
             break
         reports.insert(0, file)
     return reports
