@@ -216,6 +216,7 @@ def test_the_curves_of_a_program_whose_worker_was_killed_are_whole(ended: Machin
     assert curves["test/accuracy"] == [(step, value / 2) for step, value in curve()]
     assert run.result is not None
     assert run.result["val/accuracy"] == max(value for _, value in curve())
+    assert [(ended.runs / run.id / n / "recorded").exists() for n in ("1", "2")] == [False, True]
     second = (ended.runs / run.id / "2" / "metrics.jsonl").read_text().splitlines()
     assert json.loads(second[0])["step"] == (6 if script == "resumes" else 1), "what the program did itself"
     assert attempts[-1].resumed_from == (5 if script == "resumes" else 0)
@@ -224,24 +225,22 @@ def test_the_curves_of_a_program_whose_worker_was_killed_are_whole(ended: Machin
 @pytest.mark.parametrize(
     ("earlier", "repeated"),
     [
-        ([("exited", True)], [1]),
-        ([("exited", True), ("interrupted", None)], [1]),  # stopped before it has begun
-        ([("exited", True), ("interrupted", False)], [1]),  # stopped before the program has begun
-        ([("exited", True), ("interrupted", True), ("exited", True)], [3]),
-        ([("failed", True), ("exited", False), ("exited", True)], [1, 3]),
+        (["metrics"], [1]),
+        (["metrics", ""], [1]),  # the second was stopped before it had begun
+        (["metrics recorded", "metrics"], [2]),
+        (["metrics", "metrics recorded"], []),
+        (["metrics recorded", "metrics", "metrics"], [2, 3]),
     ],
 )
-def test_reports_that_may_not_be_recorded_are_repeated(
-    tmp_path: Path, earlier: list[tuple[str, bool | None]], repeated: list[int]
-) -> None:
-    """Those of all attempts since the last one that was interrupted and had reported something."""
-    attempts = [SimpleNamespace(n=n, outcome=outcome) for n, (outcome, _) in enumerate(earlier, 1)]
-    for n, (_, reported) in enumerate(earlier, 1):
-        if reported is not None:
-            (tmp_path / str(n)).mkdir()
-            (tmp_path / str(n) / "metrics.jsonl").write_text('{"step": 1}\n' if reported else "")
-    ledger = SimpleNamespace(attempts=lambda _: [*attempts, SimpleNamespace(n=len(attempts) + 1, outcome=None)])
-    files = execution._unrecorded(cast("Any", SimpleNamespace(ledger=ledger, id="run")), tmp_path)
+def test_reports_that_may_not_be_recorded_are_repeated(tmp_path: Path, earlier: list[str], repeated: list[int]) -> None:
+    """However the attempts have ended: an engine that has lost a node says that they were interrupted."""
+    attempts = [SimpleNamespace(n=n) for n in range(1, len(earlier) + 2)]
+    for n, made in enumerate(earlier, 1):
+        (tmp_path / str(n)).mkdir()
+        for file in made.replace("metrics", "metrics.jsonl").split():
+            (tmp_path / str(n) / file).touch()
+    attempt = SimpleNamespace(ledger=SimpleNamespace(attempts=lambda _: attempts), id="run")
+    files = execution._unrecorded(cast("Any", attempt), tmp_path)
     assert files == [tmp_path / str(n) / "metrics.jsonl" for n in repeated]
 
 

@@ -31,6 +31,8 @@ CONFIG, FOLDER, METRICS = "LRURUN_CONFIG", "LRURUN_FOLDER", "LRURUN_METRICS"
 the file to which it writes its metrics."""
 REPORTS = "metrics.jsonl"
 """The file of metrics, in the folder of the attempt."""
+RECORDED = "recorded"
+"""An empty file beside it, once all of them are in the ledger."""
 KEPT = "program"
 """The folder that all attempts share, in the folder of the run."""
 LARGEST_LOG = 1_000_000_000
@@ -86,19 +88,17 @@ def execute(attempt: ActiveAttempt, stop: StopRequest) -> None:
 
 
 def _unrecorded(attempt: ActiveAttempt, place: Path) -> list[Path]:
-    """The metrics of earlier attempts that may not all be in the ledger, oldest first.
+    """The metrics of the attempts since the last one that has recorded all of its own, oldest first.
 
-    The program may have saved its state after a step that was not recorded, because its worker was killed. An attempt
-    that was interrupted has recorded all that it reported; one in whose file is nothing did not come so far.
+    Their programs may have saved their state after a step that was not recorded, because the worker was killed.
     """
     reports: list[Path] = []
     for earlier in reversed(attempt.ledger.attempts(attempt.id)[:-1]):
-        file = place / str(earlier.n) / REPORTS
-        if not file.is_file() or not file.stat().st_size:
-            continue
-        if earlier.outcome not in ("exited", "failed", "rejected"):
+        folder = place / str(earlier.n)
+        if (folder / RECORDED).exists():
             break
-        reports.insert(0, file)
+        if (folder / REPORTS).is_file():
+            reports.insert(0, folder / REPORTS)
     return reports
 
 
@@ -295,8 +295,7 @@ class _Execution:
         if not self._diverged:
             with contextlib.nullcontext() if exited and code == 0 else contextlib.suppress(WrongReport):
                 self._record(last=exited and code == 0)  # else the end may have cut off a line
-        self.recorder.flush()
-        self.writes.drain()
+        self._record_all()
         if self._diverged:
             self._finish("diverged")
         elif not exited or (self.stop.requested and (reports.interrupted or code in _OF_SIGTERM)):
@@ -317,9 +316,15 @@ class _Execution:
 
     def reject(self, error: WrongReport) -> None:
         """Ends the attempt of a program that cannot be started, or reports what cannot be recorded."""
+        self._record_all()
+        self._fail(f"{error.message}; {error.hint}", rejected=True)
+
+    def _record_all(self) -> None:
+        """Waits until all that was taken is in the ledger, and keeps that it is."""
         self.recorder.flush()
         self.writes.drain()
-        self._fail(f"{error.message}; {error.hint}", rejected=True)
+        with contextlib.suppress(OSError):  # on a full disk, a later attempt records it once more
+            (self.attempt.runs / self.attempt.id / str(self.claim.attempt) / RECORDED).touch()
 
     def _record(self, *, last: bool = False) -> None:
         """Takes the rows that the program has reported, and has them written soon.
