@@ -234,6 +234,7 @@ class _Execution:
     def __init__(self, attempt: ActiveAttempt, config: ProgramConfig, stop: StopRequest) -> None:
         self.attempt, self.ledger, self.claim, self.stop = attempt, attempt.ledger, attempt.claim, stop
         self.program = config.program
+        self.folder = attempt.runs / attempt.id / str(self.claim.attempt)
         self.writes = LedgerThread()
         self.recorder = Recorder(self.ledger, self.claim, self.writes, self.program.metric)
         self._log_size = 0
@@ -320,11 +321,11 @@ class _Execution:
         self._fail(f"{error.message}; {error.hint}", rejected=True)
 
     def _record_all(self) -> None:
-        """Waits until all that was taken is in the ledger, and keeps that it is."""
+        """Waits until all that was taken is in the ledger, and leaves the file that says so."""
         self.recorder.flush()
         self.writes.drain()
         with contextlib.suppress(OSError):  # on a full disk, a later attempt records it once more
-            (self.attempt.runs / self.attempt.id / str(self.claim.attempt) / RECORDED).touch()
+            (self.folder / RECORDED).touch()
 
     def _record(self, *, last: bool = False) -> None:
         """Takes the rows that the program has reported, and has them written soon.
@@ -380,7 +381,7 @@ class _Execution:
 
     def _fail(self, text: str, *, rejected: bool = False) -> None:
         """Ends the attempt as failed. One that is `rejected` is not tried again by this command."""
-        log = logs.tail(self.attempt.runs / self.attempt.id / str(self.claim.attempt) / "log.txt", TAIL)
+        log = logs.tail(self.folder / "log.txt", TAIL)
         said = "" if rejected else next((f": {line[:200]}" for line in reversed(log[1:]) if line.strip()), "")
         logs.write(f"failed: {text}")
         error = "\n".join([f"{text}{said}", "", *log])
