@@ -29,7 +29,7 @@ from tests.test_speech import wav
 SMALL: dict[str, dict[str, Any]] = {
     "sCIFAR": {"train": 10, "test": 2},
     "Text": {"full": {"train": 4, "validation": 2, "test": 2}},
-    "SpeechCommands": {"full": {"train": 35, "validation": 1, "test": 1}},
+    "SpeechCommands": {"full": {35: {"train": 35, "validation": 1, "test": 1}}},
     "Retrieval": {"full": {"train": 2, "validation": 1, "test": 1}},
     "Pathfinder": {"full": {"train": 8, "validation": 1, "test": 1}},
     "PG19": {"published": {"train": 2, "validation": 1, "test": 1}},

@@ -14,6 +14,7 @@ import sys
 import textwrap
 import tomllib
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -27,8 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 OUTPUT = ROOT / "docs" / "output" / "npDigits.txt"
 """What `lrurun ladder npDigits` printed at its end, on a terminal of 100 columns."""
-PAPERS = ROOT / "docs" / "output" / "papers.md"
-"""What `lrurun claims --page` wrote from the ledger with the runs of the page Results on two cores."""
+KEPT = ROOT / "docs" / "kept.db.xz"
+"""The compressed ledger with the studies of the papers, which `lrurun ledger merge` reads."""
 
 PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -113,6 +114,19 @@ def parameters_of(size: papers.Size) -> float | None:
         return model.count(params)
 
     return count(size.than) / count(size.rung) if size.than else count(size.rung)
+
+
+def page_of_papers() -> str:
+    """What `lrurun claims --page` writes from the kept ledger."""
+    from lrurun.ledger.copies import unpacked
+    from lrurun.ledger.store import Ledger
+    from lrurun.report import papers
+    from lrurun.report.tables import ledger_claims
+
+    with unpacked(KEPT) as place, closing(Ledger.read(place)) as ledger:
+        ladders, _ = ledger_claims.ladders_of(ledger)
+        evidence = ledger_claims.gather(ledger, ladders, None, with_studies=True)
+    return papers.render(evidence, ledger_claims.collect(evidence, ladders, None, None).claims).rstrip()
 
 
 def layers() -> str:
@@ -299,7 +313,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "program-shell": partial(file, "shell/integral.sh"),
     "program-shell-recipe": partial(file, "shell/integral.toml"),
     "parameters": parameters,
-    "papers": lambda: PAPERS.read_text().rstrip(),
+    "papers": page_of_papers,
 }
 
 

@@ -369,7 +369,7 @@ def test_runs_that_differ_in_seed_and_peak_rate_alone_share_a_program():
             {"model__recurrence": {"kind": "diagonal", "rmin": 0.5}},
             "model.recurrence.rmin: unknown name",
             "did you mean 'r_min'? known names here: kind, parametrization, phase, r_min, r_max, max_phase, normalize, "
-            "conjugate, heads",
+            "train_gamma, conjugate, heads",
         ),
         (
             {"model__recurrence": {"kind": "diagonal", "r_min": 0.9, "r_max": 0.5}},

@@ -208,7 +208,7 @@ def test_own_ladders_and_recipes_are_read_from_the_ledger_elsewhere(
     own, *_ = [one for one in claims if (one["ladder"], one["task"]) == ("mine", "sDigits")]
     assert (own["here"]["instance"], own["here"]["stand_in"]) == (instance.key, False)
     others = [one["here"]["detail"] for one in claims if one["ladder"] == "mine"]
-    assert f"lrurun ladder sCIFAR --ladder {folder / 'mine.toml'} would decide it" in others
+    assert f"lrurun ladder PathX --ladder {folder / 'mine.toml'} would decide it" in others
 
 
 def test_a_plan_names_the_seeds_that_remain_and_a_grid_that_is_not_used(

@@ -189,6 +189,7 @@ def test_the_source_of_every_value_is_kept():
         "model.recurrence.r_max": "r.toml [profile.small.ladder.mine.rung.ring]",
         "model.recurrence.max_phase": "default",
         "model.recurrence.normalize": "default",
+        "model.recurrence.train_gamma": "default",
         "model.recurrence.conjugate": "default",
         "model.recurrence.heads": "default",
         "model.depth": "r.toml",

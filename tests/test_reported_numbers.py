@@ -67,7 +67,7 @@ def test_every_number_of_a_report_is_that_of_another_computation(
         together = rule.judge(list(compared.values()), runs, settings)
         expected = {one: (answer, 0) for one, answer in zip(compared.values(), together, strict=True)}
     unsure = sum(not answer.sure for answer, _ in expected.values())
-    assert unsure <= (0 if sequential else len(expected) // 3)
+    assert unsure <= (1 if sequential else len(expected) // 3)
     report = answered(capsys, "report", task, "--ladder", ladder)
     found = [row["comparison"] for row in report["rows"] if row["comparison"]]
     found += [claim for claim in report["claims"] if claim["verdict"] != "not judged" and claim["kind"] != "faster"]

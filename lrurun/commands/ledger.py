@@ -203,7 +203,6 @@ def migrate(context: typer.Context) -> int:
 @app.command()
 @examples(
     "lrurun ledger backup",
-    "lrurun ledger backup --out copy.db",
     "lrurun ledger backup --out kept.db.xz",
 )
 def backup(
@@ -228,9 +227,8 @@ def backup(
 
 @app.command()
 @examples(
-    "lrurun ledger merge other.db",
-    "lrurun ledger merge other.db --other-runs other-runs",
     "lrurun ledger merge kept.db.xz",
+    "lrurun ledger merge other.db --other-runs other-runs",
 )
 def merge(
     context: typer.Context,
