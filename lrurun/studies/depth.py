@@ -155,15 +155,15 @@ class DepthStudy(Study[Depth]):
     version = 2
     settings = Depth
     profiles = {
-        "ci": {"model": ["cRNN", "LRU"], "rho": [0.0, 0.9], "width": 16, "length": 128},
+        "ci": {"model": ["cRNN", "LRU"], "rho": 0.9, "width": 16, "length": 128},
         "laptop": GRID,
         "paper": GRID | {"width": 256, "length": 512, "sequences": 1024},
     }
     seeds = {"laptop": 2}
     simulates = True
     stand_in = {
-        "ci": f"{STAND_IN}; 8 sequences of 128 steps, width 16, 2 models and 1 time constant stand in for 1,024 of "
-        "512, 256, 3 and 5.",
+        "ci": f"{STAND_IN}; 8 sequences of 128 steps, width 16, 2 models, 1 correlation and 1 time constant stand in "
+        "for 1,024 of 512, 256, 3, 2 and 5.",
         "laptop": f"{STAND_IN}; width 128 and 8 sequences stand in for 256 and 1,024.",
         "paper": f"{STAND_IN}.",
     }
