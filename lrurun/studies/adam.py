@@ -10,8 +10,8 @@ from lrurun.report.figures.figures import Curve, Figure, Panel, greek, line, poi
 from lrurun.studies import kernels
 from lrurun.studies.checks import Check, identity
 from lrurun.studies.evidence import Evidence, StudyClaim, larger, together
-from lrurun.studies.kernels import TITLES, Architecture
-from lrurun.studies.study import Count, Radius, Rate, Results, Settings, Study, Values
+from lrurun.studies.kernels import TITLES, Architecture, Nu
+from lrurun.studies.study import Count, Rate, Results, Settings, Study, Values
 
 SHARES = np.linspace(0, 1, 41)
 """Shares of the parameters of a group. A curve shows the largest step of each share."""
@@ -35,7 +35,7 @@ class Adam(Settings, frozen=True, kw_only=True):
     """One training of a student at a constant rate."""
 
     architecture: Architecture = "lru"
-    nu: Radius = 0.99
+    nu: Nu = 0.99
     lr: Rate = 1e-3
     updates: Count = 4000
 

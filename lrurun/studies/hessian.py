@@ -7,7 +7,6 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from lrurun.errors import UsageError
 from lrurun.report.figures.figures import Figure, Panel, greek, matrix, parameter_matrix, points
 from lrurun.studies import hessians
 from lrurun.studies.checks import Check, identity
@@ -42,7 +41,7 @@ class Hessian(Settings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.low > self.high:
-            raise UsageError(f"hessian: low = {self.low:g} is above high = {self.high:g}", "low and high bound |λ|")
+            raise ValueError(f"low must not be larger than high, found low = {self.low:g}, high = {self.high:g}")
 
 
 def _pair(results: Results[Hessian], name: str) -> tuple[list[float], list[float]]:

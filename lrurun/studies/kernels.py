@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, get_args
 from zlib import crc32
 
 import numpy as np
+from msgspec import Meta
 
 from lrurun.studies.checks import Check, identity, sampling
 from lrurun.studies.formulas import generator
@@ -46,6 +47,8 @@ TITLES: Final[dict[Architecture, str]] = {
 REAL: Final[tuple[Architecture, ...]] = ("dense", "block", "block-64")
 """Students with a real matrix."""
 
+Nu = Annotated[float, Meta(ge=0, le=0.9999)]
+"""The smallest |λ| of a teacher; closer to 1, layers cannot sample the |λ| of a student evenly in float32."""
 Initial = Literal["zero", "teacher"]
 """The lower bound of the initial |λ| of a real student: 0, or that of the teacher's. That of a complex student is
 always the teacher's."""

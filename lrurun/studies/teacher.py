@@ -10,8 +10,8 @@ from lrurun.report.figures.figures import Curve, Figure, dashed, greek, line, lo
 from lrurun.studies import kernels
 from lrurun.studies.checks import Check
 from lrurun.studies.evidence import Evidence, StudyClaim, larger, positive
-from lrurun.studies.kernels import PUBLISHED, REDUCED, Architecture, Initial
-from lrurun.studies.study import Count, Radius, Rate, Results, Settings, Study, Values
+from lrurun.studies.kernels import PUBLISHED, REDUCED, Architecture, Initial, Nu
+from lrurun.studies.study import Count, Rate, Results, Settings, Study, Values
 
 PAIR: list[Architecture] = ["dense", "lru"]
 
@@ -20,7 +20,7 @@ class Teacher(Settings, frozen=True, kw_only=True):
     """One training of a student."""
 
     architecture: Architecture = "lru"
-    nu: Radius = 0.99
+    nu: Nu = 0.99
     """The absolute values of the teacher's eigenvalues are between this and 1."""
     lr: Rate = 3.16e-3
     """The learning rate: of a grid, each architecture has its own part."""
