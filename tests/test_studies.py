@@ -384,7 +384,11 @@ EDGES: dict[str, list[dict[str, Any]]] = {
     ],
     "teacher": [{"nu": 0.9999, "updates": 1}],
     "depth": [{"width": 2, "length": 64, "time": 1e6, "rho": 1.0, "model": ["cRNN", "LSTM"]}],
-    "norms": [{"task": "white", "decay": 1e-3}, {"task": "map", "heads": 1, "width": 1, "state": 2}],
+    "norms": [
+        {"task": "white", "decay": 1e-3},
+        {"task": "map", "heads": 1, "width": 1, "state": 2},
+        {"task": "marked", "updates": 10, "rate": 1e-3, "width": 2, "state": 4, "heads": 1},
+    ],
     "reals": [{"modes": 2, "length": 8}, {"modes": 64, "length": 8}],
 }
 """Study -> settings at the ends of their ranges."""

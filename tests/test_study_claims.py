@@ -95,7 +95,8 @@ def norms(rotrnn: float, lru: float) -> Numbers:
         size = {"RotRNN": rotrnn, "LRU": lru}[cell.model] * (1 + 0.1 * (seed % 5))
         # norms of 1 that rise and fall over seeds by powers of 1 + `size` / 10
         last = size * (1 + 0.1 * size) ** ((seed % 5) - 2)
-        return {"change": size, "ratio over layers": 1 + size, "last norm": last}
+        fallen = {"first loss": 2.3, "last loss": 1.5}
+        return {"change": size, "ratio over layers": 1 + size, "last norm": last, **fallen}
 
     return numbers
 
@@ -469,6 +470,16 @@ def test_parts_hold_together() -> None:
         )
     ]
     assert verdicts == ["supported", "undecided", "contradicted", None]
+
+
+def test_norms_of_trainings_that_learned_nothing_are_no_evidence() -> None:
+    study, learned = studies.get("norms"), norms(rotrnn=0.1, lru=1.0)
+    results = made_up(
+        "norms", "laptop", lambda cell, seed: {**learned(cell, seed), "last loss": 2.2, "mean": np.ones(2)}
+    )
+    white, *trained = (claim.evidence(results) for claim in study.claims)
+    assert white is not None
+    assert trained == [None] * 3
 
 
 def test_a_wrong_number_leaves_claims_undecided() -> None:
