@@ -384,6 +384,7 @@ EDGES: dict[str, list[dict[str, Any]]] = {
     ],
     "teacher": [{"nu": 0.9999, "updates": 1}],
     "depth": [{"width": 2, "length": 64, "time": 1e6, "rho": 1.0, "model": ["cRNN", "LSTM"]}],
+    "adam": [{"architecture": "dense", "lr": 10.0, "updates": 400}],
     "norms": [
         {"task": "white", "decay": 1e-3},
         {"task": "map", "heads": 1, "width": 1, "state": 2},

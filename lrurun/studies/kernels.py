@@ -17,7 +17,7 @@ from zlib import crc32
 import numpy as np
 from msgspec import Meta
 
-from lrurun.studies.checks import Check, identity, sampling
+from lrurun.studies.checks import Check, identity, nan_last, sampling
 from lrurun.studies.formulas import generator
 from lrurun.studies.study import Array, Results, Values
 
@@ -352,7 +352,7 @@ def effective(trained: Trained, lr: float, updates: int) -> tuple[dict[str, Arra
     adam = optax.scale_by_adam()
     state = adam.init(trained.parameters)._replace(count=np.int32(updates), mu=trained.first, nu=trained.second)
     answers = adam.update(jax.tree.map(np.ones_like, trained.parameters), state)[0]
-    steps, published, errors = {}, {}, [0.0]
+    steps, published, errors = {}, {}, []
     for name, second in trained.second.items():
         square = np.asarray(second).ravel()
         first = (_FIRST * np.asarray(trained.first[name]).ravel() + 1 - _FIRST) / (1 - _FIRST ** (updates + 1))
@@ -360,7 +360,7 @@ def effective(trained: Trained, lr: float, updates: int) -> tuple[dict[str, Arra
         published[name] = lr * np.asarray(answers[name]).ravel()
         errors.append(float(np.max(np.abs(published[name] / (lr * first / (root + _EPSILON)) - 1))))
         steps[name] = lr / (np.sqrt(square / (1 - _SECOND**updates)) + _EPSILON)
-    return steps, published, max(errors)
+    return steps, published, max(errors, key=nan_last)
 
 
 def _start(architecture: Architecture, parameters: Parameters, target: Array, seed: int) -> Values:
@@ -426,16 +426,18 @@ def start_checks(results: Results[Any]) -> list[Check]:
         cells = list(results.where(architecture=name))
         for value, text, tolerance in identities:
             if value in cells[0].values:
-                checks.append(identity(f"{name}: {text}", max(cell[value] for cell in cells), 0.0, tolerance))
+                checks.append(
+                    identity(f"{name}: {text}", max((cell[value] for cell in cells), key=nan_last), 0.0, tolerance)
+                )
         for value, text in deviations:
             if value in cells[0].values:
-                farthest = max((cell[value] for cell in cells), key=abs)
+                farthest = max((cell[value] for cell in cells), key=nan_last)
                 checks.append(sampling(f"{name}: {text} at the start, in standard errors", farthest, 0.0, 1.0))
-        worst = max(cells, key=lambda cell: abs(cell["expected"] / cell["expected by covariance"] - 1))
+        worst = max(cells, key=lambda cell: nan_last(cell["expected"] / cell["expected by covariance"] - 1))
         checks.append(
             identity(f"{name}: expected loss at the start", worst["expected"], worst["expected by covariance"], 1e-10)
         )
-        worst = max(cells, key=lambda cell: abs(cell["sampled"] - cell["expected"]) / cell["stderr"])
+        worst = max(cells, key=lambda cell: nan_last((cell["sampled"] - cell["expected"]) / cell["stderr"]))
         checks.append(
             sampling(f"{name}: sampled loss at the start", worst["sampled"], worst["expected"], worst["stderr"])
         )
