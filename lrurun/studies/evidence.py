@@ -138,18 +138,6 @@ def equivalent(name: str, differences: Sequence[float], margin: float, fewest: i
     return Evidence(verdict, f"{name}: mean {np.mean(differences):.3g} of {n} seeds, margin ±{margin:.3g}")
 
 
-def close(name: str, mean: float, expected: float, stderr: float, margin: float = 0.1) -> Evidence:
-    """Supports the claim if a sampled mean is within the relative `margin` of its expected value, contradicts it if it
-    is beyond, by 5 standard errors."""
-    distance, uncertainty, most = abs(mean - expected), 5 * stderr, margin * abs(expected)
-    verdict: Verdict = "undecided"
-    if distance + uncertainty <= most:
-        verdict = "supported"
-    elif distance - uncertainty > most:
-        verdict = "contradicted"
-    return Evidence(verdict, f"{name}: {mean:.4g} ± {stderr:.2g}, expected {expected:.4g} up to {100 * margin:g} %")
-
-
 def together(*parts: Evidence | None) -> Evidence | None:
     """Supports the claim if all parts do, contradicts it if one does; None without any part."""
     found = [part for part in parts if part is not None]
