@@ -206,7 +206,7 @@ MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
             losses(lambda cell: 1 / (1 - cell.nu) if cell.architecture == "dense" else 1.0),
             losses(lambda cell: 1 - cell.nu if cell.architecture == "dense" else 1.0),
         ),
-        "An LRU with a tenth of its parameters outperforms a dense linear RNN at the longest memory": (
+        "An LRU with a tenth of the parameters outperforms a dense linear RNN at the longest memory": (
             losses(lambda cell: 9.0 if cell.architecture == "dense" else 1.0),
             losses(lambda cell: 1.0 if cell.architecture == "dense" else 9.0),
         ),
@@ -297,7 +297,7 @@ MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
         ),
         "Gradients of an LSTM with chrono initialisation do not depend on the memory": (
             powers(),
-            powers(LSTM_rest=-2.0),
+            powers(LSTM_cell=-2.0),
         ),
         "The LSTM's own parameters have smaller gradients than the feed-forward parameters": (
             lambda cell, seed: {"gradient of cell": 0.01, "gradient of rest": 0.1},

@@ -144,7 +144,7 @@ class DepthStudy(Study[Depth]):
         StudyClaim(
             text="Gradients of an LSTM with chrono initialisation do not depend on the memory",
             source="Zucchet and Orvieto 2024, section 5, Fig. 5B",
-            evidence=_growth("none", LSTM_rest=False),
+            evidence=_growth("none", LSTM_cell=False, LSTM_rest=False),
         ),
         StudyClaim(
             text="The LSTM's own parameters have smaller gradients than the feed-forward parameters",
