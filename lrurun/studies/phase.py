@@ -117,7 +117,7 @@ class PhaseStudy(Study[Phase]):
         ),
         StudyClaim(
             text="Without normalisation a long model stays at chance, with small phases too",
-            source="Orvieto et al. 2023, section 3.4, Fig. 5",
+            source="Orvieto et al. 2023, section 3.4",
             evidence=_needs_gamma,
         ),
     )

@@ -57,7 +57,7 @@ class TeacherStudy(Study[Teacher]):
             evidence=_growth,
         ),
         StudyClaim(
-            text="An LRU with a tenth of its parameters outperforms a dense linear RNN at the longest memory",
+            text="An LRU with a tenth of the parameters outperforms a dense linear RNN at the longest memory",
             source="Zucchet and Orvieto 2024, section 4.2, Fig. 3A",
             evidence=_longest,
         ),
