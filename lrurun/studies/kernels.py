@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, get_args
-from zlib import crc32
 
 import numpy as np
 from msgspec import Meta
 
+from lrurun.studies import layers
 from lrurun.studies.checks import Check, identity, nan_last, sampling
 from lrurun.studies.formulas import generator
 from lrurun.studies.study import Array, Results, Values
@@ -108,7 +108,6 @@ def layer(architecture: Architecture, radius: float = 0.0, angle: float = np.pi)
     from lrurun.config.recurrences.block_diagonal import BlockDiagonalRecurrence
     from lrurun.config.recurrences.lru import LRURecurrence
     from lrurun.config.recurrences.rnn import RNNRecurrence
-    from lrurun.nn.recurrences import build
 
     settings: Any
     if architecture == "dense":
@@ -121,7 +120,8 @@ def layer(architecture: Architecture, radius: float = 0.0, angle: float = np.pi)
         settings = LRURecurrence(
             parametrization="cartesian", r_min=radius, max_phase=angle, normalize=architecture == "gamma"
         )
-    return build(settings, width=1, state=WIDTH, precision="float32")
+    built: Recurrence = layers.build(settings, width=1, state=WIDTH)
+    return built
 
 
 def student(
@@ -146,8 +146,7 @@ def _drawn(architecture: Architecture, radius: float, angle: float, seed: int) -
     """The initial parameters of the layer, float64."""
     import jax
 
-    key = jax.random.fold_in(jax.random.key(seed), crc32(b"student"))
-    drawn = jax.jit(layer(architecture, radius, angle).init)(key)
+    drawn = jax.jit(layer(architecture, radius, angle).init)(layers.key(seed, "student"))
     return {name: np.asarray(value, float) for name, value in drawn.items()}
 
 
