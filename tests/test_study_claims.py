@@ -291,7 +291,7 @@ MADE_UP: dict[str, dict[str, tuple[Numbers, Numbers]]] = {
             powers(cRNN_lambda=8.0, LRU_theta=2.0),
             powers(cRNN_lambda=8.0),
         ),
-        "Layer norm bounds the gradients of the complex RNN's other parameters": (
+        "Layer norm bounds the gradients of a complex RNN by parameters other than its eigenvalues": (
             powers(cRNN_lambda=2.0),
             powers(cRNN_lambda=2.0, cRNN_rest=2.0),
         ),

@@ -55,7 +55,7 @@ def _lowers(
     """Evidence that a step lowers the loss; at a smaller scale than `profile` there is none."""
 
     def evidence(results: Results[Bridge]) -> Evidence | None:
-        if profile == "paper" != results.profile:
+        if profile == "paper" and results.profile != "paper":
             return None
         parts = []
         for nu in results.axis("nu"):
