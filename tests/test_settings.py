@@ -229,7 +229,7 @@ def test_a_set_is_toml_or_a_string(text, value):
             changed(LADDER, '"model.recurrence.normalize" = true', '"model.recurrence.activation" = "relu"'),
             "l.toml, rung norm, model.recurrence.activation: unknown name",
             "did you mean 'parametrization'? known names here: kind, parametrization, phase, r_min, r_max, max_phase, "
-            "normalize, conjugate, heads",
+            "normalize, train_gamma, conjugate, heads",
         ),
         (
             RECIPE,
