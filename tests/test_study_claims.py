@@ -466,6 +466,16 @@ def test_norms_of_trainings_that_learned_nothing_are_no_evidence() -> None:
     assert trained == [None] * 3
 
 
+@pytest.mark.parametrize(
+    ("p", "parts", "verdict"), [(0.04, 1, "contradicted"), (0.04, 2, "undecided"), (0.02, 2, "contradicted")]
+)
+def test_one_of_several_tests_contradicts_at_a_lower_level(p: float, parts: int, verdict: str) -> None:
+    others = [Evidence("supported", "other", 1e-3)] * (parts - 1)
+    evidence = together(Evidence("contradicted", "tested", p), *others)
+    assert evidence is not None
+    assert evidence.verdict == verdict
+
+
 def test_a_wrong_number_leaves_claims_undecided() -> None:
     claim = StudyClaim(text="t", source="s", evidence=lambda _: Evidence("supported", "1"))
     for measured, verdict in ((1.0, "supported"), (2.0, "undecided")):
