@@ -369,6 +369,7 @@ def judged(study: Study[Any], results: Results[Any]) -> tuple[list[checks.Check]
 
 
 EDGES: dict[str, list[dict[str, Any]]] = {
+    "memory": [{"rho": 1.0, "points": 2}],
     "disk": [{"size": 2}, {"size": 3}],
     "leak": [{"samples": 256}],
     "convolution": [{"state": 1}, {"state": 5, "lr": 10.0, "updates": 60}],
@@ -385,7 +386,13 @@ EDGES: dict[str, list[dict[str, Any]]] = {
         {"updates": 20, "length": 2, "state": 1, "r_min": 0.0, "r_max": 0.5},
         {"updates": 20, "length": 2, "state": 4096, "r_min": 0.0, "r_max": 0.01},
     ],
-    "teacher": [{"nu": 0.9999, "updates": 1}],
+    "teacher": [{"nu": 0.9999, "updates": 1}, {"architecture": ["lru", "dense"], "nu": [0.0, 0.9], "updates": 1}],
+    "bridge": [{"architecture": ["dense", "complex"], "nu": 0.0, "lr": 10.0, "updates": 1}],
+    "hessian": [{"network": ["dense", "lru"], "low": 0.5, "high": 0.5, "length": 10}],
+    "concentration": [
+        {"architecture": "lru", "angle": 1e-6, "rho": 1.0, "systems": 1},
+        {"part": "training", "architecture": ["dense", "lru", "complex"], "angle": 1.0, "rho": 0.0, "updates": 1},
+    ],
     "depth": [{"width": 2, "length": 64, "time": 1e6, "rho": 1.0, "model": ["cRNN", "LSTM"]}],
     "adam": [{"architecture": "dense", "lr": 10.0, "updates": 400}],
     "norms": [
