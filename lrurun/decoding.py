@@ -219,6 +219,7 @@ _KINDS: Final = {
     "DictType": "a table",
     "ListType": "a list",
     "VarTupleType": "a list",
+    "TupleType": "a list",
     "StrType": "a string",
     "IntType": "a whole number",
     "FloatType": "a number",
@@ -230,6 +231,7 @@ _PLAIN: Final[dict[str, Any]] = {
     "DictType": dict,
     "ListType": list,
     "VarTupleType": list,
+    "TupleType": list,
     "StrType": str,
     "IntType": int,
     "FloatType": int | float,
@@ -285,9 +287,15 @@ class _Examination:
             return self.struct_value(value, type_, path)
         if kind == "DictType":
             return self.dict_value(value, type_, path)
-        if kind in ("ListType", "VarTupleType"):
-            items = [self.value(item, type_.item_type, _item(path, k, item)) for k, item in enumerate(value)]
-            return _WRONG if _WRONG in items else tuple(items) if kind == "VarTupleType" else items
+        if kind in ("ListType", "VarTupleType", "TupleType"):
+            types = type_.item_types if kind == "TupleType" else [type_.item_type] * len(value)
+            if len(value) != len(types):
+                return self.fault(f"expected a list of length {len(types)}", path, value)
+            items = [
+                self.value(item, of_item, _item(path, k, item))
+                for k, (item, of_item) in enumerate(zip(value, types, strict=True))
+            ]
+            return _WRONG if _WRONG in items else items if kind == "ListType" else tuple(items)
         return value
 
     def union_value(self, value: Any, type_: Any, path: str) -> Any:

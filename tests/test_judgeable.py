@@ -68,8 +68,8 @@ def judge(ladder: Ladder, claim: Claim, task: str, mine: float, other: float) ->
             if metric is not None
         },
     )
-    [verdict] = [one.verdict for one in judged.claims]
-    return verdict
+    [only] = judged.claims
+    return only.verdict
 
 
 def task_of(claim: Claim) -> str:

@@ -133,6 +133,18 @@ def test_a_failed_check_is_reported_and_makes_the_exit_code_3(
         (("convolution", "--set", "updates=31"), "--set updates: expected a whole number that is a multiple of 30"),
         (("disk", "--set", "size=fifty"), "--set size"),
         (("disk", "--set", "size=[]"), "--set size"),
+        (("impulse", "--set", "decay=1"), "decay times steps must be at most 600"),
+        (("phase", "--set", "r_max=0.9"), "the inner radius of the ring, 0.999, must be below the outer one, 0.9"),
+        (("phase", "--set", "r_min=0.99989999"), "the ring must have an outer radius from 0.01 and a width from 1e-5"),
+        (
+            ("hessian", "--set", "low=0.993", "--set", "high=0.99"),
+            "low must not be larger than high",
+        ),
+        (("gain", "--set", "ring=[0.1,0.5]"), "--set ring: expected a list, found 0.1"),
+        (("gain", "--set", "ring=[[0.1,0.5],[0.1]]"), "--set ring: expected a list of length 2"),
+        (("gain", "--set", "ring=[[0.1,1.5]]"), "ring[1]: expected a number <= 1, found 1.5"),
+        (("teacher", "--set", "nu=0.99999"), "--set nu: expected a number <= 0.9999, found 0.99999"),
+        (("parametrise", "--set", "radius=1e-12"), "--set radius: expected a number >= 0.001, found 1e-12"),
         (("landscape", "--set", "gap=0.999"), "--set gap: expected a number <= 0.95, found 0.999"),
         (("angle", "--set", "start=0"), "--set start: expected a number > 0"),
         (("angle", "--set", "normalised=maybe"), "--set normalised"),
@@ -357,6 +369,7 @@ def judged(study: Study[Any], results: Results[Any]) -> tuple[list[checks.Check]
 
 
 EDGES: dict[str, list[dict[str, Any]]] = {
+    "memory": [{"rho": 1.0, "points": 2}],
     "disk": [{"size": 2}, {"size": 3}],
     "leak": [{"samples": 256}],
     "convolution": [{"state": 1}, {"state": 5, "lr": 10.0, "updates": 60}],
@@ -368,10 +381,25 @@ EDGES: dict[str, list[dict[str, Any]]] = {
     "similarity": [{"rho": 0.5, "side": 3}],
     "ring": [{"ring": [[0.0, 0.01]]}, {"ring": [[0.99998, 0.99999]]}, {"ring": [[0.9, 1.0]], "samples": 1}],
     "gain": [{"steps": 1, "ring": [[0.0, 0.01]]}, {"steps": 1500, "units": 1, "ring": [[0.998, 0.9999]]}],
-    "impulse": [{"decay": 1.0, "steps": 512, "phase": 2.0}, {"decay": 1e-6, "steps": 100_000, "phase": 1e-3}],
-    "phase": [{"updates": 20, "length": 2, "state": 1, "r_min": 0.0, "r_max": 0.5}],
+    "impulse": [{"decay": 1.0, "steps": 600, "phase": 2.0}, {"decay": 1e-6, "steps": 100_000, "phase": 1e-3}],
+    "phase": [
+        {"updates": 20, "length": 2, "state": 1, "r_min": 0.0, "r_max": 0.5},
+        {"updates": 20, "length": 2, "state": 4096, "r_min": 0.0, "r_max": 0.01},
+    ],
+    "teacher": [{"nu": 0.9999, "updates": 1}, {"architecture": ["lru", "dense"], "nu": [0.0, 0.9], "updates": 1}],
+    "bridge": [{"architecture": ["dense", "complex"], "nu": 0.0, "lr": 10.0, "updates": 1}],
+    "hessian": [{"network": ["dense", "lru"], "low": 0.5, "high": 0.5, "length": 10}],
+    "concentration": [
+        {"architecture": "lru", "angle": 1e-6, "rho": 1.0, "systems": 1},
+        {"part": "training", "architecture": ["dense", "lru", "complex"], "angle": 1.0, "rho": 0.0, "updates": 1},
+    ],
     "depth": [{"width": 2, "length": 64, "time": 1e6, "rho": 1.0, "model": ["cRNN", "LSTM"]}],
-    "norms": [{"task": "white", "decay": 1e-3}, {"task": "map", "heads": 1, "width": 1, "state": 2}],
+    "adam": [{"architecture": "dense", "lr": 10.0, "updates": 400}],
+    "norms": [
+        {"task": "white", "decay": 1e-3},
+        {"task": "map", "heads": 1, "width": 1, "state": 2},
+        {"task": "marked", "updates": 10, "rate": 1e-3, "width": 2, "state": 4, "heads": 1},
+    ],
     "reals": [{"modes": 2, "length": 8}, {"modes": 64, "length": 8}],
 }
 """Study -> settings at the ends of their ranges."""

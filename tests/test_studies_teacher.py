@@ -11,6 +11,7 @@ import pytest
 from lrurun.studies import kernels, plan
 from lrurun.studies.bridge import STUDY as BRIDGE
 from lrurun.studies.bridge import Bridge
+from lrurun.studies.checks import failed
 from lrurun.studies.study import CellResult, Results
 
 
@@ -113,6 +114,18 @@ def test_adams_steps_for_a_constant_gradient_and_for_none() -> None:
     np.testing.assert_allclose(constant[1]["a"], [1e-3 * m / math.sqrt(v) for m, v in zip(first, second, strict=True)])
     np.testing.assert_allclose(none[1]["a"], 1e-3 * math.sqrt(10), rtol=1e-6)  # the published measure is capped here
     assert constant[2] < 1e-9
+
+
+@pytest.mark.parametrize("name", ["kernel error", "gradient error", "gamma error", "radius deviation", "sampled"])
+def test_a_nan_fails_its_check(name: str) -> None:
+    right = dict.fromkeys(("kernel error", "gradient error", "gamma error", "radius deviation"), 0.0)
+    right |= {"expected": 1.0, "expected by covariance": 1.0, "sampled": 1.0, "stderr": 0.1}
+    cells = [
+        CellResult(cell=Bridge(), seed=seed, run="", diverged=False, values=values, curves={})
+        for seed, values in enumerate((right, {**right, name: math.nan}))
+    ]
+    assert failed(kernels.start_checks(Results(cells[:1], "ci"))) == []
+    assert len(failed(kernels.start_checks(Results(cells, "ci")))) == 1
 
 
 def students(losses: dict[tuple[str, float, str], list[float]]) -> Results:

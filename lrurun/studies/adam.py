@@ -8,10 +8,10 @@ import numpy as np
 
 from lrurun.report.figures.figures import Curve, Figure, Panel, greek, line, points
 from lrurun.studies import kernels
-from lrurun.studies.checks import Check, identity
+from lrurun.studies.checks import Check, identity, nan_last
 from lrurun.studies.evidence import Evidence, StudyClaim, larger, together
-from lrurun.studies.kernels import TITLES, Architecture
-from lrurun.studies.study import Count, Radius, Rate, Results, Settings, Study, Values
+from lrurun.studies.kernels import TITLES, Architecture, Nu
+from lrurun.studies.study import Count, Rate, Results, Settings, Study, Values
 
 SHARES = np.linspace(0, 1, 41)
 """Shares of the parameters of a group. A curve shows the largest step of each share."""
@@ -35,7 +35,7 @@ class Adam(Settings, frozen=True, kw_only=True):
     """One training of a student at a constant rate."""
 
     architecture: Architecture = "lru"
-    nu: Radius = 0.99
+    nu: Nu = 0.99
     lr: Rate = 1e-3
     updates: Count = 4000
 
@@ -113,9 +113,9 @@ class AdamStudy(Study[Adam]):
     def checks(self, results: Results[Adam]) -> list[Check]:
         checks = kernels.start_checks(results)
         for name in results.axis("architecture"):
-            cells = _finished(results, name)
-            error = max((cell["formula error"] for cell in cells), default=np.nan)
-            checks.append(identity(f"{name}: published step by Adam's formula, relative error", error, 0.0, 1e-9))
+            if cells := results.where(lambda result: np.isfinite(result["loss"]), architecture=name):
+                error = max((cell["formula error"] for cell in cells), key=nan_last)
+                checks.append(identity(f"{name}: published step by Adam's formula, relative error", error, 0.0, 1e-9))
         return checks
 
     def answer(self, results: Results[Adam]) -> str:
@@ -131,6 +131,8 @@ class AdamStudy(Study[Adam]):
                 for group in groups
             )
             parts.append(f"{TITLES[name]}: {listed}")
+        if not parts:
+            return "All trainings diverged."
         return f"Median steps per gradient, beside the published measure: {'; '.join(parts)}."
 
     def draw(self, results: Results[Adam]) -> Figure:

@@ -11,8 +11,8 @@ from lrurun.report.figures.figures import Figure, Panel, greek, grey, line, spre
 from lrurun.studies import kernels
 from lrurun.studies.checks import Check, one_sided_p
 from lrurun.studies.evidence import Evidence, StudyClaim, equivalent, positive, together
-from lrurun.studies.kernels import ARCHITECTURES, PUBLISHED, REDUCED, TITLES, Architecture, Initial
-from lrurun.studies.study import Count, Radius, Rate, Results, Settings, Study, Values
+from lrurun.studies.kernels import ARCHITECTURES, PUBLISHED, REDUCED, TITLES, Architecture, Initial, Nu
+from lrurun.studies.study import Count, Rate, Results, Settings, Study, Values
 
 LADDER = list(ARCHITECTURES)
 STEPS: list[tuple[Architecture, Architecture]] = [
@@ -32,7 +32,7 @@ class Bridge(Settings, frozen=True, kw_only=True):
     """One training of a student."""
 
     architecture: Architecture = "lru"
-    nu: Radius = 0.99
+    nu: Nu = 0.99
     """The absolute values of the teacher's eigenvalues are between this and 1."""
     lr: Rate = 3.16e-3
     """The learning rate: of a grid, each architecture has its own part."""
@@ -55,7 +55,7 @@ def _lowers(
     """Evidence that a step lowers the loss; at a smaller scale than `profile` there is none."""
 
     def evidence(results: Results[Bridge]) -> Evidence | None:
-        if profile == "paper" != results.profile:
+        if profile == "paper" and results.profile != "paper":
             return None
         parts = []
         for nu in results.axis("nu"):

@@ -75,7 +75,7 @@ def _less_diagonal(results: Results[Concentration]) -> Evidence | None:
 
 def _less_of_it(results: Results[Concentration]) -> Evidence | None:
     cells = results.where(part="hessian", rho=0.0)
-    if cells.axis("architecture") != PAIR:
+    if not set(PAIR) <= set(cells.axis("architecture")):
         return None
     parts = []
     for x in cells.axis("angle"):
@@ -190,7 +190,7 @@ class ConcentrationStudy(Study[Concentration]):
         text = f"At θ0 = {', '.join(f'{x:g} π' for x in angles)}, share of the Hessian off its diagonal"
         for name in hessian_cells.axis("architecture"):
             text += f"; {TITLES[name]} " + ", ".join(f"{np.mean(_shares(hessian_cells, name, x)):.2g}" for x in angles)
-        if trained.axis("architecture")[:2] == PAIR:
+        if set(PAIR) <= set(trained.axis("architecture")):
             text += ". Loss at the best rate, mean (median)"
             for name in trained.axis("architecture"):
                 text += f"; {TITLES[name]} " + ", ".join(

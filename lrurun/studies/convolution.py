@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.report.figures.figures import Figure, Panel, dashed, grey, line
+from lrurun.studies import layers
 from lrurun.studies.checks import Check, identity
 from lrurun.studies.evidence import Evidence, StudyClaim, majority, together
 from lrurun.studies.formulas import generator
@@ -257,10 +258,9 @@ def programs(model: Model, state: int) -> Any:
     import optax
 
     from lrurun.config.recurrences.rnn import RNNRecurrence
-    from lrurun.nn import recurrences
 
     settings = RNNRecurrence(activation="identity" if model == "linear" else "tanh")
-    layer = recurrences.build(settings, width=1, state=state, precision="float32")
+    layer = layers.build(settings, width=1, state=state)
 
     def error(outputs: Any, y: Any) -> Any:
         return 0.5 * jnp.mean((outputs - y) ** 2)

@@ -137,14 +137,14 @@ class DepthStudy(Study[Depth]):
             evidence=_growth("none", cRNN_lambda=True, LRU_theta=True, LRU_nu=False, LRU_rest=False),
         ),
         StudyClaim(
-            text="Layer norm bounds the gradients of the complex RNN's other parameters",
+            text="Layer norm bounds the gradients of a complex RNN by parameters other than its eigenvalues",
             source="Zucchet and Orvieto 2024, section 5, Fig. 5C",
             evidence=_growth("layer", cRNN_rest=False),
         ),
         StudyClaim(
             text="Gradients of an LSTM with chrono initialisation do not depend on the memory",
             source="Zucchet and Orvieto 2024, section 5, Fig. 5B",
-            evidence=_growth("none", LSTM_rest=False),
+            evidence=_growth("none", LSTM_cell=False, LSTM_rest=False),
         ),
         StudyClaim(
             text="The LSTM's own parameters have smaller gradients than the feed-forward parameters",
@@ -210,9 +210,8 @@ class DepthStudy(Study[Depth]):
             if "outputs apart" in result.values:
                 # batch norm that has seen no batch divides by the root of 1.00001
                 checks.append(identity(f"outputs and those of the network, {name}", result["outputs apart"], 0.0, 1e-3))
-            if (
-                cell.rho == results[0].cell.rho and cell.norm == results[0].cell.norm
-            ):  # else the parameters are the same
+            # cells that differ in the input or in the norm have the same parameters
+            if (cell.rho, cell.norm) == (results[0].cell.rho, results[0].cell.norm):
                 variance = f"largest distance of a variance of initial weights, in standard errors, {name}"
                 checks.append(below(variance, result["initial weights"], 5.0))
                 if layers.MEAN_SQUARE in result.values:

@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.report.figures.figures import IMAGINARY, REAL, Figure, Panel, line, points
+from lrurun.studies import layers
 from lrurun.studies.checks import Check, sampling
 from lrurun.studies.evidence import Evidence, StudyClaim, larger, positive, together
 from lrurun.studies.formulas import distance_to_uniform
@@ -31,9 +32,8 @@ def _drawn(size: int) -> Any:
     import jax
 
     from lrurun.config.recurrences.rnn import RNNRecurrence
-    from lrurun.nn import recurrences
 
-    layer = recurrences.build(RNNRecurrence(), width=1, state=size)
+    layer = layers.build(RNNRecurrence(), width=1, state=size)
     return jax.jit(lambda seed: layer.init(jax.random.key(seed, impl="threefry2x32"))["A"])
 
 

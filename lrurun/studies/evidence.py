@@ -23,6 +23,8 @@ class Evidence(Struct, frozen=True):
     verdict: Verdict
     detail: str
     """The numbers and the rule, in words."""
+    p: float = 0.0
+    """p of the test that decided; 0 where the numbers have no seeds."""
 
 
 class StudyClaim(Struct, frozen=True, kw_only=True):
@@ -95,7 +97,8 @@ def positive(name: str, differences: Sequence[float], fewest: int = FEWEST) -> E
     verdict: Verdict = "undecided"
     if mean * median > 0 and min(above, below) < LEVEL:
         verdict = "supported" if above < below else "contradicted"
-    return Evidence(verdict, f"{name}: mean {mean:.3g}, median {median:.3g} of {n} seeds, p = {min(above, below):.2g}")
+    p = min(above, below)
+    return Evidence(verdict, f"{name}: mean {mean:.3g}, median {median:.3g} of {n} seeds, p = {p:.2g}", p)
 
 
 def larger(name: str, first: Sequence[float], second: Sequence[float], fewest: int = FEWEST) -> Evidence:
@@ -119,7 +122,8 @@ def majority(name: str, wins: Sequence[bool], fewest: int = FEWEST) -> Evidence:
     verdict: Verdict = "undecided"
     if min(above, below) < LEVEL:
         verdict = "supported" if above < below else "contradicted"
-    return Evidence(verdict, f"{name}: in {won} of {n} seeds, p = {min(above, below):.2g} of a sign test")
+    p = min(above, below)
+    return Evidence(verdict, f"{name}: in {won} of {n} seeds, p = {p:.2g} of a sign test", p)
 
 
 def equivalent(name: str, differences: Sequence[float], margin: float, fewest: int = FEWEST) -> Evidence:
@@ -130,35 +134,26 @@ def equivalent(name: str, differences: Sequence[float], margin: float, fewest: i
         return Evidence("undecided", f"{name}: needs {fewest} seeds with finite numbers, has {n}")
     low = [difference + margin for difference in differences]
     high = [margin - difference for difference in differences]
+    within = max(one_sided_p(low), one_sided_p(high))
+    beyond = min(one_sided_p([-x for x in low]), one_sided_p([-x for x in high]))
     verdict: Verdict = "undecided"
-    if max(one_sided_p(low), one_sided_p(high)) < LEVEL:
-        verdict = "supported"
-    elif min(one_sided_p([-x for x in low]), one_sided_p([-x for x in high])) < LEVEL:
-        verdict = "contradicted"
-    return Evidence(verdict, f"{name}: mean {np.mean(differences):.3g} of {n} seeds, margin ±{margin:.3g}")
-
-
-def close(name: str, mean: float, expected: float, stderr: float, margin: float = 0.1) -> Evidence:
-    """Supports the claim if a sampled mean is within the relative `margin` of its expected value, contradicts it if it
-    is beyond, by 5 standard errors."""
-    distance, uncertainty, most = abs(mean - expected), 5 * stderr, margin * abs(expected)
-    verdict: Verdict = "undecided"
-    if distance + uncertainty <= most:
-        verdict = "supported"
-    elif distance - uncertainty > most:
-        verdict = "contradicted"
-    return Evidence(verdict, f"{name}: {mean:.4g} ± {stderr:.2g}, expected {expected:.4g} up to {100 * margin:g} %")
+    if min(within, beyond) < LEVEL:
+        verdict = "supported" if within < beyond else "contradicted"
+    detail = f"{name}: mean {np.mean(differences):.3g} of {n} seeds, margin ±{margin:.3g}"
+    return Evidence(verdict, detail, min(within, beyond))
 
 
 def together(*parts: Evidence | None) -> Evidence | None:
-    """Supports the claim if all parts do, contradicts it if one does; None without any part."""
+    """Supports the claim if all parts do, contradicts it if one does; None without any part.
+
+    A test contradicts it at 5 % over the number of parts, because one of several is below 5 % more often than that.
+    """
     found = [part for part in parts if part is not None]
     if not found:
         return None
-    verdicts = {part.verdict for part in found}
-    verdict: Verdict = "undecided"
-    if "contradicted" in verdicts:
-        verdict = "contradicted"
-    elif verdicts == {"supported"}:
-        verdict = "supported"
-    return Evidence(verdict, "; ".join(part.detail for part in found))
+    detail = "; ".join(part.detail for part in found)
+    if against := [part.p for part in found if part.verdict == "contradicted"]:
+        p = min(1.0, len(found) * min(against))
+        return Evidence("contradicted" if p < LEVEL else "undecided", detail, p)
+    verdict: Verdict = "supported" if all(part.verdict == "supported" for part in found) else "undecided"
+    return Evidence(verdict, detail, max(part.p for part in found))

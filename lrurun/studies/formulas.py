@@ -73,9 +73,11 @@ def check_ring(ring: Ring) -> None:
     """
     inner, outer = ring
     if inner >= outer:
-        raise ValueError(f"ring: the inner radius, {inner:g}, must be below the outer one, {outer:g}")
+        raise ValueError(f"the inner radius of the ring, {inner:g}, must be below the outer one, {outer:g}")
     if outer < 0.01 or outer - inner < 1e-5:
-        raise ValueError(f"ring: needs an outer radius from 0.01 and a width from 1e-5, found {inner:g} to {outer:g}")
+        raise ValueError(
+            f"the ring must have an outer radius from 0.01 and a width from 1e-5, found {inner:g} to {outer:g}"
+        )
 
 
 def distance_to_uniform(ordered: Array) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -13,7 +12,7 @@ from lrurun.config.recurrences.lru import LRURecurrence
 from lrurun.report.figures.figures import Figure, line, log_log, spread
 from lrurun.studies import layers
 from lrurun.studies.checks import Check, identity, sampling
-from lrurun.studies.evidence import Evidence, StudyClaim, close, larger, together
+from lrurun.studies.evidence import Evidence, StudyClaim, larger
 from lrurun.studies.formulas import Ring, check_ring, generator, ring_gain, slice_gain
 from lrurun.studies.study import Count, Results, Settings, Study, Values
 
@@ -24,8 +23,6 @@ SLICE = np.pi / 50
 
 CHUNK = 1000
 """Steps of one call of the compiled scan."""
-MARGIN = 0.3
-"""How far a sampled gain may be from the formula [ours]: with less, 10 runs of 500 units do not decide."""
 
 
 class Gain(Settings, frozen=True, kw_only=True):
@@ -67,21 +64,6 @@ def _mean(runs: Results[Gain]) -> float:
     return float(np.mean([run["gain"] for run in runs]))
 
 
-def _amplified(kind: Literal["white", "constant"]) -> Callable[[Results[Gain]], Evidence | None]:
-    """Evidence that the mean gain is that of Prop. 3, on the rings where so many units can decide it."""
-
-    def evidence(results: Results[Gain]) -> Evidence | None:
-        parts = []
-        for ring in results.axis("ring"):
-            runs = results.where(input=kind, ring=ring)
-            if len(runs) and 5 * _stderr(runs) < MARGIN * ring_gain(ring):
-                name = f"mean gain, {kind} input, ring {ring[0]:g}-{ring[1]:g}"
-                parts.append(close(name, _mean(runs), ring_gain(ring), _stderr(runs), MARGIN))
-        return together(*parts)
-
-    return evidence
-
-
 def _errors(results: Results[Gain]) -> dict[int, float]:
     """Seed -> the mean over rings of the relative error of the formula."""
     errors: dict[int, list[float]] = {}
@@ -109,16 +91,6 @@ class GainStudy(Study[Gain]):
         "with the 5th and the 95th percentile."
     )
     claims = (
-        StudyClaim(
-            text="The forward pass amplifies white input by log((1 - a^2) / (1 - b^2)) / (b^2 - a^2)",
-            source="Orvieto et al. 2023, Prop. 3, Fig. 9",
-            evidence=_amplified("white"),
-        ),
-        StudyClaim(
-            text="The forward pass amplifies constant input by the same factor, in the mean",
-            source="Orvieto et al. 2023, Prop. 3, Fig. 9",
-            evidence=_amplified("constant"),
-        ),
         StudyClaim(
             text="The formula for the gain is more accurate with random than with constant input",
             source="Orvieto et al. 2023, caption of Fig. 9",

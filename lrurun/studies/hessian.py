@@ -7,10 +7,9 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from lrurun.errors import UsageError
 from lrurun.report.figures.figures import Figure, Panel, greek, matrix, parameter_matrix, points
 from lrurun.studies import hessians
-from lrurun.studies.checks import Check, identity
+from lrurun.studies.checks import Check, identity, nan_last
 from lrurun.studies.evidence import Evidence, StudyClaim, equivalent, larger
 from lrurun.studies.formulas import generator
 from lrurun.studies.hessians import LAGS, NETWORKS, Network, block, differentiated, error
@@ -42,7 +41,7 @@ class Hessian(Settings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.low > self.high:
-            raise UsageError(f"hessian: low = {self.low:g} is above high = {self.high:g}", "low and high bound |λ|")
+            raise ValueError(f"low must not be larger than high, found low = {self.low:g}, high = {self.high:g}")
 
 
 def _pair(results: Results[Hessian], name: str) -> tuple[list[float], list[float]]:
@@ -135,12 +134,12 @@ class HessianStudy(Study[Hessian]):
         checks = []
         for network in results.axis("network"):
             cells, title = results.where(network=network), TITLES[network]
-            most = max(cell["kernel error"] for cell in cells)
+            most = max((cell["kernel error"] for cell in cells), key=nan_last)
             checks.append(identity(f"{title}: the layer's kernel less that of the system, relative", most, 0.0, 1e-8))
-            most = max(cell["linearised error"] for cell in cells)
+            most = max((cell["linearised error"] for cell in cells), key=nan_last)
             checks.append(identity(f"{title}: jax.hessian less that of the linearised kernel", most, 0.0, 1e-9))
             if network != "dense":
-                worst = max(cells, key=lambda cell: cell["block error"])
+                worst = max(cells, key=lambda cell: nan_last(cell["block error"]))
                 checks.append(identity(f"{title}: block of λ, autodiff less theory", worst["block error"], 0.0, 1e-8))
                 checks.append(identity(f"{title}: its trace, autodiff and theory", worst["trace"], worst["theory"]))
         return checks

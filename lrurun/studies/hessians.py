@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from lrurun.studies import layers
 from lrurun.studies.formulas import derivative
 from lrurun.studies.study import Array, Values
 
@@ -193,7 +194,6 @@ def layer(network: Network, state: int) -> Recurrence:
     """The layer that is the network, with so many units."""
     from lrurun.config.recurrences.lru import LRURecurrence
     from lrurun.config.recurrences.rnn import RNNRecurrence
-    from lrurun.nn.recurrences import build
 
     settings: Any
     if network == "dense":
@@ -202,7 +202,8 @@ def layer(network: Network, state: int) -> Recurrence:
         settings = LRURecurrence(phase="log", normalize=True)
     else:
         settings = LRURecurrence(parametrization="cartesian")
-    return build(settings, width=1, state=state, precision="float32")
+    built: Recurrence = layers.build(settings, width=1, state=state)
+    return built
 
 
 def parameters(network: Network, source: System) -> dict[str, Array]:

@@ -21,6 +21,8 @@ SAMPLED = 200
 LONG, SHORT = 16384, 1024
 """The lengths that the caption compares."""
 CIRCLE, SLICE = 2.0, 0.02
+FURTHEST = 600
+"""The largest exponent of a decay: exp(-708) is the smallest normal number of float64."""
 PARTS = 512
 """The figure has the smallest and the largest state of so many parts of the sequence, which looks like all of them."""
 
@@ -35,6 +37,12 @@ class Impulse(Settings, frozen=True, kw_only=True):
     steps: Annotated[int, Meta(ge=PARTS, le=10**5)] = LONG
     decay: Annotated[float, Meta(ge=1e-6, le=1)] = 5e-5
     """ν = -log |λ|, the same for all components."""
+
+    def __post_init__(self) -> None:
+        if self.decay * self.steps > FURTHEST:
+            raise ValueError(
+                f"decay times steps must be at most {FURTHEST}, or states underflow, found {self.decay * self.steps:g}"
+            )
 
 
 def mean_changes(phase: float) -> tuple[float, float]:

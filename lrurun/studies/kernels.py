@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
-from zlib import crc32
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
+from msgspec import Meta
 
-from lrurun.studies.checks import Check, identity, sampling
+from lrurun.studies import layers
+from lrurun.studies.checks import Check, identity, nan_last, sampling
 from lrurun.studies.formulas import generator
 from lrurun.studies.study import Array, Results, Values
 
@@ -46,6 +47,8 @@ TITLES: Final[dict[Architecture, str]] = {
 REAL: Final[tuple[Architecture, ...]] = ("dense", "block", "block-64")
 """Students with a real matrix."""
 
+Nu = Annotated[float, Meta(ge=0, le=0.9999)]
+"""The smallest |λ| of a teacher; closer to 1, layers cannot sample the |λ| of a student evenly in float32."""
 Initial = Literal["zero", "teacher"]
 """The lower bound of the initial |λ| of a real student: 0, or that of the teacher's. That of a complex student is
 always the teacher's."""
@@ -105,7 +108,6 @@ def layer(architecture: Architecture, radius: float = 0.0, angle: float = np.pi)
     from lrurun.config.recurrences.block_diagonal import BlockDiagonalRecurrence
     from lrurun.config.recurrences.lru import LRURecurrence
     from lrurun.config.recurrences.rnn import RNNRecurrence
-    from lrurun.nn.recurrences import build
 
     settings: Any
     if architecture == "dense":
@@ -118,7 +120,8 @@ def layer(architecture: Architecture, radius: float = 0.0, angle: float = np.pi)
         settings = LRURecurrence(
             parametrization="cartesian", r_min=radius, max_phase=angle, normalize=architecture == "gamma"
         )
-    return build(settings, width=1, state=WIDTH, precision="float32")
+    built: Recurrence = layers.build(settings, width=1, state=WIDTH)
+    return built
 
 
 def student(
@@ -143,8 +146,7 @@ def _drawn(architecture: Architecture, radius: float, angle: float, seed: int) -
     """The initial parameters of the layer, float64."""
     import jax
 
-    key = jax.random.fold_in(jax.random.key(seed), crc32(b"student"))
-    drawn = jax.jit(layer(architecture, radius, angle).init)(key)
+    drawn = jax.jit(layer(architecture, radius, angle).init)(layers.key(seed, "student"))
     return {name: np.asarray(value, float) for name, value in drawn.items()}
 
 
@@ -349,7 +351,7 @@ def effective(trained: Trained, lr: float, updates: int) -> tuple[dict[str, Arra
     adam = optax.scale_by_adam()
     state = adam.init(trained.parameters)._replace(count=np.int32(updates), mu=trained.first, nu=trained.second)
     answers = adam.update(jax.tree.map(np.ones_like, trained.parameters), state)[0]
-    steps, published, errors = {}, {}, [0.0]
+    steps, published, errors = {}, {}, []
     for name, second in trained.second.items():
         square = np.asarray(second).ravel()
         first = (_FIRST * np.asarray(trained.first[name]).ravel() + 1 - _FIRST) / (1 - _FIRST ** (updates + 1))
@@ -357,7 +359,7 @@ def effective(trained: Trained, lr: float, updates: int) -> tuple[dict[str, Arra
         published[name] = lr * np.asarray(answers[name]).ravel()
         errors.append(float(np.max(np.abs(published[name] / (lr * first / (root + _EPSILON)) - 1))))
         steps[name] = lr / (np.sqrt(square / (1 - _SECOND**updates)) + _EPSILON)
-    return steps, published, max(errors)
+    return steps, published, max(errors, key=nan_last)
 
 
 def _start(architecture: Architecture, parameters: Parameters, target: Array, seed: int) -> Values:
@@ -423,16 +425,18 @@ def start_checks(results: Results[Any]) -> list[Check]:
         cells = list(results.where(architecture=name))
         for value, text, tolerance in identities:
             if value in cells[0].values:
-                checks.append(identity(f"{name}: {text}", max(cell[value] for cell in cells), 0.0, tolerance))
+                checks.append(
+                    identity(f"{name}: {text}", max((cell[value] for cell in cells), key=nan_last), 0.0, tolerance)
+                )
         for value, text in deviations:
             if value in cells[0].values:
-                farthest = max((cell[value] for cell in cells), key=abs)
+                farthest = max((cell[value] for cell in cells), key=nan_last)
                 checks.append(sampling(f"{name}: {text} at the start, in standard errors", farthest, 0.0, 1.0))
-        worst = max(cells, key=lambda cell: abs(cell["expected"] / cell["expected by covariance"] - 1))
+        worst = max(cells, key=lambda cell: nan_last(cell["expected"] / cell["expected by covariance"] - 1))
         checks.append(
             identity(f"{name}: expected loss at the start", worst["expected"], worst["expected by covariance"], 1e-10)
         )
-        worst = max(cells, key=lambda cell: abs(cell["sampled"] - cell["expected"]) / cell["stderr"])
+        worst = max(cells, key=lambda cell: nan_last((cell["sampled"] - cell["expected"]) / cell["stderr"]))
         checks.append(
             sampling(f"{name}: sampled loss at the start", worst["sampled"], worst["expected"], worst["stderr"])
         )

@@ -27,10 +27,10 @@ def key(seed: int, name: str) -> Any:
 
 
 def build(settings: RecurrenceSettings, *, width: int, state: int) -> Any:
-    """The `Recurrence` of these settings, H and N."""
+    """The `Recurrence` of these settings, H and N, whose products have all digits on every device."""
     from lrurun.nn import recurrences
 
-    return recurrences.build(settings, width=width, state=state)
+    return recurrences.build(settings, width=width, state=state, precision="float32")
 
 
 def initial(layer: Any, seed: int, name: str = "init") -> dict[str, Array]:

@@ -42,8 +42,8 @@ class Parametrise(Settings, frozen=True, kw_only=True):
     """The loss around one teacher, in one pair of coordinates."""
 
     form: Form = "polar"
-    radius: Annotated[float, Meta(gt=0, le=0.9999)] = 0.99
-    """|λ*|. Closer to 1, second derivatives have too few correct digits in float64."""
+    radius: Annotated[float, Meta(ge=1e-3, le=0.9999)] = 0.99
+    """|λ*|. Closer to 0 or 1, second derivatives have too few correct digits in float64."""
     angle: Angle = 0.01
     """The angle of λ*, in units of π."""
     points: Count = 151

@@ -14,7 +14,7 @@ from lrurun.report.figures.figures import Figure, Panel, Scale, dashed, greek, l
 from lrurun.studies import layers
 from lrurun.studies.checks import Check, identity
 from lrurun.studies.evidence import Evidence, StudyClaim, positive, threshold, together
-from lrurun.studies.formulas import generator
+from lrurun.studies.formulas import check_ring, generator
 from lrurun.studies.study import Array, Count, Radius, Rate, Results, Settings, Study, Values
 
 TRAINING, TEST, BATCH, CHUNK = 512, 1024, 64, 10
@@ -50,8 +50,7 @@ class Phase(Settings, frozen=True, kw_only=True):
     r_max: Radius = 0.9999
 
     def __post_init__(self) -> None:
-        if self.r_min >= self.r_max:
-            raise ValueError(f"r_min must be below r_max, found {self.r_min:g} and {self.r_max:g}")
+        check_ring((self.r_min, self.r_max))
 
 
 LEARNED, CHANCE = 0.75, 0.6
@@ -118,7 +117,7 @@ class PhaseStudy(Study[Phase]):
         ),
         StudyClaim(
             text="Without normalisation a long model stays at chance, with small phases too",
-            source="Orvieto et al. 2023, section 3.4, Fig. 5",
+            source="Orvieto et al. 2023, section 3.4",
             evidence=_needs_gamma,
         ),
     )

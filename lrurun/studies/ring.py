@@ -44,13 +44,6 @@ class RingCell(Settings, frozen=True, kw_only=True):
         check_ring(self.ring)
 
 
-def _even(results: Results[RingCell]) -> Evidence | None:
-    farthest = [max(result[RADIUS], result[PHASE]) * np.sqrt(result.cell.samples) for result in results]
-    # uniform samples exceed LEVEL with a probability below 1e-6; twice as much is a difference of 5 % [ours]
-    name = "largest distance to uniform, times the root of the number of samples"
-    return threshold(name, max(farthest), supported=LEVEL, contradicted=2 * LEVEL)
-
-
 def _glorot(results: Results[RingCell]) -> Evidence | None:
     distances = [result[TO_GLOROT] for result in results if TO_GLOROT in result.values]
     # a twentieth and a tenth of the eigenvalues [ours]
@@ -64,11 +57,6 @@ class RingStudy(Study[RingCell]):
     question = "Does the sampler of eigenvalues fill a ring evenly?"
     published = "The points spread evenly in each ring; the ring from 0 to 1 looks like a Glorot spectrum."
     claims = (
-        StudyClaim(
-            text="Eigenvalues that are sampled by Lemma 2 fill a ring of the disk evenly",
-            source="Orvieto et al. 2023, Lemma 2, Fig. 3",
-            evidence=_even,
-        ),
         StudyClaim(
             text="Eigenvalues that are sampled on the unit disk are distributed as those of a Glorot matrix",
             source="Orvieto et al. 2023, caption of Fig. 3",
