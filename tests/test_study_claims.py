@@ -15,6 +15,7 @@ from lrurun.studies.depth import GROUPS
 from lrurun.studies.evidence import (
     Evidence,
     StudyClaim,
+    Verdict,
     equivalent,
     judge,
     larger,
@@ -474,6 +475,27 @@ def test_one_of_several_tests_contradicts_at_a_lower_level(p: float, parts: int,
     evidence = together(Evidence("contradicted", "tested", p), *others)
     assert evidence is not None
     assert evidence.verdict == verdict
+
+
+def test_tests_of_a_study_are_corrected_by_holm_and_bounds_are_not() -> None:
+    def claim(p: float | None, verdict: Verdict) -> StudyClaim:
+        return StudyClaim(text=str(p), source="s", evidence=lambda _: Evidence(verdict, "d", p))
+
+    claims = [
+        claim(0.01, "supported"),
+        claim(0.03, "contradicted"),
+        claim(0.04, "supported"),
+        claim(None, "contradicted"),
+        claim(0.9, "undecided"),
+    ]
+    judged = {one.text: (one.verdict, one.detail) for one in judge(claims, None, [])}
+    assert judged == {
+        "0.01": ("supported", "d; adjusted p = 0.04"),
+        "0.03": ("undecided", "d; adjusted p = 0.09"),
+        "0.04": ("undecided", "d; adjusted p = 0.09"),
+        "None": ("contradicted", "d"),
+        "0.9": ("undecided", "d"),
+    }
 
 
 def test_a_wrong_number_leaves_claims_undecided() -> None:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from msgspec import Struct
 
+from lrurun.report.judging.statistics import holm
 from lrurun.studies.checks import FEWEST, LEVEL, Check, one_sided_p, sign_p
 
 Verdict = Literal["supported", "contradicted", "undecided"]
@@ -23,8 +24,8 @@ class Evidence(Struct, frozen=True):
     verdict: Verdict
     detail: str
     """The numbers and the rule, in words."""
-    p: float = 0.0
-    """p of the test that decided; 0 where the numbers have no seeds."""
+    p: float | None = None
+    """p of the test that decided; None where there was no test."""
 
 
 class StudyClaim(Struct, frozen=True, kw_only=True):
@@ -49,20 +50,21 @@ class StudyVerdict(Struct, frozen=True, kw_only=True):
 
 
 def judge(claims: Sequence[StudyClaim], results: Any, checks: Sequence[Check]) -> list[StudyVerdict]:
-    """The claims about which the results say something.
+    """The claims about which the results say something, with Holm's correction over their tests.
 
     They are undecided where a check failed, because the study's numbers may be wrong then.
     """
     wrong = [check.name for check in checks if not check.passed]
+    found = [(claim, evidence) for claim in claims if (evidence := claim.evidence(results)) is not None]
     verdicts = []
-    for claim in claims:
-        if (evidence := claim.evidence(results)) is None:
-            continue
+    for (claim, evidence), p in zip(found, holm([evidence.p for _, evidence in found]), strict=True):
+        verdict, detail = evidence.verdict, evidence.detail
+        if p is not None and p != evidence.p:
+            detail = f"{detail}; adjusted p = {p:.2g}"
+            verdict = verdict if p < LEVEL else "undecided"
         if wrong:
-            evidence = Evidence("undecided", f"failed: {'; '.join(wrong[:2])}. {evidence.detail}")
-        verdicts.append(
-            StudyVerdict(text=claim.text, source=claim.source, verdict=evidence.verdict, detail=evidence.detail)
-        )
+            verdict, detail = "undecided", f"failed: {'; '.join(wrong[:2])}. {detail}"
+        verdicts.append(StudyVerdict(text=claim.text, source=claim.source, verdict=verdict, detail=detail))
     return verdicts
 
 
@@ -152,8 +154,11 @@ def together(*parts: Evidence | None) -> Evidence | None:
     if not found:
         return None
     detail = "; ".join(part.detail for part in found)
+    tests = [part.p for part in found if part.p is not None]
     if against := [part.p for part in found if part.verdict == "contradicted"]:
-        p = min(1.0, len(found) * min(against))
+        if None in against:
+            return Evidence("contradicted", detail)
+        p = min(1.0, len(tests) * min(p for p in against if p is not None))
         return Evidence("contradicted" if p < LEVEL else "undecided", detail, p)
     verdict: Verdict = "supported" if all(part.verdict == "supported" for part in found) else "undecided"
-    return Evidence(verdict, detail, max(part.p for part in found))
+    return Evidence(verdict, detail, max(tests, default=None))
