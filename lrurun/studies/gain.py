@@ -159,8 +159,8 @@ class GainStudy(Study[Gain]):
                 f"{kind} {np.mean(gains):.4g} (median {np.median(gains):.4g}, {below} of {len(gains)} below the mean)"
             )
         return (
-            f"On the ring {ring[0]:g}-{ring[1]:g} by {ring_gain(ring):.4g} in the mean, for white and constant inputs. "
-            f"Runs: {'; '.join(parts)}. With phases up to π/50 the mean of constant inputs is "
+            f"On the ring {ring[0]:g}-{ring[1]:g} the forward pass amplifies white and constant inputs by "
+            f"{ring_gain(ring):.4g} in the mean. Runs: {'; '.join(parts)}. With phases up to π/50 the mean of constant inputs is "
             f"{slice_gain(ring, SLICE):.4g}."
         )
 
