@@ -126,8 +126,8 @@ def draw(figure: Figure, width: Width = "column") -> Drawing:
     solid = any(curve.family and curve.style == "dashed" for curve in curves)
     matplotlib.rcParams["text.parse_math"] = figure.mathematics
     inches, columns = WIDTHS[width], figure.columns * (1 if width == "column" else 2)
-    columns = min(columns, len(figure.panels))
     rows = -(-len(figure.panels) // columns)
+    columns = -(-len(figure.panels) // rows)  # rows as full as each other
     drawing = Drawing(figsize=(inches, inches), dpi=DPI)  # `_compose` gives it its height
     FigureCanvasAgg(drawing)
     grid = drawing.subplots(rows, columns, squeeze=False, sharex=figure.same_x, sharey=figure.same_y)
