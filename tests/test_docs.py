@@ -215,7 +215,7 @@ def test_the_example_of_an_executor_trains_on_nodes_of_its_own(machine: Machine)
 @pytest.mark.slow
 def test_the_site_builds(tmp_path) -> None:
     subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
         cwd=ROOT,
         check=True,
         env={"PATH": "", "HOME": str(tmp_path), "NO_MKDOCS_2_WARNING": "1"},

@@ -11,7 +11,6 @@ import pty
 import random
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
@@ -226,11 +225,9 @@ def test_other_times_are_refused(value: str) -> None:
     ],
 )
 def test_errors_of_huge_conditions_are_one_line(text: str, error: str) -> None:
-    begun = time.monotonic()
     with pytest.raises(UsageError) as refused:
         filters.parse(text, KNOWN)
     assert refused.value.message == error
-    assert time.monotonic() - begun < 1
 
 
 def test_a_hundred_parentheses_and_two_hundred_comparisons_are_read(holds: Callable[[str], bool]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import lzma
 import os
 import shutil
@@ -71,7 +72,8 @@ def unpacked(place: Place) -> Iterator[Place]:
         except (lzma.LZMAError, EOFError):
             raise DamagedError(f"{place}: is no whole file in the format xz", "copy it again") from None
         except OSError as error:
-            raise LrurunError(f"{place} cannot be unpacked: {error.strerror}", "free some space") from None
+            hint = "free some space" if error.errno == errno.ENOSPC else "check the path and its permissions"
+            raise LrurunError(f"{place} cannot be unpacked: {error.strerror}", hint) from None
         yield whole
 
 

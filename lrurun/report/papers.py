@@ -77,7 +77,7 @@ class Sentence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     studies: tuple[str, ...] = ()
     """The tasks of its studies."""
     commands: tuple[str, ...] = ()
-    """Commands whose output shows it, where no claim does."""
+    """Commands whose output shows it, where no claim does; or those of claims that the paper states of no task."""
     note: str = ""
 
 
@@ -222,7 +222,8 @@ def _checks(sentence: Sentence, evidence: Evidence, claims: Sequence[LedgerClaim
     """The commands that check a sentence, with TASK for the tasks of its claims."""
     ladders = dict.fromkeys(claim.ladder for claim in claims if claim.rung and claim.text in sentence.claims)
     of_ladders = ["lrurun ladder TASK" + f" --ladder {ladder}" * (ladder != "lru") for ladder in ladders]
-    return [*(evidence.by_task[task].command for task in sentence.studies), *of_ladders, *sentence.commands]
+    of_studies = [evidence.by_task[task].command for task in sentence.studies]
+    return list(dict.fromkeys([*of_studies, *of_ladders, *sentence.commands]))
 
 
 def _about(paper: Paper, claims: Sequence[LedgerClaim], sentence: Sentence) -> list[LedgerClaim]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from lrurun import kinds
+from lrurun import kinds, paths
 from lrurun.kinds import TaskEvidence
 from lrurun.report.judging.verdicts import NOT_JUDGED, NOT_RUN
 from lrurun.report.tables.ledger_claims import LedgerClaim, LedgerVerdict
-from lrurun.studies import PREFIX, plan, report
+from lrurun.studies import PREFIX, report
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -29,10 +30,16 @@ def evidence(ledger: Ledger | None, studies: Sequence[Study[Any]]) -> dict[str, 
             name=study.name,
             command=f"lrurun study {study.name}",
             result=f"{study.name}: {NOT_RUN}" if study_report is None else _result(study_report),
-            stand_in=study.stand_in.get("laptop") or "the same on a laptop",
+            stand_in=_scale(study),
             claims=[_judged(study, claim, study_report) for claim in study.claims],
         )
     return evidence_of
+
+
+def _scale(study: Study[Any]) -> str:
+    """What the profile laptop replaces, where the profile paper takes long."""
+    sentence = study.stand_in.get("laptop")
+    return f"`--profile paper`; on a laptop {sentence}" if sentence else "the same on a laptop"
 
 
 def _result(study_report: StudyReport) -> str:
@@ -44,14 +51,9 @@ def _result(study_report: StudyReport) -> str:
 
 def _report_of(ledger: Ledger, study: Study[Any]) -> StudyReport | None:
     """The report of the largest profile that is complete; None if none is."""
-    recorded = {instance.profile for instance in ledger.ladders(kinds.STUDY, PREFIX + study.name)}
-    for profile in ("paper", "laptop", "ci"):
-        if profile in recorded:
-            planned = plan.make(study, profile, {})
-            study_report = report.build(planned, report.collect(ledger, planned))
-            if not study_report.unfinished:
-                return study_report
-    return None
+    if (planned := report.largest(ledger, study)) is None:
+        return None
+    return report.build(planned, report.collect(ledger, planned))
 
 
 def _judged(study: Study[Any], claim: StudyClaim, study_report: StudyReport | None) -> LedgerClaim:
@@ -71,7 +73,8 @@ def _judged(study: Study[Any], claim: StudyClaim, study_report: StudyReport | No
 
 
 def _verdict(study: Study[Any], claim: StudyClaim, study_report: StudyReport | None) -> LedgerVerdict:
-    command = f"lrurun study {study.name}{' --profile paper' * (claim.profile == 'paper')}"
+    profile = ["--profile", "paper"] if claim.profile == "paper" else []
+    command = shlex.join(["lrurun", "study", study.name, *profile, *paths.place_options()])
     not_run = LedgerVerdict(
         verdict=NOT_RUN, detail=f"{command} would decide it", instance=None, profile=None, stand_in=False
     )

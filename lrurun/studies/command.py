@@ -327,6 +327,8 @@ def write_report(
         NotFoundError: the ledger has none of its cells, or not all that a figure needs.
         UsageError: a figure as JSON.
     """
+    import msgspec
+
     from lrurun.studies import page
     from lrurun.studies import report as reporting
 
@@ -339,6 +341,9 @@ def write_report(
     results, profiles = None, list[str | None]()
     if ledger is not None:
         with ledger:
+            if profile is None and not sets and (largest := reporting.largest(ledger, plan.study)) is not None:
+                request = msgspec.structs.replace(request, profile=largest.profile)
+                plan = largest
             plan = newest_plan(ledger, request, plan)
             results = reporting.collect(ledger, plan)
             profiles = [instance.profile for instance in ledger.ladders(plan.name, plan.task)]

@@ -160,8 +160,8 @@ class GainStudy(Study[Gain]):
             )
         return (
             f"On the ring {ring[0]:g}-{ring[1]:g} the forward pass amplifies white and constant inputs by "
-            f"{ring_gain(ring):.4g} in the mean. Runs: {'; '.join(parts)}. With phases up to π/50 the mean of constant inputs is "
-            f"{slice_gain(ring, SLICE):.4g}."
+            f"{ring_gain(ring):.4g} in the mean. Runs: {'; '.join(parts)}. With phases up to π/50 the mean of "
+            f"constant inputs is {slice_gain(ring, SLICE):.4g}."
         )
 
     def draw(self, results: Results[Gain]) -> Figure:

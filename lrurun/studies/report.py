@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct, to_builtins
 
-from lrurun import console, studies, table
+from lrurun import console, kinds, studies, table
 from lrurun.config.runs import parse_seeds
 from lrurun.errors import plural
 from lrurun.ledger.values import FINISHED
@@ -17,7 +18,7 @@ from lrurun.studies import plan as planning
 from lrurun.studies.checks import Check, failed
 from lrurun.studies.evidence import StudyVerdict, judge
 from lrurun.studies.plan import cell_of
-from lrurun.studies.study import CellResult, Results
+from lrurun.studies.study import CellResult, Results, Study
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -146,8 +147,28 @@ def build(plan: StudyPlan, results: Results[Any], figure: str | None = None) -> 
         claims=judge(study.claims, results, checks) if complete else [],
         answer=study.answer(results) if complete else "",
         figure=figure,
-        substitute=study.stand_in.get(plan.profile),
+        substitute=_substitute(plan),
     )
+
+
+def _substitute(plan: StudyPlan) -> str | None:
+    """What stands in for the paper's data or scale: that of the profile, after the values of `--set`."""
+    sentence = plan.study.stand_in.get(plan.profile)
+    if not plan.changes:
+        return sentence
+    changes = ", ".join(f"{name}={json.dumps(value)}" for name, value in plan.changes.items())
+    return f"{changes} by --set, otherwise the profile {plan.profile}{f': {sentence}' if sentence else '.'}"
+
+
+def largest(ledger: Ledger, study: Study[Any]) -> StudyPlan | None:
+    """The largest profile of a study of which a ledger has all cells, without changed settings; None if it has none."""
+    recorded = {instance.profile for instance in ledger.ladders(kinds.STUDY, studies.PREFIX + study.name)}
+    for profile in ("paper", "laptop", "ci"):
+        if profile in recorded:
+            plan = planning.make(study, profile, {})
+            if not missing(plan, collect(ledger, plan)):
+                return plan
+    return None
 
 
 def missing(plan: StudyPlan, results: Results[Any], most: int = 5) -> list[str]:
