@@ -744,7 +744,10 @@ def _changes(row: PlannedRung, made: planning.Plan) -> list[str]:
 
 
 def _print_groups(places: Places, made: planning.Plan, rungs: Sequence[planning.ResolvedRung]) -> None:
-    """The group and learning rate of each parameter. Needs jax and the size of the vocabulary for the shapes."""
+    """The number of parameters, with the group and learning rate of each.
+
+    Needs jax and the size of the vocabulary for the shapes.
+    """
     if made.kind == "program":  # whose parameters are not known
         return
     import jax
@@ -763,7 +766,8 @@ def _print_groups(places: Places, made: planning.Plan, rungs: Sequence[planning.
             [path, "x".join(map(str, shape)) or "1", group, f"{rates[group]:g}"]
             for path, shape, group in model.listing(params, decay_norm_bias=optim.decay_norm_bias)
         ]
-        table.show_text(["parameter", "shape", "group", "peak learning rate"], rows, title=f"{rung.name}: parameters")
+        title = f"{rung.name}: {model.count(params):,} parameters"
+        table.show_text(["parameter", "shape", "group", "peak learning rate"], rows, title=title)
 
 
 def _show_sweep(points: Sequence[sweeps.Point], documents: Sequence[PlanDocument], *, json: bool) -> int:

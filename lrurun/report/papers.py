@@ -105,7 +105,7 @@ class Size(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The command that prints the parameters; empty where no rung is this model."""
         options = [f"--profile {self.profile}"] * (self.profile is not None)
         options += [f"--set {path}={value}" for path, value in self.set.items()]
-        return " ".join(["lrurun plan", self.task, f"--ladder {self.ladder}", *options]) if self.ladder else ""
+        return " ".join(["lrurun -v plan", self.task, f"--ladder {self.ladder}", *options]) if self.ladder else ""
 
 
 class Paper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
