@@ -542,3 +542,18 @@ def test_a_report_says_that_cells_are_missing_and_which_profiles_there_are(compu
     assert "checks passed" not in shown
     missing = machine.run("report", "study:memory", "--profile", "paper", code=4).stderr
     assert "this ledger has --profile laptop; or run: lrurun study memory --profile paper" in missing
+
+
+@pytest.mark.parametrize(
+    ("profile", "changes", "sentence"),
+    [
+        ("paper", {}, ""),
+        ("paper", {"updates": 100}, "Stand-in: updates=100 by --set, otherwise the profile paper."),
+        ("ci", {"updates": 100}, "Stand-in: updates=100 by --set, otherwise the profile ci: 500 updates"),
+    ],
+)
+def test_a_stand_in_names_the_changed_settings(profile: str, changes: dict[str, Any], sentence: str) -> None:
+    plan = planning.make(studies.get("powers"), profile, changes)
+    found = reporting.build(plan, Results([], profile)).stand_in
+    assert found.startswith(sentence)
+    assert bool(found) == bool(sentence)

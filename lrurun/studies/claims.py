@@ -51,9 +51,8 @@ def _result(study_report: StudyReport) -> str:
 
 def _report_of(ledger: Ledger, study: Study[Any]) -> StudyReport | None:
     """The report of the largest profile that is complete; None if none is."""
-    if (planned := report.largest(ledger, study)) is None:
-        return None
-    return report.build(planned, report.collect(ledger, planned))
+    found = report.largest(ledger, study)
+    return None if found is None else report.build(*found)
 
 
 def _judged(study: Study[Any], claim: StudyClaim, study_report: StudyReport | None) -> LedgerClaim:

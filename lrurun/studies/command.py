@@ -342,8 +342,8 @@ def write_report(
     if ledger is not None:
         with ledger:
             if profile is None and not sets and (largest := reporting.largest(ledger, plan.study)) is not None:
-                request = msgspec.structs.replace(request, profile=largest.profile)
-                plan = largest
+                plan, _ = largest
+                request = msgspec.structs.replace(request, profile=plan.profile)
             plan = newest_plan(ledger, request, plan)
             results = reporting.collect(ledger, plan)
             profiles = [instance.profile for instance in ledger.ladders(plan.name, plan.task)]

@@ -160,14 +160,18 @@ def _substitute(plan: StudyPlan) -> str | None:
     return f"{changes} by --set, otherwise the profile {plan.profile}{f': {sentence}' if sentence else '.'}"
 
 
-def largest(ledger: Ledger, study: Study[Any]) -> StudyPlan | None:
-    """The largest profile of a study of which a ledger has all cells, without changed settings; None if it has none."""
+def largest(ledger: Ledger, study: Study[Any]) -> tuple[StudyPlan, Results[Any]] | None:
+    """The largest profile of a study of which a ledger has all cells, without changed settings, and these cells.
+
+    None if it has none.
+    """
     recorded = {instance.profile for instance in ledger.ladders(kinds.STUDY, studies.PREFIX + study.name)}
     for profile in ("paper", "laptop", "ci"):
         if profile in recorded:
             plan = planning.make(study, profile, {})
-            if not missing(plan, collect(ledger, plan)):
-                return plan
+            results = collect(ledger, plan)
+            if not missing(plan, results):
+                return plan, results
     return None
 
 
