@@ -129,8 +129,14 @@ def in_process(name: str, changes: dict[str, Any], seeds: int = 1) -> reporting.
 
 
 @pytest.mark.slow
-def test_a_report_does_not_take_cells_of_another_profile(machine: Machine) -> None:
-    machine.run("study", "gain", "--profile", "ci")
-    refused = machine.run("report", "study:gain", code=4)
+def test_a_report_is_of_the_largest_profile_that_is_complete(machine: Machine) -> None:
+    machine.run("study", "gain", "--profile", "ci", "--cell", "white/0-0.9")
+    refused = machine.run("report", "study:gain", code=4)  # cells of a profile that lacks others are not taken
     assert "has no cell of the study gain in profile laptop\n" in refused.stderr
     assert "hint: this ledger has --profile ci; or run: lrurun study gain" in refused.stderr
+    machine.run("study", "gain", "--profile", "ci")
+    complete = machine.run("report", "study:gain").stdout
+    assert complete == machine.run("report", "study:gain", "--profile", "ci").stdout
+    partial = machine.run("report", "study:gain", "--profile", "laptop")
+    assert "60 of 100 cells have no result" in partial.stdout + partial.stderr
+    assert complete != partial.stdout

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -22,6 +26,7 @@ from lrurun.plugins import Loaded
 from lrurun.runner import work
 from lrurun.runner.executors import local
 from lrurun.runner.executors.local import LocalExecutor
+from lrurun.runner.processes import LocalWorker
 from lrurun.runner.selection import MAX_RETRIES, SelectedRuns, Selection
 from lrurun.runner.signals import Signals
 from lrurun.runner.supervisor import Supervisor
@@ -179,6 +184,83 @@ class FakeWorker:
 
     def dismiss(self) -> None:
         self.dismissed = True
+
+
+HOLDER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+class Holder:
+    """A process that holds the ledger as a worker does that is suspended in the middle of a write."""
+
+    def __init__(self, path: Path) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen([sys.executable, "-c", HOLDER, path], stdin=pipe, stdout=pipe)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"held\n"
+        self.pid, self.kill = self.process.pid, self.process.kill
+        self.is_suspended = partial(LocalWorker.is_suspended, self)  # type: ignore[arg-type]
+
+
+def test_a_worker_that_is_suspended_while_it_holds_the_ledger_is_killed(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        command = Command(ledger, "tanh-rnn")
+        command.runs.hang_after_seconds = 2.0
+        executor = LocalExecutor()
+        holder = Holder(tmp_path / "ledger.db")
+        executor.workers = [holder]  # type: ignore[list-item]
+        holder.process.send_signal(signal.SIGSTOP)
+        try:
+            ledger.waiting = lambda seconds: executor.while_busy(command.runs, seconds)
+            command.attempt("done", result={"val/accuracy": 0.5, "val/loss": 1.0})
+        finally:
+            holder.kill()
+        assert holder.process.wait() == -signal.SIGKILL
+        [said] = command.said
+        assert said == f"worker {holder.pid} is suspended, wrote nothing for 3 s and was killed"
+        assert command.states() == ["done"]
+
+
+def test_a_supervisor_watches_its_workers_while_it_waits_for_the_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = planning.make("sDigits", profile="smoke")
+    selection = Selection(plan=plan, rungs=planning.choose_rungs(plan, ["tanh-rnn"]), seeds=[0])
+    places = Places(ledger=tmp_path / "ledger.db", runs=tmp_path / "runs", data=tmp_path / "data")
+    with Ledger.open(places.ledger) as ledger:
+        instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+        signals = Signals()
+        ledger.waiting = before = lambda seconds: signals.check()
+        command = Supervisor(ledger, selection.work(instance, places), selection, NoDisplay(), signals)
+        watched: list[float] = []
+        monkeypatch.setattr(command._executor, "while_busy", lambda _runs, seconds: watched.append(seconds))
+        monkeypatch.setattr(command, "_loop", lambda: ledger.waiting and ledger.waiting(3.0))
+        command.run(lambda: None)
+        assert watched == [3.0]
+        assert ledger.waiting is before
+        assert command.runs.hang_after_seconds == 1800
+
+
+def test_a_worker_that_runs_is_not_killed_because_the_ledger_is_busy(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        command = Command(ledger, "tanh-rnn")
+        command.runs.hang_after_seconds = 2.0
+        executor = LocalExecutor()
+        holder = Holder(tmp_path / "ledger.db")
+        executor.workers = [holder]  # type: ignore[list-item]
+        try:
+            for seconds in range(1, 10):
+                executor.while_busy(command.runs, seconds)
+            assert holder.process.poll() is None
+        finally:
+            holder.kill()
+            holder.process.wait()
+        assert command.said == []
 
 
 class Node(LocalExecutor):

@@ -79,6 +79,16 @@ class LocalWorker:
         """The exit code, negative for a signal; None while it runs."""
         return self._process.poll()
 
+    def is_suspended(self) -> bool:
+        """Whether a signal such as SIGSTOP, or a debugger, keeps it from running."""
+        import psutil
+
+        try:
+            status = psutil.Process(self.pid).status()
+        except psutil.Error:
+            return False
+        return status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+
     def terminate(self) -> None:
         """Asks it to save and exit."""
         if self.poll() is None:

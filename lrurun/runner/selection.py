@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
@@ -112,6 +113,8 @@ class SelectedRuns:
         self.ledger, self.work, self.say, self.selection = ledger, work, say, selection
         self.needs: dict[str, Needs] = {}
         """Run id -> what its worker must have."""
+        self.hang_after_seconds = math.inf
+        """The least of the runs: how long a worker may write nothing."""
         self._known: dict[str, Run] = {}
         """Run id -> the run when it was last read."""
         self._by_state: dict[str, dict[str, Run]] = {}
@@ -239,6 +242,7 @@ class SelectedRuns:
         for group, fresh in ((repeated, True), (known, False)):
             for queued in self.ledger.enqueue(self.work.ladder, group, fresh=fresh) if group else []:
                 self.needs[queued.id] = _needs(queued)
+                self.hang_after_seconds = min(self.hang_after_seconds, queued.execution.hang_after_seconds)
                 self._ids[queued.fingerprint] = queued.id
                 states[queued.id] = queued.state
         new = self.needs.keys() - self._earlier.keys()

@@ -119,9 +119,12 @@ class Supervisor:
             prepare()
             self._executor.start(self.runs)
             return SupervisorResult(self.instance, self.runs.load(), worked=True)
+        waiting = self.ledger.waiting
         try:
             prepare()
+            self.ledger.waiting = self._watching(waiting)
             self._loop()
+            self.ledger.waiting = waiting
         except Stopped:
             self._stop("stopping: runs are saved after the current steps (^C again stops without saving)")
             if self.remaining()[0] > 0:
@@ -210,6 +213,17 @@ class Supervisor:
             if event.kind in ("checkpoint", "changed", "restarted", "resumed"):
                 text = f"resumed {event.text}" if event.kind == "resumed" else event.text
                 self.display.say(f"{event.run}: {text}")
+
+    def _watching(self, waiting: Callable[[float], None] | None) -> Callable[[float], None]:
+        """What is done while the ledger is busy: also ends workers here that hold it and are suspended."""
+
+        def watch(seconds: float) -> None:
+            if waiting is not None:
+                waiting(seconds)
+            if isinstance(self._executor, LocalExecutor):
+                self._executor.while_busy(self.runs, seconds)
+
+        return watch
 
     def _do_not_wait(self, seconds: float) -> None:
         if seconds < STOPPING_SECONDS and not self.signals.abort:

@@ -45,6 +45,8 @@ class LocalExecutor:
         self._heartbeat_at = float("-inf")
         self._silence: dict[tuple[str, int], tuple[float, float]] = {}
         """(Run id, attempt) -> the time of the worker's last write, and the seconds watched since without another."""
+        self._kept_waiting = 0
+        """For about how many seconds this process has watched suspended workers while it waits for the ledger."""
 
     def check(self, *, detach: bool) -> None:
         if detach:
@@ -111,6 +113,23 @@ class LocalExecutor:
         finish(self.workers, signals, LAST_RECORD_SECONDS if finished else grace)
         self.workers.clear()
 
+    def while_busy(self, runs: SelectedRuns, seconds: float) -> None:
+        """Kills workers that are suspended while this process waits for the ledger, which one of them may hold.
+
+        It is called about once a second, and the calls are counted, so that time in which this process is suspended too
+        has no effect. A worker has as long as for a write.
+
+        Args:
+            seconds: how long this wait has lasted.
+        """
+        suspended = [worker for worker in self.workers if worker.is_suspended()]
+        self._kept_waiting = self._kept_waiting + 1 if suspended and seconds >= 2 else 1
+        if self._kept_waiting <= runs.hang_after_seconds:
+            return
+        for worker in suspended:
+            runs.say(f"worker {worker.pid} is suspended, wrote nothing for {self._kept_waiting} s and was killed")
+            worker.kill()
+
     def _fill(self, work: Work, queued: Counter[Needs], busy: set[int]) -> None:
         """Starts as many workers as there are queued runs and room for.
 
@@ -158,7 +177,7 @@ class LocalExecutor:
 
         A worker that itself writes nothing for longer than its run's `hang_after_seconds` is killed. Only time during
         which this process watches is counted: not while it is stopped, the machine sleeps or another process holds the
-        ledger. Changes of the clock have no effect.
+        ledger (see `while_busy`). Changes of the clock have no effect.
         """
         now = time.monotonic()
         if now - self._heartbeat_at < HEARTBEAT_SECONDS:
