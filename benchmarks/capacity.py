@@ -44,7 +44,7 @@ from lrurun.ledger.database import schema  # noqa: E402
 from lrurun.ledger.store import Ledger  # noqa: E402
 from lrurun.runner.recorder import FLUSH_SECONDS  # noqa: E402
 from lrurun.runner.supervisor import UPDATE_SECONDS  # noqa: E402
-from tests import servers  # noqa: E402
+from tests.harness import servers  # noqa: E402
 
 
 def measure(text: str, workers: int, options: dict[str, Any], server: servers.PrivateServer | None) -> dict[str, Any]:

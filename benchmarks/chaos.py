@@ -40,8 +40,8 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
 from arena import ATTACKS, DECK, INTERVAL, LADDER, Arena  # noqa: E402
 from phases import PHASES  # noqa: E402
 
-from tests.machine import Machine  # noqa: E402
-from tests.servers import PrivateServer, running  # noqa: E402
+from tests.harness.machine import Machine  # noqa: E402
+from tests.harness.servers import PrivateServer, running  # noqa: E402
 
 
 def chaos(

@@ -27,9 +27,9 @@ sys.path[:0] = [str(ROOT)]
 
 from lrurun.ledger.store import Ledger  # noqa: E402
 from lrurun.server import Server  # noqa: E402
-from tests import servers  # noqa: E402
-from tests.machine import Machine, wait_for  # noqa: E402
-from tests.slurm_cluster import SlurmCluster  # noqa: E402
+from tests.harness import servers  # noqa: E402
+from tests.harness.machine import Machine, wait_for  # noqa: E402
+from tests.harness.slurm_cluster import SlurmCluster  # noqa: E402
 
 LADDER = [
     *("ladder", "sDigits", "--profile", "smoke"),

@@ -16,8 +16,8 @@ import pytest
 from jaxtyping import install_import_hook
 
 from lrurun import console, paths
-from tests.machine import FOUR_RUNS, LONG, Machine, end_processes
-from tests.servers import postgres
+from tests.harness.machine import FOUR_RUNS, LONG, Machine, end_processes
+from tests.harness.servers import postgres
 
 __all__ = ["postgres"]  # a fixture
 

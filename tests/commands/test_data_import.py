@@ -1,0 +1,486 @@
+"""`lrurun data import`: a task of one's own arrays, without Python."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import tomllib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lrurun.config import plan as planning
+from tests.harness.machine import Machine, stop, wait_for
+
+N, STEPS = 120, 12
+OWN = ("--inputs", "X.npy", "--labels", "Y.npy", "--data-dir", "d")
+TRAINING = ("--profile", "smoke", "--rung", "gamma-norm", "--data-dir", "d")
+
+
+def arrays(seed: int = 0) -> dict[str, np.ndarray]:
+    """Walks of three features, and labels of each form about them."""
+    random = np.random.RandomState(seed)
+    x = random.normal(1.0, 2.0, (N, STEPS, 3)).cumsum(axis=1)
+    ends = random.randint(4, STEPS + 1, N)
+    ends[0] = STEPS
+    ids = np.where(np.arange(STEPS) < ends[:, None], random.randint(1, 6, (N, STEPS)), 0)
+    above = (x[..., 0] > x[..., 1]).astype(np.int64)
+    return {
+        "X": x,
+        "Y": above[:, -1] + (x[:, -1, 2] > 12),
+        "real": np.stack([x[..., 0].mean(axis=1), 100 * x[:, -1, 1] + 1000], axis=1),
+        "above": np.where(np.arange(STEPS) % 3 == 0, above, -1),
+        "sums": np.where(np.arange(STEPS)[:, None] < 4, np.nan, x[..., :1].cumsum(axis=1)),
+        "ids": ids,
+        "ends": ends,
+    }
+
+
+@pytest.fixture
+def own(machine: Machine) -> Machine:
+    """A folder with these arrays."""
+    save(machine, **arrays())
+    return machine
+
+
+def save(machine: Machine, **named: Any) -> None:
+    for name, array in named.items():
+        np.save(machine.folder / f"{name}.npy", array)
+
+
+def recipe(machine: Machine, name: str = "wells") -> dict[str, Any]:
+    return tomllib.loads((machine.folder / "recipes" / f"{name}.toml").read_text())
+
+
+def prepared(machine: Machine, split: str, part: str = "labels", name: str = "wells") -> np.ndarray:
+    found: np.ndarray = np.load(machine.folder / "d" / name / f"{split}-{part}.npy")
+    return found
+
+
+def left(machine: Machine) -> set[str]:
+    """All paths but the arrays."""
+    found = {str(path.relative_to(machine.folder)) for path in machine.folder.rglob("*")}
+    return {name for name in found if "/" in name or not name.endswith((".npy", ".npz"))}
+
+
+def order() -> dict[str, np.ndarray]:
+    """The documented split of `N` examples, with seed 0 and a tenth for each."""
+    permutation = np.random.RandomState(0).permutation(N)
+    tenth = N // 10
+    parts = {
+        "test": permutation[:tenth],
+        "validation": permutation[tenth : 2 * tenth],
+        "train": permutation[2 * tenth :],
+    }
+    return {split: np.sort(index) for split, index in parts.items()}
+
+
+def test_arrays_become_a_recipe_and_prepared_data_in_the_documented_split(own):
+    done = own.run("data", "import", "wells", *OWN)
+    assert "lrurun ladder wells" in done.stdout
+    facts, given = recipe(own)["data"], arrays()
+    for split, index in order().items():
+        assert np.array_equal(prepared(own, split), given["Y"][index])
+        assert np.array_equal(prepared(own, split, "inputs"), given["X"][index].astype(np.float32))
+        assert facts[split] == len(index)
+    train = given["X"][order()["train"]].reshape(-1, 3)
+    np.testing.assert_allclose(facts["mean"], train.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(facts["std"], train.std(axis=0), rtol=1e-5)
+    checked = own.json("data", "check", "wells", "--data-dir", "d")
+    assert (checked["kind"], checked["sha256"]) == ("imported", facts["imported"])
+    manifest = json.loads((own.folder / "d/wells/manifest.json").read_text())
+    assert manifest["generator"] == {
+        "permutation": "numpy.random.RandomState",
+        "validation": 0.1,
+        "test": 0.1,
+        "seed": 0,
+    }
+    assert "mean = [" in own.run("data", "info", "wells", "--data-dir", "d").stdout
+
+
+@pytest.mark.parametrize("ladder", "cells controls depth dlr language lru nonlinearity rotrnn ssm stability".split())
+def test_the_recipe_has_what_the_packaged_ladders_expect(own, ladder):
+    own.run("data", "import", "wells", *OWN)
+    for profile in ((), ("--profile", "smoke")):
+        own.run("plan", "wells", "--ladder", ladder, *profile, "--tune")
+
+
+def test_what_may_be_meant_otherwise_gets_a_warning(own):
+    given = arrays()
+    save(own, Y=given["Y"].astype(float), ids=given["ids"], whole=given["ids"].astype(float))
+    said = own.run("data", "import", "wells", *OWN).stderr
+    assert "the labels are real numbers: a regression, scored by R²; classes are whole numbers" in said
+    assert "warning: --labels Y.npy: labels are 3 different whole numbers, but saved as real numbers" in said
+    assert "Classes must be saved as integers: labels.astype(int)" in said
+    assert "--inputs" not in said
+    assert recipe(own)["data"]["loss"] == "squared-error"
+    save(own, Y=given["Y"], real=given["real"])
+    for name, inputs, end in (
+        ("a", "ids", "need --tokens\n"),
+        ("b", "whole", "saved as integers: inputs.astype(int)\n"),
+    ):
+        files = ("--inputs", f"{inputs}.npy", "--labels", "Y.npy", "--data-dir", "d")
+        said = own.run("data", "import", name, *files).stderr
+        assert f"warning: --inputs {inputs}.npy: inputs are whole numbers, and imported as measurements" in said
+        assert said.endswith(end)
+    for name, more in (("c", ("--inputs", "ids.npy", "--tokens")), ("d", ("--inputs", "X.npy"))):
+        labels = "Y.npy" if name == "c" else "real.npy"
+        assert "warning" not in own.run("data", "import", name, *more, "--labels", labels, "--data-dir", "d").stderr
+
+
+def test_inputs_that_say_nothing_and_classes_that_a_split_lacks_get_a_warning(own):
+    x, rare = arrays()["X"], np.arange(N) % 2
+    rare[order()["train"][0]] = 2
+    x[..., 1] = 4.0
+    save(own, X=x, Y=rare, same=np.ones((N, STEPS)))
+    said = own.run("data", "import", "wells", *OWN).stderr
+    assert said.count("warning") == 3
+    assert "validation has no label of class 2" in said
+    assert "warning: --inputs X.npy: feature 1 is the same number everywhere" in said
+    assert "warning: test has no label of class 2" in own.run("data", "check", "wells", "--data-dir", "d").stderr
+    done = own.run("data", "import", "same", "--inputs", "same.npy", *OWN[2:])
+    assert "warning: --inputs same.npy: all examples have the same inputs: nothing can be learned" in done.stderr
+    assert "12 steps of 1 feature;" in done.stdout
+
+
+def test_the_same_arrays_again_change_nothing_and_others_are_refused(own):
+    own.run("data", "import", "wells", *OWN)
+    written = own.folder / "recipes/wells.toml"
+    written.write_text(written.read_text().replace("depth = 2", "depth = 3", 1))
+    before = {path: path.stat().st_mtime_ns for path in own.folder.rglob("*")}
+    again = own.run("data", "import", "wells", *OWN)
+    assert "d/wells and recipes/wells.toml were there already, and not changed\n" in again.stderr
+    save(own, other=arrays(1)["X"])
+    for other in (
+        (*OWN, "--seed", "1"),
+        (*OWN, "--test", "0.2"),
+        ("--inputs", "other.npy", "--labels", "Y.npy", "--data-dir", "d"),
+    ):
+        assert "was not changed" in own.run("data", "import", "wells", *other, code=1).stderr
+        elsewhere = own.run("data", "import", "wells", *other, "--recipe", "other.toml", code=1)
+        assert "d/wells: exists, but does not have these arrays" in elsewhere.stderr
+        refused = own.run("data", "import", "wells", *other, "--data-dir", "e", code=1)
+        assert "wells.toml: exists, and is a recipe of other arrays" in refused.stderr
+    (own.folder / "other.npy").unlink()
+    assert {path: path.stat().st_mtime_ns for path in own.folder.rglob("*")} == {
+        path: at if path != own.folder else own.folder.stat().st_mtime_ns for path, at in before.items()
+    }
+
+
+def test_other_arrays_give_other_runs(own, monkeypatch):
+    save(own, Z=1 - np.minimum(arrays()["Y"], 1))
+    own.run("data", "import", "wells", *OWN)
+    own.run("data", "import", "wells", *OWN[:3], "Z.npy", "--data-dir", "e", "--recipe", "z.toml", "--classes", "3")
+    monkeypatch.chdir(own.folder)
+    plans = [planning.make(name) for name in ("wells", "z.toml")]
+    fingerprints = {planning.final_runs(plan, plan.rungs[0], [0])[0].fingerprint for plan in plans}
+    assert len(fingerprints) == 2
+    tables = [dict(plan.rungs[0].config.data) for plan in plans]
+    assert [tables[0].pop(key) != tables[1].pop(key) for key in ("imported", "version")] == [True, True]
+    assert tables[0] == tables[1]  # only the digest differs
+
+
+def test_real_values_are_standardised_by_what_the_recipe_records(own):
+    own.run("data", "import", "wells", "--inputs", "X.npy", "--labels", "real.npy", "--data-dir", "d")
+    facts = recipe(own)["data"]
+    assert (facts["loss"], facts["classes"]) == ("squared-error", 2)
+    stored = prepared(own, "test")
+    np.testing.assert_allclose(prepared(own, "train").mean(axis=0), 0, atol=1e-4)
+    np.testing.assert_allclose(prepared(own, "train").std(axis=0), 1, atol=1e-4)
+    back = stored * np.array(facts["label_std"]) + np.array(facts["label_mean"])
+    np.testing.assert_allclose(back, arrays()["real"][order()["test"]], rtol=1e-4, atol=1e-3)
+
+
+def test_labels_at_positions_and_a_test_split_of_its_own(own):
+    save(own, **{f"T{name}": array[:15] for name, array in arrays(1).items()})
+    tests = ("--test-inputs", "TX.npy", "--test-labels", "Tabove.npy")
+    own.run("data", "import", "wells", "--inputs", "X.npy", "--labels", "above.npy", *tests, "--data-dir", "d")
+    facts = recipe(own)["data"]
+    assert (facts["at"], facts["labelled"], facts["classes"]) == ("positions", 4, 2)
+    assert [facts[split] for split in ("train", "validation", "test")] == [N - N // 10, N // 10, 15]
+    assert np.array_equal(prepared(own, "test"), arrays(1)["above"][:15])
+
+
+def test_ids_end_where_only_padding_follows(own):
+    own.run("data", "import", "wells", "--tokens", "--inputs", "ids.npy", *OWN[2:])
+    facts = recipe(own)["data"]
+    assert (facts["kind"], facts["features"], "mean" in facts) == ("tokens", 6, False)
+    for split, index in order().items():
+        assert np.array_equal(prepared(own, split, "lengths"), arrays()["ends"][index])
+    first = (own.folder / "recipes/wells.toml").read_bytes()
+    shutil.rmtree(own.folder / "d")
+    own.run("data", "import", "wells", "--tokens", "--inputs", "ids.npy", *OWN[2:], "--lengths", "ends.npy")
+    assert (own.folder / "recipes/wells.toml").read_bytes() == first
+
+
+def test_statistics_leave_padding_out(own):
+    x = arrays()["X"]
+    x[np.arange(STEPS) >= arrays()["ends"][:, None]] = 1e6
+    save(own, X=x)
+    own.run("data", "import", "wells", *OWN, "--lengths", "ends.npy")
+    assert max(recipe(own)["data"]["mean"]) < 100
+
+
+def test_without_the_data_commands_say_how_to_get_them(own):
+    own.run("data", "import", "wells", *OWN)
+    own.run("data", "import", "others", *OWN, "--seed", "3")
+    shutil.move(own.folder / "d/wells", own.folder / "wells")
+    before = left(own)
+    for words in (("ladder", "wells", *TRAINING), ("data", "check", "wells"), ("data", "prepare", "wells")):
+        error = own.run(*words, *(() if "--data-dir" in words else ("--data-dir", "d")), code=1).stderr
+        assert "d/wells: there are no prepared data for wells" in error
+        assert "hint: import the same arrays again: lrurun data import wells" in error
+    assert left(own) == before
+    planned = own.run("plan", "wells", "--data-dir", "d").stdout
+    assert "The data of wells are not in d/wells, and must come from you: import the same arrays" in planned
+    own.run("data", "import", "wells", *OWN)
+    error = own.run("data", "prepare", "wells", "--force", "--data-dir", "d", code=1).stderr
+    assert "error: --force: wells has imported arrays, which nothing makes\nhint: import the same" in error
+    shutil.rmtree(own.folder / "d/wells")
+    shutil.copytree(own.folder / "d/others", own.folder / "d/wells")
+    error = own.run("ladder", "wells", *TRAINING, code=1).stderr
+    assert "d/wells: expected wells version sha256:" in error
+    assert "import the same arrays again" in error
+
+
+def test_a_changed_array_is_found(own):
+    own.run("data", "import", "wells", *OWN)
+    labels = own.folder / "d/wells/train-labels.npy"
+    content = bytearray(labels.read_bytes())
+    content[-1] ^= 1
+    labels.write_bytes(content)
+    error = own.run("data", "check", "wells", "--data-dir", "d", code=1).stderr
+    assert "import the same arrays again" in error
+
+
+def with_nan(array: np.ndarray, value: float = np.nan) -> np.ndarray:
+    array[7, 3] = value
+    return array
+
+
+A = arrays()
+WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...], int, str]] = {
+    "too few labels": ({"Y": A["Y"][:-1]}, (), 1, "expected 120 examples, as many as inputs, found 119"),
+    "text": ({"Y": A["Y"].astype(str)}, (), 1, "--labels Y.npy: expected numbers, found <U"),
+    "complex": ({"X": A["X"] * 1j}, (), 1, "--inputs X.npy: expected numbers, found complex128"),
+    "objects": ({"Y": A["Y"].astype(object)}, (), 1, "--labels Y.npy: has Python objects, which are not read"),
+    "records": (
+        {"X": np.zeros(N, [("a", "f4")])},
+        (),
+        1,
+        "X.npy: expected numbers, found records of the type [('a'",
+    ),
+    "NaN": ({"X": with_nan(arrays()["X"])}, (), 1, "--inputs X.npy: example 7 has nan, which is not a finite number"),
+    "infinity": ({"X": with_nan(arrays()["X"], -np.inf)}, (), 1, "example 7 has -inf"),
+    "beyond float32": ({"X": with_nan(arrays()["X"], 1e300)}, (), 1, "example 7 has 1e+300"),
+    "NaN as a value": ({"Y": A["sums"][:, 0]}, (), 1, "--labels Y.npy: example 0 has nan"),
+    "half a label": ({"Y": np.where([True, False], A["sums"], 1.0)}, (), 1, "where only some values are NaN"),
+    "no label": ({"Y": np.full((N, 5), -1)}, (), 1, "--labels Y.npy: example 0 has no label, all are -1"),
+    "gaps": ({"Y": A["Y"] * 2}, (), 1, "every class from 0 to 4, class 1 does not occur"),
+    "from 1": ({"Y": A["Y"] + 1}, (), 1, "every class from 0 to 3, class 0 does not occur"),
+    "negative": ({"Y": A["Y"] - 1}, (), 1, "expected classes from 0 to 999999, found -1 to 1"),
+    "one class": ({"Y": A["Y"] * 0}, (), 1, "all labels are class 0: there is nothing to learn"),
+    "one value": ({"Y": A["real"] * [0, 1]}, (), 1, "value 0 is the same in all of the training split"),
+    "classes of values": ({"Y": A["real"]}, ("--classes", "3"), 1, "real values have no classes"),
+    "more classes": ({}, ("--classes", "2"), 1, "--labels Y.npy: has class 2, --classes 2 ends at 1"),
+    "a column": ({"Y": A["Y"][:, None]}, (), 1, "hint: one class for each sequence: labels[:, 0]"),
+    "more positions": ({"Y": np.hstack([A["above"]] * 2)}, (), 1, "24 positions, the inputs have 12 steps"),
+    "lengths of 0": ({"L": A["ends"] * 0}, ("--lengths", "L.npy"), 1, "expected lengths from 1 to 12, the steps"),
+    "longer": ({"L": A["ends"] + 1}, ("--lengths", "L.npy"), 1, "of the inputs, found 5 to 13"),
+    "real lengths": ({"L": A["ends"] / 2}, ("--lengths", "L.npy"), 1, "expected one whole number for each example"),
+    "padding": ({"Y": A["above"] * 0}, ("--lengths", "ends.npy"), 1, "has a label beyond its length"),
+    "tokens": ({}, ("--tokens",), 1, "--inputs X.npy: expected (examples, steps) ids, found the shape (120, 12, 3)"),
+    "real tokens": (
+        {"X": A["X"][..., 0]},
+        ("--tokens",),
+        1,
+        "expected whole numbers, the ids of --tokens, found float64",
+    ),
+    "negative tokens": (
+        {"X": A["ids"] - 1},
+        ("--tokens",),
+        1,
+        "expected whole numbers from 0 to 1000000, found -1 to 4",
+    ),
+    "only padding": ({"X": A["ids"] * (A["Y"] != 1)[:, None]}, ("--tokens",), 1, "has only 0, which is padding"),
+    "large": ({"X": A["ids"] + 2**40}, (), 1, "hint: save real numbers: array.astype('float32')"),
+    "empty": ({"X": A["X"][:0], "Y": A["Y"][:0]}, (), 1, "--inputs X.npy: there are no examples: the array has the"),
+    "a number": ({"Y": np.int64(3)}, (), 1, "expected 120 examples, as many as inputs, found a single number"),
+    "few": ({"X": A["X"][:4], "Y": np.arange(4) % 2}, (), 1, "4 examples are too few: validation would have none"),
+    "shares": ({}, ("--test", "0.6", "--validation", "0.4"), 1, "--validation 0.4 and --test 0.6: no examples remain"),
+    "no share": ({}, ("--test", "0"), 1, "--test 0: the test split would have no examples"),
+    "gap": ({"Z": A["Y"] + 7}, ("--test-inputs", "X.npy", "--test-labels", "Z.npy"), 1, "--test-labels Z.npy: "),
+    "a share": ({}, ("--test", "1.5"), 2, "--test: expected a number of at most 1, found '1.5'"),
+    "other test arrays": (
+        {"Z": A["X"][:, :5]},
+        ("--test-inputs", "Z.npy", "--test-labels", "Y.npy"),
+        1,
+        "--test-inputs Z.npy: expected float64 of shape (n, 12, 3), as for training, found float64 of shape (n, 5, 3)",
+    ),
+    "half a test": ({}, ("--test-inputs", "X.npy"), 2, "--test-inputs: belongs to --test-labels"),
+    "two tests": (
+        {},
+        ("--test-inputs", "X.npy", "--test-labels", "Y.npy", "--test", "0.1"),
+        2,
+        "--test and --test-inputs exclude each other",
+    ),
+    "no recipe": ({}, ("--recipe", "mine.txt"), 2, "--recipe mine.txt: expected a .toml file"),
+    "no folder": ({}, ("--recipe", "no/mine.toml"), 1, "there is no folder no"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_arrays_leave_nothing_behind(own, case):
+    changed, options, code, said = WRONG[case]
+    save(own, **changed)
+    done = own.run("-q", "data", "import", "wells", *OWN, *options, code=code)
+    assert said in done.stderr
+    assert [line.partition(": ")[0] for line in done.stderr.splitlines()] == ["error", "hint"]
+    assert (done.stdout, left(own)) == ("", set())
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("sCIFAR", "is taken by the data of task sCIFAR"),
+        ("listops", "is taken by the data of task ListOps"),
+        ("ListOps-smoke", "is taken by the data of task ListOps"),
+        ("downloads", "is a folder of the data folder"),
+        ("a/b", "cannot be the name of a task and its files"),
+        ("..", "cannot be the name"),
+        ("mine.toml", "cannot be the name"),
+        ("x" * 101, "at most 100 letters"),
+    ],
+)
+def test_names_that_are_taken_or_no_file_names(own, name, said):
+    assert said in own.run("data", "import", name, *OWN, code=2).stderr
+    assert left(own) == set()
+
+
+def test_arrays_of_an_npz_file_are_named_by_their_option_or_a_key(own):
+    own.run("data", "import", "wells", *OWN)
+    expected = recipe(own)["data"]
+    np.savez(own.folder / "all.npz", inputs=A["X"], labels=A["Y"], other=A["ends"])
+    np.savez_compressed(own.folder / "X.npz", X=A["X"])
+    forms = {"a": ("all.npz", "all.npz"), "b": ("X.npz", "Y.npy"), "c": ("all.npz:inputs", "all.npz:labels")}
+    for name, (inputs, labels) in forms.items():
+        own.run("data", "import", name, "--inputs", inputs, "--labels", labels, "--data-dir", "d")
+        assert recipe(own, name)["data"] == expected
+
+
+@pytest.mark.parametrize(
+    ("option", "file", "said", "hint"),
+    [
+        ("--inputs", "two.npz", "has 2 arrays, none of them named 'inputs': x, y", "--inputs two.npz:x"),
+        ("--labels", "two.npz:z", "two.npz: has no array 'z'", "arrays in it: x, y"),
+        ("--inputs", "two.npz:xx", "two.npz: has no array 'xx'", "did you mean 'x'?"),
+        ("--inputs", "none.npz", "none.npz: has no array 'inputs'", "there are no arrays in it"),
+        ("--inputs", "objects.npz", "objects.npz: has Python objects, which are not read", "objects may run code"),
+        ("--inputs", "cut.npz", "cut.npz: not an array of numbers", "numpy.save"),
+    ],
+)
+def test_an_npz_file_without_the_array_lists_those_that_it_has(own, option, file, said, hint):
+    np.savez(own.folder / "two.npz", x=A["X"], y=A["Y"])
+    np.savez(own.folder / "none.npz")
+    np.savez(own.folder / "objects.npz", np.array([{}], object))
+    (own.folder / "cut.npz").write_bytes((own.folder / "two.npz").read_bytes()[:500])
+    words = [file if before == option else word for before, word in zip(("", *OWN), OWN, strict=False)]
+    done = own.run("-q", "data", "import", "wells", *words, code=1)
+    assert f"error: {option} {file.partition(':')[0]}" in done.stderr
+    assert said in done.stderr
+    assert hint in done.stderr.splitlines()[1]
+    assert left(own) == set()
+
+
+def test_files_that_are_no_arrays(own):
+    (own.folder / "text.npy").write_text("1 2 3")
+    (own.folder / "short.npy").write_bytes((own.folder / "X.npy").read_bytes()[:-100])
+    (own.folder / "header.npy").write_bytes(b"\x93NUMPY\x01\x00\x10\x00{'descr': oops  \n")
+    for file, said in {
+        "text.npy": "text.npy: neither a .npy nor a .npz file",
+        "short.npy": "short.npy: not an array of numbers",
+        "header.npy": "header.npy: not an array of numbers",
+        "none.npy": "none.npy: No such file or directory",
+        "/dev/zero": "/dev/zero: not a regular file",
+    }.items():
+        done = own.run("data", "import", "wells", "--inputs", file, *OWN[2:], code=1)
+        assert said in done.stderr
+    assert left(own) == set()
+
+
+def test_a_full_disk_leaves_nothing(own):
+    done = own.run("data", "import", "wells", *OWN, code=1, prefix=("prlimit", "--fsize=10000"))
+    assert "File too large" in done.stderr
+    assert left(own) == set()
+    own.run("data", "import", "wells", *OWN)
+
+
+def test_a_recipe_cannot_change_what_the_arrays_are(own):
+    own.run("data", "import", "wells", *OWN)
+    path = own.folder / "recipes/wells.toml"
+    text = path.read_text()
+    for old, new, said in (
+        ("classes = 3", "classes = 4", "d/wells: expected data made with"),
+        ("[data]\n", "[data]\nextra = 1\n", "recipes/wells.toml [data], extra: unknown name"),
+        ("length = 12\n", "", "recipes/wells.toml [data]"),
+        ('task = "wells"', 'task = "sDigits"', "task 'sDigits': already part of lrurun"),
+        ("[profile.smoke.model]", "[profile.smoke.data]\ntrain = 3\n\n[profile.smoke.model]", "cannot be changed"),
+    ):
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+        assert said in own.run("ladder", "wells", *TRAINING, code=None).stderr
+    assert not own.ledger.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_an_import_that_is_stopped_does_not_hinder_the_next(own, number):
+    large = np.lib.format.open_memmap(own.folder / "big.npy", "w+", np.uint8, (100_000, 2000))
+    large[:, 0] = np.arange(100_000) % 7  # elsewhere the file has holes
+    save(own, small=np.arange(100_000) % 2)
+    process = own.start("data", "import", "wells", "--inputs", "big.npy", "--labels", "small.npy", "--data-dir", "d")
+    wait_for(lambda: (own.folder / "d/.wells.partial/train-inputs.npy").exists())
+    stop(process, number)
+    process.communicate(timeout=60)
+    assert process.returncode == (-9 if number == signal.SIGKILL else 143)
+    assert not (own.folder / "d/wells").exists()
+    assert not (own.folder / "recipes/wells.toml").exists()
+    if number == signal.SIGTERM:
+        assert left(own) == set()
+    own.run("data", "import", "wells", *OWN)
+    assert sorted(path.name for path in (own.folder / "d").iterdir()) == ["wells"]
+    assert [path.name for path in (own.folder / "recipes").iterdir()] == ["wells.toml"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "metric", "least"),
+    [
+        pytest.param("Y", "accuracy", 0.4, marks=pytest.mark.slow),
+        pytest.param("real", "r2", 0.5, marks=pytest.mark.rare),
+        pytest.param("above", "accuracy", 0.8, marks=pytest.mark.rare),
+        pytest.param("sums", "r2", 0.5, marks=pytest.mark.slow),
+    ],
+)
+def test_every_form_of_labels_is_trained_reported_and_verified(own, labels, metric, least):
+    own.run("data", "import", "wells", "--inputs", "X.npy", "--labels", f"{labels}.npy", "--data-dir", "d")
+    own.run("ladder", "wells", *TRAINING)
+    [run] = own.json("runs")["runs"]
+    assert run["metrics"][f"test/{metric}"] > least
+    assert run["data_sha256"] == recipe(own)["data"]["imported"]
+    assert "verified" in own.run("verify", run["id"], "--data-dir", "d").stdout
+    shutil.rmtree(own.folder / "d")  # what reads needs no arrays
+    report = own.json("report", "wells", "--profile", "smoke")
+    assert (report["metric"], report["data"]["kind"]) == (f"test/{metric}", "imported")
+    positions = {"above": 4 * N // 10}  # 4 labels a sequence
+    assert report["data"].get("test_labels") == positions.get(labels)
+    assert "nothing to do" in own.run("resume").stderr
+    for words in (
+        ("status",),
+        ("show", run["id"]),
+        ("show", run["id"], "--toml"),
+        ("plan", "wells", "--profile", "smoke"),
+    ):
+        own.run(*words)
+    assert "import the same arrays again" in own.run("verify", run["id"], "--data-dir", "d", code=1).stderr

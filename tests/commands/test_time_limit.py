@@ -1,0 +1,128 @@
+"""`--time-limit`: its syntax, and that a ladder saves and ends within it."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import time
+
+import pytest
+
+from lrurun.commands._shared.training_options import seconds_of
+from lrurun.errors import UsageError
+from lrurun.runner.signals import Signals, Stopped
+from lrurun.runner.supervisor import Supervisor
+from tests.harness.machine import LONG, Machine, stop, training, wait_for
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90),
+        ("90s", 90),
+        ("45m", 45 * 60),
+        ("1h30m", 90 * 60),
+        ("1h30m15s", 90 * 60 + 15),
+        ("2d", 2 * 86400),
+        ("1d12h", 36 * 3600),
+        ("30:00", 30 * 60),
+        ("1:30:00", 90 * 60),
+        ("12:00:00", 12 * 3600),
+        ("2-12", 60 * 3600),
+        ("2-12:30", 60 * 3600 + 30 * 60),
+        ("2-12:30:05", 60 * 3600 + 30 * 60 + 5),
+        ("0-00:00:01", 1),
+        ("366d", 366 * 86400),
+    ],
+)
+def test_durations_in_the_usual_words_and_in_slurms(text: str, seconds: int) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", " ", "0", "0m", "00:00:00", "-5", "-1:00", "1.5h", "30m1h", "1h2h", "h", "soon", "inf", "\u0663", "1 h"),
+        *("1\n", "1:2:3:4", "1-", "1h30", "1w", "10min", "\x1b[31m9", "367d", "9" * 400, "9" * 400 + "h"),
+    ],
+)
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="expected a duration"):
+        seconds_of(text)
+
+
+def test_the_limit_is_a_sigterm_that_leaves_time_to_save() -> None:
+    Signals(3600).check()
+    for limit, leaves in ((100.0, 8.0), (16.0, 8.0), (4.0, 2.0)):
+        began = time.monotonic()
+        assert Signals(limit)._deadline - began == pytest.approx(limit - leaves, abs=0.5)
+    signals = Signals(1e-9)
+    time.sleep(0.001)
+    with pytest.raises(Stopped, match="the time limit of 0:00") as caught:
+        signals.check()
+    assert caught.value.exit_code == 143
+    with pytest.raises(Stopped) as caught:
+        signals.check()
+    assert caught.value.exit_code == 143
+    with signals.recorded():
+        signal.raise_signal(signal.SIGINT)
+        assert signals.abort, "a ^C while it saves ends it at once"
+
+
+def test_a_limit_that_is_none_is_refused_before_anything_is_written(machine: Machine) -> None:
+    for arguments in (("ladder", "sDigits", "--profile", "smoke"), ("resume",)):
+        done = machine.run(*arguments, "--time-limit", "soon", code=2)
+        assert done.stderr.startswith("error: --time-limit: expected a duration")
+    assert list(machine.folder.iterdir()) == []
+
+
+def test_a_limit_that_comes_after_the_last_run_is_no_stop(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def finish_all(self: Supervisor) -> None:
+        while (claim := self.ledger.claim(self.instance.key, self.owner, environment={})) is not None:
+            self.ledger.finish(claim, "done", result={"test/accuracy": 0.5, "machine/steps_per_second": 1.0})
+        self.signals.received = signal.SIGTERM
+        raise Stopped(signal.SIGTERM, "the time limit of 0:12")
+
+    monkeypatch.setattr(Supervisor, "_loop", finish_all)
+    monkeypatch.setattr("lrurun.commands.ladder._prepare_data", lambda *_: None)
+    arguments = ("ladder", "sDigits", "--profile", "smoke", "--rung", "tanh-rnn", "--seeds", "0,4,7")
+    done = machine.run(*arguments, "--time-limit", "12")
+    assert "stopped" not in done.stderr
+    assert "50.0 ± 0.0 %" in done.stdout
+
+
+@pytest.mark.slow
+def test_ladder_ends_within_its_limit_and_goes_on(machine: Machine) -> None:
+    """Runs are interrupted and saved, the exit code is SIGTERM's, and the printed command continues from there."""
+    steps = ("--set", "train.steps=200000", "--set", "execution.checkpoint_seconds=3600")
+    arguments = ("ladder", "sDigits", *LONG, *steps, "--rung", "gamma-norm", "--seeds", "2", "--jobs", "1")
+    began = time.monotonic()
+    done = machine.run(*arguments, "--time-limit", "28", code=143)
+    assert time.monotonic() - began < 28 + 4, "the processes' own start and end are not in it"
+    said = done.stderr.splitlines()[-1]
+    front = "stopped by the time limit of 0:28 with 2 of 2 runs remaining; the same command continues: lrurun "
+    assert said.startswith(front)
+    assert tuple(shlex.split(said.removeprefix(front))) == (*arguments, "--time-limit", "28")
+    [run] = [run for run in machine.json("runs")["runs"] if run["state"] == "interrupted"]
+    assert run["step"] > 0
+    again = machine.start(*arguments)
+    wait_for(training(machine, step=run["step"] + 1))
+    stop(again, signal.SIGTERM)
+    _, err = again.communicate(timeout=30)
+    assert again.returncode == 143
+    assert "stopped by SIGTERM with 2 of 2 runs remaining; the same command continues: lrurun ladder sDigits" in err
+    assert machine.attempts()[run["id"]][1].resumed_from == run["step"]
+
+
+@pytest.mark.rare
+def test_resume_has_a_limit_and_a_ladder_that_is_done_before_it_is_done(machine: Machine) -> None:
+    arguments = ("ladder", "sDigits", "--profile", "smoke", "--rung", "tanh-rnn")
+    machine.run(*arguments, "--seeds", "1", "--time-limit", "5m")
+    process = machine.start(*arguments, "--set", "train.steps=200000")
+    wait_for(training(machine, step=1))
+    stop(process, signal.SIGTERM)
+    process.communicate(timeout=30)
+    before = machine.states()
+    done = machine.run("resume", "--time-limit", "10", code=143)
+    assert "the same command continues: lrurun resume --time-limit 10" in done.stderr
+    assert machine.states() == before

@@ -1,0 +1,249 @@
+"""What a rung takes from recipes, and where its learning rate comes from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lrurun import __main__ as entry
+from lrurun import machine
+from lrurun.commands._shared import cautions
+from lrurun.config import plan as planning
+from lrurun.config.plan import tuning_runs
+from lrurun.config.resolve import RateSource
+from lrurun.ledger.store import Ledger
+from lrurun.runner import supervisor
+from tests.harness.plans import LADDER, RECIPE, changed, error, make, rungs, write_documents
+from tests.harness.results import OWNER, fill
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    return write_documents(tmp_path, monkeypatch)
+
+
+TAKING = """
+name = "other"
+title = "other"
+source = "ours"
+
+[[rung]]
+name = "lru"
+title = "LRU"
+change = { "model.recurrence.kind" = "diagonal", "model.recurrence.normalize" = true }
+"""
+
+
+TAKES = changed(TAKING, 'title = "LRU"', 'title = "LRU"\ntakes = "ssm/lru"')
+
+
+DIGITS = "sDigits"
+
+
+def rates(ladder: str, task: str = DIGITS, **options: Any) -> dict[str, tuple[float, str, str]]:
+    """Rung -> its learning rate, and the source of it."""
+    Path("l.toml").write_text(ladder)
+    made = planning.make(task, ladder="./l.toml", **options)
+    return {r.name: (r.config.optim.lr, r.rate_source.kind, r.rate_source.text) for r in made.rungs}
+
+
+def test_a_users_rung_takes_values_only_when_it_says_so():
+    assert rates(TAKING) == {"lru": (0.008, "default", "the recipe's default, untuned")}
+    reason = "chosen for ssm/lru: the best on validation of the rates in [tune.grid]"
+    assert rates(TAKES) == {"lru": (0.064, "chosen", reason)}
+    assert planning.make(DIGITS, ladder="./l.toml").rungs[0].config.model.recurrence.r_min == 0.5
+    # the rung lru of rotrnn takes that of ssm itself
+    assert rates(changed(TAKES, "ssm/lru", "rotrnn/lru"))["lru"][0] == 0.064
+
+
+def test_values_for_the_rung_itself_come_after_those_that_it_takes():
+    own = changed(RECIPE, "[ladder.mine.rung.ring.optim]\nlr = 0.02", "[ladder.mine.rung.plane.optim]\nlr = 0.03")
+    own += "[ladder.mine.rung.ring.optim]\nweight_decay = 0.0\n"
+    ladder = changed(LADDER, 'title = "ring"', 'title = "ring"\ntakes = "mine/plane"')
+    ring = rungs(make(own, ladder))["ring"]
+    assert (ring.config.optim.lr, ring.config.optim.weight_decay) == (0.03, 0.0)
+    assert ring.sources["optim.lr"] == "r.toml [ladder.mine.rung.plane]"
+    assert ring.sources["model.recurrence.r_min"] == "r.toml [ladder.mine.rung.ring]"
+
+
+@pytest.mark.parametrize(
+    ("takes", "message", "hint"),
+    [
+        ("ssn/lru", "takes: unknown ladder 'ssn'", "did you mean 'ssm'?"),
+        ("ssm/lrv", "takes: ladder ssm has no rung 'lrv'", "did you mean 'lru'? rungs: lru, s4d, s4, s5"),
+        ("lru", ".takes: expected a rung with its ladder", "change rung[lru].takes in l.toml"),
+        ("other/lru", "takes: other/lru takes its own values", "remove one `takes`"),
+    ],
+)
+def test_what_cannot_be_taken(takes, message, hint):
+    found, next_step = error(ladder=changed(TAKES, "ssm/lru", takes))
+    assert message in found
+    assert found.startswith("l.toml, rung")
+    assert next_step is not None
+    assert next_step.startswith(hint)
+
+
+def test_values_for_a_rung_that_the_ladder_lacks_are_refused():
+    wrong = changed(RECIPE, "[profile.small.ladder.mine.rung.ring.", "[profile.small.ladder.mine.rung.rin.")
+    assert error(wrong) == (
+        "r.toml [profile.small.ladder.mine.rung.rin]: ladder mine has no rung 'rin'",
+        "did you mean 'ring'? rungs: dense, plane, ring, norm",
+    )
+    # a packaged recipe goes with any ladder
+    assert list(rates(changed(TAKING, 'name = "other"', 'name = "ssm"').replace('"lru"', '"one"'))) == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "rung", "kind", "text"),
+    [
+        ("sDigits", {"tune": True}, "lru", "tuned", "tuned on validation here with 3 seeds"),
+        ("sDigits", {"sets": ["optim.lr=0.5"]}, "lru", "set", "given by --set optim.lr"),
+        ("sDigits", {"sets": ["optim.lr=0.5"], "profile": "smoke"}, "s4", "set", "given by --set optim.lr"),
+        ("ListOps", {}, "lru", "default", "the recipe's default, untuned"),
+        ("ListOps", {}, "s5", "published", "published: Smith et al. 2023, the published script"),
+        ("sCIFAR", {}, "s5", "chosen", "chosen for this rung: as in the script of Smith et al. 2023 for gray images"),
+        ("PathX", {"profile": "laptop"}, "lru", "default", "the default of profile laptop, untuned"),
+    ],
+)
+def test_every_rung_says_where_its_learning_rate_comes_from(task, options, rung, kind, text):
+    made = rungs(planning.make(task, ladder="ssm", **options))
+    assert made[rung].rate_source == RateSource(kind, text)
+
+
+def test_notes_on_the_recipes_own_learning_rate():
+    sources = {r.name: r.rate_source for r in planning.make("sCIFAR", ladder="lru").rungs}
+    published = RateSource("published", "published: Orvieto et al. 2023, appendix C.2")
+    assert sources["stable-exponential"] == published
+    assert sources["tanh-rnn"].kind == "default"
+    assert {r.rate_source for r in planning.make("sCIFAR", ladder="stability").rungs} == {published}
+    ladder = changed(
+        LADDER, '"model.recurrence.kind" = "diagonal"', '"model.recurrence.kind" = "diagonal", "optim.lr" = 1.0'
+    )
+    assert rates(ladder, "./r.toml")["plane"] == (1.0, "chosen", "set by the ladder: l.toml, rung plane")
+    notes = '[ladder.mine.rung.ring]\nlr_published = "a"\nlr_chosen = "b"\n'
+    both = changed(RECIPE, "[ladder.mine.rung.ring.optim]", f"{notes}[ladder.mine.rung.ring.optim]")
+    assert error(both)[0] == "r.toml [ladder.mine.rung.ring]: has both lr_published and lr_chosen"
+
+
+def test_notes_on_the_learning_rate_of_a_profile():
+    """The recipe's notes are about the recipe's rate, those of the profile about its own."""
+    notes = '[ladder.mine]\nlr_published = "Table 1"\n'
+    recipe = changed(RECIPE, "[profile.small.model]", "[profile.small.optim]\nlr = 0.5\n[profile.small.model]")
+    recipe = changed(recipe, "[ladder.mine.rung.ring.optim]\nlr = 0.02", notes)
+    Path("r.toml").write_text(recipe)
+    assert rates(LADDER, "./r.toml")["plane"][1:] == ("published", "published: Table 1")
+    own = (0.5, "default", "the default of profile small, untuned")
+    assert rates(LADDER, "./r.toml", profile="small")["plane"] == own
+    Path("r.toml").write_text(recipe + '[profile.small.ladder.mine]\nlr_published = "Table 2"\n')
+    assert rates(LADDER, "./r.toml", profile="small")["plane"] == (0.5, "published", "published: Table 2")
+    Path("r.toml").write_text(recipe + '[profile.small.ladder.mine.rung.plane]\nlr_published = "Table 3"\n')
+    assert rates(LADDER, "./r.toml", profile="small")["plane"] == (0.5, "published", "published: Table 3")
+    Path("r.toml").write_text(recipe + '[ladder.mine.rung.plane]\nlr_published = "Table 4"\n')
+    assert rates(LADDER, "./r.toml")["plane"][1:] == ("published", "published: Table 4")
+    assert rates(LADDER, "./r.toml", profile="small")["plane"] == own
+
+
+def test_a_batch_larger_than_the_training_split_gets_a_warning(capsys):
+    warning = "larger than the training split of 20 examples, so that each batch repeats some; choose at most that many"
+    for batch, found in ((21, f"warning: train.batch = 21: {warning}\n"), (20, "")):
+        Path("r.toml").write_text(
+            changed(changed(RECIPE, "batch = 8", f"batch = {batch}"), "[train]\n", "[data]\ntrain = 20\n[train]\n")
+        )
+        Path("l.toml").write_text(LADDER)
+        # a folder of its own: other tests make the published sDigits in the usual one
+        assert entry.run(["plan", "r.toml", "--ladder", "l.toml", "--data-dir", "data", "-q"]) == 0
+        assert capsys.readouterr().err == found
+    # new examples at every step
+    assert entry.run(["plan", "Parity", "--ladder", "lru", "--set", "train.batch=5000"]) == 0
+    assert "training split" not in capsys.readouterr().err
+
+
+def test_the_plan_shows_the_source_of_each_learning_rate(capsys):
+    assert entry.run(["plan", "ListOps", "--ladder", "ssm"]) == 0
+    out = capsys.readouterr().out
+    assert "Learning rates (the recipe's default, untuned): lru 0.002." in out.replace("\n", " ")
+    assert entry.run(["plan", "sDigits", "--ladder", "ssm", "--tune", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)["rungs"][0]
+    assert row["learning_rate"] == 0.064
+    assert row["rate_source"] == {"kind": "tuned", "text": "will be chosen on validation"}
+
+
+def test_the_plan_of_a_tuned_ladder_has_no_rate_before_the_chosen_one(capsys):
+    arguments = ["plan", "sDigits", "--ladder", "ssm", "--tune"]
+    assert entry.run(arguments) == 0
+    out = capsys.readouterr().out
+    assert "Learning rates" not in out
+    assert "Chosen on validation with 3 seeds, for each rung: optim.lr from 0.001, 0.002, " in out
+    assert "lr = " not in out
+    plan = planning.make("sDigits", ladder="ssm", tune=True)
+    [rung] = planning.choose_rungs(plan, ["s4d"])
+    with Ledger.open(Path("ledger.db")) as ledger:
+        key = ledger.add_ladder("ssm", "sDigits", None, plan.spec).key
+        for k, wanted in enumerate(tuning_runs(plan, [rung])):
+            ledger.enqueue(key, [wanted])
+            claim = ledger.claim(key, OWNER, environment={})
+            ledger.finish(claim, "done", result={"val/accuracy": 0.9 if k // 3 == 1 else 0.5, "val/loss": 1.0})
+    assert entry.run(arguments) == 0
+    out = capsys.readouterr().out
+    assert "will be chosen" not in out
+    assert "Learning rates (tuned on validation here with 3 seeds): s4d 0.002." in out
+
+
+def test_a_finished_plan_has_no_time_left(capsys):
+    fill(Path("ledger.db"), "sDigits", {"tanh-rnn": (0.5,)})
+    for seeds, last in (("0,", "All runs are finished."), ("0,1", "1 run remaining, seed 1: about ")):
+        assert entry.run(["plan", "sDigits", "--rung", "tanh-rnn", "--seeds", seeds]) == 0
+        assert any(line.startswith(last) for line in capsys.readouterr().out.splitlines())
+
+
+def test_more_threads_or_many_more_workers_than_cores_get_a_warning(capsys, monkeypatch):
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+    Path("l.toml").write_text(LADDER)
+    rungs = {n: planning.make("r.toml", ladder="l.toml", sets=[f"execution.threads={n}"]).rungs for n in (1, 2, 3)}
+
+    def warned(threads, jobs):
+        cautions.warn_of_cores(rungs[threads], jobs)
+        return capsys.readouterr().err.splitlines()
+
+    for threads, jobs in ((1, None), (2, None), (1, 4), (2, 2)):
+        assert warned(threads, jobs) == []
+    useless = "and more threads make no run faster; results depend on the number of threads"
+    assert warned(3, None) == [f"warning: execution.threads = 3: this machine has 2 cores, {useless}"]
+    more = "more of them are not faster together, and need memory; at most 2 compile at once; without --jobs there are"
+    assert warned(1, 64) == [f"warning: --jobs 64: this machine has 2 cores, for 2 workers: {more} 2"]
+    assert warned(2, 3) == [f"warning: --jobs 3: this machine has 2 cores, for 1 worker: {more} 1"]
+    assert len(warned(3, 64)) == 2
+    monkeypatch.setattr(machine, "accelerators", lambda: ["0"])
+    assert warned(1, 64) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("ladder", "r.toml", "--ladder", "l.toml", "--data-dir", "/dev/null/d"), ("resume",), ("study", "ring")],
+    ids=lambda command: command[0],
+)
+def test_commands_that_train_warn_of_too_many_workers(command, capsys, monkeypatch):
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+    monkeypatch.setattr(supervisor, "Supervisor", None)  # nothing is to be trained
+    Path("l.toml").write_text(LADDER)
+    entry.run([*command, "--jobs", "64"])
+    assert "warning: --jobs 64: this machine has 2 cores" in capsys.readouterr().err
+
+
+def test_the_scale_of_a_paper_is_warned_of_where_there_is_no_accelerator(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warned = {}
+    for task, profile, accelerators in (
+        ("ListOps", None, []),
+        ("ListOps", None, ["0"]),
+        ("ListOps", "laptop", []),
+        ("npDigits", None, []),
+    ):
+        monkeypatch.setattr(machine, "accelerators", lambda found=accelerators: found)
+        cautions.warn_of_scale(planning.make(task, profile=profile))
+        warned[task, profile, len(accelerators)] = "--profile laptop is reduced" in capsys.readouterr().err
+    assert [place for place, has_warned in warned.items() if has_warned] == [("ListOps", None, 0)]

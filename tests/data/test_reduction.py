@@ -1,0 +1,149 @@
+"""Profiles with fewer or smaller examples: made from prepared data, with the bits that a copy would give."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import asdict, replace
+
+from lrurun.data import store
+from lrurun.data.downloaded.images import CifarOptions, Image, ImageOptions, SCifar
+from lrurun.data.downloaded.np_cifar import NpCifar, NpCifarOptions
+from lrurun.data.downloaded.retrieval import Retrieval, RetrievalOptions
+from lrurun.data.downloaded.speech import SpeechCommands, SpeechOptions
+from lrurun.data.downloaded.text import Text, TextOptions
+from lrurun.data.task import Options, Task
+from lrurun.errors import LrurunError
+from tests.data import test_retrieval, test_speech, test_text
+from tests.harness import formats
+
+RANDOM = np.random.RandomState(0)
+CIFAR = formats.cifar(RANDOM.randint(0, 256, (60, 32, 32, 3)).astype(np.uint8), RANDOM.randint(0, 10, 60), 50)
+FEWER = {"train": 20, "validation": 3, "test": 7}
+
+COPIES: dict[str, tuple[Task, Callable[[Path], Path]]] = {
+    "sCIFAR": (SCifar(50, 10), lambda place: formats.tree(place, CIFAR)),
+    "Image": (Image(50, 10), lambda place: formats.tree(place, CIFAR)),
+    "npCIFAR": (NpCifar(50, 10), lambda place: formats.tree(place, CIFAR)),
+    "Text": (Text(test_text.FULL), lambda place: formats.tree(place, test_text.FILES)),
+    "Retrieval": (Retrieval(test_retrieval.FULL), lambda place: formats.tree(place, test_retrieval.tables())),
+    "SpeechCommands": (
+        SpeechCommands(test_speech.FULL),
+        lambda place: formats.tree(place, test_speech.CONTENTS),
+    ),
+}
+
+SMALLER: list[Any] = [
+    ("sCIFAR", CifarOptions(), [CifarOptions(**FEWER), CifarOptions(pool=4, train=20), CifarOptions(pool=2)]),
+    ("sCIFAR", CifarOptions(pool=2, train=40), [CifarOptions(pool=2, train=40, test=2)]),
+    ("Image", ImageOptions(gray="pil"), [ImageOptions(gray="pil", pool=2, **FEWER)]),
+    ("npCIFAR", NpCifarOptions(length=40, seed=3), [NpCifarOptions(length=33, seed=3, pool=2, **FEWER)]),
+    ("Text", TextOptions(max_length=60, min_frequency=4), [
+        TextOptions(max_length=60, min_frequency=4, **FEWER),
+        TextOptions(max_length=20, min_frequency=4, **FEWER),
+        TextOptions(max_length=60, min_frequency=30),
+        TextOptions(max_length=2, min_frequency=9, train=5),
+    ]),
+    ("Retrieval", RetrievalOptions(max_length=40), [
+        RetrievalOptions(max_length=40, **FEWER),
+        RetrievalOptions(max_length=10, min_frequency=20, **FEWER),
+    ]),
+    pytest.param("SpeechCommands", SpeechOptions(), [
+        SpeechOptions(stride=250, **FEWER),
+        SpeechOptions(standardize=True, stride=7, train=50),
+    ], marks=pytest.mark.slow),
+]  # fmt: skip
+
+OTHERS: list[tuple[str, Options, Options]] = [
+    ("sCIFAR", CifarOptions(pool=2), CifarOptions()),
+    ("sCIFAR", CifarOptions(pool=2), CifarOptions(pool=4)),
+    ("sCIFAR", CifarOptions(train=20), CifarOptions(train=21)),
+    ("sCIFAR", CifarOptions(test=5), CifarOptions()),
+    ("sCIFAR", CifarOptions(), CifarOptions(split="lra")),
+    ("Image", ImageOptions(), ImageOptions(gray="pil")),
+    ("npCIFAR", NpCifarOptions(), NpCifarOptions(seed=1)),
+    ("Text", TextOptions(max_length=9), TextOptions(max_length=10)),
+    ("Text", TextOptions(), TextOptions(min_frequency=2)),
+    ("Text", TextOptions(validation=2), TextOptions(max_length=9, validation=2)),
+    ("Retrieval", RetrievalOptions(train=9), RetrievalOptions(max_length=9, train=9)),
+    ("SpeechCommands", SpeechOptions(standardize=True), SpeechOptions(standardize=True, train=9)),
+    ("SpeechCommands", SpeechOptions(stride=2), SpeechOptions(stride=4)),
+]
+"""Prepared data, and data that do not follow from them."""
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("*.npy")}
+
+
+@pytest.fixture(autouse=True)
+def nothing_to_download(monkeypatch: pytest.MonkeyPatch) -> None:
+    for task, _ in COPIES.values():
+        monkeypatch.setattr(task, "remotes", ())
+
+
+@pytest.mark.parametrize(("name", "full", "smaller"), SMALLER)
+def test_smaller_data_have_the_bits_that_the_copy_would_give(
+    tmp_path: Path, name: str, full: Options, smaller: list[Options]
+) -> None:
+    task, copy = COPIES[name]
+    given, there = copy(tmp_path / "given"), tmp_path / "data" / name
+    source = store.prepare(task, full, there, from_path=given).source
+    for number, options in enumerate(smaller):
+        made = store.prepare(task, options, there.with_name(f"{name}-smoke"))
+        direct = store.prepare(task, options, tmp_path / f"{number}", from_path=given)
+        assert contents(there.with_name(f"{name}-smoke")) == contents(tmp_path / f"{number}")
+        assert made == replace(direct, source=f"{source}, by way of {there}")
+        assert asdict(made.counts) == task.sizes(options)
+        shutil.rmtree(there.with_name(f"{name}-smoke"))
+
+
+@pytest.mark.parametrize(("name", "full", "other"), OTHERS)
+def test_other_data_need_a_copy(tmp_path: Path, name: str, full: Options, other: Options) -> None:
+    assert COPIES[name][0].reduction(other, full) is None
+    assert COPIES[name][0].reduction(full, full) is not None
+
+
+def test_data_of_another_profile_are_used_unless_damaged_or_outdated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, copy = COPIES["sCIFAR"]
+    laptop, where, options = tmp_path / "sCIFAR-laptop", tmp_path / "sCIFAR-smoke", CifarOptions(train=5)
+    with pytest.raises(LrurunError, match="neither be downloaded nor generated"):
+        store.prepare(task, options, where)
+    store.prepare(task, CifarOptions(train=20), laptop, from_path=copy(tmp_path / "given"))
+    assert store.prepare(task, options, where).source.endswith(f", by way of {laptop}")
+    assert store.prepare(task, options, where, force=True).counts.train == 5
+    said: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(task, "version", "2")
+        with pytest.raises(LrurunError, match="neither be downloaded nor generated"):
+            store.prepare(task, options, tmp_path / "sCIFAR-new", progress=lambda what, *_: said.append(what))
+    assert said[0].startswith(f"{laptop} is not used: {laptop}: expected sCIFAR version 2, found sCIFAR version 1")
+    shutil.rmtree(where)
+    content = bytearray((laptop / "train-inputs.npy").read_bytes())
+    content[-1] ^= 1
+    (laptop / "train-inputs.npy").write_bytes(content)
+    with pytest.raises(LrurunError, match=rf"{laptop}/train-inputs\.npy: its digest is not that in the manifest"):
+        store.prepare(task, options, where)
+    assert not where.exists()
+
+
+def test_a_note_on_the_copy_stays_with_smaller_data(tmp_path: Path) -> None:
+    _, copy = COPIES["Retrieval"]
+    task = Retrieval(test_retrieval.FULL | {"test": 22})
+    task.tolerance = lambda split: 1  # type: ignore[method-assign]
+    task.remotes = ()
+    given = copy(tmp_path / "given")
+    note = "test has 21 examples, the published data have 22"
+    full = store.prepare(task, RetrievalOptions(max_length=40), tmp_path / "Retrieval", from_path=given)
+    assert full.notes == [note]
+    few = store.prepare(task, RetrievalOptions(max_length=40, train=9), tmp_path / "Retrieval-few")
+    assert few.notes == [note]
+    fewer = store.prepare(task, RetrievalOptions(max_length=40, test=9), tmp_path / "Retrieval-fewer")
+    assert not fewer.notes

@@ -1,0 +1,360 @@
+"""The parts of the documentation that are made from the program: `python -m tests.docs.generated --write`.
+
+A part is between `<!-- generated: NAME -->` and `<!-- end -->`. A test compares it with what this module makes.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import itertools
+import json
+import re
+import sys
+import textwrap
+import tomllib
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
+
+if TYPE_CHECKING:
+    from lrurun.report import papers
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+OUTPUT = ROOT / "docs" / "output" / "npDigits.txt"
+"""What `lrurun ladder npDigits` printed at its end, on a terminal of 100 columns."""
+KEPT = ROOT / "docs" / "kept.db.xz"
+"""The compressed ledger with the studies of the papers, which `lrurun ledger merge` reads."""
+
+PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def ladders() -> str:
+    from lrurun.config.ladder import load_ladder
+
+    names = ["lru", *sorted(path.stem for path in (ROOT / "ablations").glob("*.toml") if path.stem != "lru")]
+    found = [load_ladder(name) for name in names]
+    return table(["ladder", "what it compares"], [[f"`{ladder.name}`", ladder.title] for ladder in found])
+
+
+def tasks() -> str:
+    from lrurun.config.plan import data_of
+    from lrurun.data import TASKS
+
+    rows = []
+    for name, task in TASKS.items():
+        _, options, _ = data_of(name)
+        spec, sizes = task.spec(options), task.sizes(options)
+        steps = f"{2 if spec.pair else 1} x {spec.length:,}" if spec.pair else f"{spec.length:,}"
+        train = "new ones at each step" if task.sampler(options) else f"{sizes['train']:,}"
+        split = f"{train} / {sizes['validation']:,} / {sizes['test']:,}"
+        rows.append([f"`{name}`", task.title, steps, spec.predicted, split])
+    return table(["task", "data", "steps", "predicted", "train / validation / test"], rows)
+
+
+def schema() -> str:
+    from lrurun.ledger.database.schema import VIEWS, metadata
+
+    text = [f"### `{name}`\n\nA view.\n\n```text\n{textwrap.dedent(sql).strip()}\n```" for name, sql in VIEWS.items()]
+    for one in metadata.sorted_tables:
+        rows = []
+        for column in one.columns:
+            notes = ["primary key"] * column.primary_key + [f"refers to `{key.column}`" for key in column.foreign_keys]
+            notes += ["may be null"] * bool(column.nullable) + [column.comment] * bool(column.comment)
+            rows.append([f"`{column.name}`", str(column.type).lower(), "; ".join(map(str, notes))])
+        title = f"### `{one.name}`" + (f"\n\n{one.comment[0].upper()}{one.comment[1:]}." if one.comment else "")
+        text.append(f"{title}\n\n{table(['column', 'type', 'notes'], rows)}")
+    return "\n\n".join(text)
+
+
+def claims() -> str:
+    from lrurun.config.ladder import load_ladder
+    from lrurun.report.tables import published_claims
+
+    ladders = [load_ladder(path.stem) for path in sorted((ROOT / "ablations").glob("*.toml"))]
+    return table(
+        list(published_claims.HEADERS), [published_claims.cells(one) for one in published_claims.collect(ladders)]
+    )
+
+
+def study_table() -> str:
+    from lrurun import studies
+
+    rows = [[f"`{one.name}`", ", ".join(one.aliases), one.source, one.question] for one in studies.every()]
+    return table(["study", "also", "figure", "question"], rows)
+
+
+def parameters() -> str:
+    from lrurun.report import papers
+
+    return table(list(papers.SIZE_HEADERS), papers.size_table(parameters_of))
+
+
+def parameters_of(size: papers.Size) -> float | None:
+    """The number of parameters of a rung at the size of a paper, or its ratio to another one's; None without a rung."""
+    import jax
+
+    from lrurun.config import plan as planning
+    from lrurun.nn.network import Model
+
+    if not size.ladder:
+        return None
+    sets = [f"{path}={value}" for path, value in size.set.items()]
+    made = planning.make(size.task, ladder=size.ladder, profile=size.profile, sets=sets, imports=False)
+
+    def count(name: str) -> int:
+        [rung] = [rung for rung in made.rungs if rung.name == name]
+        model = Model(rung.training.model, made.task.spec(made.options))
+        params, _ = jax.eval_shape(model.init, jax.random.key(0))
+        return model.count(params)
+
+    return count(size.than) / count(size.rung) if size.than else count(size.rung)
+
+
+def page_of_papers() -> str:
+    """What `lrurun claims --page` writes from the kept ledger."""
+    from lrurun.ledger.copies import unpacked
+    from lrurun.ledger.store import Ledger
+    from lrurun.report import papers
+    from lrurun.report.tables import ledger_claims
+
+    with unpacked(KEPT) as place, closing(Ledger.read(place)) as ledger:
+        ladders, _ = ledger_claims.ladders_of(ledger)
+        evidence = ledger_claims.gather(ledger, ladders, None, with_studies=True)
+    return papers.render(evidence, ledger_claims.collect(evidence, ladders, None, None).claims).rstrip()
+
+
+def layers() -> str:
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    [contract] = [c for c in linter["contracts"] if c["type"] == "layers"]
+    return "\n".join(["```text", *contract["layers"], "```"])
+
+
+def json_fields() -> str:
+    from lrurun.commands import (
+        bench,
+        check,
+        compare,
+        data,
+        doctor,
+        ledger,
+        plan,
+        query,
+        runs,
+        show,
+        status,
+        verify,
+    )
+    from lrurun.commands.list import Listing
+    from lrurun.ledger.merging import Merged
+    from lrurun.ledger.rebuilding import Rebuilt
+    from lrurun.report import run_table
+    from lrurun.report.tables.all_tasks import AllTasksReport
+    from lrurun.report.tables.ladder_table import LadderReport
+    from lrurun.report.tables.ledger_claims import LedgerClaims
+    from lrurun.report.tables.speed import SpeedReport
+    from lrurun.report.tables.swept import SweptReport
+    from lrurun.studies.report import StudyReport
+
+    documents = {
+        "runs": runs.RunsDocument,
+        "runs --columns": run_table.ColumnsDocument,
+        "runs --by": run_table.GroupsDocument,
+        "show": show.RunDocument,
+        "status": status.StatusDocument,
+        "plan": plan.PlanDocument,
+        "plan --sweep": plan.SweepDocument,
+        "report TASK": LadderReport,
+        "report TASK --by": SweptReport,
+        "report TASK --speed": SpeedReport,
+        "report --all": AllTasksReport,
+        "study NAME": StudyReport,
+        "report study:NAME": StudyReport,
+        "claims": LedgerClaims,
+        "compare": compare.CompareDocument,
+        "verify": verify.VerifyDocument,
+        "query": query.QueryDocument,
+        "query --views": query.ViewsDocument,
+        "show --log": show.LogDocument,
+        "list": Listing,
+        "check": check.CheckDocument,
+        "doctor": doctor.DoctorDocument,
+        "bench": bench.BenchDocument,
+        "data check": data.DataCheck,
+        "data info": data.DataInfo,
+        "ledger check": ledger.IntegrityDocument,
+        "ledger merge": Merged,
+        "ledger rebuild": Rebuilt,
+    }
+    shown: dict[type, str] = {}
+    return table(["command", "fields"], [[f"`{name}`", fields(kind, name, shown)] for name, kind in documents.items()])
+
+
+def fields(kind: type, command: str, shown: dict[type, str]) -> str:
+    """The fields of a struct; those of a struct inside it are in parentheses, or named by the command that has them."""
+    shown[kind] = command
+    found = []
+    for field in msgspec.structs.fields(kind):
+        inner = struct_in(field.type)
+        text = f"`{field.encode_name}`"
+        if inner in shown:
+            text += f" (as in `{shown[inner]}`)" if shown[inner] != command else ""
+        elif inner is not None:
+            text += f" ({fields(inner, command, shown)})"
+        found.append(text)
+    return ", ".join(found)
+
+
+def struct_in(hint: Any) -> type | None:
+    """The struct that a type is, or that its items or values are."""
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return hint
+    return next((found for part in get_args(hint) if (found := struct_in(part)) is not None), None)
+
+
+def members(path: str, name: str) -> str:
+    """What a subclass of a class may define: its public attributes and methods, from the source."""
+    tree = ast.parse((ROOT / path).read_text())
+    [found] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
+    rows = []
+    for node, after in zip(found.body, [*found.body[1:], ast.Pass()], strict=True):
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            needed = any(isinstance(one, ast.Attribute) and one.attr == "abstractmethod" for one in node.decorator_list)
+            needed |= any(isinstance(one, ast.Name) and one.id == "abstractmethod" for one in node.decorator_list)
+            is_property = any(isinstance(one, ast.Name) and one.id == "property" for one in node.decorator_list)
+            arguments = ", ".join(one.arg for one in node.args.args[1:])
+            text = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
+            rows.append([f"`{node.name}`" if is_property else f"`{node.name}({arguments})`", "yes" * needed, text])
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            said = after.value if isinstance(after, ast.Expr) else None
+            text = said.value if isinstance(said, ast.Constant) else ""
+            rows.append([f"`{node.target.id}`", "yes" * (node.value is None), " ".join(str(text).split())])
+    return table(["name", "required", "what it is"], rows)
+
+
+def output() -> str:
+    return f"```text\n{OUTPUT.read_text().rstrip()}\n```"
+
+
+def example(what: str, name: str, suffix: str) -> str:
+    """A file that `lrurun new` writes."""
+    from lrurun.commands.new import texts
+
+    return f"```{'python' if suffix == '.py' else 'toml'}\n{texts(what, name)[name + suffix]}```"
+
+
+def file(path: str) -> str:
+    """A file of `docs/examples/`, which tests run."""
+    language = {".py": "python", ".toml": "toml", ".sh": "bash"}[Path(path).suffix]
+    return f"```{language}\n{(ROOT / 'docs' / 'examples' / path).read_text()}```"
+
+
+def changes(before: str, after: str) -> str:
+    """The lines that differ between two files of `docs/examples/`, each with a line before and after it."""
+    texts = [(ROOT / "docs" / "examples" / path).read_text().splitlines() for path in (before, after)]
+    lines = list(difflib.unified_diff(*texts, n=1, lineterm=""))[2:]
+    return "\n".join(["```diff", *("..." if line.startswith("@@") else line for line in lines), "```"])
+
+
+def program_table() -> str:
+    """The fields of `[program]`, with defaults."""
+    tree = ast.parse((ROOT / "lrurun/config/program.py").read_text())
+    [table_class] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ProgramTable"]
+    rows = []
+    for node, text in itertools.pairwise(table_class.body):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            assert isinstance(text, ast.Expr)
+            assert isinstance(text.value, ast.Constant)
+            default = None if node.value is None else ast.literal_eval(node.value)
+            shown = (
+                "required" if node.value is None else "" if default in (None, (), "") else f"`{json.dumps(default)}`"
+            )
+            rows.append([f"`{node.target.id}`", shown, " ".join(str(text.value.value).split())])
+    return table(["field", "default", "what it is"], rows)
+
+
+def session(name: str) -> str:
+    """A session that `tests.docs.transcripts` has recorded."""
+    return f"```text\n{(ROOT / 'docs' / 'output' / f'{name}.txt').read_text().rstrip()}\n```"
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "ladders": ladders,
+    "tasks": tasks,
+    "schema": schema,
+    "layers": layers,
+    "studies": study_table,
+    "claims": claims,
+    "json": json_fields,
+    "recurrence": partial(members, "lrurun/nn/recurrences/base.py", "Recurrence"),
+    "task": partial(members, "lrurun/data/task.py", "Task"),
+    "output": output,
+    "new-recurrence": partial(example, "recurrence", "averages", ".py"),
+    "new-recurrence-ladder": partial(example, "recurrence", "averages", ".toml"),
+    "new-task": partial(example, "task", "oddness", ".py"),
+    "new-recipe": partial(example, "task", "oddness", ".toml"),
+    "new-ladder": partial(example, "ladder", "radius", ".toml"),
+    "own": partial(session, "own"),
+    "search": partial(session, "search"),
+    "programs": partial(session, "programs"),
+    "program-before": partial(file, "argparse/before.py"),
+    "program-changes": partial(changes, "argparse/before.py", "argparse/train.py"),
+    "program-recipe": partial(file, "argparse/train.toml"),
+    "program-answer": partial(session, "train"),
+    "program-table": program_table,
+    "program-pytorch": partial(file, "pytorch/digits.py"),
+    "program-pytorch-recipe": partial(file, "pytorch/digits.toml"),
+    "program-pytorch-answer": partial(session, "pytorch"),
+    "program-shell": partial(file, "shell/integral.sh"),
+    "program-shell-recipe": partial(file, "shell/integral.toml"),
+    "parameters": parameters,
+    "papers": page_of_papers,
+}
+
+
+def table(headers: list[str], rows: list[list[str]]) -> str:
+    lines = [headers, ["---"] * len(headers), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def command_line() -> str:
+    """The command reference, as Typer writes it."""
+    import typer
+    import typer.cli
+    import typer.main
+
+    from lrurun.cli import make_app
+
+    command = typer.main.get_command(make_app())
+    context = typer.Context(command)
+    text = typer.cli.get_docs_for_click(obj=command, ctx=context, name="lrurun", title="Command line")
+    for group in (command, *(inner for inner in command.commands.values() if hasattr(inner, "commands"))):
+        for name, inner in group.commands.items():  # Typer cuts the sentences of its lists at 45 characters
+            cut, whole = inner.get_short_help_str(), inner.get_short_help_str(limit=1000)
+            text = text.replace(f"* `{name}`: {cut}\n", f"* `{name}`: {whole}\n")
+    text = re.sub(r"\x08\n((?:Examples|Exit codes):)\n((?:  .+\n)+)", r"\1\n\n```text\n\2```\n", text)
+    return text.rstrip() + "\n"
+
+
+def page(path: Path) -> str:
+    """What a page should be."""
+    if path.name == "cli.md":
+        return command_line()
+    return PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]()}\n{part[3]}", path.read_text())
+
+
+def write() -> None:
+    """Brings all pages up to date."""
+    for path in PAGES:
+        path.write_text(page(path))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--write"]:
+        sys.exit("usage: python -m tests.docs.generated --write")
+    write()

@@ -1,0 +1,291 @@
+"""README and docs are checked against the program: generated parts, links, limits, examples."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from lrurun import paths
+from lrurun.cli import make_app
+from lrurun.config.ladder import load_ladder
+from tests.conftest import once
+from tests.docs import generated, transcripts
+from tests.harness.machine import Machine, training, wait_for
+
+ROOT = generated.ROOT
+README = ROOT / "README.md"
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def files(page: Path) -> dict[str, str]:
+    """The files that a page asks its reader to save: the code after a line that ends with its name and a colon."""
+    marked = r"`([\w-]+\.(?:toml|py))`:\n\n(?:<!-- generated: [\w-]+ -->\n)?```\w+\n(.*?)^```"
+    return dict(re.findall(marked, page.read_text(), re.DOTALL | re.MULTILINE))
+
+
+def commands(page: Path) -> list[str]:
+    return [line for block in blocks(page, "sh") for line in block.splitlines() if line.startswith("lrurun ")]
+
+
+@pytest.mark.parametrize("page", generated.PAGES, ids=lambda page: page.stem)
+def test_generated_parts_are_current(page: Path) -> None:
+    assert page.read_text() == generated.page(page), "run: python -m tests.docs.generated --write"
+
+
+def test_every_command_and_option_has_help() -> None:
+    def walk(command, path):
+        assert command.help, path
+        for parameter in command.params:
+            assert getattr(parameter, "help", None), (path, parameter.name)
+        for name, inner in getattr(command, "commands", {}).items():
+            walk(inner, [*path, name])
+
+    walk(typer.main.get_command(make_app()), ["lrurun"])
+
+
+def test_short_pages_are_short() -> None:
+    assert len(README.read_text().splitlines()) <= 103
+    assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 45
+
+
+def test_links_of_files_outside_docs_lead_somewhere() -> None:
+    """MkDocs checks those inside."""
+    for page in (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"):
+        for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+            assert target.startswith(("http", "#")) or (ROOT / target.partition("#")[0]).exists(), (page.name, target)
+
+
+def test_named_files_exist() -> None:
+    for page in (*generated.PAGES, ROOT / "CONTRIBUTING.md"):
+        for name in re.findall(r"`((?:recipes|ablations|tests|benchmarks|lrurun|docs)/[\w./-]+)`", page.read_text()):
+            assert (ROOT / name).exists(), (page.name, name)
+    for kind in ("ablations", "recipes"):
+        assert paths.packaged(kind) == ROOT / kind
+
+
+def test_two_commands_come_first() -> None:
+    assert [block.strip() for block in blocks(README, "text") if "pip" in block] == [
+        "pip install -e . && lrurun ladder npDigits",
+        "pip install -e '.[dev]' && pytest",
+    ]
+
+
+def test_printed_table_is_the_ladders() -> None:
+    """The recorded output is one screen, and has the rungs in order, twelve seeds, and all claims."""
+    text = generated.OUTPUT.read_text()
+    ladder = load_ladder("lru")
+    assert len(text.splitlines()) <= 30
+    assert max(map(len, text.splitlines())) <= 100
+    assert "· 12 seeds a rung ·" in text
+    found = re.findall(r"^([a-z]+(?:-[a-z]+)*) +\d+\.\d+ ± \d+\.\d+ %", text, re.MULTILINE)
+    assert found == [rung.name for rung in ladder.rungs]
+    [counts] = re.findall(r"^Claims of Orvieto et al\. 2023.*?: (.*?)\s\(lrurun claims", text, re.MULTILINE | re.DOTALL)
+    claims = [claim for claim in ladder.claims if claim.is_about("npDigits")]
+    assert sum(map(int, re.findall(r"\d+", counts))) == len(claims)
+
+
+@pytest.mark.parametrize("name", transcripts.names())
+def test_recorded_sessions_are_those_of_their_scripts_and_end_with_a_result(name: str) -> None:
+    said = transcripts.recorded(name)
+    assert list(said) == transcripts.commands(name)
+    assert not any("error:" in text or "Traceback" in text for text in said.values())
+    if name == "own":
+        [ladder] = [text for command, text in said.items() if command.startswith("lrurun ladder")]
+        assert re.search(r"^Claims: 1 supported ", ladder, re.MULTILINE)
+        assert len(re.findall(r" done, val ", ladder)) == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", transcripts.names())
+def test_recorded_sessions_are_what_the_commands_print(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apart from numbers, which depend on the machine, as does which parameter has the largest error, and from
+    progress, which depends on its speed."""
+
+    def masked(text: str) -> list[str]:
+        text = re.sub(r"(largest relative error \S+) \(\w+\)", r"\1", text)
+        lines = re.sub(r"\d[\d.,:]*(e[+-]\d+)?|\b[0-9a-f]{12}\b|[─±+-]+", "#", text.strip()).splitlines()
+        return [" ".join(line.split()) for line in lines if " left" not in line]
+
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", f"{os.environ['XDG_CACHE_HOME']}/lrurun/xla")
+    for command, before in transcripts.recorded(name).items():
+        now, then = masked(transcripts.run(command, tmp_path)), masked(before)
+        if command.startswith("lrurun ladder"):
+            now, then = ([line for line in lines if "supported" in line] for lines in (now, then))
+        elif command.startswith("lrurun data prepare"):
+            now, then = now[-1:], then[-1:]
+        assert now == then, command
+        assert now or not before
+
+
+def test_example_ladder_is_sound(tmp_path, monkeypatch, capsys) -> None:
+    from lrurun.__main__ import run
+
+    for name, text in files(ROOT / "docs" / "ladders.md").items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert run(["check", "ladder", "radius.toml"]) == 0
+    assert run(["plan", "npDigits", "--profile", "smoke", "--ladder", "radius.toml"]) == 0
+    assert "r_min = 0.9; r_max = 0.99" in capsys.readouterr().out
+
+
+def train_the_ladder(folder: Path) -> None:
+    Machine(folder).run("ladder", "npDigits", "--profile", "smoke")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in generated.PAGES if commands(page)], ids=lambda page: page.stem)
+def test_examples_run(page: Path, tmp_path: Path) -> None:
+    """Every `lrurun` line of a page, one after the other, in one folder, with the page's files in it.
+
+    All pages begin with the ladder that the tutorial trains. Longer examples are in blocks of text, and other tests run
+    them. SQL is run too, and Python about that ladder.
+    """
+    machine = Machine(once("npDigits-smoke", train_the_ladder)).copy(tmp_path / "here")
+    for name, text in files(page).items():
+        (machine.folder / name).write_text(text)
+    for line in commands(page):
+        done = machine.run(*shlex.split(line)[1:])
+        assert done.stdout or done.stderr, line
+    for query in blocks(page, "sql"):
+        assert machine.json("query", query)["rows"], query
+    if page.stem == "reading":
+        code = "".join(blocks(page, "python"))
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=machine.folder,
+            env=machine.env,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert re.fullmatch(r"\[\d( \d){4}\]\n", done.stdout), done.stdout
+
+
+@pytest.mark.slow
+def test_the_example_of_a_regression_is_trained_by_the_recipe_beside_it(machine: Machine) -> None:
+    found = files(ROOT / "docs" / "extending.md")
+    for name in ("waves.py", "waves.toml", "delay.toml"):
+        (machine.folder / name).write_text(found[name])
+    machine.env |= {"LRURUN_DATA": str(machine.folder / "data")}  # other tests prepare the same data
+    arguments = ("waves.toml", "--load", "waves.py", "--rung", "gamma-norm")
+    missing = machine.run("data", "check", *arguments[:3], code=1).stderr
+    assert missing.endswith("hint: run: lrurun data prepare waves.toml --load waves.py\n")
+    assert "the defaults of the task" in machine.run("data", "info", *arguments[:3]).stdout
+    machine.run("ladder", *arguments)
+    [run] = machine.json("runs")["runs"]
+    assert run["metrics"]["test/r2"] > 0.8
+    checked = machine.json("data", "check", "waves.toml", "--load", "waves.py")
+    assert checked["splits"]["test"]["labels"] == 1
+    assert abs(checked["splits"]["test"]["values"][0]) < 0.1
+
+
+@pytest.mark.slow
+def test_the_example_of_an_executor_trains_on_nodes_of_its_own(machine: Machine) -> None:
+    info = machine.folder / "site" / "processes-1.dist-info"
+    info.mkdir(parents=True)
+    (info.parent / "processes.py").write_text(files(ROOT / "docs" / "extending.md")["processes.py"])
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: processes\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[lrurun.executors]\nprocesses = processes:Processes\n")
+    machine.env |= {"PYTHONPATH": os.pathsep.join([str(info.parent), str(ROOT)])}
+    ladder = ("ladder", "sDigits", "--profile", "smoke", "--rung", "gamma-norm", "--on", "processes")
+    assert "--on-node" in machine.run(*ladder, "--dry-run", apart=True).stdout
+    assert "submitted 1 node supervisor: process " in machine.run(*ladder, apart=True).stderr
+    assert machine.states() == {"done": 1}
+    [[attempt]] = machine.attempts().values()
+    assert attempt.host.startswith("process-0@")
+    assert attempt.environment["node"]["task"].startswith("processes:lrurun-")
+    assert "gamma-norm seed 0" in (machine.runs / "nodes" / "0.log").read_text()
+
+
+@pytest.mark.slow
+def test_the_site_builds(tmp_path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT,
+        check=True,
+        env={"PATH": "", "HOME": str(tmp_path), "NO_MKDOCS_2_WARNING": "1"},
+    )
+    assert (tmp_path / "site" / "cli" / "index.html").is_file()
+
+
+def example(name: str, machine: Machine) -> None:
+    """Copies a folder of `docs/examples/`, whose files the page Your own program shows."""
+    shutil.copytree(ROOT / "docs" / "examples" / name, machine.folder, dirs_exist_ok=True)
+    machine.env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), machine.env["PATH"]])
+
+
+def test_a_script_becomes_a_ladder_by_at_most_ten_changed_lines() -> None:
+    texts = [(ROOT / "docs/examples/argparse" / name).read_text().splitlines() for name in ("before.py", "train.py")]
+    assert sum(line.startswith("+ ") for line in difflib.ndiff(*texts)) <= 10
+    assert [line for line in texts[1] if "lrurun" in line] == ["import lrurun", "run = lrurun.this_run()"]
+
+
+def test_the_shell_script_of_the_page_on_programs_is_a_ladder(machine: Machine) -> None:
+    example("shell", machine)
+    machine.run("ladder", "integral.toml", "--jobs", "1")
+    rows = machine.json("report", "integral.toml")["rows"]
+    assert [row["n"] for row in rows] == [3, 3, 3]
+    assert rows[0]["mean"] > 5 * rows[1]["mean"] > 10 * rows[2]["mean"] > 0
+    assert [row["improving"] for row in rows] == [0, 0, 0]  # a score that was logged once is not the best of several
+    # without the file of the recipe, its task names what the ledger records; without the program, the instance does
+    (machine.folder / "integral.toml").unlink()
+    assert machine.json("report", "integral")["rows"] == rows
+    (machine.folder / "integral.sh").unlink()
+    assert machine.json("report", "--instance", "integral")["rows"] == rows
+
+
+@pytest.mark.slow
+def test_the_training_script_of_the_page_on_programs_becomes_table_and_figure(machine: Machine) -> None:
+    example("argparse", machine)
+    module = {"PYTHONPATH": str(ROOT / "lrurun/programs/module")}
+    for script in ("before.py", "train.py"):  # by hand too
+        arguments = [sys.executable, script, "--epochs", "2", "--activation", "relu", "--scale"]
+        done = subprocess.run(
+            arguments, cwd=machine.folder, env=machine.env | module, capture_output=True, text=True, check=True
+        )
+        assert re.search(r"^accuracy: 0\.\d{3}$", done.stdout, re.MULTILINE), script
+    assert "step 2: train/loss " in done.stdout
+    few = ("--set", "settings.epochs=4", "--rung", "relu", "--seeds", "2", "--jobs", "2")
+    machine.run("ladder", "train.toml", "--tune", *few)
+    report = ("train.toml", "--tune", "--set", "settings.epochs=4")
+    [row] = [row for row in machine.json("report", *report)["rows"] if row["n"]]
+    assert (row["rung"], row["n"], row["rate_source"]["kind"]) == ("relu", 2, "tuned")
+    assert row["mean"] > 0.5
+    machine.run("report", *report, "--format", "latex", "--out", "table.tex")
+    assert r"\begin{tabular}" in (machine.folder / "table.tex").read_text()
+    machine.run("plot", *report, "--out", "ladder.pdf")
+    assert (machine.folder / "ladder.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.slow
+def test_the_pytorch_script_of_the_page_on_programs_continues_after_an_interruption(machine: Machine) -> None:
+    pytest.importorskip("torch")
+    example("pytorch", machine)
+    ladder = ("ladder", "digits.toml", "--rung", "plain", "--rung", "dropout", "--seeds", "1", "--jobs", "1")
+    first = machine.start(*ladder)
+    wait_for(training(machine, step=6))
+    first.send_signal(signal.SIGINT)
+    assert first.wait(60) == 130
+    machine.run(*ladder)
+    assert machine.states() == {"done": 2}
+    assert any(attempt.resumed_from for attempts in machine.attempts().values() for attempt in attempts)
+    means = [row["mean"] for row in machine.json("report", "digits.toml")["rows"] if row["n"]]
+    assert len(means) == 2
+    assert min(means) > 0.6
+    for run in machine.json("runs")["runs"]:
+        assert "equal bit for bit" in machine.run("verify", run["id"]).stdout

@@ -1,0 +1,123 @@
+"""A ledger with rows in every table, and a revision that migrates it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from lrurun.config.runs import InstanceSpec, PlannedRun
+from lrurun.config.schema import Execution
+from lrurun.ledger.database import migrate
+from lrurun.ledger.database.schema import SCHEMA
+from lrurun.ledger.store import Ledger
+from lrurun.ledger.values import Owner
+from tests.harness.configs import config
+
+VERSIONS = Path(migrate.__file__).parent / "migrations" / "versions"
+
+LATER = """
+import os
+import signal
+import sqlalchemy as sa
+from alembic import op
+
+revision = "9001"
+down_revision = "{head}"
+
+
+def upgrade() -> None:
+    # Rebuilds the table that all others refer to, as changing a column does.
+    wanted = "SELECT sql FROM sqlite_master WHERE name IN ('runs', 'runs_finished_stay', 'runs_finished_not_deleted')"
+    made_last = op.get_bind().exec_driver_sql(wanted).scalars().all()
+    op.execute("DROP VIEW runs")
+    with op.batch_alter_table("stored_runs", recreate="always") as runs:
+        runs.add_column(sa.Column("later", sa.Text, nullable=False, server_default="new"))
+    for statement in made_last:
+        op.execute(statement)
+    # More than fits into the cache, so that changes are in the files before the commit.
+    op.execute(
+        "CREATE TABLE filler AS WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < 3000)"
+        " SELECT i, hex(zeroblob(2000)) AS text FROM n"
+    )
+    op.execute("UPDATE metrics SET value = value + 1 WHERE 0")
+    {middle}
+    op.execute("DROP TABLE filler")
+"""
+"""It rebuilds the table that all others refer to."""
+
+
+def later(folder: Path, middle: str = "") -> Path:
+    """A folder with a revision more, which runs `middle` before it ends."""
+    shutil.copytree(VERSIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "9001_later.py").write_text(LATER.format(head=SCHEMA, middle=middle))
+    return folder
+
+
+def wanted(rung: str, seed: int, position: int, stage: str = "train") -> PlannedRun:
+    return PlannedRun(
+        fingerprint="sha256:" + hashlib.sha256(f"{rung} {stage} {seed}".encode()).hexdigest(),
+        task="sDigits",
+        rung=rung,
+        stage=stage,
+        seed=seed,
+        steps=100,
+        config=config({"data": {"rung": rung}, "seed": seed, "model": {"recurrence": {"r_max": 0.99}}}),
+        execution=Execution(),
+        sources={"model.recurrence.r_max": f"[rung.{rung}] of recipes/sDigits.toml"},
+        position=position,
+    )
+
+
+def build(path: Path) -> None:
+    owner = Owner(host="old-host", boot="old-boot", namespace="pid:[1]", pid=123, pid_started=4567.89)
+    code = {"lrurun": "0.1.0", "commit": "0123456789abcdef0123456789abcdef01234567"}
+    with Ledger.open(path) as ledger:
+        ladder = ledger.add_ladder("lru", "sDigits", None, InstanceSpec(tune=True))
+        other = ledger.add_ladder("lru", "sDigits", "smoke", InstanceSpec(set={"optimizer.lr": 0.001}))
+        runs = [wanted("tanh-rnn", 1000, 0, "tune")]
+        runs += [wanted(rung, seed, 1) for rung in ("tanh-rnn", "linear-rnn") for seed in range(3)]
+        ledger.enqueue(ladder.key, runs)
+        ledger.enqueue(other.key, [wanted("linear-rnn", 0, 0)])
+
+        def take(key: str = ladder.key) -> Any:
+            claim = ledger.claim(key, owner, environment={"code": code, "device": "cpu", "threads": 1})
+            assert claim is not None
+            return claim
+
+        for result in (0.5, 0.875):
+            claim = take()
+            ledger.rewind(claim, 0)
+            ledger.describe(claim, parameters=1234, data_sha256="d" * 64)
+            ledger.record(claim, [(s, "train/loss", 2.0 / s) for s in range(1, 41)], 40)
+            ledger.record(claim, [(40, "val/accuracy", result), (40, "machine/steps_per_second", 321.5)], 40)
+            ledger.record_eigenvalues(claim, "start", [[0.9 + 0.1j, 0.9 - 0.1j], None])
+            ledger.record_eigenvalues(claim, "end", [[1.0, complex(math.inf, math.nan)], None])
+            checkpoint = ledger.begin_checkpoint(claim, 40, f"{claim.run.id}/1/checkpoints/40")
+            ledger.commit_checkpoint(claim, checkpoint, 1000, "c" * 64)
+            ledger.finish(
+                claim, "done", result={"val/accuracy": result, "best_step": 40, "steps_per_second": 321.5}, step=100
+            )
+        claim = take()
+        ledger.record(claim, [(1, "train/loss", 2.5), (2, "train/loss", math.inf), (3, "train/loss", math.nan)], 3)
+        ledger.record(claim, [(3, "train/gradient", -math.inf)], 3)
+        ledger.finish(claim, "diverged", result={"train/loss": math.nan, "val/accuracy": -math.inf}, step=3)
+        claim = take()
+        ledger.finish(claim, "failed", error="Traceback: ü → \n  boom", reason="failed: boom")
+        ledger.requeue([claim.run.id])
+        claim = take()
+        ledger.begin_checkpoint(claim, 10, f"{claim.run.id}/2/checkpoints/10")
+        ledger.finish(claim, "interrupted", reason="interrupted: SIGTERM", step=10)
+        take()
+        ledger.event("tuned", "tanh-rnn: chosen on validation", ladder=ladder.key)
+        ledger.enqueue(ladder.key, [runs[0]], fresh=True)
+        done = next(run for run in ledger.runs() if run.state == "done")
+        ledger.mark([done.id], tag=["paper", "ü"])
+        ledger.mark([done.id], exclude="trained on a broken disk")
+        ledger.mark([done.id], note="the fan was loud\nall night")
+    with sqlite3.connect(path) as connection:
+        connection.execute("VACUUM")
+    connection.close()

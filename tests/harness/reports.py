@@ -1,0 +1,193 @@
+"""Runs, small ladders and their reports, for tests of reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from lrurun.config.ladder import Claim, Ladder, Published, Rung
+from lrurun.data.metric import Accuracy
+from lrurun.ledger import values
+from lrurun.report import formats
+from lrurun.report.rung_runs import InstanceRuns, Note
+from lrurun.report.tables import ladder_table
+from tests.harness import configs
+
+
+def make_run(
+    name: str,
+    rung: str,
+    seed: int,
+    score: float | None = None,
+    *,
+    state: str = "done",
+    stage: str = "train",
+    key: str = "k",
+    speed: float | None = None,
+    config: dict[str, Any] | None = None,
+    execution: dict[str, Any] | None = None,
+    **more: Any,
+) -> values.Run:
+    result = None if score is None else {"test/accuracy": score, "val/accuracy": 0.01}
+    if result and speed is not None:
+        result["machine/steps_per_second"] = speed
+    place = values.Membership(
+        ladder="mini",
+        ladder_key=key,
+        instance="sDigits-mini",
+        task="sDigits",
+        profile=None,
+        rung=rung,
+        stage=stage,
+        position=0,
+    )
+    fields: dict[str, Any] = {
+        "id": name,
+        "fingerprint": f"sha256:{name}",
+        "generation": 0,
+        "superseded": False,
+        "kind": "training",
+        "task": "sDigits",
+        "seed": seed,
+        "state": state,
+        "step": 10,
+        "steps": 10,
+        "parameters": 12345,
+        "config_id": hash(repr({**(config or {"data": {"rung": rung}}), "seed": None})),
+        "result": result,
+        "error": None,
+        "data_sha256": "a" * 64,
+        "code": ("0.1.0 abc",),
+        "numerics": 2,
+        "created_at": 1.0,
+        "finished_at": 2.0,
+        "memberships": (place,),
+    }
+    settings = values.RunSettings(
+        config=configs.config({"data": {"rung": rung}, "seed": seed} if config is None else config),
+        execution=configs.execution(execution),
+        sources={},
+    )
+    return values.Run(settings=settings, **(fields | more))
+
+
+def make_rung(name: str, title: str = "a rung", *, on: str | None = None, **published: tuple[Published, ...]) -> Rung:
+    return Rung(name=name, title=title, on=on, change={"x": 1}, published=published)
+
+
+PAPER = Published(source="Paper, Table 1", value=0.699, stderr=0.003)
+AT_CHANCE = Published(source="Paper, Table 2", note="not above chance")
+
+MINI = Ladder(
+    name="mini",
+    title="four rungs",
+    source="Paper",
+    question="Which of them matters?",
+    rungs=(
+        make_rung("tanh-rnn", "dense RNN", sDigits=(PAPER,)),
+        make_rung("linear-rnn", "no nonlinearity"),
+        make_rung("ring-init", "a ring"),
+        make_rung("stable-exponential", "stable | exponential", sDigits=(AT_CHANCE,)),
+        make_rung("small-phase", "small phases"),
+    ),
+    claims=(
+        Claim(text="Linear is better", source="Paper, 1", rung="linear-rnn", than="tanh-rnn", tasks=("sCIFAR",)),
+        Claim(text="The ring helps", source="Paper, 2", rung="ring-init", than="linear-rnn"),
+        Claim(text="Stable is better", source="Paper, 3", rung="stable-exponential", than="ring-init"),
+        Claim(text="Phases do not matter", source="Paper, 4", rung="small-phase", than="tanh-rnn"),
+    ),
+)
+
+TANH = (0.90, 0.91, 0.92)
+LINEAR = (0.95, 0.96, 0.955)
+RUNS = [
+    *[make_run(f"t{seed}", "tanh-rnn", seed, score, speed=100.0 + seed) for seed, score in enumerate(TANH)],
+    *[make_run(f"l{seed}", "linear-rnn", seed, score, speed=250.0) for seed, score in enumerate(LINEAR)],
+    make_run("s0", "stable-exponential", 0, 0.97, speed=1234.5, code=("0.1.0 abc", "0.2.0 def")),
+    make_run("s1", "stable-exponential", 1, 0.98, speed=1234.5),
+    make_run("s2", "stable-exponential", 2, state="diverged"),
+    make_run("s3", "stable-exponential", 3, state="failed"),
+    make_run("s4", "stable-exponential", 4, state="interrupted"),
+    # None of these may enter any number.
+    make_run("tune", "tanh-rnn", 1000, 0.1, stage="tune"),
+    make_run("other", "tanh-rnn", 0, 0.2, key="another instance"),
+    make_run("old", "tanh-rnn", 0, 0.3, superseded=True),
+]
+
+
+def build(ladder: Ladder = MINI, runs: list[values.Run] | None = None, **more: Any) -> ladder_table.LadderReport:
+    fields: dict[str, Any] = {
+        "task": "sDigits",
+        "profile": None,
+        "runs": RUNS if runs is None else runs,
+        "same_as_base": {"ring-init"} if ladder is MINI else (),
+        "metric": Accuracy(chance=0.1),
+    }
+    fields |= {name: more.pop(name) for name in InstanceRuns.__struct_fields__ if name in more}
+    fields["notes"] = list(map(Note, fields.get("notes", ())))
+    return ladder_table.build(
+        InstanceRuns(ladder=ladder, key="k", **fields), **({"test_items": 300, "steps_path": "train.steps"} | more)
+    )
+
+
+def two_rungs(*runs: values.Run, **more: Any) -> ladder_table.LadderReport:
+    ladder = Ladder(name="two", title="two", source="s", rungs=(make_rung("a"), make_rung("b")))
+    return build(ladder, list(runs), **more)
+
+
+GRID = Ladder(
+    name="grid",
+    title="two forms on two rings",
+    source="s",
+    rungs=(
+        make_rung("free-1"),
+        make_rung("stable-1"),
+        make_rung("free-2", on="free-1"),
+        make_rung("stable-2"),
+        make_rung("free-3", on="free-1"),
+        make_rung("stable-3", on="stable-1"),
+    ),
+)
+ON = [None, "free-1", "free-1", "free-2", "free-1", "stable-1"]
+GRID_SCORES = {
+    "free-1": (0.70, 0.72, 0.71),
+    "stable-1": (0.80, 0.83, 0.82),
+    "free-2": (0.60, 0.64, 0.61),
+    "stable-2": (0.90, 0.91, 0.93),
+}
+GRID_RUNS = [
+    make_run(f"{rung}.{seed}", rung, seed, score)
+    for rung, scores in GRID_SCORES.items()
+    for seed, score in enumerate(scores)
+]
+
+
+def grid(width: int | None = None, rungs: int = 6) -> Any:
+    """The report on the grid, in which free-3 is as free-1; its table where a width is given."""
+    ladder = msgspec.structs.replace(GRID, rungs=GRID.rungs[:rungs])
+    report = build(ladder, GRID_RUNS, same_as_base={"free-3", "stable-3"})
+    return report if width is None else formats.render(report, "table", width=width)
+
+
+def body(table: str) -> str:
+    """The table itself: between the blank lines after the head and before the foot."""
+    return table.split("\n\n")[1]
+
+
+EVIL = "50 % of a_b & c #1 $x$ ~ ^ \\ {y} é – ± × −3 λ 中 --set [a] *b* -0.5 |x| <y> \"q\" `z` </td><script>alert('1')</script>"  # noqa: E501
+
+
+def evil():
+    """A report whose every text means something else to LaTeX, HTML and Markdown."""
+    published = Published(source=EVIL, value=0.5, note=EVIL)
+    ladder = Ladder(
+        name="evil",
+        title=EVIL,
+        source="s",
+        question=EVIL,
+        rungs=(make_rung("a", EVIL, sDigits=(published,)), make_rung("b")),
+        claims=(Claim(text=EVIL, source=EVIL, rung="b", than="a"),),
+    )
+    runs = [make_run("1", "a", 0, 0.5, code=(EVIL, "y")), make_run("2", "b", 0, 0.25)]
+    return build(ladder, runs, notes=[EVIL, "*", "[x]"])

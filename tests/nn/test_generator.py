@@ -1,0 +1,143 @@
+"""Random numbers are those of this release in every environment, and a run records which examples it starts with."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from lrurun.config import plan as planning
+from lrurun.config.plan import final_runs
+from lrurun.config.recurrences import KINDS
+from lrurun.config.recurrences.rnn import RNNRecurrence
+from lrurun.config.schema import ModelConfig
+from lrurun.data import TASKS, on_device, store
+from lrurun.ledger import owner
+from lrurun.ledger.store import Ledger
+from lrurun.nn import conformance, recurrences
+from lrurun.nn.network import Model
+from lrurun.runner import execute
+from lrurun.runner.attempt import ActiveAttempt
+from lrurun.runner.processes import worker_environment
+from lrurun.training.programs import Programs
+
+BITS = "sha256:48743272a3d654ba15d26afb81fabd70fb1b29ef87744cf46a773368f22083d8"
+"""Of Parity with its own settings, seed 3, a batch of 4: whole numbers, the same on every machine."""
+PRINT = "from tests.nn.test_generator import values; print(*values())"
+
+
+def values() -> list[str]:
+    """Digests of examples and of initial parameters."""
+    parity, sums = TASKS["Parity"], TASKS["CumSum"]
+    samplers = [task.sampler(task.options()) for task in (parity, sums)]
+    model = Model(ModelConfig(recurrence=RNNRecurrence(), width=4, state=4, depth=1), parity.spec(parity.options()))
+    leaves = jax.tree.leaves(jax.jit(lambda seed: model.init(on_device.stream(seed, "init")))(np.uint32(0)))
+    digest = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest()
+    return [*(on_device.batch_digest(sampler, 3, 4) for sampler in samplers if sampler), digest]
+
+
+@pytest.mark.slow
+def test_the_environment_changes_no_random_number() -> None:
+    """Neither examples nor initial parameters."""
+    env = os.environ | {"JAX_THREEFRY_PARTITIONABLE": "0", "JAX_DEFAULT_PRNG_IMPL": "rbg"}
+    found = subprocess.run([sys.executable, "-c", PRINT], env=env, capture_output=True, text=True, check=True).stdout
+    assert found.split() == values()
+    assert found.split()[0] == BITS
+
+
+def test_a_worker_has_its_own_seed_offset_types_and_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_RANDOM_SEED_OFFSET", "7")
+    monkeypatch.setenv("JAX_ENABLE_X64", "1")
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    env = worker_environment(2)
+    assert (env["JAX_RANDOM_SEED_OFFSET"], env["JAX_ENABLE_X64"], env["JAX_PLATFORMS"]) == ("0", "0", "cuda,cpu")
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert worker_environment(2)["JAX_PLATFORMS"] == "cpu"
+
+
+def described(ledger: Ledger, plan: planning.Plan, rung: str, seed: int, place: Path) -> tuple[str, dict[str, Any]]:
+    """The id of a run that a worker has begun, and the environment that it recorded."""
+    instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+    (chosen,) = planning.choose_rungs(plan, [rung])
+    ledger.requeue(run.id for run in ledger.enqueue(instance.key, final_runs(plan, chosen, [seed])))
+    claim = ledger.claim(instance.key, owner.this_process(), environment={})
+    assert claim is not None
+    attempt = ActiveAttempt(ledger, claim, place, place / plan.data_name)
+    attempt.load()
+    execute._describe(attempt)
+    attempt.interrupt("stopped")
+    return claim.run.id, dict(ledger.attempts(claim.run.id)[-1].environment)
+
+
+@pytest.mark.slow
+def test_a_run_records_the_digest_of_its_own_first_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = planning.make("Parity", ladder="lru", profile="smoke")
+    store.prepare(plan.task, plan.options, tmp_path / plan.data_name)
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        run, first = described(ledger, plan, "gamma-norm", 0, tmp_path)
+        sampler, batch = plan.task.sampler(plan.options), plan.rungs[0].config.train.batch
+        assert sampler is not None
+        assert first["batch_sha256"] == on_device.batch_digest(sampler, 0, batch)
+        assert first["batch_sha256"] != on_device.batch_digest(sampler, 1, batch)
+        assert first["batch_sha256"] != on_device.batch_digest(sampler, 0, batch + 1)
+        monkeypatch.setattr(on_device, "PARTITIONABLE", False)  # as another release of jax could
+        on_device._compiled.cache_clear()
+        again, second = described(ledger, plan, "gamma-norm", 0, tmp_path)
+        on_device._compiled.cache_clear()
+        assert again == run
+        assert second["batch_sha256"] != first["batch_sha256"]
+        (changed,) = [event.text for event in ledger.events(run=run) if event.kind == "changed"]
+        assert f"batch 0 {first['batch_sha256'][:19]} before, {second['batch_sha256'][:19]} now" in changed
+
+
+def test_parameters_that_need_the_cpu_are_computed_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine with an accelerator, which is simulated by its name."""
+    plan = planning.make("TeacherStudent", ladder="cells", profile="smoke")
+    used = []
+    for rung in plan.rungs[:2]:
+        programs = Programs(rung.config, rung.execution, plan.task.spec(plan.options))
+        real = programs._init_model
+
+        def init(seeds: Any, real: Any = real) -> Any:
+            used.append(jax.config.jax_default_device)  # type: ignore[attr-defined]
+            return real(seeds)
+
+        wanted = programs.init(np.zeros(1, np.uint32))
+        with monkeypatch.context() as patch:
+            patch.setattr(jax, "default_backend", lambda: "tpu")
+            patch.setattr(programs, "_init_model", init)
+            found = programs.init(np.zeros(1, np.uint32))
+        jax.tree.map(np.testing.assert_array_equal, wanted, found)
+    assert plan.rungs[0].config.model.recurrence.draw == "remapped"  # type: ignore[attr-defined]
+    assert used == [jax.local_devices(backend="cpu")[0], None]
+
+
+@pytest.mark.parametrize("draw", ["remapped", "normal"])
+def test_what_an_accelerator_lacks_is_declared(draw: Any) -> None:
+    assert can_begin_on_tpu(RNNRecurrence(draw=draw)) == (draw == "normal")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_recurrences_declare_what_an_accelerator_lacks(kind: str) -> None:
+    for settings in conformance.variants(kind).values():
+        can_begin_on_tpu(settings)
+
+
+def can_begin_on_tpu(settings: Any) -> bool:
+    """Whether initial parameters can be compiled for a TPU, which must be what the recurrence declares."""
+    recurrence = recurrences.build(settings, width=16, state=16)  # rg-lru has 16 blocks
+    traced = jax.jit(recurrence.init).trace(jax.random.key(0))
+    if recurrence.init_on_cpu:
+        with pytest.raises(NotImplementedError, match="not found for platform tpu"):
+            traced.lower(lowering_platforms=("tpu",))
+        return False
+    traced.lower(lowering_platforms=("tpu",))
+    return True

@@ -1,0 +1,432 @@
+"""Runs of users' programs: what a worker gives them, records of them, and does when they fail or are killed."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import signal
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import psutil
+import pytest
+
+from lrurun.errors import LrurunError
+from lrurun.ledger.values import Attempt, Run
+from lrurun.programs import execution
+from lrurun.runner.executors import local
+from tests import conftest
+from tests.harness.machine import Machine, stop, wait_for
+from tests.harness.programs import PYTHON, curves_of, error_of, runs_of, write_scripts
+
+_LOGS = """\
+import lrurun
+run = lrurun.this_run()
+for step, (val, test) in enumerate(zip(VALUES, TESTS), 1):
+    scores = {"val/accuracy": val, "test/accuracy": test}
+    run.log(step, **{name: score for name, score in scores.items() if score is not None})
+"""
+
+
+def logs(values: list[float | None], tests: list[float | None]) -> str:
+    """A script that logs these scores, one step after the other."""
+    return f"VALUES, TESTS = {values}, {tests}\n{_LOGS}"
+
+
+def writes(text: str) -> str:
+    """A script that writes this text into the file of the program's metrics, after a first step."""
+    return f"{logs([0.5], [0.4])}import os\nopen(os.environ['LRURUN_METRICS'], 'a').write({text!r})\n"
+
+
+_RESUMES = """\
+import json, os, signal, lrurun
+from pathlib import Path
+run = lrurun.this_run()
+saved = Path(run.folder) / "state.json"
+state = json.loads(saved.read_text()) if KEEPS and saved.exists() else {"step": 0, "value": 0.0}
+interrupted = Path(run.folder) / "interrupted"
+while state["step"] < run.settings.last:
+    state = {"step": state["step"] + 1, "value": (state["value"] * 31 + 7) % 101}
+    value = state["value"] / 101
+    run.log(state["step"], **{"train/loss": value, "val/accuracy": value, "test/accuracy": value / 2})
+    saved.write_text(json.dumps(state))
+    if state["step"] == 5 and not interrupted.exists():
+        interrupted.touch()
+        os.kill(os.getppid(), signal.SIGKILL)
+        import time
+        time.sleep(100)
+"""
+"""A script that saves its state at every step, and in its first attempt kills its worker right after the fifth: too
+early for the worker to have recorded all of it."""
+
+
+def curve(last: int = 8) -> list[tuple[int, float]]:
+    """The validation scores that it logs if nothing interrupts it."""
+    values = itertools.accumulate(range(last), lambda value, _: (value * 31 + 7) % 101, initial=0.0)
+    return list(enumerate([value / 101 for value in values][1:], 1))
+
+
+SCRIPTS = {
+    "best": logs([0.5, 0.9, 0.9, 0.7], [0.1, 0.2, 0.3, 0.4]),
+    "test-once": logs([0.5, 0.9, 0.7], [None, None, 0.6]),
+    "validated-rarely": logs([0.5, None, 0.7, None], [0.1, 0.2, 0.3, 0.4]),
+    "no-test": logs([0.5, 0.9], [None, None]),
+    "test-elsewhere": logs([0.5, 0.9, 0.7], [0.1, None, 0.2]),
+    "no-validation": logs([None, None], [0.1, 0.2]),
+    "other-validation": "import lrurun\nlrurun.this_run().log(1, **{'val/acc': 0.5, 'test/acc': 0.5})\n",
+    "silent": "",
+    "validation-nan": logs([0.0], [0.1]).replace("[0.0]", "[float('nan')]"),
+    "not-json": writes("accuracy 0.9\n"),
+    "cut": writes('{"step": 2, "val/accuracy": 0.7, "test/accuracy": 0.6}'),
+    "cut-by-a-crash": logs([0.5], [0.4])
+    + "import os\nos.write(run._metrics, b'{\"step\": 2, \"val/acc')\nprint('the disk is full')\nraise SystemExit(5)\n",
+    "overwrites": "import os, time\n"
+    "for step in range(1, 9):\n"
+    "    with open(os.environ['LRURUN_METRICS'], 'w') as file:\n"
+    '        file.write(\'{"step": %d, "val/accuracy": 0.%d, "test/accuracy": 0.5}\\n\' % (step, step))\n'
+    "    time.sleep(0.3)\n",
+    "diverges-and-goes-on": logs([0.5], [0.4])
+    + "run.log(2, **{'train/loss': float('nan')})\nrun.log(2, **{'val/accuracy': 0.9, 'test/accuracy': 0.9})\n",
+    "exit": logs([0.5], [0.4]) + "print('first')\nprint('the disk is gone')\nraise SystemExit(3)\n",
+    "killed": logs([0.5], [0.4]) + "import os\nos.kill(os.getpid(), 9)\n",
+    "diverges": "import lrurun, time\nrun = lrurun.this_run()\n"
+    "for step in range(1, 4):\n"
+    "    run.log(step, **{'train/loss': 1.0 if step < 3 else float('nan'), 'val/accuracy': 0.5})\n"
+    "time.sleep(30)\n",
+    "other-nan": logs([0.5], [0.4]) + "run.log(1, **{'train/norm': float('nan')})\n",
+    "leaves-child": logs([0.5], [0.4]) + "import subprocess\n"
+    "child = subprocess.Popen(['sh', '-c', 'sleep 1000 & wait'])\n"
+    "open(run.folder + '/child', 'w').write(str(child.pid))\n",
+    "resumes": "KEEPS = True\n" + _RESUMES,
+    "begins-again": "KEEPS = False\n" + _RESUMES,
+}
+
+
+@pytest.fixture(scope="module")
+def ended() -> Machine:
+    """A ladder each of whose rungs executes another script, after all have ended."""
+
+    def make(folder: Path) -> None:
+        machine = Machine(folder)
+        write_scripts(folder, SCRIPTS)
+        machine.run("ladder", "scripts.toml", "--seeds", "1", "--jobs", "2", code=3)
+
+    return Machine(conftest.once("programs", make))
+
+
+@pytest.mark.parametrize(
+    ("script", "result"),
+    [
+        ("best", {"best_step": 2, "val/accuracy": 0.9, "test/accuracy": 0.2}),
+        ("test-once", {"best_step": 2, "val/accuracy": 0.9, "test/accuracy": 0.6}),
+        ("validated-rarely", {"best_step": 3, "val/accuracy": 0.7, "test/accuracy": 0.3}),
+        ("cut", {"best_step": 2, "val/accuracy": 0.7, "test/accuracy": 0.6}),
+        ("other-nan", {"val/accuracy": 0.5, "test/accuracy": 0.4}),
+        ("leaves-child", {"val/accuracy": 0.5, "test/accuracy": 0.4}),
+    ],
+)
+def test_the_scores_are_those_of_the_best_step(ended: Machine, script: str, result: dict[str, float]) -> None:
+    """Of equal ones the earliest; a test score that is logged once holds for every step, and of a single validation
+    score there is no best step."""
+    run, [attempt] = runs_of(ended)[script]
+    assert (run.state, attempt.outcome, run.result) == ("done", "done", result)
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("no-test", "the program logged no test/accuracy; log both at the same steps, or"),
+        ("test-elsewhere", "the program logged no test/accuracy at step 2, where val/accuracy is best; log both"),
+        ("no-validation", "the program logged no val/accuracy; log it, or name another metric in [program]"),
+        ("other-validation", "the program logged no val/accuracy; it logged val/acc; log it, or name another"),
+        ("overwrites", "the program has overwritten its metrics; append to the file"),
+        ("silent", "the program logged no val/accuracy; log it, or name another metric in [program]"),
+        ("validation-nan", "the program logged no finite val/accuracy"),
+        ("not-json", "line 2 of the program's metrics is not JSON; write one object a line, as in "),
+    ],
+)
+def test_what_a_program_reports_wrongly_is_not_tried_again(ended: Machine, script: str, message: str) -> None:
+    run, [attempt] = runs_of(ended)[script]
+    assert (run.state, attempt.outcome) == ("failed", "rejected")
+    assert error_of(run).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("script", "cause", "last"),
+    [
+        ("exit", "exit code 3: the disk is gone", "the disk is gone"),
+        ("cut-by-a-crash", "exit code 5: the disk is full", "the disk is full"),
+        ("killed", "SIGKILL", "killed.py"),
+    ],
+)
+def test_a_program_that_fails_is_tried_three_times(ended: Machine, script: str, cause: str, last: str) -> None:
+    run, attempts = runs_of(ended)[script]
+    assert [attempt.outcome for attempt in attempts] == ["failed"] * 3
+    assert run.state == "failed"
+    first, empty, *log = error_of(run).splitlines()
+    assert (first, empty) == (f"the program ended with {cause}", "")
+    assert last in log[-1], "the end of its log"
+    assert script != "exit" or log[-2] == "first"
+
+
+def test_a_loss_that_is_no_number_is_divergence(ended: Machine) -> None:
+    """At its step; the program is killed, and has no more to say."""
+    run, [attempt] = runs_of(ended)["diverges"]
+    assert (run.state, run.step, attempt.outcome) == ("diverged", 3, "diverged")
+    loss = curves_of(ended, run)["train/loss"]
+    assert [step for step, _ in loss] == [1, 2, 3]
+    assert math.isnan(loss[-1][1])
+    run, [attempt] = runs_of(ended)["diverges-and-goes-on"]
+    assert (run.state, run.step) == ("diverged", 2)
+
+
+def test_nothing_of_a_program_is_left_after_its_end(ended: Machine) -> None:
+    run, _ = runs_of(ended)["leaves-child"]
+    child = int((ended.runs / run.id / "program" / "child").read_text())
+    assert is_gone(child)
+    assert not [pid for pid in psutil.pids() if str(ended.runs) in folder_of(pid)]
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def folder_of(pid: int) -> str:
+    """The folder of the run whose program a process is, or belongs to; empty for others."""
+    try:
+        return psutil.Process(pid).environ().get("LRURUN_FOLDER", "")
+    except (psutil.Error, OSError):
+        return ""
+
+
+@pytest.mark.parametrize("script", ["resumes", "begins-again"])
+def test_the_curves_of_a_program_whose_worker_was_killed_are_whole(ended: Machine, script: str) -> None:
+    """Those of an undisturbed one: also the lines that the worker had not recorded before its end."""
+    run, attempts = runs_of(ended)[script]
+    assert [attempt.outcome for attempt in attempts] == ["exited", "done"]
+    curves = curves_of(ended, run)
+    assert curves["val/accuracy"] == curves["train/loss"] == curve()
+    assert curves["test/accuracy"] == [(step, value / 2) for step, value in curve()]
+    assert run.result is not None
+    assert run.result["val/accuracy"] == max(value for _, value in curve())
+    assert [(ended.runs / run.id / n / "recorded").exists() for n in ("1", "2")] == [False, True]
+    second = (ended.runs / run.id / "2" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(second[0])["step"] == (6 if script == "resumes" else 1), "what the program did itself"
+    assert attempts[-1].resumed_from == (5 if script == "resumes" else 0)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "repeated"),
+    [
+        (["metrics"], [1]),
+        (["metrics", ""], [1]),  # the second was stopped before it had begun
+        (["metrics recorded", "metrics"], [2]),
+        (["metrics", "metrics recorded"], []),
+        (["metrics recorded", "metrics", "metrics"], [2, 3]),
+    ],
+)
+def test_reports_that_may_not_be_recorded_are_repeated(tmp_path: Path, earlier: list[str], repeated: list[int]) -> None:
+    """However the attempts have ended: an engine that has lost a node says that they were interrupted."""
+    attempts = [SimpleNamespace(n=n) for n in range(1, len(earlier) + 2)]
+    for n, made in enumerate(earlier, 1):
+        (tmp_path / str(n)).mkdir()
+        for file in made.replace("metrics", "metrics.jsonl").split():
+            (tmp_path / str(n) / file).touch()
+    attempt = SimpleNamespace(ledger=SimpleNamespace(attempts=lambda _: attempts), id="run")
+    files = execution._unrecorded(cast("Any", attempt), tmp_path)
+    assert files == [tmp_path / str(n) / "metrics.jsonl" for n in repeated]
+
+
+_SHOWN = """\
+import json, os, sys, lrurun
+run = lrurun.this_run()
+names = ("LRURUN_CONFIG", "LRURUN_FOLDER", "LRURUN_METRICS", "OMP_NUM_THREADS", "PYTHONPATH")
+environment = {name: os.environ[name] for name in names}
+seen = {"arguments": sys.argv[1:], "folder": os.getcwd(), "input": sys.stdin.read(), **environment}
+json.dump(seen, open(run.folder + "/seen.json", "w"))
+run.log(1, **{"val/accuracy": 0.5, "test/accuracy": 0.5})
+print("printed", run.settings)
+"""
+_TEXT = 'it\'s "{seed}" $(ls) *;\n'
+
+
+def test_what_a_program_is_given(machine: Machine) -> None:
+    """Arguments are filled in once, and nothing in them is interpreted; the folder is that of the recipe."""
+    folder = machine.folder / "mine"
+    folder.mkdir()
+    (folder / "show.py").write_text(_SHOWN)
+    arguments = ["{config}", "{seed}", "{run_dir}", "--x={settings.a.text}", "{settings.a.list}", "{settings.flag}"]
+    arguments += ["{settings.lr}", "{}", "{ seed }", "{seed}{seed}$HOME", ""]
+    (folder / "shown.toml").write_text(
+        f'task = "shown"\n[program]\ncommand = {json.dumps(["PYTHON", "show.py", *arguments])}\n'.replace(
+            '"PYTHON"', PYTHON
+        )
+        + 'metric = "val/accuracy"\nthreads = 2\n'
+        + f"[settings]\na = {{ text = {json.dumps(_TEXT)}, list = [1, 2.5] }}\nflag = true\nlr = 1e-5\n"
+        + '[[rung]]\nname = "only"\ntitle = "only"\n'
+    )
+    machine.run("ladder", "mine/shown.toml", "--seeds", "5,")
+    [(run, [attempt])] = runs_of(machine).values()
+    place = machine.runs / run.id
+    seen = json.loads((place / "program" / "seen.json").read_text())
+    config, kept = str(place / "1" / "config.json"), str(place / "program")
+    assert seen["arguments"] == [
+        *(config, "5", kept, f"--x={_TEXT}", "[1,2.5]", "true", "0.00001", "{}", "{ seed }", "55$HOME", "")
+    ]
+    assert (seen["folder"], seen["input"], seen["OMP_NUM_THREADS"]) == (str(folder), "", "2")
+    assert (seen["LRURUN_CONFIG"], seen["LRURUN_FOLDER"]) == (config, kept)
+    assert seen["LRURUN_METRICS"] == str(place / "1" / "metrics.jsonl")
+    assert seen["PYTHONPATH"].endswith("lrurun/programs/module")
+    settings = {"a": {"text": _TEXT, "list": [1, 2.5]}, "flag": True, "lr": 1e-5}
+    assert json.loads(Path(config).read_text()) == {**settings, "seed": 5}
+    assert f"printed {settings}" in (place / "1" / "log.txt").read_text().splitlines()
+    assert attempt.environment["folder"] == str(folder)
+
+
+_SHELL = """\
+i=0
+for loss in 0.9 0.4 0.4 0.7; do
+    i=$((i + 1))
+    echo "{\\"step\\": $i, \\"val/loss\\": $1$loss}" >> "$LRURUN_METRICS"
+done
+echo "{\\"step\\": $i, \\"test/loss\\": $1.$2}" >> "$LRURUN_METRICS"
+"""
+
+
+def test_a_shell_script_whose_scores_are_better_when_lower(machine: Machine) -> None:
+    (machine.folder / "train.sh").write_text(_SHELL)
+    (machine.folder / "shell.toml").write_text(
+        'task = "shell"\n[program]\ncommand = ["sh", "train.sh", "{settings.size}", "{seed}"]\nfiles = ["*.sh"]\n'
+        'metric = "val/loss"\ndirection = "min"\nunit = "nats"\n[settings]\nsize = 1\n'
+        '[[rung]]\nname = "small"\ntitle = "small"\n'
+        '[[rung]]\nname = "large"\ntitle = "large"\nchange = { "settings.size" = 3 }\n'
+    )
+    machine.run("ladder", "shell.toml", "--seeds", "3")
+    report = machine.json("report", "shell.toml")
+    run, _ = runs_of(machine)["small"]
+    assert run.result is not None
+    assert (run.result["best_step"], run.result["val/loss"]) == (2, 10.4)
+    small, large = report["rows"]
+    assert (small["mean"], large["mean"]) == (pytest.approx(1.1), pytest.approx(3.1))
+    assert large["verdict"] == "hurts"
+    assert "lower is better" in machine.run("report", "shell.toml", "--details").stdout
+
+
+def test_files_that_have_changed_since_a_run_was_queued_are_refused(machine: Machine) -> None:
+    edit = "text = open('later.py').read()\nopen('later.py', 'w').write(text.rstrip('#') + '#')\n"
+    original = logs([0.5], [0.4])
+    write_scripts(machine.folder, {"edits": original + edit, "later": original})
+    arguments = ("ladder", "scripts.toml", "--seeds", "1", "--jobs", "1")
+    done = machine.run(*arguments, code=1)
+    assert "later.py: has changed since this run was queued: sha256:" in done.stderr
+    assert "hint: restore the file; or repeat the ladder command, which queues runs of the new one" in done.stderr
+    states = {rung: run.state for rung, (run, _) in runs_of(machine).items()}
+    # interrupted, and perhaps already queued again when the worker exits
+    assert states in ({"edits": "done", "later": "interrupted"}, {"edits": "done", "later": "queued"})
+    (machine.folder / "later.py").write_text(original)
+    machine.run(*arguments)
+    assert {rung: run.state for rung, (run, _) in runs_of(machine).items()} == {"edits": "done", "later": "done"}
+
+
+def test_a_command_that_cannot_be_started(machine: Machine) -> None:
+    (machine.folder / "text").write_text("no program")
+    (machine.folder / "none.toml").write_text(
+        'task = "none"\n[program]\ncommand = ["{settings.name}"]\nmetric = "val/accuracy"\n[settings]\n'
+        'name = "no-such"\n[[rung]]\nname = "missing"\ntitle = "missing"\n'
+        '[[rung]]\nname = "text"\ntitle = "text"\nchange = { "settings.name" = "./text" }\n'
+    )
+    machine.run("ladder", "none.toml", "--seeds", "1", code=3)
+    ended = runs_of(machine)
+    reasons = {"missing": "'no-such' cannot be started: No such file or directory; correct the command in the recipe's"}
+    reasons["text"] = "'./text' cannot be started: Permission denied; "
+    for rung, reason in reasons.items():
+        run, [attempt] = ended[rung]
+        assert attempt.outcome == "rejected"
+        assert error_of(run).startswith(reason)
+
+
+_POLITE = """\
+import json, time, lrurun
+from pathlib import Path
+run = lrurun.this_run()
+saved = Path(run.folder) / "state.json"
+state = json.loads(saved.read_text()) if saved.exists() else {"step": 0, "value": 0.0}
+while state["step"] < run.settings.last and not run.should_stop:
+    state = {"step": state["step"] + 1, "value": (state["value"] * 31 + 7) % 101}
+    value = state["value"] / 101
+    run.log(state["step"], **{"val/accuracy": value, "test/accuracy": value})
+    while state["step"] == 5 and not run.should_stop:
+        time.sleep(0.02)
+if run.should_stop:
+    run.log(state["step"], **{"train/stopped": 1})
+saved.write_text(json.dumps(state))
+"""
+"""A script that waits at the fifth step until it is asked to stop, and saves its state only then."""
+_STUBBORN = """\
+import signal, time, lrurun
+from pathlib import Path
+run, began = lrurun.this_run(), Path(lrurun.this_run().folder) / "began"
+signal.signal(signal.SIGTERM, lambda *_: print("no", flush=True))
+run.log(1, **{"val/accuracy": 0.5, "test/accuracy": 0.5})
+if not began.exists():
+    began.touch()
+    while True:
+        time.sleep(1)
+"""
+
+
+def test_a_program_that_is_asked_to_stop_may_save_and_is_killed_otherwise(machine: Machine) -> None:
+    polite = _POLITE.replace('while state["step"] == 5', 'while state["step"] == 5 and not saved.exists()')
+    write_scripts(machine.folder, {"polite": polite, "stubborn": _STUBBORN})
+    arguments = ("ladder", "scripts.toml", "--seeds", "1", "--jobs", "2")
+    process = machine.start(*arguments)
+    wait_for(
+        lambda: len([run for run, _ in _runs(machine) if run.last_score is not None and run.state == "running"]) == 2
+    )
+    asked = time.monotonic()
+    stop(process, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert 1.0 <= time.monotonic() - asked < 10, "stop_seconds = 1"
+    assert not [pid for pid in psutil.pids() if str(machine.runs) in folder_of(pid)]
+    assert {run.state for run, _ in _runs(machine)} == {"interrupted"}
+    run, _ = runs_of(machine)["stubborn"]
+    assert (machine.runs / run.id / "1" / "log.txt").read_text().splitlines()[-1] == "no"
+    run, _ = runs_of(machine)["polite"]
+    assert curves_of(machine, run)["train/stopped"] == [(5, 1.0)], "what it logs after the signal is recorded"
+    machine.run(*arguments)
+    ended = runs_of(machine)
+    assert {rung: [attempt.reason for attempt in attempts] for rung, (_, attempts) in ended.items()} == {
+        rung: ["interrupted: SIGTERM", "done"] for rung in ("polite", "stubborn")
+    }
+    assert curves_of(machine, ended["polite"][0])["val/accuracy"] == curve()
+
+
+def _runs(machine: Machine) -> list[tuple[Run, list[Attempt]]]:
+    """Those of a ledger that may not be there yet."""
+    with contextlib.suppress(LrurunError, AssertionError):
+        return list(runs_of(machine).values())
+    return []
+
+
+def test_a_program_that_is_silent_is_killed_and_one_that_prints_is_not(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "HEARTBEAT_SECONDS", 0.5)
+    once = "from pathlib import Path\nbegan = Path(run.folder) / 'began'\nimport time\n"
+    silent = once + "if not began.exists():\n    began.touch()\n    time.sleep(1000)\n"
+    prints = "import time\nfor k in range(14):\n    print(k, flush=True)\n    time.sleep(0.25)\n"
+    scores = logs([0.5], [0.4])
+    write_scripts(machine.folder, {"silent": scores + silent, "prints": scores + prints}, table="silent_seconds = 2")
+    done = machine.run("ladder", "scripts.toml", "--seeds", "1", "--jobs", "2")
+    ended = runs_of(machine)
+    assert [attempt.reason for attempt in ended["silent"][1]] == ["interrupted: owner gone", "done"], done.stderr
+    assert [attempt.reason for attempt in ended["prints"][1]] == ["done"]
+    assert not [pid for pid in psutil.pids() if str(machine.runs) in folder_of(pid)]

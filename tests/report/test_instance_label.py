@@ -1,0 +1,148 @@
+"""Every report and figure names its ladder instance, in every format and in the metadata of its file."""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+import pytest
+
+from lrurun.ledger.store import Ledger
+from lrurun.report.formats import latex
+from lrurun.report.instance_label import InstanceLabel, data_phrase
+from tests.harness import results
+from tests.harness.machine import Machine
+
+KINDS = ("ladder", "curves", "eigenvalues", "speed")
+COPY = {"source": "the archive /x.tar", "kind": "folder", "baselines": {}, "published": "no"}
+PLAIN = "sDigits, without --tune, packaged data"
+CHANGED = "sDigits, profile smoke, tuned, train.batch=5000, not the published data"
+OPTIONS = ("--profile", "smoke", "--tune", "--set", "train.batch=5000")
+SCORES = {"tanh-rnn": (0.5, 0.6), "linear-rnn": (0.7, 0.8)}
+SPECTRA = {"start": [0.5 + 0j], "end": [0.25 + 0j]}
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """A ledger with a plain instance, and one that differs from it in everything; tests only read it."""
+    machine = Machine(tmp_path_factory.mktemp("two"))
+    packaged = {"source": "scikit-learn load_digits", "kind": "embedded", "baselines": {}}
+    results.fill(machine.ledger, "sDigits", SCORES, eigenvalues=SPECTRA, about=packaged)
+    results.fill(
+        machine.ledger,
+        "sDigits",
+        SCORES,
+        profile="smoke",
+        sets=["train.batch=5000"],
+        tune=True,
+        eigenvalues=SPECTRA,
+        about=COPY,
+    )
+    return machine
+
+
+@pytest.mark.parametrize("speed", [(), ("--speed",)])
+@pytest.mark.parametrize("format", ["table", "md", "csv", "json", "latex", "html"])
+def test_reports_name_their_instance(two, format, speed):
+    formats = ["--json"] if format == "json" else ["--format", format]
+    plain, changed = (
+        two.run("report", "sDigits", *options, *speed, "--details", *formats).stdout for options in ((), OPTIONS)
+    )
+    labels = [latex.escape(one) if format == "latex" else one for one in (PLAIN, CHANGED)]
+    assert [one in plain for one in labels] == [True, False]
+    assert [one in changed for one in labels] == [False, True]
+
+
+def test_labels_of_latex_tables_differ_between_instances(two):
+    labels = [
+        re.findall(r"\\label\{(.*)\}", two.run("report", "sDigits", *options, "--format", "latex").stdout)
+        for options in ((), OPTIONS, ("--speed",), (*OPTIONS, "--speed"))
+    ]
+    end = labels[1][0][-12:]
+    assert re.fullmatch("tuned-[0-9a-f]{6}", end)
+    assert labels == [
+        ["tab:lru-sDigits"],
+        [f"tab:lru-sDigits-smoke-{end}"],
+        ["tab:lru-sDigits-speed"],
+        [f"tab:lru-sDigits-smoke-speed-{end}"],
+    ]
+
+
+def test_every_line_of_csv_names_its_instance_also_in_the_table_of_all_tasks(two):
+    for options in (("sDigits", *OPTIONS), ("--all", *OPTIONS)):
+        head, *lines = two.run("report", *options, "--format", "csv").stdout.splitlines()
+        assert head.split(",").count("label") == 1
+        assert all(f',"{CHANGED}"' in line for line in lines)
+    assert two.json("report", "sDigits", *OPTIONS)["data"] == COPY | {"sha256": "d" * 64}
+    assert two.json("report", "--all", *OPTIONS)["columns"][0]["label"] == CHANGED
+    assert (
+        two.run("report", "--all", *OPTIONS)
+        .stdout.partition("\n")[0]
+        .endswith(" on all tasks, tuned, train.batch=5000")
+    )
+
+
+def shown(name: str, content: bytes) -> str:
+    """The text that the metadata of a PNG, SVG or PDF file have."""
+    if name.endswith(".pdf"):
+        pieces = re.findall(rb"stream\r?\n(.*?)endstream", content, re.DOTALL)
+        whole = content + b"".join(zlib.decompress(piece) for piece in pieces if piece[:1] == b"x")
+        return whole.decode("latin-1")
+    return content.decode("latin-1").partition("</metadata>")[0] if name.endswith(".svg") else content.decode("latin-1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_figures_name_their_instance_in_title_and_file(two, drawing, kind):
+    for options, label, names in (((), PLAIN, ["a.png"]), (OPTIONS, CHANGED, ["a.png", "a.svg", "a.pdf"])):
+        for name in names if kind == "ladder" else names[:1]:  # the metadata of all kinds are written in one place
+            two.run("plot", "sDigits", *options, "--kind", kind, "--out", name)
+            title = " ".join(drawing[-1].texts[0].get_text().split())
+            assert title.endswith(f" on {label}")
+            assert title in shown(name, (two.folder / name).read_bytes())
+
+
+def test_figures_of_runs_name_the_instances_of_the_runs(two, drawing):
+    ids = [run["id"] for run in two.json("runs", "--where", "rung=tanh-rnn")["runs"]]
+    for kind in ("curves", "eigenvalues"):
+        two.run("plot", *ids, "--kind", kind, "--out", "a.png")
+        title = " ".join(drawing[-1].texts[0].get_text().split())
+        assert title == f"{CHANGED}; {PLAIN}: 4 runs"
+
+
+def test_the_label_of_every_kind_of_data():
+    kinds = ({}, {"kind": "embedded"}, {"kind": "generated"}, {"kind": "folder"}, {"kind": "download"})
+    assert [data_phrase(one) for one in kinds] == ["", "packaged data", "generated data"] + ["unverified data"] * 2
+    known = [data_phrase({"kind": "folder", "published": one}) for one in ("yes", "no", "unverified")]
+    assert known == ["published data", "not the published data", "unverified data"]
+    of = InstanceLabel(task="T", profile=None, tune=False, changes={"a.b": "x y", "c": True}, data="published data")
+    assert of.text == "T, without --tune, a.b=x y, c=true, published data"
+    assert re.fullmatch("lru-T-[0-9a-f]{6}", of.anchor("lru"))
+
+
+@pytest.mark.parametrize("command", [("report",), ("plot", "--out", "a.png")])
+@pytest.mark.parametrize("option", [("--ladder", "lru"), ("--profile", "smoke"), ("--tune",), ("--set", "optim.lr=1")])
+def test_an_instance_is_named_alone(machine, command, option):
+    results.fill(machine.ledger, "sDigits", SCORES)
+    error = machine.run(*command, "--instance", "sDigits", *option, code=2).stderr
+    assert f"--instance and {option[0]} exclude each other" in error
+
+
+def test_a_missing_instance_and_those_of_the_ledger_are_named_with_their_settings(machine):
+    results.fill(machine.ledger, "sDigits", SCORES, profile="smoke")
+    results.fill(machine.ledger, "sDigits", SCORES, profile="smoke", sets=["optim.lr=0.2"])
+    with Ledger.open(machine.ledger) as ledger:
+        plain, changed = (one.short_name for one in ledger.ladders())
+    wanted = ("--profile", "smoke", "--tune", "--set", "train.batch=5000")
+    refused = machine.run("report", "sDigits", *wanted, code=None)
+    assert refused.stderr == (
+        "error: ladder lru on sDigits, profile smoke, tuned, train.batch=5000: not in this ledger\n"
+        "hint: this ledger has: ladder lru on sDigits, profile smoke, without --tune, optim.lr=0.2 "
+        f"(--instance {changed}); ladder lru on sDigits, profile smoke, without --tune (--instance {plain})\n"
+    )
+    refused = machine.run("report", "--all", *wanted, code=None)
+    assert refused.stderr == (
+        "error: ladder lru, profile smoke, tuned, train.batch=5000: on no task of this ledger\n"
+        "hint: this ledger has: ladder lru on sDigits, profile smoke, without --tune; "
+        "ladder lru on sDigits, profile smoke, without --tune, optim.lr=0.2\n"
+    )

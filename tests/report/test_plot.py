@@ -1,0 +1,440 @@
+"""Figures: the files are images of the right size, and what is drawn are the ledger's numbers."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import statistics
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lrurun.config import plan as planning
+from lrurun.config.plan import final_runs
+from lrurun.ledger import values
+from lrurun.ledger.store import Ledger
+from lrurun.report.figures import curves, figure_files
+from lrurun.report.figures.figures import Curve, Figure, Panel
+from tests.harness.drawings import caption, lines, lrurun, size
+
+XEON = {"device": "cpu", "machine": {"cpu": "Xeon"}}
+H100 = {"device": "NVIDIA H100"}
+
+# rung, seed, test accuracy, steps/s, device, training loss at steps 10 and 20, validation accuracy at step 20
+MADE: list[tuple[str, int, float, float, dict[str, Any], tuple[float, float], float]] = [
+    ("tanh-rnn", 0, 0.60, 4.0, XEON, (2.0, 1.0), 0.5),
+    ("tanh-rnn", 1, 0.64, 6.0, XEON, (4.0, 2.0), 0.7),
+    ("gamma-norm", 0, 0.90, 20.0, XEON, (1.0, 0.1), 0.8),
+    ("gamma-norm", 1, 0.80, 100.0, H100, (1.0, 0.3), 0.8),
+]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[tuple[str, int], str]]:
+    """A ledger with the runs of a plain sCIFAR ladder, and their ids; one more of tanh-rnn has diverged."""
+    path = tmp_path_factory.mktemp("filled") / "ledger.db"
+    plan = planning.make("sCIFAR")
+    owner = values.Owner(host="here", boot="b", namespace="n", pid=1, pid_started=1.0)
+    found = {}
+    with Ledger.open(path) as ledger:
+        instance = ledger.add_ladder("lru", "sCIFAR", None, plan.spec)
+
+        def begin(rung: str, seed: int, where: dict[str, Any]) -> values.ClaimedRun:
+            [resolved] = planning.choose_rungs(plan, [rung])
+            ledger.enqueue(instance.key, final_runs(plan, resolved, [seed]))
+            claim = ledger.claim(instance.key, owner, environment=where)
+            assert claim is not None
+            ledger.describe(claim, parameters=1000, data_sha256="d" * 64)
+            found[rung, seed] = claim.run.id
+            return claim
+
+        for rung, seed, score, speed, where, losses, accuracy in MADE:
+            claim = begin(rung, seed, where)
+            rows = [(10 * k, "train/loss", loss) for k, loss in enumerate(losses, 1)]
+            # twice the training loss in the first layer, its square in the second
+            rows += [(10 * k, "norm/layer0", 2 * loss) for k, loss in enumerate(losses, 1)]
+            rows += [(10 * k, "norm/layer1", loss**2) for k, loss in enumerate(losses, 1)]
+            ledger.record(claim, [*rows, (20, "val/accuracy", accuracy)], 20)
+            result = {"test/accuracy": score, "machine/steps_per_second": speed}
+            ledger.finish(claim, "done", result=result, step=20)
+        claim = begin("tanh-rnn", 2, XEON)
+        ledger.record(claim, [(10, "train/loss", 3.0), (13, "train/loss", float("nan"))], 13)
+        ledger.finish(claim, "diverged", result={}, step=13)
+        plain = begin("linear-rnn", 0, XEON)
+        ledger.finish(plain, "interrupted")
+    return path, found
+
+
+@pytest.fixture
+def ids(filled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int], str]:
+    """The ids of `filled`, a copy of which is the ledger in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    path, found = filled
+    shutil.copy(path, tmp_path)
+    return dict(found)
+
+
+@pytest.fixture
+def drawn(ids: Any, drawing: list[Any]) -> list[Any]:
+    """The figures that commands write of the runs of `ids`."""
+    return drawing
+
+
+def errors(ax: Any, label: str) -> list[tuple[float, float, list[float]]]:
+    """The means of a label: the place from above, the value, and the ends of its error bar."""
+    bars = {tuple(segment[0]): segment[:, 0] for one in ax.collections for segment in one.get_segments()}
+    found = []
+    for x, y in zip(*lines(ax)[label], strict=True):
+        [ends] = [ends for (_, place), ends in bars.items() if place == y and ends[0] <= x <= ends[1]]
+        found.append((-float(y), float(x), list(map(float, ends))))
+    return found
+
+
+# Files
+
+
+@pytest.mark.slow
+def test_the_same_data_are_the_same_bytes_in_every_format(drawn, capsys) -> None:
+    for name in ("a.png", "a.svg", "a.pdf", "B.PNG", "b.svg", "b.pdf"):
+        assert lrurun(capsys, "sCIFAR", "--out", name) == (0, "", f"wrote {name}\n")
+    for one, other in (("a.png", "B.PNG"), ("a.svg", "b.svg"), ("a.pdf", "b.pdf")):
+        assert Path(one).read_bytes() == Path(other).read_bytes()
+    width, height = size("a.png")
+    assert width == round(3.3 * figure_files.DPI)
+    assert height == pytest.approx(drawn[0].get_size_inches()[1] * figure_files.DPI, abs=1)
+    root = ET.parse("a.svg").getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert float(root.attrib["width"].removesuffix("pt")) == pytest.approx(3.3 * 72)
+    content = Path("a.pdf").read_bytes()
+    assert content.startswith(b"%PDF-")
+    assert b"%%EOF" in content[-16:]
+    assert len([path for path in Path().iterdir() if path.suffix != ".db"]) == 6
+
+
+@pytest.mark.parametrize(("width", "inches"), [("column", 3.3), ("page", 6.75)])
+def test_a_plain_figure_has_no_texts_and_says_its_caption(width, inches, drawn, capsys) -> None:
+    code, out, err = lrurun(capsys, "sCIFAR", "--out", "a.png")
+    assert (code, out, err) == (0, "", "wrote a.png\n")
+    code, out, err = lrurun(capsys, "sCIFAR", "--plain", "--width", width, "--out", "b.png")
+    assert (code, out) == (0, "")
+    whole, plain = drawn
+    assert err == f"wrote b.png\n{caption(whole)}\n"
+    assert [text.get_text() for text in plain.texts] == ["", ""]
+    assert size("b.png")[0] == round(inches * figure_files.DPI)
+    assert lines(plain.axes[0]) == lines(whole.axes[0])
+    sizes = [figure.axes[0].xaxis.label.get_size() for figure in drawn]
+    assert sizes[0] == sizes[1] >= 6
+
+
+def test_a_page_has_twice_as_many_panels_in_a_row_as_a_column(drawn, capsys) -> None:
+    for width in ("column", "page"):
+        assert lrurun(capsys, "sCIFAR", "--kind", "curves", "--width", width, "--out", "a.png")[0] == 0
+    grids = [figure.axes[0].get_gridspec() for figure in drawn]
+    assert [(grid.nrows, grid.ncols) for grid in grids] == [(2, 1), (1, 2)]
+
+
+@pytest.mark.parametrize("kind", ["ladder", "curves", "norms", "speed"])
+def test_no_part_is_cut_off_or_covers_another(kind, drawn, capsys) -> None:
+    lrurun(capsys, "sCIFAR", "--kind", kind, "--out", "a.png")
+    [figure] = drawn
+    assert size("a.png")[0] == round(3.3 * figure_files.DPI)
+    figure.draw_without_rendering()
+    title, foot = (text.get_window_extent() for text in figure.texts)
+    [legend] = [one.get_window_extent() for one in figure.legends]
+    boxes = [ax.get_tightbbox() for ax in figure.axes]
+    page = figure.bbox
+    for box in (title, foot, legend, *boxes):
+        assert page.x0 <= box.x0 < box.x1 <= page.x1
+        assert page.y0 <= box.y0 < box.y1 <= page.y1
+    assert foot.y1 <= legend.y0
+    assert legend.y1 <= min(box.y0 for box in boxes)
+    assert max(box.y1 for box in boxes) <= title.y0
+
+
+def test_only_figures_that_say_so_have_mathematics() -> None:
+    for mathematics in (True, False):
+        panel = Panel(x="$λ$", y="y", curves=(Curve(label="$|λ|$", x=(1.0, 2.0), y=(0.0, 3.0)),), title="$x$")
+        figure = figure_files.draw(Figure(panels=(panel,), mathematics=mathematics, title="$y$", caption="$z$"))
+        [ax], [legend] = figure.axes, figure.legends
+        labels = [ax.xaxis.label, ax.title, *legend.get_texts()]
+        assert [text.get_parse_math() for text in labels] == [mathematics] * 3
+        assert not any(text.get_parse_math() for text in figure.texts)  # title and caption have names from files
+
+
+def test_names_from_files_are_drawn_as_they_are(tmp_path) -> None:
+    """No mathematics is read in them, long ones are folded, and unknown letters warn nobody."""
+    names = ["$x^", "a" * 60, "列表", "\x1b[31mred"]
+    ticks = tuple((float(k), f"{name}\nn = 1") for k, name in enumerate(names))
+    panel = Panel(x="x", y="", curves=(Curve(label="a", x=(1.0, 2.0), y=(0.0, 3.0)),), y_ticks=ticks)
+    figure = figure_files.draw(Figure(panels=(panel,), title="$y^ " + "b" * 90, caption="$z^ " * 30))
+    (tmp_path / "a.png").write_bytes(figure_files.encode(figure, ".png"))
+    figure.draw_without_rendering()
+    [ax] = figure.axes
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    assert labels == ["$x^\nn = 1", "\n".join(["a" * 22, "a" * 22, "a" * 16, "n = 1"]), "列表\nn = 1", "red\nn = 1"]
+    assert all(text.get_window_extent().x1 <= figure.bbox.x1 for text in figure.texts)
+
+
+# What is drawn
+
+
+def test_a_ladder_has_means_errors_seeds_and_published_values(drawn, capsys) -> None:
+    lrurun(capsys, "sCIFAR", "--out", "a.png")
+    [figure] = drawn
+    [ax] = figure.axes
+    # standard errors: |0.60 - 0.64| / 2 = 0.02 and |0.9 - 0.8| / 2 = 0.05
+    assert errors(ax, "mean ± standard error") == [
+        (0.0, pytest.approx(62.0), pytest.approx([60.0, 64.0])),
+        (6.0, pytest.approx(85.0), pytest.approx([80.0, 90.0])),
+    ]
+    assert errors(ax, "published")[0] == (-0.24, pytest.approx(69.9), pytest.approx([69.6, 70.2]))
+    # the first rung is on top, its seeds under its mean
+    seeds = list(zip(*lines(ax)["one seed"], strict=True))
+    assert seeds[:2] == [(pytest.approx(60.0), -0.24), (pytest.approx(64.0), -0.24)]
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    assert labels[:3] == ["tanh-rnn\nn = 2, 1 diverged", "linear-rnn\nn = 0, 1 unfinished", "diagonal\nn = 0"]
+    assert len(labels) == 8
+    assert ax.get_xlabel() == "test accuracy [%]"
+    assert "Orvieto et al. 2023, Table 6" in caption(figure)
+
+
+def test_curves_of_a_ladder_are_means_over_seeds_in_a_band(drawn, capsys) -> None:
+    lrurun(capsys, "sCIFAR", "--kind", "curves", "--out", "a.png")
+    [figure] = drawn
+    loss, accuracy = figure.axes
+    assert set(lines(loss)) == {"tanh-rnn (n=2)", "gamma-norm (n=2)"}
+    assert lines(loss)["tanh-rnn (n=2)"] == ([10, 20], pytest.approx([3.0, 1.5]))
+    assert lines(loss)["gamma-norm (n=2)"] == ([10, 20], pytest.approx([1.0, 0.2]))
+    assert lines(accuracy)["tanh-rnn (n=2)"] == ([20], pytest.approx([60.0]))
+    band = loss.collections[0].get_paths()[0].vertices
+    assert {tuple(np.round(point, 6)) for point in band} == {(10, 2.0), (10, 4.0), (20, 1.0), (20, 2.0)}
+    assert (loss.get_yscale(), accuracy.get_yscale()) == ("log", "linear")
+    assert [ax.get_ylabel() for ax in figure.axes] == ["training loss", "validation accuracy [%]"]
+    assert "band: ± standard error" in caption(figure)
+    assert "Left out, because diverged, failed or unfinished: tanh-rnn (1 of 3), linear-rnn (1 of 1)." in caption(
+        figure
+    )
+
+
+def test_curves_of_runs_are_their_own(ids, drawn, capsys) -> None:
+    run, lost = ids["gamma-norm", 1], ids["tanh-rnn", 2]
+    assert lrurun(capsys, run, lost, run[:8], "--out", "a.png")[0] == 0
+    loss, accuracy = drawn[0].axes
+    assert lines(loss)[f"{run} (gamma-norm, seed 1)"] == ([10, 20], [1.0, 0.3])
+    steps, seen = lines(loss)[f"{lost} (tanh-rnn, seed 2)"]
+    assert (steps, seen[0]) == ([10, 13], 3.0)
+    assert np.isnan(seen[1])
+    assert list(lines(accuracy)) == [f"{run} (gamma-norm, seed 1)"]
+    assert not loss.collections
+    assert f"{lost} is diverged, at step 13 of " in caption(drawn[0])
+
+
+def test_speeds_stay_on_their_device(drawn, capsys) -> None:
+    lrurun(capsys, "sCIFAR", "--kind", "speed", "--out", "a.png")
+    [figure] = drawn
+    [ax] = figure.axes
+    assert errors(ax, "Xeon")[0][1:] == (5.0, pytest.approx([4.0, 6.0]))
+    assert [errors(ax, name)[-1][1] for name in ("Xeon", "NVIDIA H100")] == [20.0, 100.0]
+    assert lines(ax)["published"][0] == [2.0, 15.9]
+    assert ax.get_xscale() == "log"
+    assert ax.get_xlabel() == "training speed [steps/s]"
+    shown = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert shown == ["Xeon", "NVIDIA H100", "published", "one seed"]
+    assert "Orvieto et al. 2023, Table 4, on A100" in caption(figure)
+
+
+def test_norms_have_a_panel_a_rung_and_a_curve_a_layer(ids, drawn, capsys) -> None:
+    assert lrurun(capsys, "sCIFAR", "--kind", "norms", "--out", "a.png")[0] == 0
+    panels = {ax.get_title(): ax for ax in drawn[0].axes}
+    assert list(panels) == ["tanh-rnn (n=2)", "gamma-norm (n=2)"]
+    found = lines(panels["tanh-rnn (n=2)"])
+    assert found == {
+        "layer 0": ([10, 20], pytest.approx([6.0, 3.0])),
+        "layer 1": ([10, 20], pytest.approx([10.0, 2.5])),
+    }
+    band = panels["tanh-rnn (n=2)"].collections[1].get_paths()[0].vertices
+    assert {tuple(np.round(point, 6)) for point in band} == {(10, 4.0), (10, 16.0), (20, 1.0), (20, 4.0)}
+    run = ids["gamma-norm", 0]
+    assert lrurun(capsys, run, "--kind", "norms", "--out", "a.png")[0] == 0
+    [ax] = drawn[1].axes
+    assert lines(ax)["layer 1"] == ([10, 20], pytest.approx([1.0, 0.01]))
+    assert ax.get_ylabel() == "mean state norm"
+    code, _, err = lrurun(capsys, ids["tanh-rnn", 2], "--kind", "norms", "--out", "b.png")
+    assert code == 4
+    assert err.startswith(
+        f"error: run {ids['tanh-rnn', 2]}: no norms are recorded, so there is nothing to draw\nhint: "
+    )
+
+
+def test_metrics_by_name_are_a_panel_each_with_a_curve_a_rung_or_run(ids, drawn, capsys) -> None:
+    named = ["--metric", "norm/layer0", "--metric", "train/loss", "--out", "a.png"]
+    assert lrurun(capsys, "sCIFAR", *named)[0] == 0
+    norm, loss = drawn[0].axes
+    assert (norm.get_ylabel(), norm.get_yscale(), loss.get_ylabel()) == ("norm/layer0", "log", "train/loss")
+    assert lines(norm)["tanh-rnn (n=2)"] == ([10, 20], pytest.approx([6.0, 3.0]))
+    assert lrurun(capsys, ids["gamma-norm", 0], *named)[0] == 0
+    assert list(lines(drawn[1].axes[0]).values()) == [([10, 20], pytest.approx([2.0, 0.2]))]
+
+
+def test_a_mean_is_over_the_steps_that_all_seeds_have() -> None:
+    curve = curves.average("x", [[(1, 1.0), (2, 2.0)], [(2, 4.0), (3, 9.0)]])
+    assert (curve.x, curve.y, curve.low, curve.high) == ((2,), (3.0,), (2.0,), (4.0,))
+    alone = curves.average("x", [[(1, 1.0), (2, 2.0)]])
+    assert (alone.y, alone.low, alone.high) == ((1.0, 2.0), (), ())
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error", "hint"),
+    [
+        (
+            ["sCIFAR", "--out", "a.gif"],
+            2,
+            "--out a.gif: the name must end in .png, .svg or .pdf, found '.gif'",
+            "as in --out a.pdf",
+        ),
+        (
+            ["sCIFAR", "--out", "a"],
+            2,
+            "--out a: the name must end in .png, .svg or .pdf, found no suffix",
+            "as in --out a.pdf",
+        ),
+        (
+            ["sCIFAR", "sDigits", "--out", "a.png"],
+            2,
+            "plot takes one TASK, or RUNs alone, found sCIFAR sDigits",
+            "draw each task into a file of its own; lrurun runs lists the ids of runs",
+        ),
+        (
+            ["RUN", "--kind", "ladder", "--out", "a.png"],
+            2,
+            "--kind ladder: compares the rungs of a TASK, found runs",
+            "name a TASK, or draw --kind curves",
+        ),
+        (
+            ["RUN", "--profile", "smoke", "--out", "a.png"],
+            2,
+            "--profile: chooses among the ladders of a TASK, found runs",
+            "leave --profile out",
+        ),
+        (["sCIFAR", "--out", "no/a.png"], 1, "no/a.png: No such file or directory", "choose another --out FILE"),
+        (
+            ["sCIFAR", "--kind", "curve", "--out", "a.png"],
+            2,
+            "--kind: expected one of curves, ladder, eigenvalues, norms, speed, slots, lengths, errors, predictions, "
+            "map, summary, found 'curve'",
+            "did you mean 'curves'?",
+        ),
+        (["f0f0f0", "--out", "a.png"], 4, "no run 'f0f0f0' in this ledger", "see `lrurun runs`"),
+        (["LOST", "--out", "a.png"], 4, "run LOST: has no curves yet, so there is nothing to draw", "lrurun status "),
+        (
+            ["sCIFAR", "--ledger", "none.db", "--out", "a.png"],
+            4,
+            "none.db: there is no ledger, so there is nothing to draw",
+            "run: lrurun ladder sCIFAR",
+        ),
+        (
+            ["sDigits", "--out", "a.png"],
+            4,
+            "ladder lru on sDigits, without --tune: not in this ledger",
+            "run: lrurun ladder sDigits",
+        ),
+        (["sCIFRA", "--out", "a.png"], 2, "unknown task 'sCIFRA'", "did you mean 'sCIFAR'?"),
+        (
+            ["sCIFAR", "--metric", "train/los", "--out", "a.png"],
+            4,
+            "--metric train/los: none of these runs has this curve",
+            "did you mean 'train/loss'? curves: norm/layer0, norm/layer1, train/loss, val/accuracy",
+        ),
+        (
+            ["RUN", "--metric", "val/loss", "--kind", "norms", "--out", "a.png"],
+            2,
+            "--metric: names a curve, found --kind norms",
+            "leave --kind out, or use --kind curves",
+        ),
+        (
+            ["sCIFAR", "--examples", "3", "--out", "a.png"],
+            2,
+            "--examples: is for errors and predictions, found --kind ladder",
+            "leave it out",
+        ),
+        (["sCIFAR"], 2, "missing option '--out'", "see lrurun plot --help"),
+    ],
+)
+def test_errors_say_what_to_do_and_leave_no_file(words, code, error, hint, ids, capsys) -> None:
+    before = sorted(Path().rglob("*"))
+    names = {"RUN": ids["tanh-rnn", 0], "LOST": ids["linear-rnn", 0]}
+    for name, run in names.items():
+        words, error = [run if word == name else word for word in words], error.replace(f"{name}:", f"{run}:")
+    found, out, err = lrurun(capsys, *words)
+    assert (found, out) == (code, "")
+    assert err.startswith(f"error: {error}")
+    assert f"\nhint: {hint}" in err
+    assert sorted(Path().rglob("*")) == before
+
+
+@pytest.mark.slow
+def test_a_file_appears_whole_or_not_at_all(ids, capsys, monkeypatch) -> None:
+    Path("a.png").write_bytes(b"old")
+
+    def fail(self: Path, target: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    code, _, err = lrurun(capsys, "sCIFAR", "--out", "a.png")
+    assert (code, err) == (1, "error: a.png: No space left on device\nhint: choose another --out FILE\n")
+    assert Path("a.png").read_bytes() == b"old"
+    assert not [path for path in Path().iterdir() if path.name.endswith(".tmp")]
+
+
+def test_a_ladder_without_finished_runs_has_nothing_to_draw(ids, capsys) -> None:
+    with Ledger.open("ledger.db") as ledger:
+        plan = planning.make("sDigits", profile="smoke")
+        ledger.add_ladder("lru", "sDigits", "smoke", plan.spec)
+    code, _, err = lrurun(capsys, "sDigits", "--profile", "smoke", "--out", "a.png")
+    assert code == 4
+    assert err.startswith("error: ladder lru on sDigits --profile smoke: no run is finished")
+
+
+@pytest.mark.slow
+def test_drawing_loads_no_jax_and_no_windows(ids) -> None:
+    script = (
+        "import sys; from lrurun.__main__ import run; assert run(['plot', 'sCIFAR', '--out', 'a.pdf']) == 0\n"
+        "print([n for n in ('jax', 'orbax', 'flax', 'matplotlib.pyplot', 'tkinter') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_run_that_saved_nothing_has_no_eigenvalues(ids, capsys) -> None:
+    code, _, err = lrurun(capsys, ids["tanh-rnn", 0], "--kind", "eigenvalues", "--out", "b.png")
+    assert code == 1
+    assert "no checkpoint to read: none was saved yet\nhint: see its progress with: lrurun show " in err
+
+
+def test_bands_are_standard_errors() -> None:
+    values = [0.1, 0.4, 0.35]
+    curve = curves.average("a", [[(1, value), (2, 1.0)] for value in values])
+    mean, error = statistics.mean(values), statistics.stdev(values) / math.sqrt(3)
+    assert (curve.low[0], curve.high[0]) == pytest.approx((mean - error, mean + error))
+    assert (curve.low[1], curve.high[1]) == (1.0, 1.0)
+
+
+def test_a_legend_of_many_entries_has_as_many_columns_as_fit() -> None:
+    def columns(length: int) -> int:
+        names = [f"{k} ".ljust(length, "m") for k in range(30)]
+        drawn = tuple(Curve(label=name, x=(1.0, 2.0), y=(0.0, 1.0)) for name in names)
+        figure = figure_files.draw(Figure(panels=(Panel(x="step", y="a", curves=drawn),)))
+        [legend] = figure.legends
+        assert [text.get_text() for text in legend.get_texts()] == names
+        assert legend.get_window_extent().width <= figure.bbox.width
+        return int(legend._ncols)
+
+    assert [columns(length) for length in (4, 14, 30)] == [3, 2, 1]

@@ -1,0 +1,274 @@
+"""Paths that a ledger names: nothing outside of the runs folder is read, written or removed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lrurun import paths, trained
+from lrurun.__main__ import run as command
+from lrurun.errors import LrurunError
+from lrurun.ledger import merging
+from lrurun.ledger.store import Ledger
+from lrurun.ledger.values import Checkpoint
+from lrurun.training import digests
+from tests.harness.hostile_texts import check
+from tests.harness.machine import LONG, Machine, stop, training, wait_for
+from tests.harness.results import fill
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A ledger of two finished runs and its runs folder; `treasure` beside them, and `runs/RUN/1/link` to it."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    fill(Path("ledger.db"), "sDigits", {"tanh-rnn": [0.5, 0.6]}, profile="smoke")
+    (tmp_path / "treasure" / "1" / "checkpoints" / "7").mkdir(parents=True)
+    (tmp_path / "treasure" / "1" / "checkpoints" / "7" / "gold").write_text("gold")
+    (tmp_path / "treasure" / "1" / "log.txt").write_text("gold\n")
+    for run in runs():
+        (here / "runs" / run / "1" / "checkpoints" / "20").mkdir(parents=True)
+    (here / "runs" / runs()[0] / "1" / "link").symlink_to(tmp_path / "treasure")
+    return here
+
+
+def runs() -> list[str]:
+    with sqlite3.connect("ledger.db") as connection:
+        found = [row[0] for row in connection.execute("select id from runs order by number")]
+    connection.close()
+    return found
+
+
+def write(*statements: tuple[str, tuple[object, ...]]) -> None:
+    connection = sqlite3.connect("ledger.db")
+    connection.execute("drop trigger if exists runs_finished_stay")
+    for statement, values in statements:
+        connection.execute(statement, values)
+    connection.commit()
+    connection.close()
+
+
+def outside(folder: Path) -> set[str]:
+    found = (p for p in folder.parent.rglob("*") if not p.is_relative_to(folder / "runs"))
+    return {str(path) for path in found if not path.name.endswith(("-wal", "-shm"))}
+
+
+LEADS_OUT = [
+    "../../treasure",
+    "../ledger.db",
+    "..",
+    ".",
+    "",
+    "@/../..",
+    "/",
+    "TREASURE",
+    "@/1/link",
+    "@/1/link/1",
+    "x/../../../treasure",
+    "a\x00b",
+    "x" * 5000,
+    "@/1/loop/x",
+]
+
+
+def path_of(folder: Path, name: str) -> str:
+    loop = folder / "runs" / runs()[0] / "1" / "loop"
+    if not loop.is_symlink():
+        loop.symlink_to(loop)
+    return name.replace("@", runs()[0]).replace("TREASURE", str(folder.parent / "treasure"))
+
+
+@pytest.mark.parametrize("name", LEADS_OUT)
+def test_a_checkpoint_elsewhere_is_neither_removed_nor_read(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = path_of(folder, name)
+    with pytest.raises(LrurunError, match="leads out of the runs folder"):
+        paths.inside(folder / "runs", path)
+    for state in ("saving", "committed"):
+        write(
+            (
+                "insert into checkpoints (run, attempt, step, state, path, sha256) values (1, 1, 7, ?, ?, 'x')",
+                (state, path),
+            )
+        )
+    before = outside(folder)
+    for arguments in (["ledger", "gc", "--finished", "--dry-run"], ["ledger", "gc", "--finished"], ["ledger", "check"]):
+        code = command(arguments)
+        out, err = capsys.readouterr()
+        check(code, out, err, arguments)
+        if arguments[1] == "gc":
+            assert "leads out of the runs folder" in err
+            assert "treasure" not in out
+    assert outside(folder) == before
+    assert (folder / "runs").is_dir()
+    assert not (folder / "runs" / runs()[1] / "1" / "checkpoints" / "20").exists(), "its own checkpoint is removed"
+    entry = Checkpoint(id=1, run="r", attempt=1, step=7, state="committed", path=path, bytes=1, sha256="x")
+    with Ledger.open("ledger.db") as ledger, pytest.raises(LrurunError, match="no checkpoint to read"):
+        trained.newest(ledger.run(runs()[0]), [entry], folder / "runs")
+
+
+@pytest.mark.parametrize("name", ["../../treasure", "TREASURE", "..", "../../treasure/", "@/../../../treasure"])
+def test_a_run_elsewhere_is_left_alone(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The id of the run leads out of the folder: its log is not shown, and nothing is removed."""
+    path = path_of(folder, name)
+    write(("update stored_runs set id = ?, superseded = 0 where number = 1", (path,)))
+    before = outside(folder)
+    for arguments in (["ledger", "gc", "--finished"], ["show", path, "--log"], ["show", path], ["ledger", "check"]):
+        code = command(arguments)
+        out, err = capsys.readouterr()
+        check(code, out, err, arguments)
+        assert "gold" not in out
+    assert outside(folder) == before
+
+
+def test_links_below_the_runs_are_not_followed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """gc removes folders that are not in the ledger, but no links to other places."""
+    home = folder / "runs" / runs()[0]
+    (home / "2").symlink_to(folder.parent / "treasure" / "1")
+    (home / "3.old-1").symlink_to(folder.parent / "treasure")
+    (home / "1" / "checkpoints" / "9").symlink_to(folder.parent / "treasure")
+    before = outside(folder)
+    assert command(["ledger", "gc", "--finished"]) == 0
+    assert "leads out of the runs folder" in capsys.readouterr().err
+    assert outside(folder) == before
+
+
+def test_a_link_in_a_checkpoint_is_not_read(folder: Path) -> None:
+    saved = folder / "runs" / runs()[0] / "1" / "checkpoints" / "20"
+    (saved / "data").write_text("x")
+    digests.digest(saved)
+    (saved / "more").symlink_to("/etc/passwd")
+    with pytest.raises(LrurunError, match="a link in a checkpoint"):
+        digests.digest(saved)
+
+
+@pytest.mark.parametrize("name", ["../../treasure", "../../new", "@/1/link"])
+def test_a_merge_writes_and_reads_nowhere_else(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    other = folder.parent / "other"
+    shutil.copytree(folder, other, symlinks=True)
+    (other / "runs" / runs()[1] / "1" / "stolen").symlink_to("/etc/passwd")
+    (other / "runs" / runs()[1] / "1" / "pipe").touch()
+    (other / "runs" / runs()[1] / "1" / "pipe").unlink()
+    os.mkfifo(other / "runs" / runs()[1] / "1" / "pipe")
+    (folder / "ledger.db").unlink()
+    shutil.rmtree(folder / "runs")
+    os.chdir(other)
+    good, bad = runs()[1], path_of(other, name)
+    before = outside(folder)
+    os.chdir(folder)
+    assert command(["ledger", "merge", str(other / "ledger.db")]) == 0
+    assert sorted(p.name for p in (folder / "runs" / good / "1").iterdir()) == ["checkpoints"]
+    shutil.rmtree(folder / "runs")
+    os.chdir(other)
+    write(("update stored_runs set id = ?, fingerprint = 'new' where number = 1", (bad,)))
+    os.chdir(folder)
+    capsys.readouterr()
+    code = command(["ledger", "merge", str(other / "ledger.db")])
+    out, err = capsys.readouterr()
+    check(code, out, err, ["merge"])
+    assert code == 1
+    assert "leads out of the runs folder" in err
+    assert outside(folder) == before | {str(folder / "ledger.db")}
+    connection = sqlite3.connect("ledger.db")
+    assert connection.execute("select count(*) from runs").fetchone() == (2,), "all of it or nothing"
+    connection.close()
+
+
+def test_copying_leaves_out_links_and_pipes(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("file")
+    os.mkfifo(tmp_path / "pipe")
+    assert sorted(merging._not_copied(str(tmp_path), ["file", "folder", "link", "pipe"])) == ["link", "pipe"]
+
+
+UNPICKLED = """
+import sys
+seen = []
+sys.addaudithook(lambda name, args: seen.append(args) if name == "pickle.find_class" else None)
+from pathlib import Path
+from orbax.checkpoint import v1
+from lrurun.training import checkpoints
+import lrurun
+trained = lrurun.load(sys.argv[1])
+checkpoints.arrays(Path(sys.argv[2]), sys.argv[3])
+print("unpickled", seen)
+import pickle
+pickle.loads(pickle.dumps(Path("x")))
+assert seen, "the hook sees what is unpickled"
+"""
+
+
+@pytest.mark.slow
+def test_restoring_reads_nowhere_else_and_unpickles_nothing(machine: Machine) -> None:
+    """A run whose newest checkpoint row leads out falls back to the one before, and nothing outside is touched."""
+    arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--jobs", "1", "--set", "train.steps=3000")
+    process = machine.start(*arguments)
+
+    def committed() -> int:
+        if not machine.ledger.exists():
+            return 0
+        connection = sqlite3.connect(machine.ledger)
+        try:
+            [[count]] = connection.execute("select count(*) from checkpoints where state = 'committed'")
+            return int(count)
+        except sqlite3.Error:
+            return 0
+        finally:
+            connection.close()
+
+    wait_for(lambda: committed() >= 2)
+    stop(process, signal.SIGTERM)
+    process.communicate(timeout=60)
+    connection = sqlite3.connect(machine.ledger)
+    rows = connection.execute("select id, path, step from checkpoints order by step").fetchall()
+    number, path, step = rows[-1]
+    shutil.copytree(machine.runs / path, machine.folder / "elsewhere")
+    connection.execute("update checkpoints set path = '../elsewhere' where id = ?", (number,))
+    connection.commit()
+    connection.close()
+    before = sorted(p.stat().st_mtime_ns for p in (machine.folder / "elsewhere").rglob("*"))
+    machine.run(*arguments)
+    assert sorted(p.stat().st_mtime_ns for p in (machine.folder / "elsewhere").rglob("*")) == before
+    [attempts] = machine.attempts().values()
+    assert attempts[-1].resumed_from == rows[-2][2] < step
+    [run] = machine.json("runs")["runs"]
+    said = [event["text"] for event in machine.json("show", run["id"])["events"] if event["kind"] == "checkpoint"]
+    assert any("leads out of the runs folder" in text for text in said)
+    last = machine.json("show", run["id"])["checkpoints"][0]["path"]
+    done = subprocess.run(
+        [sys.executable, "-c", UNPICKLED, run["id"], str(machine.runs / last), run["fingerprint"]],
+        cwd=machine.folder,
+        env=machine.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "unpickled []" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_worker_writes_no_folder_elsewhere(machine: Machine) -> None:
+    """A queued run whose name leads out: the command ends with an error, nothing is made outside of the runs folder."""
+    arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--jobs", "1", "--set", "train.steps=200000")
+    process = machine.start(*arguments)
+    wait_for(training(machine))
+    stop(process, signal.SIGTERM)
+    process.communicate(timeout=60)
+    connection = sqlite3.connect(machine.ledger)
+    connection.execute("update stored_runs set id = '../outside'")
+    connection.commit()
+    connection.close()
+    done = machine.run(*arguments, code=1)
+    assert "error: ../outside/2: leads out of the runs folder" in done.stderr
+    assert not (machine.folder / "outside").exists()

@@ -1,0 +1,212 @@
+"""The Ray executor: what it refuses, and node supervisors on a cluster of two nodes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from lrurun.ledger.store import Ledger
+from lrurun.paths import Places
+from lrurun.runner.executors import NodeJob
+from lrurun.runner.executors.nodes import EngineError
+from lrurun.runner.executors.ray import RayExecutor
+from tests.harness.machine import FOUR_RUNS, LONG, Machine, training, wait_for
+from tests.harness.ray_cluster import RayCluster, ray_cluster
+from tests.harness.servers import LOCKED, PASSWORD, PrivateServer
+
+__all__ = ["ray_cluster"]  # a fixture
+
+SQLITE = ["ladder", "sDigits", "--profile", "smoke"]
+
+
+def test_what_cannot_work_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for on, code, message in [
+        ("ray", 1, "error: --on ray: Ray cannot be imported"),
+        ("ray:num_gpus=all", 2, "error: --on ray:num_gpus: expected a number that is not negative, found 'all'"),
+        ("ray:gpu", 2, "--on ray: expected KEY=VALUE, found 'gpu'\nhint: as in --on ray:num_gpus=1"),
+        ("ray:nodes=2", 2, "error: nodes=2: an SQLite ledger is for one machine"),
+    ]:
+        done = machine.run(*SQLITE, "--on", on, code=code)
+        assert message in done.stderr
+        assert "hint: " in done.stderr
+    assert "pip install 'lrurun[ray]'" in machine.run(*SQLITE, "--on", "ray", code=1).stderr
+    assert not machine.ledger.exists()
+    assert not machine.runs.exists()
+
+
+class Actor:
+    """An actor that records whether it was asked to stop."""
+
+    def __init__(self) -> None:
+        self.stop = SimpleNamespace(remote=self._stop)
+        self.asked = False
+
+    def _stop(self) -> Actor:
+        self.asked = True
+        return self
+
+
+def test_an_actor_that_has_begun_may_take_its_time_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class RayError(Exception):
+        pass
+
+    actors = {name: Actor() for name in ("j-prompt", "j-slow", "j-waiting", "other-one")}
+    killed: list[Actor] = []
+    faults: list[Exception] = []
+
+    def wait(answers: list[Actor], *, num_returns: int, timeout: float) -> tuple[list[Actor], list[Actor]]:
+        assert timeout >= 10
+        assert num_returns == len(answers) == 2
+        for fault in faults:
+            raise fault
+        return [actors["j-prompt"]], [actors["j-slow"]]
+
+    util = SimpleNamespace(list_named_actors=lambda: list(actors))
+    exceptions = SimpleNamespace(RayError=RayError)
+    fake = SimpleNamespace(is_initialized=lambda: True, get_actor=actors.get, kill=killed.append, wait=wait)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(**vars(fake), util=util, exceptions=exceptions))
+    places = Places(ledger=tmp_path / "ledger.db", runs=tmp_path / "runs", data=tmp_path / "data")
+    executor = RayExecutor(NodeJob(name="j", arguments=[], folder=tmp_path, places=places))
+    (places.runs / "nodes").mkdir(parents=True)
+    for name in ("j-prompt", "j-slow"):
+        (places.runs / "nodes" / f"{name}.log").touch()
+    assert executor.alive() == 3
+    executor.cancel(waiting_only=True)
+    assert killed == [actors["j-waiting"]]
+    assert not any(actor.asked for actor in actors.values())
+    killed.clear()
+    executor.cancel(waiting_only=False)
+    assert set(killed) == {actors["j-waiting"], actors["j-slow"]}
+    assert [actor.asked for actor in actors.values()] == [True, True, False, False]
+    faults.append(RayError("the head node\nis lost"))
+    with pytest.raises(EngineError, match=r"^Ray does not answer: is lost$"):
+        executor.cancel(waiting_only=False)
+
+
+@pytest.fixture
+def shared(
+    machine: Machine, postgres: PrivateServer, ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Machine]:
+    """A machine whose ledger is on a server that needs a password, beside a cluster of two nodes."""
+    ray_cluster.add_second()
+    database = postgres.empty().text.rpartition("/")[2]
+    postgres.admin(f"ALTER DATABASE {database} OWNER TO {LOCKED}")
+    server = postgres.server(database, LOCKED)
+    machine.ledger = server  # type: ignore[assignment]
+    monkeypatch.setenv("LRURUN_LEDGER", server.text.replace("@", f":{PASSWORD}@"))
+    machine.env |= {"LRURUN_LEDGER": os.environ["LRURUN_LEDGER"], "RAY_ADDRESS": ray_cluster.address}
+    machine.env |= {"RAY_AUTH_MODE": "disabled"}
+    yield machine
+    assert wait_for(lambda: not [*_trained("first", ray_cluster), *_trained("second", ray_cluster)], 30)
+    files = [*ray_cluster.folder.rglob("*.*"), *machine.folder.rglob("*")]
+    assert [file for file in files if file.is_file() and PASSWORD.encode() in file.read_bytes()] == []
+
+
+def _trained(node: str, cluster: RayCluster) -> list[psutil.Process]:
+    """The node supervisors and workers on a node."""
+    found = []
+    for process in cluster.processes(node):
+        try:
+            command = process.cmdline()
+        except psutil.Error:
+            continue
+        if "--on-node" in command or "lrurun.runner.worker" in command:
+            found.append(process)
+    return found
+
+
+@pytest.mark.slow
+def test_a_ladder_outlives_a_node(shared: Machine, ray_cluster: RayCluster, long_history: dict) -> None:
+    ladder = ["ladder", "sDigits", *LONG, *FOUR_RUNS, "--on", "ray:nodes=2", "--jobs", "1"]
+    process = shared.start(*ladder)
+    wait_for(lambda: process.poll() is not None or len(_trained("second", ray_cluster)) == 2)
+    wait_for(lambda: process.poll() is not None or training(shared, step=100)())
+    assert process.poll() is None, process.communicate()
+    ray_cluster.kill("second")
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    history = shared.history()
+    assert len(history) == 4
+    assert history == {place: long_history[place] for place in history}
+    hosts = {attempt.host.partition("@")[0] for attempts in shared.attempts().values() for attempt in attempts}
+    assert len(hosts) == 2  # ids of nodes
+    assert sum(len(attempts) for attempts in shared.attempts().values()) == 5
+
+
+@pytest.mark.slow
+def test_an_actor_is_started_again_without_the_command(shared: Machine, ray_cluster: RayCluster) -> None:
+    ladder = ["ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--on", "ray:second=1", "--detach"]
+    assert "submitted 1 node supervisor: Ray actors lrurun-" in shared.run(*ladder, apart=True).stderr
+    wait_for(training(shared, step=100))
+    processes = _trained("second", ray_cluster)
+    assert len(processes) == 2
+    assert PASSWORD not in str([process.cmdline() for process in ray_cluster.processes("second")])
+    ray_cluster.crash_raylet("second")
+    wait_for(lambda: not any(process.is_running() and process.status() != "zombie" for process in processes), 20)
+    ray_cluster.kill("second")
+    ray_cluster.add_second()
+    wait_for(lambda: shared.states() == {"done": 1})
+    [attempts] = shared.attempts().values()
+    assert len(attempts) == 2
+    assert attempts[0].reason.endswith(" was started again")
+    assert attempts[1].reason == "done"
+    assert attempts[0].host != attempts[1].host
+    first, second = (attempt.environment["node"] for attempt in attempts)
+    assert first["task"] == second["task"]
+    assert first["start"] == 0 < second["start"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_the_actors(shared: Machine, ray_cluster: RayCluster) -> None:
+    ladder = ["ladder", "sDigits", *LONG, *FOUR_RUNS, "--on", "ray:nodes=2,first=1", "--jobs", "1"]
+    process = shared.start(*ladder)  # so that one of two waits for a place
+    wait_for(training(shared))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "stopped by ^C" in err
+    assert shared.states() == {"interrupted": 1, "queued": 3}
+    assert _trained("first", ray_cluster) == []
+
+
+@pytest.mark.slow
+def test_what_a_cluster_does_not_allow_is_refused(shared: Machine, ray_cluster: RayCluster) -> None:
+    ladder = ["ladder", "sDigits", "--profile", "smoke"]
+    nowhere = shared.run(*ladder, "--on", "ray:address=127.0.0.2:1", code=1, apart=True).stderr
+    assert (
+        "error: --on ray:address=127.0.0.2:1: [Errno 111] Connection refused\nhint: name the cluster's head node"
+        in nowhere
+    )
+    for address, code in (("nobody.invalid:6379", 1), ("ray://127.0.0.2:6379", 2)):
+        assert (
+            f"error: --on ray:address={address}: "
+            in shared.run(*ladder, "--on", f"ray:address={address}", code=code, apart=True).stderr
+        )
+    unknown = shared.run(*ladder, "--on", "ray:secnd=1", code=1, apart=True).stderr
+    assert "error: --on ray: no node of the cluster has num_cpus=1, secnd=1\nhint: did you mean 'second'?" in unknown
+    gpus = shared.run(*ladder, "--on", "ray:num_gpus=1", code=1, apart=True).stderr
+    assert "no node of the cluster has num_cpus=1, num_gpus=1\nhint: leave num_gpus out, or start Ray on a node" in gpus
+    many = shared.run(*ladder, "--on", "ray:num_cpus=64", code=1, apart=True).stderr
+    assert "no node of the cluster has num_cpus=64\nhint: ask for less" in many
+    sqlite = ["--ledger", "ledger.db", "--on", "ray:second=1"]
+    assert (
+        "this node, the only one that may write to an SQLite ledger"
+        in shared.run(*ladder, *sqlite, code=1, apart=True).stderr
+    )
+    assert Ledger.read(shared.ledger) is None
+    ray_cluster.kill("second")
+    hidden = shared.folder / "shared"
+    hidden.mkdir()
+    if not ray_cluster.add_second(hidden=hidden):
+        pytest.skip("cannot mount a folder for one process here")
+    lost = shared.run(*ladder, "--runs-dir", str(hidden / "runs"), "--on", "ray:second=1", code=1, apart=True).stderr
+    assert f"the runs folder {hidden / 'runs'} is not shared with it" in lost
+    ray_cluster.kill("second")

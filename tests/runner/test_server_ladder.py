@@ -1,0 +1,310 @@
+"""Ladders whose ledger is on a server that restarts or is away: real processes, compared with a ladder in a file."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from lrurun.config.runs import InstanceSpec
+from lrurun.ledger import store
+from lrurun.ledger.store import Ledger
+from lrurun.server import Server
+from tests.harness.machine import FOUR_RUNS, LONG, Machine, stop, training, wait_for, workers_of
+from tests.harness.plug_ins import AVERAGES
+from tests.harness.servers import LOCKED, PASSWORD, PrivateServer, programs
+from tests.harness.stores import ELSEWHERE, ME, want
+
+pytestmark = pytest.mark.slow
+
+LADDER = ("ladder", "sDigits", *LONG, *FOUR_RUNS, "--jobs", "2")
+
+
+@pytest.fixture
+def shared(machine: Machine, postgres: PrivateServer) -> Iterator[Machine]:
+    """A machine whose ledger is on a server."""
+    server = postgres.empty()
+    yield machine.use(server)
+    if not postgres.is_running:
+        postgres.start()
+    postgres.drop(server)
+
+
+def check(machine: Machine, long_history: dict[Any, Any]) -> None:
+    """Every run is done once, and its results are those of the undisturbed ladder in a file."""
+    assert machine.history() == long_history
+    for attempts in machine.attempts().values():
+        assert [attempt.reason for attempt in attempts].count("done") == 1
+        assert attempts[-1].reason == "done"
+
+
+def steps(machine: Machine) -> int:
+    with Ledger.open(machine.ledger, create=False) as ledger:
+        return sum(run.step for run in ledger.runs())
+
+
+def test_a_ladder_goes_on_through_restarts_and_an_outage(shared, postgres, long_history) -> None:
+    process = shared.start(*LADDER)
+    wait_for(training(shared))
+    postgres.restart()
+    wait_for(training(shared, step=100))
+    postgres.restart(signal.SIGQUIT)
+    wait_for(training(shared, step=200))
+    postgres.stop()
+    workers = workers_of(process)
+    time.sleep(15)
+    assert process.poll() is None
+    assert workers
+    assert all(worker.is_running() for worker in workers)
+    postgres.start()
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    assert re.search(
+        rf"the ledger {re.escape(str(shared.ledger))} has not answered since \d\d:\d\d:\d\d: training", said
+    )
+    assert all(len(attempts) == 1 for attempts in shared.attempts().values()), "a worker lost its run"
+    check(shared, long_history)
+
+
+def test_killed_processes_and_two_commands_share_a_ladder(shared, postgres, long_history) -> None:
+    first = shared.start(*LADDER)
+    wait_for(training(shared))
+    workers_of(first)[0].kill()
+    wait_for(training(shared, step=100))
+    first.kill()
+    first.wait()
+    first, second = shared.start(*LADDER), shared.start(*LADDER)
+    postgres.restart()
+    for process in (first, second):
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+    check(shared, long_history)
+
+
+def test_owners_elsewhere_may_write_a_heartbeat_after_an_outage(shared, postgres, monkeypatch) -> None:
+    with Ledger.open(shared.ledger) as ledger:
+        key = ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key
+        ledger.enqueue(key, [want()])
+        claimed = ledger.claim(key, ELSEWHERE)
+        assert claimed is not None
+        postgres.restart()
+        with Ledger.open(shared.ledger) as another:
+            assert another.reap(ME, timeout=0.0) == [], "a command that has just begun knows of the restart"
+        assert ledger.reap(ME, timeout=0.0) == []
+        monkeypatch.setattr(store, "RETURN_SECONDS", 0.0)
+        assert [run.id for run in ledger.reap(ME, timeout=0.0)] == [claimed.run.id]
+
+
+@pytest.mark.parametrize(("number", "twice"), [(signal.SIGTERM, False), (signal.SIGINT, True)], ids=["once", "twice"])
+def test_signals_stop_a_command_whose_server_hangs(shared, postgres, number, twice) -> None:
+    process = shared.start(*LADDER)
+    wait_for(training(shared, step=50))
+    workers = workers_of(process)
+    with postgres.suspended():
+        time.sleep(8)
+        process.send_signal(number)
+        if twice:
+            time.sleep(2)
+            process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+        assert process.returncode == 128 + number
+        assert "has not answered since" in said
+        assert f"the ledger {shared.ledger} does not answer: what has been computed since is not recorded" in said
+        assert not psutil.wait_procs(workers, timeout=5)[1]
+
+
+def test_a_signal_stops_a_command_whose_server_is_away(shared, postgres, long_history) -> None:
+    process = shared.start(*LADDER)
+    wait_for(training(shared, step=50))
+    workers = workers_of(process)
+    postgres.stop()
+    time.sleep(2)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=25)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert f"the ledger {shared.ledger} does not answer: what has been computed since is not recorded" in said
+    assert re.search(r"stopped by (SIGTERM|\^C) with \d of 4 runs remaining; the same command continues", said)
+    assert not psutil.wait_procs(workers, timeout=5)[1]
+    logs = "".join(path.read_text() for path in shared.runs.glob("*/*/log.txt"))
+    assert re.search(
+        r"nothing (after step \d+|of this attempt) is recorded: the server of the ledger does not answer", logs
+    )
+    postgres.start()
+    shared.run(*LADDER, apart=True)
+    check(shared, long_history)
+
+
+def test_commands_without_a_server_end_with_an_error_within_seconds(shared, postgres) -> None:
+    Ledger.open(shared.ledger).close()
+    postgres.stop()
+    for command in (
+        ["runs"],
+        ["status"],
+        ["ladder", "sDigits"],
+        ["resume"],
+        ["ledger", "check"],
+    ):
+        began = time.monotonic()
+        done = shared.run(*command, apart=True, code=5)
+        assert re.match(
+            rf"error: the ledger {re.escape(str(shared.ledger))} cannot be reached: .*\nhint: check that the server is",
+            done.stderr,
+        ), done.stderr
+        assert time.monotonic() - began < 30
+    doctor = shared.run("doctor", apart=True, code=1)
+    assert re.search(r"PROBLEM +ledger +the ledger postgresql\+psycopg://.* cannot be reached", doctor.stdout)
+
+
+def test_a_watched_ladder_whose_server_goes_away(shared, postgres) -> None:
+    process = shared.start("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
+    wait_for(training(shared))
+    seen = shared.folder / "seen.txt"
+    with seen.open("w") as file:
+        watch = shared.start("status", "--watch", stderr=file)
+    wait_for(seen.read_text)
+    postgres.stop()
+    wait_for(lambda: f"the ledger {shared.ledger} does not answer" in seen.read_text())
+    assert watch.poll() is None
+    postgres.start()
+    process.communicate(timeout=300)
+    assert process.returncode == 0
+    watch.communicate(timeout=60)
+    assert watch.returncode == 0, seen.read_text()
+
+
+def database(server: Server) -> str:
+    return server.text.rpartition("/")[2]
+
+
+def locked(postgres: PrivateServer, server: Server) -> str:
+    """The URL of the same database for a role with a password, without it."""
+    postgres.admin(f"ALTER DATABASE {database(server)} OWNER TO {LOCKED}")
+    return str(postgres.server(database(server), user=LOCKED))
+
+
+def test_a_wrong_password(shared, postgres) -> None:
+    url = locked(postgres, shared.ledger)
+    for env in ({}, {"PGPASSWORD": "wrong"}, {"LRURUN_LEDGER": url.replace("@", ":wrong@")}):
+        done = shared.run("runs", apart=True, code=5, env={"LRURUN_LEDGER": url} | env)
+        assert re.match(rf"error: the server of the ledger {re.escape(url)} refuses: .*password", done.stderr)
+        assert "PGPASSFILE" in done.stderr.splitlines()[1]
+        assert "wrong" not in done.stderr
+    accepted = {"LRURUN_LEDGER": url, "PGPASSWORD": PASSWORD}
+    assert "there is no ledger" in shared.run("runs", apart=True, env=accepted).stderr
+
+
+def test_a_password_is_written_nowhere(shared, postgres) -> None:
+    """Not in messages, traces, logs, files or the ledger, nor in the arguments of any process."""
+    url = locked(postgres, shared.ledger).replace("@", f":{PASSWORD}@")
+    shared.env["LRURUN_LEDGER"] = url
+    process = shared.start("--debug", "-v", "ladder", "sDigits", *LONG, "--rung", "ring-init", "--seeds", "2")
+    workers = wait_for(lambda: workers_of(process))
+    assert workers
+    seen = " ".join(" ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"]))
+    out, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    texts = [seen, out, said]
+    for command in (["runs", "--json"], ["status", "--json"], ["ledger", "path"], ["doctor"]):
+        done = shared.run(*command, apart=True)
+        texts += [done.stdout, done.stderr]
+    address = ("-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres", database(shared.ledger))
+    texts.append(subprocess.run([programs() / "pg_dump", *address], capture_output=True, text=True, check=True).stdout)
+    assert "ring-init" in texts[-1]
+    run = shared.json("runs", apart=True)["runs"][0]["id"]
+    texts.append(shared.run("show", run, "--json", apart=True).stdout)
+    assert "ring-init" in texts[-1]
+    postgres.stop()
+    texts.append(shared.run("--debug", "runs", apart=True, code=5).stderr)
+    assert "Traceback" in texts[-1]
+    postgres.start()
+    texts += [path.read_text(errors="replace") for path in shared.folder.rglob("*") if path.is_file()]
+    assert [text for text in texts if PASSWORD in text] == []
+
+
+def test_an_unreachable_host_ends_a_command_within_seconds(machine) -> None:
+    """No answer comes from this address, which is reserved for documentation."""
+    began = time.monotonic()
+    url = "postgresql+psycopg://ann@192.0.2.1/lab?connect_timeout=2"
+    done = machine.run("ladder", "sDigits", "--ledger", url, apart=True, code=5)
+    assert f"error: the ledger {url} cannot be reached" in done.stderr
+    assert time.monotonic() - began < 40
+
+
+def test_the_driver_is_missing(shared, tmp_path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("import sys\nsys.modules['psycopg'] = None\n")
+    path = f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}:{Path(__file__).parents[2]}"
+    done = shared.run("runs", apart=True, code=1, env={"PYTHONPATH": path})
+    assert done.stderr.startswith(f"error: the ledger {shared.ledger} needs the PostgreSQL driver psycopg")
+    assert done.stderr.endswith("hint: pip install 'lrurun[postgres]'\n")
+
+
+# Several users
+
+
+def start_as(machine: Machine, user: str, *arguments: str) -> None:
+    """A command of a user who stops it as soon as it trains."""
+    process = machine.start(*arguments, env={"LOGNAME": user})
+    wait_for(training(machine))
+    stop(process, signal.SIGTERM)
+
+
+def test_resume_takes_what_this_user_requested(shared) -> None:
+    start_as(shared, "ann", "ladder", "sDigits", *LONG, "--rung", "ring-init")
+    left = shared.run("resume", apart=True, env={"LOGNAME": "bob"}).stderr
+    assert "left alone: 1 unfinished ladder of ann; --all-users takes these too" in left
+    assert "nothing to do: your ladders are finished" in left
+    (ladder,) = shared.json("status", apart=True)["ladders"]
+    assert ladder["user"] == "ann"
+    assert "requested by ann" in shared.run("status", apart=True, env={"LOGNAME": "bob"}).stdout
+    assert "requested by" not in shared.run("status", apart=True, env={"LOGNAME": "ann"}).stdout
+    shared.run("resume", "--all-users", apart=True, env={"LOGNAME": "bob"})
+    assert shared.states() == {"done": ladder["total"]}
+    users = {attempt.user for attempts in shared.attempts().values() for attempt in attempts}
+    assert users == {"ann", "bob"}
+    assert shared.json("runs", "--where", "user=ann", apart=True)["runs"]
+    assert not shared.json("runs", "--where", "user=bob", apart=True)["runs"]
+    run = shared.json("runs", apart=True)["runs"][0]["id"]
+    for user, seen in (("bob", True), ("ann", False)):  # one other user
+        assert ("user" in shared.run("runs", apart=True, env={"LOGNAME": user}).stdout) == seen
+    assert " user " in shared.run("show", run, apart=True, env={"LOGNAME": "eve"}).stdout
+    assert "nothing to do: every ladder" in shared.run("resume", apart=True, env={"LOGNAME": "ann"}).stderr
+
+
+PLUG_IN = """
+from pathlib import Path
+with Path(__file__).with_name("executed").open("a") as file:
+    file.write("x")
+"""
+
+
+def test_code_of_another_user_is_executed_only_if_it_is_named(shared) -> None:
+    here = shared.folder
+    packaged = (Path(__file__).parents[2] / "ablations" / "lru.toml").read_text()
+    (here / "mine.toml").write_text(f'load = ["mine.py"]\n{packaged}')
+    (here / "mine.py").write_text(AVERAGES + PLUG_IN)
+    start_as(shared, "ann", "ladder", "sDigits", *LONG, "--ladder", "mine.toml", "--rung", "ring-init", "--seeds", "1")
+    executed = here / "executed"
+    executed.unlink()
+    for change in ("", "owner", "folder"):
+        env = {"LOGNAME": "ann" if change else "bob"}  # what the ledger says may be forged
+        os.chown(here / "mine.py", pwd.getpwnam("nobody").pw_uid if change == "owner" else os.getuid(), -1)
+        here.chmod(0o777 if change == "folder" else 0o755)
+        done = shared.run("resume", "--all-users", apart=True, code=2, env=env)
+        assert re.search(
+            rf"error: ladder [\w-]+, requested by ann: its file .*mine.toml loads {here}/mine.py", done.stderr
+        )
+        assert f"lrurun resume --load {here}/mine.py" in done.stderr
+        assert not executed.exists()
+    shared.run("resume", "--all-users", "--load", f"{here}/mine.py", apart=True, env={"LOGNAME": "bob"})
+    assert executed.exists()
+    assert set(shared.states()) == {"done"}

@@ -1,0 +1,148 @@
+"""Probes: the run keeps its bits, and the curves are what their definitions say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from lrurun.config import plan as planning
+from lrurun.config.recurrences.gru_lstm import GRURecurrence
+from lrurun.data.on_device import stream
+from lrurun.data.task import Data
+from lrurun.errors import UsageError
+from lrurun.training import optimizer
+from lrurun.training.events import Ended, Event, Reached, Snapshot
+from lrurun.training.feed import Batches, label_type
+from lrurun.training.loop import train, train_together
+from lrurun.training.programs import programs_for
+from tests.harness.machine import Machine
+from tests.harness.toy import EXECUTION, assert_same, config, data, history
+
+__all__ = ["data"]  # a fixture
+
+PROBED = replace(EXECUTION, probes=True)
+LAMBDA = [f"{name}/layer0/q{q}" for name in ("lambda", "phase") for q in (0, 10, 50, 90, 100)]
+OF_GROUPS = [f"{name}/{group}" for name in ("gradient", "effective_step") for group in ("recurrent", "regular")]
+
+
+@pytest.fixture(scope="module")
+def probed(data: Data) -> list[Event]:
+    return list(train(config(), PROBED, data))
+
+
+def rows(events: list[Event]) -> dict[tuple[int, str], float]:
+    """The curves of probes alone."""
+    names = ("gradient/", "effective_step/", "lambda/", "phase/")
+    return {key: value for key, value in history(events).items() if key[1].startswith(names)}
+
+
+def end(events: list[Event]) -> Snapshot:
+    last = events[-1]
+    assert isinstance(last, Ended)
+    return last.snapshot
+
+
+def test_probes_change_no_bit_and_compile_no_second_training_program(probed: list[Event], data: Data) -> None:
+    plain = list(train(config(), EXECUTION, data))
+    curves = rows(probed)
+    assert {step for step, _ in curves} == {9, 18, 23}
+    assert {name for _, name in curves} == {*OF_GROUPS, *LAMBDA}
+    assert rows(plain) == {}
+    assert {key: value for key, value in history(probed).items() if key not in curves} == history(plain)
+    assert_same(end(probed), end(plain))
+    assert programs_for(config(), PROBED, data).dispatch._cache_size() == 1
+
+
+def test_a_resumed_run_has_the_same_curves(probed: list[Event], data: Data) -> None:
+    first: list[Event] = []
+    for event in train(config(), PROBED, data):
+        first.append(event)
+        if isinstance(event, Reached) and event.step == 12:
+            snapshot = event.snapshot()
+            break
+    kept = {key: value for key, value in history(first).items() if key[0] <= 12}
+    second = list(train(config(), PROBED, data, resume=snapshot))
+    assert kept | history(second) == history(probed)
+    assert_same(end(second), end(probed))
+
+
+@pytest.mark.parametrize("feed", ["device", pytest.param("stream", marks=pytest.mark.slow)])
+def test_gradients_are_those_of_the_last_batch(feed: str, probed: list[Event], data: Data) -> None:
+    """By automatic differentiation of the loss, with the dropout mask of the last step."""
+    run = config()
+    events = probed if feed == "device" else list(train(run, replace(PROBED, feed=feed), data))
+    compiled, live = programs_for(run, PROBED, data), end(events).live
+    index, split = Batches(run.seed, 8, 50)(22), data.train
+    assert split.lengths is not None
+    batch = (split.inputs[index], split.labels[index].astype(label_type(split)), split.lengths[index].astype(np.int32))
+    key = jax.random.fold_in(stream(np.uint32(run.seed), "dropout"), 22)
+    gradient = jax.jit(jax.grad(lambda params, stats, batch: compiled._loss(params, stats, batch, key)[0]))
+    found = gradient(live.params, live.stats, batch)
+    squares = dict.fromkeys(("recurrent", "regular"), 0.0)
+    for group, leaf in zip(jax.tree.leaves(compiled.groups), jax.tree.leaves(found), strict=True):
+        squares[group] += float(np.sum(np.square(np.asarray(leaf, np.float64))))
+    for group, square in squares.items():
+        assert history(events)[23, f"gradient/{group}"] == pytest.approx(square**0.5, rel=1e-4)
+
+
+def test_effective_steps_and_quantiles_are_those_of_the_parameters(probed: list[Event], data: Data) -> None:
+    run, live, found = config(), end(probed).live, history(probed)
+    rate = float(optimizer.rates(run.optim, 23)[22])
+    moments: Any = live.moments
+    steps: dict[str, list[float]] = {"recurrent": [], "regular": []}
+    groups = programs_for(run, PROBED, data).groups
+    for group, leaf in zip(jax.tree.leaves(groups), jax.tree.leaves(moments.nu), strict=True):
+        for v in np.asarray(leaf, float).ravel().tolist():
+            factor = {"recurrent": 0.5, "regular": 1.0}[group]
+            steps[group] += [factor * rate / ((v / (1 - run.optim.b2**23)) ** 0.5 + run.optim.eps)] if v else []
+    for group, values in steps.items():
+        assert found[23, f"effective_step/{group}"] == pytest.approx(float(np.median(values)), rel=1e-6)
+    recurrence = live.params["blocks"]["0"]["recurrence"]
+    radius = np.sort(np.exp(-np.exp(np.asarray(recurrence["nu_log"], float))))
+    phase = np.sort(np.abs(np.angle(np.exp(1j * np.asarray(recurrence["theta"], float)))))
+    for name, values in (("lambda", radius), ("phase", phase)):
+        # of five numbers, those at positions 0, 0.4, 2, 3.6 and 4
+        expected = np.interp([0, 0.4, 2, 3.6, 4], range(5), values)
+        at = [found[23, f"{name}/layer0/q{q}"] for q in (0, 10, 50, 90, 100)]
+        np.testing.assert_allclose(at, expected, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_packed_runs_have_the_probes_of_those_trained_alone(data: Data) -> None:
+    configs = [config(seed=seed, lr=lr) for seed, lr in ((3, 0.01), (4, 0.02))]
+    together = list(train_together(configs, PROBED, data))
+    for member, one in enumerate(configs):
+        curves = rows([event for event in together if event.member == member])
+        alone = rows(list(train(one, PROBED, data)))
+        assert curves.keys() == alone.keys()
+        for key, value in alone.items():
+            assert curves[key] == pytest.approx(value, rel=0.02), key
+
+
+@pytest.mark.slow
+def test_a_kind_without_eigenvalues_has_the_other_probes(data: Data) -> None:
+    events = list(train(config(recurrence=GRURecurrence(), steps=4, eval_every=4), PROBED, data))
+    assert {name for _, name in rows(events)} == {*OF_GROUPS}
+
+
+def test_probes_are_a_setting_of_execution() -> None:
+    plan, plain = (planning.make("sDigits", profile="smoke", sets=sets) for sets in ({"execution.probes": True}, {}))
+    assert {rung.execution.probes for rung in plan.rungs} == {True}
+    assert {rung.execution.probes for rung in plain.rungs} == {False}
+    assert plan.spec == plain.spec
+    with pytest.raises(UsageError) as caught:
+        planning.make("sDigits", profile="smoke", sets={"execution.probes": "gradients"})
+    assert caught.value.message == '--set execution.probes: expected true or false, found "gradients"'
+
+
+def test_probes_of_finished_runs_need_fresh(finished: Machine, tmp_path: Path) -> None:
+    done = finished.copy(tmp_path / "copy").run(
+        "ladder", "sDigits", "--profile", "smoke", "--set", "execution.probes=true"
+    )
+    assert "nothing to do: every run of this ladder is finished" in done.stderr
+    assert "execution.probes: runs that were trained without it have none; --fresh trains them again" in done.stderr

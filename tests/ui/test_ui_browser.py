@@ -1,0 +1,240 @@
+"""The browser view in a real browser: every page at all widths, what people do there, and a ladder that is watched."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.docs.browser import Watched, chromium, served
+from tests.harness.machine import LONG, Machine
+from tests.harness.results import fill
+
+__all__ = ["chromium"]  # a fixture
+pytestmark = pytest.mark.slow
+
+
+SIZES = [(390, "light"), (768, "dark"), (1280, "light"), (1600, "dark")]
+LONG_NAMES = """
+name = "a-ladder-whose-name-is-longer-than-forty-characters"
+title = "a ladder that is described in a title of more than a line"
+source = "ours"
+
+[[rung]]
+name = "a-first-rung-whose-name-is-longer-than-forty-characters"
+title = "a dense recurrence"
+change = { "model.recurrence.kind" = "dense" }
+
+[[rung]]
+name = "another-rung-with-a-name-as-long-as-the-first-one"
+title = "a diagonal recurrence"
+change = { "model.recurrence.kind" = "diagonal" }
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A folder with a finished ladder, one with long names and a diverged run, and a study; and its server."""
+    machine = Machine(tmp_path_factory.mktemp("here"))
+    (machine.folder / "ablations").mkdir()
+    (machine.folder / "ablations" / "long.toml").write_text(LONG_NAMES)
+    with contextlib.chdir(machine.folder):
+        first, second = (line.split('"')[1] for line in LONG_NAMES.splitlines() if "-rung-" in line)
+        fill(machine.ledger, "sDigits", {first: [0.5, 0.6], second: [0.9, None]}, ladder="long")
+    machine.run(
+        "ladder", "sDigits", "--profile", "smoke", "--seeds", "2", "--rung", "gamma-norm", "--rung", "ring-init"
+    )
+    machine.run("study", "powers", "--profile", "ci")
+    with served(machine) as (link, _):
+        yield machine, link
+
+
+def addresses(machine: Machine) -> list[str]:
+    """Every kind of page, and the files that commands write."""
+    runs = [run["id"] for run in machine.json("runs", "--ladder", "lru")["runs"]]
+    [diverged] = [run["id"] for run in machine.json("runs", "--where", "state=diverged")["runs"]]
+    keys = [one["instance"] for one in machine.json("status")["ladders"]]
+    filtered = "/runs?where=seed%3C1&sort=-test%2Faccuracy&column=optim.lr&column=model.recurrence.kind"
+    machine.run("report", "sDigits", "--profile", "smoke", "--format", "html", "--out", "ladder.html")
+    machine.run("report", "--all", "--format", "html", "--out", "all.html")
+    machine.run("study", "powers", "--profile", "ci", "--out", "study.html")
+    return [
+        *(
+            "/",
+            "/runs",
+            filtered,
+            "/runs?where=sede%3E",
+            "/claims",
+            "/studies",
+            f"/runs/{runs[0]}",
+            f"/runs/{diverged}",
+        ),
+        *(f"/ladders/{key}" for key in keys),
+        f"/compare?run={runs[0]}&run={diverged}",
+        *((machine.folder / file).as_uri() for file in ("ladder.html", "all.html", "study.html")),
+    ]
+
+
+def test_every_page_at_all_widths_light_and_dark(chromium: Any, trained: Any) -> None:
+    """axe takes a second for a large page, so that it looks at each once light and once dark, wide and narrow."""
+    machine, link = trained
+    view = Watched(chromium, link)
+    for address in addresses(machine):
+        view.open(address)
+        for width, scheme in SIZES:
+            view.resize(width, scheme)
+            view.check(axe=(width, scheme) in (SIZES[0], SIZES[3]))
+    view.open("/")
+    view.page.locator("#connection", has_text="Live").wait_for()
+    view.context.close()
+
+
+def test_runs_are_filtered_sorted_and_compared(chromium: Any, trained: Any) -> None:
+    machine, link = trained
+    view = Watched(chromium, link)
+    page = view.page
+    page.get_by_role("link", name="Runs", exact=True).click()
+    page.get_by_label("Condition").fill("rung=gamma-norm and seed<5")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/runs?where=**")
+    page.get_by_text("Columns", exact=True).click()
+    page.get_by_label("optim.lr", exact=True).check()
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url("**column=optim.lr**")
+    page.get_by_role("link", name="seed", exact=True).click()
+    page.wait_for_url("**sort=seed**")
+    state = parse_qs(urlsplit(page.url).query)
+    assert state == {"where": ["rung=gamma-norm and seed<5"], "column": ["optim.lr"], "sort": ["seed"]}
+    wanted = machine.json("runs", "--where", "rung=gamma-norm and seed<5", "--sort", "seed")["runs"]
+    assert page.locator("tbody th").all_inner_texts() == [run["id"] for run in wanted]
+    # the address alone shows the same, in another tab
+    other = view.context.new_page()
+    other.goto(page.url)
+    assert other.locator("main").inner_text() == page.locator("main").inner_text()
+    other.close()
+    for run in wanted:
+        page.get_by_label(f"choose run {run['id']}").check()
+    page.get_by_role("button", name="Compare the chosen runs").click()
+    page.wait_for_url("**/compare?**")
+    assert page.locator("h1").inner_text() == "Comparison of 2 runs"
+    page.wait_for_selector(".chart canvas")
+    drawn = json.loads(view.context.request.get(view.base + page.locator(".charts").get_attribute("data-src")).text())
+    assert {line["label"] for line in drawn["panels"][0]["curves"]} == {run["id"] for run in wanted}
+    view.check()
+    view.context.close()
+
+
+def test_charts_zoom_by_mouse_and_by_keyboard(chromium: Any, trained: Any) -> None:
+    machine, link = trained
+    view = Watched(chromium, link)
+    page = view.page
+    [run, *_] = machine.json("runs", "--ladder", "lru")["runs"]
+    view.open(f"/runs/{run['id']}")
+    chart = page.get_by_role("application").first
+    chart.wait_for()
+    chart.focus()
+    page.keyboard.press("ArrowRight")
+    step = page.locator(".u-legend .u-value").first
+    assert re.fullmatch(r"[\d,.]+", step.inner_text())
+    with page.expect_request("**from=**") as asked:
+        page.keyboard.press("+")
+    first = [int(found) for found in re.findall(r"(?:from|to)=(\d+)", asked.value.url)]
+    assert 0 <= first[0] < first[1] <= run["steps"]
+    assert page.evaluate("document.activeElement.getAttribute('role')") == "application"
+    with page.expect_request(lambda request: "/data/" in request.url and "from" not in request.url):
+        page.keyboard.press("0")
+    page.wait_for_timeout(500)
+    box = page.locator(".u-over").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 20, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 120, box["y"] + 40, steps=4)
+    with page.expect_request("**from=**"):
+        page.mouse.up()
+    view.check()
+    view.context.close()
+
+
+def test_a_chart_of_many_lines_is_drawn(chromium: Any, trained: Any) -> None:
+    """As of 27 rungs, with 12 seeds each."""
+    machine, link = trained
+    view = Watched(chromium, link)
+    curve = {"x": list(range(700)), "y": [0.5] * 700, "low": [], "high": [], "style": "thin"}
+    lines = [{"label": f"rung {n // 12}, seed {n % 12}", "family": f"rung {n // 12}"} | curve for n in range(27 * 12)]
+    drawn = {"panels": [{"title": "", "y": "loss", "y_scale": "log", "curves": lines}], "caption": ""}
+    view.page.route("**/data/ladders/**", lambda route: route.fulfill(json=drawn))
+    [key] = [one["instance"] for one in machine.json("status")["ladders"] if one["ladder"] == "lru"]
+    view.open(f"/ladders/{key}")
+    view.page.locator(".u-over").first.wait_for()
+    view.context.close()
+
+
+def test_hostile_text_is_shown_as_text(chromium: Any, trained: Any, tmp_path: Path) -> None:
+    machine = trained[0].copy(tmp_path / "copy")
+    [run, *_] = [one["id"] for one in machine.json("runs", "--ladder", "lru")["runs"]]
+    evil = "<script>alert(1)</script><img src=x onerror=alert(2)>' \" <b>bold</b>"
+    machine.run("mark", run, "--note", evil)
+    [log] = (machine.runs / run).glob("*/log.txt")
+    with log.open("ab") as file:
+        file.write(b"y" * 10_000_000 + b"\x1b[31m\x00" + evil.encode() + b"\n")
+    with served(machine) as (link, _):
+        view = Watched(chromium, link, width=390)
+        view.open(f"/runs/{run}")
+        assert evil in view.page.locator("#attempts").inner_text()
+        assert view.page.locator("main b, main img").count() == 0
+        view.check()
+        view.context.close()
+
+
+def test_a_ladder_that_is_watched_killed_and_finished(chromium: Any, tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    long = (*LONG, "--set", "train.steps=3000")  # it must not end before the browser has seen it and it is killed
+    ladder = ("ladder", "sDigits", *long, "--rung", "gamma-norm", "--seeds", "2", "--jobs", "1")
+    with served(machine) as (link, server):
+        port = urlsplit(link).port
+        view = Watched(chromium, link)
+        page = view.page
+        page.get_by_text("There is no ledger at").wait_for()
+        training = machine.start(*ladder)
+        page.get_by_role("heading", name="ladder lru on sDigits").get_by_role("link").click()
+        page.locator("#summary", has_text="1 running").wait_for()
+        seen = page.locator("#by-rung table").inner_text()
+        page.wait_for_function("seen => document.querySelector('#by-rung table').innerText !== seen", arg=seen)
+        page.wait_for_selector(".chart canvas")  # the curve of the running run
+        _kill(training)
+        page.get_by_text("belong to processes that do not exist any more").first.wait_for()
+        server.kill()
+        server.wait(10)
+        page.get_by_text("The server does not answer").wait_for()
+    faults = [one for one in view.faults if "ERR_" not in one]  # of the connection that was cut
+    assert faults == []
+    with served(machine, port or 0) as (link, _):
+        page.get_by_text("open the link that lrurun ui printed").wait_for()
+        view.faults.clear()
+        page.goto(link)
+        page.get_by_role("heading", name="ladder lru on sDigits").get_by_role("link").click()
+        machine.run(*ladder, apart=True)
+        page.locator("#summary", has_text="2 of 2 done").wait_for()
+        report = machine.json("report", "sDigits", *long[:6], *long[-2:])
+        [row] = [row for row in report["rows"] if row["n"]]
+        score = f"{100 * row['mean']:.2f} ± {100 * row['stderr']:.2f} (n=2)"
+        page.locator("#report", has_text=score).wait_for()
+        view.check()
+        [run, *_] = machine.json("runs")["runs"]
+        view.open(f"/runs/{run['id']}")
+        with next((machine.runs / run["id"]).glob("*/log.txt")).open("a") as file:
+            file.write("a line that was added\n")
+        page.locator("#log", has_text="a line that was added").wait_for()
+        view.context.close()
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.wait(10)
