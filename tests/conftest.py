@@ -16,6 +16,7 @@ import pytest
 from jaxtyping import install_import_hook
 
 from lrurun import console, paths
+from tests.harness import ROOT
 from tests.harness.machine import FOUR_RUNS, LONG, Machine, end_processes
 from tests.harness.servers import postgres
 
@@ -45,6 +46,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jo
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup: a handler is not inherited, being ignored is
     signal.signal(signal.SIGHUP, lambda *_: None)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write what people see to tests/golden, to be read")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -90,6 +95,22 @@ def nothing_remains():
     console.set_verbosity(0)
     paths.note_place_options(None, None, None)
     end_processes()
+
+
+@pytest.fixture
+def golden(request):
+    """Compares a text with the file of this name in `tests/golden`; `pytest --update-golden` writes it instead."""
+
+    def check(name: str, text: str) -> None:
+        path = ROOT / "tests" / "golden" / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        kept = path.read_text(encoding="utf-8") if path.exists() else None
+        assert kept is not None, f"there is no {path}: pytest --update-golden writes it"
+        assert text == kept, f"differs from tests/golden/{name}: pytest --update-golden, then read git diff"
+
+    return check
 
 
 @pytest.fixture

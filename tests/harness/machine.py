@@ -137,6 +137,17 @@ class Machine:
         table: dict[str, Any] = json.loads(self.run(*arguments, "--json", **options).stdout)
         return table
 
+    def files(self) -> list[str]:
+        """The paths of all files of the folder, in order."""
+        return sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file())
+
+    def refused(self, *arguments: str, code: int = 2, **options: Any) -> str:
+        """What a command says that must end with `code`, change no file, and print nothing else."""
+        before = self.files()
+        done = self.run(*arguments, code=code, **options)
+        assert (done.stdout, self.files()) == ("", before)
+        return done.stderr
+
     def states(self) -> dict[str, int]:
         """Runs per state, as `lrurun runs` shows."""
         counts: dict[str, int] = {}
