@@ -74,11 +74,9 @@ SHIPPED = sorted(
 
 
 LADDERS = sorted(path.stem for path in paths.packaged("ablations").glob("*.toml"))
+TASKS_OF = {name: load_ladder(name).recipes for name in LADDERS}
 COMBINATIONS = [
-    (task, profile, name)
-    for name in LADDERS
-    for task, profile in SHIPPED
-    if task in (load_ladder(name).recipes or [task])
+    (task, profile, name) for name in LADDERS for task, profile in SHIPPED if task in (TASKS_OF[name] or [task])
 ]
 
 
