@@ -4,8 +4,8 @@
     python -m benchmarks.faults trace lines.json       # the default tests, with the lines that each of them executes
     python -m benchmarks.faults judge faults.json lines.json answers.json
 
-A fault is a changed comparison, sign or constant, or a removed statement. Each is put into a copy of the repository, where
-the tests that execute its line run, those with the fewest lines first, until one fails or 60 seconds are over.
+A fault is a changed comparison, sign or constant, or a removed statement. Each is put into a copy of the repository,
+where the tests that execute its line run, those with the fewest lines first, until one fails or 60 seconds are over.
 `judge` continues where it was interrupted; `--pytest "-m slow"` and `--only` are for other tests and packages.
 """
 
@@ -193,7 +193,8 @@ class Traced:
 
 
 def judge(fault: Fault, tests: Sequence[str], options: Sequence[str]) -> tuple[str, str]:
-    """ "caught", "not caught", "not in time" where 60 seconds were too few for all tests, or "no test"; and the test."""
+    """The answer, and the test that fails: "caught", "not caught", "not in time" where 60 seconds were too few for all
+    tests, or "no test"."""
     if not tests:
         return "no test", ""
     with tempfile.TemporaryDirectory(prefix="fault-") as folder:
