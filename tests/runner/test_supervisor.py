@@ -206,6 +206,12 @@ class Holder:
         self.pid, self.kill = self.process.pid, self.process.kill
         self.is_suspended = partial(LocalWorker.is_suspended, self)  # type: ignore[arg-type]
 
+    def end(self) -> int:
+        """Ends it, closes its pipes, and returns its exit code."""
+        with self.process:
+            self.kill()
+        return self.process.returncode
+
 
 def test_a_worker_that_is_suspended_while_it_holds_the_ledger_is_killed(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "ledger.db") as ledger:
@@ -218,9 +224,9 @@ def test_a_worker_that_is_suspended_while_it_holds_the_ledger_is_killed(tmp_path
         try:
             ledger.waiting = lambda seconds: executor.while_busy(command.runs, seconds)
             command.attempt("done", result={"val/accuracy": 0.5, "val/loss": 1.0})
+            assert holder.process.wait(5) == -signal.SIGKILL
         finally:
-            holder.kill()
-        assert holder.process.wait() == -signal.SIGKILL
+            holder.end()
         [said] = command.said
         assert said == f"worker {holder.pid} is suspended, wrote nothing for 3 s and was killed"
         assert command.states() == ["done"]
@@ -258,8 +264,7 @@ def test_a_worker_that_runs_is_not_killed_because_the_ledger_is_busy(tmp_path: P
                 executor.while_busy(command.runs, seconds)
             assert holder.process.poll() is None
         finally:
-            holder.kill()
-            holder.process.wait()
+            holder.end()
         assert command.said == []
 
 
