@@ -75,14 +75,15 @@ class Fault(NamedTuple):
 def candidates(path: Path) -> Iterator[Fault]:
     """Every fault that can be made in a module."""
     text = path.read_text()
+    lines = text.encode().splitlines(keepends=True)
     tree = ast.parse(text)
     skipped = {id(node) for part in ast.walk(tree) for node in _unexecuted(part)}
 
     def fault(node: ast.expr | ast.stmt, kind: str, after: str) -> Fault:
-        before = ast.get_source_segment(text, node) or ""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         ends = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
+        before = _between(lines, *ends)
         return Fault(str(path.relative_to(ROOT)), node.lineno, kind, before, after, *ends)
 
     for node in ast.walk(tree):
@@ -102,6 +103,13 @@ def candidates(path: Path) -> Iterator[Fault]:
                 yield fault(node, "constant", repr(value + 1))
             case ast.Expr(value=ast.Call() | ast.Yield() | ast.Await()) | ast.AugAssign() | ast.Raise():
                 yield fault(node, "statement", "pass")
+
+
+def _between(lines: Sequence[bytes], start: tuple[int, int], end: tuple[int, int]) -> str:
+    part = list(lines[start[0] - 1 : end[0]])
+    part[-1] = part[-1][: end[1]]
+    part[0] = part[0][start[1] :]
+    return b"".join(part).decode()
 
 
 def _unexecuted(node: ast.AST) -> Iterator[ast.AST]:
