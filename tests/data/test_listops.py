@@ -213,12 +213,12 @@ def test_every_subtree_has_the_value_that_a_stack_finds(parameters, count):
 def test_subtrees_have_the_published_law():
     """Of the published program: 0.38 % of trees are kept, with a median length of 7,488.
 
-    Tolerances are four standard errors of some 370 trees.
+    Tolerances are four standard errors of some 150 trees.
     """
     assert LONG == Parameters(min_length=7000, max_length=8180, max_depth=15, max_args=9, subtrees=True)
-    lengths = np.concatenate([listops.draw(1, number, LONG).lengths for number in range(5)])
-    assert 0.0030 < len(lengths) / (5 * listops.TREES) < 0.0045
-    assert np.median(lengths) == pytest.approx(7488, abs=130)
+    lengths = np.concatenate([listops.draw(1, number, LONG).lengths for number in range(2)])
+    assert 0.0026 < len(lengths) / (2 * listops.TREES) < 0.0050
+    assert np.median(lengths) == pytest.approx(7488, abs=200)
 
 
 def test_subtrees_have_the_bits_of_trees_and_no_two_differ_in_digits_alone():

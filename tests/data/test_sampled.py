@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import lrurun
-from lrurun import data, decoding
 from lrurun import data as tasks
 from lrurun.config import plan as planning
+from lrurun.config.plan import data_of
 from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.data import store
 from lrurun.data.metric import R2, BatchR2, Nmse
@@ -25,7 +25,6 @@ from lrurun.data.on_device import training_key
 from lrurun.data.sampled import atomic
 from lrurun.data.sampled.teacher import TeacherOptions, teacher
 from lrurun.data.task import Data
-from lrurun.decoding import convert
 from lrurun.errors import UsageError
 from lrurun.nn import recurrences
 from lrurun.nn.network import Model
@@ -33,19 +32,23 @@ from lrurun.report.judging.scored_runs import scoring_of
 from tests.harness.machine import Machine
 from tests.harness.plans import rungs
 
-ATOMIC = [name for name, task in data.TASKS.items() if isinstance(task, atomic.Atomic)]
+ATOMIC = [name for name, task in tasks.TASKS.items() if isinstance(task, atomic.Atomic)]
 
 
 FEW = 24
 
 
 def options_of(name: str, **settings: Any) -> Any:
-    return decoding.convert(settings, data.get(name).options, "test")
+    return tasks.get(name).options(**settings)
+
+
+@cache
+def sampler(name: str, count: int, **settings: Any) -> Callable[[jax.Array], Any]:
+    return jax.jit(lambda key: tasks.get(name).sample(key, count, options_of(name, **settings)))  # type: ignore
 
 
 def drawn(name: str, step: int = 0, count: int = FEW, **settings: Any) -> tuple[np.ndarray, np.ndarray]:
-    task, options = data.get(name), options_of(name, **settings)
-    inputs, labels, lengths = jax.jit(lambda key: task.sample(key, count, options))(training_key(7, step))
+    inputs, labels, lengths = sampler(name, count, **settings)(training_key(7, step))
     assert lengths is None
     return np.asarray(inputs), np.asarray(labels)
 
@@ -112,11 +115,10 @@ SLOW: dict[str, Callable[[np.ndarray, int], list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("length", [63, 64])
-@pytest.mark.parametrize("name", ATOMIC)
+@pytest.mark.parametrize(("name", "length"), [*((name, 63) for name in ATOMIC), ("Shift", 64), ("Select", 64)])
 def test_labels_follow_from_the_inputs_by_the_text_of_the_paper(name, length):
     inputs, labels = drawn(name, length=length)
-    spec = data.get(name).spec(options_of(name, length=length))
+    spec = tasks.get(name).spec(options_of(name, length=length))
     assert inputs.shape == (FEW, spec.length, spec.features)
     assert inputs.dtype == labels.dtype == np.float32
     for x, y in zip(inputs, labels, strict=True):
@@ -124,10 +126,14 @@ def test_labels_follow_from_the_inputs_by_the_text_of_the_paper(name, length):
     steps = 2 * np.pi * np.arange(spec.length) / spec.length
     np.testing.assert_allclose(inputs[:, :, -2], np.cos(steps)[None].repeat(FEW, 0), atol=1e-6)
     np.testing.assert_allclose(inputs[:, :, -1], np.sin(steps)[None].repeat(FEW, 0), atol=1e-6)
+    again, second = (drawn(name, step, length=length)[0] for step in (0, 1))
+    np.testing.assert_array_equal(inputs, again)
+    assert not np.array_equal(inputs, second)
+    assert len(np.unique(labels, axis=0)) == FEW
 
 
 def test_inputs_are_normal_and_divided_by_their_largest_absolute_value():
-    for name, numbers in {"Shift": 256, "Reverse": 256, "Select": 288}.items():
+    for name, numbers in {"Shift": 256}.items():
         x = drawn(name, count=200, length=256)[0][:, :numbers, 0]
         np.testing.assert_allclose(np.abs(x).max(axis=1), 1.0, rtol=1e-6)
         z = x / x.std(axis=1, keepdims=True)
@@ -136,7 +142,7 @@ def test_inputs_are_normal_and_divided_by_their_largest_absolute_value():
     x = drawn("MIPS", count=200, length=64)[0][..., :12].reshape(200, 64, 3, 4)
     np.testing.assert_allclose((x**2).sum(-1), 1.0, rtol=1e-5)
     np.testing.assert_allclose((x**2).mean(axis=(0, 1)), 0.25, atol=0.01)
-    np.testing.assert_allclose((drawn("Solve", length=64)[1] ** 2).sum(axis=(1, 2)), 1.0, rtol=1e-5)
+    np.testing.assert_allclose((drawn("Solve", length=63)[1] ** 2).sum(axis=(1, 2)), 1.0, rtol=1e-5)
 
 
 def test_positions_of_select_are_uniform_and_those_of_select_fixed_are_always_the_same():
@@ -177,24 +183,22 @@ def test_the_size_of_the_system_is_an_integer_root():
 def test_the_pooled_score_selects_the_model_and_that_of_the_paper_is_beside_it():
     assert len(ATOMIC) == 11
     for name in ATOMIC:
-        task = data.get(name)
+        task = tasks.get(name)
         assert (task.metric, task.metrics) == (R2(), (R2(), BatchR2()))
         assert task.spec(task.options()).classes == task.classes
 
 
 @pytest.mark.slow
 def test_data_commands_show_what_a_task_of_real_values_has(machine):
-    """Labels at all positions, and at the last ones only."""
-    sampled = "train 64, validation 64, test 64; sampled by lrurun, threefry2x32, seed 0"
-    for name, labels, outputs in (("Shift", 32, "8 real values"), ("Solve", 4, "1 real value")):
-        info = machine.run("data", "info", name, "--profile", "smoke").stdout
-        assert data.get(name).title in info
-        assert f"up to 32 steps, {outputs} at positions" in info
-        assert machine.run("data", "prepare", name, "--profile", "smoke").stdout.strip().endswith(sampled)
-        assert "label" in machine.run("data", "check", name, "--profile", "smoke").stdout
-        found = machine.json("data", "check", name, "--profile", "smoke")["splits"]["test"]
-        assert (found["count"], found["classes"], found["labels"]) == (64, [], labels)
-        assert abs(found["values"][0]) < 0.1 < found["values"][1] < 1
+    """Labels at the last positions only."""
+    task, options, name = data_of("Solve", "smoke")
+    store.prepare(task, options, machine.folder / "d" / name)
+    words = ("Solve", "--profile", "smoke", "--data-dir", "d")
+    assert "up to 32 steps, 1 real value at positions" in machine.run("data", "info", *words).stdout
+    assert "label" in machine.run("data", "check", *words).stdout
+    found = machine.json("data", "check", *words)["splits"]["test"]
+    assert (found["count"], found["classes"], found["labels"]) == (64, [], 4)
+    assert abs(found["values"][0]) < 0.1 < found["values"][1] < 1
 
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -206,16 +210,19 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
-COUNT = 4000
+COUNT = 3000
+
+
+@cache
+def recalled(name: str, **options: Any) -> Callable[[jax.Array], Any]:
+    task = tasks.get(name)
+    return jax.jit(partial(task.sample, count=COUNT, options=task.options(**SMALL[name] | options)))  # type: ignore
 
 
 @cache
 def sampled(name: str, seed: int = 0, step: int = 0, **options: Any) -> tuple[np.ndarray, np.ndarray, Any]:
     """Examples of one training step, and their lengths or None; with the small settings."""
-    task = tasks.get(name)
-    chosen = convert(SMALL[name] | options, task.options, "options")
-    sample = jax.jit(partial(task.sample, count=COUNT, options=chosen))  # type: ignore[attr-defined]
-    inputs, labels, lengths = sample(training_key(seed, step))
+    inputs, labels, lengths = recalled(name, **options)(training_key(seed, step))
     return np.asarray(inputs), np.asarray(labels), None if lengths is None else np.asarray(lengths)
 
 
@@ -226,7 +233,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Data]:
     @cache
     def made(name: str) -> Data:
         task, folder = tasks.get(name), tmp_path_factory.mktemp(name) / name
-        chosen = convert(SMALL[name] | {"validation": 600, "test": 500}, task.options, "options")
+        chosen = task.options(**SMALL[name] | {"validation": 600, "test": 500})
         store.prepare(task, chosen, folder)
         return store.load(task, chosen, folder)
 
@@ -358,7 +365,6 @@ def test_the_label_of_parity_is_at_the_last_bit() -> None:
     uniform(Counter(inputs[inputs > 0].tolist()), range(1, 3))
 
 
-@pytest.mark.slow
 def test_longer_tests_of_induction_heads_are_longer_and_not_repetitions(prepared: Callable[[str], Data]) -> None:
     made = prepared("InductionHeads")
     assert {name: split.inputs.shape for name, split in made.further_tests.items()} == {
@@ -395,7 +401,6 @@ DIGESTS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_examples_are_a_pure_function_of_seed_and_step(name: str, prepared: Callable[[str], Data]) -> None:
     first, again = sampled(name), sampled.__wrapped__(name)
