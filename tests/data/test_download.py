@@ -24,7 +24,7 @@ from lrurun.errors import LrurunError
 from tests.conftest import SHARED
 from tests.harness import formats
 
-CONTENT = np.random.RandomState(0).bytes(1_200_000)
+CONTENT = np.random.RandomState(0).bytes(300_000)
 
 
 SHA = hashlib.sha256(CONTENT).hexdigest()
@@ -44,7 +44,7 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.cuts, self.asked = [], []
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     def remote(self, **changes) -> Remote:
         return Remote(
@@ -85,7 +85,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server():
+def server(monkeypatch):
+    monkeypatch.setattr(download, "BLOCK", 1 << 15)
     server = Server()
     yield server
     server.shutdown()
@@ -116,17 +117,17 @@ def test_a_file_is_fetched_once_and_its_progress_told(server, tmp_path):
 
 
 def test_a_broken_connection_is_gone_on_from_where_it_broke(server, tmp_path):
-    server.cuts = [400_000, 900_000]
+    server.cuts = [110_000, 220_000]
     fetch(server.remote(), tmp_path)
     assert server.asked[0] is None
     starts = [int(given.removeprefix("bytes=").removesuffix("-")) for given in server.asked[1:]]
     assert len(starts) == 2
-    assert 0 < starts[0] <= 400_000 < starts[1] <= 900_000
+    assert 0 < starts[0] <= 110_000 < starts[1] <= 220_000
 
 
 def test_the_next_command_goes_on_too(server, tmp_path, monkeypatch):
     monkeypatch.setattr(download, "ATTEMPTS", 1)
-    server.cuts = [600_000]
+    server.cuts = [150_000]
     message, _ = refused(server.remote(), tmp_path)
     assert message.endswith(": the connection was interrupted; the same command resumes the download")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file.bin.part", "file.bin.part.tag"]
@@ -136,7 +137,7 @@ def test_the_next_command_goes_on_too(server, tmp_path, monkeypatch):
 
 def test_a_file_that_changed_meanwhile_is_begun_again(server, tmp_path, monkeypatch):
     monkeypatch.setattr(download, "ATTEMPTS", 1)
-    server.cuts = [600_000]
+    server.cuts = [150_000]
     server.content = bytes(len(CONTENT))
     refused(server.remote(), tmp_path)
     server.content, server.etag = CONTENT, '"two"'
@@ -147,7 +148,7 @@ def test_a_file_that_changed_meanwhile_is_begun_again(server, tmp_path, monkeypa
 def test_a_server_that_cannot_go_on_begins_again(server, tmp_path, change):
     for name, value in change.items():
         setattr(server, name, value)
-    server.cuts = [600_000]
+    server.cuts = [150_000]
     fetch(server.remote(), tmp_path)
 
 
