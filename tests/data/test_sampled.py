@@ -20,7 +20,7 @@ from lrurun.config import plan as planning
 from lrurun.config.plan import data_of
 from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.data import store
-from lrurun.data.metric import R2, BatchR2, Nmse
+from lrurun.data.metric import R2, Nmse
 from lrurun.data.on_device import training_key
 from lrurun.data.sampled import atomic
 from lrurun.data.sampled.teacher import TeacherOptions, teacher
@@ -29,7 +29,6 @@ from lrurun.errors import UsageError
 from lrurun.nn import recurrences
 from lrurun.nn.network import Model
 from lrurun.report.judging.scored_runs import scoring_of
-from tests.harness.machine import Machine
 from tests.harness.plans import rungs
 
 ATOMIC = [name for name, task in tasks.TASKS.items() if isinstance(task, atomic.Atomic)]
@@ -38,13 +37,9 @@ ATOMIC = [name for name, task in tasks.TASKS.items() if isinstance(task, atomic.
 FEW = 24
 
 
-def options_of(name: str, **settings: Any) -> Any:
-    return tasks.get(name).options(**settings)
-
-
 @cache
 def sampler(name: str, count: int, **settings: Any) -> Callable[[jax.Array], Any]:
-    return jax.jit(lambda key: tasks.get(name).sample(key, count, options_of(name, **settings)))  # type: ignore
+    return jax.jit(lambda key: tasks.get(name).sample(key, count, tasks.get(name).options(**settings)))  # type: ignore
 
 
 def drawn(name: str, step: int = 0, count: int = FEW, **settings: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -53,76 +48,51 @@ def drawn(name: str, step: int = 0, count: int = FEW, **settings: Any) -> tuple[
     return np.asarray(inputs), np.asarray(labels)
 
 
-def shift(x: np.ndarray, length: int) -> list[Any]:
-    return [[x[i - j * length // 8, 0] if i >= j * length // 8 else 0.0 for j in range(8)] for i in range(length)]
-
-
-def cumulative_sum(x: np.ndarray, length: int) -> list[Any]:
-    return [[sum(float(x[j, 0]) for j in range(i + 1)) * (i + 1) ** -0.5] for i in range(length)]
-
-
-def cumulative_max(x: np.ndarray, length: int) -> list[Any]:
-    return [[max(x[j, 0] for j in range(i + 1))] for i in range(length)]
-
-
-def reverse(x: np.ndarray, length: int) -> list[Any]:
-    assert not x[length:, 0].any()
-    return [[x[length - 1 - i, 0]] for i in range(length)]
-
-
-def by_distance(x: np.ndarray, length: int) -> list[Any]:
-    assert not x[length:, 0].any()
-    return [[value] for value in sorted(x[:length, 0], key=lambda value: abs(value - x[0, 0]))]
-
-
-def select(x: np.ndarray, length: int) -> list[Any]:
-    assert not x[length + 32 :, :2].any()
-    assert set(x[:, 1]) == {0.0, 1.0}
-    return [[value] for value, marker in x[:, :2] if marker == 1.0]
-
-
-def inner_products(x: np.ndarray, length: int) -> list[Any]:
+def inner_products(x, n):
     q, k, v = (x[:, 4 * part : 4 * part + 4].astype(np.float64) for part in range(3))
-    found = [max(range(i + 1), key=lambda j, i=i: q[i] @ k[j]) for i in range(length)]
-    return [v[j] for j in found]
+    return [v[max(range(i + 1), key=lambda j: q[i] @ k[j])] for i in range(n)]
 
 
-def context_shift(x: np.ndarray, length: int) -> list[Any]:
-    s = round(math.atan2(x[1, 0], x[0, 0]) / (2 * math.pi) * length) % length
-    return [[x[i - s, 0] if i >= s else 0.0] for i in range(length)]
+def context_shift(x, n):
+    s = round(math.atan2(x[1, 0], x[0, 0]) / (2 * math.pi) * n) % n
+    return [[x[i - s, 0] if i >= s else 0.0] for i in range(n)]
 
 
-def solution(x: np.ndarray, length: int) -> list[Any]:
-    n = max(n for n in range(length) if length - n * n - n >= n)
-    rows = x[: n * n + n, 0].astype(np.float64).reshape(n, n + 1)
-    assert not x[n * n + n :, 0].any()
-    np.testing.assert_allclose(rows[:, :n] @ rows[:, :n].T, np.eye(n), atol=1e-5)
-    return [[value] for value in np.linalg.solve(rows[:, :n], rows[:, n])]
+def solution(x, n):
+    size = max(size for size in range(n) if n - size * size - size >= size)
+    rows = x[: size * size + size, 0].astype(np.float64).reshape(size, size + 1)
+    assert not x[size * size + size :, 0].any()
+    np.testing.assert_allclose(rows[:, :size] @ rows[:, :size].T, np.eye(size), atol=1e-5)
+    return [[value] for value in np.linalg.solve(rows[:, :size], rows[:, size])]
 
 
 SLOW: dict[str, Callable[[np.ndarray, int], list[Any]]] = {
-    "Shift": shift,
-    "CumSum": cumulative_sum,
-    "CumMax": cumulative_max,
-    "Reverse": reverse,
-    "Sort": by_distance,
-    "Select": select,
-    "SelectFixed": select,
+    "Shift": lambda x, n: [[x[i - j * n // 8, 0] if i >= j * n // 8 else 0.0 for j in range(8)] for i in range(n)],
+    "CumSum": lambda x, n: [[sum(float(x[j, 0]) for j in range(i + 1)) * (i + 1) ** -0.5] for i in range(n)],
+    "CumMax": lambda x, n: [[max(x[j, 0] for j in range(i + 1))] for i in range(n)],
+    "Reverse": lambda x, n: [[x[n - 1 - i, 0]] for i in range(n)],
+    "Sort": lambda x, n: [[value] for value in sorted(x[:n, 0], key=lambda value: abs(value - x[0, 0]))],
+    "Select": lambda x, n: [[value] for value, marker in x[:, :2] if marker == 1.0],
+    "SelectFixed": lambda x, n: [[value] for value, marker in x[:, :2] if marker == 1.0],
     "MIPS": inner_products,
     "ContextShift": context_shift,
     "Solve": solution,
     "SolveFixed": solution,
 }
+"""Task -> the labels of inputs x and length n, by the text of the paper."""
+PADDED = {"Reverse": 63, "Sort": 63, "Select": 95, "SelectFixed": 95}
+"""Task -> the numbers after which there are zeros, with length 63."""
 
 
 @pytest.mark.parametrize(("name", "length"), [*((name, 63) for name in ATOMIC), ("Shift", 64), ("Select", 64)])
 def test_labels_follow_from_the_inputs_by_the_text_of_the_paper(name, length):
     inputs, labels = drawn(name, length=length)
-    spec = tasks.get(name).spec(options_of(name, length=length))
+    spec = tasks.get(name).spec(tasks.get(name).options(length=length))
     assert inputs.shape == (FEW, spec.length, spec.features)
     assert inputs.dtype == labels.dtype == np.float32
     for x, y in zip(inputs, labels, strict=True):
         np.testing.assert_allclose(y, np.asarray(SLOW[name](x, length)), atol=2e-5)
+    assert length != 63 or not inputs[:, PADDED.get(name, 10**6) :, :-2].any()
     steps = 2 * np.pi * np.arange(spec.length) / spec.length
     np.testing.assert_allclose(inputs[:, :, -2], np.cos(steps)[None].repeat(FEW, 0), atol=1e-6)
     np.testing.assert_allclose(inputs[:, :, -1], np.sin(steps)[None].repeat(FEW, 0), atol=1e-6)
@@ -133,12 +103,11 @@ def test_labels_follow_from_the_inputs_by_the_text_of_the_paper(name, length):
 
 
 def test_inputs_are_normal_and_divided_by_their_largest_absolute_value():
-    for name, numbers in {"Shift": 256}.items():
-        x = drawn(name, count=200, length=256)[0][:, :numbers, 0]
-        np.testing.assert_allclose(np.abs(x).max(axis=1), 1.0, rtol=1e-6)
-        z = x / x.std(axis=1, keepdims=True)
-        assert abs(z.mean()) < 0.02
-        assert np.mean(np.abs(z) < 1) == pytest.approx(math.erf(0.5**0.5), abs=0.01)
+    x = drawn("Shift", count=200, length=256)[0][..., 0]
+    np.testing.assert_allclose(np.abs(x).max(axis=1), 1.0, rtol=1e-6)
+    z = x / x.std(axis=1, keepdims=True)
+    assert abs(z.mean()) < 0.02
+    assert np.mean(np.abs(z) < 1) == pytest.approx(math.erf(0.5**0.5), abs=0.01)
     x = drawn("MIPS", count=200, length=64)[0][..., :12].reshape(200, 64, 3, 4)
     np.testing.assert_allclose((x**2).sum(-1), 1.0, rtol=1e-5)
     np.testing.assert_allclose((x**2).mean(axis=(0, 1)), 0.25, atol=0.01)
@@ -176,16 +145,8 @@ def test_matrices_of_solve_differ_and_that_of_solve_fixed_is_one():
 
 def test_the_size_of_the_system_is_an_integer_root():
     assert [atomic.unknowns(length) for length in (4096, 512, 63, 1023)] == [63, 21, 7, 31]
-    for length in range(4, 1100):
+    for length in range(4, 300):
         assert atomic.unknowns(length) == max(n for n in range(length) if length - n * n - n >= n)
-
-
-def test_the_pooled_score_selects_the_model_and_that_of_the_paper_is_beside_it():
-    assert len(ATOMIC) == 11
-    for name in ATOMIC:
-        task = tasks.get(name)
-        assert (task.metric, task.metrics) == (R2(), (R2(), BatchR2()))
-        assert task.spec(task.options()).classes == task.classes
 
 
 @pytest.mark.slow
@@ -227,7 +188,7 @@ def sampled(name: str, seed: int = 0, step: int = 0, **options: Any) -> tuple[np
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Data]:
+def prepared(tmp_path_factory):
     """The stored splits of a task with the small settings, 600 examples for validation and 500 for test."""
 
     @cache
@@ -240,7 +201,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Data]:
     return made
 
 
-def uniform(counts: Counter[Any], outcomes: range) -> None:
+def uniform(counts, outcomes):
     """Every outcome occurs, about equally often: chi-square within five standard deviations of its mean."""
     assert set(counts) == set(outcomes)
     expected = counts.total() / len(outcomes)
@@ -250,7 +211,7 @@ def uniform(counts: Counter[Any], outcomes: range) -> None:
 
 
 @pytest.mark.parametrize("name", ["Copy", "SelectiveCopy"])
-def test_the_markers_ask_for_the_tokens_in_their_order(name: str) -> None:
+def test_the_markers_ask_for_the_tokens_in_their_order(name):
     inputs, labels, lengths = sampled(name)
     assert (inputs.shape, labels.shape, lengths) == ((COUNT, 15), (COUNT, 3), None)
     tokens, places = Counter[int](), [Counter[int]() for _ in range(3)]
@@ -272,7 +233,7 @@ def test_the_markers_ask_for_the_tokens_in_their_order(name: str) -> None:
         assert max(triples.values()) < 50  # 18 in the mean
 
 
-def test_queries_of_mqar_are_answered_by_the_pairs_and_nothing_else_is() -> None:
+def test_queries_of_mqar_are_answered_by_the_pairs_and_nothing_else_is():
     inputs, labels, lengths = sampled("MQAR")
     assert (inputs.shape, labels.shape, lengths) == ((COUNT, 24), (COUNT, 16), None)
     keys, values = Counter[int](), Counter[int]()
@@ -290,7 +251,7 @@ def test_queries_of_mqar_are_answered_by_the_pairs_and_nothing_else_is() -> None
     uniform(values, range(8, 16))
 
 
-def test_keys_take_the_slots_of_mqar_as_in_the_published_code() -> None:
+def test_keys_take_the_slots_of_mqar_as_in_the_published_code():
     """One after another, without replacement, with the probabilities of a power law; the order of keys has no rule."""
     inputs, labels, _ = sampled("MQAR")
     mine, order = np.zeros((4, 8)), Counter[tuple[int, ...]]()
@@ -308,7 +269,7 @@ def test_keys_take_the_slots_of_mqar_as_in_the_published_code() -> None:
     uniform(Counter(dict(enumerate(order.values()))), range(24))
 
 
-def test_the_filler_of_mqar_may_be_random_ids() -> None:
+def test_the_filler_of_mqar_may_be_random_ids():
     inputs, labels, _ = sampled("MQAR", random_filler=True)
     plain, same, _ = sampled("MQAR")
     np.testing.assert_array_equal(labels, same)
@@ -317,7 +278,7 @@ def test_the_filler_of_mqar_may_be_random_ids() -> None:
     uniform(Counter(inputs[free].tolist()), range(16))
 
 
-def test_the_baseline_of_mqar_is_the_best_pair_of_each_slot(prepared: Callable[[str], Data]) -> None:
+def test_the_baseline_of_mqar_is_the_best_pair_of_each_slot(prepared):
     made = prepared("MQAR")
     asked: list[Counter[int]] = [Counter() for _ in range(16)]
     guesses, right = 0, 0
@@ -337,7 +298,7 @@ def test_the_baseline_of_mqar_is_the_best_pair_of_each_slot(prepared: Callable[[
     assert made.spec.output.labelled == 4
 
 
-def test_the_induction_head_is_the_symbol_after_the_special_token() -> None:
+def test_the_induction_head_is_the_symbol_after_the_special_token():
     inputs, labels, lengths = sampled("InductionHeads")
     assert (inputs.shape, labels.shape, lengths) == ((COUNT, 10), (COUNT, 1), None)
     places, symbols = Counter[int](), Counter[int]()
@@ -352,7 +313,7 @@ def test_the_induction_head_is_the_symbol_after_the_special_token() -> None:
     uniform(Counter(labels[:, 0].tolist()), range(5))
 
 
-def test_the_label_of_parity_is_at_the_last_bit() -> None:
+def test_the_label_of_parity_is_at_the_last_bit():
     inputs, labels, lengths = sampled("Parity")
     assert (inputs.shape, labels.shape) == ((COUNT, 9), (COUNT, 7))
     for row, label, length in zip(inputs.tolist(), labels.tolist(), lengths.tolist(), strict=True):
@@ -365,7 +326,7 @@ def test_the_label_of_parity_is_at_the_last_bit() -> None:
     uniform(Counter(inputs[inputs > 0].tolist()), range(1, 3))
 
 
-def test_longer_tests_of_induction_heads_are_longer_and_not_repetitions(prepared: Callable[[str], Data]) -> None:
+def test_longer_tests_of_induction_heads_are_longer_and_not_repetitions(prepared):
     made = prepared("InductionHeads")
     assert {name: split.inputs.shape for name, split in made.further_tests.items()} == {
         "20": (500, 20),
@@ -380,7 +341,7 @@ def test_longer_tests_of_induction_heads_are_longer_and_not_repetitions(prepared
         assert not {tuple(row[:10]) for row in rows} & {tuple(row) for row in made.test.inputs.tolist()}
 
 
-def test_the_longer_test_of_parity_begins_where_training_ends(prepared: Callable[[str], Data]) -> None:
+def test_the_longer_test_of_parity_begins_where_training_ends(prepared):
     [(name, split)] = prepared("Parity").further_tests.items()
     assert (name, split.inputs.shape, split.labels.shape) == ("30", (500, 30), (500, 22))
     assert split.lengths is not None
@@ -402,7 +363,7 @@ DIGESTS = {
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_examples_are_a_pure_function_of_seed_and_step(name: str, prepared: Callable[[str], Data]) -> None:
+def test_examples_are_a_pure_function_of_seed_and_step(name, prepared):
     first, again = sampled(name), sampled.__wrapped__(name)
     jax.tree.map(np.testing.assert_array_equal, first, again)
     for other in (sampled(name, 1, 0), sampled(name, 0, 1)):
@@ -433,7 +394,7 @@ def step_by_step(options: TeacherOptions, inputs: np.ndarray) -> np.ndarray:
     [TeacherOptions(), TeacherOptions(nu=0.32, length=50, teacher=7), TeacherOptions(states=3, max_phase=0.3)],
     ids=["published", "short memory", "small phases"],
 )
-def test_labels_are_what_the_teacher_makes_of_the_inputs(options: TeacherOptions) -> None:
+def test_labels_are_what_the_teacher_makes_of_the_inputs(options):
     inputs, labels, lengths = jax.jit(lambda key: TEACHER.sample(key, 5, options))(jax.random.key(3))
     assert lengths is None
     assert inputs.shape == labels.shape == (5, options.length, 1)
@@ -441,7 +402,7 @@ def test_labels_are_what_the_teacher_makes_of_the_inputs(options: TeacherOptions
     np.testing.assert_allclose(labels, wanted, rtol=1e-5, atol=1e-5 * np.std(wanted))
 
 
-def test_inputs_are_white_noise() -> None:
+def test_inputs_are_white_noise():
     inputs = np.asarray(TEACHER.sample(jax.random.key(0), 500, TeacherOptions(length=100))[0])[..., 0]
     assert np.mean(inputs) == pytest.approx(0, abs=5 / 50000**0.5)
     assert np.mean(inputs**2) == pytest.approx(1, abs=5 * (2 / 50000) ** 0.5)
@@ -449,7 +410,7 @@ def test_inputs_are_white_noise() -> None:
 
 
 @pytest.mark.parametrize("nu", [0.0, 0.32, 0.84, 0.99])
-def test_eigenvalues_of_the_teacher_are_those_of_a_random_matrix_moved_to_the_ring(nu: float) -> None:
+def test_eigenvalues_of_the_teacher_are_those_of_a_random_matrix_moved_to_the_ring(nu):
     """Equation 133: phases stay, and |lambda| becomes nu + (1 - nu) tanh |lambda|."""
     options = TeacherOptions(nu=nu, teacher=5)
     moved = np.linalg.eigvals(teacher(options).a)
@@ -459,13 +420,13 @@ def test_eigenvalues_of_the_teacher_are_those_of_a_random_matrix_moved_to_the_ri
     assert np.all((np.abs(moved) >= nu) & (np.abs(moved) < 1))
 
 
-def test_the_teacher_depends_on_its_seed_alone_and_not_on_that_of_the_fixed_splits() -> None:
+def test_the_teacher_depends_on_its_seed_alone_and_not_on_that_of_the_fixed_splits():
     kernels = [teacher(TeacherOptions(**one)).kernel(20) for one in ({}, {"seed": 3}, {"teacher": 1})]
     assert np.array_equal(kernels[0], kernels[1])
     assert not np.allclose(kernels[0], kernels[2])
 
 
-def test_nmse_is_the_unexplained_share_of_the_variance_in_decibel() -> None:
+def test_nmse_is_the_unexplained_share_of_the_variance_in_decibel():
     labels = [np.array([1.0, 2.0, 6.0]), np.array([-3.0])]
     predictions = [np.array([1.1, 2.0, 5.9]), np.array([-3.2])]
     pairs = list(zip(labels, predictions, strict=True))
@@ -485,7 +446,7 @@ def test_nmse_is_the_unexplained_share_of_the_variance_in_decibel() -> None:
     assert Nmse().oriented(-20.0) > Nmse().oriented(-10.0)
 
 
-def test_students_have_the_published_numbers_of_parameters() -> None:
+def test_students_have_the_published_numbers_of_parameters():
     """One input, one output and nothing around the recurrence."""
     counts = {}
     for name, rung in rungs(planning.make("TeacherStudent", ladder="cells")).items():
@@ -496,7 +457,7 @@ def test_students_have_the_published_numbers_of_parameters() -> None:
 
 
 @pytest.mark.slow
-def test_a_network_without_a_frame_is_its_recurrences() -> None:
+def test_a_network_without_a_frame_is_its_recurrences():
     changes = ["model.depth=2", "model.state=6"]
     config = rungs(planning.make("TeacherStudent", ladder="cells", sets=changes))["lru"].config.model
     model = Model(config, TEACHER.spec(TeacherOptions(length=9)))
@@ -534,14 +495,14 @@ def test_a_network_without_a_frame_is_its_recurrences() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_recurrences_alone_is_refused(task: str, sets: list[str], message: str, hint: str) -> None:
+def test_what_does_not_fit_recurrences_alone_is_refused(task, sets, message, hint):
     with pytest.raises(UsageError) as error:
         planning.make(task, ladder="cells", sets=sets)
     assert message in error.value.message
     assert hint in (error.value.hint or "")
 
 
-def test_the_remapped_dense_matrix_keeps_phases_and_moves_eigenvalues_into_the_unit_circle() -> None:
+def test_the_remapped_dense_matrix_keeps_phases_and_moves_eigenvalues_into_the_unit_circle():
     dense, plain = (
         recurrences.build(RNNRecurrence(draw=draw), width=1, state=24)  # type: ignore[arg-type]
         for draw in ("remapped", "normal")
@@ -555,7 +516,7 @@ def test_the_remapped_dense_matrix_keeps_phases_and_moves_eigenvalues_into_the_u
 
 
 @pytest.mark.slow
-def test_a_student_trains_scores_in_decibel_and_is_loaded(machine: Machine) -> None:
+def test_a_student_trains_scores_in_decibel_and_is_loaded(machine):
     machine.run("ladder", "TeacherStudent", "--profile", "smoke", "--ladder", "cells", "--rung", "dense-rnn")
     (run,) = machine.json("runs")["runs"]
     scores = run["metrics"]
