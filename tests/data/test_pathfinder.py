@@ -148,21 +148,6 @@ def drawn(r: Images, i: int, snakes=(0, 1)) -> np.ndarray:
     return canvas
 
 
-@pytest.mark.parametrize("kind", ["32 quirks", "32"])
-def test_flood_from_disc_to_disc(kind):
-    """Snakes never cross without quirks. With them they do at times, for neither sees the other's newest dash."""
-    r = sample(kind)
-    reached = []
-    for i in range(100):
-        areas, _ = ndimage.label(drawn(r, i), np.ones((3, 3)))
-        a, b = (areas[tuple(8 * marker)] for marker in r.markers[i].astype(int))
-        assert a > 0 < b
-        reached.append(a == b)
-    connected, labels = np.array(reached), r.labels[:100] == 1
-    assert connected[labels].all()
-    assert KINDS[kind].quirks or not connected[~labels].any()
-
-
 @every_kind
 def test_two_discs_are_where_they_are_said_to_be(kind):
     """Each is larger than any dash is wide, and there is no third."""
@@ -267,9 +252,7 @@ def test_growth_is_that_of_one_pair_at_a_time(monkeypatch, size, margin, pairs, 
 
 TASK = TASKS["PathfinderSegmentation"]
 
-
 MASKED = {32: 120, 128: 20, 512: 2}
-
 
 MASK_DIGESTS = {32: "790e39ee81202743", 128: "5013df67188cf057", 256: "f3b5c3d45fcb17db", 512: "6c9daaddb5dba322"}
 
