@@ -69,7 +69,8 @@ def test_each_byte_of_source_code_is_predicted_from_those_before_it(tmp_path):
 
 @pytest.mark.slow
 def test_no_runs_are_added_to_those_on_the_text_of_another_python(machine, monkeypatch):
-    ladder = ("ladder", "sSource", "--profile", "smoke", "--rung", "gamma-norm", "--jobs", "1", "--data-dir", "d")
+    ladder = ("ladder", "sSource", "--profile", "smoke", "--rung", "gamma-norm", "--set", "train.steps=2")
+    ladder += ("--jobs", "1", "--data-dir", "d")
     machine.run(*ladder)
     [first] = machine.json("runs")["runs"]
     shutil.rmtree(machine.folder / "d")

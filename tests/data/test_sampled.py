@@ -82,7 +82,7 @@ PADDED = {"Reverse": 63, "Sort": 63, "Select": 95, "SelectFixed": 95}
 """Task -> the numbers after which there are zeros, with length 63."""
 
 
-@pytest.mark.parametrize(("name", "length"), [*((name, 63) for name in ATOMIC), ("Shift", 64), ("Select", 64)])
+@pytest.mark.parametrize(("name", "length"), [*((name, 63) for name in ATOMIC), ("Shift", 64)])
 def test_labels_follow_from_the_inputs_by_the_text_of_the_paper(name, length):
     inputs, labels = drawn(name, length=length)
     spec = tasks.get(name).spec(tasks.get(name).options(length=length))
@@ -113,7 +113,7 @@ def test_inputs_are_normal_and_divided_by_their_largest_absolute_value():
 
 
 def test_positions_of_select_are_uniform_and_those_of_select_fixed_are_always_the_same():
-    marks = drawn("Select", count=2000, length=24, selected=8)[0][:, :32, 1]
+    marks = drawn("Select", count=1000, length=24, selected=8)[0][:, :32, 1]
     assert set(marks.sum(axis=1)) == {8.0}
     np.testing.assert_allclose(marks.mean(axis=0), 0.25, atol=0.05)
     first, second = (drawn("SelectFixed", step, length=24, selected=8)[0][..., 1] for step in (0, 1))
@@ -123,10 +123,10 @@ def test_positions_of_select_are_uniform_and_those_of_select_fixed_are_always_th
 
 
 def test_shifts_of_context_shift_are_those_of_the_published_code():
-    x = drawn("ContextShift", count=2000, length=10)[0]
+    x = drawn("ContextShift", count=1000, length=10)[0]
     s = np.round(np.arctan2(x[:, 1, 0], x[:, 0, 0]) / (2 * np.pi) * 10).astype(int) % 10
     assert np.array_equal(np.unique(s), np.arange(8))  # 0 to L - 3
-    np.testing.assert_allclose(np.bincount(s) / 2000, 1 / 8, atol=0.04)
+    np.testing.assert_allclose(np.bincount(s) / 1000, 1 / 8, atol=0.04)
 
 
 def test_matrices_of_solve_differ_and_that_of_solve_fixed_is_one():
@@ -168,7 +168,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "Parity": {"min_length": 3, "max_length": 9, "longest": 30},
 }
 
-COUNT = 3000
+COUNT = 1500
 
 
 @cache
@@ -226,8 +226,8 @@ def test_the_markers_ask_for_the_tokens_in_their_order(name):
     else:  # any place, and each triple of them equally often
         uniform(sum(places, Counter[int]()), range(12))
         triples = Counter(tuple(np.flatnonzero(row[:12]).tolist()) for row in inputs)
-        assert len(triples) == 220
-        assert max(triples.values()) < 50  # 18 in the mean
+        assert len(triples) > 215
+        assert max(triples.values()) < 25  # 7 in the mean
 
 
 def test_queries_of_mqar_are_answered_by_the_pairs_and_nothing_else_is():
