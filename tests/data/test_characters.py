@@ -293,44 +293,14 @@ def test_every_character_of_both_documents_is_there(paired, tmp_path):
     vocabulary = vocabulary_of(trained, 25, 200)
     assert 3 < len(vocabulary) < len(vocabulary_of(trained, 25, 1))
     check(rare, vocabulary, 25)
-    options = RetrievalOptions(max_length=40, train=260, validation=2, test=5)
-    few, table = formats.prepared(PAIRED, tmp_path / "few", given, options)
-    assert [len(split.labels) for split in (few.train, few.validation, few.test)] == [260, 2, 5]
-    check(few, vocabulary_of(trained, 40, 1), 40)
 
 
-@pytest.mark.parametrize(
-    ("inside", "end"),
-    [("", "\n"), ("tsv_data", "\r\n"), (INNER, "\n"), ("lra_release/tsv_data", "\n"), ("data/aan", "\n")],
-)
-def test_tables_are_found_in_every_folder_that_holds_them(paired, tmp_path, inside, end):
-    contents = tables(end=end, place=inside or ".")
-    last = f"{inside or '.'}/{TABLES['train']}"  # blank lines and a missing last line break change nothing
-    contents = {name: data.removesuffix(b"\n") + b"\n\n" * (name == last) for name, data in contents.items()}
-    formats.tree(tmp_path / "given", contents)
-    data, table = formats.prepared(PAIRED, tmp_path / "out", tmp_path / "given", SHORT)
+def test_ends_of_lines_and_blank_lines_change_nothing(paired, tmp_path):
+    contents = tables(end="\r\n")
+    contents = {name: data.removesuffix(b"\r\n") + b"\n\n" * ("train" in name) for name, data in contents.items()}
+    data, table = formats.prepared(PAIRED, tmp_path / "out", formats.tree(tmp_path / "given/data/aan", contents), SHORT)
     assert data.sha256 == paired[0].sha256
-    assert table.source == f"the folder {tmp_path / 'given' / inside}"
-
-
-@pytest.mark.parametrize("outer", ["before", "after", "between", "alone"])
-def test_the_archive_of_the_release_is_read_as_a_stream(paired, tmp_path, outer):
-    """Of two copies the inner one is read, and nothing behind it."""
-    other, images = tables(pairs(1), place="lra_release/tsv_data"), {"lra_release/pathfinder32/0.png": b"x" * 5000}
-    inner = tables(place=INNER)
-    if outer == "alone":
-        inner, other = tables(place="lra_release/tsv_data"), {}
-    members = other | images | inner if outer == "before" else images | inner | other
-    if outer == "between":
-        members = {name: (inner | other)[name] for pair in zip(inner, other, strict=True) for name in pair}
-    given = formats.tar(tmp_path / "given/lra_release.gz", members | {"noise": random.Random(0).randbytes(1 << 20)})
-    if outer == "before":
-        given.write_bytes(given.read_bytes()[: -(1 << 19)])
-    for number, path in enumerate((given, given.parent)):
-        data, table = formats.prepared(PAIRED, tmp_path / str(number), path, SHORT)
-        assert data.sha256 == paired[0].sha256
-        place = "lra_release/tsv_data" if outer == "alone" else INNER
-        assert table.notes == [f"read from {place} in lra_release.gz"]
+    assert table.source == f"the folder {tmp_path}/given/data/aan"
 
 
 def test_an_example_shows_both_documents(paired):

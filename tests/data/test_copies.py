@@ -11,6 +11,7 @@ import tarfile
 import tracemalloc
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,8 +23,8 @@ from lrurun.errors import LrurunError
 from tests.harness import formats
 from tests.harness.data_copies import (
     COPIES,
+    SMALL,
     files_of,
-    here,  # noqa: F401 (a fixture)
     lines,
     member,
     members_of,
@@ -37,7 +38,7 @@ DAMAGED = "the copy is incomplete or damaged: fetch it again"
 each_task = pytest.mark.parametrize("task", COPIES)
 
 
-def digests(task: str, given: Path, where: Path, **settings: str) -> dict[str, str]:
+def digests(task: str, given: Path, where: Path, **settings: Any) -> dict[str, str]:
     table = store.prepare(TASKS[task], TASKS[task].options(**settings), where / task, from_path=given)
     return dict(table.sha256)
 
@@ -74,7 +75,7 @@ def linked(place: Path, task: str) -> Path:
 
 
 @each_task
-def test_each_form_of_a_copy_gives_the_same_arrays(task: str, tmp_path: Path, here) -> None:  # noqa: F811
+def test_each_form_of_a_copy_gives_the_same_arrays(task, tmp_path, here):
     settings = {"split": "lra"} if task == "Pathfinder" else {}  # TFDS knows no other
     files = files_of(task)
     forms = {
@@ -95,7 +96,64 @@ def test_each_form_of_a_copy_gives_the_same_arrays(task: str, tmp_path: Path, he
 
 
 @each_task
-def test_what_is_truncated_or_incomplete_is_named(task: str, tmp_path: Path, here) -> None:  # noqa: F811
+def test_fewer_examples_are_the_first_ones(task, tmp_path, here):
+    given = formats.tree(tmp_path / "tree", files_of(task))
+    sizes = SMALL.get(task, {}).get("full", {})
+    few = {"train": 3 if sizes.get("train") == 8 else 1, "test": 1}
+    digests(task, given, tmp_path / "all")
+    digests(task, given, tmp_path / "few", **few)
+    for path in sorted((tmp_path / "few" / task).glob("*.npy")):
+        whole, part = np.load(tmp_path / "all" / task / path.name), np.load(path)
+        np.testing.assert_array_equal(part, whole[: len(part)])
+        assert part.dtype == whole.dtype
+        assert path.name.startswith("validation") or len(part) == few[path.name.partition("-")[0]]
+
+
+PLACE = "lra_release/lra_release/"
+ARENA = {"ListOps": "listops-1000", "Retrieval": "tsv_data", "Pathfinder": "pathfinder32/curv_contour_length_14"}
+"""Tasks of Long Range Arena, whose release has two copies of each file, and the folders of their files."""
+
+
+@pytest.mark.parametrize("task", ARENA)
+@pytest.mark.parametrize("order", ["folder", "outer first", "inner first", "in turn"])
+def test_of_two_copies_of_the_release_the_inner_one_is_read(task, order, tmp_path, here):
+    """Wherever people unpack it; and nothing is read behind the tables of an archive."""
+    inner = files_of(task)
+    wanted = digests(task, formats.tree(tmp_path / "alone", inner), tmp_path / "out")
+    blank = formats.png(np.zeros((32, 32), np.uint8))
+    outer = {
+        name.removeprefix("lra_release/"): blank if name.endswith("png") else content.replace(b"\t2\n", b"\t3\n")
+        for name, content in inner.items()
+    }
+    outer = {name: content.replace(b"\tone", b"\tother") for name, content in outer.items()}
+    if order == "folder":
+        place = formats.tree(tmp_path / "given", inner | outer)
+        for number, given in enumerate((place, place / "lra_release")):
+            table = store.prepare(TASKS[task], TASKS[task].options(), tmp_path / f"{number}", from_path=given)
+            assert dict(table.sha256) == wanted
+            assert table.source == f"the folder {place / PLACE / ARENA[task]}"
+        for number, head in enumerate(("", "lra_release/", f"{ARENA[task].partition('/')[0]}/")):
+            leaf = ARENA[task] if number < 2 else ARENA[task].partition("/")[2]
+            files = {f"{head}{leaf}/{name.removeprefix(PLACE + ARENA[task])}": inner[name] for name in inner}
+            given = formats.tree(tmp_path / f"found {number}", files)
+            assert digests(task, given, tmp_path / f"out {number}") == wanted
+        return
+    files = inner | outer if order == "inner first" else outer | inner
+    if order == "in turn":
+        files = {name: files[name] for pair in zip(outer, inner, strict=True) for name in pair}
+    cut = order == "outer first" and task != "Pathfinder"
+    archive = formats.tar(tmp_path / "given/lra_release.gz", files | {"noise": os.urandom(1 << 20)} if cut else files)
+    if cut:
+        os.truncate(archive, archive.stat().st_size - (1 << 19))
+    for number, given in enumerate((archive, archive.parent)):
+        table = store.prepare(TASKS[task], TASKS[task].options(), tmp_path / f"{number}", from_path=given)
+        assert dict(table.sha256) == wanted
+        assert table.source == f"the archive {archive}"
+        assert table.notes == ([] if task == "Pathfinder" else [f"read from {PLACE}{ARENA[task]} in lra_release.gz"])
+
+
+@each_task
+def test_what_is_truncated_or_incomplete_is_named(task, tmp_path, here):
     noise = {f"noise/{number}": os.urandom(9000) for number in range(9)}
     given = formats.tar(tmp_path / "a.tar.gz", noise | files_of(task))
     whole = given.read_bytes()
@@ -111,7 +169,7 @@ def test_what_is_truncated_or_incomplete_is_named(task: str, tmp_path: Path, her
 
 
 @each_task
-def test_what_is_no_copy_is_named(task: str, tmp_path: Path, here) -> None:  # noqa: F811
+def test_what_is_no_copy_is_named(task, tmp_path, here):
     (tmp_path / "photos/2024").mkdir(parents=True)
     (tmp_path / "page.tar.gz").write_text("<html>403 Forbidden</html>")
     for given in (tmp_path / "photos", tmp_path / "page.tar.gz"):
@@ -128,7 +186,7 @@ NAMES = ("../../../outside", "b\udcff\udc80", "/etc/outside", "x" * 100_000, TEX
 
 
 @each_task
-def test_names_of_members_are_never_paths(task: str, tmp_path: Path, here) -> None:  # noqa: F811
+def test_names_of_members_are_never_paths(task, tmp_path, here):
     """Damaged files under hostile names are refused, the message is clean, and nothing is written anywhere."""
     leaf = COPIES[task].removeprefix("lra_release/lra_release/")
     for text in NAMES if task == "Text" else NAMES[:1]:
@@ -140,7 +198,7 @@ def test_names_of_members_are_never_paths(task: str, tmp_path: Path, here) -> No
 
 
 @each_task
-def test_links_and_devices_are_neither_made_nor_read(task: str, tmp_path: Path, here) -> None:  # noqa: F811
+def test_links_and_devices_are_neither_made_nor_read(task, tmp_path, here):
     (tmp_path / "secret").write_text("1\t2\tsecret")
     kinds = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE)
     members = [
@@ -175,7 +233,7 @@ def head(name: str, size: int) -> bytes:
 
 
 @each_task
-def test_a_bomb_takes_no_memory(task: str, tmp_path: Path, here) -> None:  # noqa: F811
+def test_a_bomb_takes_no_memory(task, tmp_path, here):
     """160 MB of zeros in place of a file of the copy: gzip members in a row are one stream."""
     rest = {name: content for name, content in files_of(task).items() if name != COPIES[task]}
     before = b"".join(head(name, len(data)) + data + bytes(-len(data) % 512) for name, data in rest.items())
@@ -231,7 +289,7 @@ LIES: list[tuple[str, str, bytes, str]] = [
 """Task, file of its copy, hostile content, what is said of it."""
 
 
-def test_files_that_lie_are_refused(tmp_path: Path, here) -> None:  # noqa: F811
+def test_files_that_lie_are_refused(tmp_path, here):
     """In an archive and in a folder: nothing is unpickled or decompressed, and no name leads out of the copy."""
     formats.tree(tmp_path, {"outside/x.png": formats.png(np.zeros((32, 32), np.uint8)), "a/x.png": b"secret"})
     for number, (task, file, content, expected) in enumerate(LIES):
@@ -243,7 +301,7 @@ def test_files_that_lie_are_refused(tmp_path: Path, here) -> None:  # noqa: F811
     assert not (here.folder / "owned").exists()
 
 
-def test_a_table_that_would_fill_the_disk_is_refused(tmp_path: Path, here, monkeypatch) -> None:  # noqa: F811
+def test_a_table_that_would_fill_the_disk_is_refused(tmp_path, here, monkeypatch):
     monkeypatch.setattr(retrieval, "_FILE_LIMIT", 100)
     given = pack(tmp_path / "given.tar", *(member(n, c * 100) for n, c in files_of("Retrieval").items()))
     code, said = prepare(here, "Retrieval", given)
@@ -251,7 +309,7 @@ def test_a_table_that_would_fill_the_disk_is_refused(tmp_path: Path, here, monke
     assert f"{COPIES['Retrieval']}: longer than 100 bytes" in said
 
 
-def test_texts_of_anything_are_texts(tmp_path: Path, here) -> None:  # noqa: F811
+def test_texts_of_anything_are_texts(tmp_path, here):
     """Long lines, controls and escapes within the limits are data like others, and shown cleanly."""
     evil = "".join(TEXTS.values()).replace("\t", " ").replace("\n", " ")
     row = f"1.0\t{evil}\t\t{evil}\t{'long ' * 2_000_000}\n".encode()

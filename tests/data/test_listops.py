@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import os
 import random
 import statistics
 
@@ -302,12 +301,6 @@ def release(rows=([ROW] * 6, [ROW] * 3, [ROW] * 2), place=INNER):
     return {f"{place}/{name}": HEADER + b"".join(lines) for name, lines in zip(FILES, rows, strict=True)}
 
 
-def marked(target, place=INNER):
-    """A copy that is known by its labels."""
-    row = b"( ( ( [MIN %d ) 9 ) ] )\t%d\r\n" % (target, target)
-    return release(([row] * 6, [row] * 3, [row] * 2), place)
-
-
 def in_parentheses(words):
     """An example as the released files have it: a binary tree, operator and arguments joined from the left."""
     word = words.pop(0)
@@ -389,41 +382,6 @@ def test_the_splits_are_distinct_and_a_smaller_train_split_is_part_of_a_larger(t
     train, test = large.train, large.test
     expected = listops.baselines(train.inputs[:, 0], train.labels, test.inputs[:, 0], test.labels)
     assert large.baselines == expected
-
-
-@pytest.mark.parametrize("place", [".", "listops-1000", "lra_release/listops-1000", INNER])
-def test_a_copy_is_found_wherever_people_unpack_it(tmp_path, few, place):
-    formats.tree(tmp_path / "copy", release(place=place))
-    _, table = formats.prepared(TASK, tmp_path / "out", tmp_path / "copy")
-    assert table.source == f"the folder {tmp_path / 'copy' / place}"
-
-
-@pytest.mark.parametrize("order", ["folder", "outer first", "inner first", "in turn"])
-def test_of_two_copies_the_inner_one_is_read(tmp_path, few, order):
-    outer, inner = marked(1, "lra_release/listops-1000"), marked(2)
-    files = inner | outer if order == "inner first" else outer | inner
-    if order == "in turn":
-        files = {name: files[name] for pair in zip(outer, inner, strict=True) for name in pair}
-    if order == "folder":
-        given = [formats.tree(tmp_path / "copy", files), tmp_path / "copy/lra_release"]
-    else:
-        given = [formats.tar(tmp_path / "copy/lra_release.gz", {f"./{name}": files[name] for name in files})]
-        given.append(given[0].parent)
-    for number, place in enumerate(given):
-        data, table = formats.prepared(TASK, tmp_path / str(number), place)
-        assert {label for name in SPLITS for label in getattr(data, name).labels.tolist()} == {2}
-        if order == "folder":
-            assert table.source == f"the folder {tmp_path / 'copy' / INNER}"
-        else:
-            assert table.source == f"the archive {given[0]}"
-            assert table.notes == [f"read from {INNER} in lra_release.gz"]
-
-
-def test_what_follows_the_inner_copy_in_an_archive_is_not_read(tmp_path, few):
-    archive = formats.tar(tmp_path / "own.tar.gz", release() | {"pictures": os.urandom(1 << 20)})
-    archive.write_bytes(archive.read_bytes()[: 1 << 19])
-    data, _ = formats.prepared(TASK, tmp_path / "out", archive)
-    assert data.train.labels.tolist() == [2] * 6
 
 
 @pytest.mark.parametrize(

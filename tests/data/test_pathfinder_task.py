@@ -72,9 +72,6 @@ def array_record(place):
 RELEASES = {
     "level": lambda place: formats.tree(place, release(".")) / f"pathfinder32/{LEVEL}",
     "pathfinder32, arrays": lambda place: formats.tree(place, release(".", arrays=True)) / "pathfinder32",
-    "folder of pathfinder32": lambda place: formats.tree(place, release(".")),
-    "outer lra_release": lambda place: formats.tree(place, release("lra_release/lra_release")) / "lra_release",
-    "folder of one lra_release": lambda place: formats.tree(place, release("lra_release")),
     "archive": lambda place: formats.tar(place / "any.tar", release("lra_release/lra_release"), "w"),
     "folder of the archive": lambda place: formats.tar(place / "lra_release.gz", release("./lra_release")).parent,
 }
@@ -111,21 +108,6 @@ def test_every_copy_gives_every_image_at_its_place(tmp_path, copy):
             assert table.source.startswith(f"the {'archive' if 'archive' in copy else 'folder'} {tmp_path}/given")
         best = int(data.train.labels.sum() > 8)
         assert data.baselines == {"majority class": float(np.mean(data.test.labels == best))}
-
-
-@pytest.mark.parametrize("kind", ["folder", "archive", "reversed archive"])
-def test_of_two_copies_the_inner_one_is_read(tmp_path, kind):
-    files = release("lra_release", shift=1) | release("lra_release/lra_release")
-    files = dict(reversed(files.items())) if kind == "reversed archive" else files
-    if kind == "folder":
-        path = formats.tree(tmp_path / "given", files)
-    else:
-        path = formats.tar(tmp_path / "given/lra_release.gz", files)
-    for given in (path, path / "lra_release") if kind == "folder" else (path, path.parent):
-        data, table = formats.prepared(TASK, tmp_path / f"{given.name}.out", given)
-        same(data, ORDERS["s4"])
-        inner = f"{tmp_path}/given/lra_release/lra_release/pathfinder32/{LEVEL}"
-        assert kind != "folder" or table.source == f"the folder {inner}"
 
 
 def test_path_x_is_read_image_by_image(tmp_path):
