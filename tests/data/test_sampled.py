@@ -242,7 +242,7 @@ def test_queries_of_mqar_are_answered_by_the_pairs_and_nothing_else_is():
             assert (token, place % 2) == (0, place % 2) if wanted < 0 else (pairs[token], 0) == (wanted, place % 2)
             queries += [token] * (wanted >= 0)
         assert sorted(queries) == sorted(pairs)
-        keys.update(pairs)
+        keys.update(list(pairs))
         values.update(pairs.values())
     uniform(keys, range(1, 8))
     uniform(values, range(8, 16))
