@@ -19,7 +19,7 @@ from lrurun.data.downloaded.speech import SpeechCommands, SpeechOptions
 from lrurun.data.downloaded.text import Text, TextOptions
 from lrurun.data.task import Options, Task
 from lrurun.errors import LrurunError
-from tests.data import test_retrieval, test_speech, test_text
+from tests.data import test_characters, test_speech
 from tests.harness import formats
 
 RANDOM = np.random.RandomState(0)
@@ -30,8 +30,8 @@ COPIES: dict[str, tuple[Task, Callable[[Path], Path]]] = {
     "sCIFAR": (SCifar(50, 10), lambda place: formats.tree(place, CIFAR)),
     "Image": (Image(50, 10), lambda place: formats.tree(place, CIFAR)),
     "npCIFAR": (NpCifar(50, 10), lambda place: formats.tree(place, CIFAR)),
-    "Text": (Text(test_text.FULL), lambda place: formats.tree(place, test_text.FILES)),
-    "Retrieval": (Retrieval(test_retrieval.FULL), lambda place: formats.tree(place, test_retrieval.tables())),
+    "Text": (Text(test_characters.TEXT.full), lambda place: formats.tree(place, test_characters.REVIEWS)),
+    "Retrieval": (Retrieval(test_characters.FULL), lambda place: formats.tree(place, test_characters.tables())),
     "SpeechCommands": (
         SpeechCommands(test_speech.FULL),
         lambda place: formats.tree(place, test_speech.CONTENTS),
@@ -53,10 +53,10 @@ SMALLER: list[Any] = [
         RetrievalOptions(max_length=40, **FEWER),
         RetrievalOptions(max_length=10, min_frequency=20, **FEWER),
     ]),
-    pytest.param("SpeechCommands", SpeechOptions(), [
+    ("SpeechCommands", SpeechOptions(), [
         SpeechOptions(stride=250, **FEWER),
-        SpeechOptions(standardize=True, stride=7, train=50),
-    ], marks=pytest.mark.slow),
+        SpeechOptions(standardize=True, stride=7, train=40),
+    ]),
 ]  # fmt: skip
 
 OTHERS: list[tuple[str, Options, Options]] = [
@@ -136,7 +136,7 @@ def test_data_of_another_profile_are_used_unless_damaged_or_outdated(
 
 def test_a_note_on_the_copy_stays_with_smaller_data(tmp_path: Path) -> None:
     _, copy = COPIES["Retrieval"]
-    task = Retrieval(test_retrieval.FULL | {"test": 22})
+    task = Retrieval(test_characters.FULL | {"test": 22})
     task.tolerance = lambda split: 1  # type: ignore[method-assign]
     task.remotes = ()
     given = copy(tmp_path / "given")

@@ -1,46 +1,84 @@
-"""Tasks: the digits are the digits, and prepared data are whole, verified, or refused."""
+"""The contract of tasks: what each declares, which settings it takes, and what lists of runs know without it."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import shutil
-import subprocess
-import sys
-from pathlib import Path
-
-import numpy as np
 import pytest
+from msgspec import structs
 
-import lrurun
 from lrurun import data as tasks
-from lrurun.data import arrays, store
-from lrurun.data.generated import digits
-from lrurun.data.task import SPLITS, Options
-from lrurun.errors import LrurunError, UsageError
+from lrurun.data.task import SPLITS, Output
+from lrurun.decoding import convert
+from lrurun.errors import UsageError
 from lrurun.report.scores import form_of
 
-DIGITS = tasks.get("sDigits")
-ALL = Options()
-HINT = "remove the folder, and run the command again: it prepares the data again"
+each_task = pytest.mark.parametrize("name", tasks.TASKS)
 
 
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    place = tmp_path_factory.mktemp("data")
-    store.prepare(DIGITS, ALL, place / "sDigits")
-    return place
+def declared(name):
+    """A paragraph about a task with its published settings."""
+    task = tasks.TASKS[name]
+    options = task.options()
+    spec = task.spec(options)
+    settings = {field.name: getattr(options, field.name) for field in structs.fields(options)}
+    lines = [
+        f"{name} {task.version}: {spec.kind}, {spec.features:,} x {spec.length:,}, {spec.predicted}",
+        "sizes " + ", ".join(f"{split} {size:,}" for split, size in task.sizes(options).items()),
+        "settings " + ", ".join(f"{key} = {value}" for key, value in settings.items() if value is not None),
+    ]
+    scaled = [
+        f"{part} {value[:3] if isinstance(value, tuple) else value}"
+        for part, value in (("scale", round(spec.scale, 9)), ("mean", spec.mean), ("std", spec.std))
+        if value not in (1.0, ())
+    ]
+    if scaled:
+        lines.append(", ".join(scaled))
+    if spec.output != Output() or spec.pair:
+        changed = [field.name for field in structs.fields(Output) if getattr(spec.output, field.name) != field.default]
+        lines.append(", ".join(["pair"] * spec.pair + [f"{one} {getattr(spec.output, one)}" for one in changed]))
+    lines.append("metrics " + ", ".join(f"{metric.name} {metric.chance}" for metric in task.metrics))
+    lines.append(f"protocols {', '.join(task.protocols)}; further tests {list(task.further_tests(options))}")
+    lines += [f"{remote.url} {remote.bytes} {(remote.sha256 or '')[:12]}" for remote in task.remotes]
+    return "\n".join(f"  {line}" if number else line for number, line in enumerate(lines))
 
 
-@pytest.fixture
-def data_dir(prepared, tmp_path):
-    """A copy that a test may harm."""
-    return Path(shutil.copytree(prepared, tmp_path / "data"))
+def test_what_the_tasks_declare(golden):
+    golden("tasks.txt", "\n".join(declared(name) for name in tasks._CLASSES) + "\n")
 
 
-def files(place: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+@each_task
+def test_every_task_declares_what_a_run_needs(name):
+    task = tasks.TASKS[name]
+    options = task.options()
+    assert (task.name, task.spec(options).name, task.spec(options).classes) == (name, name, task.classes)
+    assert set(task.sizes(options)) == set(SPLITS)
+    assert task.version
+    assert task.title
+    assert task.wanted or task.offline(options)
+    assert not task.remotes or task.wanted
+    # lists of runs know its metrics without it
+    known = tasks.METRICS[tasks._SELECTED_ON.get(name, "accuracy")]
+    assert form_of(known) == form_of(task.metric)
+    assert {metric.name for metric in task.metrics} <= set(tasks.METRICS)
+    assert tasks._CHANCE.get(name, task.metric.chance) == task.metric.chance
+
+
+def test_fewer_examples_than_published_are_taken_and_no_more_unless_generated():
+    few = {"train": 100, "test": 999_999}
+    for name, sizes in {
+        "sCIFAR": [100, 5_000, 10_000],
+        "Text": [100, 2_500, 25_000],
+        "Pathfinder": [100, 20_000, 999_999],
+        "ListOps": [100, 2_000, 999_999],
+    }.items():
+        task = tasks.TASKS[name]
+        assert list(task.sizes(task.options(**few)).values()) == sizes
+    speech = tasks.TASKS["SpeechCommands"]
+    sizes = speech.sizes(speech.options(words=10))  # 34,975, of which 70 and 15 % are rounded down
+    assert sizes == {"train": int(0.7 * 34_975), "validation": int(0.5 * (34_975 - int(0.7 * 34_975))), "test": 5_247}
+    segmented = tasks.TASKS["PathfinderSegmentation"]
+    assert [segmented.spec(segmented.options(size=size)).length for size in (256, 512)] == [65_536, 262_144]
+    subtrees = tasks.TASKS["ListOpsSubTrees"]
+    assert subtrees.spec(subtrees.options(min_length=20, max_length=100)).length == 100
 
 
 def test_an_unknown_task_gets_the_nearest_one():
@@ -50,272 +88,62 @@ def test_an_unknown_task_gets_the_nearest_one():
     assert caught.value.hint == f"did you mean 'sDigits'? it is one of {len(tasks.TASKS)} tasks; {tasks.OF_PLUG_IN}"
 
 
-def test_every_task_declares_what_a_run_needs():
-    for name, task in tasks.TASKS.items():
-        options = task.options()
-        assert (task.name, task.spec(options).name) == (name, name)
-        assert task.spec(options).classes == task.classes
-        assert set(task.sizes(options)) == set(SPLITS)
-        assert task.version
-        assert task.title
-        assert task.wanted or task.offline(options)
-        assert not task.remotes or task.wanted
-
-
-@pytest.mark.parametrize("name", tasks.TASKS)
-def test_lists_of_runs_know_the_metrics_of_a_task_without_it(name):
-    task = tasks.TASKS[name]
-    known = tasks.METRICS[tasks._SELECTED_ON.get(name, "accuracy")]
-    assert form_of(known) == form_of(task.metric)
-    assert {metric.name for metric in task.metrics} <= set(tasks.METRICS)
-    assert tasks._CHANCE.get(name, task.metric.chance) == task.metric.chance
-
-
-def test_the_digits_are_all_of_them_once_in_three_splits():
-    from sklearn.datasets import load_digits
-
-    made = digits.splits()
-    spec = DIGITS.spec(ALL)
-    assert {name: len(split.labels) for name, split in made.items()} == {"train": 1197, "validation": 300, "test": 300}
-    for split in made.values():
-        assert split.inputs.shape == (len(split.labels), spec.length)
-        assert split.inputs.dtype == split.labels.dtype == np.uint8
-        assert split.lengths is None
-    inputs = np.concatenate([made[name].inputs for name in SPLITS])
-    labels = np.concatenate([made[name].labels for name in SPLITS])
-    assert inputs.max() * spec.scale == 1.0
-    source = load_digits()
-    rows = sorted(zip(inputs.tolist(), labels.tolist(), strict=True))
-    assert rows == sorted(zip(source.data.astype(int).tolist(), source.target.tolist(), strict=True))
-
-
-def test_every_digit_is_in_every_split():
-    for split in digits.splits().values():
-        counts = np.bincount(split.labels, minlength=10)
-        assert counts.min() > 0.06 * len(split.labels)
-        assert counts.max() < 0.15 * len(split.labels)
-
-
-def test_version_1_of_the_digits_is_these_bytes_for_ever():
-    # other bytes are another version: change Digits.version, which is in every fingerprint, not this digest
-    assert DIGITS.version == "1"
-    made = digits.splits()
-    digest = hashlib.sha256(b"".join(made[s].inputs.tobytes() + made[s].labels.tobytes() for s in SPLITS))
-    assert digest.hexdigest() == "31c27d4909481fd36bdf96d8eb9dc9865d9c77ab15937f6d8037580ee61a8d50"
-
-
-def test_preparing_writes_the_arrays_and_the_manifest_and_nothing_else(prepared):
-    names = {f"sDigits/{split}-{part}.npy" for split in SPLITS for part in ("inputs", "labels")}
-    assert set(files(prepared)) == names | {"sDigits/manifest.json"}
-    table = json.loads((prepared / "sDigits/manifest.json").read_text())
-    assert table["task"] == "sDigits"
-    assert table["version"] == "1"
-    assert table["source"] == "scikit-learn load_digits"
-    assert table["counts"] == {"train": 1197, "validation": 300, "test": 300}
-    assert table["sha256"] == {
-        name: hashlib.sha256((prepared / f"sDigits/{name}.npy").read_bytes()).hexdigest() for name in table["sha256"]
-    }
-    assert len(table["sha256"]) == 6
-
-
-def test_preparing_again_changes_nothing(data_dir):
-    before = files(data_dir)
-    stamp = (data_dir / "sDigits/manifest.json").stat().st_mtime_ns
-    store.prepare(DIGITS, ALL, data_dir / "sDigits")
-    assert files(data_dir) == before
-    assert (data_dir / "sDigits/manifest.json").stat().st_mtime_ns == stamp
-
-
-def test_what_is_loaded_is_what_was_made(prepared):
-    data = store.load(DIGITS, ALL, prepared / "sDigits")
-    for name, split in digits.splits().items():
-        loaded = getattr(data, name)
-        np.testing.assert_array_equal(loaded.inputs, split.inputs)
-        np.testing.assert_array_equal(loaded.labels, split.labels)
-        assert loaded.lengths is None
-        assert not loaded.inputs.flags.writeable
-    assert data.spec == DIGITS.spec(ALL)
-
-
-def test_the_digest_is_of_all_arrays_wherever_they_lie(prepared, tmp_path):
-    store.prepare(DIGITS, ALL, tmp_path / "sDigits")
-    digest = store.load(DIGITS, ALL, tmp_path / "sDigits").sha256
-    assert digest == store.load(DIGITS, ALL, prepared / "sDigits").sha256
-    assert digest.startswith("sha256:")
-    table = store.manifest(DIGITS, ALL, prepared / "sDigits")
-    for name in table.sha256:
-        assert store.digest(table.sha256 | {name: "0" * 64}) != digest
-
-
-@pytest.mark.slow
-def test_processes_that_prepare_at_once_all_find_it_whole(tmp_path):
-    code = (
-        "import sys; from pathlib import Path; from lrurun import data; from lrurun.data import store\n"
-        "task = data.get('sDigits'); options = task.options(); place = Path(sys.argv[1]) / 'sDigits'\n"
-        "sys.stdin.readline(); store.prepare(task, options, place); print(store.load(task, options, place).sha256)"
-    )
-    environment = os.environ | {"PYTHONPATH": str(Path(lrurun.__file__).parent.parent)}
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(tmp_path / "data")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        for _ in range(3)
-    ]
-    for worker in workers:
-        worker.stdin.write("\n")
-        worker.stdin.flush()
-    digests = [worker.communicate()[0].strip() for worker in workers]
-    assert [worker.returncode for worker in workers] == [0, 0, 0]
-    assert set(digests) == {store.load(DIGITS, ALL, tmp_path / "data/sDigits").sha256}
-    assert [path.name for path in (tmp_path / "data").iterdir()] == ["sDigits"]
-
-
-def refused(data_dir: Path) -> tuple[str, str | None]:
-    with pytest.raises(LrurunError) as caught:
-        store.load(DIGITS, ALL, data_dir / "sDigits")
-    assert caught.value.exit_code == 1
-    return caught.value.message.replace(str(data_dir), "data"), caught.value.hint
-
-
-def test_data_that_are_not_there_are_named(tmp_path):
-    assert store.manifest(DIGITS, ALL, tmp_path / "sDigits") is None
-    assert refused(tmp_path) == (
-        "data/sDigits: there are no prepared data for sDigits",
-        "run: lrurun data prepare sDigits",
-    )
-    assert not list(tmp_path.iterdir())
-
-
-def test_one_changed_byte_is_found(data_dir):
-    path = data_dir / "sDigits/train-inputs.npy"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    assert refused(data_dir) == ("data/sDigits/train-inputs.npy: its digest is not that in the manifest", HINT)
-
-
-def test_a_missing_array_is_found(data_dir):
-    (data_dir / "sDigits/test-labels.npy").unlink()
-    assert refused(data_dir) == ("data/sDigits/test-labels.npy: No such file or directory", HINT)
-
-
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("name", "settings", "message"),
     [
-        ({"version": "2"}, "data/sDigits: expected sDigits version 1, found sDigits version 2"),
-        ({"task": "other"}, "data/sDigits: expected sDigits version 1, found other version 1"),
-        ({"sha256": None}, "data/sDigits/manifest.json: not a manifest: Expected `object`, got `null` - at `$.sha256`"),
-        ({"sha256": {}}, "data/sDigits: train-inputs: expected 1197 examples, found 0"),
+        ("sCIFAR", {"pool": 3}, "pool: expected one of 1, 2, 4, found 3"),
+        ("sCIFAR", {"split": "random"}, "split: expected one of lra, s4, found"),
+        ("sCIFAR", {"gray": "lra"}, "gray: unknown name"),
+        ("sCIFAR", {"train": 0}, "train: expected a whole number >= 1, found 0"),
+        ("npDigits", {"length": 7}, "length: expected a whole number >= 8, found 7"),
+        ("npDigits", {"noise": -1}, "noise: expected a whole number >= 0, found -1"),
+        ("npDigits", {"noise": 256}, "noise: expected a whole number <= 255, found 256"),
+        ("npCIFAR", {"seed": -1}, "seed: expected a whole number >= 0, found -1"),
+        ("ListOps", {"min_length": 1999}, "no length is between min_length = 1999 and max_length = 2000"),
+        ("ListOps", {"max_args": 1}, "max_args: expected a whole number >= 2, found 1"),
+        ("ListOps", {"max_length": 40000}, "max_length: expected a whole number <= 32767, found 40000"),
+        ("ListOpsSubTrees", {"min_length": 8179}, "no length is between"),
+        ("Pathfinder", {"size": 33}, "size: "),
+        ("Pathfinder", {"size": 48}, "size: expected one of 22, 32, 64, 128, 256, found 48"),
+        ("Pathfinder", {"contour_length": 12}, "contour_length: expected one of 6, 9, 14 at size 32, found 12"),
+        (
+            "Pathfinder",
+            {"size": 22, "contour_length": 14, "quirks": False},
+            "expected one of 4, 6 at size 22, found 14",
+        ),
+        ("Pathfinder", {"size": 22, "contour_length": 6}, "images of size 22 are our own"),
+        ("Pathfinder", {"split": "tfds"}, "split: expected one of lra, s4, found"),
+        ("PathfinderSegmentation", {"size": 64}, "size: expected one of 32, 128, 256, 512, found 64"),
+        ("PathfinderSegmentation", {"size": 32}, "quirks: images of size 32 are"),
+        ("Text", {"max_length": 1}, "max_length: expected a whole number >= 2, found 1"),
+        ("SpeechCommands", {"words": 11}, "words: expected one of 10, 35, found 11"),
+        ("PG19", {"length": 65537}, "length: expected a whole number <= 65536, found 65537"),
+        ("Shift", {"length": 3}, "length: expected a whole number >= 4, found 3"),
+        ("Shift", {"length": 4, "shifts": 5}, "shifts must not be larger than length, found 5 and 4"),
+        ("Select", {"selected": 0}, "selected: expected a whole number >= 1, found 0"),
+        ("MIPS", {"size": 1}, "size: expected a whole number >= 2, found 1"),
+        ("CumSum", {"shifts": 2}, "shifts: unknown name"),
+        ("Copy", {"length": 12, "tokens": 13}, "tokens must be at most length = 12, found 13"),
+        (
+            "MQAR",
+            {"length": 14, "pairs": 4, "vocabulary": 16},
+            "must be even and at least 4 pairs = 16, found 14",
+        ),
+        (
+            "MQAR",
+            {"length": 25, "pairs": 4, "vocabulary": 16},
+            "must be even and at least 4 pairs = 16, found 25",
+        ),
+        ("MQAR", {"length": 24, "pairs": 4, "vocabulary": 8}, "vocabulary must be even and above 2 pairs = 8, found 8"),
+        (
+            "Parity",
+            {"min_length": 3, "max_length": 30, "longest": 30},
+            "min_length, max_length and longest must ascend, found 3, 30, 30",
+        ),
     ],
 )
-def test_a_manifest_of_something_else_is_refused(data_dir, change, message):
-    path = data_dir / "sDigits/manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    before = files(data_dir)
-    assert refused(data_dir) == (message, "run: lrurun data prepare sDigits --force" if "version" in change else HINT)
-    if "sha256" not in change:
-        with pytest.raises(LrurunError, match="expected sDigits version 1"):
-            store.prepare(DIGITS, ALL, data_dir / "sDigits")
-    assert files(data_dir) == before
-
-
-@pytest.mark.parametrize("content", ["", '{"task": "sDig', "[]", "3"])
-def test_a_manifest_that_is_none_is_refused(data_dir, content):
-    (data_dir / "sDigits/manifest.json").write_text(content)
-    message, hint = refused(data_dir)
-    assert message.startswith("data/sDigits/manifest.json: not a manifest: ")
-    assert hint == HINT
-
-
-def test_arrays_of_other_sizes_are_refused(data_dir):
-    path = data_dir / "sDigits/validation-labels.npy"
-    np.save(path, np.load(path)[:299])
-    manifest = data_dir / "sDigits/manifest.json"
-    table = json.loads(manifest.read_text())
-    table["sha256"]["validation-labels"] = arrays.sha256(path)
-    manifest.write_text(json.dumps(table))
-    assert refused(data_dir) == ("data/sDigits: validation-labels: expected 300 examples, found 299", HINT)
-
-
-def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
-    (tmp_path / "sDigits").mkdir()
-    (tmp_path / "sDigits/mine.txt").write_text("x")
-    with pytest.raises(LrurunError) as caught:
-        store.prepare(DIGITS, ALL, tmp_path / "sDigits")
-    assert caught.value.message == f"{tmp_path}/sDigits: this folder exists, but has no manifest"
-    assert caught.value.hint == "move it away, or choose another folder with --data-dir"
-    assert files(tmp_path) == {"sDigits/mine.txt": b"x"}
-
-
-def test_a_place_that_cannot_be_written_is_named_and_nothing_is_left(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(LrurunError) as caught:
-        store.prepare(DIGITS, ALL, tmp_path / "file/sDigits")
-    assert caught.value.message == f"{tmp_path}/file/sDigits/manifest.json: Not a directory"
-
-    def full(descriptor: int, start: int, size: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(arrays.os, "posix_fallocate", full)
-    with pytest.raises(LrurunError) as caught:
-        store.prepare(DIGITS, ALL, tmp_path / "data/sDigits")
-    assert caught.value.message == f"{tmp_path}/data/sDigits: No space left on device"
-    assert caught.value.hint == "check space and permissions, or choose another folder with --data-dir"
-    assert not (tmp_path / "data").exists()
-
-
-@pytest.mark.parametrize("shape", [(7,), (300, 64), (12, 5, 3)])
-def test_an_array_filled_in_pieces_has_the_bytes_that_numpy_would_save(tmp_path, shape):
-    array = np.random.RandomState(0).randint(0, 200, shape).astype(np.uint8)
-    file = arrays.ArrayFile(tmp_path / "pieces.npy", shape, np.uint8)
-    for first in (4, 0, 2):
-        file.put(first, array[first : first + 2] if first < 4 else array[first:])
-    assert file.missing() == 0
-    file.close()
-    np.save(tmp_path / "whole.npy", array)
-    assert (tmp_path / "pieces.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
-
-
-def test_what_does_not_fit_an_array_is_refused_and_never_wrapped(tmp_path):
-    file = arrays.ArrayFile(tmp_path / "a.npy", (3, 2), np.uint8)
-    file.put(0, np.array([[1, 255]], np.int64))
-    for rows in (np.array([[1, 256]]), np.array([[-1, 0]]), np.zeros((1, 3), np.uint8), np.zeros((3, 2), np.uint8)):
-        with pytest.raises(LrurunError):
-            file.put(1, rows)
-    assert file.missing() == 2
-    file.close()
-
-
-def test_a_partial_folder_of_a_killed_process_is_swept_away(tmp_path):
-    (tmp_path / ".sDigits.partial").mkdir()
-    (tmp_path / ".sDigits.partial/train-inputs.npy").write_bytes(b"half")
-    (tmp_path / ".sDigits.lock").write_text("")
-    store.prepare(DIGITS, ALL, tmp_path / "sDigits")
-    assert [path.name for path in tmp_path.iterdir()] == ["sDigits"]
-
-
-def test_data_of_other_settings_are_not_taken_for_these(prepared):
-    with pytest.raises(LrurunError) as caught:
-        store.load(DIGITS, Options(train=100), prepared / "sDigits")
-    assert caught.value.message.endswith("expected data made with train = 100, found the published settings")
-
-
-def test_fewer_examples_are_the_first_ones(prepared, tmp_path):
-    few = Options(train=100, test=7)
-    store.prepare(DIGITS, few, tmp_path / "few")
-    small, large = store.load(DIGITS, few, tmp_path / "few"), store.load(DIGITS, ALL, prepared / "sDigits")
-    assert [len(s.labels) for s in (small.train, small.validation, small.test)] == [100, 300, 7]
-    np.testing.assert_array_equal(small.train.inputs, large.train.inputs[:100])
-    np.testing.assert_array_equal(small.test.inputs, large.test.inputs[:7])
-
-
-def test_the_published_protocol_selects_on_test(prepared):
-    held = store.load(DIGITS, ALL, prepared / "sDigits")
-    paper = store.load(DIGITS, ALL, prepared / "sDigits", "paper")
-    np.testing.assert_array_equal(paper.train.inputs, np.concatenate([held.train.inputs, held.validation.inputs]))
-    np.testing.assert_array_equal(paper.train.labels, np.concatenate([held.train.labels, held.validation.labels]))
-    np.testing.assert_array_equal(paper.validation.inputs, held.test.inputs)
+def test_settings_that_are_none_are_refused(name, settings, message):
+    with pytest.raises(UsageError) as caught:
+        convert(settings, tasks.get(name).options, "data")
+    assert message in caught.value.message
+    assert caught.value.message.startswith("data")

@@ -17,14 +17,12 @@ import numpy as np
 import pytest
 
 import lrurun
-from lrurun import console
-from lrurun.__main__ import run as command
 from lrurun.data import TASKS, store
 from lrurun.data.generated import listops
 from lrurun.runner import preparation
-from tests.data.test_speech import wav
 from tests.harness import formats
 from tests.harness.hostile_texts import check
+from tests.harness.machine import Machine
 
 SMALL: dict[str, dict[str, Any]] = {
     "sCIFAR": {"train": 10, "test": 2},
@@ -37,17 +35,15 @@ SMALL: dict[str, dict[str, Any]] = {
 """Whole copies of a few examples, for tasks that would expect as many as were published."""
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@pytest.fixture
+def here(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     """Small tasks, prepared in this process: what the real one would end with is an error here. No test waits long."""
 
     def prepared(data_dir: Path, choice: Any, signals: Any, view: Any, *, force: bool = False, **given: Any) -> bool:
         store.prepare(choice.task, choice.options, (data_dir / choice.data_name).absolute(), force=force, **given)
         return True
 
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setenv("LRURUN_DATA", str(tmp_path / "data"))
+    machine.env["LRURUN_DATA"] = str(tmp_path / "data")
     monkeypatch.setattr(preparation, "prepare_data", prepared)
     for task, sizes in SMALL.items():
         for name, value in sizes.items():
@@ -55,14 +51,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for split, count in {"train": 2, "validation": 1, "test": 1}.items():
         monkeypatch.setitem(listops.SIZES, split, count)
     monkeypatch.setattr(type(TASKS["Retrieval"]), "tolerance", lambda self, split: 0)
-    console.set_verbosity(0)
 
     def late(*_: object) -> None:
         raise AssertionError("it waits, or does not come to an end")
 
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(60)
-    yield
+    yield machine
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
 
@@ -84,7 +79,7 @@ def files_of(task: str) -> dict[str, bytes]:
     if task == "SpeechCommands":
         words = [*lrurun.data.downloaded.speech.WORDS, "zero", "yes"]
         clips = [f"{word}/{k}.wav" for k, word in enumerate(words)]
-        found = {clip: wav(struct.pack("<9h", *draw.choices(range(99), k=9))) for clip in clips}
+        found = {clip: formats.wav(struct.pack("<9h", *draw.choices(range(99), k=9))) for clip in clips}
         return found | {"validation_list.txt": lines(clips[-1]), "testing_list.txt": lines(clips[-2])}
     if task == "ListOps":
         place = "lra_release/lra_release/listops-1000"
@@ -194,22 +189,18 @@ def everything(place: Path) -> dict[str, bytes | None]:
     return found
 
 
-def prepare(task: str, given: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+def prepare(machine: Machine, task: str, given: Path) -> tuple[int, str]:
     """The exit code and what was said of `data prepare`; a failure leaves everything as it was, and no data folder."""
-    top = given.parent
-    while top.parent.name != "here" and not (top / "here").is_dir():
-        top = top.parent
+    top = machine.folder.parent
     before = everything(top)
-    code = command(["data", "prepare", task, "--from", str(given)])
-    out, err = capsys.readouterr()
-    check(code, out, err, (task, str(given)))
-    assert "secret" not in out + err
-    after = everything(top)
-    if code:
-        assert code == 1
+    done = machine.run("data", "prepare", task, "--from", str(given), code=None)
+    check(done.returncode, done.stdout, done.stderr, (task, str(given)))
+    assert "secret" not in done.stdout + done.stderr
+    after, data = everything(top), str(top / "data")
+    if done.returncode:
+        assert done.returncode == 1
         assert after == before
     else:
-        data = str(top / "data")
         assert {name: content for name, content in after.items() if not name.startswith(data)} == before
         assert sorted(path.name for path in (top / "data").iterdir()) == [task]
-    return code, out + err
+    return done.returncode, done.stdout + done.stderr

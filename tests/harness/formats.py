@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from lrurun.data import store
-from lrurun.data.task import Task
+from lrurun.data.task import Data, Task
 from lrurun.errors import LrurunError
 
 CIFAR_FILES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
@@ -180,14 +180,21 @@ def tfrecord(payloads: Sequence[bytes]) -> bytes:
 
 
 def _masked(data: bytes) -> bytes:
-    """The checksum of tfrecord files: CRC-32C bit by bit, rotated and shifted."""
+    """The checksum of tfrecord files: CRC-32C by a table of bytes, rotated and shifted."""
     crc = 0xFFFFFFFF
     for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ 0x82F63B78 * (crc & 1)
+        crc = crc >> 8 ^ _CRC[(crc ^ byte) & 255]
     crc ^= 0xFFFFFFFF
     return struct.pack("<I", ((crc >> 15 | crc << 17 & 0xFFFFFFFF) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def _crc(byte: int) -> int:
+    for _ in range(8):
+        byte = byte >> 1 ^ 0x82F63B78 * (byte & 1)
+    return byte
+
+
+_CRC = [_crc(byte) for byte in range(256)]
 
 
 def _example(example: dict[str, bytes | int]) -> bytes:
@@ -212,6 +219,18 @@ def _varint(value: int) -> bytes:
         content += bytes([value & 127 | 128])
         value >>= 7
     return content + bytes([value])
+
+
+def wav(sound: bytes, head: bytes = b"", behind: bytes = b"", size: int | None = None, **fields: int) -> bytes:
+    """A WAV file; `head` stands before the sound and `behind` after it, `size` is what the file says of its sound."""
+    form = {"kind": 1, "channels": 1, "rate": 16000, "bits": 16} | fields
+    block = form["channels"] * form["bits"] // 8
+    chunk = struct.pack(
+        "<HHIIHH", form["kind"], form["channels"], form["rate"], form["rate"] * block, block, form["bits"]
+    )
+    size = len(sound) if size is None else size
+    body = b"WAVEfmt " + struct.pack("<I", 16) + chunk + head + b"data" + struct.pack("<I", size) + sound + behind
+    return b"RIFF" + struct.pack("<I", len(body)) + body
 
 
 def pathfinder(
@@ -242,3 +261,11 @@ def refused(task: Task, options: Any, where: Path, given: Path) -> tuple[str, st
     assert not (where / "out").exists() or not list((where / "out").iterdir())
     assert "\n" not in caught.value.message
     return caught.value.message.replace(str(where), "."), caught.value.hint
+
+
+def prepared(task: Task, where: Path, given: Path | None = None, options: Any = None) -> tuple[Data, store.Manifest]:
+    """The data and the manifest of a task that is prepared from a copy in the folder `where`; nothing is beside it."""
+    options = options or task.options()
+    table = store.prepare(task, options, where / task.name, from_path=given)
+    assert [path.name for path in where.iterdir()] == [task.name]
+    return store.load(task, options, where / task.name), table
