@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lrurun import machine as computer
 from lrurun.commands._shared import cautions
 from lrurun.config import plan as planning
 from lrurun.config.plan import tuning_runs
 from lrurun.config.resolve import RateSource
+from lrurun.config.settings import flatten
 from lrurun.ledger.store import Ledger
 from lrurun.runner import supervisor
-from tests.harness.plans import LADDER, RECIPE, changed, error, make, rungs, write_documents
+from tests.harness.plans import LADDER, RECIPE, SMALL_RECIPE, changed, error, make, rungs, write_documents
 from tests.harness.results import OWNER, fill
 
 
@@ -46,6 +49,58 @@ def rates(ladder: str, task: str = DIGITS, **options: Any) -> dict[str, tuple[fl
     Path("l.toml").write_text(ladder)
     made = planning.make(task, ladder="./l.toml", **options)
     return {r.name: (r.config.optim.lr, r.rate_source.kind, r.rate_source.text) for r in made.rungs}
+
+
+VALUES = {
+    "model.width": st.integers(1, 64),
+    "model.dropout": st.floats(0, 0.9),
+    "optim.lr": st.floats(1e-3, 1),
+    "optim.weight_decay": st.floats(0, 1),
+    "train.batch": st.integers(1, 64),
+}
+OF_RUNGS = {path: values for path, values in VALUES.items() if not path.startswith("train.")}
+CHAIN = ("dense", "plane", "ring")
+by_rung = st.fixed_dictionaries({rung: st.fixed_dictionaries({}, optional=OF_RUNGS) for rung in CHAIN})
+
+
+def lines(values: dict[str, object], place: str) -> str:
+    """A table with these values, which may be empty."""
+    return f"[{place}]\n" + "".join(f"{path} = {value!r}\n" for path, value in values.items())
+
+
+@settings(max_examples=25, derandomize=True, deadline=None)
+@given(
+    recipe=st.fixed_dictionaries(VALUES),
+    profile=st.none() | st.fixed_dictionaries({}, optional=VALUES),
+    changes=by_rung,
+    tables=by_rung,
+    of_profile=by_rung,
+    sets=st.fixed_dictionaries({}, optional=VALUES),
+)
+def test_later_values_win(recipe, profile, changes, tables, of_profile, sets):
+    """Recipe, profile, then along the rungs the ladder's change and the tables for the rung, then --set: against
+    dictionaries. What tables have for the optimiser is for their rung alone."""
+    text = changed(SMALL_RECIPE, "width = 8\n", "").replace("lr = 0.01\n", "").replace("batch = 8\n", "")
+    text = text.replace("weight_decay = 0.05\n", "")
+    for table in ("model", "optim", "train"):
+        own = [f"{path.partition('.')[2]} = {value!r}\n" for path, value in recipe.items() if path.startswith(table)]
+        text = changed(text, f"[{table}]\n", f"[{table}]\n" + "".join(own))
+    text += lines(profile or {}, "profile.p")
+    for rung in CHAIN:
+        text += lines(tables[rung], f"ladder.mine.rung.{rung}")
+        text += lines(of_profile[rung], f"profile.p.ladder.mine.rung.{rung}")
+    ladder = 'name = "mine"\ntitle = "t"\nsource = "s"\n'
+    for number, rung in enumerate(CHAIN):
+        change = {"model.state": 8 + number, **changes[rung]}
+        inner = ", ".join(f'"{path}" = {value!r}' for path, value in change.items())
+        ladder += f'[[rung]]\nname = "{rung}"\ntitle = "t"\nchange = {{ {inner}, "model.recurrence.kind" = "dense" }}\n'
+    made = rungs(make(text, ladder, profile=None if profile is None else "p", sets=sets))
+    values = recipe | (profile or {})
+    for rung in CHAIN:
+        own = tables[rung] | (of_profile[rung] if profile is not None else {})
+        values |= changes[rung] | {path: value for path, value in own.items() if path.startswith("model.")}
+        wanted = values | own | sets
+        assert {path: value for path, value in flatten(made[rung].config) if path in VALUES} == wanted, rung
 
 
 def test_a_users_rung_takes_values_only_when_it_says_so():
@@ -146,7 +201,7 @@ def test_the_plan_shows_the_source_of_each_learning_rate(machine):
 
 
 def test_the_plan_of_a_tuned_ladder_has_no_rate_before_the_chosen_one(machine):
-    arguments = ["plan", "sDigits", "--ladder", "ssm", "--tune"]
+    arguments = ["plan", "sDigits", "--ladder", "ssm", "--tune", "--rung", "s4d"]
     out = machine.run(*arguments).stdout
     assert "Learning rates" not in out
     assert "Chosen on validation with 3 seeds, for each rung: optim.lr from 0.001, 0.002, " in out
