@@ -140,6 +140,14 @@ def test_defaults_change_only_together_with_the_config_version():
     }
 
 
+def test_configurations_are_frozen_and_named():
+    """A fingerprint is that of its configuration for good."""
+    parts = [type(getattr(make(), name)) for name in ("model", "optim", "train")]
+    for struct in (RunConfig, *parts, *(kind.settings for kind in KINDS.values())):
+        assert struct.__struct_config__.frozen, struct
+        assert msgspec.structs.fields(struct) == () or not struct.__match_args__, struct
+
+
 def test_every_kind_that_a_module_declares_is_known():
     modules = [import_module(f"{recurrences.__name__}.{one.name}") for one in iter_modules(recurrences.__path__)]
     assert sorted(one.kind for module in modules for one in getattr(module, "DECLARATIONS", ())) == sorted(KINDS)

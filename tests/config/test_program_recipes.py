@@ -50,6 +50,16 @@ def plan(folder: Path, *changes: tuple[str, str], **options: Any) -> Plan:
     return planning.make("toy.toml", ladder="toy.toml", **options)
 
 
+def test_the_metric_has_the_unit_and_the_digits_of_the_recipe(folder: Path) -> None:
+    def scored(*changes: tuple[str, str]) -> tuple[Any, ...]:
+        metric = plan(folder, *changes).task.metric
+        return metric.unit, metric.symbol, metric.scale, metric.decimals, metric.higher_is_better, metric.chance
+
+    assert scored() == ("points", "%", 100.0, 1, True, 0.1)
+    assert scored(('unit = "%"', 'unit = "m"\ndirection = "min"')) == ("m", "m", 1.0, 3, False, 0.1)
+    assert scored(('unit = "%"', "decimals = 4")) == ("accuracy", "", 1.0, 4, True, 0.1)
+
+
 def test_settings_of_a_rung_have_the_types_of_the_recipe(folder: Path) -> None:
     """A whole number is also a fraction: the same run."""
     spelled = plan(folder, (WIDE, '"settings.lr" = 1'))
