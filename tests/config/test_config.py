@@ -285,7 +285,8 @@ def test_errors_name_the_source_of_a_value_before_the_document():
     assert caught.value.hint == "give it another value: --set optim.lr=..."
 
 
-def test_a_thin_ring_is_allowed():
+def test_a_thin_ring_and_a_constant_rate_are_allowed():
+    assert make(optim__floor=0.008).optim.floor == make().optim.lr
     made = make(model__recurrence={"kind": "diagonal", "r_min": 0.9, "r_max": 0.9})
     assert made.model.recurrence.r_min == made.model.recurrence.r_max == 0.9
 

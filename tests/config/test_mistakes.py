@@ -153,6 +153,7 @@ LADDERS: list[Row] = [
     ("", CLAIM + "min_length = 0", ", claim[0].min_length: expected a whole number >= 1, found 0", "change"),
     ("", CLAIM + "depth = 1.5", ", claim[0].depth: expected a whole number, found 1.5", "change claim[0].depth in"),
     ("", CLAIM + 'kind = "faster"\ndepth = 1', ", claim 't': kind = \"faster\" has no scope", "remove `min_length`"),
+    ("", CLAIM + 'metric = "accuracy@longest"', ", claim 't', metric: sDigits has no further tests", "leave out"),
     ("", SPEED.replace('"dense"', '"dnese"'), ", speed of 'R': unknown rung 'dnese'", "did you mean 'dense'? rungs:"),
     ("", SPEED + SPEED, ", speed of 'R': A is listed twice", "remove one of them"),
     ("", SPEED.replace("B = 0.5", "B = 0"), ", speed[0].steps_per_second.B: expected a number > 0, found 0", "change"),

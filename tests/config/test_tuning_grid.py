@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from lrurun.config.plan import choose_point, final_runs, tuning_runs
+from lrurun.config.recipe import load_recipe
 from lrurun.config.settings import combinations
+from lrurun.config.tuning import replacement_note
 from lrurun.data import TASKS
 from lrurun.data.metric import Accuracy
 from lrurun.ledger import owner
@@ -266,6 +268,13 @@ def test_a_grid_of_which_no_rung_has_a_setting_is_refused() -> None:
     message, hint = error(RECIPE.replace(EVERY, '"model.recurrence.n_ssm" = [1, 2]\n'), tune=True)
     assert message == "--tune: no rung of ladder mine has the settings in the grid: model.recurrence.n_ssm"
     assert str(hint).startswith("add settings of its rungs to [tune.grid]")
+
+
+def test_a_profile_with_a_grid_of_its_own_says_so() -> None:
+    make()
+    note = replacement_note(load_recipe("r.toml"), "small")
+    assert note == "profile small has values of its own to try, so r.toml [tune.grid] is not used"
+    assert replacement_note(load_recipe("r.toml"), None) == ""
 
 
 def test_plan_prints_what_each_rung_tries(machine: Machine) -> None:

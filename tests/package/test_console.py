@@ -55,7 +55,9 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     os.close(made.reader)
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(40, "40 s"), (89.4, "89 s"), (240, "4 min"), (5760, "1.6 h")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(40, "40 s"), (89.4, "89 s"), (90, "2 min"), (5399, "90 min"), (5400, "1.5 h")]
+)
 def test_a_rough_duration_has_one_unit(seconds: float, text: str) -> None:
     assert console.rough_duration(seconds) == text
 
