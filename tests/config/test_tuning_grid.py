@@ -275,6 +275,9 @@ def test_a_profile_with_a_grid_of_its_own_says_so() -> None:
     note = replacement_note(load_recipe("r.toml"), "small")
     assert note == "profile small has values of its own to try, so r.toml [tune.grid] is not used"
     assert replacement_note(load_recipe("r.toml"), None) == ""
+    search = '[tune]\nsearch = "random"\ntrials = 2\n[tune.space]\n"optim.lr" = { low = 0.01, high = 0.1 }\n'
+    Path("r.toml").write_text(changed(RECIPE, f"[tune.grid]\n{EVERY}", search))
+    assert "[tune.space] is not used" in replacement_note(load_recipe("r.toml"), "small")
 
 
 def test_plan_prints_what_each_rung_tries(machine: Machine) -> None:
