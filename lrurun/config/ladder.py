@@ -267,7 +267,9 @@ def examine_ladder(name: str) -> tuple[Ladder | None, list[Fault]]:
         own = {key: value for key, value in table.items() if key in LADDER_KEYS}
         table = {"name": table["task"], "title": "ladder", "source": "", **own}
     if isinstance(rungs := table.get("rung"), list):
-        titled = [{"title": rung.get("name"), **rung} if isinstance(rung, dict) else rung for rung in rungs]
+        titled = [
+            {"title": rung["name"]} | rung if isinstance(rung, dict) and "name" in rung else rung for rung in rungs
+        ]
         table = {**table, "rung": titled}
     return decoding.examine(table, Ladder, shown(path), filled={"path": shown(path)})
 

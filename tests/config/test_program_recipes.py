@@ -1,4 +1,4 @@
-"""Recipes with a program: what they may say, which ladder they have, and what makes another run."""
+"""Recipes with a program: which ladder they have, and what makes another run. Their mistakes: `test_mistakes.py`."""
 
 from __future__ import annotations
 
@@ -11,183 +11,38 @@ from lrurun.config import plan as planning
 from lrurun.config.plan import Plan
 from lrurun.config.schema import fingerprint
 from lrurun.errors import LrurunError, UsageError
-from tests.harness.commands import folder, said
+from tests.harness.machine import Machine
 from tests.harness.programs import write
 
-__all__ = ["folder"]  # a fixture
 WIDE = '"settings.block.wide" = true'
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message", "hint"),
-    [
-        (
-            WIDE,
-            '"settings.block.wid" = true',
-            "toy.toml, rung wide, settings.block.wid: no setting of this program",
-            "did you mean 'settings.block.wide'?",
-        ),
-        (
-            WIDE,
-            '"settings.block.wide" = 1',
-            "toy.toml, rung wide, settings.block.wide: expected true or false, like false in the recipe, found 1",
-            "change",
-        ),
-        (
-            WIDE,
-            '"settings.epochs" = 4.5',
-            "toy.toml, rung wide, settings.epochs: expected a whole number, like 4 in the recipe, found 4.5",
-            "write 4.0 in the recipe's [settings] if it may have fractions",
-        ),
-        (
-            WIDE,
-            '"settings.name" = 3',
-            "toy.toml, rung wide, settings.name: expected a string, like plain text in the recipe, found 3",
-            "change",
-        ),
-        (
-            WIDE,
-            '"model.depth" = 2',
-            "toy.toml, rung wide, model.depth: no setting of this program",
-            "its settings: settings.lr, settings.epochs, ",
-        ),
-        (
-            '"toy.py"]\nfiles',
-            '"toy.py", "{settings.eposch}"]\nfiles',
-            "toy.toml [program], command[2]: unknown placeholder {settings.eposch}",
-            "did you mean 'settings.epochs'?",
-        ),
-        (
-            'files = ["toy.py"]',
-            'files = ["toy.pi"]',
-            "toy.toml [program], files: there is no file 'toy.pi' in .",
-            "did you mean 'toy.py'?",
-        ),
-        ('files = ["toy.py"]', 'file = ["toy.py"]', "toy.toml, program.file: unknown name", "did you mean 'files'?"),
-        (
-            '"settings.epochs"',
-            '"settings.name"',
-            "toy.toml [program], steps: settings.name is not a whole number from 1 on",
-            "name a setting that has the number of steps",
-        ),
-        (
-            '"val/accuracy"',
-            '"accuracy"',
-            'toy.toml, program.metric: expected a name such as "val/accuracy", found "accuracy"',
-            "change",
-        ),
-        (
-            "chance = 0.1",
-            "chance = 10",
-            'toy.toml [program], chance: expected a fraction, because unit = "%", found 10.0',
-            "write 0.1 for 10 %",
-        ),
-        ("epochs = 4", "epochs = 4\nseed = 1", "toy.toml, settings.seed: lrurun sets it", "remove it"),
-        (
-            "lr = 0.01",
-            "lr = nan",
-            "toy.toml, settings.lr: expected a string, a number, true or false, or a list of these, found nan",
-            "change",
-        ),
-        (
-            "lr = 0.01",
-            "lr = 1979-05-27",
-            "toy.toml, settings.lr: expected a string, a number, true or false, or a list of these, found date",
-            "change",
-        ),
-        (
-            'files = ["toy.py"]',
-            'files = ["."]',
-            "toy.toml [program], files: there is no file '.' in ",
-            "for the files of a folder: **/*.py",
-        ),
-        (
-            "[settings]",
-            "[model]\ndepth = 3\n[settings]",
-            "toy.toml [model]: is for lrurun's own models, and this recipe has a [program]",
-            "write what the program takes into [settings]",
-        ),
-        (
-            'task = "toy"',
-            'task = "sDigits"',
-            "toy.toml, task: 'sDigits' is a task of lrurun, and this recipe has a [program]",
-            "choose another name",
-        ),
-        (
-            '"settings.lr" = [0.01',
-            '"settings.le" = [0.01',
-            "toy.toml [tune.grid], settings.le: no setting of this program",
-            "",
-        ),
-        (
-            'than = "narrow"',
-            'metric = "f1"\nthan = "narrow"',
-            "toy.toml, claim 'wide blocks are better', metric: toy has no metric 'f1'",
-            "metrics of toy: accuracy",
-        ),
-        ('than = "narrow"', "min_length = 5", "toy.toml, claim 'wide blocks are better'", ""),
-    ],
-)
-def test_what_a_recipe_may_not_say(
-    folder: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, message: str, hint: str
-) -> None:
-    write(folder, (old, new))
-    code, out, err = said(capsys, "plan", "toy.toml")
-    first, second, *_ = err.splitlines()
-    assert (code, out) == (2, "")
-    assert first.startswith(f"error: {message}")
-    assert second.startswith(f"hint: {hint}")
+@pytest.fixture(autouse=True)
+def folder(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(machine.folder)
+    return machine.folder
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ("--set", "settings.epoch=3"),
-            "--set settings.epoch: no setting of this program\nhint: did you mean 'settings.epochs'?",
-        ),
-        (
-            ("--set", "settings.epochs=true"),
-            "--set settings.epochs: expected a whole number, like 4 in the recipe, found true",
-        ),
-        (("--set", "optim.lr=3"), "--set optim.lr: no setting of this program\nhint: did you mean 'settings.lr'?"),
-        (
-            ("--sweep", "settings.lrs=1,2"),
-            "--sweep settings.lrs: no setting of this program\nhint: did you mean 'settings.lr'?",
-        ),
-        (("--pack", "2"), "--pack: is for lrurun's own models, of which one process can train several seeds"),
-        (("--ladder", "lru"), "ablations/lru.toml, rung tanh-rnn, model.recurrence.kind: no setting of this program"),
-    ],
-)
-def test_options_that_a_program_does_not_have(
-    folder: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
-) -> None:
-    write(folder)
-    before = sorted(folder.rglob("*"))
-    code, out, err = said(capsys, "ladder", "toy.toml", *arguments)
-    assert (code, out) == (2, "")
-    assert err.startswith(f"error: {message}")
-    assert sorted(folder.rglob("*")) == before
+def rungs_of(machine: Machine, *arguments: str) -> list[str]:
+    return [rung["rung"] for rung in machine.json("plan", *arguments)["rungs"]]
 
 
-def test_a_ladder_in_the_file_of_the_recipe_is_its_default(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_ladder_of_a_recipe_is_that_in_its_file_or_another(machine: Machine, folder: Path) -> None:
     """However the file is named, and also where it extends one that has the ladder."""
     write(folder)
-    for name in ("toy.toml", "./toy.toml", str((folder / "toy.toml").absolute())):
-        assert said(capsys, "check", "ladder", name)[0] == 0
-        code, out, _ = said(capsys, "plan", name)
-        assert (code, "wide" in out, "--ladder" in out) == (0, True, False)
+    for name in ("toy.toml", "./toy.toml", str(folder / "toy.toml")):
+        machine.run("check", "ladder", name)
+        machine.run("check", "recipe", name)
+        assert rungs_of(machine, name) == ["narrow", "wide"]
+    assert "--ladder" not in machine.run("plan", "toy.toml").stdout
     (folder / "child.toml").write_text('extends = "toy.toml"\n[settings]\nepochs = 2\n')
-    code, out, _ = said(capsys, "plan", "child.toml")
-    assert (code, "wide" in out) == (0, True)
-
-
-def test_a_ladder_of_settings_needs_a_program(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(folder)
-    code, _, err = said(capsys, "plan", "sDigits", "--ladder", "toy.toml")
-    assert code == 2
-    assert err.startswith("error: toy.toml, rung wide, settings.block.wide: ")
-    assert "[program]" in err
+    assert rungs_of(machine, "child.toml") == ["narrow", "wide"]
+    (folder / "other.toml").write_text(
+        'name = "other"\ntitle = "other"\nsource = "me"\n[[rung]]\nname = "short"\ntitle = "short"\n'
+        '[[rung]]\nname = "long"\ntitle = "long"\nchange = { "settings.epochs" = 8 }\n'
+    )
+    assert rungs_of(machine, "toy.toml", "--ladder", "other.toml") == ["short", "long"]
+    assert [rung.steps for rung in planning.make("toy.toml", ladder="other.toml").rungs] == [4, 8]
 
 
 def plan(folder: Path, *changes: tuple[str, str], **options: Any) -> Plan:
@@ -195,20 +50,14 @@ def plan(folder: Path, *changes: tuple[str, str], **options: Any) -> Plan:
     return planning.make("toy.toml", ladder="toy.toml", **options)
 
 
-def test_the_ladder_of_a_recipe_is_its_own_or_another_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(folder)
-    assert said(capsys, "check", "ladder", "toy.toml")[0] == said(capsys, "check", "recipe", "toy.toml")[0] == 0
-    _, own, _ = said(capsys, "plan", "toy.toml")
-    assert [line.split()[0] for line in own.splitlines()[2:4]] == ["narrow", "wide"]
-    (folder / "other.toml").write_text(
-        'name = "other"\ntitle = "other"\nsource = "me"\n[[rung]]\nname = "short"\ntitle = "short"\n'
-        '[[rung]]\nname = "long"\ntitle = "long"\nchange = { "settings.epochs" = 8 }\n'
-    )
-    code, other, _ = said(capsys, "plan", "toy.toml", "--ladder", "other.toml")
-    assert code == 0
-    assert [line.split()[0] for line in other.splitlines()[2:4]] == ["short", "long"]
-    made = planning.make("toy.toml", ladder="other.toml")
-    assert [rung.steps for rung in made.rungs] == [4, 8]
+def test_the_metric_has_the_unit_and_the_digits_of_the_recipe(folder: Path) -> None:
+    def scored(*changes: tuple[str, str]) -> tuple[Any, ...]:
+        metric = plan(folder, *changes).task.metric
+        return metric.unit, metric.symbol, metric.scale, metric.decimals, metric.higher_is_better, metric.chance
+
+    assert scored() == ("points", "%", 100.0, 1, True, 0.1)
+    assert scored(('unit = "%"', 'unit = "m"\ndirection = "min"')) == ("m", "m", 1.0, 3, False, 0.1)
+    assert scored(('unit = "%"', "decimals = 4")) == ("accuracy", "", 1.0, 4, True, 0.1)
 
 
 def test_settings_of_a_rung_have_the_types_of_the_recipe(folder: Path) -> None:

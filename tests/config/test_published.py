@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -11,12 +12,15 @@ import msgspec
 import pytest
 import scipy.stats
 
+from lrurun import console
 from lrurun.config import plan as planning
-from lrurun.config.ladder import Ladder
+from lrurun.config.ladder import Ladder, load_ladder
 from lrurun.config.recipe import load_recipe
 from lrurun.nn.network import Model
 from lrurun.report.judging.published import judge, rows_for
 from lrurun.report.judging.questions import difference, of_claim
+from lrurun.report.tables import published_claims
+from tests.harness.machine import Machine
 
 ABLATIONS = Path(__file__).parents[2] / "ablations"
 
@@ -406,3 +410,59 @@ def test_the_table_of_the_papers_own_numbers() -> None:
     assert [(one.verdict, one.sides[1].mean, one.p_unadjusted) for one in above] == [
         ("undecided", 0.5, pytest.approx(scipy.stats.t.sf((0.154 - 0.03) / 0.09, 2)))
     ]
+
+
+def test_claims_are_printed_in_tables(machine: Machine, golden: Callable[[str, str], None]) -> None:
+    """Counts by paper, then a line for each claim and task, or the reasoning on each."""
+    commands = (
+        ["--ladder", "ssm"], ["npDigits"], ["PathX", "--details"], ["Pathfinder", "--ladder", "lru", "--details"],
+        ["sCIFAR", "--ladder", "ssm", "--details"], ["CumSum", "--ladder", "dlr", "--details"],
+    )  # fmt: skip
+    shown = [f"$ lrurun claims {' '.join(words)}\n{machine.run('claims', *words).stdout}" for words in commands]
+    golden("claims.txt", "\n".join(shown))
+    assert machine.files() == []
+
+
+def test_no_line_of_claims_wraps(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "width", lambda: 60)
+    for arguments in (["sCIFAR"], ["PathX", "--details"]):
+        lines = machine.run("claims", *arguments).stdout.splitlines()
+        assert max(map(len, lines)) <= 60
+        assert any(line.endswith("...") for line in lines) or "--details" in arguments
+
+
+def test_claims_of_ones_own_are_under_the_name_of_their_ladder(machine: Machine) -> None:
+    text = (ABLATIONS / "nonlinearity.toml").read_text().replace('name = "nonlinearity"', 'name = "mine"')
+    (machine.folder / "mine.toml").write_text(text.replace("Orvieto et al. 2023", "me"))
+    shown = machine.run("claims", "--ladder", "mine.toml").stdout
+    assert "\nladder mine " in shown
+    assert "other sources" not in shown
+
+
+def test_json_has_the_numbers_as_fields(machine: Machine) -> None:
+    claims = machine.json("claims", "--ladder", "lru")["claims"]
+    first = claims[0]
+    assert [one for one in claims if (one["task"], one["rung"]) == ("sCIFAR", "linear-rnn")] == [first]
+    assert (first["text"].startswith("Dropping the nonlinearity"), first["verdict"]) == (True, "supported")
+    mine, other = first["sides"]
+    assert (mine["rung"], mine["n"], mine["mean"]) == ("linear-rnn", 3, 0.722)
+    assert (other["rung"], other["n"], other["mean"], other["stderr"]) == ("tanh-rnn", 3, 0.699, 0.003)
+    # a published mean says nothing of its seeds
+    assert {(side["learning"], side["diverged"]) for side in (mine, other)} == {(None, 0)}
+    assert (first["provisional"], first["improvement"]) == (False, None)
+    [speed] = [one for one in claims if one["task"] == "sCIFAR" and one["kind"] == "faster"]
+    assert (speed["paper_ratio"], speed["verdict"]) == (pytest.approx(7.95), "not judged")
+
+
+def test_numbers_of_a_profile() -> None:
+    for profile, wanted in ((None, 0.0), ("length-512", 0.86), ("smoke", 0.0)):
+        claims = published_claims.collect([load_ladder("depth")], "Select", {"Select": profile})
+        [one] = [one for one in claims if one.kind == "at-chance"]
+        assert one.difference == pytest.approx(wanted)
+
+
+def test_without_claims_and_unknown_names(machine: Machine) -> None:
+    done = machine.run("claims", "--ladder", "dlr", "sCIFAR", "--paper", "rotrnn")
+    assert (done.stdout, done.stderr) == ("", "no claims of ladder dlr on sCIFAR\n")
+    assert "did you mean 'PathX'?" in machine.refused("claims", "Paht")
+    assert "did you mean 'ssm'?" in machine.refused("claims", "--ladder", "smm")

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from lrurun import __main__ as entry
-from lrurun import machine
+from lrurun import machine as computer
 from lrurun.commands._shared import cautions
 from lrurun.config import plan as planning
 from lrurun.config.plan import tuning_runs
 from lrurun.config.resolve import RateSource
+from lrurun.config.settings import flatten
 from lrurun.ledger.store import Ledger
 from lrurun.runner import supervisor
-from tests.harness.plans import LADDER, RECIPE, changed, error, make, rungs, write_documents
+from tests.harness.plans import LADDER, RECIPE, SMALL_RECIPE, changed, error, make, rungs, write_documents
 from tests.harness.results import OWNER, fill
 
 
@@ -50,6 +51,58 @@ def rates(ladder: str, task: str = DIGITS, **options: Any) -> dict[str, tuple[fl
     return {r.name: (r.config.optim.lr, r.rate_source.kind, r.rate_source.text) for r in made.rungs}
 
 
+VALUES = {
+    "model.width": st.integers(1, 64),
+    "model.dropout": st.floats(0, 0.9),
+    "optim.lr": st.floats(1e-3, 1),
+    "optim.weight_decay": st.floats(0, 1),
+    "train.batch": st.integers(1, 64),
+}
+OF_RUNGS = {path: values for path, values in VALUES.items() if not path.startswith("train.")}
+CHAIN = ("dense", "plane", "ring")
+by_rung = st.fixed_dictionaries({rung: st.fixed_dictionaries({}, optional=OF_RUNGS) for rung in CHAIN})
+
+
+def lines(values: dict[str, object], place: str) -> str:
+    """A table with these values, which may be empty."""
+    return f"[{place}]\n" + "".join(f"{path} = {value!r}\n" for path, value in values.items())
+
+
+@settings(max_examples=25, derandomize=True, deadline=None)
+@given(
+    recipe=st.fixed_dictionaries(VALUES),
+    profile=st.none() | st.fixed_dictionaries({}, optional=VALUES),
+    changes=by_rung,
+    tables=by_rung,
+    of_profile=by_rung,
+    sets=st.fixed_dictionaries({}, optional=VALUES),
+)
+def test_later_values_win(recipe, profile, changes, tables, of_profile, sets):
+    """Recipe, profile, then along the rungs the ladder's change and the tables for the rung, then --set: against
+    dictionaries. What tables have for the optimiser is for their rung alone."""
+    text = changed(SMALL_RECIPE, "width = 8\n", "").replace("lr = 0.01\n", "").replace("batch = 8\n", "")
+    text = text.replace("weight_decay = 0.05\n", "")
+    for table in ("model", "optim", "train"):
+        own = [f"{path.partition('.')[2]} = {value!r}\n" for path, value in recipe.items() if path.startswith(table)]
+        text = changed(text, f"[{table}]\n", f"[{table}]\n" + "".join(own))
+    text += lines(profile or {}, "profile.p")
+    for rung in CHAIN:
+        text += lines(tables[rung], f"ladder.mine.rung.{rung}")
+        text += lines(of_profile[rung], f"profile.p.ladder.mine.rung.{rung}")
+    ladder = 'name = "mine"\ntitle = "t"\nsource = "s"\n'
+    for number, rung in enumerate(CHAIN):
+        change = {"model.state": 8 + number, **changes[rung]}
+        inner = ", ".join(f'"{path}" = {value!r}' for path, value in change.items())
+        ladder += f'[[rung]]\nname = "{rung}"\ntitle = "t"\nchange = {{ {inner}, "model.recurrence.kind" = "dense" }}\n'
+    made = rungs(make(text, ladder, profile=None if profile is None else "p", sets=sets))
+    values = recipe | (profile or {})
+    for rung in CHAIN:
+        own = tables[rung] | (of_profile[rung] if profile is not None else {})
+        values |= changes[rung] | {path: value for path, value in own.items() if path.startswith("model.")}
+        wanted = values | own | sets
+        assert {path: value for path, value in flatten(made[rung].config) if path in VALUES} == wanted, rung
+
+
 def test_a_users_rung_takes_values_only_when_it_says_so():
     assert rates(TAKING) == {"lru": (0.008, "default", "the recipe's default, untuned")}
     reason = "chosen for ssm/lru: the best on validation of the rates in [tune.grid]"
@@ -67,23 +120,6 @@ def test_values_for_the_rung_itself_come_after_those_that_it_takes():
     assert (ring.config.optim.lr, ring.config.optim.weight_decay) == (0.03, 0.0)
     assert ring.sources["optim.lr"] == "r.toml [ladder.mine.rung.plane]"
     assert ring.sources["model.recurrence.r_min"] == "r.toml [ladder.mine.rung.ring]"
-
-
-@pytest.mark.parametrize(
-    ("takes", "message", "hint"),
-    [
-        ("ssn/lru", "takes: unknown ladder 'ssn'", "did you mean 'ssm'?"),
-        ("ssm/lrv", "takes: ladder ssm has no rung 'lrv'", "did you mean 'lru'? rungs: lru, s4d, s4, s5"),
-        ("lru", ".takes: expected a rung with its ladder", "change rung[lru].takes in l.toml"),
-        ("other/lru", "takes: other/lru takes its own values", "remove one `takes`"),
-    ],
-)
-def test_what_cannot_be_taken(takes, message, hint):
-    found, next_step = error(ladder=changed(TAKES, "ssm/lru", takes))
-    assert message in found
-    assert found.startswith("l.toml, rung")
-    assert next_step is not None
-    assert next_step.startswith(hint)
 
 
 def test_values_for_a_rung_that_the_ladder_lacks_are_refused():
@@ -123,9 +159,6 @@ def test_notes_on_the_recipes_own_learning_rate():
         LADDER, '"model.recurrence.kind" = "diagonal"', '"model.recurrence.kind" = "diagonal", "optim.lr" = 1.0'
     )
     assert rates(ladder, "./r.toml")["plane"] == (1.0, "chosen", "set by the ladder: l.toml, rung plane")
-    notes = '[ladder.mine.rung.ring]\nlr_published = "a"\nlr_chosen = "b"\n'
-    both = changed(RECIPE, "[ladder.mine.rung.ring.optim]", f"{notes}[ladder.mine.rung.ring.optim]")
-    assert error(both)[0] == "r.toml [ladder.mine.rung.ring]: has both lr_published and lr_chosen"
 
 
 def test_notes_on_the_learning_rate_of_a_profile():
@@ -146,61 +179,55 @@ def test_notes_on_the_learning_rate_of_a_profile():
     assert rates(LADDER, "./r.toml", profile="small")["plane"] == own
 
 
-def test_a_batch_larger_than_the_training_split_gets_a_warning(capsys):
-    warning = "larger than the training split of 20 examples, so that each batch repeats some; choose at most that many"
-    for batch, found in ((21, f"warning: train.batch = 21: {warning}\n"), (20, "")):
-        Path("r.toml").write_text(
-            changed(changed(RECIPE, "batch = 8", f"batch = {batch}"), "[train]\n", "[data]\ntrain = 20\n[train]\n")
-        )
-        Path("l.toml").write_text(LADDER)
+def test_a_batch_larger_than_the_training_split_gets_a_warning(machine):
+    sized = changed(RECIPE, "[train]\n", "[data]\ntrain = 20\n[train]\n")
+    for batch, warned in ((21, True), (20, False)):
+        (machine.folder / "r.toml").write_text(changed(sized, "batch = 8", f"batch = {batch}"))
+        (machine.folder / "l.toml").write_text(LADDER)
         # a folder of its own: other tests make the published sDigits in the usual one
-        assert entry.run(["plan", "r.toml", "--ladder", "l.toml", "--data-dir", "data", "-q"]) == 0
-        assert capsys.readouterr().err == found
+        err = machine.run("plan", "r.toml", "--ladder", "l.toml", "--data-dir", "data", "-q").stderr
+        assert ("train.batch = 21: larger than the training split of 20 examples" in err) == warned
+        assert bool(err) == warned
     # new examples at every step
-    assert entry.run(["plan", "Parity", "--ladder", "lru", "--set", "train.batch=5000"]) == 0
-    assert "training split" not in capsys.readouterr().err
+    assert "training split" not in machine.run("plan", "Parity", "--ladder", "lru", "--set", "train.batch=5000").stderr
 
 
-def test_the_plan_shows_the_source_of_each_learning_rate(capsys):
-    assert entry.run(["plan", "ListOps", "--ladder", "ssm"]) == 0
-    out = capsys.readouterr().out
+def test_the_plan_shows_the_source_of_each_learning_rate(machine):
+    out = machine.run("plan", "ListOps", "--ladder", "ssm").stdout
     assert "Learning rates (the recipe's default, untuned): lru 0.002." in out.replace("\n", " ")
-    assert entry.run(["plan", "sDigits", "--ladder", "ssm", "--tune", "--json"]) == 0
-    row = json.loads(capsys.readouterr().out)["rungs"][0]
+    row = machine.json("plan", "sDigits", "--ladder", "ssm", "--tune")["rungs"][0]
     assert row["learning_rate"] == 0.064
     assert row["rate_source"] == {"kind": "tuned", "text": "will be chosen on validation"}
 
 
-def test_the_plan_of_a_tuned_ladder_has_no_rate_before_the_chosen_one(capsys):
-    arguments = ["plan", "sDigits", "--ladder", "ssm", "--tune"]
-    assert entry.run(arguments) == 0
-    out = capsys.readouterr().out
+def test_the_plan_of_a_tuned_ladder_has_no_rate_before_the_chosen_one(machine):
+    arguments = ["plan", "sDigits", "--ladder", "ssm", "--tune", "--rung", "s4d"]
+    out = machine.run(*arguments).stdout
     assert "Learning rates" not in out
     assert "Chosen on validation with 3 seeds, for each rung: optim.lr from 0.001, 0.002, " in out
     assert "lr = " not in out
     plan = planning.make("sDigits", ladder="ssm", tune=True)
     [rung] = planning.choose_rungs(plan, ["s4d"])
-    with Ledger.open(Path("ledger.db")) as ledger:
+    with Ledger.open(machine.ledger) as ledger:
         key = ledger.add_ladder("ssm", "sDigits", None, plan.spec).key
         for k, wanted in enumerate(tuning_runs(plan, [rung])):
             ledger.enqueue(key, [wanted])
             claim = ledger.claim(key, OWNER, environment={})
             ledger.finish(claim, "done", result={"val/accuracy": 0.9 if k // 3 == 1 else 0.5, "val/loss": 1.0})
-    assert entry.run(arguments) == 0
-    out = capsys.readouterr().out
+    out = machine.run(*arguments).stdout
     assert "will be chosen" not in out
     assert "Learning rates (tuned on validation here with 3 seeds): s4d 0.002." in out
 
 
-def test_a_finished_plan_has_no_time_left(capsys):
-    fill(Path("ledger.db"), "sDigits", {"tanh-rnn": (0.5,)})
+def test_a_finished_plan_has_no_time_left(machine):
+    fill(machine.ledger, "sDigits", {"tanh-rnn": (0.5,)})
     for seeds, last in (("0,", "All runs are finished."), ("0,1", "1 run remaining, seed 1: about ")):
-        assert entry.run(["plan", "sDigits", "--rung", "tanh-rnn", "--seeds", seeds]) == 0
-        assert any(line.startswith(last) for line in capsys.readouterr().out.splitlines())
+        lines = machine.run("plan", "sDigits", "--rung", "tanh-rnn", "--seeds", seeds).stdout.splitlines()
+        assert any(line.startswith(last) for line in lines)
 
 
 def test_more_threads_or_many_more_workers_than_cores_get_a_warning(capsys, monkeypatch):
-    monkeypatch.setattr(machine, "cores", lambda: 2)
+    monkeypatch.setattr(computer, "cores", lambda: 2)
     Path("l.toml").write_text(LADDER)
     rungs = {n: planning.make("r.toml", ladder="l.toml", sets=[f"execution.threads={n}"]).rungs for n in (1, 2, 3)}
 
@@ -216,7 +243,7 @@ def test_more_threads_or_many_more_workers_than_cores_get_a_warning(capsys, monk
     assert warned(1, 64) == [f"warning: --jobs 64: this machine has 2 cores, for 2 workers: {more} 2"]
     assert warned(2, 3) == [f"warning: --jobs 3: this machine has 2 cores, for 1 worker: {more} 1"]
     assert len(warned(3, 64)) == 2
-    monkeypatch.setattr(machine, "accelerators", lambda: ["0"])
+    monkeypatch.setattr(computer, "accelerators", lambda: ["0"])
     assert warned(1, 64) == []
 
 
@@ -225,12 +252,13 @@ def test_more_threads_or_many_more_workers_than_cores_get_a_warning(capsys, monk
     [("ladder", "r.toml", "--ladder", "l.toml", "--data-dir", "/dev/null/d"), ("resume",), ("study", "ring")],
     ids=lambda command: command[0],
 )
-def test_commands_that_train_warn_of_too_many_workers(command, capsys, monkeypatch):
-    monkeypatch.setattr(machine, "cores", lambda: 2)
+def test_commands_that_train_warn_of_too_many_workers(command, machine, monkeypatch):
+    monkeypatch.setattr(computer, "cores", lambda: 2)
     monkeypatch.setattr(supervisor, "Supervisor", None)  # nothing is to be trained
-    Path("l.toml").write_text(LADDER)
-    entry.run([*command, "--jobs", "64"])
-    assert "warning: --jobs 64: this machine has 2 cores" in capsys.readouterr().err
+    for name, text in (("r.toml", RECIPE), ("l.toml", LADDER)):
+        (machine.folder / name).write_text(text)
+    done = machine.run(*command, "--jobs", "64", code=None)
+    assert "warning: --jobs 64: this machine has 2 cores" in done.stderr
 
 
 def test_the_scale_of_a_paper_is_warned_of_where_there_is_no_accelerator(
@@ -243,7 +271,7 @@ def test_the_scale_of_a_paper_is_warned_of_where_there_is_no_accelerator(
         ("ListOps", "laptop", []),
         ("npDigits", None, []),
     ):
-        monkeypatch.setattr(machine, "accelerators", lambda found=accelerators: found)
+        monkeypatch.setattr(computer, "accelerators", lambda found=accelerators: found)
         cautions.warn_of_scale(planning.make(task, profile=profile))
         warned[task, profile, len(accelerators)] = "--profile laptop is reduced" in capsys.readouterr().err
     assert [place for place, has_warned in warned.items() if has_warned] == [("ListOps", None, 0)]

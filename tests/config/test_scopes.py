@@ -12,19 +12,8 @@ from lrurun.config.ladder import Claim, Ladder, load_ladder, outside_scope
 from lrurun.report.judging import design_record, published, questions
 from lrurun.report.tables.ladder_table import LadderReport
 from tests.harness.machine import Machine
-from tests.harness.mistakes import LADDER, folder, ladder_error
 from tests.harness.reports import build, make_run, make_rung
 from tests.harness.results import fill
-
-__all__ = ["folder"]  # a fixture
-
-CLAIM = """
-[[claim]]
-text = "t"
-source = "s"
-rung = "second"
-than = "first"
-"""
 
 
 @pytest.mark.parametrize(
@@ -46,22 +35,6 @@ than = "first"
 )
 def test_the_reason_names_what_the_claim_is_about_and_what_is_here(scope, length, depth, reason) -> None:
     assert outside_scope(Claim(text="t", source="s", rung="r", **scope), length, depth) == reason
-
-
-@pytest.mark.parametrize(
-    ("line", "message", "hint"),
-    [
-        ("min_length = 0", "l.toml, claim[0].min_length: expected a whole number >= 1, found 0", None),
-        ("depth = 0", "l.toml, claim[0].depth: expected a whole number >= 1, found 0", None),
-        ("depth = 1.5", "l.toml, claim[0].depth: expected a whole number, found 1.5", None),
-        ("min_lenght = 5", "l.toml, claim[0].min_lenght: unknown name", "did you mean 'min_length'?"),
-        ('kind = "faster"\ndepth = 1', "l.toml, claim 't': kind = \"faster\" has no scope", "remove `min_length`"),
-    ],
-)
-def test_a_wrong_scope_is_refused(line: str, message: str, hint: str | None) -> None:
-    found, advice = ladder_error(LADDER + CLAIM + line)
-    assert found == message
-    assert hint is None or hint in (advice or "")
 
 
 @pytest.mark.parametrize(
@@ -109,17 +82,15 @@ def test_packaged_claims_on_one_layer_need_one() -> None:
     assert kernels in outside("Reverse", "dlr", "length-512")  # six layers
 
 
-def test_every_packaged_claim_is_in_scope_on_a_task_of_its_paper() -> None:
-    for name in paths.names("ablations"):
-        ladder = load_ladder(name)
-        for claim in ladder.claims:
-            if (claim.min_length, claim.depth) == (None, None):
-                continue
-            assert len([one for one in ladder.claims if one.text == claim.text]) == 1
-            sets = ("model.depth=1",) if name == "shortconv" else ()
-            tried = [(None, ()), ("length-16384", ())] if claim.tasks == ("Shift",) else [(None, sets)]
-            plans = [outside(task, name, profile, more) for task in claim.tasks for profile, more in tried]
-            assert any(claim.text not in one for one in plans), claim.text
+@pytest.mark.parametrize("name", paths.names("ablations"))
+def test_every_packaged_claim_is_in_scope_on_a_task_of_its_paper(name: str) -> None:
+    ladder = load_ladder(name)
+    for claim in [one for one in ladder.claims if (one.min_length, one.depth) != (None, None)]:
+        assert len([one for one in ladder.claims if one.text == claim.text]) == 1
+        sets = ("model.depth=1",) if name == "shortconv" else ()
+        tried = [(None, ()), ("length-16384", ())] if claim.tasks == ("Shift",) else [(None, sets)]
+        tasks = ((task, *one) for task in claim.tasks for one in tried)
+        assert any(claim.text not in outside(task, name, *one) for task, *one in tasks), claim.text
 
 
 def report(scope: str, **more: Any) -> LadderReport:
@@ -147,10 +118,7 @@ def test_a_claim_outside_its_scope_is_not_judged_and_enters_no_correction() -> N
     assert other.p_adjusted == found.rows[1].comparison.p_adjusted == other.p_unadjusted
     assert inside.claims[1].p_adjusted > other.p_adjusted
     left_out = "1 claim not judged here, see below."
-    assert (
-        found.conclusions[-1]
-        == f"Of 1 claim, for whose tasks sDigits stands in: 1 supported; 1 provisional. {left_out}"
-    )
+    assert found.conclusions[-1].endswith(f"1 supported; 1 provisional. {left_out}")
 
 
 def test_a_difference_that_a_claim_outside_its_scope_asks_too_is_judged() -> None:
@@ -182,15 +150,10 @@ def here(machine: Machine, task: str, text: str, *options: str) -> dict[str, Any
 
 
 def test_lrurun_claims_and_report_say_why(machine: Machine) -> None:
-    phases = {"gamma-norm": (0.9, 0.91), "small-phase": (0.7, 0.71)}
-    fill(machine.ledger, "npDigits", phases)
-    one = here(machine, "npDigits", PHASES)
+    fill(machine.ledger, "npDigits", {"gamma-norm": (0.9, 0.91), "small-phase": (0.7, 0.71)})
+    one = here(machine, "npDigits", PHASES, "--ladder", "lru")
     reason = "about sequences of at least 16,384 steps; these have 80"
     assert (one["verdict"], one["detail"].split("; by the")[0]) == ("not judged", reason)
-    assert (
-        f"better than gamma-norm; {reason}; by the paper's own numbers"
-        in machine.run("claims", "npDigits", "--ladder", "lru", "--details").stdout
-    )
     found = machine.json("report", "npDigits")
     assert [claim["verdict"] for claim in found["claims"] if claim["text"] == PHASES] == ["not judged"]
     assert [row["verdict"] for row in found["rows"] if row["rung"] == "small-phase"] == ["hurts"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import tomllib
+from collections.abc import Callable
 
 import jax
 import msgspec
@@ -11,14 +13,25 @@ import pytest
 
 from lrurun import paths
 from lrurun.config import plan as planning
-from lrurun.config.ladder import load_ladder, named_tasks
-from lrurun.config.plan import final_runs, tuning_runs
+from lrurun.config.ladder import Claim, Ladder, load_ladder, named_tasks
+from lrurun.config.plan import Plan, final_runs, tuning_runs
 from lrurun.config.recipe import load_recipe
 from lrurun.config.schema import KIND, fingerprint
 from lrurun.config.settings import flatten
 from lrurun.data import TASKS
+from lrurun.data.metric import Metric, named
+from lrurun.errors import UsageError
 from lrurun.nn import recurrences
+from lrurun.report.judging import claims as judging
+from lrurun.report.judging import questions
+from lrurun.report.judging.claims import RungResults, Scored, SpeedRatio
+from lrurun.report.judging.verdicts import CONTRADICTED, SUPPORTED, Result, Scoring
+from tests.harness.machine import Machine
 from tests.harness.plans import differences, rungs, write_documents
+
+RECIPES = {path.stem: path for path in sorted(paths.packaged("recipes").glob("*.toml"))}
+LADDERS = {name: load_ladder(name) for name in paths.names("ablations")}
+plan = functools.cache(planning.make)
 
 
 @pytest.fixture(autouse=True)
@@ -26,12 +39,162 @@ def folder(tmp_path, monkeypatch):
     return write_documents(tmp_path, monkeypatch)
 
 
-def test_every_packaged_recipe_has_a_smoke_profile():
+def cases() -> dict[str, list[tuple[str | None, str]]]:
+    """Recipe -> the profiles and ladders that it has values for; those of a shared file for one recipe alone."""
+    found: dict[str, list[tuple[str | None, str]]] = {}
+    seen = set()
+    for name, path in RECIPES.items():
+        texts = [path.read_text()]
+        if (shared := tomllib.loads(texts[0]).get("extends")) and shared not in seen:
+            seen.add(shared)
+            texts.append((path.parent / shared).read_text())
+        of = dict[tuple[str | None, str], None]()
+        for table in map(tomllib.loads, texts):
+            of |= dict.fromkeys((None, ladder) for ladder in table.get("ladder", {}))
+            for profile, own in table.get("profile", {}).items():
+                of |= dict.fromkeys((profile, ladder) for ladder in own.get("ladder", {}))
+        found[name] = [one for one in of if name in (LADDERS[one[1]].recipes or [name])]
+        others = [one for one in LADDERS if name in LADDERS[one].recipes and (None, one) not in of]
+        found[name] += [(None, one) for one in others]
+    return {name: of for name, of in found.items() if of}
+
+
+CASES = cases()
+
+
+def declares_what_it_changes(made: Plan) -> None:
+    documents = {rung.name: rung for rung in made.ladder.rungs}
+
+    def table(rung: str) -> set[str]:
+        scopes = made.ladder.scopes(documents[rung]) if rung else []
+        tables = made.recipe.tables(scopes, made.profile)
+        return {path for one in tables for path, _ in flatten(one.settings)}
+
+    for rung in made.rungs[1:]:
+        declared = {*documents[rung.name].change, *documents[rung.name].tunes} | table(rung.name)
+        # a rate that the rung before it has for itself alone is not kept
+        declared |= {path for path in table(rung.on or "") if path.startswith("optim.")}
+        for move in rung.differences:
+            other_kind = KIND in declared and move.path.startswith("model.recurrence.")
+            assert move.path in declared or other_kind, (rung.name, move)
+
+
+def moves(rung: planning.ResolvedRung) -> dict[str, object]:
+    """What a rung changes, without learning rates, of which each rung may have its own."""
+    return {path: value for path, value in differences(rung).items() if not path.startswith("optim.")}
+
+
+def has_the_lru_of_the_paper(made: Plan) -> None:
+    """Its runs are shared: nothing is trained twice, and the ladders' numbers agree."""
+    # where the paper's LRU is, see its Table 8; PathfinderSegmentation has the length of PathX
+    last = "small-phase" if made.recipe.task in ("PathX", "PathfinderSegmentation") else "gamma-norm"
+    first = plan(made.recipe.task, ladder="lru", profile=made.profile)
+    ours, theirs = (final_runs(one, rungs(one)[rung], (0, 1, 2)) for one, rung in ((made, "lru"), (first, last)))
+    assert [want.fingerprint for want in ours] == [want.fingerprint for want in theirs]
+    assert [want.execution for want in ours] == [want.execution for want in theirs]
+
+
+def controls_change_one_thing(made: Plan) -> None:
+    named = rungs(made)
+    assert [name for name, rung in named.items() if rung.on is None] == ["linear-rnn", "gamma-norm"]
+    found = {name: moves(rung) for name, rung in named.items() if rung.on is not None}
+    radius = named["diagonal-dense-radius"].config.model.recurrence.r_max
+    assert found.pop("diagonal-dense-radius")["kind"] == "diagonal"
+    assert found == {
+        "gamma-of-lambda": {"train_gamma": False},
+        "dense-drawn-radius": {"radius": 0.0} if made.recipe.task == "npDigits" else {},
+        "diagonal": {} if radius == 1.0 else {"r_max": 1.0},
+        "log-phase": {"phase": "log"},
+        "small-phase": {"max_phase": named["small-phase"].config.model.recurrence.max_phase},
+        "log-phase-no-gamma": {"normalize": False},
+        "small-phase-no-gamma": {"normalize": False},
+    }
+    assert named["diagonal-dense-radius"].on == "dense-drawn-radius"
+    checked = rungs(plan(made.recipe.task, ladder="lru", profile=made.profile))
+    for name in ("linear-rnn", "gamma-norm"):
+        assert fingerprint(named[name].config) == fingerprint(checked[name].config)
+
+
+def variants_of_s4d_train_as_it_does(made: Plan) -> None:
+    named = rungs(made)
+    assert differences(named["s4d-inv"]) == {"init": "inv"}
+    assert differences(named["s4d-delta-b"]) == {"discretization": "euler"}
+    assert differences(named["s4d-two-deltas"]) == {"shared_dt": False}
+    assert [named[name].on for name in ("s4d-inv", "s4d-delta-b", "s4d-two-deltas")] == ["s4d", "s4d", "s4d-delta-b"]
+
+
+def one_thing_changes_from_the_lru_to_the_rotrnn(made: Plan) -> None:
+    named = rungs(made)
+    assert list(named)[:6] == ["lru", "conjugate-pairs", "head-decay", "rotation", "trace-norm", "rotrnn"]
+    assert list(named)[6:] == ["naive-norm", "one-head", "s4d", "s4", "s5"]
+    assert [named[name].on for name in ("naive-norm", "one-head")] == ["rotrnn", "rotrnn"]
+    assert moves(named["naive-norm"]) == {"normalizer": "naive"}
+    assert moves(named["one-head"]) == {"heads": 1}
+    assert moves(named["conjugate-pairs"]) == {"conjugate": True}
+    assert moves(named["head-decay"]) == {"heads": named["head-decay"].config.model.recurrence.heads}
+    assert moves(named["trace-norm"]) == {"normalizer": "trace"}
+    assert moves(named["rotrnn"])["draw"] == "log"
+    assert set(moves(named["rotrnn"])) <= {"draw", "r_min", "r_max", "max_phase"}
+    # the rotations have the heads, the ring and the phases of what they replace, and its gamma
+    before, rotation = (named[name].config.model.recurrence for name in ("head-decay", "rotation"))
+    assert (rotation.normalizer, rotation.draw, before.normalize) == ("gamma", "ring", True)
+    for name in ("heads", "r_min", "r_max", "max_phase") if made.profile is None else ():
+        assert getattr(rotation, name) == getattr(before, name), name
+
+
+def variants_of_dlr_have_its_size(made: Plan) -> None:
+    named = rungs(made)
+    others = {"attention", "local-attention", "s4d-inv", "s4"}
+    kernels = {name: rung.config.model for name, rung in named.items() if name not in others}
+    assert set(named) - set(kernels) == others
+    assert {model.state for model in kernels.values()} == {named["dlr"].config.model.state}
+    assert set(moves(named["dlr-prod"])) == {"cast"}
+    assert set(moves(named["dlr-real"])) == {"poles", "weights"}
+
+
+def few_states_are_an_eighth_of_those_of_dlr(made: Plan) -> None:
+    named, other = rungs(made), rungs(plan(made.recipe.task, ladder="dlr", profile=made.profile))
+    assert fingerprint(named["dlr"].config) == fingerprint(other["dlr"].config)
+    assert differences(named["few-states"]) == {"model.state": named["dlr"].config.model.state // 8}
+
+
+CHECKS: dict[str, list[Callable[[Plan], None]]] = {
+    "ssm": [has_the_lru_of_the_paper, variants_of_s4d_train_as_it_does],
+    "rotrnn": [has_the_lru_of_the_paper, one_thing_changes_from_the_lru_to_the_rotrnn],
+    "controls": [controls_change_one_thing],
+    "dlr": [variants_of_dlr_have_its_size],
+    "states": [few_states_are_an_eighth_of_those_of_dlr],
+}
+
+
+@pytest.mark.parametrize("task", CASES)
+def test_ladders_on_a_recipe_change_what_they_say(task):
+    for profile, ladder in CASES[task]:
+        made = plan(task, ladder=ladder, profile=profile)
+        for check in (declares_what_it_changes, *CHECKS.get(ladder, ())):
+            check(made)
+
+
+def test_every_packaged_recipe_has_a_smoke_profile_and_says_where_it_comes_from():
     """Seconds of training: small data, a small model, few steps."""
-    for path in paths.packaged("recipes").glob("*.toml"):
-        made = planning.make(path.stem, profile="smoke")
+    known = {name: set(ladder.bases) for name, ladder in LADDERS.items()}
+    for name in RECIPES:
+        recipe = load_recipe(name)
+        assert (recipe.task, bool(recipe.about.source), bool(recipe.about.checked)) == (name, True, True)
+        for document in (recipe, *recipe.profile.values()):
+            for ladder, values in document.ladder.items():
+                assert set(values.rung) <= known[ladder], (name, ladder)
+        made = plan(name, ladder="lru", profile="smoke")
         assert made.seeds == 1
-        assert all(rung.config.train.steps <= 100 and rung.config.model.width <= 16 for rung in made.rungs), path
+        assert all(rung.config.train.steps <= 100 and rung.config.model.width <= 16 for rung in made.rungs), name
+
+
+@pytest.mark.parametrize("name", LADDERS)
+def test_a_packaged_ladder_says_where_it_comes_from_and_which_tasks_lrurun_does_not_have(name):
+    ladder = LADDERS[name]
+    assert (ladder.name, bool(ladder.source)) == (name, True)
+    assert all(row.source for rung in ladder.rungs for rows in rung.published.values() for row in rows)
+    assert set(ladder.other_tasks) == {task for _, task in named_tasks(ladder)} - set(TASKS)
 
 
 def test_each_rung_of_the_lru_ladder_changes_exactly_what_it_declares():
@@ -61,96 +224,6 @@ def test_each_rung_of_the_lru_ladder_changes_exactly_what_it_declares():
     assert set(differences(made["small-phase"])) == {"phase", "max_phase"}
 
 
-def own_profiles(path):
-    """The profiles of a recipe; of those that share tables by `extends`, all for one of them only."""
-    own = tomllib.loads(path.read_text())
-    shared = "extends" in own and path.stem not in ("Shift", "PG19")
-    return own.get("profile", {}) if shared else load_recipe(path.stem).profile
-
-
-SHIPPED = sorted(
-    (path.stem, profile) for path in paths.packaged("recipes").glob("*.toml") for profile in ("", *own_profiles(path))
-)
-
-
-LADDERS = sorted(path.stem for path in paths.packaged("ablations").glob("*.toml"))
-TASKS_OF = {name: load_ladder(name).recipes for name in LADDERS}
-COMBINATIONS = [
-    (task, profile, name) for name in LADDERS for task, profile in SHIPPED if task in (TASKS_OF[name] or [task])
-]
-
-
-@pytest.mark.parametrize(("task", "profile", "ladder"), COMBINATIONS)
-def test_shipped_ladders_run_on_shipped_recipes_and_declare_what_they_change(task, profile, ladder):
-    made = planning.make(task, ladder=ladder, profile=profile or None)
-    documents = {rung.name: rung for rung in made.ladder.rungs}
-
-    def table(rung: str) -> set[str]:
-        scopes = made.ladder.scopes(documents[rung]) if rung else []
-        tables = made.recipe.tables(scopes, profile or None)
-        return {path for one in tables for path, _ in flatten(one.settings)}
-
-    for rung in made.rungs[1:]:
-        declared = {*documents[rung.name].change, *documents[rung.name].tunes} | table(rung.name)
-        # a rate that the rung before it has for itself alone is not kept
-        declared |= {path for path in table(rung.on or "") if path.startswith("optim.")}
-        for move in rung.differences:
-            other_kind = KIND in declared and move.path.startswith("model.recurrence.")
-            assert move.path in declared or other_kind, (rung.name, move)
-
-
-@pytest.mark.parametrize("name", LADDERS)
-def test_tasks_that_only_papers_have_are_those_that_lrurun_does_not_have(name):
-    ladder = load_ladder(name)
-    assert set(ladder.other_tasks) == {task for _, task in named_tasks(ladder)} - set(TASKS)
-
-
-def test_shipped_recipes_set_values_for_rungs_that_exist():
-    known = {name: set(load_ladder(name).bases) for name in LADDERS}
-    for path in paths.packaged("recipes").glob("*.toml"):
-        recipe = load_recipe(path.stem)
-        for document in (recipe, *recipe.profile.values()):
-            for name, values in document.ladder.items():
-                assert set(values.rung) <= known[name], (path, name)
-
-
-@pytest.mark.parametrize("ladder", ["rotrnn", "ssm"])
-@pytest.mark.parametrize(("task", "profile"), SHIPPED)
-def test_the_lru_of_the_other_ladders_is_that_of_the_first(task, profile, ladder):
-    """Its runs are shared: nothing is trained twice, and the ladders' numbers agree."""
-    # where the paper's LRU is, see its Table 8; PathfinderSegmentation has the length of PathX
-    last = "small-phase" if task in ("PathX", "PathfinderSegmentation") else "gamma-norm"
-    wanted = []
-    for name, rung in (("lru", last), (ladder, "lru")):
-        made = planning.make(task, ladder=name, profile=profile or None)
-        wanted.append(final_runs(made, rungs(made)[rung], (0, 1, 2)))
-    assert [want.fingerprint for want in wanted[0]] == [want.fingerprint for want in wanted[1]]
-    assert [want.execution for want in wanted[0]] == [want.execution for want in wanted[1]]
-
-
-@pytest.mark.parametrize(("task", "profile"), SHIPPED)
-def test_each_control_changes_one_thing_and_shares_the_runs_of_the_ladder_that_it_checks(task, profile):
-    sets = ["optim.lr=0.01"]  # a learning rate may be that of one rung
-    made = rungs(planning.make(task, ladder="controls", profile=profile or None, sets=sets))
-    assert {name: rung.on for name, rung in made.items() if rung.on is None} == {"linear-rnn": None, "gamma-norm": None}
-    found = {name: differences(rung) for name, rung in made.items() if rung.on is not None}
-    radius = made["diagonal-dense-radius"].config.model.recurrence.r_max
-    assert found.pop("diagonal-dense-radius")["kind"] == "diagonal"
-    assert found == {
-        "gamma-of-lambda": {"train_gamma": False},
-        "dense-drawn-radius": {"radius": 0.0} if task == "npDigits" else {},
-        "diagonal": {} if radius == 1.0 else {"r_max": 1.0},
-        "log-phase": {"phase": "log"},
-        "small-phase": {"max_phase": made["small-phase"].config.model.recurrence.max_phase},
-        "log-phase-no-gamma": {"normalize": False},
-        "small-phase-no-gamma": {"normalize": False},
-    }
-    assert made["diagonal-dense-radius"].on == "dense-drawn-radius"
-    checked = rungs(planning.make(task, ladder="lru", profile=profile or None, sets=sets))
-    for name in ("linear-rnn", "diagonal", "gamma-norm", "small-phase"):
-        assert fingerprint(made[name].config) == fingerprint(checked[name].config)
-
-
 def test_reports_say_that_a_diagonal_rung_also_reaches_further_than_a_truncated_matrix():
     def said(task: str, ladder: str = "lru", without: str = "", radius: float = 0.0) -> list[str]:
         made = planning.make(task, ladder=ladder, sets=[f"model.recurrence.radius={radius}"] if radius else [])
@@ -170,8 +243,8 @@ def test_reports_say_that_a_diagonal_rung_also_reaches_further_than_a_truncated_
 def test_the_radius_of_the_control_is_that_of_the_dense_matrix():
     """For each size and initialisation once, over 20 matrices."""
     found = {}
-    for task, profile in SHIPPED:
-        made = rungs(planning.make(task, ladder="controls", profile=profile or None))
+    for task, profile in [(name, one) for name in RECIPES for one in (None, *load_recipe(name).profile)]:
+        made = rungs(planning.make(task, ladder="controls", profile=profile))
         model = made["dense-drawn-radius"].config.model
         radius = made["diagonal-dense-radius"].config.model.recurrence.r_max
         assert found.setdefault((model.state, model.recurrence), radius) == radius
@@ -183,59 +256,117 @@ def test_the_radius_of_the_control_is_that_of_the_dense_matrix():
         assert radius == pytest.approx(wanted, abs=4 * np.std(radii) / 20**0.5), (state, settings)
 
 
-@pytest.mark.parametrize("task", sorted({task for task, _ in SHIPPED}))
-def test_one_thing_changes_from_the_lru_to_the_rotrnn(task):
-    sets = ["optim.lr=0.01", "optim.recurrent_factor=0.5"]
-    made = rungs(planning.make(task, ladder="rotrnn", sets=sets))
-    assert list(made)[:6] == ["lru", "conjugate-pairs", "head-decay", "rotation", "trace-norm", "rotrnn"]
-    assert list(made)[6:] == ["naive-norm", "one-head", "s4d", "s4", "s5"]
-    assert [made[name].on for name in ("naive-norm", "one-head")] == ["rotrnn", "rotrnn"]
-    assert differences(made["naive-norm"]) == {"normalizer": "naive"}
-    assert differences(made["one-head"]) == {"heads": 1}
-    assert differences(made["conjugate-pairs"]) == {"conjugate": True}
-    assert differences(made["head-decay"]) == {"heads": made["head-decay"].config.model.recurrence.heads}
-    assert differences(made["trace-norm"]) == {"normalizer": "trace"}
-    assert differences(made["rotrnn"])["draw"] == "log"
-    assert set(differences(made["rotrnn"])) <= {"draw", "r_min", "r_max", "max_phase"}
-    # the rotations have the heads, the ring and the phases of what they replace, and its gamma
-    before, rotation = (made[name].config.model.recurrence for name in ("head-decay", "rotation"))
-    assert (rotation.normalizer, rotation.draw, before.normalize) == ("gamma", "ring", True)
-    for name in ("heads", "r_min", "r_max", "max_phase"):
-        assert getattr(rotation, name) == getattr(before, name), name
+MAIN_LINE = {
+    "tied-gamma": {"multiplier": "fixed"},
+    "elementwise": {"mixing": "elementwise", "model.state": 64},
+    "softplus": {"decay": "softplus", "init": "ring"},
+    "initial-decay": {"init": "code"},
+    "first-step": {"first": "plain"},
+    "input-gate": {"input_gate": True},
+    "recurrence-gate": {"recurrence_gate": True},
+    "rg-lru": {"multiplier": "sqrt"},
+    "shuffled-gates": {"gates": "shuffled"},
+    "static-gates": {"gates": "static"},
+}
 
 
-@pytest.mark.parametrize("task", sorted({task for task, _ in SHIPPED}))
-def test_the_variants_of_dlr_have_its_size_initialisation_and_learning_rates(task):
-    made = rungs(planning.make(task, ladder="dlr"))
-    others = {"attention", "local-attention", "s4d-inv", "s4"}
-    kernels = {name: rung.config.model for name, rung in made.items() if name not in others}
-    assert set(made) - set(kernels) == others
-    assert {model.state for model in kernels.values()} == {made["dlr"].config.model.state}
-    assert {path for path in differences(made["dlr-prod"]) if task != "sDigits" or path != "optim.lr"} == {"cast"}
-    assert {path for path in differences(made["dlr-real"]) if task != "sDigits" or path != "optim.lr"} == {
-        "poles",
-        "weights",
+def test_each_rung_of_the_main_line_is_one_change() -> None:
+    made = rungs(planning.make("SelectiveCopy", ladder="selective", profile="laptop"))
+    found = {name: differences(rung) for name, rung in made.items()}
+    assert list(found) == ["lru", "real", *MAIN_LINE]
+    for name, wanted in MAIN_LINE.items():
+        assert {path: value for path, value in found[name].items() if path != "optim.lr"} == wanted, name
+    # as many numbers in the state: real ones where there were complex ones
+    lru, real = made["lru"].config.model, made["real"].config.model
+    assert (real.state, real.recurrence.r_min, real.recurrence.r_max) == (2 * lru.state, 0.9, 0.999)
+    assert (real.recurrence.mixing, real.recurrence.multiplier) == ("dense", "trained")
+    assert made["shuffled-gates"].on == made["static-gates"].on == "rg-lru"
+
+
+@pytest.mark.parametrize(("task", "profile"), [("SelectiveCopy", "length-64"), ("npDigits", None)])
+def test_other_ladders_begin_where_the_main_line_ends(task: str, profile: str | None) -> None:
+    last = rungs(planning.make(task, ladder="selective", profile=profile))["rg-lru"].config
+    for name in ("rg-lru", "gates", "negative"):
+        assert rungs(planning.make(task, ladder=name, profile=profile))["rg-lru"].config == last, name
+    s6 = rungs(planning.make(task, ladder="mamba", profile=profile))["s6"].config
+    assert rungs(planning.make(task, ladder="negative", profile=profile))["s6"].config == s6
+    single = rungs(planning.make(task, ladder="rg-lru", profile=profile))
+    assert (last.model.recurrence.gate_blocks, single["dense-gates"].config.model.recurrence.gate_blocks) == (16, 1)
+    without = single["no-input-gate"].config
+    assert rungs(planning.make(task, ladder="gates", profile=profile))["no-input-gate"].config == without
+
+
+@pytest.mark.parametrize("task", ["Copy", "MQAR"])
+def test_rungs_of_a_ladder_that_is_not_tuned_share_a_learning_rate(task: str) -> None:
+    """A rung that takes its settings from a tuned ladder does not take the rate, which its neighbours do not have."""
+    for name in ("rg-lru", "gates", "negative", "shortconv"):
+        made = rungs(planning.make(task, ladder=name, profile="laptop"))
+        assert {one.config.optim.lr for one in made.values()} == {0.004}, name
+        assert {one.rate_source.kind for one in made.values()} == {"default"}, name
+
+
+def test_a_rate_that_equals_the_default_is_chosen_where_the_rung_that_was_tuned_has_it() -> None:
+    taken = rungs(planning.make("npDigits", ladder="controls"))["gamma-norm"]
+    assert (taken.config.optim.lr, taken.rate_source.kind) == (0.016, "chosen")
+    noted = rungs(planning.make("Copy", ladder="selective", profile="laptop"))["lru"]
+    assert (noted.rate_source.kind, "all six rates" in noted.rate_source.text) == ("chosen", True)
+
+
+def test_a_control_that_needs_other_sequences_is_refused_without_any() -> None:
+    refused = r'recipes/SelectiveCopy.toml: gates = "shuffled" .*train.batch must be at least 2, found 1'
+    with pytest.raises(UsageError, match=refused):
+        planning.make("SelectiveCopy", ladder="selective", profile="smoke", sets={"train.batch": 1})
+    planning.make("SelectiveCopy", ladder="selective", profile="smoke", sets={"train.batch": 2})
+
+
+def test_selection_has_delta_alone_b_and_c_alone_both_and_neither() -> None:
+    made = rungs(planning.make("SelectiveCopy", ladder="mamba", profile="laptop"))
+    parts = {name: made[name].config.model.recurrence for name in ("time-invariant", "low-rank", "b-and-c", "s6")}
+    assert {name: (one.delta, one.b, one.c) for name, one in parts.items()} == {
+        "time-invariant": ("constant", "constant", "constant"),
+        "low-rank": ("low-rank", "constant", "constant"),
+        "b-and-c": ("constant", "selective", "selective"),
+        "s6": ("low-rank", "selective", "selective"),
     }
+    assert {one.discretization for one in parts.values()} == {"euler"}
+    both = {(claim.rung, claim.than) for claim in LADDERS["mamba"].claims}
+    assert {("low-rank", "b-and-c"), ("b-and-c", "low-rank")} <= both
 
 
-@pytest.mark.parametrize(("task", "profile"), SHIPPED)
-def test_the_variants_of_s4d_train_as_it_does(task, profile):
-    made = rungs(planning.make(task, ladder="ssm", profile=profile or None))
-    assert differences(made["s4d-inv"]) == {"init": "inv"}
-    assert differences(made["s4d-delta-b"]) == {"discretization": "euler"}
-    assert differences(made["s4d-two-deltas"]) == {"shared_dt": False}
-    assert [made[name].on for name in ("s4d-inv", "s4d-delta-b", "s4d-two-deltas")] == ["s4d", "s4d", "s4d-delta-b"]
-    for name in ("s4d-inv", "s4d-delta-b", "s4d-two-deltas"):
-        assert made[name].config.optim == made["s4d"].config.optim
+def test_the_blocks_of_griffin_and_mamba_are_made_of_single_parts() -> None:
+    made = rungs(planning.make("MQAR", ladder="shortconv", profile="laptop"))
+    models = {name: rung.config.model for name, rung in made.items()}
+    parts = {name: (one.conv, one.conv_activation, one.branch, one.expand, one.glu) for name, one in models.items()}
+    assert parts["lru"] == parts["rg-lru"] == parts["s6"] == parts["attention"] == (0, "none", "none", 1, "full")
+    assert parts["lru-conv"] == parts["rg-lru-conv"] == parts["attention-conv"] == (4, "none", "none", 1, "full")
+    assert (parts["griffin"], parts["s6-conv"]) == ((4, "none", "gelu", 1, "none"), (4, "silu", "none", 1, "full"))
+    assert parts["s6-conv-branch"] == (4, "silu", "silu", 1, "none")
+    assert (parts["mamba"], parts["mamba-no-conv"]) == ((4, "silu", "silu", 2, "none"), (0, "none", "silu", 2, "none"))
 
 
-@pytest.mark.parametrize("profile", ["", *sorted(own_profiles(next(paths.packaged("recipes").glob("Shift.toml"))))])
-def test_the_dlr_of_the_ladder_of_states_is_that_of_the_ladder_of_dlr(profile):
-    made, other = (rungs(planning.make("Shift", ladder=name, profile=profile or None)) for name in ("states", "dlr"))
-    assert fingerprint(made["dlr"].config) == fingerprint(other["dlr"].config)
-    assert differences(made["few-states"]) == {"model.state": made["dlr"].config.model.state // 8}
-    if profile.startswith("length-"):
-        assert made["few-states"].config.model.state == 512
+@pytest.mark.rare
+@pytest.mark.parametrize(
+    ("ladder", "task"),
+    [
+        ("rg-lru", "npDigits"),
+        ("gates", "Copy"),
+        ("mamba", "SelectiveCopy"),
+        ("negative", "Parity"),
+        ("selective", "InductionHeads"),
+        ("shortconv", "MQAR"),
+    ],
+)
+def test_a_ladder_runs_whole_at_the_smallest_size(ladder: str, task: str, machine: Machine) -> None:
+    words = (task, "--ladder", ladder, "--profile", "smoke")
+    machine.run("ladder", *words, "--jobs", "2")
+    report = machine.json("report", *words)
+    assert [row["n"] for row in report["rows"]] == [1] * len(report["rows"])
+    assert all(row["diverged"] == 0 and row["mean"] is not None for row in report["rows"])
+    assert all((row["escaped"] is not None) == (task != "npDigits") for row in report["rows"])
+    assert {claim["verdict"] for claim in report["claims"]} <= {"undecided", "not run"}
+    of_longest = [claim for claim in report["claims"] if claim["metric"] == "accuracy@longest"]
+    assert all("accuracy at longest: " in claim["detail"] for claim in of_longest)
+    assert bool(of_longest) == (task in ("Parity", "InductionHeads"))
 
 
 # Retyped from what the systems' authors published: a rung of each task, its state, its rate and that of its recurrent
@@ -342,3 +473,92 @@ def test_the_ladder_of_table_5_is_a_grid_on_its_first_rung():
         base = {"free": "free-0-0.9", "stable": f"free-{r_min}-{r_max}", "gamma": f"stable-{r_min}-{r_max}"}[form]
         assert rung.on == (None if rung.name == "free-0-0.9" else base)
         assert not any(path.startswith(("optim.", "train.")) for path in differences(rung))
+
+
+SEEDS = 12
+STAND_IN = "npDigits"
+"""The task of claims whose own tasks only their papers have."""
+
+
+def results(rung: str, score: float) -> RungResults:
+    """Runs with a little spread around a score."""
+    spread = [1e-4 * (seed - (SEEDS - 1) / 2) for seed in range(SEEDS)]
+    return RungResults(rung=rung, results=tuple(Result(seed, score + spread[seed]) for seed in range(SEEDS)))
+
+
+def scores(claim: Claim, margin: float, metric: Metric) -> tuple[tuple[float, float], ...]:
+    """Scores of the claim's rung and of the other one: for the claim, then against it in each direction.
+
+    Scores of the other one are not used by claims on chance; a model that learns nothing scores about chance, not less.
+    """
+    sign = 1 if metric.higher_is_better else -1
+    gap = sign * max(0.1, 3 * margin)
+    other, chance = 0.7, metric.chance or 0.0
+    match claim.kind:
+        case "better":
+            return (other + gap, other), (other - gap, other)
+        case "no-worse":
+            return (other, other), (other - gap, other)
+        case "equal":
+            return (other, other), (other - gap, other), (other + gap, other)
+        case "above-chance":
+            return (chance + sign * (margin + 0.02), other), (chance, other)
+        case _:
+            return (chance, other), (chance + sign * (margin + 0.1), other)
+
+
+def judge(ladder: Ladder, claim: Claim, task: str, mine: float, other: float) -> str:
+    """The verdict on a claim of runs with these scores; other rungs have none."""
+    known = TASKS[task]
+    runs = {rung.name: RungResults(rung=rung.name, results=()) for rung in ladder.rungs}
+    runs |= {claim.rung: results(claim.rung, mine)}
+    runs |= {claim.than: results(claim.than, other)} if claim.than else {}
+    other_metric = named(questions.metric_of(claim, task), known.metrics)
+    judged = judging.judge(
+        Ladder(name=ladder.name, title="", source="", rungs=ladder.rungs, claims=(claim,)),
+        runs,
+        task=task,
+        scoring=Scoring(metric=known.metric, chance=known.metric.chance),
+        by_metric={
+            metric.name: Scored(rungs=runs, scoring=Scoring(metric=metric, chance=metric.chance))
+            for metric in (other_metric,)
+            if metric is not None
+        },
+    )
+    [only] = judged.claims
+    return only.verdict
+
+
+def task_of(claim: Claim) -> str:
+    return next((task for task in claim.tasks if task in TASKS), STAND_IN)
+
+
+@pytest.mark.parametrize("name", [name for name, ladder in LADDERS.items() if ladder.claims])
+def test_results_can_support_and_contradict_every_claim(name: str) -> None:
+    ladder = LADDERS[name]
+    for claim in ladder.claims:
+        task = task_of(claim)
+        if claim.is_about_speed:
+            device = "NVIDIA A100 and RTX 3090"
+            ratios = [SpeedRatio(ratio=x, low=x - 0.05, high=x + 0.05, device=device) for x in (1.2, 0.7)]
+            verdicts = [judging.judge_speed(ladder, claim, claim.tasks[0], ratio).verdict for ratio in ratios]
+            assert verdicts == [SUPPORTED, CONTRADICTED], claim.text
+            continue
+        metric = named(claim.metric, TASKS[task].metrics) if claim.metric else None
+        supporting, *opposing = scores(claim, claim.margin_on(task), metric or TASKS[task].metric)
+        assert judge(ladder, claim, task, *supporting) == SUPPORTED, claim.text
+        assert {judge(ladder, claim, task, *against) for against in opposing} == {CONTRADICTED}, claim.text
+
+
+def test_no_two_claims_compare_the_same_models_on_the_same_task() -> None:
+    """In one ladder or in two, whatever the rungs are called there."""
+    seen: dict[tuple[object, ...], str] = {}
+    for name, claim in [(name, claim) for name, ladder in LADDERS.items() for claim in ladder.claims]:
+        for task in claim.tasks or LADDERS[name].recipes:
+            if task in TASKS:
+                configs = {rung.name: rung for rung in plan(task, ladder=name).rungs}
+                models = [fingerprint(configs[one].training) for one in (claim.rung, claim.than) if one]
+                key = (task, claim.kind, claim.metric, *models)
+                assert key not in seen, (task, seen[key], f"{name}: {claim.text}")
+                seen[key] = f"{name}: {claim.text}"
+    assert len(seen) > 150

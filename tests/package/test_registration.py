@@ -1,17 +1,16 @@
-"""Loading and registering plug-ins: decorators, files, entry points, and their errors."""
+"""Loading and registering plug-ins: decorators, files, entry points, their errors, and which files `resume` trusts."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import lrurun
-from lrurun import __main__ as entry
 from lrurun import plugins
 from lrurun.config import plan as planning
 from lrurun.config import plugin_code, schema
@@ -19,10 +18,16 @@ from lrurun.config.recurrences import KINDS
 from lrurun.data import TASKS
 from lrurun.decoding import canonical
 from lrurun.errors import UsageError
-from tests.harness.commands import said
+from lrurun.plugins import is_protected
+from tests.harness.machine import Machine
 from tests.harness.plug_ins import AVERAGES, BUILT_IN, LADDER, MAJORITY, folder, forget, forgotten
 
 __all__ = ["folder", "forgotten"]  # fixtures
+
+
+@pytest.fixture
+def machine(folder: Path) -> Machine:
+    return Machine(folder)
 
 
 @pytest.mark.parametrize(
@@ -41,14 +46,7 @@ def test_decorators_work_with_a_name_and_without(folder: Path, decorator: str, a
     assert KINDS[name].kind == TASKS[name].name == name
 
 
-def test_the_public_names_are_loaded_on_first_use(folder: Path) -> None:
-    script = (
-        "import sys, lrurun; heavy = {'jax', 'numpy', 'msgspec'}; assert not heavy & set(sys.modules);"
-        "print(lrurun.Task); assert 'jax' not in sys.modules"
-    )
-    env = {"PYTHONPATH": str(Path(lrurun.__file__).parent.parent), "PATH": "", "HOME": str(folder)}
-    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True)
-    assert done.stdout == "<class 'lrurun.data.task.Task'>\n", done.stderr
+def test_the_public_names_are_there() -> None:
     assert all(getattr(lrurun, name) for name in lrurun.__all__)
     with pytest.raises(AttributeError, match="no attribute 'recurrance'"):
         lrurun.recurrance  # noqa: B018
@@ -60,127 +58,66 @@ CLASS = "import lrurun\nfrom lrurun.nn.recurrences import Recurrence, rnn; RNN =
 NAMED = '@lrurun.recurrence("mine")\nclass Mine(RNN):\n'
 
 
+OF_CLASSES = [
+    (f"{NAMED}    pass\n{NAMED}    pass\n", "line 6: recurrence 'mine' is registered already, by x.py", "choose"),
+    ('@lrurun.recurrence("diagonal")\nclass Mine(RNN): pass\n', "line 3: recurrence 'diagonal': already", "choose"),
+    ('@lrurun.recurrence("a/b")\nclass Mine(RNN): pass\n', "line 3: recurrence 'a/b': expected a name", "as in"),
+    (f"{NAMED.replace('(RNN)', '')}    pass", "line 3: recurrence 'mine': Mine is not a subclass of", "class Mine(lru"),
+    ("@lrurun.recurrence\nclass Mine(RNN): pass\n", "line 3: recurrence Mine: has no name", "add one: @lrurun.rec"),
+    ('@lrurun.recurrence("mine")\ndef mine(): pass\n', "line 3: recurrence 'mine': expected a class, found", "dec"),
+    (f"{NAMED.replace('RNN', 'Recurrence')}    recurrent_parameters = frozenset()\n",
+     "line 3: recurrence 'mine': Mine lacks init, initial_state, scan, step", "the docstrings of lrurun.Recurrence"),
+    (f"import msgspec\n{NAMED}    class Settings(msgspec.Struct):\n        rate: float\n",
+     "line 4: recurrence 'mine': setting rate has no default", "give it one"),
+    (f'import msgspec\n{NAMED}    class Settings(msgspec.Struct):\n        rate: float = "x"\n',
+     "line 4: recurrence 'mine': its Settings or their defaults cannot be used: Expected `float`", "use numbers"),
+    (f"{NAMED}    class Settings:\n        rate: float = 1.0\n",
+     "line 3: recurrence 'mine': Settings is not a msgspec.Struct", "class Settings(msgspec.Struct): ..."),
+]  # fmt: skip
+DIGITS = "import lrurun\nfrom lrurun.data.generated.digits import Digits\nlrurun.task(Digits)\n"
+OF_FILES: list[tuple[str | bytes, str, str]] = [
+    ("x = (\n", "line 1: not valid Python: '(' was never closed", "correct the line named above"),
+    ("x = '\xe9'\n".encode("latin-1"), "line 1: not valid Python: ", "correct the line named above"),
+    ("x = 1\n\0", "not valid Python: source code string cannot contain null bytes", "save the file as UTF-8 text"),
+    ("def f():\n    1 / 0\nf()\n", "line 2: raised ZeroDivisionError: division by zero", "--debug shows the traceback"),
+    ("raise SystemExit(3)\n", "line 1: raised SystemExit: 3", "--debug shows the traceback"),
+    ("import nothing_of_this\n", "line 1: raised ModuleNotFoundError: No module named 'nothing_of_this'", "install"),
+    ("x = 1\n", "registers nothing", "decorate a class: @lrurun.recurrence("),
+    (DIGITS, "line 3: task 'sDigits': already part of lrurun", "choose another name"),
+    (MAJORITY.replace("@lrurun.task", '@lrurun.task("Minority")'),
+     "line 11: task 'Minority': its attribute name is 'Majority'", "use one name, or leave one of them out"),
+    (MAJORITY.replace('    version = "1"\n', ""), "line 11: task 'Majority': has no version", "add version"),
+    (MAJORITY.replace("def sizes", "def size"), "line 11: task 'Majority': Majority lacks sizes", "the docstrings of"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "error", "hint"),
     [
-        ("x = (\n", "x.py, line 1: not valid Python: '(' was never closed", "correct the line named above"),
-        ("x = '\xe9'\n".encode("latin-1"), "x.py, line 1: not valid Python: ", "correct the line named above"),
-        (
-            "x = 1\n\0",
-            "x.py: not valid Python: source code string cannot contain null bytes",
-            "save the file as UTF-8 text",
-        ),
-        (
-            "def f():\n    1 / 0\nf()\n",
-            "x.py, line 2: raised ZeroDivisionError: division by zero",
-            "--debug shows the traceback",
-        ),
-        ("raise SystemExit(3)\n", "x.py, line 1: raised SystemExit: 3", "--debug shows the traceback"),
-        (
-            "import nothing_of_this_name\n",
-            "x.py, line 1: raised ModuleNotFoundError: No module named 'nothing_of_this_name'",
-            "install it, or leave it out: a plug-in is one file, and cannot import the files beside x.py",
-        ),
-        ("x = 1\n", "x.py: registers nothing", 'decorate a class: @lrurun.recurrence("name") or @lrurun.task("name")'),
-        (
-            f"{CLASS}{NAMED}    pass\n{NAMED}    pass\n",
-            "x.py, line 6: recurrence 'mine' is registered already, by x.py",
-            "choose another name",
-        ),
-        (
-            f'{CLASS}@lrurun.recurrence("diagonal")\nclass Mine(RNN): pass\n',
-            "x.py, line 3: recurrence 'diagonal': already part of lrurun",
-            "choose another name",
-        ),
-        (
-            "import lrurun\nfrom lrurun.data.generated.digits import Digits\nlrurun.task(Digits)\n",
-            "x.py, line 3: task 'sDigits': already part of lrurun",
-            "choose another name",
-        ),
-        (
-            f'{CLASS}@lrurun.recurrence("a/b")\nclass Mine(RNN): pass\n',
-            "x.py, line 3: recurrence 'a/b': expected a name of letters, digits, '.', '_' and '-'",
-            "as in recurrence 'mine'",
-        ),
-        (
-            f'{CLASS}@lrurun.recurrence("mine")\nclass Mine: pass\n',
-            "x.py, line 3: recurrence 'mine': Mine is not a subclass of lrurun.Recurrence",
-            "class Mine(lrurun.Recurrence)",
-        ),
-        (
-            f"{CLASS}@lrurun.recurrence\nclass Mine(RNN): pass\n",
-            "x.py, line 3: recurrence Mine: has no name",
-            'add one: @lrurun.recurrence("mine")',
-        ),
-        (
-            MAJORITY.replace("@lrurun.task", '@lrurun.task("Minority")'),
-            "x.py, line 11: task 'Minority': its attribute name is 'Majority'",
-            "use one name, or leave one of them out",
-        ),
-        (
-            f'{CLASS}@lrurun.recurrence("mine")\ndef mine(): pass\n',
-            "x.py, line 3: recurrence 'mine': expected a class, found function",
-            "decorate a class",
-        ),
-        (
-            f'{CLASS}@lrurun.recurrence("mine")\nclass Mine(Recurrence):\n    recurrent_parameters = frozenset()\n',
-            "x.py, line 3: recurrence 'mine': Mine lacks init, initial_state, scan, step",
-            "the docstrings of lrurun.Recurrence say what they do",
-        ),
-        (
-            f"{CLASS}import msgspec\n{NAMED}    class Settings(msgspec.Struct):\n        rate: float\n",
-            "x.py, line 4: recurrence 'mine': setting rate has no default",
-            "give it one",
-        ),
-        (
-            f'{CLASS}import msgspec\n{NAMED}    class Settings(msgspec.Struct):\n        rate: float = "x"\n',
-            "x.py, line 4: recurrence 'mine': its Settings or their defaults cannot be used: Expected `float`, got",
-            "use numbers, strings, booleans and lists, with defaults of the same type",
-        ),
-        (
-            f"{CLASS}{NAMED}    class Settings:\n        rate: float = 1.0\n",
-            "x.py, line 3: recurrence 'mine': Settings is not a msgspec.Struct",
-            "class Settings(msgspec.Struct): ...",
-        ),
-        (
-            MAJORITY.replace('    version = "1"\n', ""),
-            "x.py, line 11: task 'Majority': has no version",
-            "add version, as lrurun.Task describes it",
-        ),
-        (
-            MAJORITY.replace("def sizes", "def size"),
-            "x.py, line 11: task 'Majority': Majority lacks sizes",
-            "the docstrings of lrurun.Task say what they do",
-        ),
+        pytest.param(text, error, hint, id=error)
+        for text, error, hint in [*OF_FILES, *((f"{CLASS}{text}", error, hint) for text, error, hint in OF_CLASSES)]
     ],
 )
-def test_errors_of_a_plug_in_have_two_lines(
-    folder: Path, capsys: pytest.CaptureFixture[str], text: str | bytes, error: str, hint: str
-) -> None:
-    Path("x.py").write_bytes(text if isinstance(text, bytes) else text.encode())
-    known = set(KINDS), set(TASKS), set(sys.modules)
-    code, out, err = said(capsys, "list", "--load", "x.py")
-    lines = err.splitlines()
-    assert (code, out, len(lines)) == (2, "", 2), err
-    assert lines[0].startswith(f"error: {error}")
-    assert lines[1] == f"hint: {hint}"
-    assert (set(KINDS), set(TASKS)) == known[:2]
+def test_errors_of_a_plug_in_have_two_lines(machine: Machine, text: str | bytes, error: str, hint: str) -> None:
+    (machine.folder / "x.py").write_bytes(text if isinstance(text, bytes) else text.encode())
+    known = set(KINDS), set(TASKS)
+    lines = machine.refused("list", "--load", "x.py").splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith(("error: x.py, " if error.startswith("line") else "error: x.py: ") + error)
+    assert lines[1].startswith(f"hint: {hint}")
+    assert (set(KINDS), set(TASKS)) == known
     assert not {name for name in sys.modules if name.startswith("lrurun_plugin_")}
 
 
-def test_a_file_that_is_not_there_or_of_the_wrong_kind(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_there_or_of_the_wrong_kind(machine: Machine) -> None:
     Path("folder.py").mkdir()
     for name, code, error in (
-        ("none.py", 2, "error: --load: there is no file none.py\nhint: paths are relative to the working directory\n"),
-        ("mine.txt", 2, "error: --load: expected a .py file, found mine.txt\nhint: as in --load mine.py\n"),
-        ("folder.py", 1, "error: folder.py: Is a directory\nhint: check the path and its permissions\n"),
+        ("none.py", 2, "error: --load: there is no file none.py\n"),
+        ("mine.txt", 2, "error: --load: expected a .py file, found mine.txt\n"),
+        ("folder.py", 1, "error: folder.py: Is a directory\n"),
     ):
-        assert said(capsys, "list", "--load", name) == (code, "", error)
-    assert said(capsys, "list", "--load") == (
-        2,
-        "",
-        "error: option '--load' requires an argument\nhint: as in --load PATH\n",
-    )
+        assert machine.refused("list", "--load", name, code=code).startswith(error)
+    assert "as in --load PATH" in machine.refused("list", "--load")
 
 
 def test_a_failed_file_leaves_nothing_behind_and_a_corrected_one_loads(folder: Path) -> None:
@@ -200,21 +137,18 @@ def test_a_failed_file_leaves_nothing_behind_and_a_corrected_one_loads(folder: P
         plugins.load("other.py")
 
 
-def test_what_a_file_prints_goes_to_stderr(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_file_prints_goes_to_stderr(machine: Machine) -> None:
     Path("averages.py").write_text("print('hello')\n" + AVERAGES)
-    code, out, err = said(capsys, "list", "recurrences", "--json", "--load", "averages.py")
-    assert (code, err) == (0, "hello\n")
-    assert [entry["name"] for entry in json.loads(out)["recurrences"]][-1] == "averages"
+    done = machine.run("list", "recurrences", "--json", "--load", "averages.py")
+    assert done.stderr == "hello\n"
+    assert [entry["name"] for entry in json.loads(done.stdout)["recurrences"]][-1] == "averages"
 
 
-def test_the_list_of_recurrences_has_the_first_paragraph_of_the_docstring_on_one_line(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, _ = said(capsys, "list", "recurrences", "--json")
-    assert code == 0
-    about = {entry["name"]: entry["what"] for entry in json.loads(out)["recurrences"]}
-    assert about["attention"] == (
-        "Softmax attention in place of a recurrence (Vaswani et al. 2017), with rotary positions (Su et al. 2021)."
+def test_the_list_of_recurrences_has_the_first_paragraph_of_the_docstring_on_one_line(machine: Machine) -> None:
+    about = {entry["name"]: entry["what"] for entry in machine.json("list", "recurrences")["recurrences"]}
+    assert list(about) == BUILT_IN, "no plug-in of a test before"
+    assert about["attention"].startswith(
+        "Softmax attention in place of a recurrence (Vaswani et al. 2017), with rotary"
     )
     assert not [name for name, what in about.items() if "\n" in what or "  " in what]
 
@@ -236,9 +170,7 @@ def test_a_class_that_a_program_registers_itself(folder: Path, monkeypatch: pyte
         exec(AVERAGES.replace('"averages"', '"averages2"'), namespace)
 
 
-def test_entry_points_of_installed_packages(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_entry_points_of_installed_packages(folder: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     site = folder / "site"
     (site / "means").mkdir(parents=True)
     (site / "means" / "__init__.py").write_text("")
@@ -259,12 +191,8 @@ def test_entry_points_of_installed_packages(
     was = canonical(rung.config)
     order = plugins.loaded()
     assert order == plugins.Loaded(installed=[("recurrence", "averages")])
-    assert said(capsys, "check", "recurrence", "other") == (
-        2,
-        "",
-        "error: entry point 'other' of package means: registers no recurrence with this name\n"
-        "hint: report it, or remove the package\n",
-    )
+    refused = machine.refused("check", "recurrence", "other")
+    assert refused.startswith("error: entry point 'other' of package means: registers no recurrence with this name\n")
     forget()
     plugins.load_all(order)
     assert canonical(planning.make("sDigits", ladder="averages.toml").rungs[-1].config) == was
@@ -284,14 +212,11 @@ def test_entry_points_of_installed_packages(
     forget()
     shutil.rmtree(other)
     points.write_text("[lrurun]\naverages = means.gone\n")
-    code, _, err = said(capsys, "plan", "sDigits", "--ladder", "averages.toml")
-    assert code == 2
+    err = machine.refused("plan", "sDigits", "--ladder", "averages.toml")
     assert "entry point 'averages' of package means: raised ModuleNotFoundError: No module named 'means.gone'" in err
 
 
-def test_a_ladder_names_tasks_of_plug_ins(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_ladder_names_tasks_of_plug_ins(folder: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a file that it or the command loads, or of an installed package, which is not imported for it."""
     claim = '[[claim]]\ntext = "t"\nsource = "s"\nrung = "averages"\nthan = "lru"\ntasks = ["Majority"]\n'
     Path("majority.py").write_text(MAJORITY)
@@ -299,22 +224,39 @@ def test_a_ladder_names_tasks_of_plug_ins(
     Path("claims.toml").write_text(LADDER + claim)
     arguments = ("plan", "sDigits", "--ladder", "claims.toml")
     for _ in range(2):  # what another command loaded is not known to the next
-        code, _, err = said(capsys, *arguments)
-        assert code == 2
+        err = machine.refused(*arguments)
         assert "claims.toml, claim 't', tasks: unknown task 'Majority'" in err
         assert "; --load FILE if it is a task of your own" in err
-        assert said(capsys, *arguments, "--load", "majority.py")[0] == 0
+        machine.run(*arguments, "--load", "majority.py")
         forget()
-        assert said(capsys, "plan", "sDigits", "--ladder", "loads.toml")[0] == 0
+        machine.run("plan", "sDigits", "--ladder", "loads.toml")
         forget()
     site = folder / "site" / "votes-1.0.dist-info"
     site.mkdir(parents=True)
     (site / "METADATA").write_text("Metadata-Version: 2.1\nName: votes\nVersion: 1.0\n")
     (site / "entry_points.txt").write_text("[lrurun]\nMajority = votes.gone\n")
     monkeypatch.syspath_prepend(site.parent)
-    assert said(capsys, *arguments)[0] == 0
+    machine.run(*arguments)
 
 
-def test_the_command_line_knows_no_plug_in_of_a_test_before() -> None:
-    assert entry.run(["list", "recurrences", "-q"]) == 0
-    assert list(KINDS) == BUILT_IN
+def test_a_file_is_protected_if_nobody_else_can_change_what_its_path_leads_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, link, user = tmp_path / "a" / "b", tmp_path / "link.py", os.getuid()
+    folder.mkdir(parents=True)
+    file = folder / "mine.py"
+    assert not is_protected(file), "somebody else could write it"
+    file.write_text("")
+    link.symlink_to(file)
+    for place in (file, folder, folder.parent):
+        assert is_protected(file)
+        assert is_protected(link)
+        before = place.stat().st_mode
+        place.chmod(before | 0o002)
+        assert not is_protected(file)
+        assert not is_protected(link), "a link leads there"
+        place.chmod(before)
+    folder.chmod(0o1777)
+    assert is_protected(file), "nobody replaces files of others in a sticky folder"
+    monkeypatch.setattr(os, "getuid", lambda: user + 1)
+    assert is_protected(file) == (user == 0), "what root can change is as safe as the machine"

@@ -60,31 +60,39 @@ def view(filled: Machine) -> View:
     return View(filled.ledger, filled.runs)
 
 
-def test_every_link_leads_to_a_page(view: View) -> None:
+def test_every_link_leads_to_a_page_and_viewing_writes_nothing(filled: Machine, view: View) -> None:
     def shape(address: str) -> str:
         return re.sub(r"[0-9a-f]{12}", "ID", re.sub(r"sort=[^&]*", "sort=", address))
 
-    seen, ahead = dict[str, str](), ["/"]
+    before = filled.ledger.read_bytes()
+    seen, ahead, pages = set[str](), ["/"], {}
     while ahead:
         address = ahead.pop()
         if shape(address) in seen:
             continue
-        seen[shape(address)] = address
+        seen.add(shape(address))
         if address.startswith(("/static", "/data")):
             answer = view.get(address)
             assert (answer.status, len(answer.body) > 20) == (200, True), address
         else:
-            ahead += links(view.page(address))
-    pages = {one.partition("?")[0] for one in seen}
-    assert pages >= {"/", "/runs", "/claims", "/studies", "/ladders/ID", "/runs/ID", "/data/ladders/ID", "/data/runs"}
-    assert {"/static/report.css", "/static/charts.js", "/static/uplot/uPlot.min.css"} <= pages | set(static(view))
-
-
-def static(view: View) -> list[str]:
-    """The files of a page, each of which is there."""
-    found = re.findall(r'(?:href|src)="(/static/[^"]*)"', view.page("/"))
-    assert {view.get(one).status for one in found} == {200}
-    return found
+            pages[address] = view.page(address)
+            ahead += links(pages[address])
+    files = set(re.findall(r'(?:href|src)="(/static/[^"]*)"', pages["/"]))
+    assert {view.get(one).status for one in files} == {200}
+    known = {one.partition("?")[0] for one in seen} | files
+    assert known >= {"/", "/runs", "/claims", "/studies", "/ladders/ID", "/runs/ID", "/data/ladders/ID", "/data/runs"}
+    assert {"/static/report.css", "/static/charts.js", "/static/uplot/uPlot.min.css"} <= known
+    # claims are those of the command
+    found, page = filled.json("claims", "sDigits"), words(pages["/claims"])
+    told = [*(one["text"] for one in found["claims"]), *(one["here"]["detail"] for one in found["claims"])]
+    assert len(told) > 10
+    assert [text for text in told if " ".join(console.clean(text).split()) not in page] == []
+    view.source.drop()
+    assert filled.ledger.read_bytes() == before
+    ledger = view.source.ledger()
+    assert ledger is not None
+    with pytest.raises(Exception, match="opened for reading only"):
+        ledger.event("note", "x")
 
 
 def test_a_ladder_has_the_report_in_the_same_words(filled: Machine, view: View) -> None:
@@ -204,13 +212,6 @@ def test_a_run_and_a_comparison(filled: Machine, view: View) -> None:
     assert "too many to compare" in words(view.page(f"/compare?{many}", 400))
 
 
-def test_claims_are_those_of_the_command(filled: Machine, view: View) -> None:
-    page = words(view.page("/claims"))
-    found = filled.json("claims")
-    told = [*(one["text"] for one in found["claims"]), *(one["here"]["detail"] for one in found["claims"])]
-    assert [text for text in told if " ".join(console.clean(text).split()) not in page] == []
-
-
 def test_what_takes_long_is_made_again_after_a_rest(view: View) -> None:
     made: list[int] = []
 
@@ -260,7 +261,6 @@ def test_an_empty_view_fills(tmp_path: Path) -> None:
     assert "There is no ledger at" in words(view.page("/"))
     assert "No runs yet." in words(view.page("/runs"))
     assert "No study yet." in words(view.page("/studies"))
-    view.page("/claims")
     assert "there is no ledger yet" in words(view.page("/runs/abc", 404))
     assert view.source.stamp() == ()
     assert not list(tmp_path.iterdir())
@@ -273,21 +273,6 @@ def test_an_empty_view_fills(tmp_path: Path) -> None:
         file.unlink()
     fill(tmp_path / "ledger.db", "sDigits", {"gamma-norm": [0.5]}, profile="smoke")
     assert "1 of 1 done" in words(view.page("/"))
-
-
-def test_viewing_writes_nothing(filled: Machine, view: View) -> None:
-    def content() -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in filled.folder.glob("ledger.db")}
-
-    before = content()
-    for address in ("/", "/runs", "/claims", *links(view.page("/")), *links(view.page("/runs"))):
-        view.get(address)
-    view.source.drop()
-    assert content() == before
-    ledger = view.source.ledger()
-    assert ledger is not None
-    with pytest.raises(Exception, match="opened for reading only"):
-        ledger.event("note", "x")
 
 
 def test_a_ledger_that_cannot_be_written_is_shown_and_followed(

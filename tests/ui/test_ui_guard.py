@@ -18,11 +18,11 @@ from lrurun.config.runs import InstanceSpec
 from lrurun.ledger.store import Ledger
 from lrurun.ui import guard
 from tests.harness.browsing import HOST, TOKEN, View, closed, words
-from tests.harness.commands import folder, said
+from tests.harness.machine import Machine
 from tests.harness.reports import EVIL
 from tests.harness.results import OWNER, fill
 
-__all__ = ["closed", "folder"]  # fixtures
+__all__ = ["closed"]  # a fixture
 ADDRESSES = ("/", "/runs", "/claims", "/studies", "/live", "/static/ui.css", "/data/runs", "/nothing", "/?token=")
 WRONG = ["mine=", "mine=wrong", f"other={TOKEN}", f"mine={TOKEN}x", f"mine={TOKEN[:-1]}", 'a="; b\x7f', "mine=é"]
 OTHERS = ["evil.example", "evil.example:8765", "127.0.0.1.evil.example", "10.0.0.1", "", "[::1", "a@127.0.0.1:1"]
@@ -36,13 +36,13 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> View:
     return View(place / "ledger.db", place / "runs")
 
 
-@pytest.mark.parametrize("address", ADDRESSES)
-@pytest.mark.parametrize("cookie", [None, *WRONG])
-def test_without_the_token_nothing_is_shown(view: View, address: str, cookie: str | None) -> None:
-    answer = view.request(address, {"host": HOST} | ({} if cookie is None else {"cookie": cookie}))
-    assert answer.status == 403
-    assert answer.text.startswith("This page belongs to one user.")
-    assert "set-cookie" not in answer.headers
+def test_without_the_token_nothing_is_shown(view: View) -> None:
+    tried = [(address, cookie) for address in ADDRESSES for cookie in (None, WRONG[1])]
+    for address, cookie in [*tried, *(("/", cookie) for cookie in WRONG)]:
+        answer = view.request(address, {"host": HOST} | ({} if cookie is None else {"cookie": cookie}))
+        assert answer.status == 403, (address, cookie)
+        assert answer.text.startswith("This page belongs to one user.")
+        assert "set-cookie" not in answer.headers
 
 
 def test_the_link_gives_a_cookie_that_scripts_and_other_sites_cannot_use(view: View) -> None:
@@ -201,36 +201,31 @@ def test_files_come_from_inside_the_runs_folder_alone(view: View, tmp_path: Path
     assert "There is no log of attempt 1" in words(view.page(f"/runs/{first.id}"))
 
 
-def test_errors_of_the_command(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_of_the_command(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        code, out, err = said(capsys, "ui", "--port", str(port))
-        assert (code, out) == (1, "")
-        assert err.splitlines() == [
-            f"error: port {port} of 127.0.0.1 is in use, maybe by another lrurun ui",
-            "hint: choose another one: --port N, or --port 0 for any that is free",
-        ]
-    assert said(capsys, "ui", "--port", "70000")[0] == 2
-    assert "error: --host nowhere.invalid: no such address" in said(capsys, "ui", "--host", "nowhere.invalid")[2]
-    fill(folder / "ledger.db", "sDigits", {"gamma-norm": [0.5]}, profile="smoke")
-    view = View(folder / "ledger.db", folder / "runs")
-    with contextlib.closing(sqlite3.connect("ledger.db", isolation_level=None)) as connection:
+        err = machine.refused("ui", "--port", str(port), code=1)
+        assert err.startswith(f"error: port {port} of 127.0.0.1 is in use")
+        assert "hint: choose another one: --port N" in err
+    machine.refused("ui", "--port", "70000")
+    assert (
+        "error: --host nowhere.invalid: no such address"
+        in machine.run("ui", "--host", "nowhere.invalid", code=1).stderr
+    )
+    Ledger.open(machine.ledger).close()
+    view = View(machine.ledger, machine.runs)
+    with contextlib.closing(sqlite3.connect(machine.ledger, isolation_level=None)) as connection:
         connection.execute("UPDATE lrurun_version SET version_num = '9999'")
-    code, out, err = said(capsys, "ui")
-    assert (code, out) == (5, "")
+    err = machine.run("ui", code=5).stderr
     assert "newer" in err
     assert "hint: " in err
     assert "newer" in words(view.page("/runs", 503))
-    Path("ledger.db").write_text("this is no ledger" * 100)
-    assert said(capsys, "ui")[0] == 5
+    machine.ledger.write_text("this is no ledger" * 100)
+    machine.run("ui", code=5)
 
     monkeypatch.delitem(sys.modules, "lrurun.ui.serve", raising=False)
     monkeypatch.delattr("lrurun.ui.serve", raising=False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    code, _, err = said(capsys, "ui")
-    assert code == 1
-    assert err.splitlines() == [
+    assert machine.run("ui", code=1).stderr.splitlines() == [
         "error: lrurun ui needs uvicorn, which is not installed", "hint: pip install 'lrurun[ui]'"
     ]  # fmt: skip
