@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from msgspec import structs
 
 from lrurun.config import plan as planning
 from lrurun.data.task import Data, Spec, Split
@@ -37,7 +36,7 @@ from lrurun.ledger.database.sqlite import SQLite
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Attempt, Owner
 from lrurun.paths import Places
-from lrurun.runner import attempt, execute, logs, processes, records, recorder, signals, snapshots, supervisor, worker
+from lrurun.runner import attempt, execute, logs, processes, recorder, records, signals, snapshots, supervisor, worker
 from lrurun.runner.executors import local
 from lrurun.runner.selection import Selection
 from lrurun.runner.signals import Signals, Stopped
@@ -261,7 +260,7 @@ class World:
     """Processes, their clock, a ledger and a runs folder.
 
     Args:
-        fault: called in the process that is about to do a step, if it `applies`, at the `at`-th of those steps.
+        fault: called in the process that is about to do the `at`-th step.
     """
 
     def __init__(self, folder: Path, at: int = -1, fault: Callable[[World, Process], None] | None = None) -> None:
@@ -269,7 +268,8 @@ class World:
         shutil.copy(empty_ledger(), folder / "ledger.db")
         self.places = Places(ledger=folder / "ledger.db", runs=folder / "runs", data=folder / "data")
         self.at, self.fault, self.now = at, fault, 1_000_000.0
-        self.applies: Callable[[str, Process], bool] = lambda kind, process: True
+        self.on: dict[str, list[Callable[[World, Process], None]]] = {}
+        """Faults before the next steps of a kind."""
         self.steps: list[str] = []
         self.processes: list[Process] = []
         self.write_ends_with: Exception | None = None
@@ -278,7 +278,10 @@ class World:
         self.back = threading.Semaphore(0)
         self.current: Process | None = None
         self.time = SimpleNamespace(
-            monotonic=lambda: self.now, time=lambda: self.now + self.clock, time_ns=lambda: int(self.now * 1e9), sleep=self.sleep
+            monotonic=lambda: self.now,
+            time=lambda: self.now + self.clock,
+            time_ns=lambda: int(self.now * 1e9),
+            sleep=self.sleep,
         )
 
     def run(self) -> World:
@@ -309,12 +312,13 @@ class World:
         if process is None:
             return  # the test itself
         process.check()
-        if not self.applies(kind, process):
-            return
         number = len(self.steps)
         self.steps.append(f"{process.name}: {kind}")
-        if number == self.at and self.fault is not None:
-            self.fault(self, process)
+        faults = [self.fault] if number == self.at and self.fault is not None else []
+        if waiting := self.on.get(kind):
+            faults.append(waiting.pop(0))
+        for fault in faults:
+            fault(self, process)
             process.check()
 
     def owner(self) -> Owner:
@@ -323,11 +327,13 @@ class World:
         return Owner(host=host, boot=host, namespace=host, pid=pid, pid_started=float(pid), user="ann")
 
     def alive(self, one: Owner) -> bool:
-        return any(process.pid == one.pid and process.code is None and not process.is_dead for process in self.processes)
+        return any(
+            process.pid == one.pid and process.code is None and not process.is_dead for process in self.processes
+        )
 
 
 def install(world: World, patch: pytest.MonkeyPatch, thread: type[Late] = Prompt) -> World:
-    """Replaces, for this test, processes, threads, clock, training and checkpoints of the package by those of `world`."""
+    """Replaces processes, threads, clock, training and checkpoints of the package by those of `world`."""
     for module in (attempt, execute, logs, processes, recorder, signals, supervisor, worker, local, sql):
         if hasattr(module, "time"):
             patch.setattr(module, "time", world.time)
@@ -373,7 +379,6 @@ def install(world: World, patch: pytest.MonkeyPatch, thread: type[Late] = Prompt
             world.current.check()
         with REAL.reading(database) as connection:
             yield connection
-
 
     def engine(*arguments: Any, **options: Any) -> Any:
         """What one process has compiled of SQL serves the others."""
@@ -430,18 +435,10 @@ DATA = Data(
 )
 
 
-def value(seed: int, step: int) -> int:
-    """The state of a run after a step: nothing but the states before it leads there."""
-    state = seed
-    for _ in range(step):
-        state = (state * 31 + 7) % 101
-    return state
-
-
 def train_together(world: World, configs: Sequence[Any], execution: Any, data: Data, **options: Any) -> Iterator[Event]:
     """Takes the place of `training.loop.train_together`."""
     for event in _events(world, configs, options.get("resume") or [None] * len(configs)):
-        world.step(f"event {type(event).__name__}")
+        world.step(f"event {type(event).__name__} {event.step}")
         yield event
 
 
@@ -467,7 +464,9 @@ def _events(world: World, configs: Sequence[Any], resume: Sequence[Snapshot | No
         world.sleep(SECONDS_PER_STEP)
         for member in members:
             states[member] = (states[member] * 31 + 7) % 101
-            yield Measured(member=member, step=step, values={"train/loss": states[member] / 101, "machine/s": world.now})
+            yield Measured(
+                member=member, step=step, values={"train/loss": states[member] / 101, "machine/s": world.now}
+            )
             if step % EVAL_EVERY == 0:
                 score = states[member] / 202
                 best[member] = max(best[member], (score, -step))
@@ -567,8 +566,7 @@ def history(world: World) -> dict[int, Any]:
     return found
 
 
-def attempts(world: World) -> list[Attempt]:
-    """Those of the only run."""
+def attempts(world: World, seed: int = 0) -> list[Attempt]:
     with Ledger.open(world.places.ledger) as ledger:
-        [run] = ledger.runs()
+        [run] = [run for run in ledger.runs() if run.seed == seed]
         return ledger.attempts(run.id)
