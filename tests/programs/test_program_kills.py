@@ -121,15 +121,6 @@ def test_nothing_of_a_program_outlives_its_worker_and_the_command(machine: Machi
     assert wait_for(lambda: not programs_of(machine), 5)
 
 
-def test_two_terminals_share_the_runs(machine: Machine) -> None:
-    write_scripts(machine.folder, SCRIPTS)
-    terminals = [machine.start("ladder", "scripts.toml", "--seeds", "3", "--jobs", "1") for _ in range(2)]
-    for terminal in terminals:
-        _, err = terminal.communicate(timeout=120)
-        assert terminal.returncode == 0, err
-    check(machine, 6)
-    ends = [path.read_text() for path in machine.runs.glob("*/program/ends")]
-    assert ends == ["end\n"] * 6, "no run was executed twice"
 
 
 def test_a_time_limit_lets_programs_save(machine: Machine) -> None:
@@ -190,37 +181,5 @@ def test_a_ledger_on_a_server_that_restarts(machine: Machine, postgres: PrivateS
     postgres.drop(server)
 
 
-def test_slurm_ends_a_program_with_its_task(machine: Machine, tmp_path: Path) -> None:
-    slurm_cluster.require()
-    with slurm_cluster.SlurmCluster(tmp_path / "slurm", down_seconds=60) as cluster:
-        machine.env |= cluster.env | {"PYTHONPATH": str(ROOT)}
-        write_scripts(machine.folder, SCRIPTS)
-        process = machine.start("ladder", "scripts.toml", "--seeds", "2", "--on", "slurm")
-        wait_for(lambda: process.poll() is not None or training(machine)())
-        assert process.poll() is None, process.communicate()
-        stop(process, signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-        assert process.returncode == 130, err
-        assert cluster.jobs() == {}
-        assert wait_for(lambda: not programs_of(machine), 10)
-        assert "stopped\n" in [path.read_text() for path in machine.runs.glob("*/program/ends")]
-        machine.run("ladder", "scripts.toml", "--seeds", "2", "--on", "slurm", apart=True)
-    check(machine)
 
 
-def test_ray_executes_programs_on_two_nodes(machine: Machine, postgres: PrivateServer, ray_cluster: RayCluster) -> None:
-    ray_cluster.add_second()
-    server = postgres.empty()
-    machine.use(server)
-    machine.env |= {"RAY_ADDRESS": ray_cluster.address, "RAY_AUTH_MODE": "disabled"}
-    write_scripts(machine.folder, SCRIPTS)
-    process = machine.start("ladder", "scripts.toml", "--seeds", "2", "--jobs", "1", "--on", "ray:nodes=2")
-    wait_for(lambda: process.poll() is not None or len(programs_of(machine)) >= 2)
-    assert process.poll() is None, process.communicate()
-    ray_cluster.kill("second")
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    check(machine)
-    hosts = {attempt.host.partition("@")[0] for attempts in machine.attempts().values() for attempt in attempts}
-    assert len(hosts) == 2
-    postgres.drop(server)

@@ -165,19 +165,6 @@ def test_an_actor_is_started_again_without_the_command(shared: Machine, ray_clus
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_the_actors(shared: Machine, ray_cluster: RayCluster) -> None:
-    ladder = ["ladder", "sDigits", *LONG, *FOUR_RUNS, "--on", "ray:nodes=2,first=1", "--jobs", "1"]
-    process = shared.start(*ladder)  # so that one of two waits for a place
-    wait_for(training(shared))
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    assert "stopped by ^C" in err
-    assert shared.states() == {"interrupted": 1, "queued": 3}
-    assert _trained("first", ray_cluster) == []
-
-
-@pytest.mark.slow
 def test_what_a_cluster_does_not_allow_is_refused(shared: Machine, ray_cluster: RayCluster) -> None:
     ladder = ["ladder", "sDigits", "--profile", "smoke"]
     nowhere = shared.run(*ladder, "--on", "ray:address=127.0.0.2:1", code=1, apart=True).stderr

@@ -75,21 +75,6 @@ def test_a_ladder_goes_on_through_restarts_and_an_outage(shared, postgres, long_
     check(shared, long_history)
 
 
-def test_killed_processes_and_two_commands_share_a_ladder(shared, postgres, long_history) -> None:
-    first = shared.start(*LADDER)
-    wait_for(training(shared))
-    workers_of(first)[0].kill()
-    wait_for(training(shared, step=100))
-    first.kill()
-    first.wait()
-    first, second = shared.start(*LADDER), shared.start(*LADDER)
-    postgres.restart()
-    for process in (first, second):
-        _, said = process.communicate(timeout=300)
-        assert process.returncode == 0, said
-    check(shared, long_history)
-
-
 def test_owners_elsewhere_may_write_a_heartbeat_after_an_outage(shared, postgres, monkeypatch) -> None:
     with Ledger.open(shared.ledger) as ledger:
         key = ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key
@@ -164,23 +149,6 @@ def test_commands_without_a_server_end_with_an_error_within_seconds(shared, post
     assert re.search(r"PROBLEM +ledger +the ledger postgresql\+psycopg://.* cannot be reached", doctor.stdout)
 
 
-def test_a_watched_ladder_whose_server_goes_away(shared, postgres) -> None:
-    process = shared.start("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
-    wait_for(training(shared))
-    seen = shared.folder / "seen.txt"
-    with seen.open("w") as file:
-        watch = shared.start("status", "--watch", stderr=file)
-    wait_for(seen.read_text)
-    postgres.stop()
-    wait_for(lambda: f"the ledger {shared.ledger} does not answer" in seen.read_text())
-    assert watch.poll() is None
-    postgres.start()
-    process.communicate(timeout=300)
-    assert process.returncode == 0
-    watch.communicate(timeout=60)
-    assert watch.returncode == 0, seen.read_text()
-
-
 def database(server: Server) -> str:
     return server.text.rpartition("/")[2]
 
@@ -249,62 +217,3 @@ def test_the_driver_is_missing(shared, tmp_path) -> None:
 
 
 # Several users
-
-
-def start_as(machine: Machine, user: str, *arguments: str) -> None:
-    """A command of a user who stops it as soon as it trains."""
-    process = machine.start(*arguments, env={"LOGNAME": user})
-    wait_for(training(machine))
-    stop(process, signal.SIGTERM)
-
-
-def test_resume_takes_what_this_user_requested(shared) -> None:
-    start_as(shared, "ann", "ladder", "sDigits", *LONG, "--rung", "ring-init")
-    left = shared.run("resume", apart=True, env={"LOGNAME": "bob"}).stderr
-    assert "left alone: 1 unfinished ladder of ann; --all-users takes these too" in left
-    assert "nothing to do: your ladders are finished" in left
-    (ladder,) = shared.json("status", apart=True)["ladders"]
-    assert ladder["user"] == "ann"
-    assert "requested by ann" in shared.run("status", apart=True, env={"LOGNAME": "bob"}).stdout
-    assert "requested by" not in shared.run("status", apart=True, env={"LOGNAME": "ann"}).stdout
-    shared.run("resume", "--all-users", apart=True, env={"LOGNAME": "bob"})
-    assert shared.states() == {"done": ladder["total"]}
-    users = {attempt.user for attempts in shared.attempts().values() for attempt in attempts}
-    assert users == {"ann", "bob"}
-    assert shared.json("runs", "--where", "user=ann", apart=True)["runs"]
-    assert not shared.json("runs", "--where", "user=bob", apart=True)["runs"]
-    run = shared.json("runs", apart=True)["runs"][0]["id"]
-    for user, seen in (("bob", True), ("ann", False)):  # one other user
-        assert ("user" in shared.run("runs", apart=True, env={"LOGNAME": user}).stdout) == seen
-    assert " user " in shared.run("show", run, apart=True, env={"LOGNAME": "eve"}).stdout
-    assert "nothing to do: every ladder" in shared.run("resume", apart=True, env={"LOGNAME": "ann"}).stderr
-
-
-PLUG_IN = """
-from pathlib import Path
-with Path(__file__).with_name("executed").open("a") as file:
-    file.write("x")
-"""
-
-
-def test_code_of_another_user_is_executed_only_if_it_is_named(shared) -> None:
-    here = shared.folder
-    packaged = (Path(__file__).parents[2] / "ablations" / "lru.toml").read_text()
-    (here / "mine.toml").write_text(f'load = ["mine.py"]\n{packaged}')
-    (here / "mine.py").write_text(AVERAGES + PLUG_IN)
-    start_as(shared, "ann", "ladder", "sDigits", *LONG, "--ladder", "mine.toml", "--rung", "ring-init", "--seeds", "1")
-    executed = here / "executed"
-    executed.unlink()
-    for change in ("", "owner", "folder"):
-        env = {"LOGNAME": "ann" if change else "bob"}  # what the ledger says may be forged
-        os.chown(here / "mine.py", pwd.getpwnam("nobody").pw_uid if change == "owner" else os.getuid(), -1)
-        here.chmod(0o777 if change == "folder" else 0o755)
-        done = shared.run("resume", "--all-users", apart=True, code=2, env=env)
-        assert re.search(
-            rf"error: ladder [\w-]+, requested by ann: its file .*mine.toml loads {here}/mine.py", done.stderr
-        )
-        assert f"lrurun resume --load {here}/mine.py" in done.stderr
-        assert not executed.exists()
-    shared.run("resume", "--all-users", "--load", f"{here}/mine.py", apart=True, env={"LOGNAME": "bob"})
-    assert executed.exists()
-    assert set(shared.states()) == {"done"}

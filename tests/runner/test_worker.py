@@ -166,24 +166,6 @@ def test_training_does_not_wait_for_a_busy_ledger(tmp_path, attempt, monkeypatch
     assert ledger.run(claim.run.id).step == after[-1]
 
 
-@pytest.mark.slow
-def test_training_does_not_wait_for_a_server_at_checkpoints(tmp_path, attempt, monkeypatch):
-    """Checkpoints are due at every boundary. One is announced, once the server answers."""
-    monkeypatch.setattr(SQLite, "may_be_away", True)  # the file is used as a server is
-    monkeypatch.setattr(recorder, "FLUSH_SECONDS", 0.0)
-    after = []
-    curve, look = seen_by(holding(tmp_path / "ledger.db", after))
-    ledger, claim, tried, stop = attempt(look, checkpoint_seconds=0.0)
-    worker.train_attempts([tried], stop)
-    assert len(after) == 40
-    assert ledger.metrics(claim.run.id)["train/loss"] == curve
-    assert ledger.run(claim.run.id).state == "interrupted"
-    steps = [c.step for c in ledger.checkpoints(claim.run.id, "committed")]
-    assert steps[0] == after[-1]
-    assert len(steps) == 2
-    assert not set(steps) & set(after[2:-1]), "a checkpoint began while the one before had no answer"
-
-
 @pytest.mark.parametrize("end", ["an exception", "a signal"])
 def test_no_row_is_lost_when_training_ends_between_writes(tmp_path, attempt, monkeypatch, end):
     monkeypatch.setattr(recorder, "FLUSH_SECONDS", 1e9)
@@ -206,34 +188,6 @@ def test_no_row_is_lost_when_training_ends_between_writes(tmp_path, attempt, mon
     assert bool(ledger.checkpoints(run.id, "committed")) == (end == "a signal")
 
 
-@pytest.mark.slow
-def test_rows_are_there_before_the_checkpoint_that_has_seen_them(tmp_path, attempt, monkeypatch):
-    """However slowly they are written, no row of a step up to that of a checkpoint is written after it."""
-    monkeypatch.setattr(recorder, "FLUSH_SECONDS", 0.0)
-    record, begin = Ledger.record, Ledger.begin_checkpoint
-    short, saved = [], []
-
-    def slowly(self, *arguments, **options):
-        # slowest in the thread: what it writes is older than what the loop writes itself
-        time.sleep(1.0 if threading.current_thread() is not threading.main_thread() else 0)
-        record(self, *arguments, **options)
-
-    def announced(self, claim, step, path):
-        there = self.metrics(claim.run.id).get("train/loss", [])
-        short.extend(set(curve) - set(there))
-        saved.append(step)
-        return begin(self, claim, step, path)
-
-    monkeypatch.setattr(Ledger, "record", slowly)
-    monkeypatch.setattr(Ledger, "begin_checkpoint", announced)
-    curve, look = seen_by(lambda event: isinstance(event, train.Reached) and len(saved) >= 3)
-    _, _, tried, stop = attempt(look, checkpoint_seconds=0.1)
-    worker.train_attempts([tried], stop)
-    assert len(saved) >= 4
-    assert curve
-    assert short == []
-
-
 def test_a_superseded_attempt_stops(tmp_path, attempt, monkeypatch):
     """The thread that writes rows finds out; the worker stops, and writes nothing more."""
     monkeypatch.setattr(recorder, "FLUSH_SECONDS", 0.0)
@@ -254,33 +208,6 @@ def test_a_superseded_attempt_stops(tmp_path, attempt, monkeypatch):
     assert max(step for step, _ in ledger.metrics(claim.run.id)["train/loss"]) <= taken[0]
     assert ledger.run(claim.run.id).state == "running", "it belongs to another attempt"
     assert stop.refused, "this process claims no other run before its supervisor knows"
-
-
-@pytest.mark.slow
-def test_eigenvalues_are_recorded_at_the_start_and_at_the_end_of_a_run_that_was_resumed(tmp_path):
-    plan = planning.make("sDigits", profile="smoke")
-    store.prepare(plan.task, plan.options, tmp_path / "data")
-    (rung,) = planning.choose_rungs(plan, ["gamma-norm"])
-    with Ledger.open(tmp_path / "ledger.db") as ledger:
-        instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
-        (run,) = ledger.enqueue(instance.key, final_runs(plan, rung, [0]))
-        recorded = []
-        for last in (False, True):
-            ledger.requeue([run.id])
-            claim = ledger.claim(instance.key, owner.this_process(), environment={})
-            stop = Watched(lambda event, last=last: not last and isinstance(event, train.Reached))
-            worker.train_attempts([ActiveAttempt(ledger, claim, tmp_path / "runs", tmp_path / "data")], stop)
-            recorded.append(ledger.eigenvalues(run.id))
-        assert [attempt.reason for attempt in ledger.attempts(run.id)] == ["interrupted: SIGTERM", "done"]
-        assert ledger.attempts(run.id)[-1].resumed_from > 0
-        first, both = recorded
-        assert list(first) == ["start"]
-        assert list(both) == ["start", "end"]
-        assert both["start"] == first["start"]
-        _, start, end = before_and_after(ledger.run(run.id), ledger, tmp_path / "runs")
-        np.testing.assert_allclose(both["start"], start, rtol=1e-6)
-        np.testing.assert_allclose(both["end"], end, rtol=1e-6)
-        assert np.abs(np.subtract(both["end"], both["start"])).max() > 1e-3
 
 
 def test_the_escape_of_a_run_that_was_resumed_is_that_of_its_whole_curve(tmp_path, monkeypatch):
