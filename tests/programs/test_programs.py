@@ -101,6 +101,13 @@ SCRIPTS = {
     "leaves-child": logs([0.5], [0.4]) + "import subprocess\n"
     "child = subprocess.Popen(['sh', '-c', 'sleep 1000 & wait'])\n"
     "open(run.folder + '/child', 'w').write(str(child.pid))\n",
+    "stopped-elsewhere": "import os, signal, lrurun\nfrom pathlib import Path\nrun = lrurun.this_run()\n"
+    "saved = Path(run.folder) / 'step'\nbegan = saved.exists()\nrun.should_stop\n"
+    "for step in range(int(saved.read_text()) + 1 if began else 1, 5):\n"
+    "    run.log(step, **{'val/accuracy': step / 4, 'test/accuracy': step / 4})\n"
+    "    saved.write_text(str(step))\n"
+    "    if step == 2 and not began: os.kill(os.getpid(), signal.SIGTERM)\n"
+    "    if run.should_stop: break\n",
     "resumes": "KEEPS = True\n" + _RESUMES,
     "begins-again": "KEEPS = False\n" + _RESUMES,
 }
@@ -182,6 +189,18 @@ def test_a_loss_that_is_no_number_is_divergence(ended: Machine) -> None:
     assert math.isnan(loss[-1][1])
     run, [attempt] = runs_of(ended)["diverges-and-goes-on"]
     assert (run.state, run.step) == ("diverged", 2)
+
+
+def test_a_program_that_stops_at_a_signal_from_outside_is_not_done_but_continues(ended: Machine) -> None:
+    """As a cluster sends it to all processes of a job."""
+    run, attempts = runs_of(ended)["stopped-elsewhere"]
+    assert [attempt.outcome for attempt in attempts] == ["failed", "done"]
+    assert (attempts[0].reason or "").startswith(
+        "failed: the program has stopped at a SIGTERM that lrurun did not send"
+    )
+    assert attempts[1].resumed_from == 2
+    assert run.result is not None
+    assert (run.step, run.result["test/accuracy"]) == (4, 1.0)
 
 
 def test_nothing_of_a_program_is_left_after_its_end(ended: Machine) -> None:
@@ -416,6 +435,7 @@ def _runs(machine: Machine) -> list[tuple[Run, list[Attempt]]]:
     return []
 
 
+@pytest.mark.slow
 def test_a_program_that_is_silent_is_killed_and_one_that_prints_is_not(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

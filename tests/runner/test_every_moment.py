@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec import structs
 
+from lrurun.data.metric import Accuracy
 from lrurun.ledger.database.sqlite import SQLite
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Checkpoint
-from lrurun.runner import environment
+from lrurun.runner import attempt, environment, recorder
 from lrurun.training import NUMERICS
 from tests.harness import simulation, stores
 from tests.harness.simulation import Command, Late, Process, Prompt, World, attempts, history, install
@@ -142,14 +144,17 @@ def checkpoints_of(world: World) -> list[Checkpoint]:
         return ledger.checkpoints(ledger.run_ids()[0])
 
 
-def test_a_run_that_always_fails_is_tried_three_times_by_each_command(world: World, wanted: dict[int, Any]) -> None:
+def test_a_run_that_always_fails_is_tried_three_times_by_each_command(
+    world: World, wanted: dict[int, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also if the clock is set back: attempts are counted by number."""
 
     def fail(world: World, process: Process) -> None:
         world.clock -= 7200
         raise MemoryError("Unable to allocate 8.00 GiB")
 
-    world.on["event Reached 2"] = [fail] * 6
+    monkeypatch.setattr(recorder, "FLUSH_SECONDS", 1e9)  # no row is lost that waits to be written
+    world.on["event Reached 1"] = [fail] * 6
     for expected in (3, 6):
         assert Command(world).finish() == 3
         assert reasons(world) == ["failed: MemoryError: Unable to allocate 8.00 GiB"] * expected
@@ -157,6 +162,7 @@ def test_a_run_that_always_fails_is_tried_three_times_by_each_command(world: Wor
         [run] = ledger.runs()
         assert run.state == "failed"
         assert "Traceback" in (run.error or "")
+        assert [step for step, _ in ledger.metrics(run.id)["train/loss"]] == [1]
     assert Command(world).finish() == 0
     assert history(world) == {0: wanted[0]}
 
@@ -295,3 +301,17 @@ def test_no_checkpoint_begins_while_a_server_does_not_answer(
     assert Command(world).finish() == 0
     assert len([step for step in world.steps if "begin_checkpoint" in step]) == expected
     assert history(world) == {0: wanted[0]}
+
+
+def test_the_escape_of_a_run_that_was_resumed_is_that_of_its_whole_curve(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = structs.replace(simulation.DATA, metrics=(Accuracy(escape=0.0),))
+    monkeypatch.setattr(attempt, "_loaded", lambda *_: data)
+    stopped(world)
+    assert Command(world).finish() == 0
+    assert [one.resumed_from for one in attempts(world)] == [0, 2]
+    with Ledger.open(world.places.ledger) as ledger:
+        [run] = ledger.runs()
+        assert run.result is not None
+        assert run.result["escape_step"] == 2

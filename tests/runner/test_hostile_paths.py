@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Checkpoint
 from lrurun.training import digests
 from tests.harness.hostile_texts import check
-from tests.harness.machine import LONG, Machine, stop, training, wait_for
+from tests.harness.machine import Machine
 from tests.harness.results import fill
 
 
@@ -86,13 +85,17 @@ def path_of(folder: Path, name: str) -> str:
     return name.replace("@", runs()[0]).replace("TREASURE", str(folder.parent / "treasure"))
 
 
-@pytest.mark.parametrize("name", LEADS_OUT)
+def test_paths_that_lead_out_of_the_runs_folder(folder: Path) -> None:
+    for name in LEADS_OUT:
+        with pytest.raises(LrurunError, match="leads out of the runs folder"):
+            paths.inside(folder / "runs", path_of(folder, name))
+
+
+@pytest.mark.parametrize("name", ["../../treasure", "", "TREASURE", "@/1/link", "a\x00b"])
 def test_a_checkpoint_elsewhere_is_neither_removed_nor_read(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = path_of(folder, name)
-    with pytest.raises(LrurunError, match="leads out of the runs folder"):
-        paths.inside(folder / "runs", path)
     for state in ("saving", "committed"):
         write(
             (
@@ -116,7 +119,7 @@ def test_a_checkpoint_elsewhere_is_neither_removed_nor_read(
         trained.newest(ledger.run(runs()[0]), [entry], folder / "runs")
 
 
-@pytest.mark.parametrize("name", ["../../treasure", "TREASURE", "..", "../../treasure/", "@/../../../treasure"])
+@pytest.mark.parametrize("name", ["../../treasure", "TREASURE"])
 def test_a_run_elsewhere_is_left_alone(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The id of the run leads out of the folder: its log is not shown, and nothing is removed."""
     path = path_of(folder, name)
@@ -151,7 +154,7 @@ def test_a_link_in_a_checkpoint_is_not_read(folder: Path) -> None:
         digests.digest(saved)
 
 
-@pytest.mark.parametrize("name", ["../../treasure", "../../new", "@/1/link"])
+@pytest.mark.parametrize("name", ["../../new", "@/1/link"])
 def test_a_merge_writes_and_reads_nowhere_else(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     other = folder.parent / "other"
     shutil.copytree(folder, other, symlinks=True)
@@ -206,3 +209,15 @@ import pickle
 pickle.loads(pickle.dumps(Path("x")))
 assert seen, "the hook sees what is unpickled"
 """
+
+
+@pytest.mark.slow
+def test_restoring_unpickles_nothing(finished: Machine) -> None:
+    run = finished.json("runs")["runs"][0]
+    [last] = finished.json("show", run["id"])["checkpoints"]
+    words = [run["id"], str(finished.runs / last["path"]), run["fingerprint"]]
+    done = subprocess.run(
+        [sys.executable, "-c", UNPICKLED, *words], cwd=finished.folder, env=finished.env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "unpickled []" in done.stdout

@@ -5,25 +5,15 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-import time
 from unittest import mock
 
-import numpy as np
 import pytest
 from msgspec import structs
 
 from lrurun.bench import loop
-from lrurun.config import plan as planning
-from lrurun.config.plan import final_runs
-from lrurun.data import store
 from lrurun.data.metric import Accuracy
-from lrurun.errors import LrurunError
-from lrurun.ledger import owner
-from lrurun.ledger.database.sqlite import SQLite
-from lrurun.ledger.store import Ledger
 from lrurun.runner import execute, recorder, worker
 from lrurun.runner.attempt import ActiveAttempt, StopRequest
-from lrurun.trained import before_and_after
 from lrurun.training import checkpoints
 from lrurun.training import events as train
 
@@ -104,20 +94,6 @@ def saving_once(saves):
     return save
 
 
-def test_a_checkpoint_that_cannot_be_written_stops_the_worker(tmp_path, attempt, monkeypatch):
-    """The error comes at an event after the save began, and the run is not to blame."""
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(checkpoints, "save", full)
-    ledger, claim, tried, stop = attempt(lambda event: False, checkpoint_seconds=0.0)
-    with pytest.raises(LrurunError, match=r"could not be saved: .*No space left"):
-        worker.train_attempts([tried], stop)
-    assert ledger.run(claim.run.id).state == "interrupted"
-    assert "No space left" in ledger.attempts(claim.run.id)[-1].reason
-
-
 def seen_by(look):
     """Calls `look` at every event, and collects the training curve, (step, loss), as it was yielded."""
     curve = []
@@ -164,81 +140,6 @@ def test_training_does_not_wait_for_a_busy_ledger(tmp_path, attempt, monkeypatch
     assert curve
     assert ledger.metrics(claim.run.id)["train/loss"] == curve
     assert ledger.run(claim.run.id).step == after[-1]
-
-
-@pytest.mark.parametrize("end", ["an exception", "a signal"])
-def test_no_row_is_lost_when_training_ends_between_writes(tmp_path, attempt, monkeypatch, end):
-    monkeypatch.setattr(recorder, "FLUSH_SECONDS", 1e9)
-
-    def look(event):
-        if isinstance(event, train.Reached) and event.step >= 100:
-            if end == "an exception":
-                raise ValueError("no more")
-            return True
-        return False
-
-    curve, look = seen_by(look)
-    ledger, claim, tried, stop = attempt(look, checkpoint_seconds=1e6)
-    worker.train_attempts([tried], stop)
-    assert curve
-    assert ledger.metrics(claim.run.id)["train/loss"] == curve
-    run = ledger.run(claim.run.id)
-    assert run.state == ("failed" if end == "an exception" else "interrupted")
-    assert ("ValueError: no more" in (run.error or "")) == (end == "an exception")
-    assert bool(ledger.checkpoints(run.id, "committed")) == (end == "a signal")
-
-
-def test_a_superseded_attempt_stops(tmp_path, attempt, monkeypatch):
-    """The thread that writes rows finds out; the worker stops, and writes nothing more."""
-    monkeypatch.setattr(recorder, "FLUSH_SECONDS", 0.0)
-    taken = []
-
-    def look(event):
-        if isinstance(event, train.Reached) and event.step >= 100 and not taken:
-            connection = sqlite3.connect(tmp_path / "ledger.db", timeout=60)
-            connection.execute("update stored_runs set attempt = attempt + 1")
-            connection.commit()
-            connection.close()
-            taken.append(event.step)
-        assert not taken or event.step < taken[0] + 100_000, "training does not stop"
-        return False
-
-    ledger, claim, tried, stop = attempt(look, checkpoint_seconds=1e6)
-    worker.train_attempts([tried], stop)
-    assert max(step for step, _ in ledger.metrics(claim.run.id)["train/loss"]) <= taken[0]
-    assert ledger.run(claim.run.id).state == "running", "it belongs to another attempt"
-    assert stop.refused, "this process claims no other run before its supervisor knows"
-
-
-def test_the_escape_of_a_run_that_was_resumed_is_that_of_its_whole_curve(tmp_path, monkeypatch):
-    """Its first attempt fails before a checkpoint, the second is stopped after one."""
-    monkeypatch.setattr(recorder, "FLUSH_SECONDS", 0.0)
-    plan = planning.make("sDigits", profile="smoke", sets={"train.steps": 40, "train.eval_every": 10})
-    store.prepare(plan.task, plan.options, tmp_path / "data")
-    (rung,) = planning.choose_rungs(plan, ["gamma-norm"])
-
-    def stopping(event):
-        if not isinstance(event, train.Reached) or event.step != {1: 10, 2: 20}.get(claim.attempt):
-            return False
-        if claim.attempt == 1:
-            raise ValueError("no more")
-        return True
-
-    with Ledger.open(tmp_path / "ledger.db") as ledger:
-        instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
-        (run,) = ledger.enqueue(instance.key, final_runs(plan, rung, [0]))
-        for _ in range(3):
-            ledger.requeue([run.id])
-            claim = ledger.claim(instance.key, owner.this_process(), environment={})
-            tried = ActiveAttempt(ledger, claim, tmp_path / "runs", tmp_path / "data")
-            tried.load()
-            tried.data = structs.replace(tried.data, metrics=(Accuracy(escape=0.0),))
-            monkeypatch.setattr(tried, "load", lambda: None)
-            worker.train_attempts([tried], Watched(stopping))
-        assert [attempt.outcome for attempt in ledger.attempts(run.id)] == ["failed", "interrupted", "done"]
-        assert [attempt.resumed_from for attempt in ledger.attempts(run.id)] == [0, 0, 20]
-        assert [step for step, _ in ledger.metrics(run.id)["val/accuracy"]] == [10, 20, 30, 40]
-        assert ledger.run(run.id).result["escape_step"] == 10
 
 
 def test_the_log_ends_with_the_results_as_text(capsys: pytest.CaptureFixture[str]) -> None:
