@@ -390,7 +390,8 @@ def install(world: World, patch: pytest.MonkeyPatch, thread: type[Late] = Prompt
     patch.setattr(SQLite, "writing", writing)
     patch.setattr(SQLite, "reading", reading)
     patch.setattr(SQLite, "retry", retry)
-    patch.setattr(supervisor, "POLL_SECONDS", 0.5)  # fewer looks at what happens
+    for module in (supervisor, processes):
+        patch.setattr(module, "POLL_SECONDS", 0.5)  # fewer looks at what happens
     patch.setattr(supervisor, "UPDATE_SECONDS", 2.0)
     patch.setattr(worker, "IDLE_SECONDS", 1.0)
     for name in ("keep_run", "keep_ladder"):  # which take half of the time, and have tests of their own
