@@ -93,7 +93,7 @@ def check(name: str, folder: Path, patch: pytest.MonkeyPatch, thread: type[Late]
 @pytest.mark.parametrize("name", KINDS)
 def test_the_same_command_records_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = list(KINDS).index(name)
-    check(name, tmp_path, monkeypatch, Prompt, slice(first, None, 11))
+    check(name, tmp_path, monkeypatch, Prompt, slice(first, None, 14))
 
 
 @pytest.mark.slow
