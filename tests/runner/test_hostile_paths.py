@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from lrurun import paths, trained
-from lrurun.__main__ import run as command
 from lrurun.errors import LrurunError
 from lrurun.ledger import merging
 from lrurun.ledger.store import Ledger
@@ -55,6 +54,12 @@ def write(*statements: tuple[str, tuple[object, ...]]) -> None:
     connection.close()
 
 
+def said(arguments: list[str]) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command in the working directory, whatever they are."""
+    done = Machine(Path.cwd()).run(*arguments, code=None)
+    return done.returncode, done.stdout, done.stderr
+
+
 def outside(folder: Path) -> set[str]:
     found = (p for p in folder.parent.rglob("*") if not p.is_relative_to(folder / "runs"))
     return {str(path) for path in found if not path.name.endswith(("-wal", "-shm"))}
@@ -92,9 +97,7 @@ def test_paths_that_lead_out_of_the_runs_folder(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../../treasure", "", "TREASURE", "@/1/link", "a\x00b"])
-def test_a_checkpoint_elsewhere_is_neither_removed_nor_read(
-    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_checkpoint_elsewhere_is_neither_removed_nor_read(folder: Path, name: str) -> None:
     path = path_of(folder, name)
     for state in ("saving", "committed"):
         write(
@@ -105,8 +108,7 @@ def test_a_checkpoint_elsewhere_is_neither_removed_nor_read(
         )
     before = outside(folder)
     for arguments in (["ledger", "gc", "--finished", "--dry-run"], ["ledger", "gc", "--finished"], ["ledger", "check"]):
-        code = command(arguments)
-        out, err = capsys.readouterr()
+        code, out, err = said(arguments)
         check(code, out, err, arguments)
         if arguments[1] == "gc":
             assert "leads out of the runs folder" in err
@@ -120,28 +122,28 @@ def test_a_checkpoint_elsewhere_is_neither_removed_nor_read(
 
 
 @pytest.mark.parametrize("name", ["../../treasure", "TREASURE"])
-def test_a_run_elsewhere_is_left_alone(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_elsewhere_is_left_alone(folder: Path, name: str) -> None:
     """The id of the run leads out of the folder: its log is not shown, and nothing is removed."""
     path = path_of(folder, name)
     write(("update stored_runs set id = ?, superseded = 0 where number = 1", (path,)))
     before = outside(folder)
     for arguments in (["ledger", "gc", "--finished"], ["show", path, "--log"], ["show", path], ["ledger", "check"]):
-        code = command(arguments)
-        out, err = capsys.readouterr()
+        code, out, err = said(arguments)
         check(code, out, err, arguments)
         assert "gold" not in out
     assert outside(folder) == before
 
 
-def test_links_below_the_runs_are_not_followed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_links_below_the_runs_are_not_followed(folder: Path) -> None:
     """gc removes folders that are not in the ledger, but no links to other places."""
     home = folder / "runs" / runs()[0]
     (home / "2").symlink_to(folder.parent / "treasure" / "1")
     (home / "3.old-1").symlink_to(folder.parent / "treasure")
     (home / "1" / "checkpoints" / "9").symlink_to(folder.parent / "treasure")
     before = outside(folder)
-    assert command(["ledger", "gc", "--finished"]) == 0
-    assert "leads out of the runs folder" in capsys.readouterr().err
+    code, _, err = said(["ledger", "gc", "--finished"])
+    assert code == 0
+    assert "leads out of the runs folder" in err
     assert outside(folder) == before
 
 
@@ -155,7 +157,7 @@ def test_a_link_in_a_checkpoint_is_not_read(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../../new", "@/1/link"])
-def test_a_merge_writes_and_reads_nowhere_else(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_merge_writes_and_reads_nowhere_else(folder: Path, name: str) -> None:
     other = folder.parent / "other"
     shutil.copytree(folder, other, symlinks=True)
     (other / "runs" / runs()[1] / "1" / "stolen").symlink_to("/etc/passwd")
@@ -168,15 +170,13 @@ def test_a_merge_writes_and_reads_nowhere_else(folder: Path, name: str, capsys: 
     good, bad = runs()[1], path_of(other, name)
     before = outside(folder)
     os.chdir(folder)
-    assert command(["ledger", "merge", str(other / "ledger.db")]) == 0
+    assert said(["ledger", "merge", str(other / "ledger.db")])[0] == 0
     assert sorted(p.name for p in (folder / "runs" / good / "1").iterdir()) == ["checkpoints"]
     shutil.rmtree(folder / "runs")
     os.chdir(other)
     write(("update stored_runs set id = ?, fingerprint = 'new' where number = 1", (bad,)))
     os.chdir(folder)
-    capsys.readouterr()
-    code = command(["ledger", "merge", str(other / "ledger.db")])
-    out, err = capsys.readouterr()
+    code, out, err = said(["ledger", "merge", str(other / "ledger.db")])
     check(code, out, err, ["merge"])
     assert code == 1
     assert "leads out of the runs folder" in err

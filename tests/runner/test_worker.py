@@ -1,21 +1,30 @@
-"""A worker's attempt at a run, in this process, with a real ledger."""
+"""A worker's attempt at a run with real training, the thread that writes what it yields, and turns at compiling."""
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
+import subprocess
+import sys
 import threading
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
+import jax
 import pytest
 from msgspec import structs
 
 from lrurun.bench import loop
 from lrurun.data.metric import Accuracy
+from lrurun.ledger.store import Fenced
 from lrurun.runner import execute, recorder, worker
 from lrurun.runner.attempt import ActiveAttempt, StopRequest
+from lrurun.runner.execute import turn
+from lrurun.runner.recorder import LedgerThread, Recorder
 from lrurun.training import checkpoints
 from lrurun.training import events as train
+from tests.harness.machine import Machine
 
 
 class Watched(StopRequest):
@@ -150,3 +159,147 @@ def test_the_log_ends_with_the_results_as_text(capsys: pytest.CaptureFixture[str
     result = {"val/loss": 0.25, "test/accuracy": 0.5}
     assert writer.write(train.Ended(state="done", step=7, result=result, snapshot=mock.Mock()), stopping=False)
     assert capsys.readouterr().out == "done at step 7: test/accuracy 0.5, val/loss 0.25\n"
+
+
+class Rows:
+    """A ledger that keeps what it gets, once it may."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, str, float]] = []
+        self.may = threading.Event()
+
+    def record(self, claim: object, rows: Any, step: int, *, score: str) -> None:
+        assert self.may.wait(30)
+        self.rows += rows
+
+
+def test_everything_is_written_in_the_order_of_the_calls():
+    thread, done, may = LedgerThread(), list[int](), threading.Event()
+    assert thread.is_idle
+    thread.submit(lambda: may.wait(30))
+    for number in range(50):
+        thread.submit(lambda number=number: done.append(number))
+    assert not thread.is_idle
+    thread.poll()
+    assert done == []
+    may.set()
+    thread.drain()
+    assert done == list(range(50))
+    assert thread.is_idle
+    thread.close()
+
+
+def test_nothing_is_written_after_an_error():
+    thread, done = LedgerThread(), list[int]()
+
+    def fenced() -> None:
+        raise Fenced("taken")
+
+    for write in (lambda: done.append(1), fenced, lambda: done.append(2)):
+        thread.submit(write)
+    with pytest.raises(Fenced):
+        thread.drain()
+    with pytest.raises(Fenced):
+        thread.submit(lambda: done.append(3)).result()
+    assert done == [1]
+    thread.close()
+
+
+def test_training_waits_when_the_rows_in_memory_are_too_many(monkeypatch):
+    monkeypatch.setattr(recorder, "MOST_ROWS", 10)
+    ledger, thread = Rows(), LedgerThread()
+    kept = Recorder(ledger, None, thread, "val/accuracy")  # type: ignore[arg-type]
+    for step in range(10):
+        kept.add(step, {"a": 0.5})
+    waits = threading.Thread(target=kept.add, args=(10, {"a": 0.5}))
+    waits.start()
+    waits.join(0.2)
+    assert waits.is_alive()
+    ledger.may.set()
+    waits.join(30)
+    assert not waits.is_alive()
+    assert kept.recorded == 9
+    assert [step for step, _, _ in ledger.rows] == list(range(10))
+    kept.flush()
+    thread.drain()
+    assert [step for step, _, _ in ledger.rows] == list(range(11))
+    thread.close()
+
+
+HOLDER = """
+import sys, jax
+from lrurun.runner.attempt import StopRequest
+from lrurun.runner.execute import turn
+jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+with turn(sys.argv[2], StopRequest()):
+    print("holds", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+def test_one_process_compiles_a_program_while_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lrurun.runner.execute.WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("lrurun.machine.cores", lambda: 2)
+    before = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path), "program"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "holds\n"
+        with turn("another", StopRequest()):
+            pass
+        monkeypatch.setattr("lrurun.machine.cores", lambda: 1)
+        assert not _enters("another"), "the only place is taken"
+        monkeypatch.setattr("lrurun.machine.cores", lambda: 2)
+        stop, entered = StopRequest(), threading.Event()
+
+        def enter() -> None:
+            with turn("program", stop):
+                entered.set()
+
+        waiting = threading.Thread(target=enter)
+        waiting.start()
+        assert not entered.wait(0.2)
+        stop.request()
+        assert entered.wait(10), "a request to stop ends the wait"
+        waiting.join()
+        holder.kill()
+        with turn("program", StopRequest()):  # the turn of a process that was killed is over
+            pass
+    finally:
+        holder.kill()
+        holder.communicate()
+        jax.config.update("jax_compilation_cache_dir", before)
+
+
+def _enters(program: str) -> bool:
+    """Whether a turn begins soon."""
+    stop = StopRequest()
+    ends = threading.Timer(0.2, stop.request)
+    ends.start()
+    with turn(program, stop):
+        ends.cancel()
+        return not stop.requested
+
+
+@pytest.mark.slow
+def test_every_program_is_compiled_once(tmp_path: Path, machine: Machine) -> None:
+    """Three workers on two rungs: each waits for or starts elsewhere than the others."""
+    sizes = [f"model.{name}=4" for name in ("width", "state")] + ["train.steps=20", "train.eval_every=20"]
+    done = machine.run(
+        *("ladder", "sDigits", "--profile", "smoke", "--rung", "linear-rnn", "--rung", "diagonal"),
+        *("--seeds", "3", "--jobs", "3"),
+        *(word for setting in sizes for word in ("--set", setting)),
+        env={"JAX_COMPILATION_CACHE_DIR": str(tmp_path), "JAX_DEBUG_LOG_MODULES": "jax._src.compiler"},
+        apart=True,
+    )
+    assert done.stderr.count("done, val") == 6
+    logs = "".join(path.read_text() for path in machine.runs.glob("*/*/log.txt"))
+    for program in ("_dispatch", "_evaluate"):
+        assert logs.count(f"CACHE MISS for 'jit_{program}'") == 2, program
