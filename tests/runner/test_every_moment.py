@@ -315,3 +315,20 @@ def test_the_escape_of_a_run_that_was_resumed_is_that_of_its_whole_curve(
         [run] = ledger.runs()
         assert run.result is not None
         assert run.result["escape_step"] == 2
+
+
+def test_the_command_writes_the_heartbeats_of_a_worker_that_computes(world: World) -> None:
+    """So that no command on another machine takes its run."""
+    seen = []
+
+    def compute(world: World, process: Process) -> None:
+        began = world.now
+        process.sleep(25)
+        [attempt] = stores.raw(world.places.ledger, "SELECT heartbeat_at, seen_at FROM attempts")
+        seen.extend(time - began for time in attempt)
+
+    world.on["event Reached 2"] = [compute]
+    assert Command(world).finish() == 0
+    heartbeat, own = seen
+    assert own <= 0 < 10 < heartbeat
+    assert reasons(world) == ["done"]
