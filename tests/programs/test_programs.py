@@ -268,7 +268,7 @@ import json, os, sys, lrurun
 run = lrurun.this_run()
 names = ("LRURUN_CONFIG", "LRURUN_FOLDER", "LRURUN_METRICS", "OMP_NUM_THREADS", "PYTHONPATH")
 environment = {name: os.environ[name] for name in names}
-seen = {"arguments": sys.argv[1:], "folder": os.getcwd(), "input": sys.stdin.read(), **environment}
+seen = {"arguments": sys.argv[1:], "folder": os.getcwd(), "input": sys.stdin.read(), **environment, "NPROC": os.environ.get("NPROC")}
 json.dump(seen, open(run.folder + "/seen.json", "w"))
 run.log(1, **{"val/accuracy": 0.5, "test/accuracy": 0.5})
 print("printed", run.settings)
@@ -303,6 +303,7 @@ def test_what_a_program_is_given(machine: Machine) -> None:
     assert (seen["LRURUN_CONFIG"], seen["LRURUN_FOLDER"]) == (config, kept)
     assert seen["LRURUN_METRICS"] == str(place / "1" / "metrics.jsonl")
     assert seen["PYTHONPATH"].endswith("lrurun/programs/module")
+    assert seen["NPROC"] is None, "which is for XLA"
     settings = {"a": {"text": _TEXT, "list": [1, 2.5]}, "flag": True, "lr": 1e-5}
     assert json.loads(Path(config).read_text()) == {**settings, "seed": 5}
     assert f"printed {settings}" in (place / "1" / "log.txt").read_text().splitlines()
