@@ -268,7 +268,8 @@ import json, os, sys, lrurun
 run = lrurun.this_run()
 names = ("LRURUN_CONFIG", "LRURUN_FOLDER", "LRURUN_METRICS", "OMP_NUM_THREADS", "PYTHONPATH")
 environment = {name: os.environ[name] for name in names}
-seen = {"arguments": sys.argv[1:], "folder": os.getcwd(), "input": sys.stdin.read(), **environment, "NPROC": os.environ.get("NPROC")}
+seen = {"arguments": sys.argv[1:], "folder": os.getcwd(), "input": sys.stdin.read(), **environment}
+seen["NPROC"] = os.environ.get("NPROC")
 json.dump(seen, open(run.folder + "/seen.json", "w"))
 run.log(1, **{"val/accuracy": 0.5, "test/accuracy": 0.5})
 print("printed", run.settings)
