@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import re
 import shlex
 from pathlib import Path
@@ -61,19 +59,6 @@ def test_a_report_has_the_scores_the_change_and_the_claim(finished: Machine) -> 
     assert "supported: wide blocks are better. (a note)" in details
 
 
-def test_every_format_has_the_same_numbers(finished: Machine, tmp_path: Path) -> None:
-    for suffix in ("md", "tex", "html"):
-        finished.run("report", "toy.toml", "--out", str(tmp_path / f"report.{suffix}"))
-        text = (tmp_path / f"report.{suffix}").read_text()
-        assert "44.17" in text, suffix
-        assert "+20.00" in text.replace("$", "").replace("\u2212", "-"), suffix
-        assert "wide blocks are better" in text or suffix == "tex", suffix
-    finished.run("report", "toy.toml", "--out", str(tmp_path / "report.csv"))
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "report.csv").read_text())))
-    assert [row["rung"] for row in rows] == ["narrow", "wide"]
-    assert float(rows[1]["mean"]) == pytest.approx(sum(SCORES["wide"]) / 3)
-
-
 def test_what_remains_and_how_long_it_takes(finished: Machine) -> None:
     plan = finished.json("plan", "toy.toml", "--seeds", "5")
     assert [rung["runs_left"] for rung in plan["rungs"]] == [2, 2]
@@ -87,10 +72,9 @@ def test_what_remains_and_how_long_it_takes(finished: Machine) -> None:
     assert "nothing to do" in finished.run("ladder", "toy.toml").stderr
 
 
-def test_figures_have_the_curves_and_the_comparison(finished: Machine, tmp_path: Path, drawing: list) -> None:
-    for kind in ("curves", "ladder"):
-        finished.run("plot", "toy.toml", "--kind", kind, "--out", str(tmp_path / f"{kind}.svg"))
-        assert (tmp_path / f"{kind}.svg").stat().st_size > 1_000
+def test_figures_have_the_curves(finished: Machine, tmp_path: Path, drawing: list) -> None:
+    finished.run("plot", "toy.toml", "--kind", "curves", "--out", str(tmp_path / "curves.svg"))
+    assert (tmp_path / "curves.svg").stat().st_size > 1_000
     labels = {axes.get_ylabel() for axes in drawing[0].axes}
     assert {"training loss", "validation accuracy [%]"} <= labels
 
@@ -131,32 +115,6 @@ def test_the_document_of_a_run_finds_the_finished_run(copy: Machine) -> None:
     assert "nothing to do" in copy.run("ladder", "again.toml", *shlex.split(arguments)).stderr
     [again] = copy.json("runs", "--where", f"ladder=again-{run}")["runs"]
     assert again["id"] == run
-
-
-def test_verify_executes_a_run_again(machine: Machine) -> None:
-    """And needs the files that it had."""
-    write(machine.folder)
-    machine.run("ladder", "toy.toml", "--rung", "narrow", "--seeds", "1")
-    run = a_run(machine, "narrow")
-    before = sorted(machine.runs.rglob("*"))
-    assert "verified: all 15 values of 4 metrics are equal bit for bit" in machine.run("verify", run).stdout
-    assert sorted(machine.runs.rglob("*")) == before
-    (machine.folder / "toy.py").write_text("")
-    done = machine.run("verify", run, code=1)
-    assert f"{machine.folder / 'toy.py'}: has changed since this run was queued" in done.stderr
-
-
-def test_verify_says_by_how_much_a_program_differs(machine: Machine) -> None:
-    noisy = LINEAR.replace("import lrurun\n", "import lrurun, random\n").replace(
-        "+ 0.001", "+ 1e-4 * random.random() + 0.001"
-    )
-    write(machine.folder)
-    (machine.folder / "toy.py").write_text(noisy)
-    machine.run("ladder", "toy.toml", "--rung", "narrow", "--seeds", "1")
-    done = machine.run("verify", a_run(machine, "narrow"))
-    assert "verified within the tolerance: " in done.stdout
-    assert "a program need not give the same numbers twice" in done.stdout
-    assert re.search(r"Largest differences: .*val/accuracy at step \d: 0\.3\d+ in the run, 0\.3\d+ in ", done.stdout)
 
 
 def test_compare_and_status_name_the_runs(finished: Machine) -> None:
@@ -216,36 +174,54 @@ def test_a_ledger_is_rebuilt_from_the_folders_of_runs(copy: Machine) -> None:
     assert [row["mean"] for row in rebuilt["rows"]] == [row["mean"] for row in wanted["rows"]]
 
 
+def test_a_setting_that_the_program_does_not_use_is_noticed(machine: Machine) -> None:
+    write(machine.folder, ('"settings.block.wide" = true', 'settings.name = "other"'))
+    machine.run("ladder", "toy.toml", "--jobs", "1")
+    caution = "the same score as before with every seed (all rungs): does the program use the setting?"
+    assert caution in machine.run("report", "toy.toml").stdout
+
+
+def test_what_a_program_does_not_record(finished: Machine) -> None:
+    refused = finished.run("plot", "toy.toml", "--kind", "speed", "--out", "speed.pdf", code=4).stderr
+    assert "no finished run has recorded its speed, so there is nothing to draw" in refused
+    assert "packages of a program" in finished.run("show", a_run(finished), "--requirements", code=1).stderr
+
+
+def test_verify_executes_a_run_again(machine: Machine) -> None:
+    """It needs the files that the run had, and says by how much a program differs that is not the same twice."""
+    write(machine.folder)
+    noisy = LINEAR.replace("import lrurun\n", "import lrurun, random\n")
+    noise = "+ (1e-4 * random.random() if settings.block.wide else 0) + 0.001"
+    (machine.folder / "toy.py").write_text(noisy.replace("+ 0.001", noise))
+    machine.run("ladder", "toy.toml", "--seeds", "1")
+    run = a_run(machine, "narrow")
+    before = sorted(machine.runs.rglob("*"))
+    assert "verified: all 15 values of 4 metrics are equal bit for bit" in machine.run("verify", run).stdout
+    assert sorted(machine.runs.rglob("*")) == before
+    done = machine.run("verify", a_run(machine, "wide"))
+    assert "verified within the tolerance: " in done.stdout
+    assert "a program need not give the same numbers twice" in done.stdout
+    assert re.search(r"Largest differences: .*val/accuracy at step \d: 0\.5\d+ in the run, 0\.5\d+ in ", done.stdout)
+    (machine.folder / "toy.py").write_text("")
+    done = machine.run("verify", run, code=1)
+    assert f"{machine.folder / 'toy.py'}: has changed since this run was queued" in done.stderr
+
+
 def test_tuning_chooses_for_each_rung_without_a_look_at_the_test(machine: Machine) -> None:
-    write(machine.folder)
-    machine.run("ladder", "toy.toml", "--tune", "--seeds", "1", "--rung", "narrow")
-    report = machine.json("report", "toy.toml", "--tune")
-    tuning = machine.json("runs", "--where", "stage=tune")["runs"]
-    assert len(tuning) == 6, "two values, three seeds"
-    for run in tuning:
-        shown = machine.json("show", run["id"])
-        assert not [name for name in [*shown["metrics"], *shown["run"]["metrics"]] if name.startswith("test")]
-    [final] = machine.json("runs", "--where", "stage=train")["runs"]
-    assert machine.json("show", final["id"])["config"]["settings"]["lr"] == 0.02
-    assert report["rows"][0]["mean"] == pytest.approx(0.28)
-
-
-def test_a_sweep_and_a_sequential_decision(machine: Machine) -> None:
-    write(machine.folder)
-    done = machine.run("ladder", "toy.toml", "--sweep", "settings.lr=0.01,0.02", "--seeds", "1", "--rung", "narrow")
-    assert {round(run["metrics"]["test/accuracy"], 6) for run in machine.json("runs")["runs"]} == {0.24, 0.28}
-    assert "0.02" in done.stdout
-    machine.run("ladder", "toy.toml", "--decide", "--max-seeds", "20", "--jobs", "2")
-    report = machine.json("report", "toy.toml")
-    assert report["rows"][1]["verdict"] == "helps"
-
-
-def test_a_rung_that_no_tuning_run_chose_for_is_not_called_tuned(machine: Machine) -> None:
+    """A rung of which no tuning run has finished is not called tuned."""
     write(machine.folder, ("[tune.grid]", "[tune]\nseeds = 1\n[tune.grid]"))
     script = machine.folder / "toy.py"
     script.write_text(f"{LINEAR}if settings.block.wide and run.seed > 100: raise SystemExit(3)\n")
     machine.run("ladder", "toy.toml", "--tune", "--seeds", "2", code=3)
+    tuning = machine.json("runs", "--where", "stage=tune and rung=narrow")["runs"]
+    assert len(tuning) == 2
+    for run in tuning:
+        shown = machine.json("show", run["id"])
+        assert not [name for name in [*shown["metrics"], *shown["run"]["metrics"]] if name.startswith("test")]
+    final, _ = machine.json("runs", "--where", "stage=train and rung=narrow")["runs"]
+    assert machine.json("show", final["id"])["config"]["settings"]["lr"] == 0.02
     rows = machine.json("report", "toy.toml", "--tune")["rows"]
+    assert rows[0]["mean"] == pytest.approx(0.2805)
     assert [row["rate_source"]["kind"] for row in rows] == ["tuned", "default"]
     answer = machine.run("report", "toy.toml", "--tune").stdout
     assert "Caution: not tuned, because no tuning run finished (wide);" in answer
@@ -255,25 +231,18 @@ def test_a_rung_that_no_tuning_run_chose_for_is_not_called_tuned(machine: Machin
     assert "--tune chooses" not in details
 
 
-def test_a_setting_that_the_program_does_not_use_is_noticed(machine: Machine) -> None:
-    write(machine.folder, ('"settings.block.wide" = true', 'settings.name = "other"'))
-    machine.run("ladder", "toy.toml")
-    caution = "the same score as before with every seed (all rungs): does the program use the setting?"
-    assert caution in machine.run("report", "toy.toml").stdout
+def test_a_sweep_of_a_setting(copy: Machine) -> None:
+    arguments = ("--sweep", "settings.lr=0.01,0.02", "--seeds", "1", "--rung", "narrow")
+    done = copy.run("ladder", "toy.toml", *arguments)
+    assert "0.02" in done.stdout
+    scores = {round(run["metrics"]["test/accuracy"], 6) for run in copy.json("runs", "--where", "seed=0")["runs"]}
+    assert scores == {0.24, 0.28, 0.44}
 
 
-def test_another_recipe_of_the_same_name_changes_no_reading(machine: Machine) -> None:
-    write(machine.folder)
-    machine.run("ladder", "toy.toml", "--seeds", "1")
-    wanted = machine.run("status", "--instance", "toy").stdout
-    assert "best on validation: wide, 54.0 %" in wanted
-    write(machine.folder, ('unit = "%"\n', 'direction = "min"\n'), name="two.toml")
-    machine.run("ladder", "two.toml", "--seeds", "1")
-    assert machine.run("status", "--instance", "toy").stdout == wanted
-    assert "best on validation: narrow, 0.310" in machine.run("status", "--instance", "two").stdout
-
-
-def test_what_a_program_does_not_record(finished: Machine) -> None:
-    refused = finished.run("plot", "toy.toml", "--kind", "speed", "--out", "speed.pdf", code=4).stderr
-    assert "no finished run has recorded its speed, so there is nothing to draw" in refused
-    assert "packages of a program" in finished.run("show", a_run(finished), "--requirements", code=1).stderr
+def test_another_recipe_of_the_same_name_changes_no_reading(copy: Machine) -> None:
+    wanted = copy.run("status", "--instance", "toy").stdout
+    assert "best on validation: wide, 54.2 %" in wanted
+    write(copy.folder, ('unit = "%"\n', 'direction = "min"\n'), name="two.toml")
+    copy.run("ladder", "two.toml", "--seeds", "1")
+    assert copy.run("status", "--instance", "toy").stdout == wanted
+    assert "best on validation: narrow, 0.310" in copy.run("status", "--instance", "two").stdout

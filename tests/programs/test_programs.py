@@ -101,6 +101,13 @@ SCRIPTS = {
     "leaves-child": logs([0.5], [0.4]) + "import subprocess\n"
     "child = subprocess.Popen(['sh', '-c', 'sleep 1000 & wait'])\n"
     "open(run.folder + '/child', 'w').write(str(child.pid))\n",
+    "stopped-elsewhere": "import os, signal, lrurun\nfrom pathlib import Path\nrun = lrurun.this_run()\n"
+    "saved = Path(run.folder) / 'step'\nbegan = saved.exists()\nrun.should_stop\n"
+    "for step in range(int(saved.read_text()) + 1 if began else 1, 5):\n"
+    "    run.log(step, **{'val/accuracy': step / 4, 'test/accuracy': step / 4})\n"
+    "    saved.write_text(str(step))\n"
+    "    if step == 2 and not began: os.kill(os.getpid(), signal.SIGTERM)\n"
+    "    if run.should_stop: break\n",
     "resumes": "KEEPS = True\n" + _RESUMES,
     "begins-again": "KEEPS = False\n" + _RESUMES,
 }
@@ -184,6 +191,18 @@ def test_a_loss_that_is_no_number_is_divergence(ended: Machine) -> None:
     assert (run.state, run.step) == ("diverged", 2)
 
 
+def test_a_program_that_stops_at_a_signal_from_outside_is_not_done_but_continues(ended: Machine) -> None:
+    """As a cluster sends it to all processes of a job."""
+    run, attempts = runs_of(ended)["stopped-elsewhere"]
+    assert [attempt.outcome for attempt in attempts] == ["failed", "done"]
+    assert (attempts[0].reason or "").startswith(
+        "failed: the program has stopped at a SIGTERM that lrurun did not send"
+    )
+    assert attempts[1].resumed_from == 2
+    assert run.result is not None
+    assert (run.step, run.result["test/accuracy"]) == (4, 1.0)
+
+
 def test_nothing_of_a_program_is_left_after_its_end(ended: Machine) -> None:
     run, _ = runs_of(ended)["leaves-child"]
     child = int((ended.runs / run.id / "program" / "child").read_text())
@@ -250,6 +269,7 @@ run = lrurun.this_run()
 names = ("LRURUN_CONFIG", "LRURUN_FOLDER", "LRURUN_METRICS", "OMP_NUM_THREADS", "PYTHONPATH")
 environment = {name: os.environ[name] for name in names}
 seen = {"arguments": sys.argv[1:], "folder": os.getcwd(), "input": sys.stdin.read(), **environment}
+seen["NPROC"] = os.environ.get("NPROC")
 json.dump(seen, open(run.folder + "/seen.json", "w"))
 run.log(1, **{"val/accuracy": 0.5, "test/accuracy": 0.5})
 print("printed", run.settings)
@@ -284,6 +304,7 @@ def test_what_a_program_is_given(machine: Machine) -> None:
     assert (seen["LRURUN_CONFIG"], seen["LRURUN_FOLDER"]) == (config, kept)
     assert seen["LRURUN_METRICS"] == str(place / "1" / "metrics.jsonl")
     assert seen["PYTHONPATH"].endswith("lrurun/programs/module")
+    assert seen["NPROC"] is None, "which is for XLA"
     settings = {"a": {"text": _TEXT, "list": [1, 2.5]}, "flag": True, "lr": 1e-5}
     assert json.loads(Path(config).read_text()) == {**settings, "seed": 5}
     assert f"printed {settings}" in (place / "1" / "log.txt").read_text().splitlines()
@@ -416,6 +437,7 @@ def _runs(machine: Machine) -> list[tuple[Run, list[Attempt]]]:
     return []
 
 
+@pytest.mark.slow
 def test_a_program_that_is_silent_is_killed_and_one_that_prints_is_not(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -13,14 +12,13 @@ from pathlib import Path
 import pytest
 
 from lrurun import paths, trained
-from lrurun.__main__ import run as command
 from lrurun.errors import LrurunError
 from lrurun.ledger import merging
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Checkpoint
 from lrurun.training import digests
 from tests.harness.hostile_texts import check
-from tests.harness.machine import LONG, Machine, stop, training, wait_for
+from tests.harness.machine import Machine
 from tests.harness.results import fill
 
 
@@ -56,6 +54,12 @@ def write(*statements: tuple[str, tuple[object, ...]]) -> None:
     connection.close()
 
 
+def said(arguments: list[str]) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command in the working directory, whatever they are."""
+    done = Machine(Path.cwd()).run(*arguments, code=None)
+    return done.returncode, done.stdout, done.stderr
+
+
 def outside(folder: Path) -> set[str]:
     found = (p for p in folder.parent.rglob("*") if not p.is_relative_to(folder / "runs"))
     return {str(path) for path in found if not path.name.endswith(("-wal", "-shm"))}
@@ -86,13 +90,15 @@ def path_of(folder: Path, name: str) -> str:
     return name.replace("@", runs()[0]).replace("TREASURE", str(folder.parent / "treasure"))
 
 
-@pytest.mark.parametrize("name", LEADS_OUT)
-def test_a_checkpoint_elsewhere_is_neither_removed_nor_read(
-    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_paths_that_lead_out_of_the_runs_folder(folder: Path) -> None:
+    for name in LEADS_OUT:
+        with pytest.raises(LrurunError, match="leads out of the runs folder"):
+            paths.inside(folder / "runs", path_of(folder, name))
+
+
+@pytest.mark.parametrize("name", ["../../treasure", "", "TREASURE", "@/1/link", "a\x00b"])
+def test_a_checkpoint_elsewhere_is_neither_removed_nor_read(folder: Path, name: str) -> None:
     path = path_of(folder, name)
-    with pytest.raises(LrurunError, match="leads out of the runs folder"):
-        paths.inside(folder / "runs", path)
     for state in ("saving", "committed"):
         write(
             (
@@ -102,8 +108,7 @@ def test_a_checkpoint_elsewhere_is_neither_removed_nor_read(
         )
     before = outside(folder)
     for arguments in (["ledger", "gc", "--finished", "--dry-run"], ["ledger", "gc", "--finished"], ["ledger", "check"]):
-        code = command(arguments)
-        out, err = capsys.readouterr()
+        code, out, err = said(arguments)
         check(code, out, err, arguments)
         if arguments[1] == "gc":
             assert "leads out of the runs folder" in err
@@ -116,29 +121,29 @@ def test_a_checkpoint_elsewhere_is_neither_removed_nor_read(
         trained.newest(ledger.run(runs()[0]), [entry], folder / "runs")
 
 
-@pytest.mark.parametrize("name", ["../../treasure", "TREASURE", "..", "../../treasure/", "@/../../../treasure"])
-def test_a_run_elsewhere_is_left_alone(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", ["../../treasure", "TREASURE"])
+def test_a_run_elsewhere_is_left_alone(folder: Path, name: str) -> None:
     """The id of the run leads out of the folder: its log is not shown, and nothing is removed."""
     path = path_of(folder, name)
     write(("update stored_runs set id = ?, superseded = 0 where number = 1", (path,)))
     before = outside(folder)
     for arguments in (["ledger", "gc", "--finished"], ["show", path, "--log"], ["show", path], ["ledger", "check"]):
-        code = command(arguments)
-        out, err = capsys.readouterr()
+        code, out, err = said(arguments)
         check(code, out, err, arguments)
         assert "gold" not in out
     assert outside(folder) == before
 
 
-def test_links_below_the_runs_are_not_followed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_links_below_the_runs_are_not_followed(folder: Path) -> None:
     """gc removes folders that are not in the ledger, but no links to other places."""
     home = folder / "runs" / runs()[0]
     (home / "2").symlink_to(folder.parent / "treasure" / "1")
     (home / "3.old-1").symlink_to(folder.parent / "treasure")
     (home / "1" / "checkpoints" / "9").symlink_to(folder.parent / "treasure")
     before = outside(folder)
-    assert command(["ledger", "gc", "--finished"]) == 0
-    assert "leads out of the runs folder" in capsys.readouterr().err
+    code, _, err = said(["ledger", "gc", "--finished"])
+    assert code == 0
+    assert "leads out of the runs folder" in err
     assert outside(folder) == before
 
 
@@ -151,8 +156,8 @@ def test_a_link_in_a_checkpoint_is_not_read(folder: Path) -> None:
         digests.digest(saved)
 
 
-@pytest.mark.parametrize("name", ["../../treasure", "../../new", "@/1/link"])
-def test_a_merge_writes_and_reads_nowhere_else(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", ["../../new", "@/1/link"])
+def test_a_merge_writes_and_reads_nowhere_else(folder: Path, name: str) -> None:
     other = folder.parent / "other"
     shutil.copytree(folder, other, symlinks=True)
     (other / "runs" / runs()[1] / "1" / "stolen").symlink_to("/etc/passwd")
@@ -165,15 +170,13 @@ def test_a_merge_writes_and_reads_nowhere_else(folder: Path, name: str, capsys: 
     good, bad = runs()[1], path_of(other, name)
     before = outside(folder)
     os.chdir(folder)
-    assert command(["ledger", "merge", str(other / "ledger.db")]) == 0
+    assert said(["ledger", "merge", str(other / "ledger.db")])[0] == 0
     assert sorted(p.name for p in (folder / "runs" / good / "1").iterdir()) == ["checkpoints"]
     shutil.rmtree(folder / "runs")
     os.chdir(other)
     write(("update stored_runs set id = ?, fingerprint = 'new' where number = 1", (bad,)))
     os.chdir(folder)
-    capsys.readouterr()
-    code = command(["ledger", "merge", str(other / "ledger.db")])
-    out, err = capsys.readouterr()
+    code, out, err = said(["ledger", "merge", str(other / "ledger.db")])
     check(code, out, err, ["merge"])
     assert code == 1
     assert "leads out of the runs folder" in err
@@ -209,66 +212,12 @@ assert seen, "the hook sees what is unpickled"
 
 
 @pytest.mark.slow
-def test_restoring_reads_nowhere_else_and_unpickles_nothing(machine: Machine) -> None:
-    """A run whose newest checkpoint row leads out falls back to the one before, and nothing outside is touched."""
-    arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--jobs", "1", "--set", "train.steps=3000")
-    process = machine.start(*arguments)
-
-    def committed() -> int:
-        if not machine.ledger.exists():
-            return 0
-        connection = sqlite3.connect(machine.ledger)
-        try:
-            [[count]] = connection.execute("select count(*) from checkpoints where state = 'committed'")
-            return int(count)
-        except sqlite3.Error:
-            return 0
-        finally:
-            connection.close()
-
-    wait_for(lambda: committed() >= 2)
-    stop(process, signal.SIGTERM)
-    process.communicate(timeout=60)
-    connection = sqlite3.connect(machine.ledger)
-    rows = connection.execute("select id, path, step from checkpoints order by step").fetchall()
-    number, path, step = rows[-1]
-    shutil.copytree(machine.runs / path, machine.folder / "elsewhere")
-    connection.execute("update checkpoints set path = '../elsewhere' where id = ?", (number,))
-    connection.commit()
-    connection.close()
-    before = sorted(p.stat().st_mtime_ns for p in (machine.folder / "elsewhere").rglob("*"))
-    machine.run(*arguments)
-    assert sorted(p.stat().st_mtime_ns for p in (machine.folder / "elsewhere").rglob("*")) == before
-    [attempts] = machine.attempts().values()
-    assert attempts[-1].resumed_from == rows[-2][2] < step
-    [run] = machine.json("runs")["runs"]
-    said = [event["text"] for event in machine.json("show", run["id"])["events"] if event["kind"] == "checkpoint"]
-    assert any("leads out of the runs folder" in text for text in said)
-    last = machine.json("show", run["id"])["checkpoints"][0]["path"]
+def test_restoring_unpickles_nothing(finished: Machine) -> None:
+    run = finished.json("runs")["runs"][0]
+    [last] = finished.json("show", run["id"])["checkpoints"]
+    words = [run["id"], str(finished.runs / last["path"]), run["fingerprint"]]
     done = subprocess.run(
-        [sys.executable, "-c", UNPICKLED, run["id"], str(machine.runs / last), run["fingerprint"]],
-        cwd=machine.folder,
-        env=machine.env,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-c", UNPICKLED, *words], cwd=finished.folder, env=finished.env, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert "unpickled []" in done.stdout
-
-
-@pytest.mark.slow
-def test_a_worker_writes_no_folder_elsewhere(machine: Machine) -> None:
-    """A queued run whose name leads out: the command ends with an error, nothing is made outside of the runs folder."""
-    arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--jobs", "1", "--set", "train.steps=200000")
-    process = machine.start(*arguments)
-    wait_for(training(machine))
-    stop(process, signal.SIGTERM)
-    process.communicate(timeout=60)
-    connection = sqlite3.connect(machine.ledger)
-    connection.execute("update stored_runs set id = '../outside'")
-    connection.commit()
-    connection.close()
-    done = machine.run(*arguments, code=1)
-    assert "error: ../outside/2: leads out of the runs folder" in done.stderr
-    assert not (machine.folder / "outside").exists()

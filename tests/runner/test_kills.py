@@ -1,18 +1,26 @@
-"""Killed and stopped processes, damaged checkpoints, full disks: the same command finishes, with the same bits.
-
-Kills at chosen moments are in `test_chaos.py`.
-"""
+"""Real kills, hangs, full disks, clocks and lack of memory, one of each kind: the same command finishes, with the same
+bits. Those at every moment are simulated in `test_every_moment.py`."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
+import sqlite3
 import subprocess
-import time
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import lrurun
+from lrurun.errors import LrurunError
+from lrurun.ledger.database import sqlite
+from lrurun.ledger.database.schema import SCHEMA
+from lrurun.ledger.store import Ledger
+from tests.harness import old_ledgers
 from tests.harness.machine import FOUR_RUNS, LONG, Machine, stop, training, wait_for, workers_of
 
 pytestmark = pytest.mark.slow
@@ -40,62 +48,13 @@ def test_supervisor_killed_while_two_terminals_work(machine: Machine, long_histo
 
 
 def test_a_kill_changes_no_bit_where_examples_are_sampled_at_every_step(machine: Machine, tmp_path) -> None:
-    """The batches after a resumption are those of an undisturbed run: they depend on the seed and the step alone."""
+    """The batches after a resumption are those of an undisturbed run: they depend on the seed and the step alone.
+
+    It resumes from the checkpoint before the newest, of which a byte is flipped: Orbax would not notice.
+    """
     arguments = ("ladder", "Copy", *LONG, "--set", "train.steps=900", "--rung", "gamma-norm", "--jobs", "1")
     alone = Machine(tmp_path / "undisturbed")
     alone.run(*arguments)
-    process = machine.start(*arguments)
-    wait_for(lambda: saved(machine))
-    kill(process)
-    process.communicate(timeout=30)
-    wait_for(lambda: "running" not in machine.states(), 15)
-    machine.run(*arguments)
-    [attempts] = machine.attempts().values()
-    assert [attempt.reason for attempt in attempts] == ["interrupted: owner gone", "done"]
-    assert 0 < attempts[1].resumed_from < 900
-    assert machine.history() == alone.history()
-
-
-def saved(machine: Machine) -> int:
-    """The step of the newest checkpoint that is whole; 0 without one."""
-    from lrurun.errors import LrurunError
-    from lrurun.ledger.store import Ledger
-
-    try:
-        ledger = Ledger.read(machine.ledger)
-    except LrurunError:
-        return 0  # being made just now
-    if ledger is None:
-        return 0
-    with ledger:
-        found = [one.step for run in ledger.runs() for one in ledger.checkpoints(run.id, "committed")]
-        return max(found, default=0)
-
-
-def test_stopped_worker_keeps_its_run(machine: Machine) -> None:
-    """A process that is only stopped keeps its run."""
-    arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--jobs", "1")
-    first = machine.start(*arguments)
-    wait_for(training(machine, step=60))
-    [worker] = workers_of(first)
-    worker.suspend()
-    stop(first, signal.SIGSTOP)
-    second = machine.start(*arguments)
-    time.sleep(4)
-    assert machine.states() == {"running": 1}
-    assert second.poll() is None
-    assert [len(a) for a in machine.attempts().values()] == [1]
-    worker.resume()
-    stop(first, signal.SIGCONT)
-    for process in (first, second):
-        process.communicate(timeout=120)
-        assert process.returncode == 0
-    assert [len(a) for a in machine.attempts().values()] == [1]
-
-
-def test_a_damaged_checkpoint_is_not_used_but_the_one_before(machine: Machine, long_history) -> None:
-    """One with a flipped byte, which would be restored without an error."""
-    arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--jobs", "1")
     process = machine.start(*arguments)
     wait_for(lambda: len(_committed(machine)) >= 2)
     kill(process)
@@ -108,20 +67,19 @@ def test_a_damaged_checkpoint_is_not_used_but_the_one_before(machine: Machine, l
     content[len(content) // 2] ^= 255
     file.write_bytes(content)
     machine.run(*arguments)
-    assert machine.history() == {GAMMA_NORM: long_history[GAMMA_NORM]}
     [attempts] = machine.attempts().values()
-    assert attempts[-1].resumed_from == before.step
-    [run] = machine.json("runs")["runs"]
-    events = [event["text"] for event in machine.json("show", run["id"])["events"] if event["kind"] == "checkpoint"]
-    assert any(f"checkpoint of step {newest.step} not used" in text for text in events)
-    log = (machine.runs / run["id"] / str(attempts[-1].n) / "log.txt").read_text()
+    assert [attempt.reason for attempt in attempts] == ["interrupted: owner gone", "done"]
+    assert 0 < attempts[1].resumed_from == before.step < 900
+    log = (machine.runs / attempts[1].run / "2" / "log.txt").read_text()
     assert f"checkpoint of step {newest.step} not used" in log
+    assert machine.history() == alone.history()
 
 
 def _committed(machine: Machine):
-    from lrurun.ledger.store import Ledger
-
-    ledger = Ledger.read(machine.ledger)
+    try:
+        ledger = Ledger.read(machine.ledger)
+    except LrurunError:
+        return []  # being made just now
     if ledger is None:
         return []
     with ledger:
@@ -251,3 +209,176 @@ def test_worker_that_hangs_is_killed_by_its_own_supervisor(machine: Machine) -> 
     [attempts] = machine.attempts().values()
     assert [a.reason for a in attempts] == ["interrupted: owner gone", "done"]
     assert attempts[1].resumed_from
+
+
+ONE = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--jobs", "1")
+SMOKE = ("ladder", "sDigits", "--profile", "smoke")
+
+
+@contextlib.contextmanager
+def held(ledger: Path) -> Iterator[None]:
+    """Another process is in the middle of writing to the ledger."""
+    code = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30);"
+        "c.execute('BEGIN IMMEDIATE'); print('held', flush=True); sys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(ledger)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    try:
+        yield
+    finally:
+        process.communicate()
+
+
+def site(machine: Machine, text: str) -> dict[str, str]:
+    """The environment of a command whose processes begin with `text`."""
+    folder = machine.folder / "site"
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(text)
+    return {"PYTHONPATH": f"{folder}:{Path(lrurun.__file__).parents[1]}"}
+
+
+def test_a_ledger_that_is_held_is_waited_for(machine: Machine, long_history) -> None:
+    """A command that trains waits longer than others, which exit with 5."""
+    process = machine.start(*ONE)
+    wait_for(training(machine, step=60))
+    [run] = machine.json("runs")["runs"]
+    with held(machine.ledger):
+        done = machine.run("mark", run["id"], "--tag", "late", code=5)
+        assert done.stderr.splitlines()[-2] == (
+            f"error: the ledger {machine.ledger} is busy: another process held it for more than 30 s"
+        )
+        assert machine.json("runs")["runs"], "readers do not wait"
+        assert process.poll() is None
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert machine.history() == {GAMMA_NORM: long_history[GAMMA_NORM]}
+    assert [[a.reason for a in attempts] for attempts in machine.attempts().values()] == [["done"]]
+
+
+def test_a_command_that_waits_for_the_ledger_says_so_and_can_be_stopped(machine: Machine) -> None:
+    machine.run(*SMOKE, "--rung", "tanh-rnn")
+    arguments = (*SMOKE, "--rung", "linear-rnn")
+    with held(machine.ledger):
+        process = machine.start(*arguments)
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert said == f"the ledger {machine.ledger} is busy: waiting for another process that writes to it\n"
+        stop(process, signal.SIGINT)
+        _, err = process.communicate(timeout=15)
+        assert process.returncode == 130, err
+        said = "stopped by ^C before any training; the same command continues: lrurun ladder sDigits"
+        assert err.splitlines()[-1] == f"{said} --profile smoke --rung linear-rnn"
+    machine.run(*arguments)
+    assert machine.states() == {"done": 2}
+
+
+CLOCK = """
+import os, time
+real = time.time
+time.time = lambda: real() + ({offset} if os.path.exists({file!r}) else 0)
+"""
+
+
+def test_a_clock_that_is_set_back(machine: Machine, long_history) -> None:
+    """By two hours: no worker counts as hung, and results are the same."""
+    flag = machine.folder / "set"
+    env = site(machine, CLOCK.format(offset=-7200, file=str(flag)))
+    process = machine.start(*ONE, "--set", "execution.hang_after_seconds=600", env=env)
+    wait_for(training(machine, step=60))
+    flag.touch()
+    workers_of(process)[0].kill()
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "was killed" not in err
+    assert machine.history() == {GAMMA_NORM: long_history[GAMMA_NORM]}
+    [attempts] = machine.attempts().values()
+    assert [a.reason for a in attempts] == ["interrupted: owner gone", "done"]
+    for arguments in (("status",), ("runs",), ("show", attempts[0].run), ("plan", *ONE[1:-2])):
+        machine.run(*arguments)
+
+
+@pytest.fixture
+def little_memory() -> Iterator[Path]:
+    """A control group whose processes may take 40 MB more: less than importing jax needs."""
+    for mount, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        group = Path(mount) / f"lrurun-{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            (group / limit).write_text("40M")
+            yield group
+        except OSError:
+            continue
+        finally:
+            group.rmdir()
+        return
+    pytest.skip("no control group that limits memory can be made here")
+
+
+def test_memory_runs_out_in_a_worker(machine: Machine, little_memory: Path) -> None:
+    """One rung of two needs too much: it is tried three times, the reason is reported, and the other is done."""
+    text = (
+        "import os, sqlite3, sys, time\n"
+        "class Limit:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'jax' and 'lrurun.runner.worker' in sys.orig_argv:\n"
+        "            if attempts('a.pid = %d AND a.ended_at IS NULL' % os.getpid()):\n"
+        "                open({file!r}, 'w').write(str(os.getpid()))\n"
+        # The other worker, which has its memory already, must not take the run over.
+        "            else:\n"
+        "                while attempts('a.ended_at IS NOT NULL') < 3: time.sleep(0.1)\n"
+        "def attempts(where):\n"
+        "    return sqlite3.connect({ledger!r}).execute(\n"
+        "        'SELECT count(*) FROM attempts a JOIN ladder_runs l ON l.run = a.run'\n"
+        "        ' WHERE l.rung = \\'gamma-norm\\' AND ' + where).fetchone()[0]\n"
+        "sys.meta_path.insert(0, Limit())\n"
+    ).format(file=str(little_memory / "cgroup.procs"), ledger=str(machine.ledger))
+    arguments = (*SMOKE, "--rung", "gamma-norm", "--rung", "tanh-rnn")
+    # in a process of its own: a plug-in that another test has loaded would import jax before a run is claimed
+    done = machine.run(*arguments, "--jobs", "2", code=3, apart=True, env=site(machine, text))
+    assert machine.states() == {"done": 1, "interrupted": 1}
+    [bad] = [run for run in machine.json("runs")["runs"] if run["state"] == "interrupted"]
+    died = "a worker ended with SIGKILL: the system killed it because memory ran out"
+    assert f"run {bad['id']} (gamma-norm, seed 0): interrupted: {died}; see lrurun show {bad['id']}" in done.stderr
+    assert [a.reason for a in machine.attempts()[bad["id"]]] == ["interrupted: owner gone"] * 3
+    events = [e["text"] for e in machine.json("show", bad["id"])["events"] if e["kind"] == "died"]
+    assert events == [died] * 3
+    machine.run(*arguments)
+    assert machine.states() == {"done": 2}
+
+
+def test_a_full_disk_in_a_migration(machine: Machine) -> None:
+    """No space for the backup, later none for the tables: the ledger is unchanged, and the next command upgrades it."""
+    disk = machine.folder / "disk"
+    _tmpfs(disk, "1m")
+    try:
+        ledger = disk / "ledger.db"
+        old_ledgers.build(ledger)
+        versions = old_ledgers.later(machine.folder / "versions")
+        before = ledger.read_bytes()
+        ballast = disk / "ballast"
+        for room in (len(before) // 2, len(before) + 20_000):
+            with contextlib.suppress(OSError), ballast.open("wb") as file:
+                while True:
+                    file.write(b"\0" * 4096)
+                    file.flush()
+            os.truncate(ballast, ballast.stat().st_size - room)
+            with pytest.raises(LrurunError, match="no space left for the ledger") as refused:
+                sqlite.upgrade(ledger, versions=versions)
+            assert str(refused.value.hint).startswith("free some space")
+            with contextlib.closing(sqlite3.connect(ledger)) as connection:
+                assert connection.execute("SELECT version_num FROM lrurun_version").fetchone() == (SCHEMA,)
+                assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        ballast.unlink()
+        subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
+        sqlite.upgrade(ledger, versions=versions)
+        with contextlib.closing(sqlite3.connect(ledger)) as connection:
+            assert connection.execute("SELECT version_num FROM lrurun_version").fetchone() == ("9001",)
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=False)

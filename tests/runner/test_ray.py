@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -165,19 +164,6 @@ def test_an_actor_is_started_again_without_the_command(shared: Machine, ray_clus
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_the_actors(shared: Machine, ray_cluster: RayCluster) -> None:
-    ladder = ["ladder", "sDigits", *LONG, *FOUR_RUNS, "--on", "ray:nodes=2,first=1", "--jobs", "1"]
-    process = shared.start(*ladder)  # so that one of two waits for a place
-    wait_for(training(shared))
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    assert "stopped by ^C" in err
-    assert shared.states() == {"interrupted": 1, "queued": 3}
-    assert _trained("first", ray_cluster) == []
-
-
-@pytest.mark.slow
 def test_what_a_cluster_does_not_allow_is_refused(shared: Machine, ray_cluster: RayCluster) -> None:
     ladder = ["ladder", "sDigits", "--profile", "smoke"]
     nowhere = shared.run(*ladder, "--on", "ray:address=127.0.0.2:1", code=1, apart=True).stderr
@@ -185,17 +171,10 @@ def test_what_a_cluster_does_not_allow_is_refused(shared: Machine, ray_cluster: 
         "error: --on ray:address=127.0.0.2:1: [Errno 111] Connection refused\nhint: name the cluster's head node"
         in nowhere
     )
-    for address, code in (("nobody.invalid:6379", 1), ("ray://127.0.0.2:6379", 2)):
-        assert (
-            f"error: --on ray:address={address}: "
-            in shared.run(*ladder, "--on", f"ray:address={address}", code=code, apart=True).stderr
-        )
     unknown = shared.run(*ladder, "--on", "ray:secnd=1", code=1, apart=True).stderr
     assert "error: --on ray: no node of the cluster has num_cpus=1, secnd=1\nhint: did you mean 'second'?" in unknown
     gpus = shared.run(*ladder, "--on", "ray:num_gpus=1", code=1, apart=True).stderr
     assert "no node of the cluster has num_cpus=1, num_gpus=1\nhint: leave num_gpus out, or start Ray on a node" in gpus
-    many = shared.run(*ladder, "--on", "ray:num_cpus=64", code=1, apart=True).stderr
-    assert "no node of the cluster has num_cpus=64\nhint: ask for less" in many
     sqlite = ["--ledger", "ledger.db", "--on", "ray:second=1"]
     assert (
         "this node, the only one that may write to an SQLite ledger"

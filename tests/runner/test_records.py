@@ -15,11 +15,14 @@ from lrurun.ledger.records import LadderRecord, RunRecord, decode
 from lrurun.ledger.store import Ledger
 from lrurun.runner import records
 from lrurun.runner.storage import storage_for
-from tests.harness.commands import folder, said
+from tests.harness.machine import Machine
 from tests.harness.results import fill
 from tests.harness.stores import keep_all, want
 
-__all__ = ["folder"]  # a fixture
+
+@pytest.fixture
+def folder(machine: Machine) -> Path:
+    return machine.folder
 
 
 def test_records_have_the_values_of_the_ledger(folder: Path) -> None:
@@ -48,12 +51,13 @@ def test_records_have_the_values_of_the_ledger(folder: Path) -> None:
         ]
 
 
-def test_a_record_that_cannot_be_written_is_an_event(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_record_that_cannot_be_written_is_an_event(machine: Machine, folder: Path) -> None:
     fill(folder / "ledger.db", "sDigits", {"tanh-rnn": [0.5]})
     with Ledger.open(folder / "ledger.db") as ledger:
         [run] = ledger.run_ids()
     (folder / "runs" / run / "run.json").mkdir(parents=True)
-    assert said(capsys, "mark", run, "--tag", "new") == (0, f"run {run}: tags new\n", "")
+    done = machine.run("mark", run, "--tag", "new")
+    assert (done.stdout, done.stderr) == (f"run {run}: tags new\n", "")
     with Ledger.open(folder / "ledger.db") as ledger:
         assert [event.kind for event in ledger.events(run=run)][-1] == "record"
 
@@ -77,7 +81,7 @@ def test_places_that_another_process_adds_meanwhile_are_recorded(folder: Path, m
 
 @pytest.mark.parametrize("is_remote", [False, True])
 def test_records_of_another_ledger_are_kept_beside_the_new_ones(
-    folder: Path, is_remote: bool, capsys: pytest.CaptureFixture[str]
+    machine: Machine, folder: Path, is_remote: bool
 ) -> None:
     """As of one that was lost, before the same command is given again, also on another machine."""
     store = folder / "store"
@@ -100,8 +104,7 @@ def test_records_of_another_ledger_are_kept_beside_the_new_ones(
     assert len(list((kept / "ladders").glob("*.json.*"))) == 1
     assert (kept / "ladders" / f"{instance.key}.json").is_file()
     if not is_remote:
-        code, _, err = said(capsys, "--ledger", "again.db", "--runs-dir", "runs", "ledger", "rebuild")
-        assert code == 0
+        err = machine.run("--ledger", "again.db", "--runs-dir", "runs", "ledger", "rebuild").stderr
         assert f"{older.name}: not used: an older record of this run" in err.replace("\n", " ")
 
 

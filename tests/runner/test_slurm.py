@@ -54,11 +54,11 @@ def test_one_node_with_an_sqlite_ledger_that_is_stopped_and_resumed(
     assert resumed.environment["node"]["start"] == 0
 
 
-def test_two_nodes_that_are_disturbed_change_nothing(tmp_path: Path) -> None:
-    """What Slurm left behind is refused and its run continued; so is a run whose node Slurm takes."""
+def test_a_node_that_is_taken_changes_nothing(tmp_path: Path) -> None:
+    """A run whose node Slurm takes is continued on another."""
     slurm_cluster.require()
     cache = Path(os.environ["XDG_CACHE_HOME"])
-    found = slurm.disturb(["node", "preempt"], tmp_path, seeds=3, rungs=RUNGS, cache=cache, say=print)
+    found = slurm.disturb(["preempt"], tmp_path, seeds=2, rungs=RUNGS[:1], cache=cache, say=print)
     assert found["violations"] == []
-    assert found["runs"] == 6
-    assert found["attempts"] > 6
+    assert found["runs"] == 2
+    assert found["attempts"] > 2

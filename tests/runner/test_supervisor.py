@@ -1,4 +1,5 @@
-"""The parts of a supervisor, without its processes: which runs it retries, how many workers it starts, messages."""
+"""The parts of a supervisor, without its processes: which runs it retries, how many workers it starts and how it ends
+them, messages; and what is known of the machine."""
 
 from __future__ import annotations
 
@@ -6,14 +7,17 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Collection
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
+import lrurun
 from lrurun import machine
 from lrurun.config import plan as planning
 from lrurun.config.plan import final_runs, tuning_runs
@@ -23,12 +27,12 @@ from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import LadderInstance
 from lrurun.paths import Places
 from lrurun.plugins import Loaded
-from lrurun.runner import work
+from lrurun.runner import environment, processes, work
 from lrurun.runner.executors import local
 from lrurun.runner.executors.local import LocalExecutor
 from lrurun.runner.processes import LocalWorker
 from lrurun.runner.selection import MAX_RETRIES, SelectedRuns, Selection
-from lrurun.runner.signals import Signals
+from lrurun.runner.signals import GRACE_SECONDS, Signals
 from lrurun.runner.supervisor import Supervisor
 from lrurun.runner.work import Needs, Order, Preparation, PreparationProgress, Work, WorkerError
 
@@ -356,3 +360,75 @@ def test_the_last_message_is_found_among_other_output() -> None:
     assert work.last(output, PreparationProgress) == two
     assert work.last(output, WorkerError) == fault
     assert work.last("a warning\n" + "[" * 100_000, WorkerError) is None
+
+
+class Stubborn:
+    """A worker that needs to be killed, and is then gone only when it is waited for."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log, self.code = log, None
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def kill(self) -> None:
+        self.log.append("kill")
+
+    def wait(self) -> None:
+        self.log.append("wait")
+        self.code = -9
+
+    def close(self) -> None:
+        self.log.append("close")
+
+
+def test_all_are_killed_before_the_first_is_waited_for() -> None:
+    """To wait for each while the others go on computing took half a second for each of 64."""
+    log: list[str] = []
+    processes.finish([Stubborn(log) for _ in range(3)], Signals(), 0.0)  # type: ignore[misc]
+    assert log == ["kill"] * 3 + ["wait", "close"] * 3
+
+
+def test_workers_whose_runs_are_finished_get_more_time(monkeypatch) -> None:
+    """Their last records may still be on the way to an object store."""
+    seconds: list[float] = []
+    monkeypatch.setattr(local, "finish", lambda workers, signals, limit: seconds.append(limit))
+    for finished in (False, True):
+        runs = SimpleNamespace(work=SimpleNamespace(stop_seconds=3.0))
+        local.LocalExecutor().stop(runs, Signals(), finished=finished)  # type: ignore[arg-type]
+    assert seconds[0] == GRACE_SECONDS + 3
+    assert seconds[1] > seconds[0]
+
+
+def test_reading_what_a_worker_wrote_does_not_move_where_it_writes() -> None:
+    worker = object.__new__(processes.LocalWorker)
+    with tempfile.TemporaryFile() as worker._output:
+        output = os.dup(worker._output.fileno())
+        os.write(output, b"one\ntwo\n")
+        os.lseek(output, 4, os.SEEK_SET)
+        assert worker.tail() == "one\ntwo"
+        assert os.lseek(output, 0, os.SEEK_CUR) == 4
+        os.close(output)
+
+
+ROOT = Path(lrurun.__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    ("visible", "devices"),
+    [("", []), ("-1", []), ("3", ["3"]), ("2, 0", ["2", "0"]), ("1,-1,2", ["1"]), ("GPU-8932f937", ["GPU-8932f937"])],
+)
+def test_accelerators_are_those_that_the_user_left_visible(visible, devices, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    machine.accelerators.cache_clear()
+    try:
+        assert machine.accelerators() == devices
+    finally:
+        machine.accelerators.cache_clear()
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a checkout")
+def test_an_attempt_records_the_commit_of_the_checkout() -> None:
+    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    assert environment.record(1)["code"]["commit"] == commit.stdout.strip()

@@ -1,31 +1,30 @@
-"""A worker's attempt at a run, in this process, with a real ledger."""
+"""A worker's attempt at a run with real training, the thread that writes what it yields, and turns at compiling."""
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
+import subprocess
+import sys
 import threading
-import time
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
-import numpy as np
+import jax
 import pytest
 from msgspec import structs
 
 from lrurun.bench import loop
-from lrurun.config import plan as planning
-from lrurun.config.plan import final_runs
-from lrurun.data import store
 from lrurun.data.metric import Accuracy
-from lrurun.errors import LrurunError
-from lrurun.ledger import owner
-from lrurun.ledger.database.sqlite import SQLite
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.store import Fenced
 from lrurun.runner import execute, recorder, worker
 from lrurun.runner.attempt import ActiveAttempt, StopRequest
-from lrurun.trained import before_and_after
+from lrurun.runner.execute import turn
+from lrurun.runner.recorder import LedgerThread, Recorder
 from lrurun.training import checkpoints
 from lrurun.training import events as train
+from tests.harness.machine import Machine
 
 
 class Watched(StopRequest):
@@ -104,20 +103,6 @@ def saving_once(saves):
     return save
 
 
-def test_a_checkpoint_that_cannot_be_written_stops_the_worker(tmp_path, attempt, monkeypatch):
-    """The error comes at an event after the save began, and the run is not to blame."""
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(checkpoints, "save", full)
-    ledger, claim, tried, stop = attempt(lambda event: False, checkpoint_seconds=0.0)
-    with pytest.raises(LrurunError, match=r"could not be saved: .*No space left"):
-        worker.train_attempts([tried], stop)
-    assert ledger.run(claim.run.id).state == "interrupted"
-    assert "No space left" in ledger.attempts(claim.run.id)[-1].reason
-
-
 def seen_by(look):
     """Calls `look` at every event, and collects the training curve, (step, loss), as it was yielded."""
     curve = []
@@ -166,154 +151,6 @@ def test_training_does_not_wait_for_a_busy_ledger(tmp_path, attempt, monkeypatch
     assert ledger.run(claim.run.id).step == after[-1]
 
 
-@pytest.mark.slow
-def test_training_does_not_wait_for_a_server_at_checkpoints(tmp_path, attempt, monkeypatch):
-    """Checkpoints are due at every boundary. One is announced, once the server answers."""
-    monkeypatch.setattr(SQLite, "may_be_away", True)  # the file is used as a server is
-    monkeypatch.setattr(recorder, "FLUSH_SECONDS", 0.0)
-    after = []
-    curve, look = seen_by(holding(tmp_path / "ledger.db", after))
-    ledger, claim, tried, stop = attempt(look, checkpoint_seconds=0.0)
-    worker.train_attempts([tried], stop)
-    assert len(after) == 40
-    assert ledger.metrics(claim.run.id)["train/loss"] == curve
-    assert ledger.run(claim.run.id).state == "interrupted"
-    steps = [c.step for c in ledger.checkpoints(claim.run.id, "committed")]
-    assert steps[0] == after[-1]
-    assert len(steps) == 2
-    assert not set(steps) & set(after[2:-1]), "a checkpoint began while the one before had no answer"
-
-
-@pytest.mark.parametrize("end", ["an exception", "a signal"])
-def test_no_row_is_lost_when_training_ends_between_writes(tmp_path, attempt, monkeypatch, end):
-    monkeypatch.setattr(recorder, "FLUSH_SECONDS", 1e9)
-
-    def look(event):
-        if isinstance(event, train.Reached) and event.step >= 100:
-            if end == "an exception":
-                raise ValueError("no more")
-            return True
-        return False
-
-    curve, look = seen_by(look)
-    ledger, claim, tried, stop = attempt(look, checkpoint_seconds=1e6)
-    worker.train_attempts([tried], stop)
-    assert curve
-    assert ledger.metrics(claim.run.id)["train/loss"] == curve
-    run = ledger.run(claim.run.id)
-    assert run.state == ("failed" if end == "an exception" else "interrupted")
-    assert ("ValueError: no more" in (run.error or "")) == (end == "an exception")
-    assert bool(ledger.checkpoints(run.id, "committed")) == (end == "a signal")
-
-
-@pytest.mark.slow
-def test_rows_are_there_before_the_checkpoint_that_has_seen_them(tmp_path, attempt, monkeypatch):
-    """However slowly they are written, no row of a step up to that of a checkpoint is written after it."""
-    monkeypatch.setattr(recorder, "FLUSH_SECONDS", 0.0)
-    record, begin = Ledger.record, Ledger.begin_checkpoint
-    short, saved = [], []
-
-    def slowly(self, *arguments, **options):
-        # slowest in the thread: what it writes is older than what the loop writes itself
-        time.sleep(1.0 if threading.current_thread() is not threading.main_thread() else 0)
-        record(self, *arguments, **options)
-
-    def announced(self, claim, step, path):
-        there = self.metrics(claim.run.id).get("train/loss", [])
-        short.extend(set(curve) - set(there))
-        saved.append(step)
-        return begin(self, claim, step, path)
-
-    monkeypatch.setattr(Ledger, "record", slowly)
-    monkeypatch.setattr(Ledger, "begin_checkpoint", announced)
-    curve, look = seen_by(lambda event: isinstance(event, train.Reached) and len(saved) >= 3)
-    _, _, tried, stop = attempt(look, checkpoint_seconds=0.1)
-    worker.train_attempts([tried], stop)
-    assert len(saved) >= 4
-    assert curve
-    assert short == []
-
-
-def test_a_superseded_attempt_stops(tmp_path, attempt, monkeypatch):
-    """The thread that writes rows finds out; the worker stops, and writes nothing more."""
-    monkeypatch.setattr(recorder, "FLUSH_SECONDS", 0.0)
-    taken = []
-
-    def look(event):
-        if isinstance(event, train.Reached) and event.step >= 100 and not taken:
-            connection = sqlite3.connect(tmp_path / "ledger.db", timeout=60)
-            connection.execute("update stored_runs set attempt = attempt + 1")
-            connection.commit()
-            connection.close()
-            taken.append(event.step)
-        assert not taken or event.step < taken[0] + 100_000, "training does not stop"
-        return False
-
-    ledger, claim, tried, stop = attempt(look, checkpoint_seconds=1e6)
-    worker.train_attempts([tried], stop)
-    assert max(step for step, _ in ledger.metrics(claim.run.id)["train/loss"]) <= taken[0]
-    assert ledger.run(claim.run.id).state == "running", "it belongs to another attempt"
-    assert stop.refused, "this process claims no other run before its supervisor knows"
-
-
-@pytest.mark.slow
-def test_eigenvalues_are_recorded_at_the_start_and_at_the_end_of_a_run_that_was_resumed(tmp_path):
-    plan = planning.make("sDigits", profile="smoke")
-    store.prepare(plan.task, plan.options, tmp_path / "data")
-    (rung,) = planning.choose_rungs(plan, ["gamma-norm"])
-    with Ledger.open(tmp_path / "ledger.db") as ledger:
-        instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
-        (run,) = ledger.enqueue(instance.key, final_runs(plan, rung, [0]))
-        recorded = []
-        for last in (False, True):
-            ledger.requeue([run.id])
-            claim = ledger.claim(instance.key, owner.this_process(), environment={})
-            stop = Watched(lambda event, last=last: not last and isinstance(event, train.Reached))
-            worker.train_attempts([ActiveAttempt(ledger, claim, tmp_path / "runs", tmp_path / "data")], stop)
-            recorded.append(ledger.eigenvalues(run.id))
-        assert [attempt.reason for attempt in ledger.attempts(run.id)] == ["interrupted: SIGTERM", "done"]
-        assert ledger.attempts(run.id)[-1].resumed_from > 0
-        first, both = recorded
-        assert list(first) == ["start"]
-        assert list(both) == ["start", "end"]
-        assert both["start"] == first["start"]
-        _, start, end = before_and_after(ledger.run(run.id), ledger, tmp_path / "runs")
-        np.testing.assert_allclose(both["start"], start, rtol=1e-6)
-        np.testing.assert_allclose(both["end"], end, rtol=1e-6)
-        assert np.abs(np.subtract(both["end"], both["start"])).max() > 1e-3
-
-
-def test_the_escape_of_a_run_that_was_resumed_is_that_of_its_whole_curve(tmp_path, monkeypatch):
-    """Its first attempt fails before a checkpoint, the second is stopped after one."""
-    monkeypatch.setattr(recorder, "FLUSH_SECONDS", 0.0)
-    plan = planning.make("sDigits", profile="smoke", sets={"train.steps": 40, "train.eval_every": 10})
-    store.prepare(plan.task, plan.options, tmp_path / "data")
-    (rung,) = planning.choose_rungs(plan, ["gamma-norm"])
-
-    def stopping(event):
-        if not isinstance(event, train.Reached) or event.step != {1: 10, 2: 20}.get(claim.attempt):
-            return False
-        if claim.attempt == 1:
-            raise ValueError("no more")
-        return True
-
-    with Ledger.open(tmp_path / "ledger.db") as ledger:
-        instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
-        (run,) = ledger.enqueue(instance.key, final_runs(plan, rung, [0]))
-        for _ in range(3):
-            ledger.requeue([run.id])
-            claim = ledger.claim(instance.key, owner.this_process(), environment={})
-            tried = ActiveAttempt(ledger, claim, tmp_path / "runs", tmp_path / "data")
-            tried.load()
-            tried.data = structs.replace(tried.data, metrics=(Accuracy(escape=0.0),))
-            monkeypatch.setattr(tried, "load", lambda: None)
-            worker.train_attempts([tried], Watched(stopping))
-        assert [attempt.outcome for attempt in ledger.attempts(run.id)] == ["failed", "interrupted", "done"]
-        assert [attempt.resumed_from for attempt in ledger.attempts(run.id)] == [0, 0, 20]
-        assert [step for step, _ in ledger.metrics(run.id)["val/accuracy"]] == [10, 20, 30, 40]
-        assert ledger.run(run.id).result["escape_step"] == 10
-
-
 def test_the_log_ends_with_the_results_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     writer = execute.EventWriter.__new__(execute.EventWriter)
     for name in ("attempt", "ledger", "claim", "recorder", "snapshots", "writes", "_save"):
@@ -322,3 +159,147 @@ def test_the_log_ends_with_the_results_as_text(capsys: pytest.CaptureFixture[str
     result = {"val/loss": 0.25, "test/accuracy": 0.5}
     assert writer.write(train.Ended(state="done", step=7, result=result, snapshot=mock.Mock()), stopping=False)
     assert capsys.readouterr().out == "done at step 7: test/accuracy 0.5, val/loss 0.25\n"
+
+
+class Rows:
+    """A ledger that keeps what it gets, once it may."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, str, float]] = []
+        self.may = threading.Event()
+
+    def record(self, claim: object, rows: Any, step: int, *, score: str) -> None:
+        assert self.may.wait(30)
+        self.rows += rows
+
+
+def test_everything_is_written_in_the_order_of_the_calls():
+    thread, done, may = LedgerThread(), list[int](), threading.Event()
+    assert thread.is_idle
+    thread.submit(lambda: may.wait(30))
+    for number in range(50):
+        thread.submit(lambda number=number: done.append(number))
+    assert not thread.is_idle
+    thread.poll()
+    assert done == []
+    may.set()
+    thread.drain()
+    assert done == list(range(50))
+    assert thread.is_idle
+    thread.close()
+
+
+def test_nothing_is_written_after_an_error():
+    thread, done = LedgerThread(), list[int]()
+
+    def fenced() -> None:
+        raise Fenced("taken")
+
+    for write in (lambda: done.append(1), fenced, lambda: done.append(2)):
+        thread.submit(write)
+    with pytest.raises(Fenced):
+        thread.drain()
+    with pytest.raises(Fenced):
+        thread.submit(lambda: done.append(3)).result()
+    assert done == [1]
+    thread.close()
+
+
+def test_training_waits_when_the_rows_in_memory_are_too_many(monkeypatch):
+    monkeypatch.setattr(recorder, "MOST_ROWS", 10)
+    ledger, thread = Rows(), LedgerThread()
+    kept = Recorder(ledger, None, thread, "val/accuracy")  # type: ignore[arg-type]
+    for step in range(10):
+        kept.add(step, {"a": 0.5})
+    waits = threading.Thread(target=kept.add, args=(10, {"a": 0.5}))
+    waits.start()
+    waits.join(0.2)
+    assert waits.is_alive()
+    ledger.may.set()
+    waits.join(30)
+    assert not waits.is_alive()
+    assert kept.recorded == 9
+    assert [step for step, _, _ in ledger.rows] == list(range(10))
+    kept.flush()
+    thread.drain()
+    assert [step for step, _, _ in ledger.rows] == list(range(11))
+    thread.close()
+
+
+HOLDER = """
+import sys, jax
+from lrurun.runner.attempt import StopRequest
+from lrurun.runner.execute import turn
+jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+with turn(sys.argv[2], StopRequest()):
+    print("holds", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+def test_one_process_compiles_a_program_while_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lrurun.runner.execute.WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("lrurun.machine.cores", lambda: 2)
+    before = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path), "program"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "holds\n"
+        with turn("another", StopRequest()):
+            pass
+        monkeypatch.setattr("lrurun.machine.cores", lambda: 1)
+        assert not _enters("another"), "the only place is taken"
+        monkeypatch.setattr("lrurun.machine.cores", lambda: 2)
+        stop, entered = StopRequest(), threading.Event()
+
+        def enter() -> None:
+            with turn("program", stop):
+                entered.set()
+
+        waiting = threading.Thread(target=enter)
+        waiting.start()
+        assert not entered.wait(0.2)
+        stop.request()
+        assert entered.wait(10), "a request to stop ends the wait"
+        waiting.join()
+        holder.kill()
+        with turn("program", StopRequest()):  # the turn of a process that was killed is over
+            pass
+    finally:
+        holder.kill()
+        holder.communicate()
+        jax.config.update("jax_compilation_cache_dir", before)
+
+
+def _enters(program: str) -> bool:
+    """Whether a turn begins soon."""
+    stop = StopRequest()
+    ends = threading.Timer(0.2, stop.request)
+    ends.start()
+    with turn(program, stop):
+        ends.cancel()
+        return not stop.requested
+
+
+@pytest.mark.slow
+def test_every_program_is_compiled_once(tmp_path: Path, machine: Machine) -> None:
+    """Three workers on two rungs: each waits for or starts elsewhere than the others."""
+    sizes = [f"model.{name}=4" for name in ("width", "state")] + ["train.steps=20", "train.eval_every=20"]
+    done = machine.run(
+        *("ladder", "sDigits", "--profile", "smoke", "--rung", "linear-rnn", "--rung", "diagonal"),
+        *("--seeds", "3", "--jobs", "3"),
+        *(word for setting in sizes for word in ("--set", setting)),
+        env={"JAX_COMPILATION_CACHE_DIR": str(tmp_path), "JAX_DEBUG_LOG_MODULES": "jax._src.compiler"},
+        apart=True,
+    )
+    assert done.stderr.count("done, val") == 6
+    logs = "".join(path.read_text() for path in machine.runs.glob("*/*/log.txt"))
+    for program in ("_dispatch", "_evaluate"):
+        assert logs.count(f"CACHE MISS for 'jit_{program}'") == 2, program

@@ -1,0 +1,334 @@
+"""Faults at every moment of a ladder, simulated: the same command finishes with what an undisturbed one records."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from msgspec import structs
+
+from lrurun.data.metric import Accuracy
+from lrurun.ledger.database.sqlite import SQLite
+from lrurun.ledger.store import Ledger
+from lrurun.ledger.values import Checkpoint
+from lrurun.runner import attempt, environment, recorder
+from lrurun.training import NUMERICS
+from tests.harness import simulation, stores
+from tests.harness.simulation import Command, Late, Process, Prompt, World, attempts, history, install
+
+
+class Kind(NamedTuple):
+    """A fault, and what the command must do then."""
+
+    fault: Callable[[World, Process], None]
+    at: Callable[[str], bool]
+    """Whether it may come before a step."""
+    codes: set[int]
+    """Exit codes of the command."""
+    reason: str = ""
+    """Why an attempt ended that did not finish its run."""
+    said: str = ""
+    """A part of what the command says if the fault ended an attempt."""
+
+
+GONE = "interrupted: owner gone"
+FULL = "error: no space left for the ledger"
+UNSAVED = "could not be saved: [Errno 28] No space left on device"
+KINDS = {
+    "worker killed": Kind(simulation.kill_worker, lambda step: "worker" in step, {0}, GONE, "ended with SIGKILL"),
+    "command killed": Kind(simulation.kill_command, lambda step: True, {-9}, GONE),
+    "SIGTERM": Kind(
+        simulation.sigterm, lambda step: True, {0, 143}, "interrupted: SIGTERM", "stopping: runs are saved"
+    ),
+    "worker hangs": Kind(
+        # before its first run, a worker is not watched
+        simulation.hang,
+        lambda step: "worker" in step and "claim" not in step,
+        {0},
+        GONE,
+        "wrote nothing for 30 s and was killed",
+    ),
+    "answer lost": Kind(simulation.lose_answer, lambda step: "write" in step, {0}),
+    "ledger full": Kind(simulation.fill_disk_of_ledger, lambda step: "write" in step, {1}, GONE, FULL),
+    "runs full": Kind(
+        simulation.fill_disk_of_runs, lambda step: step.endswith(": checkpoint"), {1}, "saved: ", UNSAVED
+    ),
+    "machine frozen": Kind(simulation.freeze, lambda step: True, {0}, GONE),
+    "clock back": Kind(partial(simulation.set_clock, -7200.0), lambda step: "worker" in step, {0}, GONE),
+    "clock ahead": Kind(partial(simulation.set_clock, 7200.0), lambda step: "worker" in step, {0}, GONE),
+}
+
+
+def check(name: str, folder: Path, patch: pytest.MonkeyPatch, thread: type[Late], chosen: slice) -> None:
+    """Compares ladders with a fault of this kind with an undisturbed one, for some of the steps that it has."""
+    kind = KINDS[name]
+    patch.setattr(SQLite, "may_be_away", name == "answer lost")  # as a server is
+    world = install(World(folder / "calm"), patch, thread)
+    assert Command(world).finish() == 0
+    wanted, steps = history(world), world.steps
+    assert {one.reason for one in attempts(world)} == {"done"}
+    numbers = [number for number, step in enumerate(steps) if kind.at(step)]
+    assert len(numbers) >= 8
+    for number in numbers[chosen]:
+        world = install(World(folder / str(number), number, kind.fault), patch, thread)
+        where = f"{name} at step {number}, before {steps[number]}"
+        command = Command(world)
+        code = command.finish()
+        assert code in kind.codes | {0}, (where, code, command.said)
+        assert code == 0 or Command(world).finish() == 0, where
+        assert history(world) == wanted, where
+        *broken, last = [one.reason or "" for one in attempts(world)]
+        assert last == "done", where
+        assert len(broken) <= 1, where
+        for reason in broken:
+            assert kind.reason in reason, where
+            assert any(kind.said in text for text in [*command.said, kind.said[:0]]), (where, command.said)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_same_command_records_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = list(KINDS).index(name)
+    check(name, tmp_path, monkeypatch, Prompt, slice(first, None, 14))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "thread"), [*((name, Prompt) for name in KINDS), ("command killed", Late), ("SIGTERM", Late)]
+)
+def test_the_same_command_records_the_same_whenever_it_comes(
+    name: str, thread: type[Late], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`Late`: what a thread writes it writes as late as possible."""
+    check(name, tmp_path, monkeypatch, thread, slice(None))
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """One in which nothing is disturbed; its processes can be added to."""
+    return install(World(tmp_path / "world"), monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def wanted(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
+    """What is recorded of three seeds that nothing disturbs."""
+    with pytest.MonkeyPatch.context() as patch:
+        calm = install(World(tmp_path_factory.mktemp("calm") / "world"), patch)
+        assert Command(calm, seeds=(0, 1, 2)).finish() == 0
+        return history(calm)
+
+
+def stopped(world: World, step: int = 1, **fields: Any) -> Command:
+    """A command that is stopped when its first run reaches a step; it has saved that one and then a later one."""
+    world.on[f"event Reached {step}"] = [simulation.sigterm]
+    command = Command(world, **fields)
+    assert command.finish() == 143
+    return command
+
+
+def reasons(world: World, seed: int = 0) -> list[str | None]:
+    return [one.reason for one in attempts(world, seed)]
+
+
+def checkpoint_events(world: World) -> list[str]:
+    with Ledger.open(world.places.ledger) as ledger:
+        return [event.text for event in ledger.events() if event.kind == "checkpoint"]
+
+
+def checkpoints_of(world: World) -> list[Checkpoint]:
+    with Ledger.open(world.places.ledger) as ledger:
+        return ledger.checkpoints(ledger.run_ids()[0])
+
+
+def test_a_run_that_always_fails_is_tried_three_times_by_each_command(
+    world: World, wanted: dict[int, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the clock is set back: attempts are counted by number."""
+
+    def fail(world: World, process: Process) -> None:
+        world.clock -= 7200
+        raise MemoryError("Unable to allocate 8.00 GiB")
+
+    monkeypatch.setattr(recorder, "FLUSH_SECONDS", 1e9)  # no row is lost that waits to be written
+    world.on["event Reached 1"] = [fail] * 6
+    for expected in (3, 6):
+        assert Command(world).finish() == 3
+        assert reasons(world) == ["failed: MemoryError: Unable to allocate 8.00 GiB"] * expected
+    with Ledger.open(world.places.ledger) as ledger:
+        [run] = ledger.runs()
+        assert run.state == "failed"
+        assert "Traceback" in (run.error or "")
+        assert [step for step, _ in ledger.metrics(run.id)["train/loss"]] == [1]
+    assert Command(world).finish() == 0
+    assert history(world) == {0: wanted[0]}
+
+
+def test_the_runs_folder_is_removed_between_commands(world: World, wanted: dict[int, Any]) -> None:
+    stopped(world)
+    shutil.rmtree(world.places.runs)
+    assert Command(world).finish() == 0
+    assert history(world) == {0: wanted[0]}
+    assert [one.resumed_from for one in attempts(world)] == [0, 0]
+    assert all("is missing" in text for text in checkpoint_events(world))
+    assert len(checkpoint_events(world)) == 2
+
+
+def test_the_runs_folder_is_removed_while_training(world: World, wanted: dict[int, Any]) -> None:
+    def remove(world: World, process: Process) -> None:
+        world.places.runs.rename(world.places.runs.with_name("elsewhere"))
+
+    world.places.runs.mkdir()
+    world.on["event Reached 2"] = [remove]
+    command = Command(world)
+    assert command.finish() == 0
+    assert any("was removed or replaced: its logs and checkpoints are lost" in text for text in command.said)
+    assert history(world) == {0: wanted[0]}
+
+
+@pytest.mark.parametrize("damage", ["flipped", "elsewhere", "saving"])
+def test_a_checkpoint_that_cannot_be_used_is_passed_over(world: World, wanted: dict[int, Any], damage: str) -> None:
+    stopped(world)
+    newest, before = checkpoints_of(world)
+    path = world.places.runs / newest.path
+    if damage == "flipped":
+        (path / "two").write_bytes((path / "two").read_bytes().replace(b"0", b"1"))
+    elif damage == "elsewhere":
+        shutil.copytree(path, world.places.runs.parent / "elsewhere")
+        stores.raw(world.places.ledger, "UPDATE checkpoints SET path = '../elsewhere' WHERE id = ?", newest.id)
+    else:
+        stores.raw(world.places.ledger, "UPDATE checkpoints SET state = 'saving' WHERE id = ?", newest.id)
+    assert Command(world).finish() == 0
+    assert history(world) == {0: wanted[0]}
+    assert attempts(world)[1].resumed_from == before.step == newest.step - 1
+    said = {"flipped": "does not hold the bytes that were saved", "elsewhere": "leads out of the runs folder"}
+    texts = checkpoint_events(world)
+    assert len(texts) == (damage != "saving")
+    assert all(f"checkpoint of step {newest.step} not used: " in text and said[damage] in text for text in texts)
+    assert path.exists() == (damage == "elsewhere")
+    assert (world.places.runs.parent / "elsewhere").exists() == (damage == "elsewhere")
+
+
+def test_a_worker_writes_no_folder_elsewhere(world: World) -> None:
+    stopped(world)
+    stores.raw(world.places.ledger, "UPDATE stored_runs SET id = '../outside'")
+    command = Command(world)
+    assert command.finish() == 1
+    assert any("error: ../outside/2: leads out of the runs folder" in text for text in command.said)
+    assert not (world.places.runs.parent / "outside").exists()
+
+
+def test_a_process_that_is_stopped_keeps_its_run(world: World, wanted: dict[int, Any]) -> None:
+    def suspend(world: World, process: Process) -> None:
+        """For a minute, in which another terminal gives the same command."""
+        for one in process.command.processes:
+            one.wakes = world.now + 60
+        others.append(Command(world))
+        process.sleep(60)
+
+    others: list[Command] = []
+    world.on["event Reached 2"] = [suspend]
+    assert Command(world).finish() == 0
+    assert others[0].process.code == 0
+    assert reasons(world) == ["done"]
+    assert history(world) == {0: wanted[0]}
+
+
+def test_two_terminals_share_the_work(world: World, wanted: dict[int, Any]) -> None:
+    both = [Command(world, seeds=(0, 1, 2)) for _ in range(2)]
+    assert [command.finish() for command in both] == [0, 0]
+    assert history(world) == wanted
+    assert [reasons(world, seed) for seed in wanted] == [["done"]] * 3
+    assert len({attempts(world, seed)[0].pid for seed in wanted}) == 2
+
+
+def test_seeds_that_are_trained_in_one_program(world: World, wanted: dict[int, Any]) -> None:
+    """They are saved and continue together; one at another step is left for later."""
+    stopped(world, seeds=(0, 1), pack=2)
+    assert [reasons(world, seed) for seed in (0, 1)] == [["interrupted: SIGTERM"]] * 2
+    assert [attempts(world, seed)[0].environment["packed"] for seed in (0, 1)] == [2, 2]
+    assert Command(world, seeds=(0, 1, 2), pack=3).finish() == 0
+    assert history(world) == wanted
+    first, second = (attempts(world, seed)[1] for seed in (0, 1))
+    assert first.resumed_from == second.resumed_from == 2
+    assert reasons(world, 2)[0] == f"interrupted: not at the step of run {first.run}, to be trained with it"
+    assert reasons(world, 2)[-1] == "done"
+
+
+def test_a_second_signal_stops_without_saving(world: World) -> None:
+    def twice(world: World, process: Process) -> None:
+        signals = process.command.signals
+        signals._record(signal.SIGINT, None)
+        signals._record(signal.SIGINT, None)
+
+    world.on["event Reached 2"] = [twice]
+    assert Command(world).finish() == 130
+    assert reasons(world) == [GONE]
+
+
+def test_runs_that_an_earlier_version_began_start_again(
+    world: World, wanted: dict[int, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their checkpoints are not used, also not after the attempt that started again was killed at once."""
+    with monkeypatch.context() as earlier:
+        earlier.setattr(environment, "NUMERICS", NUMERICS - 1)
+        stopped(world)
+    old = [world.places.runs / one.path for one in checkpoints_of(world)]
+    assert old
+    world.on["write describe"] = [simulation.kill_command]
+    assert Command(world).finish() == -9
+    command = Command(world)
+    assert command.finish() == 0
+    assert history(world) == {0: wanted[0]}
+    text = f"starts again from step 0: it began with numerics version {NUMERICS - 1}, this lrurun has {NUMERICS}"
+    assert [said.partition(": ")[2] for said in command.said if "version" in said] == [text]
+    found = attempts(world)
+    assert [one.numerics for one in found] == [NUMERICS - 1, NUMERICS, NUMERICS]
+    assert found[-1].resumed_from == 0
+    assert not any(path.exists() for path in old)
+
+
+@pytest.mark.parametrize(("is_away", "expected"), [(True, 1), (False, 4)])
+def test_no_checkpoint_begins_while_a_server_does_not_answer(
+    world: World, monkeypatch: pytest.MonkeyPatch, wanted: dict[int, Any], is_away: bool, expected: int
+) -> None:
+    """Of a file, training waits for the answer; of a server, it goes on, and saves at its end."""
+    monkeypatch.setattr(SQLite, "may_be_away", is_away)
+    install(world, monkeypatch, Late)
+    assert Command(world).finish() == 0
+    assert len([step for step in world.steps if "begin_checkpoint" in step]) == expected
+    assert history(world) == {0: wanted[0]}
+
+
+def test_the_escape_of_a_run_that_was_resumed_is_that_of_its_whole_curve(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = structs.replace(simulation.DATA, metrics=(Accuracy(escape=0.0),))
+    monkeypatch.setattr(attempt, "_loaded", lambda *_: data)
+    stopped(world)
+    assert Command(world).finish() == 0
+    assert [one.resumed_from for one in attempts(world)] == [0, 2]
+    with Ledger.open(world.places.ledger) as ledger:
+        [run] = ledger.runs()
+        assert run.result is not None
+        assert run.result["escape_step"] == 2
+
+
+def test_the_command_writes_the_heartbeats_of_a_worker_that_computes(world: World) -> None:
+    """So that no command on another machine takes its run."""
+    seen = []
+
+    def compute(world: World, process: Process) -> None:
+        began = world.now
+        process.sleep(25)
+        [attempt] = stores.raw(world.places.ledger, "SELECT heartbeat_at, seen_at FROM attempts")
+        seen.extend(time - began for time in attempt)
+
+    world.on["event Reached 2"] = [compute]
+    assert Command(world).finish() == 0
+    heartbeat, own = seen
+    assert own <= 0 < 10 < heartbeat
+    assert reasons(world) == ["done"]
