@@ -67,8 +67,8 @@ def _one_transaction(ledger: Ledger) -> Iterator[None]:
     """All that is written inside is written at once, which takes much less time."""
     with (
         ledger.database.writing(durable=False) as connection,
-        mock.patch.object(ledger.database, "writing", lambda **_: contextlib.nullcontext(connection)),
-        mock.patch.object(ledger.database, "reading", lambda: contextlib.nullcontext(connection)),
-        mock.patch.object(ledger.database, "write_back", lambda: None),
+        mock.patch.object(ledger.database, "writing", return_value=contextlib.nullcontext(connection)),
+        mock.patch.object(ledger.database, "reading", return_value=contextlib.nullcontext(connection)),
+        mock.patch.object(ledger.database, "write_back"),
     ):
         yield
