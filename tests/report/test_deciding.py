@@ -263,7 +263,7 @@ source = "ours"
 [[rung]]
 name = "tanh-rnn"
 title = "tanh"
-change = { "model.recurrence.kind" = "dense" }
+change = { "model.recurrence.kind" = "dense", "model.recurrence.activation" = "tanh" }
 [[rung]]
 name = "linear-rnn"
 title = "linear"
