@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import re
 import signal
+import sqlite3
 import subprocess
 from functools import partial
 from pathlib import Path
@@ -272,28 +274,25 @@ change = { "model.recurrence.activation" = "identity" }
 
 
 @pytest.mark.slow
-def test_killed_and_resumed_by_two_commands_it_decides_as_an_undisturbed_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    killed, kept = Machine(tmp_path / "killed"), Machine(tmp_path / "kept")
-    for machine in (killed, kept):
-        (machine.folder / "two.toml").write_text(TWO)
+def test_killed_and_resumed_by_two_commands_it_decides_as_an_undisturbed_one(machine: Machine, tmp_path: Path) -> None:
+    (machine.folder / "two.toml").write_text(TWO)
     short = ("--ladder", "two.toml", "--profile", "smoke", "--set", "train.steps=12", "--set", "train.eval_every=6")
     arguments = ("ladder", "sDigits", *short, "--decide", "--max-seeds", "12", "--jobs", "1")
-    process = killed.start(*arguments)
-    wait_for(partial(is_over_or_has, process, killed, 3))
+    process = machine.start(*arguments)
+    wait_for(partial(is_over_or_has, process, machine, 3))
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    other = killed.start("resume")
-    killed.run(*arguments, apart=True)
+    other = machine.start("resume")
+    machine.run(*arguments, apart=True)
     other.communicate()
-    rows = killed.json("report", "sDigits", *short)["rows"]
-    assert [row["n"] for row in rows] == [12, 12]
-    monkeypatch.chdir(kept.folder)
-    found = {row["rung"]: row["scores"] for row in rows}
-    fill(kept.ledger, "sDigits", found, ladder="two.toml", profile="smoke", sets=[short[5], short[7]])
-    kept.run(*arguments)
-    undisturbed = kept.json("report", "sDigits", *short)
-    assert undisturbed["design"]["looks_done"] == 1
-    assert [row["comparison"] for row in rows] == [row["comparison"] for row in undisturbed["rows"]]
-    assert "nothing to do" in killed.run("resume").stderr
+    found = machine.json("report", "sDigits", *short)
+    assert ([row["n"] for row in found["rows"]], found["design"]["looks_done"]) == ([12, 12], 1)
+    assert "nothing to do" in machine.run("resume").stderr
+    # decided again, by one command alone
+    again = machine.copy(tmp_path / "again")
+    with contextlib.closing(sqlite3.connect(again.ledger)) as connection, connection:
+        connection.execute("DELETE FROM events WHERE kind IN ('design', 'look')")
+    again.run(*arguments)
+    assert [row["comparison"] for row in again.json("report", "sDigits", *short)["rows"]] == [
+        row["comparison"] for row in found["rows"]
+    ]
