@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -57,22 +57,22 @@ def of_bits() -> LadderReport:
 DEFAULT = dict.fromkeys((rung.name for rung in MINI.rungs), (0.1, RateSource("default", "the recipe's default")))
 TUNED = dict.fromkeys(NAMES, (0.1, RateSource("tuned", "tuned")))
 TUNING = Tuning(seeds=3, items=150, at_edge={NAMES[2]: ["optim.lr"]})
-ANSWERS: dict[str, LadderReport] = {
-    "twelve seeds": ladder(),
-    "two seeds": ladder(2),
-    "one seed": ladder(1),
-    "cautions": build(rates=DEFAULT, notes=["a note"]),
-    "branches": grid(),
-    "tuned": ladder(rates=TUNED, tune=True, profile="smoke", changes={"train.batch": 7}, tuning=TUNING),
-    "still improving": improving(),
-    "lower is better": of_bits(),
-    "base not run": two_rungs(make_run("1", "b", 0, 0.6)),
-    "diverged": two_rungs(make_run("1", "a", 0, 0.6), make_run("2", "b", 0, None, state="diverged")),
+ANSWERS: dict[str, Callable[[], LadderReport]] = {
+    "twelve seeds": lambda: ladder(),
+    "two seeds": lambda: ladder(2),
+    "one seed": lambda: ladder(1),
+    "cautions": lambda: build(rates=DEFAULT, notes=["a note"]),
+    "branches": lambda: grid(),
+    "tuned": lambda: ladder(rates=TUNED, tune=True, profile="smoke", changes={"train.batch": 7}, tuning=TUNING),
+    "still improving": lambda: improving(),
+    "lower is better": lambda: of_bits(),
+    "base not run": lambda: two_rungs(make_run("1", "b", 0, 0.6)),
+    "diverged": lambda: two_rungs(make_run("1", "a", 0, 0.6), make_run("2", "b", 0, None, state="diverged")),
 }
 
 
 def test_what_people_see(golden: Any) -> None:
-    texts = {name: answer(made) for name, made in ANSWERS.items()}
+    texts = {name: answer(make()) for name, make in ANSWERS.items()}
     texts |= {f"twelve seeds at {width}": answer(ladder(), width) for width in (40, 60)}
     texts["in ASCII"] = answer(ladder(), ascii=True)
     golden("report/answers.txt", "".join(f"==== {name}\n{text}\n\n" for name, text in texts.items()))
@@ -80,7 +80,7 @@ def test_what_people_see(golden: Any) -> None:
 
 @pytest.mark.parametrize("name", ["twelve seeds", "two seeds", "cautions", "branches"])
 def test_no_line_is_wider_than_the_terminal_and_numbers_are_those_of_json(name: str) -> None:
-    made = ANSWERS[name]
+    made = ANSWERS[name]()
     for width in (40, 60, 80, 100, 120):
         for ascii in (False, True):
             text = answer(made, width, ascii=ascii)

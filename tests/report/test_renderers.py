@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, get_args
 
@@ -55,14 +57,19 @@ FORM_RUNS = [
     *(make_run(f"{rung}.{k}", rung, k, score) for rung, found in FORM_SCORES.items() for k, score in enumerate(found)),
     make_run("bad", "stable-2", 1, state="diverged"),
 ]
-REPORTS: dict[str, Any] = {
-    "ladder": build(profile="laptop", notes=["a note"]),
-    "branches": grid(),
-    "grid": build(FORMS, FORM_RUNS),
-    "speeds": speeds.laptop(),
-    "evil": evil(),
-    "nothing": build(runs=[], test_items=None),
+REPORTS: dict[str, Callable[[], Any]] = {
+    "ladder": lambda: build(profile="laptop", notes=["a note"]),
+    "branches": lambda: grid(),
+    "grid": lambda: build(FORMS, FORM_RUNS),
+    "speeds": lambda: speeds.laptop(),
+    "evil": lambda: evil(),
+    "nothing": lambda: build(runs=[], test_items=None),
 }
+
+
+@functools.cache
+def made(name: str) -> Any:
+    return REPORTS[name]()
 
 
 def sections(**texts: str) -> str:
@@ -97,9 +104,9 @@ SEEN: dict[str, tuple[tuple[int, ...], tuple[formats.Format, ...]]] = {
 @pytest.mark.parametrize("name", SEEN)
 def test_what_people_see(golden: Any, name: str) -> None:
     widths, others = SEEN[name]
-    texts = {f"table of {width} columns": formats.render(REPORTS[name], "table", width=width) for width in widths}
+    texts = {f"table of {width} columns": formats.render(made(name), "table", width=width) for width in widths}
     for one in others:
-        text = formats.render(REPORTS[name], one)
+        text = formats.render(made(name), one)
         texts[one] = {"json": rows_of, "html": shown}.get(one, str)(text)
     golden(f"report/{name}.txt", sections(**texts))
 
@@ -111,14 +118,14 @@ def test_what_people_see(golden: Any, name: str) -> None:
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_format_shows_every_report(name: str, format: formats.Format) -> None:
     """Sound pages, no control characters, and in colour nothing but colour."""
-    text = formats.render(REPORTS[name], format)
+    text = formats.render(made(name), format)
     assert not set(text) & {"\x1b", "\x07", "\u202e"}
     if format == "html":
         read(text)
     elif format == "latex":
         assert text.isascii()
     elif format == "table":
-        plain, colored = (formats.render(REPORTS[name], "table", width=100, color=color) for color in (False, True))
+        plain, colored = (formats.render(made(name), "table", width=100, color=color) for color in (False, True))
         without = re.sub(r"\x1b\[[0-9;]*m", "", colored)
         assert [line.rstrip() for line in without.split("\n")] == plain.split("\n")
         assert ("\x1b[32msupported\x1b[0m" in colored) == ("\nsupported" in plain)
@@ -127,7 +134,7 @@ def test_every_format_shows_every_report(name: str, format: formats.Format) -> N
 @pytest.mark.parametrize("name", REPORTS)
 def test_no_line_is_wider_than_the_terminal(name: str) -> None:
     for width in (26, 33, 40, 49, 60, 80, 100, 121):
-        text = formats.render(REPORTS[name], "table", width=width)
+        text = formats.render(made(name), "table", width=width)
         assert max(map(len, text.split("\n"))) <= max(width, 34 * (name == "evil")), "which has a word of 34 letters"
 
 
@@ -153,7 +160,7 @@ def lines_of(report: Any) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("name", ["ladder", "branches"])
 def test_all_formats_carry_the_same_numbers(name: str) -> None:
-    report = REPORTS[name]
+    report = made(name)
     rows = json.loads(formats.render(report, "json"))["rows"]
     for cells, row, line in zip(parsed(report), rows, lines_of(report), strict=True):
         compared = row["comparison"] or {}
@@ -192,7 +199,7 @@ def test_all_formats_carry_the_same_numbers(name: str) -> None:
 
 
 def test_all_formats_of_speeds_carry_the_same_numbers() -> None:
-    report = REPORTS["speeds"]
+    report = made("speeds")
     rows = speeds.document(report)["rows"]
     for cells, row, line in zip(parsed(report), rows, lines_of(report), strict=True):
         for field in ("n", "steps_per_second", "stderr", "speedup", "speedup_low", "speedup_high", "threads"):
@@ -204,7 +211,7 @@ def test_all_formats_of_speeds_carry_the_same_numbers() -> None:
 
 
 def test_all_documents_say_the_same_below_the_table() -> None:
-    report = REPORTS["ladder"]
+    report = made("ladder")
     page = read(formats.render(report, "html"))
     signs = ((r"\%", "%"), (r"$\pm$", "±"), ("$-$", "-"), ("{[}", "["), ("{]}", "]"))
     tex = formats.render(report, "latex")
@@ -291,7 +298,7 @@ def test_columns_that_are_left_out_first() -> None:
     heads = {width: body(formats.render(report, "table", width=width)).partition("\n")[0] for width in (85, 100, 200)}
     assert heads[85].split() == ["rung", "test", "accuracy", "difference", "[95", "%]", "p", "learn"]
     assert ["published" in head for head in heads.values()] == [False, False, True]
-    firsts = [body(formats.render(REPORTS["grid"], "table", width=width)).split()[0] for width in (49, 50, 63, 64)]
+    firsts = [body(formats.render(made("grid"), "table", width=width)).split()[0] for width in (49, 50, 63, 64)]
     assert firsts == ["rung", "ring", "ring", "form"]
     for a, b in pairwise((90, 80, 65)):
         heads_of = [speeds.body(speeds.laptop(), width).split("\n")[0].split() for width in (a, b)]
@@ -310,11 +317,11 @@ def test_a_pipe_cuts_nothing_however_wide() -> None:
 
 def test_a_grid_is_one_row_a_rung_in_data_and_has_links_and_marks_on_a_page() -> None:
     plain = build(structs.replace(FORMS, grid=None), FORM_RUNS)
-    found = json.loads(formats.render(REPORTS["grid"], "json"))
+    found = json.loads(formats.render(made("grid"), "json"))
     assert found.pop("grid")["rows"]["free"] == ["free-1", "free-2", "free-3"]
     assert found | {"grid": None} == json.loads(formats.render(plain, "json"))
-    assert formats.render(REPORTS["grid"], "csv") == formats.render(plain, "csv")
-    text = formats.render(REPORTS["grid"], "html")
+    assert formats.render(made("grid"), "csv") == formats.render(plain, "csv")
+    text = formats.render(made("grid"), "html")
     assert read(text).texts["strong"] == ["82.00 ± 1.00 (n=2)", "82.00 ± 1.15 (n=3)"]
     assert '<a href="#runs/stable-1"><strong>82.00 ± 1.15 (n=3)</strong></a>' in text
     nothing = formats.render(build(FORMS, []), "table")
@@ -353,8 +360,8 @@ def test_published_scores_are_of_the_metric_and_of_the_profile_first() -> None:
 
 
 def test_the_label_of_a_latex_table_distinguishes_instances_and_the_table_may_stand_alone() -> None:
-    whole = formats.render(REPORTS["ladder"], "latex")
-    alone = formats.render(REPORTS["ladder"], "latex", table_only=True)
+    whole = formats.render(made("ladder"), "latex")
+    alone = formats.render(made("ladder"), "latex", table_only=True)
     assert alone.startswith("\\begin{tabular}{llrrrrrrr}\n\\toprule\n")
     assert alone.endswith("\\bottomrule\n\\end{tabular}")
     assert alone in whole
@@ -385,7 +392,7 @@ def test_latex_compiles(tmp_path: Any) -> None:
     everything = " ".join([*latex._SPECIAL, *latex._SIGNS, *latex._MATHS, *"éÜñčåçāăżő中"])
     stability = load_ladder("stability")
     its_runs = [make_run(rung.name, rung.name, 0, 0.5) for rung in stability.rungs]
-    reports = [*REPORTS.values(), structs.replace(build(), notes=(Note(everything),)), build(stability, its_runs)]
+    reports = [*map(made, REPORTS), structs.replace(build(), notes=(Note(everything),)), build(stability, its_runs)]
     lines = [r"\documentclass{article}", r"\usepackage{booktabs}", r"\usepackage{graphicx}", r"\begin{document}"]
     for place, report in enumerate(reports):
         (tmp_path / f"report{place}.tex").write_text(formats.render(report, "latex"), encoding="ascii")
