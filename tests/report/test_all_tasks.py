@@ -16,6 +16,7 @@ from lrurun import console
 from lrurun.config.runs import InstanceSpec
 from lrurun.data.metric import Metric
 from lrurun.ledger.store import Ledger
+from lrurun.report import formats
 from lrurun.report.figures import task_map
 from lrurun.report.scores import form_of
 from lrurun.report.tables import all_tasks
@@ -132,6 +133,9 @@ def test_a_cell_whose_sign_and_difference_point_apart_says_why() -> None:
     drawn = task_map.make(all_tasks.build(ladder, [report]))
     assert (drawn.tasks, drawn.cells[1][0].text) == (("sDigits",), "▲ mean -7.4")
     bits = form_of(Metric(name="bits_per_byte", unit="bits", higher_is_better=False))
+    text = formats.render(all_tasks.build(MINI, [build()]), "md")
+    assert "(n=3)<br>helps +4.50" in text
+    assert "| ring-init | a ring | 95.50 ± 0.29 (n=3)<br>same runs |" in text
     drawn = task_map.make(all_tasks.build(ladder, [msgspec.structs.replace(report, score=bits)]))
     assert drawn.tasks == ("sDigits, lower is better",)
     assert "mean" not in drawn.cells[1][0].text

@@ -67,6 +67,7 @@ ANSWERS: dict[str, Callable[[], LadderReport]] = {
     "still improving": lambda: improving(),
     "lower is better": lambda: of_bits(),
     "base not run": lambda: two_rungs(make_run("1", "b", 0, 0.6)),
+    "nothing": lambda: build(runs=[]),
     "diverged": lambda: two_rungs(make_run("1", "a", 0, 0.6), make_run("2", "b", 0, None, state="diverged")),
 }
 

@@ -91,8 +91,9 @@ def test_figures_name_their_instance_in_title_and_file(two, drawing, name):
 
 def test_figures_of_runs_name_the_instances_of_the_runs(two, drawing):
     ids = [run["id"] for run in two.json("runs", "--where", "rung=tanh-rnn")["runs"]]
-    two.run("plot", *ids, "--kind", "curves", "--out", "a.png")
-    assert " ".join(drawing[-1].texts[0].get_text().split()) == f"{CHANGED}; {PLAIN}: 4 runs"
+    for kind in ("curves", "eigenvalues"):
+        two.run("plot", *ids, "--kind", kind, "--out", "a.png")
+        assert " ".join(drawing[-1].texts[0].get_text().split()) == f"{CHANGED}; {PLAIN}: 4 runs"
 
 
 def test_the_label_of_every_kind_of_data():

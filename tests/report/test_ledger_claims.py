@@ -82,6 +82,10 @@ def test_a_study_is_named_by_itself_or_by_its_figure(judged: Machine, monkeypatc
 
 
 def test_details_of_a_paper_have_source_and_what_would_decide(judged: Machine) -> None:
+    lines = judged.run("claims", "--paper", "lru").stdout.splitlines()
+    assert [line for line in lines if line.startswith("supported") and "Dropping the nonlinearity" in line]
+    assert not [line for line in lines if line.startswith("not run ")]
+    assert "--details has the reasoning" in " ".join(judged.run("claims", "--paper", "rotrnn").stdout.split())
     details = " ".join(judged.run("claims", "--paper", "lru", "--details").stdout.split())
     assert "not run: A ReLU leaks a signal to higher frequencies." in details
     assert "study:leak; lrurun study leak would decide it." in details

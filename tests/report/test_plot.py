@@ -269,7 +269,7 @@ def test_metrics_by_name_are_a_panel_each_with_a_curve_a_rung_or_run(
     ids: dict[tuple[str, int], str], plot: Callable[..., Any]
 ) -> None:
     named = ["--metric", "norm/layer0", "--metric", "train/loss"]
-    norm, loss = plot("sCIFAR", *named).axes
+    norm, loss, _ = plot("sCIFAR", *named, "--metric", "val/accuracy", "--width", "page").axes
     assert (norm.get_ylabel(), norm.get_yscale(), loss.get_ylabel()) == ("norm/layer0", "log", "train/loss")
     assert lines(norm)["tanh-rnn (n=2)"] == ([10, 20], pytest.approx([6.0, 3.0]))
     ax = plot(ids["gamma-norm", 0], *named[:2]).axes[0]
