@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import scipy.stats
@@ -10,7 +9,6 @@ from msgspec import structs
 
 from lrurun.config.ladder import Ladder
 from lrurun.data.metric import Accuracy
-from lrurun.report import formats
 from lrurun.report.judging import claims
 from lrurun.report.judging.sequential import DesignSummary
 from lrurun.report.tables.conclusions import conclude
@@ -166,14 +164,3 @@ def test_claims_are_counted_by_verdict() -> None:
         "verdicts count all with results.",
     )
     assert build(shown=[row.rung for row in made.rows]).conclusions == made.conclusions
-
-
-def test_every_format_begins_with_them() -> None:
-    """But a page, which begins with the picture and the table."""
-    made = build()
-    assert json.loads(formats.render(made, "json"))["conclusions"] == list(made.conclusions)
-    helps = made.conclusions[0]
-    assert helps.replace("<", "&lt;") in formats.render(made, "html")
-    for name in ("table", "md", "latex"):
-        text = formats.render(made, name)  # type: ignore[arg-type]
-        assert text.index(helps) < text.index("12,345"), name

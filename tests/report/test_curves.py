@@ -62,8 +62,8 @@ def test_curves_are_read_without_the_rows_of_other_runs_and_keys(ledger: Ledger,
     assert [plan for plan in plans if re.search(r"SCAN (metrics|stored_runs)|TEMP B-TREE", plan)] == []
 
 
-@pytest.mark.parametrize("points", [4, 5, 7, 100, 999])
-@pytest.mark.parametrize("odd", [0, 1, 50])
+@pytest.mark.parametrize("points", [4, 5, 100])
+@pytest.mark.parametrize("odd", [0, 50])
 def test_reduced_curves_keep_their_extremes(points: int, odd: int) -> None:
     random = np.random.default_rng(points + odd)
     steps = np.cumsum(random.integers(1, 50, 10_000))

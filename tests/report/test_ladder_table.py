@@ -31,7 +31,6 @@ from tests.harness.reports import (
     GRID_RUNS,
     GRID_SCORES,
     LINEAR,
-    MINI,
     ON,
     TANH,
     body,
@@ -197,64 +196,6 @@ def test_runs_are_shared_with_the_rung_that_is_changed_however_far_it_is() -> No
     assert report.rows[5].n == 0
 
 
-def test_the_first_rungs_of_a_grid_are_a_report_of_their_own() -> None:
-    assert [(row.rung, row.on) for row in grid(rungs=4).rows] == list(zip(GRID_SCORES, ON[:4], strict=True))
-    changes = [[row.comparison and row.comparison.difference for row in grid(rungs=n).rows[:4]] for n in (4, 6)]
-    assert changes[0] == changes[1]
-    # of which the first two are a ladder like any other
-    assert "to the previous rung, in points" in grid(200, rungs=2)
-    assert body(grid(200, rungs=2)).split()[:3] == ["rung", "title", "test"]
-
-
-GRID_100 = """\
-rung      base      test accuracy             difference [95 %]       p  steps/s
-────────  ────────  ──────────────────  ───────────────────────  ──────  ───────
-free-1    –         71.00 ± 0.58 (n=3)                        –       –        –
-stable-1  free-1    81.67 ± 0.88 (n=3)   +10.67 [+7.55, +13.79]   0.002        –
-free-2    free-1    61.67 ± 1.20 (n=3)    -9.33 [-13.68, -4.99]   0.007        –
-stable-2  free-2    91.33 ± 0.88 (n=3)  +29.67 [+25.38, +33.96]  <0.001        –
-free-3    free-1    71.00 ± 0.58 (n=3)                as free-1       –        –
-stable-3  stable-1  81.67 ± 0.88 (n=3)              as stable-1       –        –"""
-
-
-def test_a_table_names_the_rung_that_is_changed_where_it_is_not_the_one_before() -> None:
-    assert body(grid(100)) == GRID_100
-    assert "to the base rung, in points" in grid(200)
-    assert body(grid(60)).split("\n")[3].split() == [
-        "stable-1",
-        "free-1",
-        "81.67",
-        "±",
-        "0.88",
-        "(n=3)",
-        "+10.67",
-        "0.002",
-    ]
-    # too narrow for the column; then too narrow for any
-    assert body(grid(40)).split("\n")[0].split() == ["rung", "test", "accuracy", "diff."]
-    assert (
-        "  base: free-1\n  test accuracy:\n  61.67 ± 1.20 (n=3)\n  difference [95 %]:\n  -9.33 [-13.68, -4.99]\n"
-        in grid(25)
-    )
-    assert "  difference [95 %]: as\n  stable-1\n" in grid(25)
-    for width in range(20, 120, 7):
-        assert max(map(len, grid(width).split("\n"))) <= width
-    markdown = formats.render(grid(), "md")
-    assert "| rung | base | title | test accuracy |" in markdown
-    assert "| --- | --- | --- | --- | ---: |" in markdown
-    assert "| stable-3 | stable-1 | a rung | 81.67 ± 0.88 (n=3) | as stable-1 |" in markdown
-    assert "to the base rung, in points" in markdown
-
-
-def test_the_data_formats_name_the_rung_that_is_changed() -> None:
-    for ladder, expected in ((GRID, ON), (MINI, [None, *(rung.name for rung in MINI.rungs[:-1])])):
-        report = build(ladder)
-        rows = json.loads(formats.render(report, "json"))["rows"]
-        assert [row["on"] for row in rows] == expected
-        lines = csv.DictReader(io.StringIO(formats.render(report, "csv")))
-        assert [line["on"] or None for line in lines] == expected
-
-
 def test_runs_of_an_earlier_version_count_with_those_that_have_its_new_fields() -> None:
     """A field that came later, at its default, is no other setting."""
     new: dict[str, Any] = {
@@ -275,10 +216,6 @@ def test_runs_of_an_earlier_version_count_with_those_that_have_its_new_fields() 
     report = two_rungs(*runs)
     assert report.rows[0].runs == ("r1", "r2")
     assert report.notes == (Note("a: 1 run left out, because of older settings", ("r0",)),)
-
-
-def test_a_shared_rung_before_anything_ran_has_no_change() -> None:
-    assert compared(build(runs=[]).rows[2]).difference is None
 
 
 def of_seeds(spread: dict[str, float], seeds: int = 3) -> list[values.Run]:
@@ -451,6 +388,10 @@ def test_a_published_protocol_and_code_versions_are_flagged() -> None:
 
 
 def test_numerics_versions_are_flagged_in_every_format() -> None:
+    """Of a row, and of a comparison of rows that are no mixture."""
+    table = formats.render(two_rungs(make_run("1", "a", 0, 0.5, numerics=1), make_run("2", "b", 0, 0.6)), "table")
+    assert "from more than one numerics version: 1 (a); 2 (b)." in table
+    assert "numerics" not in formats.render(two_rungs(make_run("1", "a", 0, 0.5), make_run("2", "b", 0, 0.6)), "table")
     runs = (make_run("1", "a", 0, 0.5, numerics=1), make_run("2", "a", 1, 0.6), make_run("3", "b", 0, 0.7))
     report = two_rungs(*runs)
     assert [row["numerics"] for row in json.loads(formats.render(report, "json"))["rows"]] == [[1, 2], [2]]
@@ -460,22 +401,6 @@ def test_numerics_versions_are_flagged_in_every_format() -> None:
         text = formats.render(report, format)  # type: ignore[arg-type]
         assert text.count("2 numerics versions") == (2 if format == "html" else 1), "a page has a caution, too"
         assert "These runs come from more than one numerics version: 1 (a); 2 (a, b). They round differently" in text
-
-
-def test_rungs_of_different_numerics_versions_are_flagged() -> None:
-    """No row is a mixture, but the comparison of the two is one."""
-    table = formats.render(two_rungs(make_run("1", "a", 0, 0.5, numerics=1), make_run("2", "b", 0, 0.6)), "table")
-    assert "numerics versions" not in table
-    assert "from more than one numerics version: 1 (a); 2 (b)." in table
-    assert "numerics" not in formats.render(two_rungs(make_run("1", "a", 0, 0.5), make_run("2", "b", 0, 0.6)), "table")
-
-
-def test_a_narrow_table_names_the_columns_that_it_omits() -> None:
-    report = two_rungs(make_run("1", "a", 0, 0.5), make_run("2", "b", 0, 0.6))
-    assert "Not shown" not in formats.render(report, "table", width=200)
-    for width, names in ((60, "published"), (48, "title, parameters, published")):
-        assert f"Not shown at this width: {names}." in " ".join(formats.render(report, "table", width=width).split())
-    assert "Not shown at this\nwidth: title," in formats.render(report, "table", width=20)
 
 
 def test_disagreeing_parameter_counts_are_not_hidden() -> None:

@@ -124,21 +124,21 @@ def test_a_terminal_draws_a_large_ladder_less_often_but_changes_at_once(monkeypa
     assert drawn == [100.0, 101.0, 104.0]
 
 
-@pytest.mark.parametrize("width", [40, 48, 60, 76, 90])
-def test_narrow_terminals_get_fewer_columns(path: Path, width: int) -> None:
+def test_narrow_terminals_get_fewer_columns(path: Path) -> None:
     fill(path, "sDigits", {"stable-exponential": [0.5, 0.6], "tanh-rnn": [0.7]}, profile="smoke")
     with Ledger.open(path) as ledger:
         progress = collect(ledger, ledger.ladders()[0])
-    lines = view(progress, width)
-    assert all(len(line) <= width for line in lines)
-    [heading] = [line for line in lines if line.startswith("rung ")]
-    headings = [name.strip() for name in heading.split("  ") if name.strip()]
-    assert headings[:3] == ["rung", "runs", "state"]
-    assert set(headings) <= set(columns(progress))
-    assert ("steps/s" in headings) == (width >= 76)
-    for rung, runs in (("stable-exponential" if width > 40 else "stable-ex", "2/2"), ("tanh-rnn", "1/1")):
-        [line] = [line for line in lines if line.startswith(rung)]
-        assert line.split()[1:3] == [runs, "done"]
+    for width in (40, 48, 60, 76, 90):
+        lines = view(progress, width)
+        assert all(len(line) <= width for line in lines)
+        [heading] = [line for line in lines if line.startswith("rung ")]
+        headings = [name.strip() for name in heading.split("  ") if name.strip()]
+        assert headings[:3] == ["rung", "runs", "state"]
+        assert set(headings) <= set(columns(progress))
+        assert ("steps/s" in headings) == (width >= 76)
+        for rung, runs in (("stable-exponential" if width > 40 else "stable-ex", "2/2"), ("tanh-rnn", "1/1")):
+            [line] = [line for line in lines if line.startswith(rung)]
+            assert line.split()[1:3] == [runs, "done"]
 
 
 def test_scores_of_chance_are_no_answer_so_far(ledger: Ledger, key: str) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import shutil
 import statistics
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,9 @@ from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
 from lrurun.report.figures import curves, figure_files
 from lrurun.report.figures.figures import Curve, Figure, Panel
-from tests.harness.drawings import caption, lines, lrurun, size
+from tests.harness.drawings import caption, lines, size
+from tests.harness.machine import Machine
+from tests.harness.results import OWNER
 
 XEON = {"device": "cpu", "machine": {"cpu": "Xeon"}}
 H100 = {"device": "NVIDIA H100"}
@@ -35,19 +37,18 @@ MADE: list[tuple[str, int, float, float, dict[str, Any], tuple[float, float], fl
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[tuple[str, int], str]]:
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Machine, dict[tuple[str, int], str]]:
     """A ledger with the runs of a plain sCIFAR ladder, and their ids; one more of tanh-rnn has diverged."""
-    path = tmp_path_factory.mktemp("filled") / "ledger.db"
+    machine = Machine(tmp_path_factory.mktemp("filled"))
     plan = planning.make("sCIFAR")
-    owner = values.Owner(host="here", boot="b", namespace="n", pid=1, pid_started=1.0)
     found = {}
-    with Ledger.open(path) as ledger:
+    with Ledger.open(machine.ledger) as ledger:
         instance = ledger.add_ladder("lru", "sCIFAR", None, plan.spec)
 
         def begin(rung: str, seed: int, where: dict[str, Any]) -> values.ClaimedRun:
             [resolved] = planning.choose_rungs(plan, [rung])
             ledger.enqueue(instance.key, final_runs(plan, resolved, [seed]))
-            claim = ledger.claim(instance.key, owner, environment=where)
+            claim = ledger.claim(instance.key, OWNER, environment=where)
             assert claim is not None
             ledger.describe(claim, parameters=1000, data_sha256="d" * 64)
             found[rung, seed] = claim.run.id
@@ -67,22 +68,24 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[tuple[s
         ledger.finish(claim, "diverged", result={}, step=13)
         plain = begin("linear-rnn", 0, XEON)
         ledger.finish(plain, "interrupted")
-    return path, found
+    return machine, found
 
 
 @pytest.fixture
-def ids(filled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int], str]:
-    """The ids of `filled`, a copy of which is the ledger in the working directory."""
-    monkeypatch.chdir(tmp_path)
-    path, found = filled
-    shutil.copy(path, tmp_path)
-    return dict(found)
+def plot(filled: Any, drawing: list[Any]) -> Callable[..., Any]:
+    """Draws with `lrurun plot` into a.png, or another file: the figure, as it was before it became bytes."""
+
+    def draw(*words: str, out: str = "a.png") -> Any:
+        done = filled[0].run("plot", *words, "--out", out)
+        assert (done.stdout, f"wrote {out}\n" in done.stderr) == ("", True)
+        return drawing[-1]
+
+    return draw
 
 
 @pytest.fixture
-def drawn(ids: Any, drawing: list[Any]) -> list[Any]:
-    """The figures that commands write of the runs of `ids`."""
-    return drawing
+def ids(filled: Any) -> dict[tuple[str, int], str]:
+    return dict(filled[1])
 
 
 def errors(ax: Any, label: str) -> list[tuple[float, float, list[float]]]:
@@ -99,50 +102,37 @@ def errors(ax: Any, label: str) -> list[tuple[float, float, list[float]]]:
 
 
 @pytest.mark.slow
-def test_the_same_data_are_the_same_bytes_in_every_format(drawn, capsys) -> None:
-    for name in ("a.png", "a.svg", "a.pdf", "B.PNG", "b.svg", "b.pdf"):
-        assert lrurun(capsys, "sCIFAR", "--out", name) == (0, "", f"wrote {name}\n")
-    for one, other in (("a.png", "B.PNG"), ("a.svg", "b.svg"), ("a.pdf", "b.pdf")):
-        assert Path(one).read_bytes() == Path(other).read_bytes()
-    width, height = size("a.png")
-    assert width == round(3.3 * figure_files.DPI)
-    assert height == pytest.approx(drawn[0].get_size_inches()[1] * figure_files.DPI, abs=1)
-    root = ET.parse("a.svg").getroot()
+def test_the_same_data_are_the_same_bytes_in_every_format(filled: Any, plot: Callable[..., Any]) -> None:
+    folder = filled[0].folder
+    for name in ("a.svg", "a.pdf", "B.SVG", "b.pdf"):
+        figure = plot("sCIFAR", out=name)
+    for one, other in (("a.svg", "B.SVG"), ("a.pdf", "b.pdf")):
+        assert (folder / one).read_bytes() == (folder / other).read_bytes()
+    root = ET.parse(folder / "a.svg").getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert float(root.attrib["width"].removesuffix("pt")) == pytest.approx(3.3 * 72)
-    content = Path("a.pdf").read_bytes()
+    content = (folder / "a.pdf").read_bytes()
     assert content.startswith(b"%PDF-")
     assert b"%%EOF" in content[-16:]
-    assert len([path for path in Path().iterdir() if path.suffix != ".db"]) == 6
+    image = figure_files.encode(figure, ".png")
+    assert image == figure_files.encode(figure, ".png")
 
 
-@pytest.mark.parametrize(("width", "inches"), [("column", 3.3), ("page", 6.75)])
-def test_a_plain_figure_has_no_texts_and_says_its_caption(width, inches, drawn, capsys) -> None:
-    code, out, err = lrurun(capsys, "sCIFAR", "--out", "a.png")
-    assert (code, out, err) == (0, "", "wrote a.png\n")
-    code, out, err = lrurun(capsys, "sCIFAR", "--plain", "--width", width, "--out", "b.png")
-    assert (code, out) == (0, "")
-    whole, plain = drawn
+def test_a_plain_figure_has_no_texts_and_says_its_caption(filled: Any, drawing: list[Any]) -> None:
+    machine = filled[0]
+    machine.run("plot", "sCIFAR", "--out", "a.png")
+    err = machine.run("plot", "sCIFAR", "--plain", "--width", "page", "--out", "b.png").stderr
+    whole, plain = drawing
     assert err == f"wrote b.png\n{caption(whole)}\n"
     assert [text.get_text() for text in plain.texts] == ["", ""]
-    assert size("b.png")[0] == round(inches * figure_files.DPI)
+    assert [size(str(machine.folder / name))[0] for name in ("a.png", "b.png")] == [990, 2025]
     assert lines(plain.axes[0]) == lines(whole.axes[0])
-    sizes = [figure.axes[0].xaxis.label.get_size() for figure in drawn]
+    sizes = [figure.axes[0].xaxis.label.get_size() for figure in drawing]
     assert sizes[0] == sizes[1] >= 6
 
 
-def test_a_page_has_twice_as_many_panels_in_a_row_as_a_column(drawn, capsys) -> None:
-    for width in ("column", "page"):
-        assert lrurun(capsys, "sCIFAR", "--kind", "curves", "--width", width, "--out", "a.png")[0] == 0
-    grids = [figure.axes[0].get_gridspec() for figure in drawn]
-    assert [(grid.nrows, grid.ncols) for grid in grids] == [(2, 1), (1, 2)]
-
-
-@pytest.mark.parametrize("kind", ["ladder", "curves", "norms", "speed"])
-def test_no_part_is_cut_off_or_covers_another(kind, drawn, capsys) -> None:
-    lrurun(capsys, "sCIFAR", "--kind", kind, "--out", "a.png")
-    [figure] = drawn
-    assert size("a.png")[0] == round(3.3 * figure_files.DPI)
+def check_places(figure: Any) -> None:
+    """No part is cut off or covers another."""
     figure.draw_without_rendering()
     title, foot = (text.get_window_extent() for text in figure.texts)
     [legend] = [one.get_window_extent() for one in figure.legends]
@@ -183,9 +173,9 @@ def test_names_from_files_are_drawn_as_they_are(tmp_path) -> None:
 # What is drawn
 
 
-def test_a_ladder_has_means_errors_seeds_and_published_values(drawn, capsys) -> None:
-    lrurun(capsys, "sCIFAR", "--out", "a.png")
-    [figure] = drawn
+def test_a_ladder_has_means_errors_seeds_and_published_values(plot: Callable[..., Any]) -> None:
+    figure = plot("sCIFAR")
+    check_places(figure)
     [ax] = figure.axes
     # standard errors: |0.60 - 0.64| / 2 = 0.02 and |0.9 - 0.8| / 2 = 0.05
     assert errors(ax, "mean ± standard error") == [
@@ -203,9 +193,15 @@ def test_a_ladder_has_means_errors_seeds_and_published_values(drawn, capsys) -> 
     assert "Orvieto et al. 2023, Table 6" in caption(figure)
 
 
-def test_curves_of_a_ladder_are_means_over_seeds_in_a_band(drawn, capsys) -> None:
-    lrurun(capsys, "sCIFAR", "--kind", "curves", "--out", "a.png")
-    [figure] = drawn
+def test_curves_of_a_ladder_are_means_over_seeds_in_a_band(plot: Callable[..., Any]) -> None:
+    """A page has twice as many panels in a row as a column."""
+    figure = plot("sCIFAR", "--kind", "curves", "--width", "page")
+    grid = figure.axes[0].get_gridspec()
+    assert (grid.nrows, grid.ncols) == (1, 2)
+    figure = plot("sCIFAR", "--kind", "curves")
+    grid = figure.axes[0].get_gridspec()
+    assert (grid.nrows, grid.ncols) == (2, 1)
+    check_places(figure)
     loss, accuracy = figure.axes
     assert set(lines(loss)) == {"tanh-rnn (n=2)", "gamma-norm (n=2)"}
     assert lines(loss)["tanh-rnn (n=2)"] == ([10, 20], pytest.approx([3.0, 1.5]))
@@ -221,22 +217,22 @@ def test_curves_of_a_ladder_are_means_over_seeds_in_a_band(drawn, capsys) -> Non
     )
 
 
-def test_curves_of_runs_are_their_own(ids, drawn, capsys) -> None:
+def test_curves_of_runs_are_their_own(ids: dict[tuple[str, int], str], plot: Callable[..., Any]) -> None:
     run, lost = ids["gamma-norm", 1], ids["tanh-rnn", 2]
-    assert lrurun(capsys, run, lost, run[:8], "--out", "a.png")[0] == 0
-    loss, accuracy = drawn[0].axes
+    figure = plot(run, lost, run[:8])
+    loss, accuracy = figure.axes
     assert lines(loss)[f"{run} (gamma-norm, seed 1)"] == ([10, 20], [1.0, 0.3])
     steps, seen = lines(loss)[f"{lost} (tanh-rnn, seed 2)"]
     assert (steps, seen[0]) == ([10, 13], 3.0)
     assert np.isnan(seen[1])
     assert list(lines(accuracy)) == [f"{run} (gamma-norm, seed 1)"]
     assert not loss.collections
-    assert f"{lost} is diverged, at step 13 of " in caption(drawn[0])
+    assert f"{lost} is diverged, at step 13 of " in caption(figure)
 
 
-def test_speeds_stay_on_their_device(drawn, capsys) -> None:
-    lrurun(capsys, "sCIFAR", "--kind", "speed", "--out", "a.png")
-    [figure] = drawn
+def test_speeds_stay_on_their_device(plot: Callable[..., Any]) -> None:
+    figure = plot("sCIFAR", "--kind", "speed")
+    check_places(figure)
     [ax] = figure.axes
     assert errors(ax, "Xeon")[0][1:] == (5.0, pytest.approx([4.0, 6.0]))
     assert [errors(ax, name)[-1][1] for name in ("Xeon", "NVIDIA H100")] == [20.0, 100.0]
@@ -248,9 +244,12 @@ def test_speeds_stay_on_their_device(drawn, capsys) -> None:
     assert "Orvieto et al. 2023, Table 4, on A100" in caption(figure)
 
 
-def test_norms_have_a_panel_a_rung_and_a_curve_a_layer(ids, drawn, capsys) -> None:
-    assert lrurun(capsys, "sCIFAR", "--kind", "norms", "--out", "a.png")[0] == 0
-    panels = {ax.get_title(): ax for ax in drawn[0].axes}
+def test_norms_have_a_panel_a_rung_and_a_curve_a_layer(
+    filled: Any, ids: dict[tuple[str, int], str], plot: Callable[..., Any]
+) -> None:
+    figure = plot("sCIFAR", "--kind", "norms")
+    check_places(figure)
+    panels = {ax.get_title(): ax for ax in figure.axes}
     assert list(panels) == ["tanh-rnn (n=2)", "gamma-norm (n=2)"]
     found = lines(panels["tanh-rnn (n=2)"])
     assert found == {
@@ -259,26 +258,22 @@ def test_norms_have_a_panel_a_rung_and_a_curve_a_layer(ids, drawn, capsys) -> No
     }
     band = panels["tanh-rnn (n=2)"].collections[1].get_paths()[0].vertices
     assert {tuple(np.round(point, 6)) for point in band} == {(10, 4.0), (10, 16.0), (20, 1.0), (20, 4.0)}
-    run = ids["gamma-norm", 0]
-    assert lrurun(capsys, run, "--kind", "norms", "--out", "a.png")[0] == 0
-    [ax] = drawn[1].axes
+    [ax] = plot(ids["gamma-norm", 0], "--kind", "norms").axes
     assert lines(ax)["layer 1"] == ([10, 20], pytest.approx([1.0, 0.01]))
     assert ax.get_ylabel() == "mean state norm"
-    code, _, err = lrurun(capsys, ids["tanh-rnn", 2], "--kind", "norms", "--out", "b.png")
-    assert code == 4
-    assert err.startswith(
-        f"error: run {ids['tanh-rnn', 2]}: no norms are recorded, so there is nothing to draw\nhint: "
-    )
+    error = filled[0].run("plot", ids["tanh-rnn", 2], "--kind", "norms", "--out", "b.png", code=4).stderr
+    assert f"run {ids['tanh-rnn', 2]}: no norms are recorded" in error
 
 
-def test_metrics_by_name_are_a_panel_each_with_a_curve_a_rung_or_run(ids, drawn, capsys) -> None:
-    named = ["--metric", "norm/layer0", "--metric", "train/loss", "--out", "a.png"]
-    assert lrurun(capsys, "sCIFAR", *named)[0] == 0
-    norm, loss = drawn[0].axes
+def test_metrics_by_name_are_a_panel_each_with_a_curve_a_rung_or_run(
+    ids: dict[tuple[str, int], str], plot: Callable[..., Any]
+) -> None:
+    named = ["--metric", "norm/layer0", "--metric", "train/loss"]
+    norm, loss, _ = plot("sCIFAR", *named, "--metric", "val/accuracy", "--width", "page").axes
     assert (norm.get_ylabel(), norm.get_yscale(), loss.get_ylabel()) == ("norm/layer0", "log", "train/loss")
     assert lines(norm)["tanh-rnn (n=2)"] == ([10, 20], pytest.approx([6.0, 3.0]))
-    assert lrurun(capsys, ids["gamma-norm", 0], *named)[0] == 0
-    assert list(lines(drawn[1].axes[0]).values()) == [([10, 20], pytest.approx([2.0, 0.2]))]
+    ax = plot(ids["gamma-norm", 0], *named[:2]).axes[0]
+    assert list(lines(ax).values()) == [([10, 20], pytest.approx([2.0, 0.2]))]
 
 
 def test_a_mean_is_over_the_steps_that_all_seeds_have() -> None:
@@ -292,131 +287,67 @@ def test_a_mean_is_over_the_steps_that_all_seeds_have() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "error", "hint"),
+    ("words", "code", "error"),
     [
-        (
-            ["sCIFAR", "--out", "a.gif"],
-            2,
-            "--out a.gif: the name must end in .png, .svg or .pdf, found '.gif'",
-            "as in --out a.pdf",
-        ),
-        (
-            ["sCIFAR", "--out", "a"],
-            2,
-            "--out a: the name must end in .png, .svg or .pdf, found no suffix",
-            "as in --out a.pdf",
-        ),
-        (
-            ["sCIFAR", "sDigits", "--out", "a.png"],
-            2,
-            "plot takes one TASK, or RUNs alone, found sCIFAR sDigits",
-            "draw each task into a file of its own; lrurun runs lists the ids of runs",
-        ),
-        (
-            ["RUN", "--kind", "ladder", "--out", "a.png"],
-            2,
-            "--kind ladder: compares the rungs of a TASK, found runs",
-            "name a TASK, or draw --kind curves",
-        ),
-        (
-            ["RUN", "--profile", "smoke", "--out", "a.png"],
-            2,
-            "--profile: chooses among the ladders of a TASK, found runs",
-            "leave --profile out",
-        ),
-        (["sCIFAR", "--out", "no/a.png"], 1, "no/a.png: No such file or directory", "choose another --out FILE"),
-        (
-            ["sCIFAR", "--kind", "curve", "--out", "a.png"],
-            2,
-            "--kind: expected one of curves, ladder, eigenvalues, norms, speed, slots, lengths, errors, predictions, "
-            "map, summary, found 'curve'",
-            "did you mean 'curves'?",
-        ),
-        (["f0f0f0", "--out", "a.png"], 4, "no run 'f0f0f0' in this ledger", "see `lrurun runs`"),
-        (["LOST", "--out", "a.png"], 4, "run LOST: has no curves yet, so there is nothing to draw", "lrurun status "),
-        (
-            ["sCIFAR", "--ledger", "none.db", "--out", "a.png"],
-            4,
-            "none.db: there is no ledger, so there is nothing to draw",
-            "run: lrurun ladder sCIFAR",
-        ),
-        (
-            ["sDigits", "--out", "a.png"],
-            4,
-            "ladder lru on sDigits, without --tune: not in this ledger",
-            "run: lrurun ladder sDigits",
-        ),
-        (["sCIFRA", "--out", "a.png"], 2, "unknown task 'sCIFRA'", "did you mean 'sCIFAR'?"),
-        (
-            ["sCIFAR", "--metric", "train/los", "--out", "a.png"],
-            4,
-            "--metric train/los: none of these runs has this curve",
-            "did you mean 'train/loss'? curves: norm/layer0, norm/layer1, train/loss, val/accuracy",
-        ),
-        (
-            ["RUN", "--metric", "val/loss", "--kind", "norms", "--out", "a.png"],
-            2,
-            "--metric: names a curve, found --kind norms",
-            "leave --kind out, or use --kind curves",
-        ),
-        (
-            ["sCIFAR", "--examples", "3", "--out", "a.png"],
-            2,
-            "--examples: is for errors and predictions, found --kind ladder",
-            "leave it out",
-        ),
-        (["sCIFAR"], 2, "missing option '--out'", "see lrurun plot --help"),
+        (["sCIFAR", "--out", "a.gif"], 2, "--out a.gif: the name must end in .png, .svg or .pdf, found '.gif'"),
+        (["sCIFAR", "--out", "a"], 2, "found no suffix"),
+        (["sCIFAR", "sDigits"], 2, "plot takes one TASK, or RUNs alone, found sCIFAR sDigits"),
+        (["RUN", "--kind", "ladder"], 2, "--kind ladder: compares the rungs of a TASK, found runs"),
+        (["RUN", "--profile", "smoke"], 2, "--profile: chooses among the ladders of a TASK, found runs"),
+        (["sCIFAR", "--out", "no/a.png"], 1, "no/a.png: No such file or directory"),
+        (["sCIFAR", "--kind", "curve"], 2, "did you mean 'curves'?"),
+        (["f0f0f0"], 4, "no run 'f0f0f0' in this ledger"),
+        (["LOST"], 4, "run LOST: has no curves yet"),
+        (["sCIFAR", "--ledger", "none.db"], 4, "run: lrurun ladder sCIFAR"),
+        (["sDigits"], 4, "ladder lru on sDigits, without --tune: not in this ledger"),
+        (["sDigits", "--profile", "smoke"], 4, "ladder lru on sDigits --profile smoke: no run is finished"),
+        (["sCIFRA"], 2, "did you mean 'sCIFAR'?"),
+        (["sCIFAR", "--metric", "train/los"], 4, "did you mean 'train/loss'? curves: norm/layer0, norm/layer1"),
+        (["RUN", "--metric", "val/loss", "--kind", "norms"], 2, "--metric: names a curve, found --kind norms"),
+        (["sCIFAR", "--examples", "3"], 2, "--examples: is for errors and predictions, found --kind ladder"),
+        (["RUN", "--kind", "eigenvalues"], 1, "no checkpoint to read: none was saved yet"),
     ],
 )
-def test_errors_say_what_to_do_and_leave_no_file(words, code, error, hint, ids, capsys) -> None:
-    before = sorted(Path().rglob("*"))
+def test_errors_say_what_to_do_and_leave_no_file(
+    words: list[str], code: int, error: str, filled: Any, ids: dict[tuple[str, int], str]
+) -> None:
     names = {"RUN": ids["tanh-rnn", 0], "LOST": ids["linear-rnn", 0]}
-    for name, run in names.items():
-        words, error = [run if word == name else word for word in words], error.replace(f"{name}:", f"{run}:")
-    found, out, err = lrurun(capsys, *words)
-    assert (found, out) == (code, "")
-    assert err.startswith(f"error: {error}")
-    assert f"\nhint: {hint}" in err
-    assert sorted(Path().rglob("*")) == before
+    machine = filled[0]
+    if "smoke" in words:
+        with Ledger.open(machine.ledger) as ledger:
+            ledger.add_ladder("lru", "sDigits", "smoke", planning.make("sDigits", profile="smoke").spec)
+    before = [name for name in machine.files() if not name.startswith("ledger")]
+    out = [] if "--out" in words else ["--out", "new.png"]
+    done = machine.run("plot", *(names.get(word, word) for word in words), *out, code=code)
+    assert done.stdout == ""
+    assert error.replace("LOST", names["LOST"]) in done.stderr
+    assert [name for name in machine.files() if not name.startswith("ledger")] == before
+    assert "missing option '--out'" in machine.run("plot", "sCIFAR", code=2).stderr
 
 
-@pytest.mark.slow
-def test_a_file_appears_whole_or_not_at_all(ids, capsys, monkeypatch) -> None:
-    Path("a.png").write_bytes(b"old")
+def test_a_file_appears_whole_or_not_at_all(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = filled[0]
+    (machine.folder / "old.png").write_bytes(b"old")
 
     def fail(self: Path, target: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", fail)
-    code, _, err = lrurun(capsys, "sCIFAR", "--out", "a.png")
-    assert (code, err) == (1, "error: a.png: No space left on device\nhint: choose another --out FILE\n")
-    assert Path("a.png").read_bytes() == b"old"
-    assert not [path for path in Path().iterdir() if path.name.endswith(".tmp")]
-
-
-def test_a_ladder_without_finished_runs_has_nothing_to_draw(ids, capsys) -> None:
-    with Ledger.open("ledger.db") as ledger:
-        plan = planning.make("sDigits", profile="smoke")
-        ledger.add_ladder("lru", "sDigits", "smoke", plan.spec)
-    code, _, err = lrurun(capsys, "sDigits", "--profile", "smoke", "--out", "a.png")
-    assert code == 4
-    assert err.startswith("error: ladder lru on sDigits --profile smoke: no run is finished")
+    assert "old.png: No space left on device" in machine.run("plot", "sCIFAR", "--out", "old.png", code=1).stderr
+    assert (machine.folder / "old.png").read_bytes() == b"old"
+    assert not [name for name in machine.files() if name.endswith(".tmp")]
 
 
 @pytest.mark.slow
-def test_drawing_loads_no_jax_and_no_windows(ids) -> None:
+def test_drawing_loads_no_jax_and_no_windows(filled: Any) -> None:
     script = (
         "import sys; from lrurun.__main__ import run; assert run(['plot', 'sCIFAR', '--out', 'a.pdf']) == 0\n"
         "print([n for n in ('jax', 'orbax', 'flax', 'matplotlib.pyplot', 'tkinter') if n in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    machine = filled[0]
+    words = [sys.executable, "-c", script]
+    done = subprocess.run(words, cwd=machine.folder, env=machine.env, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-
-
-def test_a_run_that_saved_nothing_has_no_eigenvalues(ids, capsys) -> None:
-    code, _, err = lrurun(capsys, ids["tanh-rnn", 0], "--kind", "eigenvalues", "--out", "b.png")
-    assert code == 1
-    assert "no checkpoint to read: none was saved yet\nhint: see its progress with: lrurun show " in err
 
 
 def test_bands_are_standard_errors() -> None:

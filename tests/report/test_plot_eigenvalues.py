@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lrurun import __main__ as entry
 from lrurun.report.figures import figure_files, figures
-from tests.harness.drawings import caption, lines, lrurun, size
+from tests.harness.drawings import caption, lines, size
 from tests.harness.machine import Machine
 from tests.harness.results import fill
 
@@ -45,12 +44,6 @@ change = { "model.recurrence.kind" = "diagonal", "model.recurrence.phase" = "log
 OF_TWO = ("sDigits", "--profile", "smoke", "--ladder", "two.toml", "--set", "model.depth=2", "--kind", "eigenvalues")
 
 
-@pytest.fixture
-def at(small: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    monkeypatch.chdir(small.folder)
-    return small
-
-
 def sorted_pairs(x: Any, y: Any) -> np.ndarray:
     points = np.stack([x, y], axis=1)
     return points[np.lexsort(points.round(4).T)]
@@ -68,21 +61,23 @@ def by_hand(kind: str, params: dict[str, np.ndarray]) -> np.ndarray:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rung", "kind"), [("dense", "dense"), ("ring", "diagonal")])
-def test_eigenvalues_are_those_of_the_first_and_the_last_parameters(rung, kind, at, drawing, capsys) -> None:
-    [run] = [r for r in at.json("runs")["runs"] if r["rung"] == rung]
-    assert lrurun(capsys, run["id"], "--kind", "eigenvalues", "--out", "a.png") == (0, "", "wrote a.png\n")
-    assert size("a.png")[0] == 990
+def test_eigenvalues_are_those_of_the_first_and_the_last_parameters(
+    rung: str, kind: str, small: Machine, drawing: list[Any]
+) -> None:
+    [run] = [r for r in small.json("runs")["runs"] if r["rung"] == rung]
+    small.run("plot", run["id"], "--kind", "eigenvalues", "--out", "a.png")
+    assert size(str(small.folder / "a.png"))[0] == 990
 
     from lrurun import data as tasks
     from lrurun.config.schema import Execution, RunConfig, decode
     from lrurun.training.programs import Programs, of_member
 
-    config = decode(at.json("show", run["id"])["config"], RunConfig, "test")
+    config = decode(small.json("show", run["id"])["config"], RunConfig, "test")
     task = tasks.get("sDigits")
     spec = task.spec(tasks.options_of(task, config.data))
     seeds = np.array([config.seed], np.uint32)
     first = of_member(Programs(config, Execution(), spec).init(seeds).params["blocks"], 0)
-    [history] = [h for (name, _, _), h in at.history().items() if name == rung]
+    [history] = [h for (name, _, _), h in small.history().items() if name == rung]
     axes = drawing[0].axes
     assert [ax.get_title() for ax in axes] == ["layer 0", "layer 1"]
     for layer, ax in enumerate(axes):
@@ -103,7 +98,7 @@ def test_eigenvalues_are_those_of_the_first_and_the_last_parameters(rung, kind, 
     assert not np.allclose(lines(axes[0])["after training"][0], lines(axes[0])["at initialisation"][0], atol=1e-4)
     assert "trained to step 60" in caption(drawing[0])
     # of a task, all layers of a rung's first seed in one panel
-    assert lrurun(capsys, *OF_TWO, "--out", "a.svg")[0] == 0
+    small.run("plot", *OF_TWO, "--out", "a.svg")
     panels = {ax.get_title(): lines(ax) for ax in drawing[1].axes}
     assert list(panels) == ["dense", "ring"]
     for name in ("at initialisation", "after training"):
@@ -112,52 +107,38 @@ def test_eigenvalues_are_those_of_the_first_and_the_last_parameters(rung, kind, 
 
 
 @pytest.fixture
-def older(at: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The same ledger without recorded eigenvalues, as an earlier version has left it."""
-    path = tmp_path / "older.db"
-    with contextlib.closing(sqlite3.connect(at.ledger)) as source, contextlib.closing(sqlite3.connect(path)) as copy:
-        source.backup(copy)
-        copy.execute("DELETE FROM eigenvalues")
-        copy.commit()
-    monkeypatch.setenv("LRURUN_LEDGER", str(path))
-    monkeypatch.setenv("LRURUN_RUNS", str(at.runs))
-    return path
+def older(small: Machine, tmp_path: Path) -> Machine:
+    """The same without recorded eigenvalues, as an earlier version has left it."""
+    machine = small.copy(tmp_path / "older")
+    with contextlib.closing(sqlite3.connect(machine.ledger)) as connection, connection:
+        connection.execute("DELETE FROM eigenvalues")
+    return machine
 
 
 @pytest.mark.slow
-def test_eigenvalues_that_are_not_recorded_are_read_from_checkpoints(older, at, drawing, capsys) -> None:
-    [run] = [r for r in at.json("runs")["runs"] if r["rung"] == "ring"]
-    for ledger in (str(at.ledger), str(older)):
-        assert lrurun(capsys, run["id"], "--kind", "eigenvalues", "--out", "a.png", "--ledger", ledger)[0] == 0
+def test_eigenvalues_that_are_not_recorded_are_read_from_sound_checkpoints(
+    older: Machine, small: Machine, drawing: list[Any]
+) -> None:
+    [run] = [r["id"] for r in small.json("runs")["runs"] if r["rung"] == "ring"]
+    words = ("plot", run, "--kind", "eigenvalues", "--out")
+    for machine in (small, older):
+        machine.run(*words, "a.png")
     recorded, read = ([lines(ax) for ax in figure.axes] for figure in drawing)
     for one, other in zip(recorded, read, strict=True):
         for name, points in one.items():
             np.testing.assert_allclose(sorted_pairs(*points), sorted_pairs(*other[name]), atol=1e-6)
     # the page reads no checkpoint
-    assert entry.run(["report", *OF_TWO[:-2], "--format", "html"]) == 0
-    assert "Not recorded: dense, ring." in capsys.readouterr().out
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", ["missing", "damaged"])
-def test_a_run_without_a_sound_checkpoint_has_no_eigenvalues(fault, at, older, capsys, tmp_path) -> None:
-    run = at.json("runs")["runs"][0]["id"]
-    runs = tmp_path / "copy"
-    where = f"{runs}/{run}/1/checkpoints/60"
-    if fault == "damaged":
-        shutil.copytree(at.runs, runs)
-        victim = max((path for path in Path(where).rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
-        content = bytearray(victim.read_bytes())
-        content[len(content) // 2] ^= 1
-        victim.write_bytes(content)
-    said = {"missing": "is missing", "damaged": "does not hold the bytes that were saved"}[fault]
-    code, out, err = lrurun(capsys, run, "--kind", "eigenvalues", "--out", "b.png", "--runs-dir", str(runs))
-    assert (code, out) == (1, "")
-    assert err == (
-        f"error: run {run}: no checkpoint to read: {where} {said}\n"
-        "hint: name the folder of its checkpoints with --runs-dir, or train it again with --fresh\n"
-    )
-    assert not Path("b.png").exists()
+    assert "Not recorded: dense, ring." in older.run("report", *OF_TWO[:-2], "--format", "html").stdout
+    folder = older.runs / run / "1" / "checkpoints" / "60"
+    victim = max((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    content = bytearray(victim.read_bytes())
+    content[len(content) // 2] ^= 1
+    victim.write_bytes(content)
+    error = older.refused(*words, "b.png", code=1)
+    assert f"run {run}: no checkpoint to read: " in error
+    assert "does not hold the bytes that were saved" in error
+    shutil.rmtree(folder)
+    assert "60 is missing" in older.refused(*words, "b.png", code=1)
 
 
 def test_eigenvalues_that_are_not_finite_are_none() -> None:
@@ -179,23 +160,20 @@ change = { "model.recurrence.kind" = "gru" }
 """
 
 
-def test_rungs_without_eigenvalues_are_named_and_the_others_drawn(tmp_path, monkeypatch, drawing, capsys) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_rungs_without_eigenvalues_are_named_and_the_others_drawn(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, drawing: list[Any]
+) -> None:
+    monkeypatch.chdir(machine.folder)
     Path("two.toml").write_text(TWO + GATED)
     options = {"ladder": "two.toml", "profile": "smoke", "sets": ["model.depth=2"]}
-    fill(Path("ledger.db"), "sDigits", {"gated": [0.5]}, eigenvalues={"start": None, "end": None}, **options)  # type: ignore[dict-item, arg-type]
-    wanted = (*OF_TWO, "--out", "a.png", "--ledger", "ledger.db")
-    code, out, err = lrurun(capsys, *wanted)
-    assert (code, out) == (1, "")
-    assert "its recurrence has no eigenvalues\nhint: draw --kind curves instead" in err
+    fill(machine.ledger, "sDigits", {"gated": [0.5]}, eigenvalues={"start": None, "end": None}, **options)  # type: ignore[dict-item, arg-type]
+    error = machine.run("plot", *OF_TWO, "--out", "a.png", code=1).stderr
+    assert "its recurrence has no eigenvalues" in error
     assert not Path("a.png").exists()
     found = {"dense": [0.5], "ring": [0.5]}
-    fill(Path("ledger.db"), "sDigits", found, eigenvalues={"start": [0.5j], "end": [0.6j]}, **options)  # type: ignore[arg-type]
-    assert lrurun(capsys, *wanted) == (
-        0,
-        "",
-        "warning: not drawn, because their recurrences define no eigenvalues: gated\nwrote a.png\n",
-    )
+    fill(machine.ledger, "sDigits", found, eigenvalues={"start": [0.5j], "end": [0.6j]}, **options)  # type: ignore[arg-type]
+    error = machine.run("plot", *OF_TWO, "--out", "a.png").stderr
+    assert "not drawn, because their recurrences define no eigenvalues: gated" in error
     assert [ax.get_title() for ax in drawing[0].axes] == ["dense", "ring"]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.stats
+from hypothesis import given, settings, strategies
 from numpy.typing import NDArray
 
 from lrurun.report.judging import ranks
@@ -29,23 +30,35 @@ def samples(n: int, m: int, seed: int, *, ties: bool = False) -> tuple[tuple[flo
     return found[0], found[1]
 
 
-@pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("sizes", [(5, 7), (12, 12), (12, 20), (20, 20)])
-def test_the_chance_of_improvement_is_scipys_and_its_interval_is_by_t(sizes: tuple[int, int], ties: bool) -> None:
-    for seed in range(20):
-        mine, other = samples(*sizes, seed, ties=ties)
+SETTINGS = settings(max_examples=25, derandomize=True, deadline=None, database=None)
+TWO_SAMPLES = strategies.builds(
+    samples,
+    strategies.sampled_from([5, 12, 20]),
+    strategies.sampled_from([7, 12, 20]),
+    strategies.integers(0, 1000),
+    ties=strategies.booleans(),
+)
+
+
+@SETTINGS
+@given(TWO_SAMPLES)
+def test_the_chance_of_improvement_is_scipys_and_its_interval_is_by_t(
+    two: tuple[tuple[float, ...], tuple[float, ...]],
+) -> None:
+    mine, other = two
+    chance, error, df = rule.brunner_munzel(*rule.counted(mine, other)[:2])
+    if error > 0:
         test = scipy.stats.brunnermunzel(other, mine)
-        chance, error, df = rule.brunner_munzel(*rule.counted(mine, other)[:2])
         assert (chance - 0.5) / error == pytest.approx(test.statistic, rel=1e-9)
         assert 2 * scipy.stats.t.sf(abs(test.statistic), df) == pytest.approx(test.pvalue, rel=1e-9)
-        found = ranks.improvement(mine, other)
-        assert found.estimate == pytest.approx(chance, rel=1e-12)
-        half = scipy.stats.t.isf(0.025, df) * error
-        least = 0.025 ** (1 / min(sizes))
-        assert found.low == pytest.approx(max(0, min(chance - half, least)), rel=1e-9)
-        assert found.high == pytest.approx(min(1, max(chance + half, 1 - least)), rel=1e-9)
-        turned = ranks.improvement(other, mine)
-        assert [1 - one for one in turned] == pytest.approx([found.estimate, found.high, found.low], rel=1e-9)
+    found = ranks.improvement(mine, other)
+    assert found.estimate == pytest.approx(chance, rel=1e-12)
+    half = scipy.stats.t.isf(0.025, df) * error if error > 0 else 0
+    least = 0.025 ** (1 / min(map(len, two)))
+    assert found.low == pytest.approx(max(0, min(chance - half, least)), rel=1e-9)
+    assert found.high == pytest.approx(min(1, max(chance + half, 1 - least)), rel=1e-9)
+    turned = ranks.improvement(other, mine)
+    assert [1 - one for one in turned] == pytest.approx([found.estimate, found.high, found.low], rel=1e-9)
 
 
 def test_separated_and_equal_samples_have_an_interval_too() -> None:
@@ -55,7 +68,7 @@ def test_separated_and_equal_samples_have_an_interval_too() -> None:
     assert ranks.improvement((1.0,) * 12, (1.0,) * 12) == (0.5, 0.0, 1.0)
 
 
-@pytest.mark.parametrize("failing", [0.0, 0.1, 0.4])
+@pytest.mark.parametrize("failing", [0.0, 0.4])
 def test_the_interval_holds_the_true_chance_in_about_95_percent_of_samples(failing: float) -> None:
     """93 to 99.9 % of them, in simulations of more."""
     random = np.random.default_rng(1)
@@ -68,8 +81,8 @@ def test_the_interval_holds_the_true_chance_in_about_95_percent_of_samples(faili
     # the first sample fails at this rate, the second one at half of it
     a, b = failing, failing / 2
     truth = (1 - a) * (1 - b) * both + (1 - a) * b + a * b / 2
-    found = [ranks.improvement(draw(shift, a), draw(0.0, b)) for _ in range(1000)]
-    assert np.mean([one.low <= truth <= one.high for one in found]) > 0.93 - 2 * math.sqrt(0.93 * 0.07 / 1000)
+    found = [ranks.improvement(draw(shift, a), draw(0.0, b)) for _ in range(400)]
+    assert np.mean([one.low <= truth <= one.high for one in found]) > 0.93 - 2 * math.sqrt(0.93 * 0.07 / 400)
     assert np.mean([one.high - one.low for one in found]) < 0.55
     assert all(0 <= one.low <= one.estimate <= one.high <= 1 for one in found)
 
@@ -77,19 +90,18 @@ def test_the_interval_holds_the_true_chance_in_about_95_percent_of_samples(faili
 # p values
 
 
-SIZES = [(12, 12), (20, 20), (12, 20), (15, 15), (5, 7), (200, 210)]
+SIZES = [(12, 12), (20, 20), (12, 20), (5, 7), (200, 210)]
 
 
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("sizes", SIZES)
 def test_p_is_that_of_other_permutations(sizes: tuple[int, int], ties: bool) -> None:
-    draws = 40_000
-    for seed in range(2):
-        mine, other = samples(*sizes, seed, ties=ties)
-        expected = rule.permuted(mine, other, draws=draws)
-        for p, theirs in zip(ranks.p_values(mine, other), expected, strict=True):
-            # the table is interpolated: W has few values near 0
-            assert p == pytest.approx(theirs, rel=0.03, abs=rule.error_of(theirs, draws, ranks.DRAWS))
+    draws = 20_000 if sum(sizes) < 100 else 2_000
+    mine, other = samples(*sizes, 0, ties=ties)
+    expected = rule.permuted(mine, other, draws=draws)
+    for p, theirs in zip(ranks.p_values(mine, other), expected, strict=True):
+        # the table is interpolated: W has few values near 0
+        assert p == pytest.approx(theirs, rel=0.03, abs=rule.error_of(theirs, draws, ranks.DRAWS))
 
 
 def statistics_of(chosen: Iterator[NDArray[np.bool_]]) -> rule.Floats:
@@ -130,18 +142,17 @@ def test_small_p_are_those_of_all_permutations_or_of_many(
     assert compared > 10
 
 
-@pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("sizes", SIZES)
-def test_exchanging_the_samples_mirrors_every_p(sizes: tuple[int, int], ties: bool) -> None:
-    for seed in range(5):
-        mine, other = samples(*sizes, seed, ties=ties)
-        found, turned = ranks.p_values(mine, other), ranks.p_values(other, mine)
-        assert found == (turned.two_sided, turned.below, turned.above)
-        assert ranks.p_values(tuple(reversed(mine)), tuple(reversed(other))) == found
-        # higher is better: negated, the other one is better
-        negated = ranks.p_values(tuple(-one for one in mine), tuple(-one for one in other))
-        assert negated.two_sided == pytest.approx(found.two_sided, abs=rule.error_of(found.two_sided, ranks.DRAWS))
-        assert (negated.above < negated.below) == (found.above > found.below)
+@SETTINGS
+@given(TWO_SAMPLES)
+def test_exchanging_the_samples_mirrors_every_p(two: tuple[tuple[float, ...], tuple[float, ...]]) -> None:
+    mine, other = two
+    found, turned = ranks.p_values(mine, other), ranks.p_values(other, mine)
+    assert found == (turned.two_sided, turned.below, turned.above)
+    assert ranks.p_values(tuple(reversed(mine)), tuple(reversed(other))) == found
+    # higher is better: negated, the other one is better
+    negated = ranks.p_values(tuple(-one for one in mine), tuple(-one for one in other))
+    assert negated.two_sided == pytest.approx(found.two_sided, abs=rule.error_of(found.two_sided, ranks.DRAWS))
+    assert found.two_sided == 1 or (negated.above < negated.below) == (found.above > found.below)
 
 
 @pytest.mark.parametrize(("n", "m"), [(12, 12), (20, 20), (12, 20), (13, 13)])
@@ -178,20 +189,6 @@ def test_a_diverged_run_is_below_every_other_one_by_any_distance() -> None:
     assert len({ranks.p_values(one, other) for one in lost}) == 1
     assert len({ranks.improvement(one, other) for one in lost}) == 1
     assert ranks.p_values(lost[0], other).above > ranks.p_values(mine, other).above
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("failing", "spread"), [(0.0, 1.0), (0.0, 5.0), (0.25, 1.0), (0.5, 5.0)])
-def test_equal_chances_are_called_different_in_at_most_5_percent_of_samples(failing: float, spread: float) -> None:
-    """Symmetric distributions of unequal spread; failing seeds of both sides are equally bad."""
-    random = np.random.default_rng(2)
-    rejected = 0
-    for _ in range(4000):
-        sides = [random.normal(0, scale, 12) for scale in (1.0, spread)]
-        mine, other = (np.where(random.random(12) < failing, -100 + random.random(12), one) for one in sides)
-        rejected += ranks.p_values(tuple(mine.tolist()), tuple(other.tolist())).two_sided <= 0.05
-    assert rejected / 4000 < 0.064
-    assert rejected / 4000 > 0.03
 
 
 # Counts

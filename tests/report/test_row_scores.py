@@ -111,6 +111,9 @@ def test_figures_have_the_slots_and_the_lengths_on_their_axes(report: LadderRepo
     [panel] = drawing.lengths(report, 64).panels
     np.testing.assert_allclose((panel.curves[0].x, panel.curves[0].y), [[9, 64, 128], [90, 60, 60]])
     assert (panel.x, panel.x_scale) == ("length", "log")
+    error = 10 / 3**0.5
+    band = (panel.curves[0].low[1], panel.curves[0].high[1])
+    assert band == pytest.approx((60 - error, 60 + error)), "by the standard error"
     with pytest.raises(NotFoundError, match="its runs have no scores by slot"):
         drawing.slots(build([make_run("a0", "a", 0, 0.5)]))
 

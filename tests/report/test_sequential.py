@@ -82,7 +82,7 @@ def test_looks_are_at_12_and_20_seeds_and_spend_half_of_the_level_each() -> None
 def test_random_paths_of_p_values_give_the_decisions_of_another_implementation() -> None:
     random = np.random.default_rng(1)
     decisions = []
-    for _ in range(1000):
+    for _ in range(300):
         path = random.beta(0.3, 6, size=(2, 6)) * random.choice([0.01, 1, 3], size=6)
         remaining, decided = set(range(6)), {}
         expected_open, expected = list(range(6)), {}
@@ -98,8 +98,8 @@ def test_random_paths_of_p_values_give_the_decisions_of_another_implementation()
             expected_open = [one for one in expected_open if one not in expected]
         assert decided == expected
         decisions += decided.values()
-    assert 500 < decisions.count(0) < 4000
-    assert decisions.count(1) > 200
+    assert 150 < decisions.count(0) < 1200
+    assert decisions.count(1) > 60
 
 
 def test_hypotheses_without_a_p_value_count_as_not_rejected() -> None:
@@ -120,10 +120,10 @@ def random_runs(random: np.random.Generator) -> Runs:
 
 @pytest.mark.parametrize("max_seeds", sequential.SHARES)
 def test_scores_give_the_decisions_of_another_implementation(max_seeds: int) -> None:
-    random = np.random.default_rng(max_seeds)
+    random = np.random.default_rng(max_seeds + 1)
     asked = [Asked(one.kind, one.rung, one.other, one.margin) for one in QUESTIONS]
     seen = set()
-    for _ in range(8):
+    for _ in range(4):
         runs = random_runs(random)
         progress = begin(max_seeds)
         while (look := progress.next_look) is not None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import csv
-import io
-import json
 import re
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -16,13 +13,13 @@ from lrurun.config import plan as planning
 from lrurun.config.ladder import TrainingSpeed, load_ladder
 from lrurun.config.plan import final_runs
 from lrurun.errors import LrurunError
-from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
 from lrurun.report import formats
 from lrurun.report.rung_runs import Note
 from tests.harness import configs
-from tests.harness.commands import said
+from tests.harness.machine import Machine
 from tests.harness.reports import make_run
+from tests.harness.results import OWNER
 from tests.harness.speeds import H100, HERE, MADE, MINI, XEON, body, build, document, runs_of
 
 # Which runs a row holds
@@ -199,14 +196,10 @@ def test_the_published_speeds_are_those_of_the_paper() -> None:
 # The command
 
 
-@pytest.fixture
-def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def test_the_command_prints_the_speeds_of_the_ledger(machine: Machine) -> None:
     """Of the plain sCIFAR ladder: two finished runs of tanh-rnn, one of gamma-norm, one more on another device."""
-    monkeypatch.chdir(tmp_path)
     plan = planning.make("sCIFAR")
-    path = tmp_path / "ledger.db"
-    owner = values.Owner(host="here", boot="b", namespace="n", pid=1, pid_started=1.0)
-    with Ledger.open(path) as opened:
+    with Ledger.open(machine.ledger) as opened:
         instance = opened.add_ladder("lru", "sCIFAR", None, plan.spec)
         for rung, seed, steps, where in (
             ("tanh-rnn", 0, 4.0, XEON),
@@ -217,25 +210,16 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             [resolved] = planning.choose_rungs(plan, [rung])
             opened.enqueue(instance.key, final_runs(plan, resolved, [seed]))
             # an attempt elsewhere came first: the speed is of the last one
-            claim = opened.claim(instance.key, owner, environment={"device": "elsewhere"})
+            claim = opened.claim(instance.key, OWNER, environment={"device": "elsewhere"})
             assert claim is not None
             opened.finish(claim, "interrupted")
             opened.requeue([claim.run.id])
-            claim = opened.claim(instance.key, owner, environment=where)
+            claim = opened.claim(instance.key, OWNER, environment=where)
             assert claim is not None
             opened.describe(claim, parameters=1000, data_sha256="d" * 64)
             opened.finish(claim, "done", result={"test/accuracy": 0.5, "machine/steps_per_second": steps}, step=1)
-    return path
-
-
-def lrurun(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    return said(capsys, "report", *words)
-
-
-def test_the_command_prints_the_speeds_of_the_ledger(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = lrurun(capsys, "sCIFAR", "--speed", "--json")
-    assert code == 0
-    found = json.loads(out)
+    speed = ("report", "sCIFAR", "--speed")
+    found = machine.json(*speed)
     shown = [(r["rung"], r["n"], r["steps_per_second"], r["speedup"], r["device"]) for r in found["rows"] if r["n"]]
     assert shown == [
         ("tanh-rnn", 2, 5.0, 1.0, "Xeon"),
@@ -243,35 +227,23 @@ def test_the_command_prints_the_speeds_of_the_ledger(ledger: Path, capsys: pytes
         ("gamma-norm", 1, 100.0, 1.0, "NVIDIA H100"),
     ]
     assert found["rows"][0]["stderr"] == pytest.approx(1.0)
-    assert [r["rung"] for r in found["rows"]].count("gamma-norm") == 2
     assert len(found["rows"]) == 9
-    table = lrurun(capsys, "sCIFAR", "--speed")[1]
-    assert re.search(r"^tanh-rnn .*  5.00 ± 1.00 \(n=2\) +1.00× .* 2.0 \(A100\) +1.00×$", table, re.MULTILINE)
-    assert re.search(r"^gamma-norm .*  20.0 \(n=1\)  +–  Xeon .* 15.9 \(A100\) +7.95×$", table, re.MULTILINE)
-    assert "S4D (their reproduction) 13.5, 6.75× (Orvieto et al. 2023, Table 4, A100); S5 (their" in table
-    code, out, _ = lrurun(capsys, "sCIFAR", "--speed", "--limit", "2", "--format", "csv")
-    assert [line["rung"] for line in csv.DictReader(io.StringIO(out))] == ["tanh-rnn", "linear-rnn"]
-    code, out, _ = lrurun(capsys, "sCIFAR", "--speed", "--format", "md", "--out", "speed.md")
-    assert (code, out) == (0, "")
-    assert Path("speed.md").read_text().startswith("### training speed, from a tanh RNN to")
-    instance = found["instance"]
-    assert json.loads(lrurun(capsys, "sCIFAR", "--speed", "--json", "--instance", instance)[1]) == found
-    # the other table is as it was
-    assert "test accuracy" in lrurun(capsys, "sCIFAR")[1]
+    lines = machine.run(*speed, "--limit", "2", "--format", "csv").stdout.splitlines()
+    assert [line["rung"] for line in csv.DictReader(lines)] == ["tanh-rnn", "linear-rnn"]
+    assert machine.run(*speed, "--format", "md", "--out", "speed.md").stdout == ""
+    assert (machine.folder / "speed.md").read_text().startswith("### training speed, from a tanh RNN to")
+    assert machine.json(*speed, "--instance", found["instance"]) == found
 
 
-def test_without_results_the_command_says_so(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = lrurun(capsys, "sDigits", "--speed")
-    assert (code, out) == (4, "")
-    assert err.startswith("error: ladder lru on sDigits, without --tune: not in this ledger\nhint: ")
-    code, out, err = lrurun(capsys, "sCIFAR", "--speed", "--ledger", "none.db")
-    assert (code, out) == (4, "")
-    assert err.startswith("error: none.db: there is no ledger, so there are no results\n")
-    assert err.endswith("\nhint: run: lrurun ladder sCIFAR --ledger none.db\n")
+def test_a_ledger_without_the_ladder_names_the_command_that_trains_it(machine: Machine) -> None:
+    error = machine.refused("report", "sCIFAR", "--speed", "--ledger", "none.db", code=4)
+    assert "none.db: there is no ledger" in error
+    assert error.endswith("\nhint: run: lrurun ladder sCIFAR --ledger none.db\n")
     given = ("--ladder", "ssm", "--profile", "laptop", "--set", "train.batch=5", "--set", "train.steps=9", "--tune")
     given = (*given, "--ledger", "none.db")
-    err = lrurun(capsys, "sCIFAR", *given)[2]
-    assert sorted(err.split("hint: run: lrurun ladder sCIFAR ")[1].split()) == sorted(given)
-    err = lrurun(capsys, "sDigits", "--ladder", "ssm", "--set", "optim.lr=0.1")[2]
-    assert err.endswith("\nhint: run: lrurun ladder sDigits --ladder ssm --set optim.lr=0.1\n")
-    assert not Path("none.db").exists()
+    error = machine.refused("report", "sCIFAR", *given, code=4)
+    assert sorted(error.split("hint: run: lrurun ladder sCIFAR ")[1].split()) == sorted(given)
+    with Ledger.open(machine.ledger):
+        pass
+    error = machine.run("report", "sDigits", "--ladder", "ssm", "--set", "optim.lr=0.1", code=4).stderr
+    assert error.endswith("\nhint: run: lrurun ladder sDigits --ladder ssm --set optim.lr=0.1\n")

@@ -8,10 +8,9 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
+from hypothesis import given, settings, strategies
 
 from lrurun.report.judging import distributions, statistics
-
-SIZES = [(2, 2), (3, 3), (3, 5), (12, 2)]
 
 
 def samples(sizes: tuple[int, int], seed: int = 0) -> tuple[list[float], list[float]]:
@@ -26,9 +25,13 @@ def difference(values: list[float], others: list[float]) -> statistics.MeanDiffe
     return statistics.between(mine, other)
 
 
-@pytest.mark.parametrize("sizes", SIZES)
-def test_welch_agrees_with_scipy(sizes: tuple[int, int]) -> None:
-    mine, other = samples(sizes)
+SETTINGS = settings(max_examples=25, derandomize=True, deadline=None, database=None)
+
+
+@SETTINGS
+@given(strategies.tuples(strategies.integers(2, 12), strategies.integers(2, 12)), strategies.integers(0, 1000))
+def test_welch_agrees_with_scipy(sizes: tuple[int, int], seed: int) -> None:
+    mine, other = samples(sizes, seed)
     found = difference(mine, other)
     expected = scipy.stats.ttest_ind(mine, other, equal_var=False)
     assert found.estimate == pytest.approx(np.mean(mine) - np.mean(other), rel=1e-12)
@@ -67,18 +70,21 @@ def test_equal_values_have_no_spread_at_all(value: float) -> None:
         assert statistics.stderr([value] * n) == 0
 
 
-def test_holm_is_the_closed_test_of_bonferroni() -> None:
-    random = np.random.default_rng(3)
-    for _ in range(20):
-        p_values = list(random.uniform(size=5) ** 3)
-        subsets = [set(chosen) for size in range(1, 6) for chosen in itertools.combinations(range(5), size)]
-        expected = [
-            max(min(1.0, len(chosen) * min(p_values[i] for i in chosen)) for chosen in subsets if index in chosen)
-            for index in range(5)
-        ]
-        assert statistics.holm(p_values) == pytest.approx(expected, rel=1e-12)
-    assert statistics.holm([None, 0.02, None, 0.5]) == [None, 0.04, None, 0.5]
-    assert statistics.holm([]) == []
+@SETTINGS
+@given(strategies.lists(strategies.none() | strategies.floats(0, 1), max_size=6))
+def test_holm_is_the_closed_test_of_bonferroni(p_values: list[float | None]) -> None:
+    """What has no p-value is no hypothesis."""
+    known = [place for place, p in enumerate(p_values) if p is not None]
+    subsets = [chosen for size in range(1, len(known) + 1) for chosen in itertools.combinations(known, size)]
+    expected = [
+        None if p is None else max(
+            min(1.0, len(chosen) * min(p_values[i] or 0.0 for i in chosen)) for chosen in subsets if place in chosen
+        )
+        for place, p in enumerate(p_values)
+    ]  # fmt: skip
+    found = statistics.holm(p_values)
+    assert [one is None for one in found] == [one is None for one in expected]
+    assert [one or 0.0 for one in found] == pytest.approx([one or 0.0 for one in expected], rel=1e-12)
 
 
 def power(delta: float, spread: float, n: int, *, alpha: float) -> float:
