@@ -23,7 +23,7 @@ from lrurun.server import Place
 from tests.harness import where
 from tests.harness.stores import ME, drop_trigger, raw, want
 
-RUNS = 60
+RUNS = 40
 TEXTS = ["disk", "ring-init", "é", "", "true", "3", "nan", "two words"]
 NUMBERS = [0, 1, -1, 3, 0.1, 0.3, 2.5e-3, 0.0004, 1e-7, 1 / 3, 1e300]
 TIMES = [0.0, 1e9, 1e9 + 0.25, 1e9 + 0.75, 1e9 + 1, 1.8e9, -1.5, 2.6e11, -5e10]

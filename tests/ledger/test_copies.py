@@ -19,7 +19,7 @@ from lrurun.ledger.store import Ledger
 from lrurun.server import Place
 from tests.harness.configs import config
 from tests.harness.machine import Machine
-from tests.harness.stores import ME, drop_trigger, raw, want
+from tests.harness.stores import ME, drop_trigger, make_empty, raw, want
 
 TABLES = ("ladders", "runs", "ladder_runs", "attempts", "metric_keys", "metrics", "checkpoints", "events")
 TABLES += ("tags", "exclusions", "eigenvalues")
@@ -83,7 +83,7 @@ def place(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[M
         yield machine.use(server)
         request.getfixturevalue("postgres").drop(server)
     else:
-        Ledger.open(machine.ledger).close()
+        make_empty(machine.ledger)
         yield machine
 
 

@@ -279,6 +279,7 @@ def test_a_query_that_runs_for_ever_is_stopped_with_an_interrupt(here: Machine) 
 
 
 @on_file
+@pytest.mark.slow
 def test_a_reader_that_leaves_early_is_no_error(here: Machine) -> None:
     sql = "with n(i) as (select 1 union all select i + 1 from n limit 100000) select i from n"
     process = here.start("query", sql)

@@ -270,7 +270,7 @@ def test_the_queue_is_as_its_model(ledger: Ledger) -> None:
     play(
         queue,
         settings=settings(
-            max_examples=20,
+            max_examples=10,
             stateful_step_count=30,
             derandomize=True,
             deadline=None,
@@ -351,9 +351,9 @@ def work(number):
 
 
 def test_claimers_never_share_a_run(ledger: Ledger, key: str, path: Path) -> None:
-    jobs = 40
+    jobs = 30
     ids = [run.id for run in ledger.enqueue(key, [want(seed=seed, position=seed) for seed in range(jobs)])]
-    done = [line.split() for line in at_once(4, CLAIMER, path, key)]
+    done = [line.split() for line in at_once(3, CLAIMER, path, key)]
     assert sorted(name for _, name in done) == sorted(ids)
     assert len({number for number, _ in done}) > 1, "one process did it all: there was no contention"
     assert counts(ledger, key)["done"] == jobs
