@@ -24,6 +24,7 @@ from lrurun.server import Place
 from tests.conftest import once
 from tests.harness.configs import config, execution
 from tests.harness.forks import ROOT
+from tests.harness.machine import Machine
 
 ME = owner.this_process()
 ELSEWHERE = Owner(host="elsewhere", boot="its-boot", namespace="pid:[9]", pid=77, pid_started=1.0)
@@ -46,7 +47,10 @@ def want(rung: str = "ring", seed: int = 0, position: int = 0, stage: str = "tra
     return PlannedRun(**fields | tables)
 
 
-@pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.slow)])
+SERVER = pytest.param("server", marks=pytest.mark.slow)
+
+
+@pytest.fixture(params=["file", SERVER])
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """Where the ledger of a test is: each test of a ledger runs on a file and on a server."""
     if request.param == "file":
@@ -58,6 +62,18 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     server = postgres.ledger()
     yield server
     postgres.drop(server)
+
+
+def machine_with(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Machine]:
+    """A folder with an empty ledger: a file of it, or on a server that its commands use."""
+    machine = Machine(folder)
+    if kind == "file":
+        make_empty(machine.ledger)
+        yield machine
+        return
+    postgres = request.getfixturevalue("postgres")
+    yield machine.use(postgres.ledger())
+    postgres.drop(machine.ledger)
 
 
 on_file = pytest.mark.parametrize("path", ["file"], indirect=True)

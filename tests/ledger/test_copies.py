@@ -19,7 +19,7 @@ from lrurun.ledger.store import Ledger
 from lrurun.server import Place
 from tests.harness.configs import config
 from tests.harness.machine import Machine
-from tests.harness.stores import ME, drop_trigger, make_empty, raw, want
+from tests.harness.stores import ME, SERVER, drop_trigger, machine_with, raw, want
 
 TABLES = ("ladders", "runs", "ladder_runs", "attempts", "metric_keys", "metrics", "checkpoints", "events")
 TABLES += ("tags", "exclusions", "eigenvalues")
@@ -73,30 +73,16 @@ def rows(path: Place, table: str) -> list[Any]:
     return sorted(raw(path, f"SELECT * FROM {table}"), key=repr)
 
 
-SERVER = pytest.param("server", marks=pytest.mark.slow)
-
-
-def place(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Machine]:
-    machine = Machine(folder)
-    if kind == "server":
-        server = request.getfixturevalue("postgres").ledger()
-        yield machine.use(server)
-        request.getfixturevalue("postgres").drop(server)
-    else:
-        make_empty(machine.ledger)
-        yield machine
-
-
 @pytest.fixture(params=["file", SERVER])
 def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine]:
     """A folder with an empty ledger, which may be on a server."""
-    yield from place(request.param, tmp_path / "here", request)
+    yield from machine_with(request.param, tmp_path / "here", request)
 
 
 @pytest.fixture
 def there(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine]:
     """Another one, in a file if not parametrized."""
-    yield from place(getattr(request, "param", "file"), tmp_path / "there", request)
+    yield from machine_with(getattr(request, "param", "file"), tmp_path / "there", request)
 
 
 on_file = pytest.mark.parametrize("here", ["file"], indirect=True)

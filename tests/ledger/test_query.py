@@ -23,25 +23,13 @@ from lrurun.ledger.store import Ledger
 from lrurun.server import Place
 from tests.harness.machine import Machine
 from tests.harness.servers import PrivateServer
-from tests.harness.stores import ME, dump, raw, take, want
-
-SERVER = pytest.param("server", marks=pytest.mark.slow)
-
-
-def place(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Machine]:
-    machine = Machine(folder)
-    if kind == "server":
-        server = request.getfixturevalue("postgres").ledger()
-        yield machine.use(server)
-        request.getfixturevalue("postgres").drop(server)
-    else:
-        yield machine
+from tests.harness.stores import ME, SERVER, dump, machine_with, raw, take, want
 
 
 @pytest.fixture(scope="module", params=["file", SERVER])
 def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """A ledger of three runs, one of them done, in a file and on a server."""
-    for machine in place(request.param, tmp_path_factory.mktemp("query"), request):
+    for machine in machine_with(request.param, tmp_path_factory.mktemp("query"), request):
         with Ledger.open(machine.ledger) as opened:
             key = opened.add_ladder("lru", "sDigits", None, InstanceSpec()).key
             opened.enqueue(key, [want(seed=seed, position=seed) for seed in range(3)])
@@ -332,7 +320,7 @@ def finish(
 @pytest.fixture(scope="module", params=["file", SERVER])
 def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """Two rungs with two seeds each, one of them diverged; tuning runs; and runs that no view has."""
-    for machine in place(request.param, tmp_path_factory.mktemp("views"), request):
+    for machine in machine_with(request.param, tmp_path_factory.mktemp("views"), request):
         fill(machine.ledger)
         yield machine
 
@@ -472,8 +460,7 @@ def test_columns_are_listed(filled: Machine) -> None:
 
 @pytest.mark.parametrize("kind", ["file", SERVER])
 def test_an_empty_ledger_has_the_views(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    for machine in place(kind, tmp_path / "empty", request):
-        Ledger.open(machine.ledger).close()
+    for machine in machine_with(kind, tmp_path / "empty", request):
         assert rows(machine, "select rung, avg(test_accuracy) from results group by rung") == []
         counts = [rows(machine, f"select count(*) from {view}") for view in ("trials", "curves")]
         assert counts == [[(0,)], [(0,)]]

@@ -48,6 +48,10 @@ class Known:
     owner: int = 0
     tags: set[str] = field(default_factory=set)
     excluded: str | None = None
+    events: list[tuple[str, int | None, str]] = field(default_factory=list)
+    """Of each: kind, attempt, and what its text begins with."""
+    ends: list[str] = field(default_factory=list)
+    """How its attempts ended."""
 
 
 @dataclass
@@ -171,6 +175,7 @@ class Queue(RuleBasedStateMachine):
             return multiple()
         run = expected.run
         run.state, run.attempt, run.error, run.owner = "running", run.attempt + 1, None, owner
+        run.events.append(("running", run.attempt, f"attempt {run.attempt} on {ME.host}, process {OWNERS[owner].pid}"))
         assert found is not None
         assert (found.run.id, found.attempt, found.run.state) == (run.id, run.attempt, "running")
         return found
@@ -189,6 +194,8 @@ class Queue(RuleBasedStateMachine):
             self.ledger.finish(claim, state, error=error, step=step or None)
         if refused is None:
             run.state, run.error, run.step = state, error, step or run.step
+            run.events.append((state, run.attempt, error or state))
+            run.ends.append(state)
 
     @rule(claim=claims, step=st.integers(0, 9), how=st.sampled_from(["record", "rewind"]))
     def write(self, claim: ClaimedRun, step: int, how: str) -> None:
@@ -228,6 +235,8 @@ class Queue(RuleBasedStateMachine):
         assert not {run.id for run in found} & {run.id for run in self.runs if run not in lost}
         for run in lost:
             run.state = "interrupted"
+            run.events.append(("interrupted", run.attempt, f"owner exited: process {OWNERS[exited].pid}"))
+            run.ends.append("exited")
 
     @rule(
         data=st.data(),
@@ -241,8 +250,12 @@ class Queue(RuleBasedStateMachine):
             return
         run = data.draw(st.sampled_from(self.runs))
         include = include and exclude is None
-        run.tags = (run.tags | set(tag)) - set(untag)
-        run.excluded = None if include else exclude or run.excluded
+        tags, excluded = (run.tags | set(tag)) - set(untag), None if include else exclude or run.excluded
+        if tags != run.tags:
+            run.events.append(("tags", None, ", ".join(sorted(tags)) or "none"))
+        if excluded != run.excluded:
+            run.events.append(("included" if include else "excluded", None, excluded or ""))
+        run.tags, run.excluded = tags, excluded
         [found] = self.ledger.mark([run.id], tag=tag, untag=untag, exclude=exclude, include=include)
         assert (set(found.tags), found.excluded) == (run.tags, run.excluded)
 
@@ -263,6 +276,24 @@ class Queue(RuleBasedStateMachine):
             mine = [run for run in self.runs if any((p.ladder, p.run) == (ladder, run) for p in self.places)]
             states = [run.state for run in mine if not run.superseded]
             assert self.ledger.state_counts(ladder) == {state: states.count(state) for state in states}
+
+    def teardown(self) -> None:
+        """What changes with the rest is compared once, at the end."""
+        for ladder in getattr(self, "keys", ()):
+            mine = [run for run in reversed(self.runs) if any(p.run is run for p in self.places if p.ladder == ladder)]
+            found = self.ledger.runs(ladder, superseded=True, brief=True)
+            assert [run.id for run in found] == [run.id for run in mine]
+            found = self.ledger.runs(ladder, brief=True)
+            assert [run.id for run in found] == [run.id for run in mine if not run.superseded]
+        for run in getattr(self, "runs", ()):
+            events = self.ledger.events(run=run.id)
+            assert [(event.kind, event.attempt) for event in events] == [event[:2] for event in run.events]
+            assert all(event.text.startswith(known[2]) for event, known in zip(events, run.events, strict=True))
+            attempts = self.ledger.attempts(run.id)
+            assert [one.n for one in attempts] == list(range(1, run.attempt + 1))
+            ends = [one.outcome for one in attempts if one.ended_at is not None]
+            assert ends == run.ends
+            assert len(ends) == run.attempt - (run.state == "running")
 
 
 def test_the_queue_is_as_its_model(ledger: Ledger) -> None:
