@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -192,7 +192,7 @@ def test_sql_compares_and_sorts_as_python_does(random_ledger: Ledger, everything
             assert Choice(None, order, random_ledger).ids(random_ledger) == expected(None, order, everything), order
 
 
-@settings(max_examples=40, derandomize=True, deadline=None)
+@settings(max_examples=40, derandomize=True, deadline=None, phases=[Phase.generate])
 @given(
     text=st.none() | CONDITIONS,
     order=ORDERS,

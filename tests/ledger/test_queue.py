@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as play
 from msgspec import structs
 
@@ -28,7 +28,13 @@ __all__ = ["key", "ledger", "path"]  # fixtures
 
 OWNERS = [structs.replace(ME, pid=pid) for pid in (101, 102)]
 RUNGS = ("a", "b", "c")  # a and b share their runs
+ENDS = ("done", "diverged", "failed", "interrupted")
 NUMBERS = itertools.count()
+FILTERS: list[dict[str, Any]] = [
+    *({}, {}, {}),
+    *({"rungs": ["b", "c"]}, {"seeds": [1]}, {"threads": 2}, {"devices": 1}, {"rungs": [], "devices": 2}),
+    {"rungs": ["a"], "seeds": [0], "threads": 1, "devices": 1},
+]
 
 
 @dataclass
@@ -67,7 +73,7 @@ class Queue(RuleBasedStateMachine):
     """Runs of two ladder instances; each example has its own in one ledger."""
 
     ledger: Ledger
-    claims = Bundle("claims")
+    claims: list[ClaimedRun]
 
     @initialize()
     def begin(self) -> None:
@@ -76,6 +82,10 @@ class Queue(RuleBasedStateMachine):
         self.keys = [self.ledger.add_ladder("lru", "sDigits", None, spec).key for spec in specs]
         self.runs: list[Known] = []
         self.places: list[Place] = []
+        self.claims = []
+        for at in range(2):
+            both = [("a", 0, "train", 3, 1), ("b", 1, "train", 1, 2), ("c", at, "train", 1, 1), ("a", 0, "tune", 5, 1)]
+            self.enqueue(at, [*both, ("b", 0, "train", 4, 1)], fresh=False)
 
     def newest(self, fingerprint: str) -> Known | None:
         return next((run for run in reversed(self.runs) if run.fingerprint == fingerprint), None)
@@ -106,7 +116,7 @@ class Queue(RuleBasedStateMachine):
             min_size=1,
             max_size=4,
         ),
-        fresh=st.sampled_from([False, False, True]),
+        fresh=st.booleans(),
     )
     def enqueue(self, at: int, wanted: list[Any], fresh: bool) -> None:
         planned = [self.want(*one) for one in wanted]
@@ -141,28 +151,31 @@ class Queue(RuleBasedStateMachine):
         assert [run.id for run in found] == [getattr(self.newest(name), "id", None) for name in first]
 
     @rule(
-        target=claims,
         at=st.integers(0, 1),
         owner=st.integers(0, 1),
-        rungs=st.none() | st.lists(st.sampled_from(RUNGS), max_size=2),
-        seeds=st.none() | st.lists(st.integers(0, 1), max_size=1),
-        threads=st.sampled_from([None, None, 1, 2]),
-        devices=st.sampled_from([None, None, 1, 2]),
+        filters=st.sampled_from(FILTERS),
         compiled=st.lists(st.sampled_from(RUNGS), max_size=2),
+        end=st.sampled_from([None, None, *ENDS]),
     )
-    def claim(self, at: int, owner: int, compiled: list[str], **filters: Any) -> Any:
+    def train(self, at: int, owner: int, filters: dict[str, Any], compiled: list[str], end: str | None) -> None:
+        before = len(self.claims)
+        self.claim(at, owner, filters, compiled)
+        if end is not None and len(self.claims) > before:
+            self.end(0, end, 7)
+
+    def claim(self, at: int, owner: int, filters: dict[str, Any], compiled: list[str]) -> None:
         mine = [place for place in self.places if place.ladder == self.keys[at]]
         running = {place.rung for place in mine if place.run.state == "running"}
 
         def wanted(place: Place) -> bool:
-            run, rungs, seeds = place.run, filters["rungs"], filters["seeds"]
+            run, rungs, seeds = place.run, filters.get("rungs"), filters.get("seeds")
             return (
                 run.state == "queued"
                 and not run.superseded
                 and (rungs is None or place.rung in rungs)
                 and (seeds is None or place.stage != "train" or run.planned.seed in seeds)
-                and filters["threads"] in (None, run.threads)
-                and filters["devices"] in (None, 1 + run.planned.seed)
+                and filters.get("threads") in (None, run.threads)
+                and filters.get("devices") in (None, 1 + run.planned.seed)
             )
 
         def turn(place: Place) -> tuple[int, int]:
@@ -172,23 +185,32 @@ class Queue(RuleBasedStateMachine):
         found = self.ledger.claim(self.keys[at], OWNERS[owner], compiled=compiled, **filters)
         if expected is None:
             assert found is None
-            return multiple()
+            return
         run = expected.run
         run.state, run.attempt, run.error, run.owner = "running", run.attempt + 1, None, owner
         run.events.append(("running", run.attempt, f"attempt {run.attempt} on {ME.host}, process {OWNERS[owner].pid}"))
         assert found is not None
         assert (found.run.id, found.attempt, found.run.state) == (run.id, run.attempt, "running")
-        return found
+        self.claims.append(found)
 
-    def held(self, claim: ClaimedRun) -> tuple[Known, Any]:
-        """The run, and what writes for the claim raise, if the run was taken from it."""
+    def held(self, at: int) -> tuple[ClaimedRun, Known, Any]:
+        """A claim, its run, and what writes for the claim raise, if the run was taken from it."""
+        claim = self.claims[-1 - at % len(self.claims)]
         [run] = [run for run in self.runs if run.id == claim.run.id]
         holds = run.state == "running" and run.attempt == claim.attempt
-        return run, contextlib.nullcontext() if holds else pytest.raises(Fenced)
+        return claim, run, contextlib.nullcontext() if holds else pytest.raises(Fenced)
 
-    @rule(claim=claims, state=st.sampled_from(["done", "diverged", "failed", "interrupted"]), step=st.integers(0, 9))
-    def finish(self, claim: ClaimedRun, state: str, step: int) -> None:
-        run, outcome = self.held(claim)
+    @precondition(lambda self: self.claims)
+    @rule(
+        at=st.integers(0, 5),
+        state=st.sampled_from(["done", "diverged", "failed", "interrupted"]),
+        step=st.integers(0, 9),
+    )
+    def finish(self, at: int, state: str, step: int) -> None:
+        self.end(at, state, step)
+
+    def end(self, at: int, state: str, step: int) -> None:
+        claim, run, outcome = self.held(at)
         error = "boom" if state == "failed" else None
         with outcome as refused:
             self.ledger.finish(claim, state, error=error, step=step or None)
@@ -197,9 +219,10 @@ class Queue(RuleBasedStateMachine):
             run.events.append((state, run.attempt, error or state))
             run.ends.append(state)
 
-    @rule(claim=claims, step=st.integers(0, 9), how=st.sampled_from(["record", "rewind"]))
-    def write(self, claim: ClaimedRun, step: int, how: str) -> None:
-        run, outcome = self.held(claim)
+    @precondition(lambda self: self.claims)
+    @rule(at=st.integers(0, 5), step=st.integers(0, 9), how=st.sampled_from(["record", "rewind"]))
+    def write(self, at: int, step: int, how: str) -> None:
+        claim, run, outcome = self.held(at)
         with outcome as refused:
             if how == "record":
                 self.ledger.record(claim, [(step, "train/loss", 1.0)], step)
@@ -209,46 +232,43 @@ class Queue(RuleBasedStateMachine):
             run.step = step
         lost = [] if refused is None else [(run.id, claim.attempt)]
         assert self.ledger.record_heartbeats([(run.id, claim.attempt)]) == lost
-        with self.held(claim)[1]:
+        with self.held(at)[2]:
             self.ledger.check_held(claim)
 
-    @rule()
-    def requeue(self) -> None:
-        changed = [run for run in self.runs if run.state in ("interrupted", "failed") and not run.superseded]
-        assert self.ledger.requeue([run.id for run in self.runs]) == len(changed)
-        for run in changed:
-            run.state, run.error = "queued", None
-
-    @rule(at=st.integers(0, 1), rung=st.sampled_from(RUNGS), stage=st.sampled_from(["train", "tune"]))
-    def unlink(self, at: int, rung: str, stage: str) -> None:
-        gone = [
-            place for place in self.places if (place.ladder, place.rung, place.stage) == (self.keys[at], rung, stage)
-        ]
-        assert self.ledger.unlink(self.keys[at], [run.id for run in self.runs], rung, stage) == len(gone)
-        self.places = [place for place in self.places if place not in gone]
-
-    @rule(exited=st.integers(0, 1))
-    def reap(self, exited: int) -> None:
-        lost = [run for run in self.runs if run.state == "running" and run.owner == exited]
-        found = self.ledger.reap(ME, lambda owner: owner.pid != OWNERS[exited].pid)
-        assert {run.id for run in found} >= {run.id for run in lost}
-        assert not {run.id for run in found} & {run.id for run in self.runs if run not in lost}
-        for run in lost:
-            run.state = "interrupted"
-            run.events.append(("interrupted", run.attempt, f"owner exited: process {OWNERS[exited].pid}"))
-            run.ends.append("exited")
+    @rule(
+        what=st.sampled_from(["requeue", "requeue", "reap", "unlink"]),
+        at=st.integers(0, 1),
+        rung=st.sampled_from(RUNGS),
+    )
+    def tidy(self, what: str, at: int, rung: str) -> None:
+        ids = [run.id for run in self.runs]
+        if what == "requeue":
+            changed = [run for run in self.runs if run.state in ("interrupted", "failed") and not run.superseded]
+            assert self.ledger.requeue(ids) == len(changed)
+            for run in changed:
+                run.state, run.error = "queued", None
+        elif what == "unlink":
+            gone = [one for one in self.places if (one.ladder, one.rung, one.stage) == (self.keys[at], "b", "train")]
+            assert self.ledger.unlink(self.keys[at], ids, "b", "train") == len(gone)
+            self.places = [place for place in self.places if place not in gone]
+        else:
+            lost = [run for run in self.runs if run.state == "running" and run.owner == at]
+            found = self.ledger.reap(ME, lambda owner: owner.pid != OWNERS[at].pid)
+            assert {run.id for run in found} & set(ids) == {run.id for run in lost}
+            for run in lost:
+                run.state = "interrupted"
+                run.events.append(("interrupted", run.attempt, f"owner exited: process {OWNERS[at].pid}"))
+                run.ends.append("exited")
 
     @rule(
-        data=st.data(),
+        at=st.integers(0, 5),
         tag=st.lists(st.sampled_from("xy"), max_size=2),
         untag=st.lists(st.sampled_from("xy"), max_size=1),
         exclude=st.sampled_from([None, "hot", "loud"]),
         include=st.booleans(),
     )
-    def mark(self, data: st.DataObject, tag: list[str], untag: list[str], exclude: str | None, include: bool) -> None:
-        if not self.runs:
-            return
-        run = data.draw(st.sampled_from(self.runs))
+    def mark(self, at: int, tag: list[str], untag: list[str], exclude: str | None, include: bool) -> None:
+        run = self.runs[at % len(self.runs)]
         include = include and exclude is None
         tags, excluded = (run.tags | set(tag)) - set(untag), None if include else exclude or run.excluded
         if tags != run.tags:
@@ -272,10 +292,6 @@ class Queue(RuleBasedStateMachine):
         for one, run in zip(reversed(found), self.runs, strict=True):
             places = [(p.ladder_key, p.rung, p.stage, p.position) for p in one.memberships]
             assert places == [(p.ladder, p.rung, p.stage, p.position) for p in self.places if p.run is run]
-        for ladder in self.keys:
-            mine = [run for run in self.runs if any((p.ladder, p.run) == (ladder, run) for p in self.places)]
-            states = [run.state for run in mine if not run.superseded]
-            assert self.ledger.state_counts(ladder) == {state: states.count(state) for state in states}
 
     def teardown(self) -> None:
         """What changes with the rest is compared once, at the end."""
@@ -285,6 +301,8 @@ class Queue(RuleBasedStateMachine):
             assert [run.id for run in found] == [run.id for run in mine]
             found = self.ledger.runs(ladder, brief=True)
             assert [run.id for run in found] == [run.id for run in mine if not run.superseded]
+            states = [run.state for run in mine if not run.superseded]
+            assert self.ledger.state_counts(ladder) == {state: states.count(state) for state in states}
         for run in getattr(self, "runs", ()):
             events = self.ledger.events(run=run.id)
             assert [(event.kind, event.attempt) for event in events] == [event[:2] for event in run.events]
@@ -301,10 +319,11 @@ def test_the_queue_is_as_its_model(ledger: Ledger) -> None:
     play(
         queue,
         settings=settings(
-            max_examples=10,
-            stateful_step_count=30,
+            max_examples=8,
+            stateful_step_count=40,
             derandomize=True,
             deadline=None,
+            phases=[Phase.generate],  # a ledger is too slow for shrinking
             suppress_health_check=list(HealthCheck),
         ),
     )
