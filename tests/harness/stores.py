@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -20,8 +21,10 @@ from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import ClaimedRun, Owner
 from lrurun.runner import records
 from lrurun.server import Place
+from tests.conftest import once
 from tests.harness.configs import config, execution
 from tests.harness.forks import ROOT
+from tests.harness.machine import Machine
 
 ME = owner.this_process()
 ELSEWHERE = Owner(host="elsewhere", boot="its-boot", namespace="pid:[9]", pid=77, pid_started=1.0)
@@ -44,7 +47,10 @@ def want(rung: str = "ring", seed: int = 0, position: int = 0, stage: str = "tra
     return PlannedRun(**fields | tables)
 
 
-@pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.slow)])
+SERVER = pytest.param("server", marks=pytest.mark.slow)
+
+
+@pytest.fixture(params=["file", SERVER])
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """Where the ledger of a test is: each test of a ledger runs on a file and on a server."""
     if request.param == "file":
@@ -58,12 +64,36 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     postgres.drop(server)
 
 
+def machine_with(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Machine]:
+    """A folder with an empty ledger: a file of it, or on a server that its commands use."""
+    machine = Machine(folder)
+    if kind == "file":
+        make_empty(machine.ledger)
+        yield machine
+        return
+    postgres = request.getfixturevalue("postgres")
+    yield machine.use(postgres.ledger())
+    postgres.drop(machine.ledger)
+
+
 on_file = pytest.mark.parametrize("path", ["file"], indirect=True)
 """Marks tests of what only files have."""
 
 
+def _make_empty(folder: Path) -> None:
+    folder.mkdir()
+    Ledger.open(folder / "ledger.db").close()
+
+
+def make_empty(path: Path) -> None:
+    """A ledger without rows, a copy as those on servers are: making one takes ten times as long."""
+    shutil.copyfile(once("empty", _make_empty) / "ledger.db", path)
+
+
 @pytest.fixture
 def ledger(path: Place) -> Iterator[Ledger]:
+    if isinstance(path, Path):
+        make_empty(path)
     with Ledger.open(path) as opened:
         yield opened
 

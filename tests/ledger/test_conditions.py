@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 from msgspec import structs
 
 from lrurun.config.runs import InstanceSpec
@@ -21,7 +23,7 @@ from lrurun.server import Place
 from tests.harness import where
 from tests.harness.stores import ME, drop_trigger, raw, want
 
-RUNS = 60
+RUNS = 40
 TEXTS = ["disk", "ring-init", "é", "", "true", "3", "nan", "two words"]
 NUMBERS = [0, 1, -1, 3, 0.1, 0.3, 2.5e-3, 0.0004, 1e-7, 1 / 3, 1e300]
 TIMES = [0.0, 1e9, 1e9 + 0.25, 1e9 + 0.75, 1e9 + 1, 1.8e9, -1.5, 2.6e11, -5e10]
@@ -154,19 +156,22 @@ def values(name: str) -> list[str]:
     }[KNOWN[name]]
 
 
-def comparison(chance: random.Random) -> str:
-    name = chance.choice([*NAMES, *SETTINGS])
-    return f"{name}{chance.choice(operators(name))}{chance.choice(values(name))}"
-
-
-def condition(chance: random.Random, depth: int = 0) -> str:
-    kind = chance.randrange(8) if depth < 4 else 0
-    if kind < 4:
-        return comparison(chance)
-    if kind == 4:
-        return f"not {condition(chance, 4)}" if chance.random() < 0.5 else f"not ({condition(chance, depth + 1)})"
-    joined = f" {chance.choice(['and', 'or'])} ".join(condition(chance, depth + 1) for _ in range(kind - 3))
-    return f"({joined})"
+COMPARISONS = st.sampled_from([*NAMES, *SETTINGS]).flatmap(
+    lambda name: st.builds(f"{name}{{}}{{}}".format, st.sampled_from(operators(name)), st.sampled_from(values(name)))
+)
+CONDITIONS = st.recursive(
+    COMPARISONS | COMPARISONS.map("not {}".format),
+    lambda parts: (
+        parts.map("not ({})".format)
+        | st.builds(
+            lambda joint, several: f"({f' {joint} '.join(several)})",
+            st.sampled_from(["and", "or"]),
+            st.lists(parts, min_size=2, max_size=4),
+        )
+    ),
+    max_leaves=12,
+)
+ORDERS = st.none() | st.builds("{}{}".format, st.sampled_from(["", "-"]), st.sampled_from([*NAMES, *SETTINGS]))
 
 
 def expected(text: str | None, sort: str | None, runs: list[Run]) -> list[str]:
@@ -177,50 +182,48 @@ def expected(text: str | None, sort: str | None, runs: list[Run]) -> list[str]:
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_sql_compares_as_python_does(name: str, random_ledger: Ledger, everything: list[Run]) -> None:
-    for operator in operators(name):
-        for value in values(name):
-            text = f"{name}{operator}{value}"
+def test_sql_compares_and_sorts_as_python_does(random_ledger: Ledger, everything: list[Run]) -> None:
+    for name in NAMES:
+        known = operators(name)
+        for at, value in enumerate([*values(name), *values(name)[: len(known)]]):
+            text = f"{name}{known[at % len(known)]}{value}"
             assert Choice(text, None, random_ledger).ids(random_ledger) == expected(text, None, everything), text
+        for order in (name, f"-{name}"):
+            assert Choice(None, order, random_ledger).ids(random_ledger) == expected(None, order, everything), order
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_sql_sorts_as_python_does(name: str, random_ledger: Ledger, everything: list[Run]) -> None:
-    for order in (name, f"-{name}"):
-        assert Choice(None, order, random_ledger).ids(random_ledger) == expected(None, order, everything)
-
-
-def test_sql_and_python_choose_the_same_runs_in_the_same_order(random_ledger: Ledger, everything: list[Run]) -> None:
-    chance = random.Random(1)
-    chosen = 0
-    for _ in range(100):
-        text = condition(chance) if chance.random() < 0.9 else None
-        sort = chance.choice([None, *NAMES, *SETTINGS])
-        order = None if sort is None else chance.choice(["", "-"]) + sort
-        ladder = chance.choice([None, None, None, "lru", "grid", "nothing"])
-        limit = chance.choice([None, 1, 5])
-        if sort in where.PLACES:
-            ladder = None  # of a ladder, its first place counts: see the next test
-        candidates = [run for run in everything if ladder is None or any(m.ladder == ladder for m in run.memberships)]
-        wanted = expected(text, order, candidates)[:limit]
-        assert Choice(text, order, random_ledger).ids(random_ledger, ladder, limit) == wanted, (text, order, ladder)
-        chosen += 0 < len(wanted) < len(candidates)
-    assert chosen > 40
-
-
-@pytest.mark.parametrize("name", where.PLACES)
-def test_places_in_a_ladder_are_sorted_by_the_first_of_them(
-    name: str, random_ledger: Ledger, everything: list[Run]
+@settings(max_examples=40, derandomize=True, deadline=None, phases=[Phase.generate])
+@given(
+    text=st.none() | CONDITIONS,
+    order=ORDERS,
+    ladder=st.sampled_from([None, None, "lru", "grid", "nothing"]),
+    limit=st.sampled_from([None, 1, 5]),
+)
+def test_sql_and_python_choose_the_same_runs_in_the_same_order(
+    random_ledger: Ledger,
+    everything: list[Run],
+    text: str | None,
+    order: str | None,
+    ladder: str | None,
+    limit: int | None,
 ) -> None:
+    if order is not None and order.removeprefix("-") in where.PLACES:
+        ladder = None  # of a ladder, its first place counts: see the next test
+    candidates = [run for run in everything if ladder is None or any(m.ladder == ladder for m in run.memberships)]
+    wanted = expected(text, order, candidates)[:limit]
+    assert Choice(text, order, random_ledger).ids(random_ledger, ladder, limit) == wanted
+
+
+def test_places_in_a_ladder_are_sorted_by_the_first_of_them(random_ledger: Ledger, everything: list[Run]) -> None:
     inside = [
         structs.replace(run, memberships=places)
         for run in everything
         if (places := tuple(place for place in run.memberships if place.ladder == "lru"))
     ]
     assert len(inside) > 9
-    for order in (name, f"-{name}"):
-        assert Choice(None, order, random_ledger).ids(random_ledger, "lru") == where.in_order(inside, order)
+    for name in where.PLACES:
+        for order in (name, f"-{name}"):
+            assert Choice(None, order, random_ledger).ids(random_ledger, "lru") == where.in_order(inside, order)
 
 
 def test_what_no_database_can_do_is_refused(random_ledger: Ledger) -> None:
@@ -233,8 +236,5 @@ def test_what_no_database_can_do_is_refused(random_ledger: Ledger) -> None:
         with pytest.raises(UsageError) as refused:
             Choice(text, None, random_ledger)
         assert refused.value.message == message
-
-
-@pytest.mark.parametrize("condition", ["seed=1 and " * 199 + "seed=1", "(" * 99 + "not seed=2" + ")" * 99])
-def test_the_largest_conditions_fit_into_sql(condition: str, random_ledger: Ledger) -> None:
-    assert Choice(condition, "-optim.lr", random_ledger).ids(random_ledger)
+    for largest in ("seed=1 and " * 199 + "seed=1", "(" * 99 + "not seed=2" + ")" * 99):
+        assert Choice(largest, "-optim.lr", random_ledger).ids(random_ledger)

@@ -9,20 +9,39 @@ import math
 import re
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from lrurun.config.runs import InstanceSpec
 from lrurun.ledger.store import Ledger
+from tests.conftest import once
 from tests.harness.machine import Machine
+from tests.harness.results import fill
 from tests.harness.stores import key, ledger, path, take, want
 
 __all__ = ["key", "ledger", "path"]  # fixtures
 
 Points = dict[str, list[tuple[int, float]]]
+
+
+@pytest.fixture(scope="session")
+def filled() -> Machine:
+    """A ledger of six runs of two rungs, and three that count in no report; tests only read it."""
+
+    def make(folder: Path) -> None:
+        machine = Machine(folder)
+        scores = {"tanh-rnn": [0.1, 0.2, 0.7], "gamma-norm": [0.3, 1 / 3, 0.9]}
+        fill(machine.ledger, "sDigits", scores, profile="smoke", more={"best_step": 20})
+        with Ledger.open(machine.ledger) as ledger:
+            key = ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key
+            odd_ledger(ledger, key)
+            ledger.enqueue(key, [want(seed=1)])
+
+    return Machine(once("exported", make))
 
 
 def curves_of(machine: Machine, run: str) -> Points:
@@ -31,7 +50,7 @@ def curves_of(machine: Machine, run: str) -> Points:
     return {name: [(step, value) for step, value in curve] for name, curve in shown.items()}
 
 
-def in_order(points: Iterator[tuple[str, int, float]]) -> Points:
+def in_order(points: Iterable[tuple[str, int, float]]) -> Points:
     found: Points = {}
     for name, step, value in points:
         found.setdefault(name, []).append((step, value))
@@ -67,12 +86,12 @@ def assert_equal(found: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("format", ["parquet", "csv"])
-def test_tables_are_what_the_commands_print(format: str, finished: Machine, tmp_path: Path) -> None:
+def test_tables_are_what_the_commands_print(format: str, filled: Machine, tmp_path: Path) -> None:
     from pyarrow import parquet
 
     target = tmp_path / "out"
-    done = finished.run("ledger", "export", "--to", format, str(target), "--where", "stage=train and seed<2")
-    runs = finished.json("runs", "--where", "stage=train and seed<2")["runs"]
+    done = filled.run("ledger", "export", "--to", format, str(target), "--where", "profile=smoke and seed<2")
+    runs = filled.json("runs", "--where", "profile=smoke and seed<2")["runs"]
     assert done.stderr == f"wrote {target}: {len(runs)} runs\n"
     assert [file.name for file in tmp_path.iterdir()] == ["out"], "nothing else is left"
     if format == "parquet":
@@ -82,19 +101,22 @@ def test_tables_are_what_the_commands_print(format: str, finished: Machine, tmp_
         table, rows = (lines(target / f"{name}.csv") for name in ("runs", "metrics"))
         assert {row["finished_at"] for row in table} == {one["finished_at"] for one in runs}
     assert [row["id"] for row in table] == [one["id"] for one in runs]
+    assert len(runs) == 4
     for row, one in zip(table, runs, strict=True):
         assert_equal([float(row[name]) for name in one["metrics"]], [float(value) for value in one["metrics"].values()])
         assert [str(row[name]) for name in ("rung", "task", "state", "seed")] == [
             str(one[name]) for name in ("rung", "task", "state", "seed")
         ]
         mine = ((r["key"], int(r["step"]), float(r["value"])) for r in rows if r["run"] == one["id"])
-        assert_equal(in_order(mine), curves_of(finished, one["id"]))
-    config = finished.json("show", runs[0]["id"])["config"]
+        assert_equal(in_order(mine), curves_of(filled, one["id"]))
+    config = filled.json("show", runs[0]["id"])["config"]
     assert float(table[0]["optim.lr"]) == config["optim"]["lr"]
     # The means of the report are those of the exported runs.
-    finished.run("ledger", "export", "--to", "parquet", str(tmp_path / "all"))
+    filled.run("ledger", "export", "--to", "parquet", str(tmp_path / "all"), "--where", "profile=smoke")
     scores = {row["id"]: row["test/accuracy"] for row in parquet.read_table(tmp_path / "all/runs.parquet").to_pylist()}
-    for rung in finished.json("report", "sDigits", "--profile", "smoke")["rows"]:
+    trained = [rung for rung in filled.json("report", "sDigits", "--profile", "smoke")["rows"] if rung["n"]]
+    assert len(trained) == 2
+    for rung in trained:
         assert sum(scores[run] for run in rung["runs"]) / rung["n"] == pytest.approx(rung["mean"], rel=1e-15)
 
 
@@ -140,8 +162,8 @@ def test_odd_numbers_and_texts_come_back(ledger: Ledger, key: str, tmp_path: Pat
     assert points["result/val/loss"] == [(5, math.inf)]
 
 
-def test_wrong_requests_write_nothing(finished: Machine, tmp_path: Path) -> None:
-    machine = finished.copy(tmp_path / "copy")
+def test_wrong_requests_write_nothing(filled: Machine, tmp_path: Path) -> None:
+    machine = filled.copy(tmp_path / "copy")
     there = machine.folder / "there"
     there.mkdir()
     (there / "file").write_text("mine")
@@ -173,7 +195,7 @@ def test_wrong_requests_write_nothing(finished: Machine, tmp_path: Path) -> None
 
 
 def test_a_missing_library_or_a_full_disk_leaves_nothing(
-    finished: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    filled: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from lrurun.report import exports
 
@@ -182,7 +204,7 @@ def test_a_missing_library_or_a_full_disk_leaves_nothing(
             for name in [name for name in sys.modules if name.partition(".")[0] == module]:
                 patch.delitem(sys.modules, name)
             patch.setitem(sys.modules, module, None)
-            error = finished.run("ledger", "export", "--to", format, str(tmp_path / "out"), code=1).stderr
+            error = filled.run("ledger", "export", "--to", format, str(tmp_path / "out"), code=1).stderr
         assert re.search(
             rf"error: {module}\S* is not installed\nhint: install it: pip install 'lrurun\[{format}\]'", error
         )
@@ -191,29 +213,29 @@ def test_a_missing_library_or_a_full_disk_leaves_nothing(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(exports, "_write_lines", full)
-    error = finished.run("ledger", "export", "--to", "csv", str(tmp_path / "out"), code=1).stderr
+    error = filled.run("ledger", "export", "--to", "csv", str(tmp_path / "out"), code=1).stderr
     assert f"error: {tmp_path / 'out'}: No space left on device\n" in error
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
-def test_tensorboard_and_mlflow_have_what_the_commands_print(finished: Machine, tmp_path: Path) -> None:
+def test_tensorboard_and_mlflow_have_what_the_commands_print(filled: Machine, tmp_path: Path) -> None:
     """TensorBoard's own reader, and the database of MLflow as plain SQL shows it."""
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-    runs = finished.json("runs", "--where", "seed=0")["runs"]
-    for format in ("tensorboard", "mlflow"):
-        done = finished.run("ledger", "export", "--to", format, str(tmp_path / format), "--where", "seed=0", apart=True)
-        assert done.stderr.startswith(f"wrote {tmp_path / format}: {len(runs)} runs; view it with: {format} ")
+    runs = filled.json("runs", "--where", "profile=smoke and state=done and seed=0")["runs"]
+    assert len(runs) == 2
+    for format, count, more in (("tensorboard", 6, ("--where", "profile=smoke")), ("mlflow", 8, ())):
+        done = filled.run("ledger", "export", "--to", format, str(tmp_path / format), *more, apart=True)
+        assert done.stderr.startswith(f"wrote {tmp_path / format}: {count} runs; view it with: {format} ")
         assert len(done.stderr.splitlines()) == 1
     database = sqlite3.connect(tmp_path / "mlflow/mlflow.db")
-    assert dict(database.execute("SELECT value, count(*) FROM tags WHERE key = 'lrurun.id' GROUP BY value")) == {
-        run["id"]: 1 for run in runs
-    }
+    found = dict(database.execute("SELECT value, count(*) FROM tags WHERE key = 'lrurun.id' GROUP BY value"))
+    assert found == {run["id"]: 1 for run in filled.json("runs")["runs"]}
     for run in runs:
-        shown = finished.json("show", run["id"])
-        expected = curves_of(finished, run["id"])
+        shown = filled.json("show", run["id"])
+        expected = curves_of(filled, run["id"])
         results = {f"result/{name}": float(value) for name, value in run["metrics"].items()}
         [file] = (tmp_path / "tensorboard").rglob(f"*{run['id']}/events.*")
         settings = {}
@@ -241,27 +263,27 @@ def test_tensorboard_and_mlflow_have_what_the_commands_print(finished: Machine, 
             "SELECT e.name, r.status FROM runs r JOIN experiments e USING (experiment_id) WHERE run_uuid = ?", (at,)
         )
         assert (name, status) == ("lru on sDigits, profile smoke", "FINISHED")
+    assert_numbers_that_mlflow_has_no_place_for(filled, database)
     database.close()
 
 
-@pytest.mark.slow
-def test_numbers_that_mlflow_has_no_place_for(ledger: Ledger, key: str, tmp_path: Path) -> None:
-    run = odd_ledger(ledger, key)
-    [queued] = ledger.enqueue(key, [want(seed=1)])
-    machine = Machine(tmp_path / "here").use(ledger.path)
-    machine.run("ledger", "export", "--to", "mlflow", "out", apart=True)
-    database = sqlite3.connect(machine.folder / "out/mlflow.db")
-    rows = database.execute("SELECT key, step, value, is_nan FROM metrics ORDER BY key, step").fetchall()
+def assert_numbers_that_mlflow_has_no_place_for(filled: Machine, database: sqlite3.Connection) -> None:
+    [[odd]] = database.execute("SELECT run_uuid FROM tags WHERE key = 'lrurun.error' AND value = '=1+1'")
+    rows = database.execute(
+        "SELECT key, step, value, is_nan FROM metrics WHERE run_uuid = ? ORDER BY key, step", (odd,)
+    ).fetchall()
     largest = 1.7976931348623157e308
     losses = [(step, math.nan if is_nan else value) for name, step, value, is_nan in rows if name == "train/loss"]
     assert_equal(losses, [(1, math.nan), (2, largest), (3, -largest), (4, 5e-324), (5, 0.1)])
     assert {name for name, *_ in rows} == {"train/loss", "_x_1_", "result/test/loss", "result/val/loss"}
-    tags = dict(database.execute("SELECT key, value FROM tags WHERE run_uuid = (SELECT run_uuid FROM metrics)"))
-    assert (tags["lrurun.id"], tags["lrurun.error"], tags["lrurun.tags"]) == (run, "=1+1", "a;b, c")
-    one = ledger.run(run)
+    tags = dict(database.execute("SELECT key, value FROM tags WHERE run_uuid = ?", (odd,)))
+    assert tags["lrurun.tags"] == "a;b, c"
+    with Ledger.open(filled.ledger) as ledger:
+        one, [queued] = ledger.run(tags["lrurun.id"]), ledger.runs(states=["queued"])
     assert one.finished_at is not None
-    assert sorted(database.execute("SELECT status, start_time, end_time FROM runs")) == [
+    statuses = "SELECT r.status, start_time, end_time FROM runs r JOIN experiments e USING (experiment_id)"
+    statuses += " WHERE e.name = ?"
+    assert sorted(database.execute(statuses, ("lru on sDigits",))) == [
         ("FAILED", int(one.created_at * 1000), int(one.finished_at * 1000)),
         ("SCHEDULED", int(queued.created_at * 1000), None),
     ]
-    database.close()

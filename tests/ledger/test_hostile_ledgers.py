@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pty
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -13,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from lrurun import console
-from lrurun.__main__ import run as command
+from tests.conftest import once
 from tests.harness.hostile_texts import ODD, OURS, RAW, TEXTS, TOGETHER, check, formulas, parts
+from tests.harness.machine import Machine
 from tests.harness.results import fill
 
 SMOKE = ("sDigits", "--profile", "smoke")
@@ -47,55 +46,58 @@ READERS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+FEW = [READERS[at] for at in (0, 2, 3, 6, 9, 12, 15, 21, 23)]
+"""One reader of each kind."""
+
+
+def make(folder: Path) -> None:
     """A ledger of four finished runs without errors."""
-    path = tmp_path_factory.mktemp("sound") / "ledger.db"
-    fill(path, "sDigits", {"tanh-rnn": [0.5, 0.6], "linear-rnn": [0.7, 0.8]}, profile="smoke")
-    with sqlite3.connect(path) as connection:
-        connection.executescript("drop trigger runs_finished_stay; drop trigger runs_finished_not_deleted")
-        connection.execute("drop trigger documents_stay")
-        connection.execute("insert into tags select number, 'good' from runs")
-        connection.execute(
-            "insert into checkpoints (run, attempt, step, state, path) select number, 1, 20, 'committed',"
-            " id || '/1/checkpoints/20' from runs"
-        )
-        connection.execute("update stored_runs set error = 'e'")
-    connection.execute("pragma wal_checkpoint(truncate)")
+    machine = Machine(folder)
+    fill(machine.ledger, "sDigits", {"tanh-rnn": [0.5, 0.6], "linear-rnn": [0.7, 0.8]}, profile="smoke")
+    connection = sqlite3.connect(machine.ledger)
+    connection.executescript(
+        "drop trigger runs_finished_stay; drop trigger runs_finished_not_deleted; drop trigger documents_stay;"
+        "insert into tags select number, 'good' from runs;"
+        "insert into checkpoints (run, attempt, step, state, path) select number, 1, 20, 'committed',"
+        " id || '/1/checkpoints/20' from runs;"
+        "update stored_runs set error = 'e'"
+    )
     connection.close()
-    return path
 
 
 @pytest.fixture
-def ledger(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of it in the working directory, whose data folder is empty."""
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setenv("LRURUN_DATA", str(tmp_path / "data"))
-    for name in ("FORCE_COLOR", "LRURUN_LEDGER", "LRURUN_RUNS"):
-        monkeypatch.delenv(name, raising=False)
-    console.set_verbosity(0)
-    return Path(shutil.copy(sound, "ledger.db"))
+def here(tmp_path: Path) -> Machine:
+    """A copy of it."""
+    copy = Machine(once("hostile", make)).copy(tmp_path / "here")
+    copy.env |= {"LRURUN_DATA": str(tmp_path / "data")}
+    return copy
 
 
-def write(ledger: Path, *statements: tuple[str, tuple[object, ...]]) -> None:
-    connection = sqlite3.connect(ledger)
+def write(here: Machine, *statements: tuple[str, tuple[object, ...]]) -> None:
+    connection = sqlite3.connect(here.ledger)
     for statement, values in statements:
         connection.execute(statement, values)
     connection.commit()
     connection.close()
 
 
-def ids(ledger: Path) -> list[str]:
-    connection = sqlite3.connect(ledger)
+def ids(here: Machine) -> list[str]:
+    connection = sqlite3.connect(here.ledger)
     found = [row[0] for row in connection.execute("select id from runs order by number")]
     connection.close()
     return found
 
 
-def arguments(ledger: Path, words: tuple[str, ...]) -> list[str]:
-    first, second = ids(ledger)[:2]
+def arguments(here: Machine, words: tuple[str, ...]) -> list[str]:
+    first, second = ids(here)[:2]
     return [{"@": first, "@2": second}.get(word, word) for word in words]
+
+
+def checked(here: Machine, words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    """Runs a command; whatever it finds, its output harms nobody."""
+    done = here.run(*arguments(here, words), code=None)
+    check(done.returncode, done.stdout, done.stderr, words)
+    return done
 
 
 PLACES = (
@@ -125,52 +127,47 @@ CONFIG = TEXT.format("config_id from stored_runs")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["together", *ODD])
-def test_texts_in_every_column_stay_texts(ledger: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text = {**TEXTS, "together": TOGETHER}[name]
-    statements = [one for one in PLACES if not (name == "nul" and "json" in one)]
-    write(ledger, *((statement, (text,)) for statement in statements))
-    runs = Path("runs") / ids(ledger)[0] / "1"
+@pytest.mark.parametrize("shift", [None, 0, 4])
+def test_texts_in_every_column_stay_texts(here: Machine, shift: int | None) -> None:
+    """All that do harm anywhere, together; those that do harm alone, another in each place."""
+    harmful = [name for name in ODD if name != "nul"]
+    for at, statement in enumerate(PLACES):
+        text = TOGETHER if shift is None else TEXTS[harmful[(at + shift) % len(harmful)]]
+        write(here, (statement, (text if shift is None or at % 5 or "json" in statement else TEXTS["nul"],)))
+    runs = here.runs / ids(here)[0] / "1"
     runs.mkdir(parents=True)
-    (runs / "log.txt").write_text(f"first\n{text}\nlast\n", errors="replace")
-    before = ledger.read_bytes()
+    (runs / "log.txt").write_text(f"first\n{TOGETHER}\n{TEXTS['return']}\nlast\n", errors="replace")
+    before = here.ledger.read_bytes()
     for words in READERS:
-        code = command(arguments(ledger, words))
-        out, err = capsys.readouterr()
-        if "html" in words:
-            assert RAW.search(out) is None
-        check(code, out, err, words)
-        if "csv" in words:
-            assert formulas(out) == []
-    assert ledger.read_bytes() == before
-    assert command(["ledger", "export", "--format", "csv", "--out", "tables"]) == 0
-    for table in Path("tables").iterdir():
+        done = checked(here, words)
+        assert "html" not in words or RAW.search(done.stdout) is None
+        assert "csv" not in words or formulas(done.stdout) == []
+    assert here.ledger.read_bytes() == before
+    here.run("ledger", "export", "--format", "csv", "--out", "tables")
+    for table in (here.folder / "tables").iterdir():
         assert formulas(table.read_text()) == [], table
         assert not RAW.search(table.read_text().replace("\r\n", "\n")), table
-    capsys.readouterr()
 
 
 @pytest.mark.slow
-def test_no_text_makes_an_element_of_a_page(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_text_makes_an_element_of_a_page(here: Machine) -> None:
     """The page of a ledger full of hostile texts has the elements and attributes of a harmless one, and no others."""
 
     def page(text: str) -> set[tuple[str, ...]]:
-        write(ledger, ("delete from exclusions", ()), ("delete from tags", ()))
+        write(here, ("delete from exclusions", ()), ("delete from tags", ()))
         for statement in (
             "update stored_attempts set host = ?1, reason = ?1, code = ?1 || run",
             "insert into exclusions select number, ?1, 0 from runs where number = 4",
             "insert into tags select number, ?1 from runs",
             "update stored_runs set error = ?1",
         ):
-            write(ledger, (statement, (text,)))
-        assert command(["report", *SMOKE, "--format", "html"]) == 0
-        return parts(capsys.readouterr().out)
+            write(here, (statement, (text,)))
+        return parts(here.run("report", *SMOKE, "--format", "html").stdout)
 
     harmless = page("harmless")
     assert ("table",) in harmless or any(kind[0] == "table" for kind in harmless)
-    for name in ("html", "markdown", "formula", "newline"):
-        assert page(TEXTS[name]) == harmless, name
-    assert page(TOGETHER) == harmless
+    for text in (TEXTS["newline"], TOGETHER):
+        assert page(text) == harmless
 
 
 @pytest.mark.slow
@@ -197,80 +194,85 @@ def test_no_text_makes_an_element_of_a_page(ledger: Path, capsys: pytest.Capture
         ("update ladders set spec = ?", "7"),
         ("update ladders set spec = ?", '{"set": 5, "tune": "maybe"}'),
         ("update events set text = ?", "x" * 1_000_000),
-        ("update stored_runs set created_at = ?", 9e99),
-        ("update stored_runs set finished_at = ?", -9e99),
-        ("update stored_attempts set started_at = ?", 9e307),
-        ("update events set time = ?", 9e18),
-        ("update stored_runs set step = ?", 2**62),
-        ("update stored_runs set steps = ?", 0),
-        ("update stored_runs set seed = ?", -(2**63)),
-        ("update stored_attempts set n = ?", -5),
-        ("update checkpoints set path = ?", ""),
-        ("update stored_runs set parameters = ?", -1),
-        ("update metrics set value = ?", 9e999),
-        ("update metrics set step = -step where step > ?", 0),
     ],
 )
-def test_values_that_no_command_writes(
-    ledger: Path, statement: str, value: object, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(ledger, (statement, (value,)))
-    failed = 0
-    for words in READERS:
-        code = command(arguments(ledger, words))
-        out, err = capsys.readouterr()
-        check(code, out, err, words)
-        failed += code == 5
-    assert failed < len(READERS), "query and check need none of these values"
+def test_values_that_no_command_writes(here: Machine, statement: str, value: object) -> None:
+    write(here, (statement, (value,)))
+    codes = [checked(here, words).returncode for words in FEW]
+    assert not all(code == 5 for code in codes), "query and check need none of these values"
 
 
 @pytest.mark.slow
-def test_the_check_finds_wrong_types_in_strict_columns(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_that_no_command_writes(here: Machine) -> None:
+    for statement, value in (
+        ("update stored_runs set created_at = ? where number = 1", 9e99),
+        ("update stored_runs set finished_at = ? where number = 1", -9e99),
+        ("update stored_attempts set started_at = ? where run = 2", 9e307),
+        ("update events set time = ? where run = 2", 9e18),
+        ("update stored_runs set step = ? where number = 1", 2**62),
+        ("update stored_runs set steps = ? where number = 3", 0),
+        ("update stored_runs set seed = ? where number = 4", -(2**63)),
+        ("update stored_attempts set n = ? where run = 4", -5),
+        ("update checkpoints set path = ? where run = 1", ""),
+        ("update stored_runs set parameters = ? where number = 2", -1),
+        ("update metrics set value = ? where run = 1", 9e999),
+        ("update metrics set step = -step where run = ?", 2),
+    ):
+        write(here, (statement, (value,)))
+    codes = [checked(here, words).returncode for words in READERS]
+    assert codes.count(0) > len(READERS) // 2
+
+
+@pytest.mark.slow
+def test_the_check_finds_wrong_types_in_strict_columns(here: Machine) -> None:
     """With an edited schema there may be a blob in a column of numbers."""
-    connection = sqlite3.connect(ledger)
+    connection = sqlite3.connect(here.ledger)
     [(schema,)] = connection.execute("select sql from sqlite_master where name = 'stored_runs'").fetchall()
     connection.close()
 
     def edit(sql: str) -> None:
         write(
-            ledger,
+            here,
             ("pragma writable_schema = on", ()),
             ("update sqlite_master set sql = ? where name = 'stored_runs'", (sql,)),
         )
 
     edit(schema.rstrip().removesuffix("STRICT"))
-    write(ledger, ("update stored_runs set step = ?, seed = 'zero', result = ?", (b"\x1b[31m\xff", b"\xff\x00")))
+    write(here, ("update stored_runs set step = ?, seed = 'zero', result = ?", (b"\x1b[31m\xff", b"\xff\x00")))
     edit(schema)
-    assert command(["ledger", "check"]) == 1
-    out, err = capsys.readouterr()
-    assert "runs.step" in out
-    assert "hold no JSON in result" in out
-    check(1, out, err, ("ledger check",))
-    for words in READERS:
-        code = command(arguments(ledger, words))
-        out, err = capsys.readouterr()
-        assert code in (0, 1, 4, 5), words
-        assert "Traceback" not in err
-        assert not RAW.search(out + err), words
+    done = checked(here, ("ledger", "check"))
+    assert done.returncode == 1
+    assert "runs.step" in done.stdout
+    assert "hold no JSON in result" in done.stdout
+    for words in FEW:
+        done = here.run(*arguments(here, words), code=None)
+        assert done.returncode in (0, 1, 4, 5), words
+        assert "Traceback" not in done.stderr
+        assert not RAW.search(done.stdout + done.stderr), words
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [("runs",), ("show", "@"), ("report", *SMOKE), ("status",)])
-def test_a_terminal_gets_no_escape_but_our_own(ledger: Path, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("words", [("show", "@"), ("report", *SMOKE)])
+def test_a_terminal_gets_no_escape_but_our_own(here: Machine, words: tuple[str, ...]) -> None:
     """The same under a pty, where colours are on: what is left without ours holds nothing raw."""
     for name in ("csi", "link", "clipboard", "c1", "return", "bidi"):
         write(
-            ledger,
+            here,
             *(
                 (one.replace("set name = ?1", "set name = ?1 || name"), (TEXTS[name],))
                 for one in PLACES
                 if "insert into ladder" not in one and "exclusions" not in one
             ),
         )
-    command_line = [sys.executable, "-m", "lrurun", *arguments(ledger, words)]
+    command_line = [sys.executable, "-m", "lrurun", *arguments(here, words)]
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        command_line, stdin=theirs, stdout=theirs, stderr=theirs, env=os.environ | {"TERM": "xterm-256color"}
+        command_line,
+        cwd=here.folder,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=os.environ | {"TERM": "xterm-256color"},
     )
     os.close(theirs)
     sent = b""
@@ -295,71 +297,44 @@ def test_a_terminal_gets_no_escape_but_our_own(ledger: Path, words: tuple[str, .
 
 
 @pytest.mark.slow
-def test_completion_offers_nothing_that_a_shell_would_evaluate(
-    ledger: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(ledger, ("update stored_runs set id = ? where number = 1", ("$(touch owned)",)))
-    Path("recipes").mkdir()
-    Path("ablations").mkdir()
+def test_completion_offers_nothing_that_a_shell_would_evaluate(here: Machine) -> None:
+    write(here, ("update stored_runs set id = ? where number = 1", ("$(touch owned)",)))
     for kind in ("recipes", "ablations"):
-        (Path(kind) / "`id`$(touch owned);x.toml").write_text("")
-    for shell in ("zsh", "bash", "fish"):
-        for word in ("show", "ladder", "plan"):
-            line = f"lrurun {word} "
-            request = {"_LRURUN_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": line, "COMP_WORDS": line}
-            done = subprocess.run(
-                [sys.executable, "-m", "lrurun"],
-                capture_output=True,
-                text=True,
-                check=False,
-                env=os.environ | request | {"COMP_CWORD": "2", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
-            )
-            assert "touch" not in done.stdout
-            assert "id`" not in done.stdout
-            if word == "show":
-                assert ids(ledger)[1] in done.stdout
-            else:
-                assert "sDigits" in done.stdout
+        (here.folder / kind).mkdir()
+        (here.folder / kind / "`id`$(touch owned);x.toml").write_text("")
+    for shell, word in (("zsh", "show"), ("bash", "ladder"), ("fish", "plan")):
+        line = f"lrurun {word} "
+        request = {"_LRURUN_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": line, "COMP_WORDS": line}
+        done = here.run(apart=True, env=request | {"COMP_CWORD": "2", "_TYPER_COMPLETE_FISH_ACTION": "get-args"})
+        assert "touch" not in done.stdout
+        assert "id`" not in done.stdout
+        assert (ids(here)[1] if word == "show" else "sDigits") in done.stdout
 
 
-def test_recorded_arguments_are_checked(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recorded_arguments_are_checked(here: Machine) -> None:
     """`resume` reads arguments from the ledger, and refuses those that no ladder command has written."""
-    write(ledger, ("update stored_runs set state = 'queued'", ()))
+    write(here, ("update stored_runs set state = 'queued'", ()))
+    strange: dict[str, object] = {
+        "ladder": "lru",
+        "profile": None,
+        "rungs": [],
+        "seeds": None,
+        "tune": False,
+        "sets": [],
+    }
     for text in (
         "{",
         "[]",
         '{"task": "sDigits"}',
         '{"task": 5}',
         "[" * 100_000,
-        json.dumps(
-            {
-                "task": "../../etc/passwd",
-                "ladder": "lru",
-                "profile": None,
-                "rungs": [],
-                "seeds": None,
-                "tune": False,
-                "sets": [],
-            }
-        ),
-        json.dumps(
-            {
-                "task": "sDigits",
-                "ladder": "lru",
-                "profile": "x\x1b[31m",
-                "rungs": ["\x1b]0;t\x07"],
-                "seeds": "1; rm -rf /",
-                "tune": False,
-                "sets": ["optim.lr=__import__('os')"],
-            }
-        ),
+        json.dumps({"task": "../../etc/passwd", **strange}),
+        json.dumps({"task": "sDigits", **strange, "profile": "x\x1b[31m", "rungs": ["\x1b]0;t\x07"]}),
+        json.dumps({"task": "sDigits", **strange, "seeds": "1; rm -rf /", "sets": ["optim.lr=__import__('os')"]}),
     ):
         write(
-            ledger,
+            here,
             ("delete from events", ()),
             ("insert into events (ladder, time, kind, text) values (1, 0, 'asked', ?)", (text,)),
         )
-        code = command(["resume"])
-        out, err = capsys.readouterr()
-        check(code, out, err, [text[:80]])
-        assert code in (2, 5), text[:80]
+        assert checked(here, ("resume",)).returncode in (2, 5), text[:80]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from sqlalchemy import event
 from lrurun.config.runs import InstanceSpec
 from lrurun.errors import NotFoundError
 from lrurun.ledger.store import Ledger
+from lrurun.ledger.values import Run
 from lrurun.report.live import progress
 from tests.harness.stores import drop_trigger, key, ledger, on_file, path, raw, take, want
 
@@ -90,43 +92,44 @@ def test_a_list_of_any_length_takes_the_same_number_of_statements(ledger: Ledger
 LARGE = {"stored_runs", "ladder_runs", "stored_attempts", "metrics", "events", "checkpoints", "eigenvalues"}
 
 
-@pytest.mark.parametrize(
-    ("read", "scanned"),
-    [
-        (lambda ledger, key, run: ledger.run(run.id[:5]), set()),
-        (lambda ledger, key, run: ledger.attempts(run.id), set()),
-        (lambda ledger, key, run: ledger.metrics(run.id), set()),
-        (lambda ledger, key, run: ledger.events(run=run.id), set()),
-        (lambda ledger, key, run: ledger.checkpoints(run.id), set()),
-        (lambda ledger, key, run: ledger.eigenvalues(run.id), set()),
-        (lambda ledger, key, run: ledger.newest_attempts([run.id]), set()),
-        (lambda ledger, key, run: ledger.runs(key), set()),
-        (lambda ledger, key, run: ledger.runs(fingerprints=[run.fingerprint]), set()),
-        (lambda ledger, key, run: list(ledger.each([run.id])), set()),
-        (lambda ledger, key, run: list(ledger.each_checkpoint([run.id], "committed")), set()),
-        (lambda ledger, key, run: ledger.state_summaries(key), set()),
-        (lambda ledger, key, run: ledger.state_counts(key), set()),
-        (lambda ledger, key, run: ledger.remaining_work(key), set()),
-        # these two read runs, newest first, as far as the limit
-        (lambda ledger, key, run: ledger.run_ids(limit=20), {"stored_runs"}),
-        (lambda ledger, key, run: ledger.run_ids(ladder="lru", limit=20), {"stored_runs"}),
-    ],
-)
+READS: list[tuple[Callable[[Ledger, str, Run], object], set[str]]] = [
+    (lambda ledger, key, run: ledger.run(run.id[:5]), set()),
+    (lambda ledger, key, run: ledger.attempts(run.id), set()),
+    (lambda ledger, key, run: ledger.metrics(run.id), set()),
+    (lambda ledger, key, run: ledger.events(run=run.id), set()),
+    (lambda ledger, key, run: ledger.checkpoints(run.id), set()),
+    (lambda ledger, key, run: ledger.eigenvalues(run.id), set()),
+    (lambda ledger, key, run: ledger.newest_attempts([run.id]), set()),
+    (lambda ledger, key, run: ledger.runs(key), set()),
+    (lambda ledger, key, run: ledger.runs(fingerprints=[run.fingerprint]), set()),
+    (lambda ledger, key, run: list(ledger.each([run.id])), set()),
+    (lambda ledger, key, run: list(ledger.each_checkpoint([run.id], "committed")), set()),
+    (lambda ledger, key, run: ledger.state_summaries(key), set()),
+    (lambda ledger, key, run: ledger.state_counts(key), set()),
+    (lambda ledger, key, run: ledger.remaining_work(key), set()),
+    # these two read runs, newest first, as far as the limit
+    (lambda ledger, key, run: ledger.run_ids(limit=20), {"stored_runs"}),
+    (lambda ledger, key, run: ledger.run_ids(ladder="lru", limit=20), {"stored_runs"}),
+]
+
+
 @on_file  # PostgreSQL scans small tables whatever their indexes
-def test_what_is_read_is_found_by_an_index(read: Any, scanned: set[str], ledger: Ledger, key: str) -> None:
+def test_what_is_read_is_found_by_an_index(ledger: Ledger, key: str) -> None:
     run = ledger.enqueue(key, [want()])[0]
     claim = take(ledger, key)
     ledger.record(claim, [(1, "train/loss", 1.0)], 1)
     ledger.commit_checkpoint(claim, ledger.begin_checkpoint(claim, 1, "a"), 1, "b")
     statements: list[Any] = []
     event.listen(ledger.database.engine, "before_cursor_execute", lambda *words: statements.append(words[2:4]))
-    read(ledger, key, run)
-    asked = [(statement, values) for statement, values in statements if statement.startswith("SELECT")]
-    with ledger._reading() as connection:
-        plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {one}", values).all() for one, values in asked]
-    assert asked
-    steps = "\n".join(step.detail for plan in plans for step in plan)
-    assert set(re.findall(r"SCAN (\w+)", steps)) & LARGE == scanned
+    for number, (read, scanned) in enumerate(READS):
+        statements.clear()
+        read(ledger, key, run)
+        asked = [(statement, values) for statement, values in statements if statement.startswith("SELECT")]
+        with ledger._reading() as connection:
+            plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {one}", values).all() for one, values in asked]
+        assert asked, number
+        steps = "\n".join(step.detail for plan in plans for step in plan)
+        assert set(re.findall(r"SCAN (\w+)", steps)) & LARGE == scanned, number
 
 
 def test_events(ledger: Ledger, key: str) -> None:

@@ -17,7 +17,7 @@ from lrurun.ledger.store import OWNER_EXITED, Ledger
 from lrurun.ledger.values import Owner
 from lrurun.runner.executors.local import LocalExecutor
 from lrurun.server import Place, Server
-from tests.harness.commands import said
+from tests.harness.machine import Machine
 from tests.harness.stores import ELSEWHERE, ME, key, ledger, path, python, raw, take, want
 
 __all__ = ["key", "ledger", "path"]  # fixtures
@@ -44,15 +44,15 @@ with Ledger.open(sys.argv[1]) as ledger:
 
 
 def test_status_says_that_a_process_has_exited_where_that_cannot_be_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:
         raise LedgerFileError("no space is left", "free some space")
 
-    Ledger.open(tmp_path / "ledger.db").close()
+    Ledger.open(machine.ledger).close()
     monkeypatch.setattr(Ledger, "has_abandoned", lambda *_: True)
     monkeypatch.setattr(Ledger, "reap", full)
-    error = said(capsys, "status", "--ledger", str(tmp_path / "ledger.db"))[2]
+    error = machine.run("status").stderr
     assert "processes of running runs have exited, but this cannot be recorded: no space is left" in error
 
 
@@ -104,19 +104,16 @@ def test_which_owners_have_exited(ledger: Ledger, key: str, path: Path, by: Owne
     assert ledger.run(claim.run.id).state == ("interrupted" if exited else "running")
 
 
-def test_owners_of_another_boot_may_be_other_machines_of_a_server(ledger: Ledger, key: str, path: Place) -> None:
-    ledger.enqueue(key, [want()])
-    claim = take(ledger, key, msgspec.structs.replace(ME, boot="before"))
-    found = [run.id for run in ledger.reap(ME)]
-    assert found == ([] if isinstance(path, Server) else [claim.run.id])
-
-
-def test_what_a_worker_writes_on_a_server_counts_as_its_heartbeat(ledger: Ledger, key: str, path: Place) -> None:
-    ledger.enqueue(key, [want()])
-    claim = take(ledger, key, ELSEWHERE)
+def test_on_a_server_a_boot_may_be_of_another_machine_and_a_write_is_a_heartbeat(
+    ledger: Ledger, key: str, path: Place
+) -> None:
+    ledger.enqueue(key, [want(), want(seed=1, position=1)])
+    writer = take(ledger, key, ELSEWHERE)
     age_heartbeats(path, 121)
-    ledger.record(claim, [], 1)
-    assert [run.id for run in ledger.reap(ME)] == ([] if isinstance(path, Server) else [claim.run.id])
+    ledger.record(writer, [], 1)
+    rebooted = take(ledger, key, msgspec.structs.replace(ME, boot="before"))
+    exited = [] if isinstance(path, Server) else [rebooted.run.id, writer.run.id]
+    assert [run.id for run in ledger.reap(ME)] == exited
 
 
 def test_a_heartbeat_keeps_a_run_and_a_write_shows_the_worker(ledger: Ledger, key: str, path: Path) -> None:

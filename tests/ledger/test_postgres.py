@@ -1,29 +1,33 @@
-"""A ledger on a PostgreSQL server: creation, errors, several processes, and moving one there and back."""
+"""A ledger on a PostgreSQL server: creation, errors, several processes, restarts, and moving one there and back."""
 
 from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, event, inspect
 
-from lrurun.__main__ import run as command
+from lrurun.config.runs import InstanceSpec
 from lrurun.errors import LedgerError, NotFoundError
+from lrurun.ledger import store
 from lrurun.ledger.database import migrate, servers
 from lrurun.ledger.database import postgresql as database
 from lrurun.ledger.database.schema import SCHEMA, TRIGGERS, VIEWS, metadata
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.store import Fenced, Ledger
 from lrurun.ledger.values import Run
 from lrurun.server import VARIABLE, Server
 from tests.harness.forks import at_once
-from tests.harness.servers import LOCKED, PASSWORD, PrivateServer, path
-from tests.harness.stores import ELSEWHERE, ME, dump, key, ledger, raw, take, want
+from tests.harness.machine import Machine
+from tests.harness.results import fill
+from tests.harness.servers import LOCKED, PASSWORD, PrivateServer, path, running
+from tests.harness.stores import ELSEWHERE, ME, counts, dump, key, ledger, raw, take, want
 
 __all__ = ["key", "ledger", "path"]  # fixtures
 
@@ -74,7 +78,7 @@ def _server_type(kind: str) -> str:
 
 OPEN = """
 import alembic.command
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.store import Fenced, Ledger
 from lrurun.ledger.values import Run
 
 def work(number):
@@ -160,15 +164,7 @@ def test_tables_of_another_program_are_not_changed(empty: Server) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_errors_say_what_to_do_and_no_password(
-    postgres: PrivateServer,
-    path: Server,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PGPASSFILE", str(tmp_path / "none"))
+def test_errors_say_what_to_do_and_no_password(postgres: PrivateServer, path: Server, machine: Machine) -> None:
     name = path.text.rpartition("/")[2]
     cases = {
         f"{LOCKED}:wrong-secret@127.0.0.1:{postgres.port}/{name}": ("password authentication failed", "PGPASSFILE"),
@@ -180,15 +176,13 @@ def test_errors_say_what_to_do_and_no_password(
         f"{LOCKED}:{PASSWORD}@127.0.0.1:{postgres.port}/{name}": ("lacks a right: permission denied", "GRANT"),
     }
     for url, (what, hint) in cases.items():
-        monkeypatch.setenv(VARIABLE, f"postgresql+psycopg://{url}")
+        env = {VARIABLE: f"postgresql+psycopg://{url}", "PGPASSFILE": "none"}
         for words in (["runs"], ["--debug", "runs"]):
-            assert command(words) == (1 if "right" in what else 5), url
-            out, err = capsys.readouterr()
-            assert out == ""
-            assert what in err
-            assert hint in err
-            assert "secret" not in err
-            assert PASSWORD not in err
+            said = machine.refused(*words, code=1 if "right" in what else 5, env=env)
+            assert what in said
+            assert hint in said
+            assert "secret" not in said
+            assert PASSWORD not in said
 
 
 @pytest.mark.usefixtures("quick")
@@ -279,40 +273,232 @@ def test_numbers_of_events_have_the_order_of_their_commits(ledger: Ledger, path:
     assert seen == [first + 1]
 
 
-def test_reports_of_a_ledger_that_was_moved_are_identical(
-    finished: Any, path: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    back = tmp_path / "back" / "ledger.db"
-    back.parent.mkdir()
-    source = finished.folder / "ledger.db"
-    monkeypatch.chdir(tmp_path)
-    runs: dict[Path | Server, Path] = {
-        source: finished.runs,
-        path: tmp_path / "on-server",
-        back: tmp_path / "back" / "runs",
-    }
-
-    def lrurun(place: Path | Server, *words: str) -> str:
-        monkeypatch.setenv("LRURUN_LEDGER", str(place))  # options would be in the commands that are proposed
-        monkeypatch.setenv("LRURUN_RUNS", str(runs[place]))
-        code = command(list(words))
-        out, err = capsys.readouterr()
-        assert code == 0, err
-        return out
-
-    lrurun(path, "ledger", "merge", str(source), "--other-runs", str(runs[source]))
-    lrurun(back, "ledger", "merge", str(path), "--other-runs", str(runs[path]))
-    from lrurun.report.formats import Format
-
+def test_reports_of_a_ledger_that_was_moved_are_identical(path: Server, tmp_path: Path) -> None:
+    original, on_server, back = (Machine(tmp_path / name) for name in ("original", "server", "back"))
+    scores = {"tanh-rnn": [0.5, None], "gamma-norm": [0.1, 0.3]}
+    fill(original.ledger, "sDigits", scores, profile="smoke", eigenvalues={"start": [0.5j], "end": [1j]})
+    with Ledger.open(original.ledger) as ledger:
+        ledger.mark([ledger.run_ids()[0]], tag=["a"], note="hot")
+        ledger.mark([ledger.run_ids()[1]], exclude="too hot")
+    on_server.use(path).run("ledger", "merge", str(original.ledger), "--other-runs", str(original.runs))
+    back.run("ledger", "merge", str(path), "--other-runs", str(on_server.runs))
     for words in (
-        *[["report", "sDigits", "--profile", "smoke", "--format", one] for one in get_args(Format) if one != "json"],
+        ["report", "sDigits", "--profile", "smoke"],
+        ["report", "sDigits", "--profile", "smoke", "--format", "html"],
         ["report", "sDigits", "--profile", "smoke", "--json"],
         ["runs", "--json"],
         ["status"],
-        ["runs", "--where", "state=done and test/accuracy>0", "--sort", "-val/accuracy"],
+        ["runs", "--where", "state=done and test/accuracy>0", "--sort", "-test/accuracy"],
         ["ledger", "export"],
     ):
-        original = lrurun(source, *words)
-        assert original
-        assert lrurun(path, *words) == original
-        assert lrurun(back, *words) == original
+        said = original.run(*words).stdout
+        assert said
+        assert on_server.run(*words).stdout == said
+        assert back.run(*words).stdout == said
+
+
+# Restarts
+
+
+@contextlib.contextmanager
+def at_first(ledger: Ledger, moment: str, call: Callable[[], None], statement: str = "") -> Iterator[list[int]]:
+    """Calls `call` at the first of these events of SQLAlchemy, of a statement that contains a text."""
+    calls: list[int] = []
+
+    def listen(connection: Connection, *rest: Any) -> None:
+        if not calls and (not rest or statement in str(rest[1])):
+            calls.append(1)
+            call()
+
+    event.listen(ledger.database.engine, moment, listen)
+    try:
+        yield calls
+    finally:
+        event.remove(ledger.database.engine, moment, listen)
+
+
+@pytest.fixture(scope="module")
+def restarting() -> Iterator[PrivateServer]:
+    """A server of its own, which no other test uses."""
+    with running() as server:
+        yield server
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["restart", "crash"])
+def test_a_restart_within_a_transaction_is_retried(restarting: PrivateServer, how: signal.Signals) -> None:
+    with Ledger.open(restarting.ledger()) as ledger:
+        key = ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key
+        ledger.enqueue(key, [want(seed=seed, position=seed) for seed in range(2)])
+        claim = take(ledger, key)
+        waited: list[float] = []
+
+        def waiting(seconds: float) -> None:
+            waited.append(seconds)
+            if len(waited) == 2:
+                restarting.start()
+
+        ledger.waiting = waiting
+        rows = iter([(10, "train/loss", 2.0), (20, "train/loss", 1.0)])
+        with at_first(ledger, "before_cursor_execute", lambda: restarting.stop(how), "INSERT INTO metrics"):
+            ledger.record(claim, rows, 20)
+        assert ledger.metrics(claim.run.id) == {"train/loss": [(10, 2.0), (20, 1.0)]}
+        assert len(waited) >= 2
+        assert waited == sorted(waited)
+        with at_first(ledger, "before_cursor_execute", lambda: restarting.restart(how), "SELECT"):
+            assert ledger.run(claim.run.id).step == 20, "reading is repeated too"
+        restarting.restart(how)
+        assert ledger.claim(key, ME) is not None, "an idle connection is replaced"
+        assert ledger.check() == []
+
+
+def test_what_waiting_raises_ends_the_wait(restarting: PrivateServer) -> None:
+    with Ledger.open(restarting.ledger()) as ledger:
+        restarting.stop()
+        try:
+
+            def give_up(seconds: float) -> None:
+                raise InterruptedError
+
+            ledger.waiting = give_up
+            with pytest.raises(InterruptedError):
+                ledger.event("a", "b")
+            ledger.waiting = None
+            ledger.database.timeout = 0.3
+            with pytest.raises(LedgerError, match="cannot be reached: Connection refused"):
+                ledger.runs()
+        finally:
+            restarting.start()
+        ledger.event("a", "b")
+
+
+def test_what_waiting_raises_ends_the_wait_for_a_server_that_hangs(restarting: PrivateServer) -> None:
+    with Ledger.open(restarting.ledger()) as ledger:
+        waited: list[float] = []
+
+        def give_up(seconds: float) -> None:
+            waited.append(seconds)
+            raise InterruptedError
+
+        ledger.waiting = give_up
+        with restarting.suspended():
+            with pytest.raises(InterruptedError):
+                ledger.event("through the open connection", "b")
+            with pytest.raises(InterruptedError):
+                ledger.event("through a new connection", "b")
+            ledger.waiting, ledger.database.timeout = (lambda _seconds: None), 0.5
+            with pytest.raises(LedgerError, match="has not answered for 1 s"):
+                ledger.runs()
+        assert [round(seconds) for seconds in waited] == [1, 1]
+        ledger.waiting, ledger.database.timeout = None, 30.0
+        ledger.event("through a third one", "b")
+        assert "through a third one" in [event.kind for event in ledger.events()]
+
+
+# Answers that were lost: the server has done the transaction, and the connection breaks before it says so
+
+
+@contextlib.contextmanager
+def answers_lost(ledger: Ledger, then: Callable[[], object] = lambda: None) -> Iterator[list[int]]:
+    """The first commit is done, and fails here. Then something else happens."""
+    engine = ledger.database.engine
+    commit, lost = engine.dialect.do_commit, list[int]()
+
+    def committed(connection: Any) -> None:
+        commit(connection)
+        if not lost:
+            from psycopg import OperationalError
+
+            lost.append(1)
+            then()
+            raise OperationalError("server closed the connection unexpectedly")
+
+    engine.dialect.do_commit = committed  # type: ignore[method-assign]
+    try:
+        yield lost
+    finally:
+        engine.dialect.do_commit = commit  # type: ignore[method-assign]
+    assert lost
+
+
+def test_every_write_of_a_worker_may_be_done_twice(ledger: Ledger, key: str, path: Server) -> None:
+    ledger.enqueue(key, [want(seed=seed, position=seed) for seed in range(3)])
+    with answers_lost(ledger):
+        claim = take(ledger, key)
+    assert counts(ledger, key) == {"queued": 2, "running": 1}
+    assert raw(path, "SELECT count(*) FROM stored_attempts") == [(1,)]
+    with answers_lost(ledger):
+        ledger.rewind(claim, 0)
+    with answers_lost(ledger):
+        ledger.record(claim, iter([(5, "train/loss", 2.0)]), 5)
+    with answers_lost(ledger):
+        ledger.describe(claim, parameters=7, environment={"device": "cpu"})
+    with answers_lost(ledger):
+        ledger.record_eigenvalues(claim, "start", [[1j]])
+    with answers_lost(ledger):
+        checkpoint = ledger.begin_checkpoint(claim, 5, "a/1/5")
+    with answers_lost(ledger):
+        ledger.commit_checkpoint(claim, checkpoint, 10, "f" * 64)
+    with answers_lost(ledger):
+        assert ledger.record_heartbeats([(claim.run.id, 1)]) == []
+    [found] = ledger.checkpoints(claim.run.id)
+    assert (found.state, found.bytes) == ("committed", 10)
+    with answers_lost(ledger):
+        ledger.finish(claim, "done", result={"val/accuracy": 0.5}, step=100)
+    assert ledger.run(claim.run.id).result == {"val/accuracy": 0.5}
+    with pytest.raises(Fenced):
+        ledger.finish(claim, "done", result={"val/accuracy": 0.75}, step=100)
+    assert [e.kind for e in ledger.events(run=claim.run.id)] == ["running", "done"]
+    assert ledger.metrics(claim.run.id) == {"train/loss": [(5, 2.0)]}
+
+
+@pytest.mark.parametrize("state", ["failed", "interrupted"])
+def test_an_end_that_was_recorded_is_not_recorded_twice(ledger: Ledger, key: str, state: str) -> None:
+    ledger.enqueue(key, [want()])
+    claim = take(ledger, key)
+    with answers_lost(ledger):
+        ledger.finish(claim, state, error="boom" if state == "failed" else None, reason=f"{state}: x", step=3)
+    assert [e.kind for e in ledger.events(run=claim.run.id)] == ["running", state]
+    ledger.requeue([claim.run.id])
+    with pytest.raises(Fenced):
+        ledger.finish(claim, state)
+
+
+@pytest.mark.parametrize("state", ["done", "running"])
+@pytest.mark.parametrize("known", [True, False], ids=["known", "new"])
+def test_a_run_is_started_over_once_although_the_answer_was_lost(
+    ledger: Ledger, key: str, path: Server, state: str, known: bool
+) -> None:
+    if known:
+        ledger.enqueue(key, [want()])
+        ledger.finish(take(ledger, key), "done", result={})
+
+    def work() -> None:
+        with Ledger.open(path) as other:
+            claim = take(other, key, ELSEWHERE)
+            if state == "done":
+                other.finish(claim, "done", result={})
+
+    with answers_lost(ledger, work):
+        [run] = ledger.enqueue(key, [want()], fresh=True)
+    assert (run.generation, run.state) == (1 + known, state)
+
+
+def test_requests_may_be_done_twice(ledger: Ledger, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "RETURN_SECONDS", 0.0)  # a lost answer is an outage, after which owners have more time
+    with answers_lost(ledger):
+        assert ledger.add_ladder("grid", "sDigits", None, InstanceSpec()).name == "grid"
+    with answers_lost(ledger):
+        [run] = ledger.enqueue(key, [want()])
+    ledger.finish(take(ledger, key), "done", result={})
+    with answers_lost(ledger):
+        [again] = ledger.enqueue(key, [want()], fresh=True)
+    assert (again.id, again.generation) == (f"{run.id}-2", 2)
+    with answers_lost(ledger):
+        assert ledger.mark([run.id], tag=["a"])[0].tags == ("a",)
+    with answers_lost(ledger):
+        assert ledger.mark([run.id], exclude="why")[0].excluded == "why"
+    assert [e.kind for e in ledger.events(run=run.id)] == ["running", "done", "tags", "excluded"]
+    ledger.claim(key, ELSEWHERE)
+    with answers_lost(ledger):
+        ledger.reap(ME, timeout=-1)
+    assert counts(ledger, key) == {"interrupted": 1}
