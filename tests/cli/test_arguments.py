@@ -46,7 +46,12 @@ def test_options_override_the_environment_which_overrides_the_defaults(monkeypat
     given = paths.places("a/l.db", "~/r", "d")
     assert given == paths.Places(ledger=Path("a/l.db"), runs=tmp_path / "r", data=Path("d"))
     monkeypatch.setenv("LRURUN_RUNS", "")
-    for ledger, runs in (("ledger.db", "runs"), ("l.db", "l-runs"), ("ledger.db.backup-2", "runs"), ("e.1", "e.1-runs")):
+    for ledger, runs in (
+        ("ledger.db", "runs"),
+        ("l.db", "l-runs"),
+        ("ledger.db.backup-2", "runs"),
+        ("e.1", "e.1-runs"),
+    ):
         assert paths.places(f"a/{ledger}").runs == Path("a", runs)  # ledgers in one folder do not share theirs
     for url, path in (("sqlite:///x.db", "x.db"), ("sqlite+pysqlite:////tmp/x.db", "/tmp/x.db")):
         assert paths.places(url).ledger == Path(path)

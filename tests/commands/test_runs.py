@@ -197,7 +197,9 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Machine:
         for score in (0.5, 0.625, 0.25, None):
             claim = ledger.claim(key, ME)
             assert claim is not None
-            result = {"test/accuracy": score, "val/accuracy": score, "probe/rare": 1.5} if score else {"probe/rare": 1.0}
+            result = (
+                {"test/accuracy": score, "val/accuracy": score, "probe/rare": 1.5} if score else {"probe/rare": 1.0}
+            )
             ledger.finish(claim, "done" if score else "diverged", result=result, step=9)
         ledger.mark([ledger.runs()[-1].id], tag=["a|b"])
         plain = ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key
@@ -258,7 +260,15 @@ def test_without_a_ledger_the_list_is_empty_and_conditions_are_checked(machine: 
 
 
 def test_tables_of_columns_and_groups(kept: Machine, golden) -> None:
-    columns = ("runs", "--columns", "seed,rung, optim.lr", "--columns", "test/accuracy,probe/rare,tag", "--sort", "seed")
+    columns = (
+        "runs",
+        "--columns",
+        "seed,rung, optim.lr",
+        "--columns",
+        "test/accuracy,probe/rare,tag",
+        "--sort",
+        "seed",
+    )
     by = ("runs", "--by", "rung,optim.lr", "--where", "profile=smoke")
     calls = [
         (*columns, "--limit", "2"),
@@ -303,7 +313,10 @@ def test_columns_and_groups_in_json(kept: Machine) -> None:
         (["--metric", "val/loss"], "--metric: belongs to --by"),
         (["--by", "rung", "--metric", "val/los"], "--metric: unknown name 'val/los'"),
         (["--by", "rung", "--metric", "seed"], "--metric seed: is no result"),
-        (["--by", "rung", "--sort", "-seed"], "--sort -seed: groups have no seed\nhint: they have: rung, runs, n, mean"),
+        (
+            ["--by", "rung", "--sort", "-seed"],
+            "--sort -seed: groups have no seed\nhint: they have: rung, runs, n, mean",
+        ),
         (["--sort=-sed"], "--sort: unknown name 'sed'\nhint: did you mean 'seed'?"),
         (["--sort", "--", "-sed"], "no such option"),
         (["--where", "probe/rar=1"], "did you mean 'probe/rare'?"),
