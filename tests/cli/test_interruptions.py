@@ -1,4 +1,4 @@
-"""Ladders that are interrupted by faulty machines, closed terminals and removed files, and what is trained afterwards."""
+"""Ladders interrupted by faulty machines, closed terminals and removed files, and what is trained afterwards."""
 
 from __future__ import annotations
 
