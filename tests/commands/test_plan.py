@@ -393,6 +393,7 @@ def test_after_a_look_seeds_are_added_by_the_design_alone(machine):
     assert machine.json("plan", *FIRM, "--seeds", "3")["firm"] is None
 
 
+@pytest.mark.slow
 def test_a_repetition_is_not_repeated_and_a_missing_seed_is_no_repetition(machine, tmp_path):
     fill_ladder(machine, 32, first=12)
     assert "Next:" not in machine.run("report", *FIRM).stdout, "seeds 12 to 31 are the repetition"

@@ -120,7 +120,7 @@ def test_conditions_are_true_or_false(holds: Holds) -> None:
 PIECES = ["seed", "=", "<", "3", "(", ")", "and", "or", "not", " ", "'", '"', "task", "\x1b[31m", "é", "\n", "!", "%s"]
 
 
-@settings(max_examples=100, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(pieces=st.lists(st.sampled_from(PIECES), max_size=12))
 def test_any_text_is_a_condition_or_one_error(holds: Holds, pieces: list[str]) -> None:
     with contextlib.suppress(UsageError):
