@@ -44,6 +44,7 @@ ladder ./no.toml
 ladder sDigits --jobs 0
 ladder sDigits --pack many
 ladder sDigits --time-limit soon
+ladder sDigits --name 1x --dry-run
 ladder sDigits --ledger nowhere/ledger.db
 ladder sDigits --runs-dir no/where
 plan sDigits lru
