@@ -182,6 +182,18 @@ def test_folders_in_which_nothing_can_be_created(machine: Machine) -> None:
         assert f"error: {option}: ~nobody-of-this-name/x: there is no such home folder" in said
 
 
+def test_data_that_cannot_be_prepared_leave_no_new_folder_of_runs(machine: Machine, monkeypatch) -> None:
+    def fail(*_: object) -> None:
+        raise LrurunError("no data")
+
+    monkeypatch.setattr("lrurun.commands.ladder._prepare_data", fail)
+    machine.refused(*SMOKE, code=1)
+    assert not machine.runs.exists()
+    machine.runs.mkdir()
+    machine.refused(*SMOKE, code=1)
+    assert machine.runs.exists()
+
+
 def test_out_replaces_a_file_whole_and_no_ledger(machine: Machine) -> None:
     fill(machine.ledger, "sDigits", {"tanh-rnn": [0.5]})
     report = ("report", "sDigits", "--format", "md")

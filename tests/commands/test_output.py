@@ -207,6 +207,13 @@ def check(rows: list[dict[str, Any]], found: Results) -> None:
             assert statistics.fmean(scores) - statistics.fmean(base) == pytest.approx(difference, rel=1e-13)
 
 
+def test_only_a_terminal_without_unicode_gets_ascii(scored: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lrurun.console.is_ascii", lambda: True)
+    assert scored.run(*REPORT).stdout.isascii()
+    scored.run(*REPORT, "--out", "report.txt")
+    assert "±" in (scored.folder / "report.txt").read_text()
+
+
 def test_in_data_frames(scored: Machine) -> None:
     rows = scored.json(*REPORT)["rows"]
     with lrurun.open(scored.ledger) as opened:
