@@ -128,6 +128,13 @@ def machine(tmp_path):
     return Machine(tmp_path / "here")
 
 
+@pytest.fixture
+def here(machine, monkeypatch):
+    """The same, and its folder is the working directory of the test itself."""
+    monkeypatch.chdir(machine.folder)
+    return machine
+
+
 @pytest.fixture(scope="session")
 def finished():
     """A finished smoke ladder, which tests only read."""

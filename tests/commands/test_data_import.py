@@ -6,12 +6,14 @@ import json
 import shutil
 import signal
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from lrurun.config import plan as planning
+from tests.conftest import once
 from tests.harness.machine import Machine, stop, wait_for
 
 N, STEPS = 120, 12
@@ -43,6 +45,19 @@ def own(machine: Machine) -> Machine:
     """A folder with these arrays."""
     save(machine, **arrays())
     return machine
+
+
+def _import(folder: Path) -> None:
+    machine = Machine(folder)
+    save(machine, **arrays())
+    machine.run("data", "import", "wells", *OWN)
+
+
+@pytest.fixture
+def imported(tmp_path: Path) -> Machine:
+    """The same, and wells was imported from `OWN`."""
+    made = once("imported", _import)
+    return Machine(shutil.copytree(made, tmp_path / "here", copy_function=shutil.copy2))
 
 
 def save(machine: Machine, **named: Any) -> None:
@@ -100,11 +115,10 @@ def test_arrays_become_a_recipe_and_prepared_data_in_the_documented_split(own):
     assert "mean = [" in own.run("data", "info", "wells", "--data-dir", "d").stdout
 
 
-@pytest.mark.parametrize("ladder", "cells controls depth dlr language lru nonlinearity rotrnn ssm stability".split())
-def test_the_recipe_has_what_the_packaged_ladders_expect(own, ladder):
-    own.run("data", "import", "wells", *OWN)
+@pytest.mark.parametrize("ladder", ["language", "lru", "rotrnn", "stability"])
+def test_the_recipe_has_what_the_packaged_ladders_expect(imported, ladder):
     for profile in ((), ("--profile", "smoke")):
-        own.run("plan", "wells", "--ladder", ladder, *profile, "--tune")
+        imported.run("plan", "wells", "--ladder", ladder, *profile, "--tune")
 
 
 def test_what_may_be_meant_otherwise_gets_a_warning(own):
@@ -145,27 +159,26 @@ def test_inputs_that_say_nothing_and_classes_that_a_split_lacks_get_a_warning(ow
     assert "12 steps of 1 feature;" in done.stdout
 
 
-def test_the_same_arrays_again_change_nothing_and_others_are_refused(own):
-    own.run("data", "import", "wells", *OWN)
-    written = own.folder / "recipes/wells.toml"
+def test_the_same_arrays_again_change_nothing_and_others_are_refused(imported):
+    written = imported.folder / "recipes/wells.toml"
     written.write_text(written.read_text().replace("depth = 2", "depth = 3", 1))
-    before = {path: path.stat().st_mtime_ns for path in own.folder.rglob("*")}
-    again = own.run("data", "import", "wells", *OWN)
+    before = {path: path.stat().st_mtime_ns for path in imported.folder.rglob("*")}
+    again = imported.run("data", "import", "wells", *OWN)
     assert "d/wells and recipes/wells.toml were there already, and not changed\n" in again.stderr
-    save(own, other=arrays(1)["X"])
+    save(imported, other=arrays(1)["X"])
     for other in (
         (*OWN, "--seed", "1"),
         (*OWN, "--test", "0.2"),
         ("--inputs", "other.npy", "--labels", "Y.npy", "--data-dir", "d"),
     ):
-        assert "was not changed" in own.run("data", "import", "wells", *other, code=1).stderr
-        elsewhere = own.run("data", "import", "wells", *other, "--recipe", "other.toml", code=1)
+        assert "was not changed" in imported.run("data", "import", "wells", *other, code=1).stderr
+        elsewhere = imported.run("data", "import", "wells", *other, "--recipe", "other.toml", code=1)
         assert "d/wells: exists, but does not have these arrays" in elsewhere.stderr
-        refused = own.run("data", "import", "wells", *other, "--data-dir", "e", code=1)
+        refused = imported.run("data", "import", "wells", *other, "--data-dir", "e", code=1)
         assert "wells.toml: exists, and is a recipe of other arrays" in refused.stderr
-    (own.folder / "other.npy").unlink()
-    assert {path: path.stat().st_mtime_ns for path in own.folder.rglob("*")} == {
-        path: at if path != own.folder else own.folder.stat().st_mtime_ns for path, at in before.items()
+    (imported.folder / "other.npy").unlink()
+    assert {path: path.stat().st_mtime_ns for path in imported.folder.rglob("*")} == {
+        path: at if path != imported.folder else imported.folder.stat().st_mtime_ns for path, at in before.items()
     }
 
 
@@ -223,35 +236,33 @@ def test_statistics_leave_padding_out(own):
     assert max(recipe(own)["data"]["mean"]) < 100
 
 
-def test_without_the_data_commands_say_how_to_get_them(own):
-    own.run("data", "import", "wells", *OWN)
-    own.run("data", "import", "others", *OWN, "--seed", "3")
-    shutil.move(own.folder / "d/wells", own.folder / "wells")
-    before = left(own)
+def test_without_the_data_commands_say_how_to_get_them(imported):
+    imported.run("data", "import", "others", *OWN, "--seed", "3")
+    shutil.move(imported.folder / "d/wells", imported.folder / "wells")
+    before = left(imported)
     for words in (("ladder", "wells", *TRAINING), ("data", "check", "wells"), ("data", "prepare", "wells")):
-        error = own.run(*words, *(() if "--data-dir" in words else ("--data-dir", "d")), code=1).stderr
+        error = imported.run(*words, *(() if "--data-dir" in words else ("--data-dir", "d")), code=1).stderr
         assert "d/wells: there are no prepared data for wells" in error
         assert "hint: import the same arrays again: lrurun data import wells" in error
-    assert left(own) == before
-    planned = own.run("plan", "wells", "--data-dir", "d").stdout
+    assert left(imported) == before
+    planned = imported.run("plan", "wells", "--data-dir", "d").stdout
     assert "The data of wells are not in d/wells, and must come from you: import the same arrays" in planned
-    own.run("data", "import", "wells", *OWN)
-    error = own.run("data", "prepare", "wells", "--force", "--data-dir", "d", code=1).stderr
+    imported.run("data", "import", "wells", *OWN)
+    error = imported.run("data", "prepare", "wells", "--force", "--data-dir", "d", code=1).stderr
     assert "error: --force: wells has imported arrays, which nothing makes\nhint: import the same" in error
-    shutil.rmtree(own.folder / "d/wells")
-    shutil.copytree(own.folder / "d/others", own.folder / "d/wells")
-    error = own.run("ladder", "wells", *TRAINING, code=1).stderr
+    shutil.rmtree(imported.folder / "d/wells")
+    shutil.copytree(imported.folder / "d/others", imported.folder / "d/wells")
+    error = imported.run("ladder", "wells", *TRAINING, code=1).stderr
     assert "d/wells: expected wells version sha256:" in error
     assert "import the same arrays again" in error
 
 
-def test_a_changed_array_is_found(own):
-    own.run("data", "import", "wells", *OWN)
-    labels = own.folder / "d/wells/train-labels.npy"
+def test_a_changed_array_is_found(imported):
+    labels = imported.folder / "d/wells/train-labels.npy"
     content = bytearray(labels.read_bytes())
     content[-1] ^= 1
     labels.write_bytes(content)
-    error = own.run("data", "check", "wells", "--data-dir", "d", code=1).stderr
+    error = imported.run("data", "check", "wells", "--data-dir", "d", code=1).stderr
     assert "import the same arrays again" in error
 
 
@@ -335,39 +346,35 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...], int, str]] = {
 def test_wrong_arrays_leave_nothing_behind(own, case):
     changed, options, code, said = WRONG[case]
     save(own, **changed)
-    done = own.run("-q", "data", "import", "wells", *OWN, *options, code=code)
-    assert said in done.stderr
-    assert [line.partition(": ")[0] for line in done.stderr.splitlines()] == ["error", "hint"]
-    assert (done.stdout, left(own)) == ("", set())
+    errors = own.refused("-q", "data", "import", "wells", *OWN, *options, code=code)
+    assert said in errors
+    assert [line.partition(": ")[0] for line in errors.splitlines()] == ["error", "hint"]
+    assert left(own) == set()
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
         ("sCIFAR", "is taken by the data of task sCIFAR"),
-        ("listops", "is taken by the data of task ListOps"),
         ("ListOps-smoke", "is taken by the data of task ListOps"),
         ("downloads", "is a folder of the data folder"),
-        ("a/b", "cannot be the name of a task and its files"),
-        ("..", "cannot be the name"),
+        ("..", "cannot be the name of a task and its files"),
         ("mine.toml", "cannot be the name"),
         ("x" * 101, "at most 100 letters"),
     ],
 )
 def test_names_that_are_taken_or_no_file_names(own, name, said):
-    assert said in own.run("data", "import", name, *OWN, code=2).stderr
-    assert left(own) == set()
+    assert said in own.refused("data", "import", name, *OWN)
 
 
-def test_arrays_of_an_npz_file_are_named_by_their_option_or_a_key(own):
-    own.run("data", "import", "wells", *OWN)
-    expected = recipe(own)["data"]
-    np.savez(own.folder / "all.npz", inputs=A["X"], labels=A["Y"], other=A["ends"])
-    np.savez_compressed(own.folder / "X.npz", X=A["X"])
+def test_arrays_of_an_npz_file_are_named_by_their_option_or_a_key(imported):
+    expected = recipe(imported)["data"]
+    np.savez(imported.folder / "all.npz", inputs=A["X"], labels=A["Y"], other=A["ends"])
+    np.savez_compressed(imported.folder / "X.npz", X=A["X"])
     forms = {"a": ("all.npz", "all.npz"), "b": ("X.npz", "Y.npy"), "c": ("all.npz:inputs", "all.npz:labels")}
     for name, (inputs, labels) in forms.items():
-        own.run("data", "import", name, "--inputs", inputs, "--labels", labels, "--data-dir", "d")
-        assert recipe(own, name)["data"] == expected
+        imported.run("data", "import", name, "--inputs", inputs, "--labels", labels, "--data-dir", "d")
+        assert recipe(imported, name)["data"] == expected
 
 
 @pytest.mark.parametrize(
@@ -387,11 +394,10 @@ def test_an_npz_file_without_the_array_lists_those_that_it_has(own, option, file
     np.savez(own.folder / "objects.npz", np.array([{}], object))
     (own.folder / "cut.npz").write_bytes((own.folder / "two.npz").read_bytes()[:500])
     words = [file if before == option else word for before, word in zip(("", *OWN), OWN, strict=False)]
-    done = own.run("-q", "data", "import", "wells", *words, code=1)
-    assert f"error: {option} {file.partition(':')[0]}" in done.stderr
-    assert said in done.stderr
-    assert hint in done.stderr.splitlines()[1]
-    assert left(own) == set()
+    error, after = own.refused("-q", "data", "import", "wells", *words, code=1).splitlines()
+    assert error.startswith(f"error: {option} {file.partition(':')[0]}")
+    assert said in error
+    assert hint in after
 
 
 def test_files_that_are_no_arrays(own):
@@ -417,9 +423,8 @@ def test_a_full_disk_leaves_nothing(own):
     own.run("data", "import", "wells", *OWN)
 
 
-def test_a_recipe_cannot_change_what_the_arrays_are(own):
-    own.run("data", "import", "wells", *OWN)
-    path = own.folder / "recipes/wells.toml"
+def test_a_recipe_cannot_change_what_the_arrays_are(imported):
+    path = imported.folder / "recipes/wells.toml"
     text = path.read_text()
     for old, new, said in (
         ("classes = 3", "classes = 4", "d/wells: expected data made with"),
@@ -430,16 +435,16 @@ def test_a_recipe_cannot_change_what_the_arrays_are(own):
     ):
         assert old in text
         path.write_text(text.replace(old, new, 1))
-        assert said in own.run("ladder", "wells", *TRAINING, code=None).stderr
-    assert not own.ledger.exists()
+        assert said in imported.run("ladder", "wells", *TRAINING, code=None).stderr
+    assert not imported.ledger.exists()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_an_import_that_is_stopped_does_not_hinder_the_next(own, number):
-    large = np.lib.format.open_memmap(own.folder / "big.npy", "w+", np.uint8, (100_000, 2000))
-    large[:, 0] = np.arange(100_000) % 7  # elsewhere the file has holes
-    save(own, small=np.arange(100_000) % 2)
+    large = np.lib.format.open_memmap(own.folder / "big.npy", "w+", np.uint8, (60_000, 2000))
+    large[:, 0] = np.arange(60_000) % 7  # elsewhere the file has holes
+    save(own, small=np.arange(60_000) % 2)
     process = own.start("data", "import", "wells", "--inputs", "big.npy", "--labels", "small.npy", "--data-dir", "d")
     wait_for(lambda: (own.folder / "d/.wells.partial/train-inputs.npy").exists())
     stop(process, number)
@@ -454,33 +459,18 @@ def test_an_import_that_is_stopped_does_not_hinder_the_next(own, number):
     assert [path.name for path in (own.folder / "recipes").iterdir()] == ["wells.toml"]
 
 
-@pytest.mark.parametrize(
-    ("labels", "metric", "least"),
-    [
-        pytest.param("Y", "accuracy", 0.4, marks=pytest.mark.slow),
-        pytest.param("real", "r2", 0.5, marks=pytest.mark.rare),
-        pytest.param("above", "accuracy", 0.8, marks=pytest.mark.rare),
-        pytest.param("sums", "r2", 0.5, marks=pytest.mark.slow),
-    ],
-)
-def test_every_form_of_labels_is_trained_reported_and_verified(own, labels, metric, least):
+@pytest.mark.slow
+@pytest.mark.parametrize(("labels", "metric", "least"), [("Y", "accuracy", 0.4), ("sums", "r2", 0.5)])
+def test_every_form_of_labels_is_trained_and_reported(own, labels, metric, least):
     own.run("data", "import", "wells", "--inputs", "X.npy", "--labels", f"{labels}.npy", "--data-dir", "d")
     own.run("ladder", "wells", *TRAINING)
     [run] = own.json("runs")["runs"]
     assert run["metrics"][f"test/{metric}"] > least
     assert run["data_sha256"] == recipe(own)["data"]["imported"]
-    assert "verified" in own.run("verify", run["id"], "--data-dir", "d").stdout
     shutil.rmtree(own.folder / "d")  # what reads needs no arrays
     report = own.json("report", "wells", "--profile", "smoke")
     assert (report["metric"], report["data"]["kind"]) == (f"test/{metric}", "imported")
-    positions = {"above": 4 * N // 10}  # 4 labels a sequence
-    assert report["data"].get("test_labels") == positions.get(labels)
     assert "nothing to do" in own.run("resume").stderr
-    for words in (
-        ("status",),
-        ("show", run["id"]),
-        ("show", run["id"], "--toml"),
-        ("plan", "wells", "--profile", "smoke"),
-    ):
+    for words in (("status",), ("show", run["id"]), ("plan", "wells", "--profile", "smoke")):
         own.run(*words)
     assert "import the same arrays again" in own.run("verify", run["id"], "--data-dir", "d", code=1).stderr

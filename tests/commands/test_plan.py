@@ -1,20 +1,20 @@
-"""Plans: precedence, what each rung changes, where every value comes from."""
+"""Plans: precedence, what each rung changes, where every value comes from, and how many seeds verdicts need."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from lrurun.__main__ import run
-from lrurun.config import plan as planning
 from lrurun.config.plan import final_runs
+from lrurun.config.recurrences import KINDS
 from lrurun.config.resolve import Difference
-from lrurun.config.schema import Execution, fingerprint
-from lrurun.errors import UsageError
+from lrurun.config.schema import Execution, fingerprint, known_paths
+from lrurun.config.settings import flatten, parse_set
+from tests.harness.machine import Machine
 from tests.harness.plans import LADDER, RECIPE, changed, differences, error, make, on, rungs, write_documents
+from tests.harness.results import fill
 
 
 @pytest.fixture(autouse=True)
@@ -138,29 +138,16 @@ def test_a_rung_is_compared_with_its_base():
     assert make(same, neighbours).same_as_base == frozenset()
 
 
-def test_the_plan_names_a_base_that_is_not_the_previous_rung(folder, capsys):
+def test_the_plan_names_a_base_that_is_not_the_previous_rung(machine, monkeypatch, golden):
+    write_documents(machine.folder, monkeypatch)
     ladder = LADDER + on("plane", "half", '"model.recurrence.r_max" = 0.5')
-    ladder += on("dense", "same", '"model.recurrence.activation" = "tanh"')
-    Path("l.toml").write_text(ladder)
-    command = ["plan", "./r.toml", "--ladder", "./l.toml", "--set", "optim.lr=0.01", "--ledger", "none.db"]
-    assert run([*command, "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rungs"]
-    assert [(row["rung"], row["on"]) for row in rows] == [
-        ("dense", None),
-        ("plane", "dense"),
-        ("ring", "plane"),
-        ("norm", "ring"),
-        ("half", "plane"),
-        ("same", "dense"),
-    ]
-    assert run(command) == 0
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert lines[4:8] == [
-        "ring 0/2 unknown r_min = 0.5; r_max = 0.9",
-        "norm 0/2 unknown normalize = true",
-        "half 0/2 unknown on plane: r_max = 0.5",
-        "same 0/2 as dense",
-    ]
+    Path("l.toml").write_text(ladder + on("dense", "same", '"model.recurrence.activation" = "tanh"'))
+    command = ("plan", "./r.toml", "--ladder", "./l.toml", "--set", "optim.lr=0.01")
+    rows = machine.json(*command)["rungs"]
+    bases = {"dense": None, "plane": "dense", "ring": "plane", "norm": "ring", "half": "plane", "same": "dense"}
+    assert {row["rung"]: row["on"] for row in rows} == bases
+    calls = (command, (*command[:4], "--tune"), (*command, "--rung", "norm", "-v"))
+    golden("plan.txt", "\n".join(machine.shown(*words, width=80) for words in calls))
 
 
 def test_later_wins_recipe_profile_rung_set():
@@ -178,64 +165,24 @@ def test_later_wins_recipe_profile_rung_set():
 
 def test_the_source_of_every_value_is_kept():
     ring = rungs(make(profile="small", sets=["model.state=16"]))["ring"]
-    assert ring.sources == {
+    assert {path for path, _ in flatten(msgspec.to_builtins(ring.config))} <= {*ring.sources, "code"}
+    assert {path: source for path, source in ring.sources.items() if source != "default"} == {
         "task": "r.toml",
         "data.version": "task sDigits",
         "seed": "the ladder's seeds",
         "model.recurrence.kind": "l.toml, rung plane",
-        "model.recurrence.parametrization": "default",
-        "model.recurrence.phase": "default",
         "model.recurrence.r_min": "r.toml [ladder.mine.rung.ring]",
         "model.recurrence.r_max": "r.toml [profile.small.ladder.mine.rung.ring]",
-        "model.recurrence.max_phase": "default",
-        "model.recurrence.normalize": "default",
-        "model.recurrence.train_gamma": "default",
-        "model.recurrence.conjugate": "default",
-        "model.recurrence.heads": "default",
         "model.depth": "r.toml",
         "model.width": "r.toml [profile.small]",
         "model.state": "--set model.state",
-        "model.frame": "default",
-        "model.norm": "default",
-        "model.norm_momentum": "default",
-        "model.norm_place": "default",
-        "model.final_norm": "default",
-        "model.glu": "default",
-        "model.experts": "default",
-        "model.feed_forward": "default",
-        "model.feed_forward_ratio": "default",
-        "model.pooling": "default",
-        "model.head_activation": "default",
-        "optim.decay_norm_bias": "default",
-        "model.dropout": "default",
-        "model.dropout_mask": "default",
-        "model.bidirectional": "default",
-        **dict.fromkeys(("model.conv", "model.conv_activation", "model.branch", "model.expand"), "default"),
-        "model.precision": "default",
-        "model.parity": "default",
         "optim.lr": "r.toml [ladder.mine.rung.ring]",
         "optim.recurrent_factor": "r.toml",
         "optim.weight_decay": "r.toml",
-        "optim.warmup": "default",
-        "optim.schedule": "default",
-        "optim.floor": "default",
-        "optim.b1": "default",
-        "optim.b2": "default",
-        "optim.eps": "default",
         "train.steps": "r.toml [profile.small]",
         "train.batch": "r.toml",
         "train.eval_every": "r.toml",
-        "train.log_every": "default",
-        "train.protocol": "default",
         "execution.threads": "r.toml [profile.small]",
-        "execution.steps_per_dispatch": "default",
-        "execution.checkpoint_seconds": "default",
-        "execution.hang_after_seconds": "default",
-        "execution.scan_backend": "default",
-        "execution.devices": "default",
-        "execution.remat": "default",
-        "execution.feed": "default",
-        "execution.probes": "default",
     }
 
 
@@ -259,16 +206,225 @@ def test_an_instance_is_of_values_not_of_words():
     assert make(sets=kept.changes) == kept
 
 
-def test_unknown_profiles_and_rungs_get_the_nearest_one():
-    assert error(profile="smal") == ("r.toml: unknown profile 'smal'", "did you mean 'small'? profiles: small")
-    with pytest.raises(UsageError) as caught:
-        planning.choose_rungs(make(), ["dense", "rign"])
-    assert caught.value.message == "l.toml: unknown rung 'rign'"
-    assert caught.value.hint == "did you mean 'ring'? rungs: dense, plane, ring, norm"
+def test_a_set_of_what_some_rungs_have_applies_to_those():
+    made = rungs(make(sets=["model.recurrence.activation=relu", "model.recurrence.normalize=true"]))
+    normalized = [getattr(rung.config.model.recurrence, "normalize", None) for rung in made.values()]
+    assert normalized == [None, True, True, True]
+    assert made["dense"].config.model.recurrence.activation == "relu"
+    assert made["norm"].config.model.recurrence.r_min == 0.5
 
 
-def test_protocol_that_the_task_does_not_know_is_refused() -> None:
-    with pytest.raises(UsageError) as caught:
-        planning.make("sDigits", sets=["train.protocol=paper"])
-    assert caught.value.message == "--set train.protocol: sDigits has no protocol 'paper'"
-    assert caught.value.hint == "protocols of this task: holdout"
+def test_a_set_kind_replaces_the_recipes_recurrence_but_not_what_rungs_set():
+    recipe = RECIPE + '\n[model.recurrence]\nkind = "dense"\nactivation = "relu"\n'
+    depths = 'name = "m"\ntitle = "m"\nsource = "s"\n' + "".join(
+        f'\n[[rung]]\nname = "d{depth}"\ntitle = "d"\nchange = {{ "model.depth" = {depth} }}\n' for depth in (1, 2)
+    )
+    made = make(recipe, depths, sets=["model.recurrence.kind=diagonal", "model.recurrence.r_min=0.5"])
+    for rung in made.rungs:
+        assert msgspec.to_builtins(rung.config.model.recurrence)["r_min"] == 0.5
+        assert rung.sources["model.recurrence.kind"] == "--set model.recurrence.kind"
+    message, hint = error(sets=["model.recurrence.kind=diagonal"])
+    assert "rung dense sets model.recurrence.activation, which this kind does not have (l.toml, rung dense)" in message
+    assert hint == "leave it out: what the rungs change belongs to the ladder"
+    dense = changed(LADDER.partition('\n[[rung]]\nname = "plane"')[0], 'name = "mine"', 'name = "one"')
+    message, _ = error(ladder=dense, sets=["model.recurrence.r_min=0.5"])
+    assert message == "--set model.recurrence.r_min: no rung of this ladder has it"
+
+
+AGAIN = "give it another value: --set "
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("optim.lr", "--set optim.lr: expected path=value", "as in --set optim.lr=0.002"),
+        ("=3", "--set =3: expected path=value", "as in"),
+        ("lr=1", "--set lr: unknown name", "did you mean 'optim.lr'?"),
+        ("task=x", "--set task: unknown name", "paths begin with model., optim., train. or execution."),
+        ("seed=3", "--set seed: seeds are not set this way", "use --seeds 0,1,2"),
+        ("optim.lr=", 'expected a number, found ""', AGAIN),
+        ("optim.lr=0", "expected a number > 0, found 0", AGAIN),
+        ("optim.lr=inf", "expected a finite number, found inf", AGAIN),
+        ("optim.lr=true", "expected a number, found true", AGAIN),
+        ("optim.lr={ a = 1 }", "expected a number, found a table", AGAIN),
+        ("optim.lr=1\ny=2", 'expected a number, found "1\\ny=2"', AGAIN),
+        ("train.steps=0", "expected a whole number >= 1, found 0", AGAIN),
+        ("train.steps=1e3", "expected a whole number, found 1000.0", AGAIN),
+        ("train.steps=2147483648", "expected a whole number <= 2147483647, found 2147483648", AGAIN),
+        ("train.steps=" + "9" * 5000, f'expected a whole number, found "{"9" * 56}...', AGAIN),
+        ("model.norm=btach", 'expected one of batch, layer, found "btach"', "did you mean 'batch'?"),
+        ("model.recurrence.kind=dens", 'found "dens"', "did you mean 'dense'?"),
+        ("model.recurrence.kind=[1]", "found a list", AGAIN),
+        ("model.recurrence.r_min=0.95", "not be larger than r_max, found r_min = 0.95, r_max = 0.9", "change one of"),
+        ("optim.floor=0.5", "floor must not be larger than lr, found floor = 0.5, lr = 0.01", "change one of"),
+        ("train.protocol=paper", "sDigits has no protocol 'paper'", "protocols of this task: holdout"),
+    ],
+    ids=range(21),
+)
+def test_a_wrong_set_is_refused(text, message, hint):
+    said, then = error(sets=[text])
+    assert said.startswith("--set ")
+    assert message in said
+    assert then.startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("optim.lr=1e-3", 1e-3),
+        ("model.norm=layer", "layer"),
+        ('model.norm="layer"', "layer"),
+        ("model.bidirectional=true", True),
+        ("model.glu=a=b", "a=b"),
+    ],
+)
+def test_a_set_is_toml_or_a_string(text, value):
+    assert parse_set(text) == (text.partition("=")[0], value)
+
+
+NORMALIZE, RING = '"model.recurrence.normalize" = true', "[ladder.mine.rung.ring]"
+
+
+@pytest.mark.parametrize(
+    ("of_recipe", "old", "new", "message", "hint"),
+    [
+        (True, "lr = 0.01", "lr = -1", "r.toml, optim.lr: expected a number > 0", "change optim.lr in r.toml"),
+        (
+            True,
+            "lr = 0.02",
+            "lr = inf",
+            f"r.toml {RING}, optim.lr: expected a finite",
+            f"change optim.lr in r.toml {RING}",
+        ),
+        (True, "r_max = 0.9", "r_max = 0.4", f"r.toml {RING}, model.recurrence: r_min must not", "change one of"),
+        (True, "depth = 1\n", "", "r.toml, model.depth: missing", "add depth to model"),
+        (
+            True,
+            "r_min = 0.5\n",
+            "",
+            f"r.toml: {RING} does not set model.recurrence.r_min",
+            "add model.recurrence.r_min",
+        ),
+        (True, '"sDigits"', '"sDigit"', "r.toml, task: unknown task 'sDigit'", "did you mean 'sDigits'?"),
+        (
+            False,
+            NORMALIZE,
+            NORMALIZE.replace("true", "1"),
+            "l.toml, rung norm, model.recurrence.normalize: exp",
+            "change",
+        ),
+        (
+            False,
+            NORMALIZE,
+            '"model.recurrence.activation" = "relu"',
+            "rung norm, model.recurrence.activation: unk",
+            "did",
+        ),
+    ],
+    ids=range(8),
+)
+def test_wrong_values_are_reported_with_their_file(of_recipe, old, new, message, hint):
+    said, then = error(*((changed(RECIPE, old, new), LADDER) if of_recipe else (RECIPE, changed(LADDER, old, new))))
+    assert message in said
+    assert then.startswith(hint)
+
+
+def test_every_known_path_is_one_that_a_config_has():
+    made = make()
+    names = {path for rung in made.rungs for path, _ in flatten(msgspec.to_builtins(rung.config))}
+    names -= {"seed", "task", "data.version"}
+    names |= {path for path, _ in flatten(msgspec.to_builtins(made.rungs[0].execution), "execution.")}
+    # settings of kinds that no rung has
+    names |= {p for one in KINDS.values() for p, _ in flatten(msgspec.to_builtins(one.settings()), "model.recurrence.")}
+    assert sorted(known_paths()) == sorted(names)
+
+
+# How many seeds firm verdicts need
+
+
+FIRM = ("sDigits", "--ladder", "nonlinearity")
+COMMAND = "lrurun ladder sDigits --ladder nonlinearity"
+
+
+def fill_ladder(machine: Machine, seeds: int, first: int = 0) -> None:
+    centers = {"relu-rnn": 0.2, "tanh-rnn": 0.8, "linear-rnn": 0.805}
+    scores = {rung: [mean + 0.02 * (7 * k % 5 - 2) for k in range(first, seeds)] for rung, mean in centers.items()}
+    fill(machine.ledger, "sDigits", scores, ladder="nonlinearity", first=first)
+
+
+def test_plan_and_ladder_say_what_firm_verdicts_need(machine):
+    plan = ("plan", *FIRM, "--seeds", "2")
+    expected = {"seeds": 12, "runs_left": 36, "eta_seconds": None, "command": f"{COMMAND} --seeds 12", "compiles": True}
+    assert machine.json(*plan)["firm"] == expected
+    fill_ladder(machine, 2)
+    firm = machine.json(*plan)["firm"]
+    assert (firm["runs_left"], firm["eta_seconds"] > 0) == (30, True)
+    text = " ".join(machine.run(*plan).stdout.split())
+    needed = f"{COMMAND} --seeds 12 (30 runs, about "
+    assert f"Firm verdicts need 12 seeds a rung, chosen beforehand: {needed}" in text
+    text = " ".join(machine.run("ladder", *FIRM, "--seeds", "2").stdout.split())
+    assert "provisional, fewer than 12 seeds (all rungs)" in text
+    assert f"Next: {needed}" in text
+    pair = ("--rung", "relu-rnn", "--rung", "tanh-rnn")
+    firm = machine.json(*plan, *pair)["firm"]
+    assert (firm["runs_left"], firm["command"]) == (20, f"{COMMAND} {' '.join(pair)} --seeds 12")
+    for more in (("--rung", "relu-rnn"), ("--seeds", "12"), ("--seeds", "0-14"), ("--profile", "smoke")):
+        assert machine.json(*plan, *more)["firm"] is None, more
+    assert machine.json("plan", *FIRM, "--decide")["firm"] is None
+    assert "irm verdicts" not in machine.run(*plan, "--seeds", "12").stdout
+    for seeds in ("5", "13"):
+        said = machine.refused("plan", *FIRM, "--decide", "--max-seeds", seeds)
+        assert f"--max-seeds {seeds}: expected 12 or 20, the looks of the design" in said
+
+
+def test_after_a_look_seeds_are_added_by_the_design_alone(machine):
+    """The answer proposes a repetition with fresh seeds, whatever the data folder has."""
+    fill_ladder(machine, 12)
+    assert machine.json("plan", *FIRM, "--seeds", "2")["firm"] is None
+    out = machine.run("ladder", *FIRM, "--decide", "--max-seeds", "12").stdout
+    assert "--seeds 12-31 --ledger fresh.db (60 runs" in out
+    folder = machine.folder / "data" / Path(machine.json("data", "info", "sDigits")["folder"]).name
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text("{")
+    named = machine.run("report", *FIRM, "--ledger", "ledger.db", "--data-dir", "data").stdout
+    [more] = [line for line in named.splitlines() if "More:" in line]
+    assert more.count("--ledger ledger.db") == 3, "proposed commands use the ledger that this one named"
+    assert "--seeds 12-31 --ledger fresh.db (60 runs) asks again" in " ".join(named.split())
+    assert machine.json("plan", *FIRM, "--seeds", "3")["firm"] is None
+
+
+@pytest.mark.slow
+def test_a_repetition_is_not_repeated_and_a_missing_seed_is_no_repetition(machine, tmp_path):
+    fill_ladder(machine, 32, first=12)
+    assert "Next:" not in machine.run("report", *FIRM).stdout, "seeds 12 to 31 are the repetition"
+    other = Machine(tmp_path / "other")
+    fill_ladder(other, 11)
+    fill(other.ledger, "sDigits", {"relu-rnn": [0.2]}, ladder="nonlinearity", first=11)
+    assert "asks again with fresh seeds" in " ".join(other.run("report", *FIRM).stdout.split())
+
+
+def test_a_report_says_how_many_seeds_a_difference_needs(machine):
+    fill_ladder(machine, 5)
+    found = machine.json("report", *FIRM, "--detect", "2")["detect"]
+    assert found["difference"] == pytest.approx(0.02), "two points"
+    assert set(found["seeds"]) == {"tanh-rnn", "linear-rnn"}, "each beside its base"
+    assert min(found["seeds"].values()) > 12
+    easier = machine.json("report", *FIRM, "--detect", "4.5")["detect"]["seeds"]
+    assert all(12 <= easier[rung] < found["seeds"][rung] for rung in easier)
+    text = " ".join(machine.run("report", *FIRM, "--detect", "4.5").stdout.split())
+    assert "Seeds a side to detect 4.5 points between a rung and its base (by means, power 80 %" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ((*FIRM, "--detect", "0"), "--detect: expected a number of at least 0.0001, found '0'"),
+        (("--all", "--detect", "2"), "--detect and --all exclude each other"),
+        ((*FIRM, "--speed", "--detect", "2"), "--detect and --speed exclude each other"),
+        ((*FIRM, "--by", "optim.lr", "--detect", "2"), "--detect and --by exclude each other"),
+        ((*FIRM, "--format", "csv", "--detect", "2"), "--detect and --format csv exclude each other"),
+        (("study:memory", "--detect", "2"), "--detect: does not apply to reports of studies"),
+    ],
+)
+def test_detect_is_a_positive_difference_on_one_task(machine, words, error):
+    assert error in machine.refused("report", *words)

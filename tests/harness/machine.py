@@ -21,6 +21,7 @@ from unittest import mock
 import numpy as np
 import psutil
 
+from lrurun import console
 from lrurun.__main__ import run as command
 
 LONG = [
@@ -147,6 +148,11 @@ class Machine:
         done = self.run(*arguments, code=code, **options)
         assert (done.stdout, self.files()) == ("", before)
         return done.stderr
+
+    def shown(self, *arguments: str, width: int = 80, **options: Any) -> str:
+        """What a command prints on a terminal of this width."""
+        with mock.patch.multiple(console, is_screen=lambda: True, width=lambda: width):
+            return self.run(*arguments, **options).stdout
 
     def states(self) -> dict[str, int]:
         """Runs per state, as `lrurun runs` shows."""

@@ -1,0 +1,427 @@
+"""Instances of a ladder: which commands are about the same one, `--sweep`, `report --by`, seeds added later."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lrurun import paths
+from lrurun.commands import resume
+from lrurun.config import plan as planning
+from lrurun.config.plan import final_runs
+from lrurun.config.runs import InstanceSpec
+from lrurun.config.settings import by_paths, sweep_points
+from lrurun.errors import UsageError
+from lrurun.ledger.store import Ledger
+from lrurun.report import instance_documents
+from lrurun.report import request as requests
+from lrurun.report.request import LadderRequest
+from lrurun.report.tables import loaded_instance
+from tests.conftest import once
+from tests.harness.machine import Machine
+from tests.harness.results import fill
+
+RECIPE = (paths.packaged("recipes") / "sDigits.toml").read_text()
+LADDER = (paths.packaged("ablations") / "nonlinearity.toml").read_text()
+GRID = "[0.004, 0.016]"
+OPTIONS = ("--profile", "smoke", "--ladder", "nonlinearity")
+OF_SMOKE: Any = {"profile": "smoke", "ladder": "nonlinearity"}
+CHANGED = RECIPE + "\n[profile.smoke.ladder.nonlinearity.rung.tanh-rnn]\noptim = { lr = 0.5 }\n"
+
+
+def means(table: dict[str, Any]) -> dict[str, float | None]:
+    return {row["rung"]: row["mean"] for row in table["rows"]}
+
+
+def digest(recipe: str, *, tune: bool = False, ladder: str = LADDER) -> str:
+    Path("r.toml").write_text(recipe)
+    Path("l.toml").write_text(ladder)
+    return planning.make("r.toml", ladder="l.toml", profile="smoke", tune=tune).spec.digest
+
+
+def test_documents_that_resolve_equally_are_one_instance_whatever_their_paths(here: Machine) -> None:
+    plain = planning.make("sDigits", **OF_SMOKE).spec.digest
+    assert digest(RECIPE) == plain
+    assert digest(RECIPE.replace('expect = "', 'expect = "roughly ')) == plain
+    assert digest(RECIPE, ladder=LADDER.replace('title = "', 'title = "My ')) == plain
+    other_grid = RECIPE.replace(GRID, "[0.004, 0.008]")
+    assert digest(other_grid) == plain  # the grid decides nothing without --tune
+    assert digest(other_grid, tune=True) != digest(RECIPE, tune=True)
+    extra = '\n[[rung]]\nname = "extra"\ntitle = "t"\nchange = { "model.depth" = 3 }\n'
+    assert len({plain, digest(RECIPE, ladder=LADDER + extra), digest(RECIPE, tune=True)}) == 3
+
+
+def test_a_changed_recipe_names_the_results_of_the_earlier_one(here: Machine) -> None:
+    file = Path("mine.toml")
+    file.write_text(RECIPE)
+    fill(here.ledger, "mine.toml", {"tanh-rnn": [0.3]}, **OF_SMOKE)
+    with Ledger.open(here.ledger) as ledger:
+        [earlier] = ledger.ladders()
+        instance_documents.record(ledger, earlier, planning.make("mine.toml", **OF_SMOKE))
+    assert here.json("plan", "mine.toml", *OPTIONS)["notes"] == []
+    file.write_text(CHANGED)
+    sentence = f"--instance {earlier.short_name} (1 finished run)"
+    [note] = here.json("plan", "mine.toml", *OPTIONS)["notes"]
+    assert sentence in note
+    assert sentence in here.refused("report", "mine.toml", *OPTIONS, code=4)
+    fill(here.ledger, "mine.toml", {"relu-rnn": [0.3]}, **OF_SMOKE)
+    notes = here.json("report", "mine.toml", *OPTIONS)["notes"]
+    assert [sentence in note["text"] for note in notes].count(True) == 1
+    file.unlink()
+    assert means(here.json("report", "sDigits", "--instance", earlier.key))["tanh-rnn"] == 0.3
+    for name, words in (
+        (earlier.short_name, "sDigits --ladder nonlinearity --profile smoke"),  # its settings are those of sDigits
+        (f"{earlier.short_name}-2", f"--instance {earlier.short_name}-2"),
+    ):
+        text = " ".join(here.run("report", "--instance", name).stdout.split())
+        assert f"More: lrurun report {words} --details · lrurun plot {words} --out" in text
+
+
+def test_resume_leaves_what_was_asked_for_again_with_a_changed_recipe(here: Machine) -> None:
+    file = Path("mine.toml")
+    wanted = LadderRequest(task="mine.toml", **OF_SMOKE, tune=False, sets=[])
+
+    def ask(text: str) -> None:
+        """Asks for seed 0 of one rung, which is queued if its settings are new."""
+        file.write_text(text)
+        plan = wanted.plan()
+        with Ledger.open(here.ledger) as ledger:
+            instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec, plan.short_name)
+            requests.remember(ledger, instance, wanted, plan, [0])
+            ledger.enqueue(instance.key, final_runs(plan, plan.rungs[1], [0]))
+
+    def names() -> set[str]:
+        """Of the instances that resume would train."""
+        unfinished, _, _ = resume._unfinished(paths.places("ledger.db"), None, all_users=False)
+        return {instance.short_name for instance, _ in unfinished}
+
+    ask(RECIPE)
+    ask(CHANGED)
+    assert names() == {"mine-nonlinearity-smoke-2"}
+    ask(RECIPE)
+    assert names() == {"mine-nonlinearity-smoke"}, "the earlier files are back"
+    file.unlink()
+    assert f"mine-nonlinearity-smoke: its file {here.folder / 'mine.toml'} is gone" in here.refused("resume")
+    file.write_text(CHANGED)
+    fill(here.ledger, "mine.toml", {"tanh-rnn": [0.3]}, **OF_SMOKE)
+    ask(CHANGED)
+    assert len(here.json("status")["ladders"]) == 2
+    first, second = here.run("resume").stderr.splitlines()
+    assert first == "nothing to do: every ladder of this ledger is finished"
+    assert second.startswith("1 finished run has no model in runs: name the runs folder with --runs-dir")
+
+
+def test_instances_have_short_names_of_file_and_options(here: Machine) -> None:
+    Path("search.toml").write_text(RECIPE)
+    Path("again").mkdir()
+    Path("again/search.toml").write_text(RECIPE.replace(GRID, "[0.0016]"))
+    fill(here.ledger, "sDigits", {"tanh-rnn": [0.3]})
+    fill(here.ledger, "search.toml", {"tanh-rnn": [0.4]}, **OF_SMOKE, tune=True)
+    fill(here.ledger, "sDigits", {"tanh-rnn": [0.5]}, sets=["optim.lr=0.5", "model.width=4"])
+    fill(here.ledger, "again/search.toml", {"tanh-rnn": [0.6]}, **OF_SMOKE, tune=True, first=1)
+    tuned, rate = "search-nonlinearity-smoke-tune", "sDigits-lr-0.5-width-4"
+    names = [ladder["name"] for ladder in here.json("status")["ladders"]]
+    assert names == ["sDigits", tuned, rate, f"{tuned}-2"]
+    assert here.json("plan", "sDigits", "--set", "optim.lr=0.5", "--set", "model.width=4")["name"] == rate
+    assert means(here.json("report", "--instance", rate))["tanh-rnn"] == 0.5
+    for task, mean in (("search.toml", 0.4), ("again/search.toml", 0.6)):
+        assert means(here.json("report", task, *OPTIONS, "--tune"))["tanh-rnn"] == mean
+    assert [run["seed"] for run in here.json("runs", "--instance", tuned)["runs"]] == [0]
+    assert here.json("runs", "--instance", tuned, "--where", "rung=relu-rnn")["runs"] == []
+    [status] = here.json("status", "--instance", tuned)["ladders"]
+    assert status["name"] == tuned
+    said = here.refused("report", "--instance", "search-nonlinearity-smoke", code=4)
+    assert f"did you mean {tuned!r}? see `lrurun status`" in said
+
+
+def test_a_name_is_given_to_one_instance(machine: Machine) -> None:
+    with Ledger.open(machine.ledger) as ledger:
+        first = ledger.add_ladder("lru", "sDigits", None, InstanceSpec(), "sDigits")
+        second = ledger.add_ladder("lru", "sDigits", "smoke", InstanceSpec(), "sDigits")
+        assert (first.short_name, second.short_name) == ("sDigits", "sDigits-2")
+        assert ledger.add_ladder("lru", "sDigits", "smoke", InstanceSpec(), chosen="mine").key == second.key
+        assert [ladder.short_name for ladder in ledger.ladders()] == ["sDigits", "mine"]
+        with pytest.raises(UsageError, match="is the name of another instance: ladder lru on sDigits"):
+            ledger.add_ladder("lru", "npDigits", None, InstanceSpec(), chosen="mine")
+        assert len(ledger.ladders()) == 2
+        assert ledger.ladder("mine") == ledger.ladder(second.key[:5])
+
+
+def test_own_ladders_and_recipes_are_read_from_the_ledger_elsewhere(here: Machine) -> None:
+    of_any_task = re.sub(r"^tasks = .*\n", "", LADDER, count=1, flags=re.MULTILINE)
+    file = here.folder / "mine.toml"
+    file.write_text(of_any_task.replace('"nonlinearity"', '"mine"', 1))
+    Path("own.toml").write_text(RECIPE)
+    fill(here.ledger, "own.toml", {"tanh-rnn": [0.3, 0.4]}, profile="smoke", ladder="mine.toml")
+    options = ("sDigits", "--profile", "smoke", "--ladder", "mine")
+    for words in (options, (*options, "--by", "optim.lr")):
+        assert "unknown ladder 'mine'" in here.refused("report", *words), "nothing recorded it"
+    request = LadderRequest(task="own.toml", ladder="mine.toml", profile="smoke", tune=False, sets=[])
+    with Ledger.open(here.ledger) as ledger:
+        [instance] = ledger.ladders()
+        requests.remember(ledger, instance, request, request.plan(), [0, 1])
+        for _ in range(2):
+            instance_documents.record(ledger, instance, request.plan())
+        assert [event.kind for event in ledger.events(ladder_key=instance.key)].count("documents") == 1
+    wanted = here.json("report", *options[:-1], "mine.toml")
+    elsewhere = Machine(here.folder / "elsewhere")
+    elsewhere.env["LRURUN_LEDGER"] = "../ledger.db"
+    done = elsewhere.run("report", *options, "--json")
+    recorded = f"ladder mine: as the ledger records it, from {file}; "
+    assert done.stderr == f"{recorded}name that file to read it as it is now\n"
+    assert elsewhere.json("report", *options) == wanted
+    file.unlink()
+    assert elsewhere.run("report", *options).stderr == f"{recorded}there is no such file here\n"
+    elsewhere.run("report", *options, "--by", "optim.lr")
+    claims = elsewhere.json("claims", "sDigits")["claims"]
+    [own, *_] = [one["here"] for one in claims if one["ladder"] == "mine"]
+    assert (own["instance"], own["stand_in"]) == (instance.key, False)
+
+
+def test_a_plan_names_the_seeds_that_remain_and_a_grid_that_is_not_used(here: Machine) -> None:
+    fill(here.ledger, "sDigits", {rung: [0.5, 0.5] for rung in ("relu-rnn", "tanh-rnn")}, **OF_SMOKE)
+    plan = ("plan", "sDigits", *OPTIONS, "--rung", "relu-rnn", "--rung", "tanh-rnn", "--seeds", "4")
+    assert [row["seeds_left"] for row in here.json(*plan)["rungs"]] == [[2, 3], [2, 3]]
+    assert "4 runs remaining, seeds 2, 3: about" in here.run(*plan).stdout
+    Path("base.toml").write_text(RECIPE.replace('task = "sDigits"\n', "", 1))
+    own = 'extends = "base.toml"\ntask = "sDigits"\n'
+    search = '[tune]\nsearch = "random"\ntrials = 2\n[tune.space]\n"optim.lr" = {low = 0.01, high = 0.1}\n'
+    unused = "profile smoke has values of its own to try, so own.toml [tune.grid] is not used"
+    grid = '[tune.grid]\n"optim.lr" = [0.1]\n'
+    for text, more, notes in ((grid, ("--tune",), [unused]), (grid, (), []), (search, ("--tune",), [])):
+        Path("own.toml").write_text(own + text)
+        assert here.json("plan", "own.toml", *OPTIONS, *more)["notes"] == notes
+
+
+def test_packaged_documents_are_recorded_once_from_whichever_folder(machine: Machine, monkeypatch) -> None:
+    with Ledger.open(machine.ledger) as ledger:
+        for name in ("one", "two"):
+            (machine.folder / name).mkdir()
+            monkeypatch.chdir(machine.folder / name)
+            plan = planning.make("sDigits", profile="smoke")
+            instance = ledger.add_ladder("lru", "sDigits", "smoke", plan.spec, plan.short_name)
+            instance_documents.record(ledger, instance, plan)
+        recorded = instance_documents.find(ledger, instance)
+        assert recorded is not None
+        assert (recorded.ladder.is_packaged, recorded.recipe.is_packaged) == (True, True)
+        assert [event.kind for event in ledger.events(ladder_key=instance.key)] == ["documents"]
+
+
+# Seeds of a later command
+
+
+FAST = ("sDigits", "--profile", "smoke")
+
+
+def test_seeds_of_a_later_command_are_named(machine: Machine) -> None:
+    """All of these runs are there already, so that the commands only record what was asked for."""
+    scores = {"ring-init": [0.5] * 4, "gamma-norm": [0.5] * 4, "diagonal": [0.5] * 2}
+    fill(machine.ledger, "sDigits", scores, profile="smoke")
+    pair, why = ("--rung", "ring-init", "--rung", "gamma-norm"), ": the error rate of verdicts holds only if earlier"
+
+    def added() -> list[str]:
+        notes = machine.json("report", *FAST)["notes"]
+        return [note["text"] for note in notes if "later command" in note["text"]]
+
+    for words in ((*pair, "--seeds", "1"), ("--rung", "diagonal", "--seeds", "1,")):
+        machine.run("ladder", *FAST, *words)
+    assert added() == []
+    machine.run("ladder", *FAST, *pair, "--seeds", "0,2-3")
+    [both] = added()
+    assert both.startswith(f"seeds 2 to 3 of ring-init, gamma-norm were added in a later command{why}")
+    machine.run("ladder", *FAST, "--rung", "gamma-norm", "--seeds", "1,")
+    [one, other] = added()
+    assert one == "seeds 2 to 3 of ring-init were added in a later command"
+    assert other.startswith(f"seeds 1 to 3 of gamma-norm were added in a later command{why}")
+    runs = machine.json("runs", "--where", "rung=gamma-norm and seed=1")["runs"]
+    machine.run("mark", runs[0]["id"], "--exclude", "a test")
+    assert added() == [both]
+
+
+def test_seeds_after_a_sequential_design_are_named(tmp_path: Path) -> None:
+    fill(tmp_path / "ledger.db", "sDigits", {"gamma-norm": [0.5] * 22})
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        plan, [instance] = planning.make("sDigits"), ledger.ladders()
+        for more in ({"seeds": None, "max_seeds": 20}, {"seeds": "20-21"}):
+            asked = {"task": "sDigits", "ladder": "lru", "profile": None, "tune": False, "sets": [], **more}
+            ledger.event("asked", "requested", asked, ladder=instance.key)
+        found = loaded_instance.LoadedInstance(plan, instance, ledger).added_seeds()
+    assert found == ["seeds 20 to 21 of gamma-norm were added in a later command"]
+
+
+# --sweep
+
+
+def test_a_sweep_is_every_combination() -> None:
+    assert sweep_points([], ["a=1"]) == [["a=1"]]
+    assert sweep_points(["optim.lr=0.001, 0.004", "model.pooling=mean,last"], ["train.steps=7"]) == [
+        ["train.steps=7", f"optim.lr={rate}", f"model.pooling={pooling}"]
+        for rate in ("0.001", "0.004")
+        for pooling in ("mean", "last")
+    ]
+    # the kind comes first, because the other settings depend on it
+    [first, _] = sweep_points(["model.recurrence.r_min=0.1,0.2", "model.recurrence.kind=diagonal"], [])
+    assert first == ["model.recurrence.kind=diagonal", "model.recurrence.r_min=0.1"]
+    assert sweep_points(['model.glu="full","none"'], []) == [["model.glu=full"], ["model.glu=none"]]
+    assert by_paths(["optim.lr, train.batch", "model.depth"]) == ("optim.lr", "train.batch", "model.depth")
+
+
+@pytest.mark.parametrize(
+    ("texts", "message", "hint"),
+    [
+        (["optim.lr"], "--sweep optim.lr: expected path=value,value", "as in"),
+        (["=1"], "--sweep =1: expected path=value,value", "as in"),
+        (["optim.lr="], "--sweep optim.lr=: expected values, separated by commas", "as in"),
+        (["model.glu=full,"], "--sweep model.glu=full,: expected values", "as in"),
+        (["optim.rl=1"], "--sweep optim.rl: unknown name", "did you mean 'optim.lr'?"),
+        (["optim.lr=0.001,1e-3"], "--sweep optim.lr: 0.001 is named twice", "leave one of them out"),
+        (["seed=0,1"], "--sweep seed: seeds are not set this way", "use --seeds 0-4"),
+        (["data.length=1,2"], "--sweep data.length: settings of the data", "write a recipe with a profile for each"),
+        (["execution.threads=1,2"], "--sweep execution.threads: says how runs", "set it for all of them: --set exec"),
+        (
+            ["optim.lr=1", "optim.lr=2"],
+            "--sweep optim.lr: named twice",
+            "give all values at once: --sweep optim.lr=V,V",
+        ),
+        (["train.steps=1,2"], "--set train.steps and --sweep train.steps exclude", "leave one of them out"),
+    ],
+    ids=range(11),
+)
+def test_wrong_sweeps_are_refused(texts: list[str], message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        sweep_points(texts, ["train.steps=3"])
+    assert caught.value.message.startswith(message)
+    assert str(caught.value.hint).startswith(hint)
+
+
+def _sweep(folder: Path) -> None:
+    ledger, small = Machine(folder).ledger, {"profile": "smoke", "more": {"val/accuracy": 0.2}}
+    fill(ledger, "sDigits", {"diagonal": [0.5, 0.6], "gamma-norm": [0.7]}, sets=["optim.lr=0.02"], **small)
+    small["more"] = {"val/accuracy": 0.3}
+    fill(ledger, "sDigits", {"diagonal": [0.4, 0.5]}, sets=["optim.lr=0.001"], **small)
+    fill(ledger, "sDigits", {"diagonal": [0.25]}, sets=["model.glu=full"], **small)  # the recipe's own value
+    fill(ledger, "sDigits", {"diagonal": [0.1]}, sets=["train.batch=20", "optim.lr=0.001"], **small)
+    fill(ledger, "sDigits", {"diagonal": [0.1]}, tune=True, first=5, **small)
+    fill(ledger, "sDigits", {"diagonal": [0.9]}, sets=["optim.lr=0.001"])
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    """Instances of the ladder lru: two rates and a batch made by `--set`, the plain recipe, one tuned. Not changed."""
+    return Machine(once("swept", _sweep)).copy(tmp_path_factory.mktemp("swept") / "here")
+
+
+BY = ("report", *FAST, "--by", "optim.lr")
+PAIR = ("--rung", "diagonal", "--rung", "gamma-norm")
+
+
+def test_instances_are_shown_by_a_setting(swept: Machine, golden) -> None:
+    texts = [swept.shown(*BY, *PAIR, "--format", name) for name in ("table", "md", "csv", "latex")]
+    golden("by-setting.txt", re.sub(r"\b[0-9a-f]{12}\b", "0123456789ab", "\n".join(texts)))
+    found = swept.json(*BY, *PAIR)
+    assert (found["by"], found["set"], found["tune"], len(found["instances"])) == (["optim.lr"], {}, False, 3)
+    assert [(row["rung"], row["by"]["optim.lr"], row["n"], row["validation"]) for row in found["rows"]] == [
+        *(("diagonal", 0.001, 2, 0.3), ("diagonal", 0.016, 1, 0.3), ("diagonal", 0.02, 2, 0.2)),
+        *(("gamma-norm", 0.001, 0, None), ("gamma-norm", 0.02, 1, 0.2), ("gamma-norm", 0.064, 0, None)),
+    ]
+    assert [row["set"] for row in found["rows"][:3]] == [{"optim.lr": 0.001}, {}, {"optim.lr": 0.02}]
+
+
+def test_several_settings_and_values_that_all_instances_share(swept: Machine) -> None:
+    def rows(*words: str) -> list[tuple[Any, ...]]:
+        return [tuple(row["by"].values()) for row in swept.json("report", *FAST, *words)["rows"]]
+
+    both = [(0.001, 20), (0.001, 32), (0.016, 32), (0.02, 32)]
+    assert rows("--by", "optim.lr", "--by", "train.batch", "--rung", "diagonal") == both
+    assert rows("--by", "train.batch,optim.lr", "--limit", "3")[-1] == (32, 0.02)
+    shared = swept.json(*BY, "--set", "train.batch=20", "--rung", "diagonal")
+    assert (shared["set"], [row["by"] for row in shared["rows"]]) == ({"train.batch": 20}, [{"optim.lr": 0.001}])
+    assert shared["label"] == "sDigits, profile smoke, without --tune, train.batch=20"
+    # tuning chooses the rate of each rung
+    assert rows("--by", "optim.lr", "--tune", "--rung", "diagonal") == [(None,)]
+    # a setting that the model of a rung does not have: one row, as the runs are the same
+    assert rows("--by", "model.recurrence.r_min", "--limit", "1") == [(None,)]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error"),
+    [
+        (("--set", "optim.lr=0.01"), 2, "--set optim.lr and --by optim.lr exclude each other"),
+        (("--by", "optim.lr"), 2, "--by optim.lr: named twice"),
+        (("--by", "optim.rl"), 2, "--by optim.rl: unknown name\nhint: did you mean 'optim.lr'?"),
+        (("--speed",), 2, "--by and --speed exclude each other"),
+        (("--instance", "abc"), 2, "--by and --instance exclude each other"),
+        (("--set", "model.depth=3"), 4, "model.depth=3: not in this ledger, with any value of optim.lr"),
+        (("--rung", "diagnal"), 2, "did you mean 'diagonal'?"),
+        (("--ledger", "none.db"), 4, "hint: run: lrurun ladder sDigits --profile smoke --sweep optim.lr=V,V"),
+    ],
+)
+def test_wrong_reports_by_settings_are_refused(swept: Machine, words: tuple[str, ...], code: int, error: str) -> None:
+    assert error in swept.refused(*BY, *words, code=code)
+
+
+def test_instances_on_unequal_data_are_not_compared(machine: Machine) -> None:
+    for rate, data in (("0.1", "e"), ("0.2", "d")):
+        sets, about = [f"optim.lr={rate}"], {"source": "s"}
+        fill(machine.ledger, "sDigits", {"diagonal": [0.5]}, sets=sets, profile="smoke", data=data, about=about)
+    said = machine.refused(*BY, code=1)
+    assert "these instances were trained on unequal data and are never compared" in said
+
+
+def test_a_sweep_is_planned(swept: Machine) -> None:
+    plan = ("plan", *FAST, "--rung", "diagonal", "--seeds", "0-1")
+    rates = ("--sweep", "optim.lr=0.001,0.002")
+    out = swept.run(*plan, *rates).stdout
+    assert [line.split()[:2] for line in out.splitlines()[2:4]] == [["0.001", "2/2"], ["0.002", "0/2"]]
+    assert "2 runs remaining: about 0:" in out
+    found = swept.json(*plan, *rates, "--sweep", "train.batch=50,20")
+    assert found["sweep"] == {"optim.lr": [0.001, 0.002], "train.batch": [50, 20]}
+    assert [one["set"] for one in found["plans"]] == [
+        {"optim.lr": lr, "train.batch": batch} for lr in (0.001, 0.002) for batch in (50, 20)
+    ]
+    single = swept.json(*plan, "--set", "optim.lr=0.001", "--set", "train.batch=50")
+    assert {"schema_version": 1, **found["plans"][0]} == single
+    assert "All runs are finished." in swept.run(*plan, "--sweep", "optim.lr=0.001").stdout
+    own, other = swept.json(*plan, "--sweep", "model.glu=full,none")["plans"]
+    assert (own["set"], other["set"]) == ({}, {"model.glu": "none"}), "full is the recipe's own value"
+    assert own["name"] in {ladder["name"] for ladder in swept.json("status")["ladders"]}
+    # as converted, both are the same number
+    assert "--sweep optim.lr: 1 is named twice" in swept.refused(*plan, "--sweep", "optim.lr=1,1.0")
+    # nothing is trained if any combination is wrong
+    said = swept.refused("ladder", *FAST, "--sweep", "optim.lr=0.1,-1")
+    assert "--sweep optim.lr: expected a number > 0, found -1\nhint: give it another value: --sweep optim.lr=" in said
+
+
+def test_a_sweep_trains_one_instance_after_another_and_ends_with_their_table(swept: Machine, tmp_path: Path) -> None:
+    machine = swept.copy(tmp_path / "copy")  # of finished runs, so that nothing is to be trained
+    sweep = ("--rung", "diagonal", "--seeds", "2", "--sweep", "optim.lr=0.001,0.02")
+    done = machine.run("ladder", *FAST, *sweep)
+    said = [line for line in done.stderr.splitlines() if " of 2: " in line]
+    assert said == ["1 of 2: optim.lr=0.001", "2 of 2: optim.lr=0.02"]
+    assert done.stderr.count("nothing to do") == 2
+    shown = [line.split()[:2] for line in done.stdout.splitlines() if line.startswith("diagonal")]
+    assert [["diagonal", "0.001"], ["diagonal", "0.02"]] == [row for row in shown if row[1] != "0.016"]
+
+
+# report --rung
+
+
+def test_reports_of_some_rungs(swept: Machine) -> None:
+    report = ("report", *FAST, "--set", "optim.lr=0.02")
+    whole, found = swept.json(*report), swept.json(*report, *PAIR[2:], *PAIR[:2])
+    assert [row["rung"] for row in found["rows"]] == ["diagonal", "gamma-norm"]
+    by_rung = {row["rung"]: row for row in whole["rows"]}
+    for row in found["rows"]:
+        assert row | {"branches": False} == by_rung[row["rung"]] | {"branches": False}
+    # their bases are not among them
+    assert [(row["on"], row["branches"]) for row in found["rows"]] == [("linear-rnn", True), ("ring-init", True)]
+    assert {claim["rung"] for claim in found["claims"]} <= {"diagonal", "gamma-norm"}
+    about = "These sentences are about diagonal, gamma-norm of 8 rungs, without 7 claims about others;"
+    assert found["conclusions"][-1].startswith(about)
+    speeds = swept.json(*report, "--rung", "gamma-norm", "--speed")
+    assert [(row["rung"], row["n"], row["speedup"]) for row in speeds["rows"]] == [("gamma-norm", 1, 1.0)]
+    every = swept.json("report", "--all", "--set", "optim.lr=0.02", "--rung", "diagonal")
+    assert [(row["rung"], [cell["n"] for cell in row["cells"]]) for row in every["rows"]] == [("diagonal", [2])]
