@@ -149,6 +149,11 @@ def minimal_lru(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_the_layer_of_a_checkout_has_our_parameters_and_numbers(minimal_lru: Path) -> None:
     original = originals.forms(minimal_lru)["layer"](SHAPE)
+    results = originals.compare("layer", original, SHAPE, rounds=2, seconds=0.001)
+    assert [(one.name, one.against, len(one.ratios)) for one in results] == [
+        ("lrurun", "original", 2),
+        ("published", "original", 2),
+    ]
     published = forms.layer(SHAPE, ours=False)
     (y, (params, u)), (y_published, (params_published, u_published)) = (
         one.function(*one.arguments(one.state)) for one in (original, published)
@@ -165,11 +170,11 @@ def test_the_training_step_of_a_checkout_trains(minimal_lru: Path) -> None:
     form = originals.forms(minimal_lru)["step"](SHAPE._replace(depth=2))
     state, losses = form.state, []
     run = form.function.lower(*form.arguments(state)).compile()
-    for _ in range(20):
+    for _ in range(8):
         state = run(*form.arguments(state))
         losses.append(float(state[1]))
     assert losses[-1] < losses[0]
-    assert int(state[0].step) == 20
+    assert int(state[0].step) == 8
 
 
 def test_nothing_of_a_checkout_stays_imported(minimal_lru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,14 +199,3 @@ def test_s5s_layer_is_measured_although_jax_has_removed_a_type(tmp_path: Path) -
 def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"expected a checkout of minimal-LRU \(lru/train_helpers.py\) or S5"):
         originals.forms(tmp_path)
-
-
-@pytest.mark.slow
-def test_all_forms_are_timed_in_turns(minimal_lru: Path) -> None:
-    original = originals.forms(minimal_lru)["layer"](SHAPE)
-    results = originals.compare("layer", original, SHAPE, rounds=2, seconds=0.001)
-    assert [(one.name, one.against, len(one.ratios)) for one in results] == [
-        ("lrurun", "original", 2),
-        ("published", "original", 2),
-    ]
-    assert all(one.theirs > 0 for one in results)

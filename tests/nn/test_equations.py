@@ -1,0 +1,122 @@
+"""Every recurrence against the equations of its paper in double precision; a new one is tested by a line of `FORMS`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lrurun.config.recurrences import KINDS
+from lrurun.nn import recurrences
+from lrurun.nn.recurrences import Recurrence, attention
+from tests.harness.loops import check_values_and_gradients, double
+from tests.nn.equations import FORMS
+
+LENGTHS = [14, 6, 1]
+SLOPES = (
+    *("dense, tanh", "dense, relu", "dense, identity", "block-diagonal", "block-diagonal, tied"),
+    *("diagonal, lru", "gru", "lstm", "rg-lru", "s6", "mingru, in log space"),
+)
+"""Those of which gradients are tested too: the others have the same rules, or those of jax."""
+
+
+def built(name: str, two_way: bool) -> tuple[Recurrence, dict[str, Any]]:
+    form = FORMS[name]
+    recurrence = recurrences.build(form.settings, width=form.width, state=form.state, bidirectional=two_way)
+    return recurrence, form.after(jax.jit(recurrence.init)(jax.random.key(3)))
+
+
+CAUSAL = {
+    **{"dense": "dense, identity", "diagonal": "diagonal, conjugate heads", "rotrnn": "rotrnn, naive"},
+    **{"dlr": "dlr, sum", "s4d": "s4d, shared", "s5": "s5, clipped"},
+    **{"sgconv": "sgconv, cut", "rg-lru": "rg-lru, real LRU", "s6": "s6, constant"},
+}
+"""The form of a kind whose steps are tested, where it is not the plain one."""
+WITHOUT = ("gru", "lstm", "mingru", "minlstm", "hgrn", "sgconv")
+"""Kinds that have no eigenvalues."""
+HALVES = ("diagonal", "s4", "s4d")
+"""Kinds of which a state has half the numbers, in the forms that are tested: the others are their conjugates."""
+CASES = [(name, form.two_way) for name, form in FORMS.items()] + [("dense, tanh", False), ("attention, local", False)]
+
+
+@pytest.mark.parametrize(
+    ("name", "two_way"), CASES, ids=[name + ", forward" * (not way and FORMS[name].two_way) for name, way in CASES]
+)
+def test_outputs_are_those_of_the_equations(
+    strict: None, name: str, two_way: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of padded sequences, each of which is computed alone there."""
+    form = FORMS[name]
+    if name == "attention, local":  # few scores in memory: blocks of a few queries, not all of them full
+        monkeypatch.setattr(attention, "SCORES", 3 * 2 * LENGTHS[0] * 3)
+    recurrence, params = built(name, two_way)
+
+    def reference(p: Any, u: Any) -> np.ndarray:
+        y = np.zeros(u.shape)
+        for i, length in enumerate(LENGTHS):
+            y[:length, i] = form.reference(form.settings, p, u[:length, i], two_way)
+        return y
+
+    check_values_and_gradients(recurrence, params, reference, LENGTHS, slopes=name in SLOPES)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "attention"])  # whose states grow
+def test_steps_norms_and_eigenvalues_are_those_of_one_system(kind: str) -> None:
+    """One step after another gives the same outputs; and its states the norms, its derivative the eigenvalues."""
+    name = CAUSAL.get(kind, kind)
+    form = FORMS[name]
+    recurrence, params = built(name, False)
+    u = np.random.default_rng(0).normal(size=(9, 2, form.width)).astype(np.float32)
+
+    def run(u: Any) -> Any:
+        def body(x: Any, u_k: Any) -> Any:
+            x, y = recurrence.step(params, x, u_k)
+            parts = [part.reshape(2, -1) for part in jax.tree.leaves(x) if part.ndim > 1]
+            return x, (y, jnp.sqrt(sum(jnp.sum(jnp.square(part), axis=1) for part in parts)))
+
+        return *jax.lax.scan(body, recurrence.initial_state(2), u)[1], recurrence.norms(params, u)
+
+    y, stepped, norms = jax.jit(run)(u)
+    for i in range(2):
+        wanted = form.reference(form.settings, double(params), u[:, i].astype(np.float64), False)
+        np.testing.assert_allclose(y[:, i], wanted, rtol=1e-4, atol=2e-5)
+    np.testing.assert_allclose(norms, np.asarray(stepped) * (2**0.5 if kind in HALVES else 1), rtol=1e-5)
+    found = recurrence.spectrum(params)
+    assert (found is None) == (kind in WITHOUT)
+    if found is None:
+        return
+    leaves, shape = jax.tree.flatten(recurrence.initial_state(1))
+
+    def moved(x: Any) -> Any:
+        at = np.cumsum([leaf.size for leaf in leaves])[:-1]
+        parts = [part.reshape(leaf.shape) for part, leaf in zip(jnp.split(x, at), leaves, strict=True)]
+        new, _ = recurrence.step(params, shape.unflatten(parts), jnp.zeros((1, form.width)))
+        return jnp.concatenate([part.ravel() for part in jax.tree.leaves(new)])
+
+    size = sum(leaf.size for leaf in leaves)
+    eigenvalues = np.linalg.eigvals(np.asarray(jax.jit(jax.jacobian(moved))(jnp.zeros(size)), np.float64))
+    for one in found:
+        assert np.min(np.abs(eigenvalues - one)) < 1e-5
+
+
+def test_parameters_their_groups_and_variances(golden: Any) -> None:
+    """And that no kind is without equations."""
+    assert {name.split(",")[0] for name in FORMS} == set(KINDS)
+    lines = []
+    for name, form in FORMS.items():
+        recurrence = recurrences.build(
+            form.settings, width=form.width, state=form.state, bidirectional=form.two_way, precision="float32"
+        )
+        facts = ("causal_only", "init_on_cpu", "bounded", "mixes_sequences")
+        flags = [fact for fact in facts if getattr(recurrence, fact)]
+        lines.append(f"{name}: H = {form.width}, N = {form.state}; {', '.join(flags)}")
+        for path, leaf in sorted(jax.eval_shape(recurrence.init, jax.random.key(0)).items()):
+            group = "recurrent" if path in recurrence.recurrent_parameters else "regular"
+            group = "undecayed" if path in recurrence.undecayed_parameters else group
+            variance = recurrence.variances.get(path)
+            drawn = "" if variance is None else f", variance {variance:.6g}"
+            lines.append(f"    {path} {leaf.shape} {group}{drawn}")
+    golden("parameters.txt", "\n".join(lines) + "\n")
