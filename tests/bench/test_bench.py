@@ -109,6 +109,15 @@ def test_layers_of_other_kinds_have_as_many_complex_states_as_the_lru():
     assert [states(name, True) for name in ("layer-s5", "layer-s4d", "layer-s4d-64")] == [15, 12, 6 * 32]
 
 
+@pytest.mark.rare
+def test_bench_runs_the_loop_of_a_worker(machine):
+    document = machine.json("bench", "loop", "--rounds", "2", "--seconds", "0.2")
+    assert [result["name"] for result in document["results"]] == ["loop/sDigits", "loop/small"]
+    for result in document["results"]:
+        assert 0 < result["seconds"] < 10
+        assert 0 < result["against_seconds"] < 10
+
+
 @pytest.mark.slow
 def test_the_loop_is_a_worker_s_with_a_ledger(tmp_path):
     turn = loop.ours(tmp_path, "small")

@@ -443,22 +443,26 @@ FORMS = {
     "diagonal, conjugate heads": Form(LRURecurrence(conjugate=True, heads=2, **LRU), lru),
     "rotrnn": Form(RotRNNRecurrence(heads=3), rotrnn, **WIDE),
     "rotrnn, gamma": Form(RotRNNRecurrence(heads=6, normalizer="gamma", draw="ring"), rotrnn, **WIDE),
-    "rotrnn, none": Form(RotRNNRecurrence(heads=2, normalizer="none", max_phase=0.3), rotrnn, **WIDE),
+    "rotrnn, none": Form(
+        RotRNNRecurrence(heads=2, normalizer="none", max_phase=0.3, slow_rotations=False), rotrnn, **WIDE
+    ),
     "rotrnn, naive": Form(RotRNNRecurrence(heads=3, normalizer="naive"), rotrnn, **WIDE),
     "gru": Form(GRURecurrence(), gru, **CELL),
     "lstm": Form(LSTMRecurrence(), lstm, **CELL),
     "s5": Form(S5Recurrence(blocks=2), s5),
     "s5, bilinear": Form(S5Recurrence(c_init="complex", discretization="bilinear", dt_max=0.5), s5),
     "s5, clipped": Form(
-        S5Recurrence(conj_sym=False, clip_eigs=True), s5, after=lambda p: p | {"lam_re": p["lam_re"].at[:3].set(0.5)}
+        S5Recurrence(conj_sym=False, clip_eigs=True, slow_b=False, slow_dt=False),
+        s5,
+        after=lambda p: p | {"lam_re": p["lam_re"].at[:3].set(0.5)},
     ),
     "s4d": Form(S4DRecurrence(init="legs"), s4d),
     "s4d, shared": Form(S4DRecurrence(init="inv", n_ssm=2, discretization="bilinear"), s4d),
-    "s4d, fixed B": Form(S4DRecurrence(init="legs", train_b=False, dt_max=0.5), s4d),
+    "s4d, fixed B": Form(S4DRecurrence(init="legs", train_b=False, slow_dt=False, dt_max=0.5), s4d),
     "s4d, two Deltas": Form(S4DRecurrence(init="legs", discretization="euler", shared_dt=False), s4d, after=two_deltas),
     "s4d, two Deltas, zoh": Form(S4DRecurrence(shared_dt=False, dt_max=0.5), s4d, after=two_deltas),
     "s4": Form(S4Recurrence(dt_max=0.5), s4, after=apart),
-    "s4, shared": Form(S4Recurrence(n_ssm=2), s4, after=apart),
+    "s4, shared": Form(S4Recurrence(n_ssm=2, slow_dt=False), s4, after=apart),
     "dlr": Form(DLRRecurrence(), dlr, 3),
     "dlr, imaginary": Form(DLRRecurrence(cast="imag", phases="normal"), dlr, 3),
     "dlr, sum": Form(DLRRecurrence(cast="sum", poles="unit"), dlr, 3),
@@ -481,7 +485,9 @@ FORMS = {
     "rg-lru, complex": Form(RGLRURecurrence(complex=True, gate_blocks=2, first="normalised"), rg_lru, **GATED),
     "rg-lru, negative": Form(RGLRURecurrence(negative=True, gate_blocks=4, first="normalised"), rg_lru, **GATED),
     "rg-lru, real LRU": Form(RGLRURecurrence(multiplier="trained", **REAL), rg_lru, **GATED),
-    "rg-lru, fixed": Form(RGLRURecurrence(multiplier="fixed", init="paper", gate_blocks=1), rg_lru, **GATED),
+    "rg-lru, fixed": Form(
+        RGLRURecurrence(multiplier="fixed", init="paper", gate_blocks=1, gate_fan="width"), rg_lru, **GATED
+    ),
     "rg-lru, sigmoid": Form(
         RGLRURecurrence(decay="sigmoid", multiplier="complement", input_gate=False, gate_blocks=1, first="normalised"),
         rg_lru,

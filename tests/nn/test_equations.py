@@ -103,7 +103,7 @@ def test_steps_norms_and_eigenvalues_are_those_of_one_system(kind: str) -> None:
 
 
 def test_parameters_their_groups_and_variances(golden: Any) -> None:
-    """And that no kind is without equations."""
+    """With the variance that is declared behind ~; and no kind is without equations."""
     assert {name.split(",")[0] for name in FORMS} == set(KINDS)
     lines = []
     for name, form in FORMS.items():
@@ -111,12 +111,13 @@ def test_parameters_their_groups_and_variances(golden: Any) -> None:
             form.settings, width=form.width, state=form.state, bidirectional=form.two_way, precision="float32"
         )
         facts = ("causal_only", "init_on_cpu", "bounded", "mixes_sequences")
-        flags = [fact for fact in facts if getattr(recurrence, fact)]
-        lines.append(f"{name}: H = {form.width}, N = {form.state}; {', '.join(flags)}")
+        flags = [fact for fact in facts if getattr(recurrence, fact)] or ["unbounded"]
+        lines.append(f"{name}: H = {form.width}, N = {form.state}, {', '.join(flags)}")
+        groups: dict[str, list[str]] = {"recurrent": [], "undecayed": [], "regular": []}
         for path, leaf in sorted(jax.eval_shape(recurrence.init, jax.random.key(0)).items()):
-            group = "recurrent" if path in recurrence.recurrent_parameters else "regular"
-            group = "undecayed" if path in recurrence.undecayed_parameters else group
-            variance = recurrence.variances.get(path)
-            drawn = "" if variance is None else f", variance {variance:.6g}"
-            lines.append(f"    {path} {leaf.shape} {group}{drawn}")
+            group = "undecayed" if path in recurrence.undecayed_parameters else "regular"
+            group = "recurrent" if path in recurrence.recurrent_parameters else group
+            drawn = f" ~ {recurrence.variances[path]:.6g}" if path in recurrence.variances else ""
+            groups[group].append(f"{path} {leaf.shape}{drawn}")
+        lines += [f"    {group}: {', '.join(found)}" for group, found in groups.items() if found]
     golden("parameters.txt", "\n".join(lines) + "\n")
