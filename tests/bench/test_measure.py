@@ -167,7 +167,9 @@ def test_doctor_shows_each_recurrence(machine: Machine, monkeypatch: pytest.Monk
     checks = [
         DeviceCheck(kind="dense", result="ok", difference=2e-7, steps_per_second=1234.5),
         DeviceCheck(kind="s5", result="differs", difference=3e-3, steps_per_second=800.0),
-        DeviceCheck(kind="rotrnn", result="failed", error="XlaRuntimeError: no memory"),
+        DeviceCheck(
+            kind="rotrnn", result="failed", error="XlaRuntimeError: no memory", difference=None, steps_per_second=None
+        ),
     ]
     found = DeviceComparison(device="a GPU", platform="gpu", tolerance=1e-4, recurrences=checks)
     monkeypatch.setattr(rungs, "found_device", lambda: ("a GPU", "gpu"))

@@ -119,6 +119,7 @@ def test_probes_are_a_setting_of_execution() -> None:
     assert caught.value.message == '--set execution.probes: expected true or false, found "gradients"'
 
 
+@pytest.mark.slow
 def test_probes_of_finished_runs_need_fresh(finished: Machine, tmp_path: Path) -> None:
     done = finished.copy(tmp_path / "copy").run(
         "ladder", "sDigits", "--profile", "smoke", "--set", "execution.probes=true"
