@@ -14,6 +14,7 @@ from lrurun.bench import rungs
 from lrurun.bench.rungs import DeviceCheck, DeviceComparison, Measurement
 from lrurun.config import plan as planning
 from lrurun.errors import LrurunError
+from lrurun.machine import CORES
 from tests.harness.machine import Machine
 from tests.harness.programs import write
 
@@ -47,7 +48,7 @@ def measured_as(monkeypatch: pytest.MonkeyPatch, **failing: str) -> list[str]:
 
 def test_times_are_those_measured(machine: Machine, monkeypatch: pytest.MonkeyPatch, golden: Any) -> None:
     """And a rung that fails is named, and the others are measured."""
-    machine.env["COLUMNS"] = "80"
+    machine.env |= {"COLUMNS": "80", CORES: "1"}
     measured_as(monkeypatch)
     done = machine.run(*PLAN, "--measure")
     assert done.stderr == "measuring ring-init\nmeasuring small-phase\n"
