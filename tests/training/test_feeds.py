@@ -241,11 +241,11 @@ from lrurun.data.task import Data, Spec, Split
 from tests.training.test_feeds import RUNS
 
 path = sys.argv[1]
-array = np.lib.format.open_memmap(path, "w+", np.uint8, (40_000, 10, 1000))
-array[[0, 7, 39_999]] = 3
+array = np.lib.format.open_memmap(path, "w+", np.uint8, (150_000, 10, 1000))
+array[[0, 7, 149_999]] = 3
 array.flush()
 del array
-large = Split(inputs=np.load(path, mmap_mode="r"), labels=np.zeros(40_000, np.int64))
+large = Split(inputs=np.load(path, mmap_mode="r"), labels=np.zeros(150_000, np.int64))
 small = Split(inputs=large.inputs[:50], labels=large.labels[:50])
 spec = Spec(name="large", kind="features", features=1000, classes=2, length=10)
 peak, over = 0, False
@@ -260,7 +260,6 @@ def watch():
         peak = max(peak, private())
         time.sleep(0.01)
 
-feed.RESIDENT_CPU = 100_000_000
 one = placement(1)
 list(feed.resident(small, [feed.Batches(0, 8, 50)], feed.dispatches(RUNS["pairs"].train, 5, 0), 5, one.everywhere))
 assert "grain" not in sys.modules
@@ -283,10 +282,10 @@ print(large.inputs.nbytes, before, peak)
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="private memory is read as Linux counts it")
 def test_a_mapped_file_is_never_in_memory_whole(tmp_path) -> None:
-    """400 MB, of which three examples are written: they stream by their size, and evaluation reads them in batches."""
+    """1.5 GB, of which three examples are written: they stream by their size, and evaluation reads them in batches."""
     command = [sys.executable, "-W", "error", "-c", LARGE, str(tmp_path / "large.npy")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     size, before, peak = map(int, done.stdout.split())
-    assert size == 400_000_000
+    assert size == 1_500_000_000
     assert peak - before < size / 4
