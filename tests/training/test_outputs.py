@@ -196,18 +196,17 @@ def test_sampled_examples_are_new_at_every_step_and_resume_gives_the_same_bits(d
     assert not np.array_equal(delay.test.inputs[:64], delay.validation.inputs[:64])
     first, second = (delay.sampler(on_device.training_key(0, step), 16)[0] for step in (0, 1))
     assert not np.isin(np.asarray(second), np.asarray(first)).any()
-    events = list(train(run_config(), Execution(), delay))
+    events = []
+    for event in train(run_config(), Execution(), delay):
+        events.append(event)
+        if isinstance(event, Reached) and event.step == 60:
+            snapshot = event.snapshot()
     assert isinstance(events[-1], Ended)
     result = events[-1].result
     assert {"val/r2", "test/r2", "test@easy/r2", "val/loss"} <= result.keys()
     assert "val/accuracy" not in result
     assert result["test/r2"] > 0.6
     assert not any("train/accuracy" in event.values for event in events if isinstance(event, Measured))
-    snapshot = None
-    for event in train(run_config(), Execution(), delay):
-        if isinstance(event, Reached) and event.step == 60:
-            snapshot = event.snapshot()
-            break
     resumed = list(train(run_config(), Execution(), delay, resume=snapshot))[-1]
     assert isinstance(resumed, Ended)
     jax.tree.map(np.testing.assert_array_equal, resumed.snapshot.live.params, events[-1].snapshot.live.params)

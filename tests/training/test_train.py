@@ -195,12 +195,12 @@ def test_steps_per_dispatch_change_no_bit(undisturbed: list[Event], data: Data) 
 
 
 def test_seeds_and_rates_share_one_program(data: Data) -> None:
-    programs._CACHE.clear()
-    results = [list(train(config(seed=s, lr=lr), EXECUTION, data))[-1] for s, lr in ((0, 0.01), (1, 0.01), (0, 0.02))]
-    assert len(programs._CACHE) == 1
-    compiled = next(iter(programs._CACHE.values()))
-    assert compiled.dispatch._cache_size() == 1
-    assert compiled.evaluate._cache_size() == 1
+    results, sizes = [], []
+    for seed, lr in ((0, 0.01), (1, 0.01), (0, 0.02)):
+        results.append(list(train(config(seed=seed, lr=lr), EXECUTION, data))[-1])
+        compiled = programs_for(config(), EXECUTION, data)
+        sizes.append((len(programs._CACHE), compiled.dispatch._cache_size(), compiled.evaluate._cache_size()))
+    assert sizes == sizes[:1] * 3
     losses = [event.result["val/loss"] for event in results]  # type: ignore[union-attr]
     assert len(set(losses)) == 3
 
