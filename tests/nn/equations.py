@@ -400,7 +400,6 @@ def apart(params):
 
 
 def two_deltas(params):
-    assert np.array_equal(params["log_dt_b"], params["log_dt"])  # they start equal
     return params | {"log_dt_b": params["log_dt_b"][::-1] + 0.5}
 
 

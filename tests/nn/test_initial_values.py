@@ -204,13 +204,15 @@ def test_biases_and_matrices_of_gru_and_lstm(kind, forget, usual):
         return np.split(double(started(kind(**settings), 5, state, 1)[1])["b"], 4)
 
     assert [set(part) for part in parts(4)] == [{usual if k == forget else 0.0} for k in range(4)]
-    for ends, (low, high) in (({"t_max": 100.0}, (2, 100)), ({"t_min": 30.0, "t_max": 60.0}, (30, 60))):
-        found = parts(100, **ends)
-        assert uniform((1 + np.exp(found[forget]) - low) / (high - low))
-        if kind is LSTMRecurrence:
-            np.testing.assert_array_equal(found[0], -found[1])  # the input gate is 1/T
-        others = {0, 1, 2, 3} - {forget} - ({0} if kind is LSTMRecurrence else set())
-        assert not np.any([found[k] for k in others])
+    ends, low, high = {"t_max": 100.0}, 2, 100
+    if kind is LSTMRecurrence:
+        ends, low, high = {"t_min": 30.0, "t_max": 60.0}, 30, 60
+    found = parts(100, **ends)
+    assert uniform((1 + np.exp(found[forget]) - low) / (high - low))
+    if kind is LSTMRecurrence:
+        np.testing.assert_array_equal(found[0], -found[1])  # the input gate is 1/T
+    others = {0, 1, 2, 3} - {forget} - ({0} if kind is LSTMRecurrence else set())
+    assert not np.any([found[k] for k in others])
     np.testing.assert_allclose(parts(3, t_min=1.0, t_max=1.0)[forget], math.log(1e-3), rtol=1e-6)
     blocks = double(started(kind(), 5, 4, 1)[1])["A"].reshape(-1, 4, 4)
     for block in blocks:
@@ -305,6 +307,8 @@ def test_s4d_s_initial_values():
     assert p["A_im"][1, :3] == pytest.approx([1303.3, 433.0, 258.2], abs=0.05)
     assert np.max(p["B_re"]) == 2.0  # cut: HiPPO's reach 41
     assert np.min(p["B_re"]) > 0.4
+    two = started(S4DRecurrence(shared_dt=False), 4, 8)[1]
+    np.testing.assert_array_equal(two["log_dt_b"], two["log_dt"])
     assert np.all((np.exp(p["log_dt"]) > 0.000999) & (np.exp(p["log_dt"]) < 0.1001))
 
 

@@ -192,6 +192,7 @@ def test_evaluation_has_room_for_twice_as_many_positions():
     assert {names[f"blocks.0.switch.{name}"] for name in WEIGHTS} == {"regular"}
 
 
+@pytest.mark.slow
 def test_dropout():
     spec = features()
     model = Model(config(dropout=0.5, width=32, depth=1), spec)

@@ -125,6 +125,7 @@ def test_gates_of_the_controls_of_rg_lru():
     np.testing.assert_allclose(found["static"](params, 2 * u), 2 * found["static"](params, u), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_bounds_of_hgrn_rise_from_layer_to_layer():
     """g = l / L at first, and a decay below its bound is impossible: large negative inputs cannot erase."""
     config = ModelConfig(recurrence=HGRNRecurrence(), depth=2, width=3, state=3)
@@ -168,7 +169,7 @@ def test_steps_end_with_a_cut_kernel(name):
         np.testing.assert_allclose(found, np.stack(wanted), rtol=1e-5)
 
 
-@pytest.mark.parametrize("kernel_length", [3, 40])
+@pytest.mark.parametrize("kernel_length", [3, pytest.param(40, marks=pytest.mark.slow)])
 def test_norms_of_sgconv_are_those_of_the_state_that_steps_have(kernel_length):
     layer = recurrences.build(SGConvRecurrence(kernel_length=kernel_length), width=5, state=8)
     params, u = layer.init(jax.random.key(0)), noise(25, 2, 5)

