@@ -67,7 +67,7 @@ def test_a_few_processes_at_one_file(tmp_path) -> None:
 
 @pytest.mark.slow
 def test_a_few_simulated_nodes_lose_nothing(tmp_path) -> None:
-    load = ("--workers", "6", "--nodes-of", "4", "--seconds", "1", "--run-seconds", "1", "--json")
+    load = ("--workers", "6", "--nodes-of", "4", "--seconds", "2", "--run-seconds", "1", "--json")
     clients = ("--processes", "2", "--threads", "2", "--ledgers", "sqlite")
     done = subprocess.run(
         [sys.executable, str(SCRIPTS / "capacity.py"), *load, *clients], capture_output=True, text=True, cwd=tmp_path
