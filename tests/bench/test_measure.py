@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from pathlib import Path
@@ -15,11 +14,9 @@ from lrurun.bench import rungs
 from lrurun.bench.rungs import DeviceCheck, DeviceComparison, Measurement
 from lrurun.config import plan as planning
 from lrurun.errors import LrurunError
-from tests.harness.commands import answered, folder, lrurun, said
+from lrurun.machine import CORES
 from tests.harness.machine import Machine
 from tests.harness.programs import write
-
-__all__ = ["folder"]  # a fixture
 
 PLAN = ("plan", "sDigits", "--profile", "smoke", "--seeds", "2", "--rung", "ring-init", "--rung", "small-phase")
 CLAIMED = ("plan", "sDigits", "--seeds", "2", "--rung", "ring-init", "--rung", "gamma-norm")
@@ -49,33 +46,21 @@ def measured_as(monkeypatch: pytest.MonkeyPatch, **failing: str) -> list[str]:
     return asked
 
 
-def test_times_are_those_measured(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+def test_times_are_those_measured(machine: Machine, monkeypatch: pytest.MonkeyPatch, golden: Any) -> None:
+    """And a rung that fails is named, and the others are measured."""
+    machine.env |= {"COLUMNS": "80", CORES: "1"}
     measured_as(monkeypatch)
-    code, out, err = lrurun(capsys, *PLAN, "--measure")
-    assert (code, err) == (0, "measuring ring-init\nmeasuring small-phase\n")
-    steps = planning.make("sDigits", profile="smoke").rungs[0].steps
-    seconds = steps * 0.01 + 2 * 0.5
-    lines = [" ".join(line.split()) for line in out.splitlines()]
-    assert lines[1:4] == [
-        "rung done time left what changes",
-        f"ring-init 0/2 0:0{round(2 * seconds / 2)} r_min = 0.5; r_max = 0.99",
-        f"small-phase 0/2 0:0{round(2 * seconds / 2)} phase = log; max_phase = 0.314159; optim.lr = 0.016",
-    ]
-    start = lines.index("rung parameters step all runs compiling training evaluation")
-    for line, rung in zip(lines[start + 1 : start + 3], ("ring-init", "small-phase"), strict=True):
-        assert line == f"{rung} 1,850 10 ms {round(2 * seconds)} s 2.5 s 1.8 MB 2.7 GB"
-    assert lines[start + 3].startswith(
-        "Measured on a device (1 thread, 1 device), one rung after another, the median over 300 steps."
-    )
-    assert lines[start + 3].endswith("Inputs were random: the data are not prepared.")
+    done = machine.run(*PLAN, "--measure")
+    assert done.stderr == "measuring ring-init\nmeasuring small-phase\n"
+    measured_as(monkeypatch, **{"small-phase": "RESOURCE_EXHAUSTED: Out of memory"})
+    failed = machine.run(*PLAN, "--measure", code=3)
+    golden("plan-measure.txt", f"{done.stdout}\n--- a rung fails ---\n\n{failed.stdout}")
+    assert machine.files() == []
 
 
-def test_times_for_firm_verdicts_are_those_measured(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_times_for_firm_verdicts_are_those_measured(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     measured_as(monkeypatch)
-    code, out, _ = said(capsys, *CLAIMED, "--measure", "--json")
-    assert code == 0
-    document = json.loads(out)
+    document = machine.json(*CLAIMED, "--measure")
     train = planning.make("sDigits").rungs[0].training.train
     seconds = train.steps * 0.01 + math.ceil(train.steps / train.eval_every) * 0.5
     [row, _] = document["rungs"]
@@ -86,52 +71,28 @@ def test_times_for_firm_verdicts_are_those_measured(folder: Path, monkeypatch: p
     assert document["firm"]["eta_seconds"] == pytest.approx(24 * seconds / document["workers"])
 
 
-def test_rungs_of_one_program_are_measured_once(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_rungs_of_one_program_are_measured_once(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = measured_as(monkeypatch)
     made = planning.make("ListOps", ladder="lru")
     assert "ring-init" in made.same_as_base  # the whole disk
-    assert said(capsys, "plan", "ListOps", "--measure")[0] == 0
+    machine.run("plan", "ListOps", "--measure")
     assert asked == [rung.name for rung in made.rungs if rung.name not in made.same_as_base]
 
 
-def test_a_rung_that_fails_is_named_and_the_others_are_measured(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    measured_as(monkeypatch, **{"small-phase": "RESOURCE_EXHAUSTED: Out of memory"})
-    code, out, _ = said(capsys, *PLAN, "--measure")
-    assert code == 3
-    lines = [" ".join(line.split()) for line in out.splitlines()]
-    assert "small-phase failed failed failed failed failed failed" in lines
-    assert "small-phase: RESOURCE_EXHAUSTED: Out of memory" in lines
-    assert "Time left: unknown, because not all rungs could be measured." in lines
-
-
-def test_a_program_and_a_sweep_cannot_be_measured(folder: Path, capsys: Any) -> None:
-    write(folder)
-    assert said(capsys, "plan", "toy.toml", "--measure")[::2] == (
-        2,
-        "error: --measure: toy is trained by a program, whose steps lrurun cannot time\n"
-        "hint: leave --measure out: plan knows the time of a run when the first one is finished\n",
-    )
-    assert said(capsys, *PLAN, "--measure", "--sweep", "optim.lr=0.1,0.2")[::2] == (
-        2,
-        "error: --measure and --sweep exclude each other\nhint: measure one instance, with --set\n",
-    )
+def test_a_program_and_a_sweep_cannot_be_measured(machine: Machine) -> None:
+    write(machine.folder)
+    said = machine.refused("plan", "toy.toml", "--measure")
+    assert "--measure: toy is trained by a program, whose steps lrurun cannot time" in said
+    assert "leave --measure out" in said
+    said = machine.refused(*PLAN, "--measure", "--sweep", "optim.lr=0.1,0.2")
+    assert "--measure and --sweep exclude each other" in said
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("task", "sets"),
-    [
-        ("sDigits", []),
-        ("Copy", ["train.batch=4"]),
-        ("Retrieval", ["train.batch=2", "execution.feed=stream"]),
-    ],
-)
-def test_a_rung_is_measured_without_its_data(machine: Machine, task: str, sets: list[str]) -> None:
-    small = ["model.depth=1", "model.width=8", "model.state=8", *sets]
+def test_a_rung_is_measured_without_its_data(machine: Machine) -> None:
+    small = ["model.depth=1", "model.width=8", "model.state=8", "train.batch=2", "execution.feed=stream"]
     options = [word for text in small for word in ("--set", text)]
-    document = machine.json("plan", task, "--rung", "small-phase", *options, "--measure")
+    document = machine.json("plan", "Retrieval", "--rung", "small-phase", *options, "--measure")
     [row] = document["rungs"]
     assert row["measurement_error"] is None
     found = row["measurement"]
@@ -183,61 +144,39 @@ def test_a_run_that_differs_and_one_that_fails() -> None:
     assert rungs._check("a", RUN, {"error": "no memory"}).error == "on the CPU: no memory"
 
 
-def test_doctor_without_an_accelerator_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr(rungs, "found_device", lambda: ("a CPU", "cpu"))
-    code, out, _ = lrurun(capsys, "doctor", "--device")
-    assert code == 0
-    assert out.endswith(
-        "No accelerator: jax sees the CPU alone, so that there is nothing to compare. lrurun check recurrence NAME "
-        "finds on any machine whether accelerators have the operations of a recurrence.\n"
-    )
-    assert answered(capsys, "doctor", "--device")["device"] is None
-
-
-def test_doctor_has_its_other_checks_where_jax_cannot_start(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+def test_doctor_without_an_accelerator_and_where_jax_cannot_start(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(rungs, "found_device", lambda: ("a CPU", "cpu"))
+    out = machine.run("doctor", "--device").stdout
+    assert "No accelerator: jax sees the CPU alone, so that there is nothing to compare." in out
+
     def fails() -> None:
         raise LrurunError("the measuring process ended with code -9", "check that there is enough memory")
 
     monkeypatch.setattr(rungs, "found_device", fails)
-    code, out, _ = lrurun(capsys, "doctor", "--device")
-    assert code == 1
-    lines = [" ".join(line.split()) for line in out.splitlines()]
+    lines = [" ".join(line.split()) for line in machine.run("doctor", "--device", code=1).stdout.splitlines()]
     problem = "the measuring process ended with code -9; check that there is enough memory"
     assert f"PROBLEM recurrences {problem}" in lines
     assert any(line.startswith("ok versions") for line in lines)
+    assert machine.files() == []
 
 
-def test_doctor_shows_each_recurrence(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_doctor_shows_each_recurrence(machine: Machine, monkeypatch: pytest.MonkeyPatch, golden: Any) -> None:
+    machine.env["COLUMNS"] = "80"
     checks = [
         DeviceCheck(kind="dense", result="ok", difference=2e-7, steps_per_second=1234.5),
         DeviceCheck(kind="s5", result="differs", difference=3e-3, steps_per_second=800.0),
         DeviceCheck(
-            kind="rotrnn",
-            result="failed",
-            error="XlaRuntimeError: no memory",
-            difference=None,
-            steps_per_second=None,
+            kind="rotrnn", result="failed", error="XlaRuntimeError: no memory", difference=None, steps_per_second=None
         ),
     ]
     found = DeviceComparison(device="a GPU", platform="gpu", tolerance=1e-4, recurrences=checks)
     monkeypatch.setattr(rungs, "found_device", lambda: ("a GPU", "gpu"))
     monkeypatch.setattr(rungs, "compare_devices", lambda kinds: found)
-    code, out, err = lrurun(capsys, "doctor", "--device")
-    assert code == 3
-    assert re.fullmatch(r"comparing \d+ recurrences on the accelerator and on the CPU\n", err)
-    lines = [" ".join(line.split()) for line in out.splitlines()]
-    start = lines.index("a GPU against the CPU")
-    assert lines[start + 1 :] == [
-        "recurrence result difference steps/s",
-        "dense ok 2.0e-07 1234",
-        "s5 differs 3.0e-03 800",
-        "rotrnn failed",
-        "rotrnn: XlaRuntimeError: no memory",
-        "The difference is the largest one of the losses of a few steps and of the first gradient, in float32, "
-        "relative to the largest number of its array. It may be 0.0001.",
-    ]
+    done = machine.run("doctor", "--device", code=3)
+    assert re.fullmatch(r"comparing \d+ recurrences on the accelerator and on the CPU\n", done.stderr)
+    golden("doctor-device.txt", done.stdout[done.stdout.index("a GPU against the CPU") :])
     sound = structs.replace(found, recurrences=checks[:1])
     monkeypatch.setattr(rungs, "compare_devices", lambda kinds: sound)
-    assert lrurun(capsys, "doctor", "--device")[0] == 0
+    machine.run("doctor", "--device")

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import ModuleType
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -93,37 +92,6 @@ LRU_HELPERS = """
         return state.apply_gradients(grads=gradients, batch_stats=updated["batch_stats"]), found
 """
 
-S5_SSM = """
-    from functools import partial
-
-    import jax.numpy as np
-    from flax import linen as nn
-
-    from .ssm_init import ones
-
-    class S5SSM(nn.Module):
-        V: np.DeviceArray
-        Lambda_re_init: np.DeviceArray
-        P: int
-
-        @nn.compact
-        def __call__(self, u):
-            assert self.V.shape == (self.P, self.P)
-            scale = self.param("scale", lambda key: ones(self.Lambda_re_init.shape))
-            return u * scale.sum() / self.P
-
-    def init_S5SSM(H, P, Lambda_re_init, Lambda_im_init, V, Vinv, C_init, discretization, dt_min, dt_max, conj_sym,
-                   clip_eigs, bidirectional):
-        return partial(S5SSM, V=V, Lambda_re_init=Lambda_re_init, P=P)
-"""
-
-S5_INIT = """
-    from jax.numpy import eye, ones
-
-    def make_DPLR_HiPPO(N):
-        return ones(N) * 1j, None, None, eye(N) * 1j, None
-"""
-
 
 def write(folder: Path, **files: str) -> Path:
     """A checkout of one package, of files named "package__module"."""
@@ -149,6 +117,11 @@ def minimal_lru(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_the_layer_of_a_checkout_has_our_parameters_and_numbers(minimal_lru: Path) -> None:
     original = originals.forms(minimal_lru)["layer"](SHAPE)
+    results = originals.compare("layer", original, SHAPE, rounds=2, seconds=0.001)
+    assert [(one.name, one.against, len(one.ratios)) for one in results] == [
+        ("lrurun", "original", 2),
+        ("published", "original", 2),
+    ]
     published = forms.layer(SHAPE, ours=False)
     (y, (params, u)), (y_published, (params_published, u_published)) = (
         one.function(*one.arguments(one.state)) for one in (original, published)
@@ -165,11 +138,11 @@ def test_the_training_step_of_a_checkout_trains(minimal_lru: Path) -> None:
     form = originals.forms(minimal_lru)["step"](SHAPE._replace(depth=2))
     state, losses = form.state, []
     run = form.function.lower(*form.arguments(state)).compile()
-    for _ in range(20):
+    for _ in range(8):
         state = run(*form.arguments(state))
         losses.append(float(state[1]))
     assert losses[-1] < losses[0]
-    assert int(state[0].step) == 20
+    assert int(state[0].step) == 8
 
 
 def test_nothing_of_a_checkout_stays_imported(minimal_lru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,26 +155,6 @@ def test_nothing_of_a_checkout_stays_imported(minimal_lru: Path, monkeypatch: py
     assert not {name for name in set(sys.modules) - modules if name.startswith("lru.")}
 
 
-def test_s5s_layer_is_measured_although_jax_has_removed_a_type(tmp_path: Path) -> None:
-    checkout = write(tmp_path, s5__ssm=S5_SSM, s5__ssm_init=S5_INIT)
-    form = originals.forms(checkout)["layer-s5"](SHAPE)
-    y, (params, _) = form.function(*form.arguments(form.state))
-    assert y.shape == (SHAPE.batch, SHAPE.length, SHAPE.width)
-    assert params["scale"].shape == (SHAPE.state,)
-    assert not hasattr(jnp, "DeviceArray")
-
-
 def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"expected a checkout of minimal-LRU \(lru/train_helpers.py\) or S5"):
         originals.forms(tmp_path)
-
-
-@pytest.mark.slow
-def test_all_forms_are_timed_in_turns(minimal_lru: Path) -> None:
-    original = originals.forms(minimal_lru)["layer"](SHAPE)
-    results = originals.compare("layer", original, SHAPE, rounds=2, seconds=0.001)
-    assert [(one.name, one.against, len(one.ratios)) for one in results] == [
-        ("lrurun", "original", 2),
-        ("published", "original", 2),
-    ]
-    assert all(one.theirs > 0 for one in results)

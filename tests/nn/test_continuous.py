@@ -12,7 +12,7 @@ from lrurun.nn.recurrences.s4d import initial_a
 from tests.harness.state_spaces import legs, normal
 
 
-@pytest.mark.parametrize("size", [1, 2, 7, 64])
+@pytest.mark.parametrize("size", [1, 7, 64])
 def test_hippo_s_eigenvectors(size):
     found = continuous.hippo(size)
     v = found.vectors

@@ -15,18 +15,15 @@ import pytest
 
 from lrurun.config import plan as planning
 from lrurun.config.plan import final_runs
-from lrurun.config.recurrences import KINDS
 from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.config.schema import ModelConfig
 from lrurun.data import TASKS, on_device, store
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
-from lrurun.nn import conformance, recurrences
 from lrurun.nn.network import Model
 from lrurun.runner import execute
 from lrurun.runner.attempt import ActiveAttempt
 from lrurun.runner.processes import worker_environment
-from lrurun.training.programs import Programs
 
 BITS = "sha256:48743272a3d654ba15d26afb81fabd70fb1b29ef87744cf46a773368f22083d8"
 """Of Parity with its own settings, seed 3, a batch of 4: whole numbers, the same on every machine."""
@@ -95,49 +92,3 @@ def test_a_run_records_the_digest_of_its_own_first_batch(tmp_path: Path, monkeyp
         assert second["batch_sha256"] != first["batch_sha256"]
         (changed,) = [event.text for event in ledger.events(run=run) if event.kind == "changed"]
         assert f"batch 0 {first['batch_sha256'][:19]} before, {second['batch_sha256'][:19]} now" in changed
-
-
-def test_parameters_that_need_the_cpu_are_computed_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine with an accelerator, which is simulated by its name."""
-    plan = planning.make("TeacherStudent", ladder="cells", profile="smoke")
-    used = []
-    for rung in plan.rungs[:2]:
-        programs = Programs(rung.config, rung.execution, plan.task.spec(plan.options))
-        real = programs._init_model
-
-        def init(seeds: Any, real: Any = real) -> Any:
-            used.append(jax.config.jax_default_device)  # type: ignore[attr-defined]
-            return real(seeds)
-
-        wanted = programs.init(np.zeros(1, np.uint32))
-        with monkeypatch.context() as patch:
-            patch.setattr(jax, "default_backend", lambda: "tpu")
-            patch.setattr(programs, "_init_model", init)
-            found = programs.init(np.zeros(1, np.uint32))
-        jax.tree.map(np.testing.assert_array_equal, wanted, found)
-    assert plan.rungs[0].config.model.recurrence.draw == "remapped"  # type: ignore[attr-defined]
-    assert used == [jax.local_devices(backend="cpu")[0], None]
-
-
-@pytest.mark.parametrize("draw", ["remapped", "normal"])
-def test_what_an_accelerator_lacks_is_declared(draw: Any) -> None:
-    assert can_begin_on_tpu(RNNRecurrence(draw=draw)) == (draw == "normal")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_all_recurrences_declare_what_an_accelerator_lacks(kind: str) -> None:
-    for settings in conformance.variants(kind).values():
-        can_begin_on_tpu(settings)
-
-
-def can_begin_on_tpu(settings: Any) -> bool:
-    """Whether initial parameters can be compiled for a TPU, which must be what the recurrence declares."""
-    recurrence = recurrences.build(settings, width=16, state=16)  # rg-lru has 16 blocks
-    traced = jax.jit(recurrence.init).trace(jax.random.key(0))
-    if recurrence.init_on_cpu:
-        with pytest.raises(NotImplementedError, match="not found for platform tpu"):
-            traced.lower(lowering_platforms=("tpu",))
-        return False
-    traced.lower(lowering_platforms=("tpu",))
-    return True

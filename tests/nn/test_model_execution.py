@@ -1,5 +1,7 @@
 """The same network with rounded products, with less memory, in both modes of nnx and in chunks side by side."""
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -9,28 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lrurun.config.recurrences.lru import LRURecurrence
 from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.nn.network import Model
 from tests.harness.networks import batch, config, features, initial, tokens
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("recurrence", "bidirectional"),
-    [
-        pytest.param(LRURecurrence(normalize=True), False, marks=pytest.mark.slow),
-        pytest.param(LRURecurrence(normalize=True), True, marks=pytest.mark.slow),
-        pytest.param(RNNRecurrence(activation="tanh"), False, marks=pytest.mark.slow),
-        (RNNRecurrence(activation="tanh"), True),
-    ],
-)
-def test_products_in_bf16(strict, recurrence, bidirectional):
+def test_products_in_bf16(strict):
     """Every product, and none but those, rounds its factors to 8 binary digits: outputs and gradients move by that."""
+    recurrence, bidirectional = RNNRecurrence(activation="tanh"), True
     spec = features(length=64)
     kinds = ("float32", "tf32", "bf16")
     models = {
-        kind: Model(config(recurrence=recurrence, bidirectional=bidirectional, width=32, precision=kind), spec)
+        kind: Model(config(recurrence=recurrence, bidirectional=bidirectional, width=32, depth=1, precision=kind), spec)
         for kind in kinds
     }
     params, stats = initial(models["float32"])
@@ -54,9 +47,7 @@ def test_products_in_bf16(strict, recurrence, bidirectional):
     factors = list(factors_of_products(jax.make_jaxpr(outcome(models["bf16"]))(params).jaxpr))
     assert {"bfloat16"} in factors
     exact = sum(kinds == {"float32"} for kinds in factors)  # A's, forward and backward, and the gradient of A
-    assert exact == (
-        3 * models["bf16"].config.depth * (1 + bidirectional) if isinstance(recurrence, RNNRecurrence) else 0
-    )
+    assert exact == 3 * (1 + bidirectional)
     assert len(factors) == exact + factors.count({"bfloat16"})
 
 
@@ -73,17 +64,9 @@ def factors_of_products(jaxpr):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes",
-    [
-        pytest.param({}, marks=pytest.mark.slow),
-        {"dropout": 0.3},
-        pytest.param({"dropout": 0.3, "dropout_mask": "position"}, marks=pytest.mark.slow),
-    ],
-)
-def test_remat_gives_the_same_network(strict, changes):
+def test_remat_gives_the_same_network(strict):
     spec = tokens(length=48)
-    models = [Model(config(depth=2, **changes), spec, remat=remat) for remat in (False, True)]
+    models = [Model(config(depth=2, dropout=0.3), spec, remat=remat) for remat in (False, True)]
     params, stats = initial(models[0])
     inputs, lengths = batch(spec)
 
@@ -122,29 +105,23 @@ def test_both_modes_of_nnx():
         "evaluated = jax.jit(model.evaluate)(params, stats, jnp.ones((2, 4), int), None, jnp.array([True, False]))\n"
         "print(*(array.tolist() for array in evaluated))\n"
     )
-    outputs = []
-    for mode in ("true", "false"):
-        environment = {**os.environ, "NNX_GRAPH_MODE": mode, "NNX_GRAPH_UPDATES": mode}
-        command = [sys.executable, "-W", "error", "-c", program]
-        outputs.append(subprocess.run(command, env=environment, capture_output=True, text=True, check=False))
-    assert [run.returncode for run in outputs] == [0, 0], outputs[-1].stderr
-    assert outputs[0].stdout == outputs[1].stdout
+    environment = {**os.environ, "NNX_GRAPH_MODE": "false", "NNX_GRAPH_UPDATES": "false"}
+    command = [sys.executable, "-W", "error", "-c", program]
+    apart = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert apart.returncode == 0, apart.stderr
+    with contextlib.redirect_stdout(io.StringIO()) as here:
+        exec(program, {})
+    assert apart.stdout == here.getvalue() != ""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "changes"),
     [
-        (features(features=3, length=64), {}),
-        pytest.param(features(length=64), {"norm": "layer", "glu": "half"}, marks=pytest.mark.slow),
-        (tokens(length=48), {"bidirectional": True, "dropout": 0.4}),
-        (tokens(length=32, pair=True), {"bidirectional": True, "parity": "reference"}),
-        pytest.param(tokens(length=48), {"pooling": "last", "final_norm": True}, marks=pytest.mark.slow),
-        (tokens(length=48), {"glu": "switch", "experts": 3, "norm": "layer"}),
-        pytest.param(tokens(length=48), {"pooling": "max", "norm_place": "post"}, marks=pytest.mark.slow),
-        pytest.param(features(features=3, length=64), {"pooling": "last"}, marks=pytest.mark.slow),
+        (tokens(length=32, pair=True), {"bidirectional": True, "parity": "reference", "dropout": 0.4}),
+        (features(features=3, length=64), {"pooling": "last", "norm_place": "post"}),
     ],
-    ids=["features", "feature", "tokens", "pairs", "last", "switch", "max", "last-of-whole"],
+    ids=["pairs", "last-of-whole"],
 )
 def test_chunks_side_by_side_give_the_same_network(strict, spec, changes):
     """Outputs, norm statistics and gradients of a sequence laid out in chunks, against one step after another."""

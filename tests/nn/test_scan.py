@@ -1,4 +1,4 @@
-"""linear_scan: every backend against the sum it stands for, in double precision."""
+"""linear_scan and what it is made of: every form against the sum it stands for, in double precision."""
 
 from functools import partial
 
@@ -7,18 +7,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lrurun.nn.blocks import Blocks, Columns
 from lrurun.nn.complex import Complex, stack
+from lrurun.nn.products import product
 from lrurun.nn.scan import chunk_count, linear_scan, resolve, split
+from lrurun.nn.scan.in_place import scan_in_place
 
 BACKENDS = ["sequential", "chunked", "associative"]
 
 
-def pair(z):
-    return Complex(jnp.asarray(z.real, jnp.float32), jnp.asarray(z.imag, jnp.float32))
+def single(z, real=False):
+    pair = Complex(jnp.asarray(z.real, jnp.float32), jnp.asarray(z.imag, jnp.float32))
+    return pair.real if real else pair
 
 
 def whole(z):
-    return z.numpy()
+    return z.numpy() if isinstance(z, Complex) else np.asarray(z)
 
 
 def problem(steps, batch=3, states=5, seed=0):
@@ -51,33 +55,33 @@ def reference(lam, v, initial, g, reverse):
 
 
 def close(found, wanted, tolerance=2e-6):
-    error = np.max(np.abs(found - wanted)) / np.max(np.abs(wanted))
+    error = np.max(np.abs(whole(found) - wanted)) / np.max(np.abs(wanted))
     assert error < tolerance, error
+
+
+def with_gradients(scan):
+    """States, and gradients for a cotangent."""
+
+    def run(g, *arguments):
+        states, back = jax.vjp(scan, *arguments)
+        return states, *back(g)
+
+    return jax.jit(run)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("with_initial", [False, True])
-@pytest.mark.parametrize("steps", [1, 37, 48])
-def test_values_and_gradients(strict, backend, reverse, with_initial, steps):
-    lam, v, initial, g = problem(steps)
-    initial = initial if with_initial else np.zeros_like(initial)
-    x, dlam, dv, dinitial = reference(lam, v, initial, g, reverse)
-
-    @jax.jit
-    def run(lam, v, initial, g):
-        states, back = jax.vjp(
-            lambda *a: linear_scan(*a[:2], reverse=reverse, initial=a[2], backend=backend), lam, v, initial
-        )
-        return states, back(g)
-
-    found, gradients = run(pair(lam), pair(v), pair(initial) if with_initial else None, pair(g))
-    close(whole(found), x)
-    close(whole(gradients[1]), dv)
-    if steps > 1 or with_initial:
-        close(whole(gradients[0]), dlam, 1e-5)
-    if with_initial:
-        close(whole(gradients[2]), dinitial)
+@pytest.mark.parametrize("shape", [(37, 3, 5), (48, 1, 2), (1, 3, 1)], ids=str)
+def test_values_and_gradients(strict, backend, reverse, shape):
+    """With an initial state; lengths that nothing divides, and one that chunks do; and one step."""
+    lam, v, initial, g = problem(shape[0], batch=shape[1], states=shape[2])
+    run = with_gradients(lambda a, b, x: linear_scan(a, b, reverse=reverse, initial=x, backend=backend))
+    found = run(*map(single, (g, lam, v, initial)))
+    for one, two, error in zip(found, reference(lam, v, initial, g, reverse), (2e-6, 1e-5, 2e-6, 2e-6), strict=True):
+        close(one, two, error)
+    if shape[0] == 37 and not reverse:
+        wanted = reference(lam, v, 0 * initial, g, reverse)[0]
+        close(jax.jit(partial(linear_scan, reverse=reverse, backend=backend))(single(lam), single(v)), wanted)
 
 
 @pytest.mark.parametrize(
@@ -98,13 +102,7 @@ def test_long_slow_memory(backend, forward, backward):
     for k in reversed(range(len(v))):
         w[k] = g[k] + np.conj(lam) * w[k + 1] if k + 1 < len(v) else g[k]
         dlam = dlam + (w[k] * np.conj(x[k - 1])).sum(0) if k else dlam
-
-    @jax.jit
-    def run(lam, v, g):
-        states, back = jax.vjp(lambda lam, v: linear_scan(lam, v, backend=backend), lam, v)
-        return states, back(g)[0]
-
-    found, gradient = run(pair(lam), pair(v), pair(g))
+    found, gradient, _ = with_gradients(partial(linear_scan, backend=backend))(*map(single, (g, lam, v)))
     rms = np.sqrt(np.mean(np.abs(x) ** 2, axis=(0, 1)))
     errors = np.max(np.abs(whole(found) - x) / rms), np.max(np.abs(whole(gradient) - dlam) / np.abs(dlam))
     assert errors[0] < forward, errors
@@ -112,132 +110,197 @@ def test_long_slow_memory(backend, forward, backward):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_keeps_nothing_but_the_states(backend):
-    lam, v, _, _ = problem(16)
-    scan = jax.jit(lambda lam, v: linear_scan(lam, v, backend=backend))
-    _, back = jax.vjp(scan, pair(lam), pair(v))
-    kept = sum(leaf.size for leaf in jax.tree.leaves(back))
-    assert kept == 2 * lam.size + 2 * v.size
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_maps_over_models(backend):
-    problems = [problem(9, seed=seed)[:2] for seed in range(2)]
-    lam, v = (stack([pair(p[i]) for p in problems]) for i in range(2))
-    gradient = jax.jit(jax.grad(lambda lam, v: jnp.sum(linear_scan(lam, v, backend=backend).real)))
-    together = jax.jit(jax.vmap(gradient))(lam, v)
-    for i, (lam, v) in enumerate(problems):
-        alone = gradient(pair(lam), pair(v))
-        np.testing.assert_allclose(together.numpy()[i], alone.numpy(), rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("shape", [(1, 3, 5), (7, 1, 1), (1, 1, 1), (13, 1, 2)])
-def test_the_smallest_and_odd_shapes(strict, backend, reverse, shape):
-    """One step, one sequence, one state; lengths that nothing divides."""
-    length, batch, states = shape
-    lam, v, initial, g = problem(length, batch=batch, states=states)
-    x, dlam, dv, dinitial = reference(lam, v, initial, g, reverse)
-
-    @jax.jit
-    def run(lam, v, initial, g):
-        scan = lambda *a: linear_scan(*a[:2], reverse=reverse, initial=a[2], backend=backend)  # noqa: E731
-        found, back = jax.vjp(scan, lam, v, initial)
-        return found, back(g)
-
-    found, gradients = run(pair(lam), pair(v), pair(initial), pair(g))
-    for one, two in zip((found, *gradients), (x, dlam, dv, dinitial), strict=True):
-        close(whole(one), two, 1e-5)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_outside_the_unit_disk_states_grow_as_they_should(strict, backend):
-    """|lambda| = 1.1: exact while float32 can hold it, then infinite or not a number, and never anything else."""
+    """|lambda| = 1.1: exact while float32 can hold it, then infinite or not a number, and never anything else.
+
+    Neither the other state nor one in another sequence notices, nor do they notice an input that is no number.
+    """
     lam = np.array([1.1 + 0j, 0.5 + 0j])
-    v = np.ones((2048, 1, 2), np.complex128)
-    x = jax.jit(partial(linear_scan, backend=backend))(pair(lam), pair(v))
+    v = np.ones((2048, 2, 2), np.complex128)
+    v[1000, 1, 1] = np.nan
+    x = jax.jit(partial(linear_scan, backend=backend))(single(lam), single(v))
     re, im = np.asarray(x.real), np.asarray(x.imag)
     wanted = np.array([1.1 ** np.arange(1, 301) - 1, 0.5 ** np.arange(1, 301) - 1]).T / np.array([0.1, -0.5])
     np.testing.assert_allclose(re[:300, 0], wanted, rtol=2e-4)
     assert not np.isfinite(re[1500:, 0, 0]).any()
-    np.testing.assert_allclose(re[1500:, 0, 1], 2, rtol=1e-5)  # the other state does not notice
+    np.testing.assert_allclose(re[1500:, 0, 1], 2, rtol=1e-5)
     np.testing.assert_array_equal(im[:, 0, 1], 0)
+    assert np.isnan(re[1000:, 1, 1]).all()
+    np.testing.assert_allclose(re[300:1000, 1, 1], 2, rtol=1e-5)
+    np.testing.assert_array_equal(re[:, 1, 0], re[:, 0, 0])
+
+
+def test_models_are_mapped_and_nothing_is_kept_but_a_and_the_states():
+    problems = [problem(9, seed=seed)[:2] for seed in range(2)]
+    lam, v = (stack([single(p[i]) for p in problems]) for i in range(2))
+    for backend in BACKENDS:
+        gradient = jax.grad(lambda lam, v, backend=backend: jnp.sum(linear_scan(lam, v, backend=backend).real))
+        together = jax.jit(jax.vmap(gradient))(lam, v)
+        for i, (one, other) in enumerate(problems):
+            alone = reference(one, other, np.zeros((3, 5)), np.ones((9, 3, 5)), False)[1]
+            np.testing.assert_allclose(together.numpy()[i], alone, rtol=1e-4, atol=1e-4)
+        for a, real in ((problems[0][0], False), (problems[0][1], False), (problems[0][1], True)):
+            b = problems[0][1]
+            scan = jax.jit(partial(linear_scan, backend=backend))
+            kept = sum(x.size for x in jax.tree.leaves(jax.eval_shape(
+                lambda a, b, scan=scan: jax.vjp(scan, a, b)[1], single(a, real), single(b, real))))  # fmt: skip
+            assert kept == (1 if real else 2) * (a.size + b.size)
+
+
+# --- transitions that vary ---------------------------------------------------------------------------------------
+
+
+def varying(steps, real, batch=3, states=5, radius=(0.3, 0.999)):
+    """a, b, initial state and a cotangent, complex128 with float32 values; and where the state is reset."""
+    rng = np.random.default_rng(0)
+
+    def normal(*shape):
+        z = (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(np.complex64).astype(np.complex128)
+        return z.real.astype(np.complex128) if real else z
+
+    a = rng.uniform(*radius, (steps, batch, states)) * (1 if real else np.exp(2j * np.pi * rng.uniform(size=states)))
+    a = a.astype(np.complex64).astype(np.complex128)
+    drive, start, g = normal(steps, batch, states), normal(batch, states), normal(steps, batch, states)
+    return a, drive, start, g, rng.uniform(size=(steps, batch)) < 0.1
+
+
+def in_steps(a, b, initial, g, reset):
+    """States, and gradients of sum Re(conj(g) x) with respect to a, b and the initial state, one step after another."""
+    kept = np.where(reset[..., None], 0, a)
+    x, d, da = np.zeros_like(b), np.zeros_like(b), np.zeros_like(a)
+    for k in range(len(b)):
+        x[k] = kept[k] * (x[k - 1] if k else initial) + b[k]
+    for k in reversed(range(len(b))):
+        d[k] = g[k] + (np.conj(kept[k + 1]) * d[k + 1] if k + 1 < len(b) else 0)
+        da[k] = np.where(reset[k][..., None], 0, d[k] * np.conj(x[k - 1] if k else initial))
+    return x, da, d, np.conj(kept[0]) * d[0]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_an_input_that_is_no_number_stays_in_its_state_and_its_future(strict, backend):
-    lam, v, _, _ = problem(64)
-    hurt = v.copy()
-    hurt[40, 1, 2] = np.nan
-    scan = jax.jit(partial(linear_scan, backend=backend))
-    clean, found = (whole(scan(pair(lam), pair(z))) for z in (v, hurt))
-    assert np.isnan(found[40:, 1, 2]).all()
-    found[40:, 1, 2] = clean[40:, 1, 2]
-    if backend == "chunked":  # a step of all its chunks is one step: what follows in the other ones stays exact
-        assert np.isfinite(found[:40]).all()
-    np.testing.assert_allclose(found, clean, rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize(("steps", "real"), [(48, True), (37, False), (1, True)])
+def test_transitions_that_vary_and_resets(strict, real, backend, steps):
+    a, b, initial, g, reset = varying(steps, real)
+    run = with_gradients(lambda a, b, x: linear_scan(a, b, initial=x, reset=jnp.asarray(reset), backend=backend))
+    found = run(*(single(z, real) for z in (g, a, b, initial)))
+    for one, two in zip(found, in_steps(a, b, initial, g, reset), strict=True):
+        close(one, two, 5e-6)
 
 
-def test_refuses_what_does_not_fit():
-    lam, v, initial, _ = problem(4)
-    with pytest.raises(ValueError, match="auto, sequential, chunked, associative, found 'other'"):
-        linear_scan(pair(lam), pair(v), backend="other")
-    reset = jnp.zeros((4, 3), bool)
-    for a, b, others, rule in (
-        (pair(lam), pair(initial), {}, r"^b must be \(T, B, N\) with T > 0, found \[\(3, 5\)\]"),
-        (pair(lam), pair(v[:0]), {}, "^b must be"),
-        (pair(lam[:2]), pair(v), {}, r"^a must be \(5,\), or \(4, 3, 5\) as b, found \[\(2,\)\]"),
-        (pair(lam).real, pair(v), {}, "^a and b must be both real or both Complex"),
-        (pair(lam), pair(v).real, {}, "^a and b must be both real or both Complex"),
-        (pair(lam), pair(v), {"initial": pair(initial[:1])}, r"^initial must be \(3, 5\), found \[\(1, 5\)\]"),
-        (pair(lam), pair(v), {"reset": reset}, "^reset must be"),
-        (pair(lam), pair(v), {"reset": reset, "reverse": True}, "^reset must be"),
-    ):
-        with pytest.raises(ValueError, match=rule):
-            linear_scan(a, b, **others)
+@pytest.mark.parametrize(("backend", "tolerance"), [("sequential", 1e-4), ("chunked", 1e-3)])
+@pytest.mark.parametrize("radius", [pytest.param((0.9999, 0.99999), marks=pytest.mark.slow), (0.2, 0.5)], ids=str)
+def test_long_sequences_of_varying_transitions(backend, tolerance, radius):
+    """16,384 steps: slow decays, and fast ones, whose product underflows after some dozens of steps."""
+    a, b, initial, g, reset = varying(16_384, True, batch=1, states=4, radius=radius)
+    wanted = in_steps(a, b, 0 * initial, g, np.zeros_like(reset))
+    found = with_gradients(partial(linear_scan, backend=backend))(*(single(z, True) for z in (g, a, b)))
+    for one, two in zip(found, wanted[:3], strict=True):
+        assert np.max(np.abs(one - two) / np.sqrt(np.mean(np.abs(two) ** 2))) < tolerance
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("chunks", [1, 2, 3, 12])
+# --- chunks side by side, and the choice of a form ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("chunks", "reverse"), [(3, False), (3, True), (12, False)])
 def test_chunks_side_by_side_are_one_sequence(strict, chunks, reverse):
     lam, v, initial, g = problem(12)
-    x, dlam, dv, dinitial = reference(lam, v, initial, g, reverse)
-    laid = [split(pair(z), chunks) for z in (v, g)]
-    assert laid[0].shape == (12 // chunks, chunks, 3, 5)
+    run = with_gradients(lambda a, b, x: linear_scan(a, b, reverse=reverse, initial=x))
+    states, dlam, dv, dinitial = run(split(single(g), chunks), single(lam), split(single(v), chunks), single(initial))
+    assert states.shape == (12 // chunks, chunks, 3, 5)
 
-    @jax.jit
-    def run(lam, v, initial, g):
-        states, back = jax.vjp(lambda *a: linear_scan(*a[:2], reverse=reverse, initial=a[2]), lam, v, initial)
-        return states, back(g)
+    def joined(x):
+        return jax.tree.map(lambda part: jnp.concatenate([part[:, k] for k in range(part.shape[1])]), x)
 
-    found, gradients = run(pair(lam), laid[0], pair(initial), laid[1])
-    close(whole(joined(found)), x)
-    close(whole(gradients[0]), dlam, 1e-5)
-    close(whole(joined(gradients[1])), dv)
-    close(whole(gradients[2]), dinitial)
-
-
-def joined(x):
-    """(T, K, ...) as (K * T, ...)."""
-    return jax.tree.map(lambda part: jnp.concatenate([part[:, k] for k in range(part.shape[1])]), x)
+    found = joined(states), dlam, joined(dv), dinitial
+    for one, two, error in zip(found, reference(lam, v, initial, g, reverse), (2e-6, 1e-5, 2e-6, 2e-6), strict=True):
+        close(one, two, error)
+    if chunks == 3 and not reverse:
+        a, b, initial, g, reset = varying(12, True)
+        of_all = in_steps(a, b, initial, g, np.zeros_like(reset))
+        found = run(*(split(single(z, True), chunks) for z in (g, a, b)), single(initial, True))
+        for one, two in zip((*map(joined, found[:3]), found[3]), of_all, strict=True):
+            close(one, two, 5e-6)
 
 
-def test_chunks_are_for_few_numbers_a_step(monkeypatch):
+def test_the_form_of_the_scan_on_cpus_and_elsewhere(monkeypatch):
+    """Chunks are for few numbers a step, and no shorter than 64 steps."""
     monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
+    assert resolve("auto") == "sequential"
     assert chunk_count(16_384, 256, "auto") == 16
-    assert chunk_count(16_384, 1, "auto") == 256  # no shorter than 64 steps
+    assert chunk_count(16_384, 1, "auto") == 256
     assert chunk_count(16_384, 512, "auto") == chunk_count(64, 16, "auto") == 1
     assert chunk_count(1023, 16, "auto") == 1
     assert chunk_count(2000, 16, "auto") == 16  # 2000 = 16 * 125
     assert chunk_count(16_384, 256, "sequential") == chunk_count(16_384, 256, "associative") == 1
     assert chunk_count(1024, 64 * 64, "chunked") == 32
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert resolve("auto") == "associative"
     assert chunk_count(16_384, 256, "auto") == 1
 
 
-def test_auto_is_sequential_on_a_cpu_alone(monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
-    assert resolve("auto") == "sequential"
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert resolve("auto") == "associative"
+def test_refuses_what_does_not_fit():
+    lam, v, initial, _ = problem(4)
+    reset = jnp.zeros((4, 3), bool)
+    lam, v, initial = single(lam), single(v), single(initial)
+    for a, b, others, rule in (
+        (lam, v, {"backend": "other"}, "auto, sequential, chunked, associative, found 'other'"),
+        (lam, initial, {}, r"^b must be \(T, B, N\) with T > 0, found \[\(3, 5\)\]"),
+        (lam, single(np.zeros((0, 3, 5))), {}, "^b must be"),
+        (single(np.zeros(2)), v, {}, r"^a must be \(5,\), or \(4, 3, 5\) as b, found \[\(2,\)\]"),
+        (v.real[:2], v.real, {}, "^a must be"),
+        (lam.real, v, {}, "^a and b must be both real or both Complex"),
+        (lam, v.real, {}, "^a and b must be both real or both Complex"),
+        (lam, v, {"initial": single(np.zeros((1, 5)))}, r"^initial must be \(3, 5\), found \[\(1, 5\)\]"),
+        (lam, v, {"reset": reset}, "^reset must be"),
+        (v, v, {"reset": reset[:2]}, "^reset must be"),
+        (v, v, {"reverse": True}, "^reverse needs an a that is the same at every step"),
+    ):
+        with pytest.raises(ValueError, match=rule):
+            linear_scan(a, b, **others)
+
+
+# --- blocks, products, loops -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scans_of_block_diagonal_matrices(reverse):
+    rng = np.random.default_rng(0)
+    a, v = 0.5 * rng.normal(size=(6, 2, 2)), rng.normal(size=(7, 3, 6, 2))
+    wanted, x = np.zeros_like(v), np.zeros((3, 6, 2))
+    for k in reversed(range(7)) if reverse else range(7):
+        x = wanted[k] = np.einsum("nij,bnj->bni", a, x) + v[k]
+    blocks = Blocks(*jnp.asarray(a.reshape(6, 4).T, jnp.float32))
+    columns = Columns(*(jnp.asarray(v[..., i], jnp.float32) for i in (0, 1)))
+    for backend in BACKENDS:
+        found = jax.jit(partial(linear_scan, reverse=reverse, backend=backend))(blocks, columns)
+        np.testing.assert_allclose(found.first, wanted[..., 0], atol=2e-6 * np.max(np.abs(wanted)))
+        np.testing.assert_allclose(found.second, wanted[..., 1], atol=2e-6 * np.max(np.abs(wanted)))
+
+
+@pytest.mark.parametrize(("shape", "flatten"), [((6, 4, 2), True), ((6, 4, 2), False), ((0, 3), True)], ids=str)
+def test_products_and_gradients(shape, flatten):
+    random = np.random.RandomState(0)
+    x, w, g = (random.standard_normal(size) for size in ((*shape, 8), (8, 5), (*shape, 5)))
+    small = [jnp.asarray(array, jnp.float32) for array in (x, w)]
+    for precision, error in (("float32", 1e-5), ("tf32", 1e-2), ("bf16", 5e-2)):
+        y, back = jax.vjp(lambda x, w, p=precision: product(x, w, p, flatten=flatten), *small)
+        found = y, *back(jnp.asarray(g, jnp.float32))
+        wanted = x @ w, g @ w.T, np.einsum("mk,mn->kn", x.reshape(np.prod(shape, dtype=int), 8), g.reshape(-1, 5))
+        for one, other in zip(found, wanted, strict=True):
+            assert one.dtype == jnp.float32
+            np.testing.assert_allclose(one, other, atol=error * 8)
+
+
+@pytest.mark.parametrize("length", [1, 6])
+def test_the_loop_in_place_is_a_scan(length):
+    random = np.random.RandomState(1)
+    rows = [jnp.asarray(random.standard_normal((length, 3)), jnp.float32) for _ in range(2)]
+    factor = jnp.asarray(random.standard_normal((length, 3)), jnp.float32)
+
+    def step(carry, rows, factor):
+        carry = 0.5 * carry * factor + rows[0]
+        return carry, [carry + rows[1], carry - rows[1]]
+
+    for reverse in (False, True):
+        found = jax.jit(lambda rows, way=reverse: scan_in_place(step, jnp.ones(3), rows, factor, reverse=way))(rows)
+        wanted = jax.lax.scan(lambda c, at: step(c, *at), jnp.ones(3), (rows, factor), reverse=reverse)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, wanted)

@@ -1,26 +1,49 @@
-"""Outputs at positions and of real values: losses and metrics against scikit-learn, and training on sampled data."""
+"""Losses, labels and metrics, also those of plug-ins, against scikit-learn; and training on sampled data."""
 
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, r2_score
+from sklearn.metrics import (
+    accuracy_score,
+    balanced_accuracy_score,
+    f1_score,
+    mean_absolute_error,
+    r2_score,
+    top_k_accuracy_score,
+)
 
+from lrurun import plugins
 from lrurun.config.recurrences.lru import LRURecurrence
 from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig
-from lrurun.data import on_device, store
-from lrurun.data.metric import R2, Accuracy, BalancedAccuracy, BatchR2, BitsPerByte, Exact, MacroF1, Metric, Perplexity
+from lrurun.data import TASKS, on_device, store
+from lrurun.data.metric import (
+    R2,
+    Accuracy,
+    BalancedAccuracy,
+    BatchR2,
+    BitsPerByte,
+    Exact,
+    MacroF1,
+    Mean,
+    Metric,
+    Perplexity,
+)
 from lrurun.data.task import Data, Output, Spec
-from lrurun.errors import LrurunError
+from lrurun.errors import LrurunError, UsageError
+from lrurun.ledger.store import Ledger
 from lrurun.nn.network import Model
 from lrurun.training.events import Ended, Measured, Reached
 from lrurun.training.loop import train
-from lrurun.training.objective import Objective
+from lrurun.training.objective import Objective, own_sum
+from tests.harness.machine import Machine
+from tests.harness.plug_ins import MAJORITY, forget
 
 RANDOM = np.random.default_rng(7)
 TAGS = Output(at="positions")
@@ -82,18 +105,16 @@ def test_r2_is_that_of_scikit_learn(size: int) -> None:
     assert BatchR2().value(sums) == pytest.approx(np.mean(batches), rel=1e-5)
 
 
-@pytest.mark.slow
 def test_a_balanced_loss_is_the_mean_over_the_classes() -> None:
     outputs = RANDOM.normal(size=(4, 12, 3)).astype(np.float32)
     labels = RANDOM.choice([-1, 0, 0, 0, 2], size=(4, 12)).astype(np.int32)
-    loss, _, count = Objective(spec(Output(at="positions", balanced=True)), ()).loss(outputs, labels)
+    loss, _, count = jax.jit(Objective(spec(Output(at="positions", balanced=True)), ()).loss)(outputs, labels)
     each = np.log(np.exp(outputs).sum(-1)) - np.take_along_axis(outputs, np.maximum(labels, 0)[..., None], -1)[..., 0]
     assert loss == pytest.approx(np.mean([each[labels == k].mean() for k in (0, 2)]), rel=1e-5)
     assert count == (labels >= 0).sum()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("length", [12, 4096], ids=["whole", "chunks"])
+@pytest.mark.parametrize("length", [12, pytest.param(1024, marks=pytest.mark.slow)], ids=["whole", "chunks"])
 def test_only_labelled_positions_are_decoded(length: int) -> None:
     """They are those of the last positions, in order, whether the recurrence processes chunks side by side or not."""
     config = ModelConfig[LRURecurrence](
@@ -118,7 +139,7 @@ def test_only_labelled_positions_are_decoded(length: int) -> None:
     np.testing.assert_array_equal(chosen[1], [1, 1, -1])
     np.testing.assert_allclose(some[0], everywhere[0, length - 10 + np.array([1, 5, 9])], atol=5e-6)
     np.testing.assert_allclose(some[1, :2], everywhere[1, length - 10 + np.array([0, 2])], atol=5e-6)
-    last, _ = model.apply(params, stats, inputs, train=False, places=10)
+    last, _ = jax.jit(partial(model.apply, train=False, places=10))(params, stats, inputs)
     np.testing.assert_allclose(last, everywhere[:, -10:], atol=5e-6)
 
 
@@ -152,7 +173,7 @@ def run_config(seed: int = 0) -> RunConfig[LRURecurrence]:
             norm="layer",
         ),
         optim=OptimConfig(lr=0.01, recurrent_factor=1.0, weight_decay=0.0),
-        train=TrainConfig(steps=150, batch=16, eval_every=50),
+        train=TrainConfig(steps=80, batch=16, eval_every=40),
         seed=seed,
     )
 
@@ -175,18 +196,17 @@ def test_sampled_examples_are_new_at_every_step_and_resume_gives_the_same_bits(d
     assert not np.array_equal(delay.test.inputs[:64], delay.validation.inputs[:64])
     first, second = (delay.sampler(on_device.training_key(0, step), 16)[0] for step in (0, 1))
     assert not np.isin(np.asarray(second), np.asarray(first)).any()
-    events = list(train(run_config(), Execution(), delay))
+    events = []
+    for event in train(run_config(), Execution(), delay):
+        events.append(event)
+        if isinstance(event, Reached) and event.step == 60:
+            snapshot = event.snapshot()
     assert isinstance(events[-1], Ended)
     result = events[-1].result
     assert {"val/r2", "test/r2", "test@easy/r2", "val/loss"} <= result.keys()
     assert "val/accuracy" not in result
     assert result["test/r2"] > 0.6
     assert not any("train/accuracy" in event.values for event in events if isinstance(event, Measured))
-    snapshot = None
-    for event in train(run_config(), Execution(), delay):
-        if isinstance(event, Reached) and event.step == 75:
-            snapshot = event.snapshot()
-            break
     resumed = list(train(run_config(), Execution(), delay, resume=snapshot))[-1]
     assert isinstance(resumed, Ended)
     jax.tree.map(np.testing.assert_array_equal, resumed.snapshot.live.params, events[-1].snapshot.live.params)
@@ -213,3 +233,149 @@ def test_sampled_examples_are_new_at_every_step_and_resume_gives_the_same_bits(d
 def test_labels_that_do_not_fit_the_output_are_refused(labels: np.ndarray, output: Output, message: str) -> None:
     with pytest.raises(LrurunError, match=message):
         store.check(labels, "labels", spec(output), "test-labels", "")
+
+
+# --- metrics of plug-ins -----------------------------------------------------------------------------------------
+
+
+class TopTwo(Mean, frozen=True, kw_only=True):
+    name: str = "top_two"
+    unit: str = "points"
+
+    def each(self, outputs: Any, labels: Any) -> Any:
+        return (jax.lax.top_k(outputs, 2)[1] == labels[..., None]).any(-1)
+
+
+class Absolute(Mean, frozen=True, kw_only=True):
+    name: str = "absolute"
+    unit: str = "a"
+
+    def each(self, outputs: Any, labels: Any) -> Any:
+        return abs(outputs - labels).mean(-1)
+
+
+class Sharpest(Metric, frozen=True, kw_only=True):
+    """The largest logit of the evaluation: its sums are no sums, and have the names of another metric's."""
+
+    name: str = "sharpest"
+    unit: str = "logits"
+
+    def measure(self, outputs: Any, labels: Any, weight: Any) -> Any:
+        return {"total": (outputs.max(-1) * weight).max()}
+
+    def value(self, sums: Any) -> float:
+        return float(sums["total"].max())
+
+
+def score(metric: Metric, sums: Any) -> float:
+    prefix = own_sum(metric.name, "")
+    return metric.value(sums | {name.removeprefix(prefix): one for name, one in sums.items() if prefix in name})
+
+
+@pytest.mark.parametrize("output", [Output(), TAGS], ids=["sequence", "positions"])
+def test_metrics_of_ones_own_leave_out_padding_and_positions_without_a_label(output: Output) -> None:
+    shape = (10,) if output.at == "sequence" else (10, 12)
+    outputs = RANDOM.normal(size=(*shape, 4)).astype(np.float32)
+    labels = RANDOM.integers(0 if output.at == "sequence" else -1, 4, size=shape).astype(np.int32)
+    outputs[-1] += 5  # the last batch is padded with the last example
+    sums = sums_of(output, [Accuracy(), TopTwo(), Sharpest()], outputs, labels)
+    real = labels >= 0
+    wanted = top_k_accuracy_score(labels[real], outputs[real], k=2, labels=range(4))
+    assert score(TopTwo(), sums) == pytest.approx(wanted, rel=1e-6)
+    assert score(Sharpest(), sums) == pytest.approx(outputs.max(-1)[real].max(), rel=1e-6)
+
+
+def test_a_metric_of_real_values_gets_no_nan() -> None:
+    outputs = RANDOM.normal(size=(10, 12, 3)).astype(np.float32)
+    labels = RANDOM.normal(size=outputs.shape).astype(np.float32)
+    labels[2, 3:] = np.nan
+    real = ~np.isnan(labels)
+    wanted = mean_absolute_error(labels[real], outputs[real])
+    assert score(Absolute(), sums_of(VALUES, [Absolute()], outputs, labels)) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_a_mean_needs_a_number_for_each_label() -> None:
+    class Wide(TopTwo, frozen=True, kw_only=True):
+        def each(self, outputs: Any, labels: Any) -> Any:
+            return outputs
+
+    outputs, labels = np.zeros((3, 4), np.float32), np.zeros(3, np.int32)
+    with pytest.raises(ValueError, match=r"metric top_two: each returns \(3, 4\), expected \(3,\), a number per label"):
+        Objective(spec(Output(), 4), [Wide()]).sums(outputs, labels, np.ones(3, np.float32))
+
+
+DECLARED = "    metrics = (Accuracy(chance=0.5), Own())\n"
+OWN = """
+from lrurun.data.metric import Accuracy, Mean, Metric
+
+
+class Own(Mean, frozen=True, kw_only=True):
+    name: str = "own"
+    unit: str = "points"
+
+    def each(self, outputs, labels):
+        return labels
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error", "hint"),
+    [
+        ("def each", "def every", "metric 'own' (Own): defines no each", "def each(self, outputs, labels)"),
+        ("Own(Mean", "Own(Metric", "metric 'own' (Own): defines no value", "def value(self, sums)"),
+        ('"own"', '"accuracy"', "metric 'accuracy' (Accuracy): two metrics have this name", "another name"),
+        ('"own"', '"loss"', "metric 'loss' (Own): expected a name of letters", 'name: str = "top_two"'),
+        ('"own"', '"my own"', "metric 'my own' (Own): expected a name of letters", 'name: str = "top_two"'),
+        ("Own())", "Own(sums=('corect',)))", "sums has an unknown name 'corect'", "did you mean 'correct'?"),
+        (
+            "(Accuracy(chance=0.5), Own())",
+            "(Own(),)",
+            "metrics begins with 'own', metric is 'accuracy'",
+            "metric first",
+        ),
+        ("(Accuracy(chance=0.5), Own())", "('accuracy',)", "metrics are ['str']", "lrurun.data.metric.Metric"),
+    ],
+)
+def test_metrics_that_cannot_be_computed_are_refused_when_the_file_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, error: str, hint: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = OWN + MAJORITY.replace("    classes = 2\n", f"    classes = 2\n{DECLARED}")
+    Path("mine.py").write_text(text)
+    plugins.load("mine.py")
+    assert [metric.name for metric in TASKS["Majority"].metrics] == ["accuracy", "own"]
+    forget()
+    Path("mine.py").write_text(text.replace(old, new))
+    with pytest.raises(UsageError) as caught:
+        plugins.load("mine.py")
+    assert error in caught.value.message
+    assert hint in caught.value.hint
+    forget()
+
+
+@pytest.mark.slow
+def test_the_example_measures_its_own_metrics(machine: Machine) -> None:
+    """In results, curves, conditions, a claim, and with several seeds in one program."""
+    from tests.docs.test_docs import ROOT, files
+
+    found = files(ROOT / "docs" / "extending.md")
+    for name in ("largest.py", "largest.toml", "oddness.toml", "states.toml"):
+        (machine.folder / name).write_text(found[name])
+    machine.env |= {"LRURUN_DATA": str(machine.folder / "data")}
+    short = ("--set", "train.steps=100", "--set", "train.eval_every=50")
+    machine.run("ladder", "largest.toml", "--ladder", "states.toml", "--pack", "2", *short)
+    listed = machine.json("runs", "--where", "test/top_two>0")["runs"]
+    assert len(listed) == 4
+    for run in listed:
+        result = run["metrics"]
+        assert result["test/accuracy"] <= result["test/top_two"] <= 1
+        assert 0 < result["test/calibration_error"] < 1
+        curves = machine.json("show", run["id"])["metrics"]
+        assert [step for step, _ in curves["val/top_two"]] == [step for step, _ in curves["val/accuracy"]]
+    report = machine.json("report", "largest.toml", "--ladder", "states.toml", *short)
+    [claim] = report["claims"]
+    assert claim["metric"] == "top_two"
+    with Ledger.open(machine.folder / "ledger.db") as ledger:
+        of = {run.id: (run.result or {})["test/top_two"] for run in ledger.runs()}
+    assert claim["sides"][0]["mean"] == pytest.approx(np.mean([of[run] for run in report["rows"][1]["runs"]]))

@@ -11,14 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from lrurun.config import plan as planning
-from lrurun.config.recurrences.gru_lstm import GRURecurrence
 from lrurun.data.on_device import stream
 from lrurun.data.task import Data
 from lrurun.errors import UsageError
 from lrurun.training import optimizer
 from lrurun.training.events import Ended, Event, Reached, Snapshot
 from lrurun.training.feed import Batches, label_type
-from lrurun.training.loop import train, train_together
+from lrurun.training.loop import train
 from lrurun.training.programs import programs_for
 from tests.harness.machine import Machine
 from tests.harness.toy import EXECUTION, assert_same, config, data, history
@@ -71,11 +70,9 @@ def test_a_resumed_run_has_the_same_curves(probed: list[Event], data: Data) -> N
     assert_same(end(second), end(probed))
 
 
-@pytest.mark.parametrize("feed", ["device", pytest.param("stream", marks=pytest.mark.slow)])
-def test_gradients_are_those_of_the_last_batch(feed: str, probed: list[Event], data: Data) -> None:
+def test_gradients_are_those_of_the_last_batch(probed: list[Event], data: Data) -> None:
     """By automatic differentiation of the loss, with the dropout mask of the last step."""
-    run = config()
-    events = probed if feed == "device" else list(train(run, replace(PROBED, feed=feed), data))
+    run, events = config(), probed
     compiled, live = programs_for(run, PROBED, data), end(events).live
     index, split = Batches(run.seed, 8, 50)(22), data.train
     assert split.lengths is not None
@@ -112,24 +109,6 @@ def test_effective_steps_and_quantiles_are_those_of_the_parameters(probed: list[
         np.testing.assert_allclose(at, expected, rtol=1e-5)
 
 
-@pytest.mark.slow
-def test_packed_runs_have_the_probes_of_those_trained_alone(data: Data) -> None:
-    configs = [config(seed=seed, lr=lr) for seed, lr in ((3, 0.01), (4, 0.02))]
-    together = list(train_together(configs, PROBED, data))
-    for member, one in enumerate(configs):
-        curves = rows([event for event in together if event.member == member])
-        alone = rows(list(train(one, PROBED, data)))
-        assert curves.keys() == alone.keys()
-        for key, value in alone.items():
-            assert curves[key] == pytest.approx(value, rel=0.02), key
-
-
-@pytest.mark.slow
-def test_a_kind_without_eigenvalues_has_the_other_probes(data: Data) -> None:
-    events = list(train(config(recurrence=GRURecurrence(), steps=4, eval_every=4), PROBED, data))
-    assert {name for _, name in rows(events)} == {*OF_GROUPS}
-
-
 def test_probes_are_a_setting_of_execution() -> None:
     plan, plain = (planning.make("sDigits", profile="smoke", sets=sets) for sets in ({"execution.probes": True}, {}))
     assert {rung.execution.probes for rung in plan.rungs} == {True}
@@ -140,6 +119,7 @@ def test_probes_are_a_setting_of_execution() -> None:
     assert caught.value.message == '--set execution.probes: expected true or false, found "gradients"'
 
 
+@pytest.mark.slow
 def test_probes_of_finished_runs_need_fresh(finished: Machine, tmp_path: Path) -> None:
     done = finished.copy(tmp_path / "copy").run(
         "ladder", "sDigits", "--profile", "smoke", "--set", "execution.probes=true"

@@ -1,0 +1,421 @@
+"""How recurrences start: against the laws, constants and matrices of the papers, by NumPy and SciPy."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.signal
+import scipy.stats
+
+from lrurun.config.recurrences.block_diagonal import BlockDiagonalRecurrence
+from lrurun.config.recurrences.dlr import DLRRecurrence
+from lrurun.config.recurrences.dss import DSSRecurrence
+from lrurun.config.recurrences.gru_lstm import GRURecurrence, LSTMRecurrence
+from lrurun.config.recurrences.lru import LRURecurrence
+from lrurun.config.recurrences.rg_lru import RGLRURecurrence
+from lrurun.config.recurrences.rnn import RNNRecurrence
+from lrurun.config.recurrences.rotrnn import RotRNNRecurrence
+from lrurun.config.recurrences.s4 import S4Recurrence
+from lrurun.config.recurrences.s4d import S4DRecurrence
+from lrurun.config.recurrences.s5 import S5Recurrence
+from lrurun.config.recurrences.s6 import S6Recurrence
+from lrurun.config.recurrences.sgconv import SGConvRecurrence
+from lrurun.nn import recurrences, sampling
+from lrurun.nn.recurrences import continuous, lru
+from lrurun.nn.recurrences.block_diagonal import remapped
+from tests.harness.loops import double
+from tests.harness.state_spaces import bilinear, legs, normal
+from tests.nn import equations
+from tests.nn.equations import softplus
+
+
+def started(settings, width, state, key=0, **others):
+    """A layer and its initial parameters."""
+    layer = recurrences.build(settings, width=width, state=state, **others)
+    return layer, jax.jit(layer.init)(jax.random.key(key))
+
+
+def uniform(share):
+    return scipy.stats.kstest(np.ravel(share), "uniform").pvalue > 0.01
+
+
+# --- dense and diagonal ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("r_min", "r_max", "mean", "tolerance"),
+    [(0.0, 0.99, 4.00, 0.02), (0.9, 0.999, 24.2, 0.015), (0.999, 0.9999, 1279.7, 0.01)],
+)
+def test_the_mean_gain_of_a_ring_is_that_of_the_lru_paper(r_min, r_max, mean, tolerance):
+    """The mean of 1 / (1 - |lambda|^2) over the ring (proposition 3.3), four or more standard errors wide."""
+    nu, _ = lru.ring(jax.random.key(1), 200_000, r_min, r_max, 1.0)
+    assert np.mean(-1.0 / np.expm1(-2.0 * np.asarray(nu, np.float64))) == pytest.approx(mean, rel=tolerance)
+
+
+def test_a_ring_is_uniform_in_area_and_stays_inside():
+    nu, theta = (np.asarray(x, np.float64) for x in lru.ring(jax.random.key(2), 100_000, 0.5, 0.9, math.pi / 10))
+    share = np.sort((np.exp(-2 * nu) - 0.25) / (0.81 - 0.25))
+    assert np.max(np.abs(share - np.linspace(0, 1, share.size))) < 0.01
+    assert share[0] > -1e-6
+    assert share[-1] < 1 + 1e-6
+    assert np.max(np.abs(np.sort(theta) / (math.pi / 10) - np.linspace(0, 1, theta.size))) < 0.01
+    assert abs(np.corrcoef(nu, theta)[0, 1]) < 0.02
+
+
+@pytest.mark.parametrize("r", [(0.0, 1.0), (0.0, 0.0), (1.0, 1.0), (0.999999, 1.0)])
+def test_extreme_rings_have_finite_logarithms(r, monkeypatch):
+    nu, theta = (np.asarray(x, np.float64) for x in lru.ring(jax.random.key(0), 100_000, *r, 2 * math.pi))
+    assert 0.999e-7 <= nu.min() <= nu.max() <= -math.log(1e-4) * 1.0001
+    assert 0 < theta.min() <= theta.max() <= 2 * math.pi * 1.000001
+    inner, outer = np.clip(r, 1e-4, 1 - 1e-7)
+    assert nu.min() >= -math.log(outer) * (1 - 1e-5)
+    assert nu.max() <= -math.log(inner) * (1 + 1e-5)
+    for drawn in (0.0, 1.0 - 2.0**-23):  # the generator may return these, one in 2^23 does
+        with monkeypatch.context() as patch:
+            patch.setattr(jax.random, "uniform", lambda key, shape, dtype, drawn=drawn: jnp.full(shape, drawn, dtype))
+            nu, theta = lru.ring(jax.random.key(0), 3, *r, 2 * math.pi)
+        assert np.all(np.isfinite(np.log(nu)))
+        assert np.all(np.asarray(theta) > 0)
+
+
+def test_gamma_keeps_its_digits():
+    nu = jnp.asarray(np.logspace(-7, 0.9, 2000), jnp.float32)
+    wanted = np.sqrt(-np.expm1(-2.0 * np.asarray(nu, np.float64)))
+    # log gamma is near -8 there, and rounding it costs up to 8 units of the last place in gamma itself.
+    np.testing.assert_allclose(np.exp(np.asarray(lru.log_gamma(nu), np.float64)), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("parametrization", ["cartesian", "exponential"])
+def test_all_parametrizations_start_at_the_same_eigenvalues(parametrization):
+    ring = {"r_min": 0.9, "r_max": 0.999, "max_phase": 1.0, "normalize": True}
+    (stable, one), (other, two) = (
+        started(LRURecurrence(parametrization=name, **ring), 3, 50) for name in ("stable-exponential", parametrization)
+    )
+    wanted, found = (r.parametrization.eigenvalues(p).numpy() for r, p in ((stable, one), (other, two)))
+    np.testing.assert_allclose([found.real, found.imag], [wanted.real, wanted.imag], rtol=1e-5)
+    decays, phases = zip(*(r.parametrization.decay_and_phase(p) for r, p in ((stable, one), (other, two))), strict=True)
+    np.testing.assert_allclose(decays[1], decays[0], rtol=1e-4)
+    np.testing.assert_allclose(phases[1], phases[0], rtol=1e-4)
+    np.testing.assert_array_equal(one["gamma_log"], two["gamma_log"])
+    np.testing.assert_allclose(np.exp(2 * double(one)["gamma_log"]), 1 - np.abs(wanted) ** 2, rtol=1e-4)
+
+
+def test_a_truncated_draw_is_that_of_a_normal_cut_off_at_two_standard_deviations():
+    n, law = 300, scipy.stats.truncnorm(-2, 2)
+    (_, usual), (layer, cut) = (
+        started(RNNRecurrence(draw=draw), 7, n, 4, bidirectional=True) for draw in ("normal", "truncated")
+    )
+    entries = np.sort(double(cut)["A"].ravel()) * math.sqrt(n)
+    assert scipy.stats.kstest(entries, law.cdf).pvalue > 0.01
+    assert max(abs(entries[0]), abs(entries[-1])) <= 2 * (1 + 1e-6)
+    assert sampling.TRUNCATED == pytest.approx(law.std(), rel=1e-12)
+    assert layer.variances["A"] == pytest.approx(law.var() / n)
+    # A alone is another, and its entries keep their order
+    assert {name for name in cut if not np.array_equal(cut[name], usual[name])} == {"A"}
+    assert np.all(np.diff(np.asarray(cut["A"]).ravel()[np.argsort(np.asarray(usual["A"]).ravel())]) >= 0)
+    ends = np.asarray(sampling.truncated(jnp.asarray([-40.0, -6.0, 0.0, 1.0, 6.0, 40.0], jnp.float32)))
+    assert ends == pytest.approx([-2, -2, 0, law.ppf(scipy.stats.norm.cdf(1.0)), 2, 2], abs=1e-6)
+
+
+@pytest.mark.parametrize(("draw", "radius"), [("normal", 0.5), ("truncated", 1.0), ("remapped", 1.7)])
+def test_a_dense_matrix_with_a_radius_is_the_drawn_one_scaled_to_that_spectral_radius(draw, radius):
+    (_, drawn), (layer, scaled) = (started(RNNRecurrence(draw=draw, radius=r), 7, 24, 4) for r in (0.0, radius))
+    before, after = double(drawn)["A"], double(scaled)["A"]
+    sizes = [np.max(np.abs(np.linalg.eigvals(a))) for a in (before, after)]
+    assert sizes[1] == pytest.approx(radius, rel=1e-5)
+    np.testing.assert_allclose(after, before * radius / sizes[0], rtol=1e-5)
+    assert {name for name in drawn if not np.array_equal(drawn[name], scaled[name])} == {"A"}
+    assert layer.init_on_cpu
+    assert "A" not in layer.variances
+
+
+@pytest.mark.parametrize(("r_min", "max_phase"), [(0.0, math.pi), (0.99, math.pi), (0.5, 0.3)])
+def test_eigenvalues_of_block_diagonal_matrices_are_remapped_as_in_the_paper(r_min, max_phase):
+    """lambda to (nu + (1 - nu) tanh |lambda|) exp(i angle theta_0 / pi), by NumPy's eigenvectors."""
+    drawn = np.random.default_rng(0).normal(size=(200, 2, 2)) / math.sqrt(2)
+    found = np.asarray(jax.jit(remapped, static_argnums=(1, 2))(jnp.asarray(drawn, jnp.float32), r_min, max_phase))
+    lam, vectors = np.linalg.eig(drawn)
+    assert 20 < np.sum(lam[:, 0].imag != 0) < 180
+    there = (r_min + (1 - r_min) * np.tanh(np.abs(lam))) * np.exp(1j * np.angle(lam) * max_phase / math.pi)
+    wanted = (vectors @ (there[:, :, None] * np.linalg.inv(vectors))).real
+    size = np.max(np.abs(wanted), axis=(1, 2), keepdims=True)
+    np.testing.assert_allclose(found / size, wanted / size, atol=3e-5)
+
+
+def test_rings_of_tied_blocks_and_of_heads():
+    ring = {"r_min": 0.5, "r_max": 0.9, "max_phase": 1.0}
+    for settings in (
+        BlockDiagonalRecurrence(tied=True, **ring),
+        LRURecurrence(normalize=True, conjugate=True, heads=500, **ring),
+        RotRNNRecurrence(heads=500, draw="ring", normalizer="gamma", **ring),
+    ):
+        layer, params = started(settings, 2, 1000, 7)
+        lam = layer.spectrum(params)
+        assert len(lam) == 1000
+        upper = lam[lam.imag > 0]
+        assert len(upper) == 500
+        assert uniform((np.abs(upper) ** 2 - 0.25) / 0.56)
+        assert uniform(np.angle(upper))
+    layer, params = started(BlockDiagonalRecurrence(), 2, 8)
+    broken = layer.spectrum(params | {"A": params["A"].at[1].set(jnp.inf)})  # of a diverged run
+    assert np.isnan(broken).tolist() == [False, False, True, True, *[False] * 4]
+
+
+def test_pairs_leave_the_initial_variance_of_the_output_as_it_was():
+    u, spread = jax.random.normal(jax.random.key(1), (60, 32, 64), jnp.float32), []
+    for conjugate in (False, True):
+        layer, params = started(LRURecurrence(conjugate=conjugate, normalize=True, r_min=0.5, r_max=0.9), 64, 128)
+        spread.append(float(jnp.var(jax.jit(layer.scan)(params | {"D": jnp.zeros(64)}, u)[50:])))
+    assert spread[1] == pytest.approx(spread[0], rel=0.1)
+
+
+@pytest.mark.parametrize("draw", ["log", "ring"])
+def test_rotrnn_starts_with_these_decays_and_angles(draw):
+    settings = RotRNNRecurrence(heads=3000, r_min=0.5, r_max=0.999, max_phase=0.3, draw=draw, normalizer="gamma")
+    p = double(started(settings, 2, 12_000, 3)[1])
+    gamma = np.exp(-np.exp(p["gamma_log"]))
+    low, high = math.log(-math.log(0.999)), math.log(-math.log(0.5))
+    assert uniform((p["gamma_log"] - low) / (high - low) if draw == "log" else (gamma**2 - 0.25) / (0.999**2 - 0.25))
+    assert 0.5 - 1e-6 < gamma.min() < gamma.max() < 0.999 + 1e-6
+    assert uniform(p["theta"] / 0.3)
+    assert p["theta"].min() > 0
+    np.testing.assert_allclose(np.exp(2 * p["xi_log"]), 1 - gamma**2, rtol=1e-4)
+
+
+def test_the_trace_normaliser_of_rotrnn_keeps_its_digits_near_gamma_one():
+    layer, params = started(RotRNNRecurrence(heads=50), 3, 100)
+    params["gamma_log"] = jnp.asarray(np.log(np.logspace(-9, 0, 50)), jnp.float32)
+    p = double(params)
+    wanted = np.sqrt(-np.expm1(-2 * np.exp(p["gamma_log"])) / np.sum(p["B"] ** 2, axis=(1, 2)))
+    np.testing.assert_allclose(layer._normalizer(params), wanted, rtol=3e-6)
+
+
+# --- cells and gates ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "forget", "usual"), [(GRURecurrence, 2, 0.0), (LSTMRecurrence, 1, 1.0)])
+def test_biases_and_matrices_of_gru_and_lstm(kind, forget, usual):
+    """Usual ones, those of chrono initialisation, whose time constants T are uniform, and of T = 1."""
+
+    def parts(state, **settings):
+        return np.split(double(started(kind(**settings), 5, state, 1)[1])["b"], 4)
+
+    assert [set(part) for part in parts(4)] == [{usual if k == forget else 0.0} for k in range(4)]
+    ends, low, high = {"t_max": 100.0}, 2, 100
+    if kind is LSTMRecurrence:
+        ends, low, high = {"t_min": 30.0, "t_max": 60.0}, 30, 60
+    found = parts(100, **ends)
+    assert uniform((1 + np.exp(found[forget]) - low) / (high - low))
+    if kind is LSTMRecurrence:
+        np.testing.assert_array_equal(found[0], -found[1])  # the input gate is 1/T
+    others = {0, 1, 2, 3} - {forget} - ({0} if kind is LSTMRecurrence else set())
+    assert not np.any([found[k] for k in others])
+    np.testing.assert_allclose(parts(3, t_min=1.0, t_max=1.0)[forget], math.log(1e-3), rtol=1e-6)
+    blocks = double(started(kind(), 5, 4, 1)[1])["A"].reshape(-1, 4, 4)
+    for block in blocks:
+        np.testing.assert_allclose(block @ block.T, np.eye(4), atol=1e-5)
+    assert abs(np.sum(blocks[0] * blocks[1])) < 4 * 0.99  # different ones
+
+
+def test_the_two_published_initialisations_of_rg_lru_and_those_of_the_ring():
+    """Medians and shares of long time constants, from the two laws by hand."""
+
+    def decay(init):
+        rate = softplus(double(started(RGLRURecurrence(init=init), 4000, 4000)[1])["Lambda"])
+        return lambda r: np.exp(-8 * r * rate)
+
+    code, paper = decay("code"), decay("paper")
+    assert np.median(code(1)) == pytest.approx(0.668, abs=0.02)
+    assert np.median(code(0.5)) == pytest.approx(0.817, abs=0.01)
+    assert code(1).min() == pytest.approx(0.430, abs=0.01)
+    shares = [np.mean(-1 / np.log(a(0.5)) > steps) for a in (code, paper) for steps in (64, 250)]
+    np.testing.assert_allclose(shares, [0.03, 0, 0.30, 0.07], atol=0.02)
+    assert 0.9 <= paper(1).min() < paper(1).max() <= 0.999 + 1e-6
+    made = []
+    for settings in ({"decay": "exponential"}, {"init": "ring"}):
+        fixed = RGLRURecurrence(recurrence_gate=False, input_gate=False, r_min=0.5, r_max=0.99, **settings)
+        layer, params = started(fixed, 64, 64)
+        made.append(layer.spectrum(params).real)
+    np.testing.assert_allclose(made[1], made[0], rtol=1e-5)
+    assert 0.5 <= made[0].min() < 0.7 < 0.95 < made[0].max() <= 0.99
+
+
+def test_time_constants_and_decays_of_s6():
+    params = double(started(S6Recurrence(), 4000, 3)[1])
+    quantiles = np.quantile(np.log(softplus(params["b_dt"])), [0, 0.5, 1])
+    np.testing.assert_allclose(quantiles, np.log([0.001, 0.01, 0.1]), atol=0.1)
+    np.testing.assert_allclose(np.exp(params["A_log"][7]), [1, 2, 3], rtol=1e-6)
+    decays = np.exp(double(started(S6Recurrence(heads=500), 500, 3)[1])["A_log"])
+    np.testing.assert_allclose([decays.min(), decays.mean(), decays.max()], [1, 8.5, 16], atol=0.5)
+
+
+# --- state spaces ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["zoh", "bilinear"])
+def test_s5_starts_as_a_real_system(how):
+    """HiPPO's normal part, a real matrix of size N in blocks, discretised by SciPy and taken step by step."""
+    n, blocks, h, dt = 12, 3, 5, 0.03
+    s5, params = started(S5Recurrence(blocks=blocks, discretization=how, dt_min=dt, dt_max=dt), h, n)
+    p, rng = double(params), np.random.default_rng(1)
+    a = scipy.linalg.block_diag(*[normal(n // blocks)] * blocks)
+    v = scipy.linalg.block_diag(*[continuous.hippo(n // blocks).vectors[:, : n // blocks // 2]] * blocks)
+    b0 = 2 * (v @ (p["B_re"] + 1j * p["B_im"])).real
+    c0 = rng.normal(size=(h, n)) / np.sqrt(n)
+    c = (c0 @ v).astype(np.complex64)
+    params |= {"C_re": jnp.asarray(c.real), "C_im": jnp.asarray(c.imag)}
+    a_bar, b_bar, *_ = scipy.signal.cont2discrete((a, b0, c0, np.zeros((h, h))), dt, method=how)
+    u = rng.normal(size=(200, 1, h)).astype(np.float32)
+    x, wanted = np.zeros(n), []
+    for u_k in u[:, 0].astype(np.float64):
+        x = a_bar @ x + b_bar @ u_k
+        wanted.append(c0 @ x + p["D"] * u_k)
+    y = np.asarray(jax.jit(s5.scan)(params, u))[:, 0]
+    np.testing.assert_allclose(y, wanted, atol=1e-5 * np.max(np.abs(wanted)))
+    found = s5.spectrum(params)
+    assert found.shape == (n,)
+    assert max(np.min(np.abs(np.linalg.eigvals(a_bar) - one)) for one in found) < 1e-6
+    assert np.max(np.abs(b0)) * np.sqrt(n) < 2.3  # B0 is real, truncated, and of the variance 1 / N, whatever H is
+
+
+@pytest.mark.parametrize(
+    ("c_init", "conj_sym", "of_c"),
+    [("truncated", True, 1 / 32), ("lecun", True, 1 / (32 * 200)), ("complex", False, 0.5)],
+)
+def test_s5_s_initial_scales(c_init, conj_sym, of_c):
+    """N = 32, H = 200: the fan-in of B is N, and LeCun's C is smaller by the root of H."""
+    settings = S5Recurrence(c_init=c_init, conj_sym=conj_sym, blocks=2, dt_min=0.01, dt_max=0.2)
+    p, other = (double(started(settings, 200, 32, key, bidirectional=True)[1]) for key in (0, 1))
+    for name, variance in {"B_re": 0.5 / 32, "B_im": 0.5 / 32, "C_re": of_c, "C_im_back": of_c}.items():
+        assert np.var(p[name]) == pytest.approx(variance, rel=0.1)
+        assert abs(np.mean(p[name])) < 0.1 * np.sqrt(variance)
+    lam = -0.5 + 1j * np.linalg.eigvalsh(-1j * (normal(16) + np.eye(16) / 2))
+    np.testing.assert_allclose(p["lam_re"] + 1j * p["lam_im"], np.tile(lam[:8] if conj_sym else lam, 2), rtol=1e-5)
+    np.testing.assert_array_equal(p["lam_im"], other["lam_im"])
+    dt = np.exp(p["log_dt"])
+    assert 0.01 <= dt.min() < 0.03
+    assert 0.1 < dt.max() <= 0.2001
+
+
+def test_s4d_s_initial_values():
+    p = double(started(S4DRecurrence(init="legs", n_ssm=2), 200, 64)[1])
+    assert np.var(p["C_re"]) == pytest.approx(0.5, rel=0.05)  # O(1): not scaled by the size of the state
+    np.testing.assert_allclose(p["A_re_log"], np.log(0.5), rtol=1e-6)
+    assert p["A_im"][1, :3] == pytest.approx([1303.3, 433.0, 258.2], abs=0.05)
+    assert np.max(p["B_re"]) == 2.0  # cut: HiPPO's reach 41
+    assert np.min(p["B_re"]) > 0.4
+    two = started(S4DRecurrence(shared_dt=False), 4, 8)[1]
+    np.testing.assert_array_equal(two["log_dt_b"], two["log_dt"])
+    assert np.all((np.exp(p["log_dt"]) > 0.000999) & (np.exp(p["log_dt"]) < 0.1001))
+
+
+def test_the_clipped_b_of_s4_gives_the_kernel_of_the_published_initialisation():
+    """With eigenvectors as LAPACK returns them: only imaginary parts of B are clipped, so their phases matter."""
+    state = 16
+    s4, params = started(S4Recurrence(clip_b=True), 3, state)
+    found = np.asarray(jax.jit(s4.kernels, static_argnums=1)(params | {"D": jnp.zeros(3)}, 64))
+    p, (a, b) = double(params), legs(state)
+    low_rank = b / np.sqrt(2)
+    skew = a + np.outer(low_rank, low_rank)
+    frequencies, vectors = np.linalg.eigh(-1j * (skew - np.diag(np.diag(skew))))
+    frequencies, vectors = frequencies[: state // 2], vectors[:, : state // 2]
+    whole, q = vectors.conj().T @ b, vectors.conj().T @ low_rank
+    assert np.max(np.abs(whole.imag)) > 2
+    clipped, both = whole.real + 1j * np.clip(whole.imag, -2, 2), np.concatenate
+    matrix = np.diag(both([-0.5 + 1j * frequencies, -0.5 - 1j * frequencies]))
+    matrix = matrix - np.outer(both([q, q.conj()]), both([q.conj(), q]))
+    wanted = np.zeros(found.shape)
+    for h in range(3):
+        # our eigenvectors have the phases that make HiPPO's inputs positive, and are those of the other half
+        read = (p["C_re"][h] - 1j * p["C_im"][h]) * (np.abs(whole) / whole)
+        drive, out = both([clipped, clipped.conj()])[:, None], both([read, read.conj()])[None]
+        system = (matrix, drive, out, np.zeros((1, 1)))
+        move, x, *_ = scipy.signal.cont2discrete(system, np.exp(p["log_dt"][h]), method="bilinear")
+        for k in range(64):
+            wanted[0, k, h] = (out @ x).item().real
+            x = move @ x
+    assert np.max(np.abs(found - wanted) / np.max(np.abs(wanted), axis=1, keepdims=True)) < 1e-5
+
+
+@pytest.mark.parametrize(("state", "steps"), [(16, 256), pytest.param(64, 16_384, marks=pytest.mark.slow)])
+def test_s4_s_kernel_starts_as_that_of_hippo(state, steps):
+    """The matrix of HiPPO-LegS, entry by entry, discretised by SciPy and taken step by step, in double precision."""
+    s4, params = started(S4Recurrence(dt_min=1e-3, dt_max=0.1), 3, state)
+    params |= {"D": jnp.zeros(3), "log_dt": jnp.log(jnp.array([1e-3, 1e-2, 0.1]))}
+    found, p = np.asarray(jax.jit(s4.kernels, static_argnums=1)(params, steps)), double(params)
+    (a, b), v = legs(state), continuous.hippo(state).vectors[:, : state // 2].conj()
+    wanted = np.zeros(found.shape)
+    for h in range(3):
+        c = 2 * ((p["C_re"][h] + 1j * p["C_im"][h]) @ v.conj().T).real
+        system = (a, b[:, None], c[None], np.zeros((1, 1)))
+        move, x, *_ = scipy.signal.cont2discrete(system, np.exp(p["log_dt"][h]), method="bilinear")
+        for k in range(steps):
+            wanted[0, k, h] = (c @ x).item()
+            x = move @ x
+    assert np.max(np.abs(found - wanted) / np.max(np.abs(wanted), axis=1, keepdims=True)) < 1e-5
+
+
+def test_s4_s_spectrum_starts_as_that_of_hippo():
+    """The matrix is triangular: -1, ..., -N. It is far from normal, and of a larger one float32 keeps few digits."""
+    s4, params = started(S4Recurrence(), 3, 4)
+    steps = np.arange(1, 5)[::-1] * np.exp(double(params)["log_dt"][:, None])
+    found = s4.spectrum(params).reshape(3, 4)
+    np.testing.assert_allclose(np.sort(found.real), bilinear(-steps, 1)[0], atol=1e-6)
+    np.testing.assert_allclose(found.imag, 0, atol=1e-6)
+    params["P_im"] = params["P_im"].at[1].set(jnp.nan)
+    assert np.isnan(s4.spectrum(params).reshape(3, 4)).all(axis=1).tolist() == [False, True, False]
+
+
+# --- kernels -----------------------------------------------------------------------------------------------------
+
+
+def test_dlr_s_initial_values():
+    n, h = 2000, 4
+    p = double(started(DLRRecurrence(), h, n, 8, bidirectional=True)[1])
+    np.testing.assert_allclose(p["log_im"], 2 * np.pi * np.arange(n) / n, rtol=1e-6)
+    assert uniform((np.log(2 * p["log_re"] ** 2) - math.log(0.0005)) / (math.log(0.5) - math.log(0.0005)))
+    assert np.std(p["W_im_back"]) * n == pytest.approx(1, abs=0.04)
+    drawn = started(DLRRecurrence(phases="normal"), h, n, 8)[1]["log_im"]
+    assert scipy.stats.kstest(drawn, "norm").pvalue > 0.01
+
+
+def test_where_dss_starts():
+    n = 8
+    p = double(started(DSSRecurrence(), 500, n)[1])
+    np.testing.assert_allclose(-np.exp(p["re_log"]), -0.5, rtol=1e-6)
+    np.testing.assert_allclose(p["im"], np.pi * np.arange(n), rtol=1e-6)
+    assert uniform((p["log_dt"] - math.log(0.001)) / math.log(100))
+    lam = np.linalg.eigvals(normal(2 * n))
+    other = started(DSSRecurrence(init="hippo"), 2, n)[1]
+    np.testing.assert_allclose(other["im"], np.sort(lam.imag)[n:], rtol=1e-5)
+
+
+def test_sgconv_s_kernel_starts_with_norm_one():
+    for name in ("sgconv, one scale", "sgconv, cut", "sgconv, trained", "sgconv, no decay"):
+        settings = equations.FORMS[name].settings
+        for state in (1, 8) if name == "sgconv, cut" else (8,):
+            p = double(started(settings, 5, state, 1, bidirectional=True)[1])
+            alpha = equations.first_alpha(settings, 5)
+            norm = equations.sgconv_norm(settings, alpha, len(p["w"]), state)
+            for way in ("", "_back"):
+                k = equations.scales(p[f"w{way}"], alpha) / norm[:, None]
+                np.testing.assert_allclose(np.linalg.norm(k, axis=1), 1.0, rtol=1e-5)
+            assert not np.array_equal(p["w"], p["w_back"])
+    for init, deviation in (("one", 1.0), ("state", 1 / 256)):
+        w = double(started(SGConvRecurrence(kernel_length=1024, init=init), 32, 256)[1])["w"]
+        assert w.shape == (3, 32, 256)
+        # 24,576 numbers; that the norm is exact takes one in 768 away.
+        assert np.std(w) == pytest.approx(deviation, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("length", "state", "scales"),
+    [(1, 8, 1), (8, 8, 1), (9, 8, 2), (16, 8, 2), (17, 8, 3), (33, 8, 4), (2**18, 4096, 7), (2**20, 4096, 9)],
+)
+def test_sgconv_has_just_enough_scales(length, state, scales):
+    """With H = 32 and N = 4,096, lengths of 2^18 take the 920K parameters of the DLR paper's Table 2."""
+    layer = recurrences.build(SGConvRecurrence(kernel_length=length), width=32, state=state)
+    assert jax.eval_shape(layer.init, jax.random.key(0))["w"].shape == (scales, 32, state)
