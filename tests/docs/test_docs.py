@@ -132,7 +132,7 @@ def test_example_ladder_is_sound(machine: Machine) -> None:
     assert "r_min = 0.9; r_max = 0.99" in plan
 
 
-FEW_STEPS = ("--set", "train.steps=4", "--set", "train.eval_every=4", "--set", "train.warmup=0")
+FEW_STEPS = ("--set", "train.steps=4", "--set", "train.eval_every=4")
 
 
 def train_the_ladder(folder: Path) -> None:

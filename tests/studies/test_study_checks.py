@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -70,6 +71,17 @@ def test_every_study_is_declared_completely() -> None:
             for one in floats(field.type):
                 assert (one.ge, one.gt) != (None, None), (name, field.name)
                 assert (one.le, one.lt) != (None, None), (name, field.name)
+
+
+def test_cells_have_the_fingerprints_that_ledgers_know(golden) -> None:
+    """So that what was computed by an earlier version is not computed again."""
+    lines = []
+    for study in studies.every():
+        for profile in ("ci", "laptop", "paper"):
+            made = planning.make(study, profile, {})
+            digest = hashlib.sha256("".join(run.fingerprint for run in made.runs()).encode()).hexdigest()[:12]
+            lines.append(f"{study.name} {profile}: {len(made.cells)} cells, {len(made.seeds)} seeds, {digest}")
+    golden("study-cells.txt", "\n".join(lines) + "\n")
 
 
 def test_checks_fail_where_they_should() -> None:

@@ -164,7 +164,9 @@ def test_figures_and_pages(copy: Machine) -> None:
     run = copy.json("runs")["runs"][0]["id"]
     copy.run("plot", run, "--metric", "state", "--out", "curve.svg")
     assert "<svg" in (copy.folder / "curve.svg").read_text()
-    copy.run("report", "study:memory", "--out", "a.html")
+    copy.run("study", "memory", "--out", "a.html")
+    copy.run("report", "study:memory", "--out", "c.html")
+    assert (copy.folder / "c.html").read_text() == (copy.folder / "a.html").read_text()
     html = (copy.folder / "a.html").read_text()
     assert "<svg" in html
     assert html.count('class="supported">ok') == 10
