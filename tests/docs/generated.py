@@ -15,7 +15,7 @@ import textwrap
 import tomllib
 from collections.abc import Callable
 from contextlib import closing
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -31,7 +31,7 @@ OUTPUT = ROOT / "docs" / "output" / "npDigits.txt"
 KEPT = ROOT / "docs" / "kept.db.xz"
 """The compressed ledger with the studies of the papers, which `lrurun ledger merge` reads."""
 
-PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
 def ladders() -> str:
@@ -97,23 +97,24 @@ def parameters() -> str:
 
 def parameters_of(size: papers.Size) -> float | None:
     """The number of parameters of a rung at the size of a paper, or its ratio to another one's; None without a rung."""
+    if not size.ladder:
+        return None
+    count = partial(_count, size.task, size.ladder, size.profile, tuple(f"{k}={v}" for k, v in size.set.items()))
+    return count(size.than) / count(size.rung) if size.than else count(size.rung)
+
+
+@cache
+def _count(task: str, ladder: str, profile: str | None, sets: tuple[str, ...], name: str) -> int:
     import jax
 
     from lrurun.config import plan as planning
     from lrurun.nn.network import Model
 
-    if not size.ladder:
-        return None
-    sets = [f"{path}={value}" for path, value in size.set.items()]
-    made = planning.make(size.task, ladder=size.ladder, profile=size.profile, sets=sets, imports=False)
-
-    def count(name: str) -> int:
-        [rung] = [rung for rung in made.rungs if rung.name == name]
-        model = Model(rung.training.model, made.task.spec(made.options))
-        params, _ = jax.eval_shape(model.init, jax.random.key(0))
-        return model.count(params)
-
-    return count(size.than) / count(size.rung) if size.than else count(size.rung)
+    made = planning.make(task, ladder=ladder, profile=profile, sets=list(sets), imports=False)
+    [rung] = [rung for rung in made.rungs if rung.name == name]
+    model = Model(rung.training.model, made.task.spec(made.options))
+    params, _ = jax.eval_shape(model.init, jax.random.key(0))
+    return model.count(params)
 
 
 def page_of_papers() -> str:
@@ -341,11 +342,15 @@ def command_line() -> str:
     return text.rstrip() + "\n"
 
 
-def page(path: Path) -> str:
-    """What a page should be."""
+def page(path: Path, *, kept: bool = True) -> str:
+    """What a page should be; without `kept`, what is made from the kept ledger, which takes long, may differ."""
     if path.name == "cli.md":
         return command_line()
-    return PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]()}\n{part[3]}", path.read_text())
+
+    def made(part: re.Match[str]) -> str:
+        return f"{part[1]}{PARTS[part[2]]()}\n{part[4]}" if kept or part[2] != "papers" else part[0]
+
+    return PART.sub(made, path.read_text())
 
 
 def write() -> None:

@@ -56,17 +56,13 @@ def test_curvatures_of_one_eigenvalue(radius: float) -> None:
     np.testing.assert_allclose(found["optimal-stop"], np.eye(2), atol=1e-12)
 
 
-@pytest.mark.slow
-def test_curvature_is_that_of_autodiff() -> None:
-    found = cell("parametrise", form="optimal", radius=0.92, points=3)
-    theory = curvature(0.92, TURN, "optimal", normalised=True)
-    np.testing.assert_allclose([found["magnitude"], found["cross"], found["angle"]], theory[np.triu_indices(2)])
-
-
 def test_basin_is_where_the_loss_is_half() -> None:
     for radius, error in {0.36: np.pi, 0.68: 1.240687, 0.99: 0.020304}.items():
         assert basin(radius) == pytest.approx(error, abs=1e-6)
-        assert cell("parametrise", form="optimal", radius=radius, points=3)["basin"] == pytest.approx(error, abs=1e-6)
+    found = cell("parametrise", form="optimal", radius=0.99, points=3)
+    assert found["basin"] == pytest.approx(0.020304, abs=1e-6)
+    theory = curvature(0.99, TURN, "optimal", normalised=True)  # by formulas; the cell's is by autodiff
+    np.testing.assert_allclose([found["magnitude"], found["cross"], found["angle"]], theory[np.triu_indices(2)])
 
 
 ANGLES = {"polar": (0.785398, 1279), "exponential": (-0.241564, 2549), "optimal": (54.98137, 4000)}
@@ -105,8 +101,7 @@ def test_blocks_of_the_hessian(rho: float, coordinates: Any) -> None:
     np.testing.assert_allclose(numbers, BLOCKS[rho, coordinates], rtol=1e-8)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("coordinates", "rho"), [("re-im", 0.0), ("re-im", 0.9), ("polar", 0.5), ("exponential", 0.9)])
+@pytest.mark.parametrize(("coordinates", "rho"), [("polar", 0.5), ("exponential", 0.9)])
 def test_blocks_are_those_of_autodiff(coordinates: Any, rho: float) -> None:
     lags, nu, theta = np.arange(500), np.abs(EIGENVALUES), np.angle(EIGENVALUES)
     first, second = EIGENVALUES.real, EIGENVALUES.imag
@@ -161,7 +156,6 @@ def test_the_hessian_of_one_system() -> None:
 
 # θ0 / π, rho -> mean share off the diagonal, participation ratio and scaled top eigenvalue of 50 systems.
 CONCENTRATED = {
-    ("complex", 1.0, 0.0): (0.036, 1.47, 1.27),
     ("complex", 0.01, 0.0): (0.700, 5.40, 7.20),
     ("complex", 0.1, 0.99): (0.293, 1.92, 2.24),
     ("lru", 0.1, 0.0): (0.090, 1.15, 2.23),
