@@ -1,4 +1,4 @@
-"""Draws with `lrurun plot`, and reads what is drawn."""
+"""Reads what figures draw."""
 
 from __future__ import annotations
 
@@ -6,16 +6,6 @@ import struct
 from itertools import combinations
 from pathlib import Path
 from typing import Any
-
-import pytest
-
-from lrurun import console
-from tests.harness.commands import said
-
-
-def lrurun(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    console.set_verbosity(0)
-    return said(capsys, "plot", *words)
 
 
 def lines(ax: Any) -> dict[str, tuple[list[float], list[float]]]:

@@ -104,6 +104,8 @@ def test_the_page_has_results_and_the_commands_of_their_runs(judged: Machine) ->
     [figure] = [line for line in lines if line.startswith("| Figure 1 ") and "study memory" in line]
     assert "`lrurun study memory --profile ci`: 10 of 10 checks passed." in figure
     assert "<br>landscape: not run<br>" in figure
+    assert "| memory: run at the paper's scale; landscape: configured |" in figure
+    assert "| run reduced |" in table
 
 
 def test_profiles_at_the_sizes_of_the_paper_are_no_stand_ins(machine: Machine) -> None:
