@@ -15,7 +15,7 @@ import pytest
 
 from lrurun.errors import LedgerError
 from lrurun.ledger.database import migrate, sqlite
-from lrurun.ledger.database.schema import APPLICATION_ID, SCHEMA, VERSION_TABLE
+from lrurun.ledger.database.schema import SCHEMA, VERSION_TABLE
 from lrurun.ledger.store import Ledger
 from tests.conftest import once
 from tests.harness import old_ledgers
@@ -100,7 +100,7 @@ def test_the_newest_revision_is_that_of_the_code(tmp_path: Path) -> None:
     assert version(path) == SCHEMA
     assert sqlite.upgrade(path) is None
     connection = sqlite3.connect(path)
-    assert connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
+    assert connection.execute("PRAGMA application_id").fetchone()[0] == 0x4C525552, "which other programs know"
     connection.close()
     assert [p.name for p in tmp_path.iterdir()] == ["ledger.db"], "no backup of nothing"
 
