@@ -331,7 +331,8 @@ class Ledger:
             existing = _newest_generations(connection, first)
             for fingerprint in first:
                 tried.setdefault(fingerprint, existing[fingerprint].generation if fingerprint in existing else 0)
-            old = {f: row for f, row in existing.items() if row.generation == tried[f]}
+            # In the order of the request: their new places get numbers, and the queue's order, from it.
+            old = {f: existing[f] for f in first if f in existing and existing[f].generation == tried[f]}
             superseded = {f: row for f, row in old.items() if fresh and row.state != "queued"}
             _refuse_running(superseded.values())
             new = [run for f, run in first.items() if f not in existing or f in superseded]

@@ -361,6 +361,18 @@ def test_enqueue_adds_each_run_once(ledger: Ledger, key: str) -> None:
     assert (run.config, run.execution, run.sources) == (wanted[1].config, wanted[1].execution, wanted[1].sources)
 
 
+def test_a_place_can_change_and_be_removed(ledger: Ledger, key: str) -> None:
+    run = ledger.enqueue(key, [want(position=3)])[0]
+    assert ledger.enqueue(key, [want(position=7)])[0].memberships[0].position == 7
+    assert ledger.unlink(key, [run.id], "ring", "tune") == 0
+    assert ledger.unlink(key, [run.id], "ring", "train") == 1
+    assert ledger.runs(key) == []
+    assert ledger.run(run.id).memberships == ()
+    for ask in (ledger.claim, lambda key, _: ledger.enqueue(key, [want()])):
+        with pytest.raises(NotFoundError):
+            ask("zz", ME)
+
+
 def test_fresh_refuses_a_running_run_and_changes_nothing(ledger: Ledger, key: str, path: Path) -> None:
     ledger.enqueue(key, [want(seed=0), want(seed=1, position=1)])
     ledger.finish(take(ledger, key), "done", result={})
