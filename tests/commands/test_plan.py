@@ -140,6 +140,7 @@ def test_a_rung_is_compared_with_its_base():
 
 def test_the_plan_names_a_base_that_is_not_the_previous_rung(machine, monkeypatch, golden):
     write_documents(machine.folder, monkeypatch)
+    machine.env["XDG_DATA_HOME"] = str(machine.folder / "share")  # without the data, which other tests prepare
     ladder = LADDER + on("plane", "half", '"model.recurrence.r_max" = 0.5')
     Path("l.toml").write_text(ladder + on("dense", "same", '"model.recurrence.activation" = "tanh"'))
     command = ("plan", "./r.toml", "--ladder", "./l.toml", "--set", "optim.lr=0.01")
