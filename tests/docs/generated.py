@@ -342,13 +342,17 @@ def command_line() -> str:
     return text.rstrip() + "\n"
 
 
-def page(path: Path, *, kept: bool = True) -> str:
-    """What a page should be; without `kept`, what is made from the kept ledger, which takes long, may differ."""
+LONG = ("parameters", "papers")
+"""Parts that take long, of which `tests.docs.test_papers` has tests: of many networks, and of the kept ledger."""
+
+
+def page(path: Path, *, long: bool = True) -> str:
+    """What a page should be; without `long`, the parts that take long may differ."""
     if path.name == "cli.md":
         return command_line()
 
     def made(part: re.Match[str]) -> str:
-        return f"{part[1]}{PARTS[part[2]]()}\n{part[4]}" if kept or part[2] != "papers" else part[0]
+        return f"{part[1]}{PARTS[part[2]]()}\n{part[4]}" if long or part[2] not in LONG else part[0]
 
     return PART.sub(made, path.read_text())
 

@@ -114,6 +114,7 @@ def test_a_published_number_of_parameters_is_met_or_has_a_reason() -> None:
     # Biegun et al. 2024, Table 2; to a thousand parameters
     speech = {size.model: generated.parameters_of(size) for size in sizes if size.profile == "rotrnn-network"}
     assert speech == {"LRU, their reproduction": 283_523, "RotRNN": 284_675}
+    assert generated.parameters() in (generated.ROOT / "docs" / "papers.md").read_text(), "run: tests.docs.generated"
 
 
 def test_the_status_says_whether_runs_judge_at_the_papers_scale(empty: tuple[Evidence, list[LedgerClaim]]) -> None:
