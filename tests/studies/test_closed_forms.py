@@ -182,6 +182,15 @@ def test_loss_of_two_complex_eigenvalues() -> None:
     assert loss(student, teacher, 0.9) == near(22.6867082)
 
 
+def test_closed_forms_refuse_eigenvalues_on_the_circle() -> None:
+    from lrurun.studies.formulas import sensitivity, state_variance
+
+    with pytest.raises(UsageError, match=r"\|lambda\| < 1"):
+        sensitivity(1.0, 0.5)
+    with pytest.raises(UsageError, match="rho"):
+        state_variance(0.5, 1.1)
+
+
 def test_energy_is_the_double_sum() -> None:
     from lrurun.studies.formulas import energy
 

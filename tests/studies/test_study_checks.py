@@ -208,8 +208,18 @@ def test_landscape_compares_no_gap_with_itself() -> None:
     assert checks.failed(study.checks(results)) == []
 
 
+def test_a_page_has_the_answers_and_checks_of_studies() -> None:
+    study, results = computed("similarity", {"rho": [0.0, 0.9], "side": 5})
+    assert judged(study, results)
+    report = in_process("similarity", {"rho": [0.0, 0.9], "side": 5})
+    unfinished = reporting.build(planning.make(study, "ci", {}), Results([], "ci"))
+    html = page.render([(report, "<svg></svg>"), (unfinished, "")])
+    assert html.count('class="supported">ok') == len(report.checks) > 0
+    assert "Not finished." in html
+
+
 @pytest.mark.slow
-def test_the_page_may_show_the_colours_of_planes() -> None:
+def test_a_page_may_show_the_colours_of_planes() -> None:
     study, results = computed("similarity", {"rho": 0.0})
     report = in_process("similarity", {"rho": 0.0})
     html = page.render([(report, page.inline(report, study.figure(results)))])
