@@ -10,14 +10,16 @@ import difflib
 import itertools
 import json
 import re
+import sqlite3
 import sys
 import textwrap
 import tomllib
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
+from unittest import mock
 
 import msgspec
 
@@ -117,6 +119,21 @@ def _count(task: str, ladder: str, profile: str | None, sets: tuple[str, ...], n
     return model.count(params)
 
 
+@contextmanager
+def read_at_once(place: Path) -> Iterator[None]:
+    """All curves of a ledger with studies are read by one query; one by one they take longer than all the rest."""
+    from lrurun.ledger.store import Ledger, from_real
+
+    curves: dict[str, dict[str, list[tuple[int, float]]]] = {}
+    query = "SELECT r.id, k.name, m.step, m.value FROM metrics m JOIN stored_runs r ON r.number = m.run \
+        JOIN metric_keys k ON k.id = m.key ORDER BY m.run, k.name, m.step"
+    with closing(sqlite3.connect(f"file:{place}?mode=ro", uri=True)) as connection:
+        for run, name, step, value in connection.execute(query):
+            curves.setdefault(run, {}).setdefault(name, []).append((step, from_real(value)))
+    with mock.patch.object(Ledger, "metrics", lambda _, run: curves.get(run, {})):
+        yield
+
+
 def page_of_papers() -> str:
     """What `lrurun claims --page` writes from the kept ledger."""
     from lrurun.ledger.copies import unpacked
@@ -124,7 +141,7 @@ def page_of_papers() -> str:
     from lrurun.report import papers
     from lrurun.report.tables import ledger_claims
 
-    with unpacked(KEPT) as place, closing(Ledger.read(place)) as ledger:
+    with unpacked(KEPT) as place, closing(Ledger.read(place)) as ledger, read_at_once(place):
         ladders, _ = ledger_claims.ladders_of(ledger)
         evidence = ledger_claims.gather(ledger, ladders, None, with_studies=True)
     return papers.render(evidence, ledger_claims.collect(evidence, ladders, None, None).claims).rstrip()
@@ -342,13 +359,17 @@ def command_line() -> str:
     return text.rstrip() + "\n"
 
 
-def page(path: Path, *, kept: bool = True) -> str:
-    """What a page should be; without `kept`, what is made from the kept ledger, which takes long, may differ."""
+LONG = ("parameters", "papers")
+"""Parts that take long, of which `tests.docs.test_papers` has tests: of many networks, and of the kept ledger."""
+
+
+def page(path: Path, *, long: bool = True) -> str:
+    """What a page should be; without `long`, the parts that take long may differ."""
     if path.name == "cli.md":
         return command_line()
 
     def made(part: re.Match[str]) -> str:
-        return f"{part[1]}{PARTS[part[2]]()}\n{part[4]}" if kept or part[2] != "papers" else part[0]
+        return f"{part[1]}{PARTS[part[2]]()}\n{part[4]}" if long or part[2] not in LONG else part[0]
 
     return PART.sub(made, path.read_text())
 

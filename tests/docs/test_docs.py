@@ -41,9 +41,8 @@ def commands(page: Path) -> list[str]:
 
 
 def test_generated_parts_are_current() -> None:
-    """That of the kept ledger is checked with it, by a slow test."""
     for page in generated.PAGES:
-        assert page.read_text() == generated.page(page, kept=False), "run: python -m tests.docs.generated --write"
+        assert page.read_text() == generated.page(page, long=False), "run: python -m tests.docs.generated --write"
 
 
 def test_every_command_and_option_has_help() -> None:
@@ -102,25 +101,33 @@ def test_recorded_sessions_are_those_of_their_scripts_and_end_with_a_result() ->
 @pytest.mark.slow
 @pytest.mark.parametrize("name", transcripts.names())
 def test_recorded_sessions_are_what_the_commands_print(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Apart from numbers, which depend on the machine, as does which parameter has the largest error, and from
-    progress, which depends on its speed. Trainings are shorter, so that their answer is another one."""
+    progress, which depends on its speed. Trainings are shorter, so that their answer is another one.
+    """
 
     def masked(text: str) -> list[str]:
         text = re.sub(r"(largest relative error \S+) \(\w+\)", r"\1", text)
+        text = re.sub(r"\|[ ○●]*\|", "|", text)
         lines = re.sub(r"\d[\d.,:]*(e[+-]\d+)?|\b[0-9a-f]{12}\b|[─±+-]+", "#", text.strip()).splitlines()
         return [" ".join(line.split()) for line in lines if " left" not in line]
 
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", f"{os.environ['XDG_CACHE_HOME']}/lrurun/xla")
+    environment = transcripts.environment(machine.folder, 110)
     for command, before in transcripts.recorded(name).items():
-        short = command.replace("steps = 600", "steps = 60").replace("eval_every = 100", "eval_every = 60")
-        now, then = masked(transcripts.run(short, tmp_path)), masked(before)
+        if command.startswith("lrurun ") and name != "own":  # that has plug-ins, which would stay in this process
+            done = machine.run(*shlex.split(command)[1:], env=environment)
+            said = (done.stdout + done.stderr).replace(f"{machine.folder}/", "")
+        else:
+            short = command.replace("steps = 600", "steps = 60").replace("eval_every = 100", "eval_every = 60")
+            said = transcripts.run(short.replace("trials = 6", "trials = 2"), machine.folder)
+        now, then = masked(said), masked(before)
         if command.startswith("lrurun ladder"):
             now, then = ([line for line in lines if line.startswith("rung ")] for lines in (now, then))
         elif command.startswith("lrurun data prepare"):
             now, then = now[-1:], then[-1:]
-        assert now == then, command
+        assert set(now) == set(then), command  # there are fewer trials
         assert now or not before
 
 
@@ -132,11 +139,12 @@ def test_example_ladder_is_sound(machine: Machine) -> None:
     assert "r_min = 0.9; r_max = 0.99" in plan
 
 
+ONE_JOB = ("--jobs", "1")  # of several, each begins and compiles by itself
 FEW_STEPS = ("--set", "train.steps=4", "--set", "train.eval_every=4")
 
 
 def train_the_ladder(folder: Path) -> None:
-    Machine(folder).run("ladder", "npDigits", "--profile", "smoke")
+    Machine(folder).run("ladder", "npDigits", "--profile", "smoke", *ONE_JOB)
 
 
 @pytest.mark.slow
@@ -154,8 +162,9 @@ def test_examples_run(page: Path, tmp_path: Path) -> None:
     for line in commands(page):
         if page.stem != "ladders" and line.startswith("lrurun ladder") and "--tune" in line:
             continue
-        short = FEW_STEPS if page.stem == "data" and line.startswith("lrurun ladder") else ()
-        done = machine.run(*shlex.split(line)[1:], *short)
+        fast = ONE_JOB if line.startswith("lrurun ladder") else ()
+        fast += FEW_STEPS if fast and page.stem == "data" else ()
+        done = machine.run(*shlex.split(line)[1:], *fast)
         assert done.stdout or done.stderr, line
     for query in blocks(page, "sql"):
         assert machine.json("query", query)["rows"], query
@@ -182,7 +191,7 @@ def test_the_example_of_a_regression_is_trained_by_the_recipe_beside_it(machine:
     missing = machine.run("data", "check", *arguments[:3], code=1).stderr
     assert missing.endswith("hint: run: lrurun data prepare waves.toml --load waves.py\n")
     assert "the defaults of the task" in machine.run("data", "info", *arguments[:3]).stdout
-    machine.run("ladder", *arguments)
+    machine.run("ladder", *arguments, *ONE_JOB)
     [run] = machine.json("runs")["runs"]
     assert run["metrics"]["test/r2"] > 0.8
     checked = machine.json("data", "check", "waves.toml", "--load", "waves.py")
@@ -255,11 +264,11 @@ def test_the_training_script_of_the_page_on_programs_becomes_table_and_figure(ma
     )
     assert re.search(r"^accuracy: 0\.\d{3}$", done.stdout, re.MULTILINE)
     assert "step 2: train/loss " in done.stdout
-    few = ("train.toml", "--set", "settings.epochs=4")
+    few = ("train.toml", "--set", "settings.epochs=4", "--set", "settings.lr=0.1")
     machine.run("ladder", *few, "--rung", "relu", "--seeds", "2", "--jobs", "1")
     [row] = [row for row in machine.json("report", *few)["rows"] if row["n"]]
     assert (row["rung"], row["n"]) == ("relu", 2)
-    assert row["mean"] > 0.3
+    assert row["mean"] > 0.5
     machine.run("report", *few, "--format", "latex", "--out", "table.tex")
     assert r"\begin{tabular}" in (machine.folder / "table.tex").read_text()
     machine.run("plot", *few, "--out", "ladder.pdf")

@@ -18,7 +18,7 @@ def test_the_notebook_shows_what_its_cells_give(tmp_path: Path) -> None:
     cells = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     machine = Machine(tmp_path)
-    machine.run(*notebook.LADDER)
+    machine.run(*notebook.LADDER, "--jobs", "1")
     assert " ".join(("lrurun", *notebook.LADDER)) in "".join(content["cells"][0]["source"])
     shown = notebook.outputs(content["cells"], tmp_path)
     recorded = notebook.comparable([cell["outputs"] for cell in cells])

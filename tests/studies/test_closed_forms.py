@@ -80,7 +80,7 @@ def test_moments_of_a_ring() -> None:
 
 @pytest.mark.slow
 def test_gamma_of_a_ring() -> None:
-    found = run("ring", ring=[[0.0, 1.0]])[0]
+    found = run("ring", ring=[[0.0, 1.0]], samples=100)[0]
     assert found["gamma in float32"] == near(9.765625e-4)
     assert found["gamma of the layer"] == near(9.9999975e-4, 1e-6)
 
@@ -112,6 +112,7 @@ def test_leak() -> None:
     assert pulse.curves["direct"] == pytest.approx(expected, abs=1e-9)
     assert pulse.curves["convolved"] == pytest.approx(expected, abs=1e-9)
     assert sine.curves["rectified spectrum"][::8] == pytest.approx([0.318306, 0.25, 0.106107, 0, 0.021225], abs=1e-6)
+    assert len(sine.curves["rectified"]) == len(sine.curves["time"]) == sine.cell.samples // 4
     # The whole circular convolution, slowly.
     signal = np.sin(2 * np.pi * 8 * np.arange(256) / 256)
     before, gate = np.fft.fft(signal) / 256, np.fft.fft(signal > 0) / 256
@@ -179,6 +180,15 @@ def test_loss_of_two_complex_eigenvalues() -> None:
     student, teacher = 0.9 * np.exp(0.2j), 0.95 * np.exp(0.1j)
     assert loss(student, teacher, 0.0) == near(2.71135139)
     assert loss(student, teacher, 0.9) == near(22.6867082)
+
+
+def test_closed_forms_refuse_eigenvalues_on_the_circle() -> None:
+    from lrurun.studies.formulas import sensitivity, state_variance
+
+    with pytest.raises(UsageError, match=r"\|lambda\| < 1"):
+        sensitivity(1.0, 0.5)
+    with pytest.raises(UsageError, match="rho"):
+        state_variance(0.5, 1.1)
 
 
 def test_energy_is_the_double_sum() -> None:

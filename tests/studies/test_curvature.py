@@ -143,6 +143,10 @@ def test_statistics_of_a_spectrum() -> None:
     assert (found.top, found.participation) == pytest.approx((8, 1.5))
     assert found.share == pytest.approx(np.sqrt(2 / 99))
     assert found.scaled == pytest.approx(1.5)
+    flat = np.eye(12)  # the two smallest of twelve are spread over two directions, and not among the largest ten
+    flat[:2, :2] = [[0.6, 0.8], [-0.8, 0.6]]
+    assert spectrum(flat.T @ np.diag(np.arange(1.0, 13.0)) @ flat).participation == pytest.approx(1.0)
+    assert len(spectrum(np.diag([1e-13, 2e-13, 1.0, 2.0])).vectors) == 2  # of rank 2, but for rounding
 
 
 @pytest.mark.slow

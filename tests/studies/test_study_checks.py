@@ -208,8 +208,18 @@ def test_landscape_compares_no_gap_with_itself() -> None:
     assert checks.failed(study.checks(results)) == []
 
 
+def test_a_page_has_the_answers_and_checks_of_studies() -> None:
+    study, results = computed("similarity", {"rho": [0.0, 0.9], "side": 5})
+    assert judged(study, results)
+    report = in_process("similarity", {"rho": [0.0, 0.9], "side": 5})
+    unfinished = reporting.build(planning.make(study, "ci", {}), Results([], "ci"))
+    html = page.render([(report, "<svg></svg>"), (unfinished, "")])
+    assert html.count('class="supported">ok') == len(report.checks) > 0
+    assert "Not finished." in html
+
+
 @pytest.mark.slow
-def test_the_page_may_show_the_colours_of_planes() -> None:
+def test_a_page_may_show_the_colours_of_planes() -> None:
     study, results = computed("similarity", {"rho": 0.0})
     report = in_process("similarity", {"rho": 0.0})
     html = page.render([(report, page.inline(report, study.figure(results)))])
@@ -249,12 +259,8 @@ EDGES: dict[str, list[dict[str, Any]]] = {
     "gain": [{"steps": 1, "ring": [[0.0, 0.01]]}],
     "impulse": [{"decay": 1.0, "steps": 600, "phase": 2.0}],
     "phase": [{"updates": 20, "length": 2, "state": 1, "r_min": 0.0, "r_max": 0.5}],
-    "teacher": [{"nu": 0.9999, "updates": 1}],
-    "bridge": [{"architecture": ["dense", "complex"], "nu": 0.0, "lr": 10.0, "updates": 1}],
     "hessian": [{"network": ["dense", "lru"], "low": 0.5, "high": 0.5, "length": 10}],
     "concentration": [{"architecture": "lru", "angle": 1e-6, "rho": 1.0, "systems": 1}],
-    "depth": [{"width": 2, "length": 64, "time": 1e6, "rho": 1.0, "model": ["cRNN"]}],
-    "adam": [{"architecture": "dense", "lr": 10.0, "updates": 400}],
     "norms": [{"task": "white", "decay": 1e-3}, {"task": "map", "heads": 1, "width": 1, "state": 2}],
     "reals": [{"modes": 2, "length": 8}, {"modes": 64, "length": 8}],
 }
@@ -361,11 +367,6 @@ DAMAGES: dict[str, Damage] = {
     "moved eigenvalues of the dense matrix x 0.7": everywhere(
         "lrurun.nn.recurrences.rnn", "remapped", lambda right: lambda *arguments: 0.7 * right(*arguments)
     ),
-    "blocks transposed": of_class(
-        "lrurun.nn.recurrences.block_diagonal:BlockDiagonal",
-        "_blocks",
-        lambda right: lambda layer, params: right(layer, {**params, "A": params["A"].swapaxes(1, 2)}),
-    ),
     "all phases of DLR 0": of_class(
         "lrurun.nn.recurrences.dlr:DLR",
         "init",
@@ -377,11 +378,6 @@ DAMAGES: dict[str, Damage] = {
     ),
     "phases of kernels x 1.01": everywhere(
         "lrurun.nn.convolution.powers", "powers", lambda right: lambda nu, theta, steps: right(nu, 1.01 * theta, steps)
-    ),
-    "linear maps of the network x 2": everywhere(
-        "lrurun.nn.network.layers",
-        "lecun_normals",
-        lambda right: lambda *arguments: {name: 2.0 * value for name, value in right(*arguments).items()},
     ),
     "normaliser of the RotRNN x 7": of_class(
         "lrurun.nn.recurrences.rotrnn:RotRNN",
@@ -400,11 +396,9 @@ NOTICED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "ring": ({"ring": [[0.9, 0.999]]}, ("phases of the ring x 0.1", "nu of the ring x 0.3")),
     "impulse": ({"steps": [1024]}, ("nu of the ring x 0.3",)),
     "teacher": ({"architecture": ["dense"], "nu": 0.9, "updates": 1}, ("moved eigenvalues of the dense matrix x 0.7",)),
-    "bridge": ({"architecture": ["block"], "updates": 1}, ("blocks transposed",)),
     "hessian": ({"network": ["dense"]}, ("step of the dense recurrence x 0.99",)),
     "concentration": ({"architecture": ["lru"], "angle": [0.1], "rho": [0.0]}, ("nu of the stable form x 0.3",)),
     "reals": ({"modes": [64]}, ("all phases of DLR 0", "phases of kernels x 1.01")),
-    "depth": ({"model": "LRU", "time": 10.0, "rho": 0.0}, ("linear maps of the network x 2",)),
     "norms": ({"task": "map"}, ("normaliser of the RotRNN x 7",)),
     "phase": ({"normalize": True, "phase": 2.0, "length": 64, "updates": 20}, ("gamma to the fourth power",)),
 }

@@ -257,7 +257,10 @@ MADE_UP: dict[str, list[tuple[Any, Any]]] = {
         ({"mean": np.array([0.99, 1.0, 1.01])}, {"mean": np.array([0.02, 0.5, 1.0])}),
         (norms(rotrnn=0.1, lru=1.0), norms(rotrnn=1.0, lru=0.1)),
         (norms(rotrnn=0.1, lru=1.0), norms(rotrnn=1.0, lru=0.1)),
-        (norms(rotrnn=1.0, lru=20.0), norms(rotrnn=20.0, lru=1.0)),
+        (
+            lambda c, s: norms(rotrnn=1.0, lru=20.0 if c.depth == 1 else 0.1)(c, s),
+            lambda c, s: norms(rotrnn=20.0, lru=1.0 if c.depth == 1 else 400.0)(c, s),
+        ),
     ],
     "parametrise": [
         (lambda c, s: {"magnitude": 0.25 - (1 - c.radius)}, lambda c, s: {"magnitude": (1 - c.radius) ** -2}),
