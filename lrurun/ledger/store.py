@@ -1091,15 +1091,17 @@ class Ledger:
         """Key -> [(step, value), ...] by step. Keys without a row are left out."""
         with self._reading() as connection:
             number = self._run_number(connection, run_id)
-            names = select(metric_keys.c.id, metric_keys.c.name).order_by(metric_keys.c.name)
+            names = select(metric_keys.c.id, metric_keys.c.name)
+            rows = _CURVES
             if keys is not None:
                 names = names.where(among(metric_keys.c.name, keys))
-            curves = {}
-            for key, name in connection.execute(names).all():
-                rows = connection.execute(_CURVE, {"run": number, "key": key}).all()
-                if rows:
-                    curves[name] = [(step, from_real(value)) for step, value in rows]
-            return curves
+                rows = rows.where(metrics.c.key.in_(names.with_only_columns(metric_keys.c.id)))
+            recorded = connection.execute(rows, {"run": number}).all()
+            name_of = {row.id: row.name for row in connection.execute(names)}  # later, as another process may add names
+            curves: dict[str, list[tuple[int, float]]] = {}
+            for key, step, value in recorded:
+                curves.setdefault(name_of[key], []).append((step, from_real(value)))
+            return dict(sorted(curves.items()))
 
     @retried
     def stamp(self) -> tuple[int, ...]:
@@ -1694,10 +1696,10 @@ def _attempt_of(claim: ClaimedRun, number: int) -> ColumnElement[bool]:
 # Reading
 
 
-_CURVE = (
-    select(metrics.c.step, metrics.c.value)
-    .where(metrics.c.run == bindparam("run"), metrics.c.key == bindparam("key"))
-    .order_by(metrics.c.step)
+_CURVES = (
+    select(metrics.c.key, metrics.c.step, metrics.c.value)
+    .where(metrics.c.run == bindparam("run"))
+    .order_by(metrics.c.key, metrics.c.step)
 )
 
 
