@@ -12,7 +12,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +24,7 @@ from lrurun.errors import LrurunError
 from lrurun.ledger.database import sqlite
 from lrurun.ledger.database.schema import SCHEMA
 from tests import old_ledgers
-from tests.machine import FOUR_RUNS, LONG, Machine, stop, training, wait_for, workers_of
+from tests.machine import FOUR_RUNS, LONG, Machine, held, stop, training, wait_for, workers_of
 from tests.test_kills import _tmpfs
 
 ONE = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--jobs", "1")
@@ -34,24 +33,6 @@ SMOKE = ("ladder", "sDigits", "--profile", "smoke")
 
 def only_gamma_norm(history):
     return {key: history[key] for key in [("gamma-norm", "train", 0)]}
-
-
-@contextlib.contextmanager
-def held(ledger: Path) -> Iterator[None]:
-    """Another process is in the middle of writing to the ledger."""
-    code = (
-        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30);"
-        "c.execute('BEGIN IMMEDIATE'); print('held', flush=True); sys.stdin.read()"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(ledger)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    try:
-        yield
-    finally:
-        process.communicate()
 
 
 def site(machine: Machine, text: str) -> dict[str, str]:
