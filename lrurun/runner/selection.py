@@ -114,7 +114,7 @@ class SelectedRuns:
         self.needs: dict[str, Needs] = {}
         """Run id -> what its worker must have."""
         self.hang_after_seconds = math.inf
-        """The least of the runs: how long a worker may write nothing."""
+        """The least `hang_after_seconds` of the runs: how long a worker may write nothing."""
         self._known: dict[str, Run] = {}
         """Run id -> the run when it was last read."""
         self._by_state: dict[str, dict[str, Run]] = {}

@@ -221,7 +221,7 @@ class Supervisor:
             if waiting is not None:
                 waiting(seconds)
             if isinstance(self._executor, LocalExecutor):
-                self._executor.while_busy(self.runs, seconds)
+                self._executor.end_suspended(self.runs, seconds)
 
         return watch
 

@@ -342,10 +342,11 @@ def write_report(
     if ledger is not None:
         with ledger:
             if profile is None and not sets and (largest := reporting.largest(ledger, plan.study)) is not None:
-                plan, _ = largest
+                plan, results = largest
                 request = msgspec.structs.replace(request, profile=plan.profile)
-            plan = newest_plan(ledger, request, plan)
-            results = reporting.collect(ledger, plan)
+            newest = newest_plan(ledger, request, plan)
+            if results is None or newest != plan:
+                plan, results = newest, reporting.collect(ledger, newest)
             profiles = [instance.profile for instance in ledger.ladders(plan.name, plan.task)]
     unasked = profile is None and plan.profile not in profiles  # cells of another profile are no report of this one
     if not results or (unasked and reporting.missing(plan, results)):

@@ -13,7 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -195,6 +195,24 @@ class Machine:
         assert ledger is not None
         with ledger:
             return {run.id: ledger.attempts(run.id) for run in ledger.runs()}
+
+
+@contextlib.contextmanager
+def held(ledger: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process, which is in the middle of writing to the ledger."""
+    code = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30);"
+        "c.execute('BEGIN IMMEDIATE'); print('held', flush=True); sys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(ledger)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    try:
+        yield process
+    finally:
+        process.communicate()
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:

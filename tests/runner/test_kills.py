@@ -9,7 +9,6 @@ import re
 import signal
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from lrurun.ledger.database import sqlite
 from lrurun.ledger.database.schema import SCHEMA
 from lrurun.ledger.store import Ledger
 from tests.harness import old_ledgers
-from tests.harness.machine import FOUR_RUNS, LONG, Machine, stop, training, wait_for, workers_of
+from tests.harness.machine import FOUR_RUNS, LONG, Machine, held, stop, training, wait_for, workers_of
 
 pytestmark = pytest.mark.slow
 
@@ -213,24 +212,6 @@ def test_worker_that_hangs_is_killed_by_its_own_supervisor(machine: Machine) -> 
 
 ONE = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--jobs", "1")
 SMOKE = ("ladder", "sDigits", "--profile", "smoke")
-
-
-@contextlib.contextmanager
-def held(ledger: Path) -> Iterator[None]:
-    """Another process is in the middle of writing to the ledger."""
-    code = (
-        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30);"
-        "c.execute('BEGIN IMMEDIATE'); print('held', flush=True); sys.stdin.read()"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(ledger)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    try:
-        yield
-    finally:
-        process.communicate()
 
 
 def site(machine: Machine, text: str) -> dict[str, str]:

@@ -6,11 +6,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections import Counter
-from collections.abc import Collection
-from functools import partial
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -35,6 +33,7 @@ from lrurun.runner.selection import MAX_RETRIES, SelectedRuns, Selection
 from lrurun.runner.signals import GRACE_SECONDS, Signals
 from lrurun.runner.supervisor import Supervisor
 from lrurun.runner.work import Needs, Order, Preparation, PreparationProgress, Work, WorkerError
+from tests.harness.machine import held
 
 
 class Command:
@@ -190,50 +189,43 @@ class FakeWorker:
         self.dismissed = True
 
 
-HOLDER = """
-import sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], isolation_level=None)
-connection.execute("BEGIN IMMEDIATE")
-print("held", flush=True)
-sys.stdin.read()
-"""
+class Holder(LocalWorker):
+    """A process that holds the ledger, in place of a worker that does."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process  # type: ignore[assignment]
 
 
-class Holder:
-    """A process that holds the ledger as a worker does that is suspended in the middle of a write."""
-
-    def __init__(self, path: Path) -> None:
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen([sys.executable, "-c", HOLDER, path], stdin=pipe, stdout=pipe)
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == b"held\n"
-        self.pid, self.kill = self.process.pid, self.process.kill
-        self.is_suspended = partial(LocalWorker.is_suspended, self)  # type: ignore[arg-type]
-
-    def end(self) -> int:
-        """Ends it, closes its pipes, and returns its exit code."""
-        with self.process:
-            self.kill()
-        return self.process.returncode
-
-
-def test_a_worker_that_is_suspended_while_it_holds_the_ledger_is_killed(tmp_path: Path) -> None:
+@pytest.fixture
+def holding(tmp_path: Path) -> Iterator[tuple[Command, LocalExecutor, subprocess.Popen[str]]]:
+    """A command whose runs may be silent for two seconds, its executor, and the worker of it that holds the ledger."""
     with Ledger.open(tmp_path / "ledger.db") as ledger:
-        command = Command(ledger, "tanh-rnn")
+        command, executor = Command(ledger, "tanh-rnn"), LocalExecutor()
         command.runs.hang_after_seconds = 2.0
-        executor = LocalExecutor()
-        holder = Holder(tmp_path / "ledger.db")
-        executor.workers = [holder]  # type: ignore[list-item]
-        holder.process.send_signal(signal.SIGSTOP)
-        try:
-            ledger.waiting = lambda seconds: executor.while_busy(command.runs, seconds)
-            command.attempt("done", result={"val/accuracy": 0.5, "val/loss": 1.0})
-            assert holder.process.wait(5) == -signal.SIGKILL
-        finally:
-            holder.end()
-        [said] = command.said
-        assert said == f"worker {holder.pid} is suspended, wrote nothing for 3 s and was killed"
-        assert command.states() == ["done"]
+        with held(tmp_path / "ledger.db") as process:
+            executor.workers = [Holder(process)]
+            try:
+                yield command, executor, process
+            finally:
+                process.kill()
+
+
+def test_a_worker_that_is_suspended_while_it_holds_the_ledger_is_killed(holding) -> None:
+    command, executor, process = holding
+    process.send_signal(signal.SIGSTOP)
+    command.ledger.waiting = lambda seconds: executor.end_suspended(command.runs, seconds)
+    command.attempt("done", result={"val/accuracy": 0.5, "val/loss": 1.0})
+    assert process.wait(5) == -signal.SIGKILL
+    assert command.said == [f"worker {process.pid} is suspended, wrote nothing for 3 s and was killed"]
+    assert command.states() == ["done"]
+
+
+def test_a_worker_that_runs_is_not_killed_because_the_ledger_is_busy(holding) -> None:
+    command, executor, process = holding
+    for seconds in range(1, 10):
+        executor.end_suspended(command.runs, seconds)
+    assert process.poll() is None
+    assert command.said == []
 
 
 def test_a_supervisor_watches_its_workers_while_it_waits_for_the_ledger(
@@ -248,28 +240,12 @@ def test_a_supervisor_watches_its_workers_while_it_waits_for_the_ledger(
         ledger.waiting = before = lambda seconds: signals.check()
         command = Supervisor(ledger, selection.work(instance, places), selection, NoDisplay(), signals)
         watched: list[float] = []
-        monkeypatch.setattr(command._executor, "while_busy", lambda _runs, seconds: watched.append(seconds))
+        monkeypatch.setattr(command._executor, "end_suspended", lambda _runs, seconds: watched.append(seconds))
         monkeypatch.setattr(command, "_loop", lambda: ledger.waiting and ledger.waiting(3.0))
         command.run(lambda: None)
         assert watched == [3.0]
         assert ledger.waiting is before
         assert command.runs.hang_after_seconds == 1800
-
-
-def test_a_worker_that_runs_is_not_killed_because_the_ledger_is_busy(tmp_path: Path) -> None:
-    with Ledger.open(tmp_path / "ledger.db") as ledger:
-        command = Command(ledger, "tanh-rnn")
-        command.runs.hang_after_seconds = 2.0
-        executor = LocalExecutor()
-        holder = Holder(tmp_path / "ledger.db")
-        executor.workers = [holder]  # type: ignore[list-item]
-        try:
-            for seconds in range(1, 10):
-                executor.while_busy(command.runs, seconds)
-            assert holder.process.poll() is None
-        finally:
-            holder.end()
-        assert command.said == []
 
 
 class Node(LocalExecutor):

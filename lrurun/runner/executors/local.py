@@ -113,7 +113,7 @@ class LocalExecutor:
         finish(self.workers, signals, LAST_RECORD_SECONDS if finished else grace)
         self.workers.clear()
 
-    def while_busy(self, runs: SelectedRuns, seconds: float) -> None:
+    def end_suspended(self, runs: SelectedRuns, seconds: float) -> None:
         """Kills workers that are suspended while this process waits for the ledger, which one of them may hold.
 
         It is called about once a second, and the calls are counted, so that time in which this process is suspended too
@@ -177,7 +177,7 @@ class LocalExecutor:
 
         A worker that itself writes nothing for longer than its run's `hang_after_seconds` is killed. Only time during
         which this process watches is counted: not while it is stopped, the machine sleeps or another process holds the
-        ledger (see `while_busy`). Changes of the clock have no effect.
+        ledger (see `end_suspended`). Changes of the clock have no effect.
         """
         now = time.monotonic()
         if now - self._heartbeat_at < HEARTBEAT_SECONDS:
