@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -101,10 +102,10 @@ class RayCluster:
     def kill(self, name: str) -> None:
         """Kills a node with all its processes at once, as a power cut does."""
         tree = self.processes(name)
-        for process in tree:
-            process.suspend()  # none of them reacts to the end of another
-        for process in tree:
-            process.kill()
+        for stop in (psutil.Process.suspend, psutil.Process.kill):  # first: none of them reacts to the end of another
+            for process in tree:
+                with contextlib.suppress(psutil.NoSuchProcess):  # a short one that has ended by now
+                    stop(process)
         self._nodes.pop(name).wait()
         psutil.wait_procs(tree, 10)
 

@@ -119,7 +119,8 @@ class PrivateServer:
         processes = [main, *main.children(recursive=True)]
         try:
             for process in processes[1:]:
-                process.suspend()
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.suspend()
             yield
         finally:
             for process in processes:
