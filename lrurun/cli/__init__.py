@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pkgutil
 import shutil
 import textwrap
@@ -10,6 +11,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 import typer.core
+import typer.main
 from msgspec import Struct
 
 from lrurun import console
@@ -150,8 +152,9 @@ def _globals(
         plugins.load_files(load)
 
 
-def make_app(command: str | None = None) -> typer.Typer:
-    """The application: with all commands, or with one of them, so that no other is imported."""
+@functools.cache
+def make_command(only: str | None = None) -> Any:
+    """The command `lrurun`: with all its commands, or with one of them, so that no other is imported."""
     app = typer.Typer(
         name="lrurun",
         help=(
@@ -165,7 +168,7 @@ def make_app(command: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_globals)
-    for name in COMMANDS if command is None else [command]:
+    for name in COMMANDS if only is None else [only]:
         where = COMMANDS[name]
         target = pkgutil.resolve_name(where if where.startswith("lrurun.") else f"lrurun.commands.{where}")
         if isinstance(target, typer.Typer):
@@ -174,7 +177,7 @@ def make_app(command: str | None = None) -> typer.Typer:
             app.add_typer(target, name=name)
         else:
             app.command(name, epilog=_examples(target))(target)
-    return app
+    return typer.main.get_command(app)
 
 
 def _examples(command: Callable[..., Any] | None) -> str:

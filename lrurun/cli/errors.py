@@ -63,11 +63,10 @@ def _command_hint(word: str, commands: Mapping[str, Any]) -> str:
 
 def everything() -> Mapping[str, Any]:
     """All commands and groups of them, by name."""
-    import typer.main
+    from lrurun.cli import make_command
 
-    from lrurun.cli import make_app
-
-    return typer.main.get_command(make_app()).commands  # type: ignore[attr-defined]
+    commands: Mapping[str, Any] = make_command().commands
+    return commands
 
 
 def is_usage_error(error: Exception) -> bool:

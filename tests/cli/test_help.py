@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 import shlex
 
-import typer
+from typer.core import TyperCommand
 
-from lrurun.cli import make_app
+from lrurun.cli import make_command
 from lrurun.cli.arguments import split_global
 from tests.harness.machine import Machine
 
 
-def commands() -> dict[tuple[str, ...], typer.core.TyperCommand]:
+def commands() -> dict[tuple[str, ...], TyperCommand]:
     """Every command by its words, those of groups too."""
-    group = typer.main.get_command(make_app())
+    group = make_command()
     return {
         (name, inner) if inner else (name,): command
         for name, outer in group.commands.items()

@@ -344,11 +344,10 @@ def command_line() -> str:
     """The command reference, as Typer writes it."""
     import typer
     import typer.cli
-    import typer.main
 
-    from lrurun.cli import make_app
+    from lrurun.cli import make_command
 
-    command = typer.main.get_command(make_app())
+    command = make_command()
     context = typer.Context(command)
     text = typer.cli.get_docs_for_click(obj=command, ctx=context, name="lrurun", title="Command line")
     for group in (command, *(inner for inner in command.commands.values() if hasattr(inner, "commands"))):

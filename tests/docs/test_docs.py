@@ -13,10 +13,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer.main
 
 from lrurun import paths
-from lrurun.cli import make_app
+from lrurun.cli import make_command
 from lrurun.config.ladder import load_ladder
 from tests.conftest import once
 from tests.docs import generated, transcripts
@@ -53,7 +52,7 @@ def test_every_command_and_option_has_help() -> None:
         for name, inner in getattr(command, "commands", {}).items():
             walk(inner, [*path, name])
 
-    walk(typer.main.get_command(make_app()), ["lrurun"])
+    walk(make_command(), ["lrurun"])
 
 
 def test_pages_outside_of_the_site_are_short_and_lead_somewhere() -> None:
