@@ -1,18 +1,23 @@
-"""Ladders of several users in one ledger."""
+"""Ladders of several users in one ledger on a server."""
 
 from __future__ import annotations
 
 import os
 import pwd
 import re
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.harness.machine import Machine
+from tests.harness.machine import LONG, Machine, stop, training, wait_for
 from tests.harness.plug_ins import AVERAGES
+from tests.harness.servers import PrivateServer
 
-SMOKE = ("ladder", "sDigits", "--profile", "smoke", "--rung", "ring-init", "--seeds", "1")
+pytestmark = pytest.mark.slow
+
+LADDER = ("ladder", "sDigits", *LONG, "--rung", "ring-init", "--seeds", "1")
 
 
 class User:
@@ -25,32 +30,45 @@ class User:
         done = self.machine.run(*arguments, code=code, apart=True, env=self.env)
         return done.stdout + done.stderr
 
+    def begin(self, *arguments: str) -> None:
+        """Stops a ladder in training."""
+        process = self.machine.start(*arguments, env=self.env)
+        wait_for(training(self.machine, step=20))
+        stop(process, signal.SIGTERM)
+        process.communicate(timeout=60)
+        assert process.returncode == 143
+
 
 @pytest.fixture
-def users(machine: Machine) -> tuple[User, User]:
-    machine.run("data", "prepare", "sDigits")  # so that a time limit is over in training
-    return User(machine, "ann"), User(machine, "bob")
+def shared(machine: Machine, postgres: PrivateServer) -> Iterator[Machine]:
+    server = postgres.empty()
+    yield machine.use(server)
+    postgres.drop(server)
 
 
-@pytest.mark.slow
-def test_resume_takes_what_this_user_requested(machine: Machine, users: tuple[User, User]) -> None:
+@pytest.fixture
+def users(shared: Machine) -> tuple[User, User]:
+    return User(shared, "ann"), User(shared, "bob")
+
+
+def test_resume_takes_what_this_user_requested(shared: Machine, users: tuple[User, User]) -> None:
     ann, bob = users
-    ann.run(*SMOKE, "--time-limit", "1", code=143)
+    ann.begin(*LADDER)
     left = bob.run("resume")
     assert "left alone: 1 unfinished ladder of ann; --all-users takes these too" in left
     assert "nothing to do: your ladders are finished" in left
-    assert machine.json("status")["ladders"][0]["user"] == "ann"
+    assert shared.json("status")["ladders"][0]["user"] == "ann"
     assert "requested by ann" in bob.run("status")
     assert "requested by" not in ann.run("status")
     bob.run("resume", "--all-users")
-    assert machine.states() == {"done": 1}
-    [[attempt]] = machine.attempts().values()
-    assert attempt.user == "bob"
-    assert machine.json("runs", "--where", "user=bob")["runs"]
-    assert not machine.json("runs", "--where", "user=ann")["runs"]
-    assert "user" in ann.run("runs"), "one other user"
-    assert "user" not in bob.run("runs")
-    assert " user " in ann.run("show", attempt.run)
+    assert shared.states() == {"done": 1}
+    [attempts] = shared.attempts().values()
+    assert [attempt.user for attempt in attempts] == ["ann", "bob"]
+    assert shared.json("runs", "--where", "user=ann")["runs"]
+    assert not shared.json("runs", "--where", "user=bob")["runs"]
+    assert "user" in bob.run("runs"), "one other user"
+    assert "user" not in ann.run("runs")
+    assert " user " in ann.run("show", attempts[0].run)
     assert "nothing to do: every ladder" in ann.run("resume")
 
 
@@ -61,14 +79,13 @@ with Path(__file__).with_name("executed").open("a") as file:
 """
 
 
-@pytest.mark.slow
-def test_code_of_another_user_is_executed_only_if_it_is_named(machine: Machine, users: tuple[User, User]) -> None:
-    here = machine.folder
+def test_code_of_another_user_is_executed_only_if_it_is_named(shared: Machine, users: tuple[User, User]) -> None:
+    here = shared.folder
     ann, bob = users
     packaged = (Path(__file__).parents[2] / "ablations" / "lru.toml").read_text()
     (here / "mine.toml").write_text(f'load = ["mine.py"]\n{packaged}')
     (here / "mine.py").write_text(AVERAGES + PLUG_IN)
-    ann.run(*SMOKE, "--ladder", "mine.toml", "--time-limit", "1", code=143)
+    ann.begin(*LADDER, "--ladder", "mine.toml")
     executed = here / "executed"
     executed.unlink()
     for change in ("", "owner", "folder"):  # what the ledger says may be forged
@@ -80,4 +97,4 @@ def test_code_of_another_user_is_executed_only_if_it_is_named(machine: Machine, 
         assert not executed.exists()
     bob.run("resume", "--all-users", "--load", f"{here}/mine.py")
     assert executed.exists()
-    assert set(machine.states()) == {"done"}
+    assert set(shared.states()) == {"done"}
