@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -43,26 +46,73 @@ def fill(
     plan = planning.make(task, ladder=ladder, profile=profile, sets=sets, tune=tune)
     name = plan.task.metric.name
     digest = (data or "d") * 64 if data or task not in DIGESTS else DIGESTS[task]
-    with Ledger.open(path) as ledger, _one_transaction(ledger):
+    environment = {"device": "cpu", **({"data": about} if about else {})}
+    rungs = {}
+    for rung, found in scores.items():
+        [resolved] = planning.choose_rungs(plan, [rung])
+        wanted = dict(enumerate(found, first))
+        rungs[rung] = wanted, final_runs(plan, resolved, list(wanted))
+
+    def write(ledger: Ledger) -> None:
         instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, profile, plan.spec, plan.short_name)
-        for rung, found in scores.items():
-            [resolved] = planning.choose_rungs(plan, [rung])
-            wanted = dict(enumerate(found, first))
-            ledger.enqueue(instance.key, final_runs(plan, resolved, list(wanted)))
-            environment = {"device": "cpu", **({"data": about} if about else {})}
+        for wanted, runs in rungs.values():
+            left = dict(wanted)
+            ledger.enqueue(instance.key, runs)
             while claim := ledger.claim(instance.key, OWNER, environment=environment):
-                score = wanted.pop(claim.run.seed)
+                score = left.pop(claim.run.seed)
                 ledger.describe(claim, parameters=1000, data_sha256=digest)
                 if score is None:
                     ledger.finish(claim, "diverged", step=10)
                     continue
                 curve = [(10, f"val/{name}", score / 2), (20, f"val/{name}", score)]
                 ledger.record(claim, curve, 20, score=f"val/{name}")
-                for moment, values in (eigenvalues or {}).items():
-                    ledger.record_eigenvalues(claim, moment, [values, None])
+                for moment, found in (eigenvalues or {}).items():
+                    ledger.record_eigenvalues(claim, moment, [found, None])
                 result = {f"test/{name}": score, "machine/steps_per_second": 10.0, **(more or {})}
                 ledger.finish(claim, "done", result=result, step=20)
-            assert not wanted, "these seeds had runs already"
+            assert not left, "these seeds had runs already"
+
+    content = (plan.ladder.name, plan.recipe.task, profile, plan.spec, plan.short_name, rungs, environment)
+    _write_or_copy(path, repr((content, name, digest, eigenvalues, more)), write)
+
+
+_FILLED: dict[Path, tuple[str, tuple[int, int]]] = {}
+"""Ledgers that were filled in this process: what they have, by its hash, and the file's size and time."""
+
+
+def _write_or_copy(path: Path | Server, content: str, write: Callable[[Ledger], None]) -> None:
+    """Most ledgers of tests have what one before had: its file is copied."""
+    if isinstance(path, Server):
+        with Ledger.open(path) as ledger, _one_transaction(ledger):
+            write(ledger)
+        return
+    path = path.resolve()
+    before, known = _FILLED.get(path, ("", None))
+    key = hashlib.sha256(f"{before}{content}".encode()).hexdigest()
+    kept = Path(os.environ["LRURUN_TESTS"]) / "filled" / f"{key}.db"
+    is_known = (now := _signature(path)) == known and now != (-1, -1)
+    if is_known and kept.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(kept, path)
+    else:
+        with Ledger.open(path) as ledger, _one_transaction(ledger):
+            write(ledger)
+        if is_known:
+            kept.parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, making := kept.with_suffix(f".{os.getpid()}"))
+            making.rename(kept)
+    if is_known:
+        _FILLED[path] = key, _signature(path)
+
+
+def _signature(path: Path) -> tuple[int, int] | None:
+    """Size and time of a file, which are those of nothing while it is written to; None if it does not exist."""
+    if path.with_name(f"{path.name}-wal").exists():
+        return -1, -1
+    if not path.exists():
+        return None
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
 
 
 @contextlib.contextmanager
