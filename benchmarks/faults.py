@@ -5,7 +5,8 @@
     python -m benchmarks.faults judge faults.json lines.json answers.json
 
 A fault is a changed comparison, sign or constant, or a removed statement. Each is put into a copy of the repository,
-where the tests that execute its line run, those with the fewest lines first, until one fails or 60 seconds are over.
+where the tests that execute its line run, those with the fewest lines first, until one fails or their process has used
+60 seconds of a processor.
 `judge` continues where it was interrupted; `--pytest "-m slow"` and `--only` are for other tests and packages.
 """
 
@@ -18,6 +19,7 @@ import concurrent.futures
 import json
 import os
 import random
+import resource
 import shlex
 import shutil
 import signal
@@ -32,7 +34,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 60
-"""Seconds for the tests of a fault."""
+"""Seconds of a processor for the tests of a fault; those that wait end after four times as many on the clock."""
 TESTS = 400
 """The largest number of tests of a fault."""
 COMPARISONS = {
@@ -201,7 +203,7 @@ class Traced:
 
 
 def judge(fault: Fault, tests: Sequence[str], options: Sequence[str]) -> tuple[str, str]:
-    """The answer, and the test that fails: "caught", "not caught", "not in time" where 60 seconds were too few for all
+    """The answer, and the test that fails: "caught", "not caught", "not in time" where the limit was too short for all
     tests, or "no test"."""
     if not tests:
         return "no test", ""
@@ -222,9 +224,10 @@ def judge(fault: Fault, tests: Sequence[str], options: Sequence[str]) -> tuple[s
                 stdout=said,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT)),
             )
             try:
-                code = process.wait(LIMIT)
+                code = process.wait(4 * LIMIT)
             except subprocess.TimeoutExpired:
                 code = -1
             finally:
@@ -235,7 +238,7 @@ def judge(fault: Fault, tests: Sequence[str], options: Sequence[str]) -> tuple[s
                 process.wait()
             said.seek(0)
             failed = [line for line in said.read().splitlines() if line.startswith(("FAILED", "ERROR"))]
-        if code == -1:
+        if code < 0:
             return "not in time", ""
         return ("not caught", "") if code == 0 else ("caught", failed[0] if failed else f"exit code {code}")
 
