@@ -65,10 +65,10 @@ def test_a_ladder_goes_on_through_restarts_an_outage_and_kills(shared, postgres,
     postgres.stop()
     workers = workers_of(process)
     time.sleep(15)
+    wait_for(lambda: f"the ledger {shared.ledger} does not answer" in seen.read_text())
     assert process.poll() is watch.poll() is None
     assert workers
     assert all(worker.is_running() for worker in workers)
-    assert f"the ledger {shared.ledger} does not answer" in seen.read_text()
     postgres.start()
     wait_for(lambda: "done" in shared.states())
     assert all(len(attempts) <= 1 for attempts in shared.attempts().values()), "a worker lost its run"
