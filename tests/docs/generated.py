@@ -107,16 +107,13 @@ def parameters_of(size: papers.Size) -> float | None:
 
 @cache
 def _count(task: str, ladder: str, profile: str | None, sets: tuple[str, ...], name: str) -> int:
-    import jax
-
     from lrurun.config import plan as planning
     from lrurun.nn.network import Model
 
     made = planning.make(task, ladder=ladder, profile=profile, sets=list(sets), imports=False)
     [rung] = [rung for rung in made.rungs if rung.name == name]
     model = Model(rung.training.model, made.task.spec(made.options))
-    params, _ = jax.eval_shape(model.init, jax.random.key(0))
-    return model.count(params)
+    return model.count(model.shapes[0])
 
 
 @contextmanager
