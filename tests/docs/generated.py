@@ -9,11 +9,13 @@ import ast
 import difflib
 import itertools
 import json
+import math
 import re
 import sqlite3
 import sys
 import textwrap
 import tomllib
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import cache, partial
@@ -112,22 +114,27 @@ def _count(task: str, ladder: str, profile: str | None, sets: tuple[str, ...], n
 
     made = planning.make(task, ladder=ladder, profile=profile, sets=list(sets), imports=False)
     [rung] = [rung for rung in made.rungs if rung.name == name]
-    model = Model(rung.training.model, made.task.spec(made.options))
-    return model.count(model.shapes[0])
+    config = rung.training.model
+    model = Model(msgspec.structs.replace(config, depth=1), made.task.spec(made.options))
+    params, _ = model.shapes
+    return model.count(params) + (config.depth - 1) * model.count(params["blocks"])  # all blocks have the same size
 
 
 @contextmanager
 def read_at_once(place: Path) -> Iterator[None]:
     """All curves of a ledger with studies are read by one query; one by one they take longer than all the rest."""
-    from lrurun.ledger.store import Ledger, from_real
+    from lrurun.ledger.store import Ledger
 
-    curves: dict[str, dict[str, list[tuple[int, float]]]] = {}
-    query = "SELECT r.id, k.name, m.step, m.value FROM metrics m JOIN stored_runs r ON r.number = m.run \
-        JOIN metric_keys k ON k.id = m.key ORDER BY m.run, k.name, m.step"
+    points: defaultdict[tuple[int, int], list[tuple[int, float]]] = defaultdict(list)
     with closing(sqlite3.connect(f"file:{place}?mode=ro", uri=True)) as connection:
-        for run, name, step, value in connection.execute(query):
-            curves.setdefault(run, {}).setdefault(name, []).append((step, from_real(value)))
-    with mock.patch.object(Ledger, "metrics", lambda _, run: curves.get(run, {})):
+        for run, key, step, value in connection.execute("SELECT run, key, step, value FROM metrics ORDER BY 1, 2, 3"):
+            points[run, key].append((step, math.nan if value is None else value))
+        ids = dict(connection.execute("SELECT number, id FROM stored_runs"))
+        names = dict(connection.execute("SELECT id, name FROM metric_keys"))
+    curves: defaultdict[str, dict[str, list[tuple[int, float]]]] = defaultdict(dict)
+    for run, key in sorted(points, key=lambda place: names[place[1]]):
+        curves[ids[run]][names[key]] = points[run, key]
+    with mock.patch.object(Ledger, "metrics", lambda _, run: curves[run]):
         yield
 
 
