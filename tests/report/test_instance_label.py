@@ -89,11 +89,11 @@ def test_figures_name_their_instance_in_title_and_file(two, drawing, name):
     assert title in shown(name, (two.folder / name).read_bytes())
 
 
-def test_figures_of_runs_name_the_instances_of_the_runs(two, drawing):
+def test_figures_of_runs_name_the_instances_of_the_runs(two, sketched):
     ids = [run["id"] for run in two.json("runs", "--where", "rung=tanh-rnn")["runs"]]
     for kind in ("curves", "eigenvalues"):
         two.run("plot", *ids, "--kind", kind, "--out", "a.png")
-        assert " ".join(drawing[-1].texts[0].get_text().split()) == f"{CHANGED}; {PLAIN}: 4 runs"
+        assert " ".join(sketched[-1].texts[0].get_text().split()) == f"{CHANGED}; {PLAIN}: 4 runs"
 
 
 def test_the_label_of_every_kind_of_data():
