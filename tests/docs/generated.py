@@ -9,13 +9,11 @@ import ast
 import difflib
 import itertools
 import json
-import math
 import re
 import sqlite3
 import sys
 import textwrap
 import tomllib
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import cache, partial
@@ -122,19 +120,21 @@ def _count(task: str, ladder: str, profile: str | None, sets: tuple[str, ...], n
 
 @contextmanager
 def read_at_once(place: Path) -> Iterator[None]:
-    """All curves of a ledger with studies are read by one query; one by one they take longer than all the rest."""
+    """All curves of a ledger with studies, which have no steps, are read by one query; one by one they take longer than
+    all the rest."""
+    import numpy as np
+
     from lrurun.ledger.store import Ledger
 
-    points: defaultdict[tuple[int, int], list[tuple[int, float]]] = defaultdict(list)
+    sizes = "SELECT r.id, k.name, count(*) FROM metrics m JOIN stored_runs r ON r.number = m.run \
+        JOIN metric_keys k ON k.id = m.key GROUP BY m.run, m.key ORDER BY m.run, m.key"
+    curves: dict[str, dict[str, list[tuple[int, float]]]] = {}
     with closing(sqlite3.connect(f"file:{place}?mode=ro", uri=True)) as connection:
-        for run, key, step, value in connection.execute("SELECT run, key, step, value FROM metrics ORDER BY 1, 2, 3"):
-            points[run, key].append((step, math.nan if value is None else value))
-        ids = dict(connection.execute("SELECT number, id FROM stored_runs"))
-        names = dict(connection.execute("SELECT id, name FROM metric_keys"))
-    curves: defaultdict[str, dict[str, list[tuple[int, float]]]] = defaultdict(dict)
-    for run, key in sorted(points, key=lambda place: names[place[1]]):
-        curves[ids[run]][names[key]] = points[run, key]
-    with mock.patch.object(Ledger, "metrics", lambda _, run: curves[run]):
+        rows = connection.execute("SELECT value FROM metrics ORDER BY run, key, step")
+        values = iter(np.array([value for (value,) in rows], float).tolist())  # no number is NaN
+        for run, name, size in connection.execute(sizes):
+            curves.setdefault(run, {})[name] = list(enumerate(itertools.islice(values, size)))
+    with mock.patch.object(Ledger, "metrics", lambda _, run: dict(sorted(curves.get(run, {}).items()))):
         yield
 
 
