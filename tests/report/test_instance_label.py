@@ -112,8 +112,9 @@ def test_the_data_may_be_recorded_by_an_earlier_attempt_of_a_run(machine):
     plan = planning.make("sDigits")
     with Ledger.open(machine.ledger) as ledger:
         instance = ledger.add_ladder("lru", "sDigits", None, plan.spec)
+        [run] = ledger.enqueue(instance.key, planning.final_runs(plan, plan.rungs[0], [0]))
         for environment, state in (({"data": COPY}, "interrupted"), ({"device": "cpu"}, "done")):
-            ledger.enqueue(instance.key, planning.final_runs(plan, plan.rungs[0], [0]))
+            ledger.requeue([run.id])
             claim = ledger.claim(instance.key, results.OWNER, environment=environment)
             ledger.describe(claim, parameters=1000, data_sha256="d" * 64)
             ledger.finish(claim, state, result={"test/accuracy": 0.5} if state == "done" else {}, step=20)
