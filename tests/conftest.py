@@ -156,8 +156,19 @@ def drawing(monkeypatch):
     """The figures that commands write, as they were before they became bytes."""
     from lrurun.report.figures import figure_files
 
+    return _noted(monkeypatch, figure_files.encode)
+
+
+@pytest.fixture
+def sketched(monkeypatch):
+    """The same, where nothing is made of their files, which takes longest."""
+    return _noted(monkeypatch, lambda figure, suffix: b"a figure")
+
+
+def _noted(monkeypatch, encode):
+    from lrurun.report.figures import figure_files
+
     seen = []
-    encode = figure_files.encode
 
     def note(figure, suffix):
         seen.append(figure)

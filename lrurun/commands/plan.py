@@ -750,8 +750,6 @@ def _print_groups(places: Places, made: planning.Plan, rungs: Sequence[planning.
     """
     if made.kind == "program":  # whose parameters are not known
         return
-    import jax
-
     from lrurun.data import store as folder
     from lrurun.nn.network import Model
 
@@ -760,7 +758,7 @@ def _print_groups(places: Places, made: planning.Plan, rungs: Sequence[planning.
     for rung in rungs:
         optim = rung.training.optim
         model = Model(rung.training.model, spec)
-        params, _ = jax.eval_shape(model.init, jax.random.key(0))
+        params, _ = model.shapes
         rates = {"recurrent": optim.lr * optim.recurrent_factor, "regular": optim.lr, "undecayed": optim.lr}
         rows = [
             [path, "x".join(map(str, shape)) or "1", group, f"{rates[group]:g}"]

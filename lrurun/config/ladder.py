@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -187,8 +188,10 @@ class Ladder(Document, frozen=True, kw_only=True):
     path: str = ""
     """The file it was read from."""
 
-    def scopes(self, rung: Rung) -> list[Scope]:
+    def scopes(self, rung: Rung, read: Callable[[str], Ladder] | None = None) -> list[Scope]:
         """The rungs whose values in recipes hold for `rung`, in the order in which they apply; `rung` itself is last.
+
+        `read` reads other ladders, by default from their files each time.
 
         Raises:
             UsageError: the rung takes the values of an unknown rung, or of itself.
@@ -198,7 +201,7 @@ class Ladder(Document, frozen=True, kw_only=True):
         while rung.takes:
             name, _, taken = rung.takes.partition("/")
             try:
-                ladder = self if name == self.name else read_ladder(name)
+                ladder = self if name == self.name else (read or read_ladder)(name)
             except UsageError as error:
                 raise UsageError(f"{where}: {error.message}", error.hint) from None
             rungs = {candidate.name: candidate for candidate in ladder.rungs}
@@ -372,7 +375,7 @@ def _rung_rules(ladder: Ladder) -> Iterator[UsageError]:
     if not ladder.rungs:
         yield UsageError(f"{where}: a ladder needs at least one [[rung]]", "add one: name, title, change")
     seen: list[str] = []
-    kinds = ladder.kinds
+    kinds, read = ladder.kinds, cache(read_ladder)
     for rung in ladder.rungs:
         source = f"{where}, rung {rung.name}"
         if rung.name in seen:
@@ -400,7 +403,7 @@ def _rung_rules(ladder: Ladder) -> Iterator[UsageError]:
             if fault := path_fault(path, source, within=("model", "optim", "settings"), kinds=recurrences):
                 yield fault
         try:
-            ladder.scopes(rung)
+            ladder.scopes(rung, read)
         except UsageError as error:
             yield error
 

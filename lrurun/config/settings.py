@@ -82,7 +82,7 @@ def path_fault(
     elif path.startswith(SETTINGS):
         if known is not None:
             return Fault(UNKNOWN_NAME, where, path, hint="only recipes with a [program] have settings of this form")
-    elif path not in (known := known_paths()):
+    elif path not in (known := known or known_paths()):
         last = path.rpartition(".")[2]
         settings = [f"{RECURRENCE}{name}" for kind in kinds for name in kind_fields(kind)]
         close = (path.startswith(RECURRENCE) and nearest(path, settings)) or nearest(path, known)

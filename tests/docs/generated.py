@@ -107,30 +107,34 @@ def parameters_of(size: papers.Size) -> float | None:
 
 @cache
 def _count(task: str, ladder: str, profile: str | None, sets: tuple[str, ...], name: str) -> int:
-    import jax
-
     from lrurun.config import plan as planning
     from lrurun.nn.network import Model
 
     made = planning.make(task, ladder=ladder, profile=profile, sets=list(sets), imports=False)
     [rung] = [rung for rung in made.rungs if rung.name == name]
-    model = Model(rung.training.model, made.task.spec(made.options))
-    params, _ = jax.eval_shape(model.init, jax.random.key(0))
-    return model.count(params)
+    config = rung.training.model
+    model = Model(msgspec.structs.replace(config, depth=1), made.task.spec(made.options))
+    params, _ = model.shapes
+    return model.count(params) + (config.depth - 1) * model.count(params["blocks"])  # all blocks have the same size
 
 
 @contextmanager
 def read_at_once(place: Path) -> Iterator[None]:
-    """All curves of a ledger with studies are read by one query; one by one they take longer than all the rest."""
-    from lrurun.ledger.store import Ledger, from_real
+    """All curves of a ledger with studies, which have no steps, are read by one query; one by one they take longer than
+    all the rest."""
+    import numpy as np
 
+    from lrurun.ledger.store import Ledger
+
+    sizes = "SELECT r.id, k.name, count(*) FROM metrics m JOIN stored_runs r ON r.number = m.run \
+        JOIN metric_keys k ON k.id = m.key GROUP BY m.run, m.key ORDER BY m.run, m.key"
     curves: dict[str, dict[str, list[tuple[int, float]]]] = {}
-    query = "SELECT r.id, k.name, m.step, m.value FROM metrics m JOIN stored_runs r ON r.number = m.run \
-        JOIN metric_keys k ON k.id = m.key ORDER BY m.run, k.name, m.step"
     with closing(sqlite3.connect(f"file:{place}?mode=ro", uri=True)) as connection:
-        for run, name, step, value in connection.execute(query):
-            curves.setdefault(run, {}).setdefault(name, []).append((step, from_real(value)))
-    with mock.patch.object(Ledger, "metrics", lambda _, run: curves.get(run, {})):
+        rows = connection.execute("SELECT value FROM metrics ORDER BY run, key, step")
+        values = iter(np.array([value for (value,) in rows], float).tolist())  # no number is NaN
+        for run, name, size in connection.execute(sizes):
+            curves.setdefault(run, {})[name] = list(enumerate(itertools.islice(values, size)))
+    with mock.patch.object(Ledger, "metrics", lambda _, run: dict(sorted(curves.get(run, {}).items()))):
         yield
 
 

@@ -239,6 +239,7 @@ def test_a_script_becomes_a_ladder_by_at_most_ten_changed_lines() -> None:
     assert [line for line in texts[1] if "lrurun" in line] == ["import lrurun", "run = lrurun.this_run()"]
 
 
+@pytest.mark.slow
 def test_the_shell_script_of_the_page_on_programs_is_a_ladder(machine: Machine) -> None:
     example("shell", machine)
     machine.run("ladder", "integral.toml", "--jobs", "1", "--seeds", "1")

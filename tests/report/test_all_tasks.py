@@ -69,7 +69,7 @@ def test_what_people_see(filled: Machine, golden: Any) -> None:
     golden("report/all-tasks.txt", "".join(f"==== {name}\n{text}\n" for name, text in texts.items()))
 
 
-def test_the_map_has_a_sign_for_each_verdict(machine: Machine, drawing: list[Any]) -> None:
+def test_the_map_has_a_sign_for_each_verdict(machine: Machine, sketched: list[Any]) -> None:
     """As text, on the page, and as a figure."""
     ledger = machine.ledger
     near = [0.5 + seed / 1000 for seed in range(12)]
@@ -94,7 +94,7 @@ def test_the_map_has_a_sign_for_each_verdict(machine: Machine, drawing: list[Any
     # by the size of the difference, as a share of the largest; what is undecided is pale
     assert [look for look in looks if look][:2] == ["worse s4", "better s3"]
     machine.run("plot", "--kind", "map", "--out", "map.svg")
-    [ax] = drawing[0].axes
+    [ax] = sketched[0].axes
     assert [one.get_text() for one in ax.texts][:6] == [cell for row in cells for cell in row]
     [mesh] = ax.collections
     lightness = mesh.get_array()
@@ -107,10 +107,10 @@ def test_the_map_has_a_sign_for_each_verdict(machine: Machine, drawing: list[Any
 
 
 def test_a_summary_has_the_scores_of_tasks_and_their_mean_beside_the_published(
-    changed: Machine, drawing: list[Any]
+    changed: Machine, sketched: list[Any]
 ) -> None:
     changed.run("plot", "--kind", "summary", "--out", "summary.png")
-    ours, published = drawing[0].axes
+    ours, published = sketched[0].axes
     drawn = lines(ours)
     assert [tick.get_text() for tick in ours.get_yticklabels()][:2] == ["tanh-rnn", "linear-rnn"]
     assert drawn["sCIFAR"] == ([pytest.approx(71.0), pytest.approx(90.0)], [0.0, -7.0])
@@ -120,8 +120,8 @@ def test_a_summary_has_the_scores_of_tasks_and_their_mean_beside_the_published(
     theirs = lines(published)
     assert theirs["sCIFAR"][0][0] == pytest.approx(69.9)
     assert theirs["mean"][0][0] == pytest.approx((69.9 + 87.2) / 2)
-    assert "Orvieto et al. 2023, Table 6" in caption(drawing[0])
-    assert misplaced(drawing[0]) == []
+    assert "Orvieto et al. 2023, Table 6" in caption(sketched[0])
+    assert misplaced(sketched[0]) == []
 
 
 def test_a_cell_whose_sign_and_difference_point_apart_says_why() -> None:

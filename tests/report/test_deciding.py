@@ -219,18 +219,25 @@ def test_an_excluded_run_leaves_its_questions_undecided(of_twelve: Machine, tmp_
     assert report(machine)["rows"][1]["verdict"] == "undecided"
 
 
+@pytest.fixture(scope="module")
+def undisturbed(of_twelve: Machine, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The report of a design that nothing has ended."""
+    machine = of_twelve.copy(tmp_path_factory.mktemp("undisturbed") / "copy")
+    machine.run(*DECIDE, "--max-seeds", "12")
+    return report(machine)
+
+
 class KilledError(BaseException):
     """What a command cannot catch."""
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["before", "after"])
 def test_ended_at_any_record_it_takes_the_same_decisions(
-    of_twelve: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+    of_twelve: Machine, undisturbed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
     """Before or after a record of the design or of a look; `resume` takes the looks that are left."""
     arguments = (*DECIDE, "--max-seeds", "12")
-    kept, killed = of_twelve.copy(tmp_path / "kept"), of_twelve.copy(tmp_path / "killed")
-    kept.run(*arguments)
+    killed = of_twelve.copy(tmp_path / "killed")
     event = Ledger.event
     for kind in (design_record.DESIGN, design_record.LOOK):
 
@@ -245,8 +252,9 @@ def test_ended_at_any_record_it_takes_the_same_decisions(
             killed.run(*arguments)
         monkeypatch.setattr(Ledger, "event", event)
     killed.run("resume")
-    assert [row["comparison"] for row in report(killed)["rows"]] == [row["comparison"] for row in report(kept)["rows"]]
-    assert report(killed)["design"] == report(kept)["design"]
+    found = report(killed)
+    assert [row["comparison"] for row in found["rows"]] == [row["comparison"] for row in undisturbed["rows"]]
+    assert found["design"] == undisturbed["design"]
     assert "nothing to do" in killed.run("resume").stderr
 
 

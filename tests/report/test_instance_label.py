@@ -7,9 +7,11 @@ import zlib
 
 import pytest
 
+from lrurun.config import plan as planning
 from lrurun.ledger.store import Ledger
 from lrurun.report.formats import latex
 from lrurun.report.instance_label import InstanceLabel, data_phrase
+from lrurun.report.tables.loaded_instance import LoadedInstance
 from tests.harness import results
 from tests.harness.machine import Machine
 
@@ -89,11 +91,11 @@ def test_figures_name_their_instance_in_title_and_file(two, drawing, name):
     assert title in shown(name, (two.folder / name).read_bytes())
 
 
-def test_figures_of_runs_name_the_instances_of_the_runs(two, drawing):
+def test_figures_of_runs_name_the_instances_of_the_runs(two, sketched):
     ids = [run["id"] for run in two.json("runs", "--where", "rung=tanh-rnn")["runs"]]
     for kind in ("curves", "eigenvalues"):
         two.run("plot", *ids, "--kind", kind, "--out", "a.png")
-        assert " ".join(drawing[-1].texts[0].get_text().split()) == f"{CHANGED}; {PLAIN}: 4 runs"
+        assert " ".join(sketched[-1].texts[0].get_text().split()) == f"{CHANGED}; {PLAIN}: 4 runs"
 
 
 def test_the_label_of_every_kind_of_data():
@@ -104,6 +106,19 @@ def test_the_label_of_every_kind_of_data():
     of = InstanceLabel(task="T", profile=None, tune=False, changes={"a.b": "x y", "c": True}, data="published data")
     assert of.text == "T, without --tune, a.b=x y, c=true, published data"
     assert re.fullmatch("lru-T-[0-9a-f]{6}", of.anchor("lru"))
+
+
+def test_the_data_may_be_recorded_by_an_earlier_attempt_of_a_run(machine):
+    plan = planning.make("sDigits")
+    with Ledger.open(machine.ledger) as ledger:
+        instance = ledger.add_ladder("lru", "sDigits", None, plan.spec)
+        [run] = ledger.enqueue(instance.key, planning.final_runs(plan, plan.rungs[0], [0]))
+        for environment, state in (({"data": COPY}, "interrupted"), ({"device": "cpu"}, "done")):
+            ledger.requeue([run.id])
+            claim = ledger.claim(instance.key, results.OWNER, environment=environment)
+            ledger.describe(claim, parameters=1000, data_sha256="d" * 64)
+            ledger.finish(claim, state, result={"test/accuracy": 0.5} if state == "done" else {}, step=20)
+        assert LoadedInstance(plan, instance, ledger).data == COPY | {"sha256": "d" * 64}
 
 
 def test_an_instance_is_named_alone(two):

@@ -72,13 +72,13 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Machine, dict[tupl
 
 
 @pytest.fixture
-def plot(filled: Any, drawing: list[Any]) -> Callable[..., Any]:
-    """Draws with `lrurun plot` into a.png, or another file: the figure, as it was before it became bytes."""
+def plot(filled: Any, sketched: list[Any]) -> Callable[..., Any]:
+    """Draws with `lrurun plot`: the figure, as it was before it became bytes."""
 
-    def draw(*words: str, out: str = "a.png") -> Any:
-        done = filled[0].run("plot", *words, "--out", out)
-        assert (done.stdout, f"wrote {out}\n" in done.stderr) == ("", True)
-        return drawing[-1]
+    def draw(*words: str) -> Any:
+        done = filled[0].run("plot", *words, "--out", "a.png")
+        assert (done.stdout, "wrote a.png\n" in done.stderr) == ("", True)
+        return sketched[-1]
 
     return draw
 
@@ -102,10 +102,11 @@ def errors(ax: Any, label: str) -> list[tuple[float, float, list[float]]]:
 
 
 @pytest.mark.slow
-def test_the_same_data_are_the_same_bytes_in_every_format(filled: Any, plot: Callable[..., Any]) -> None:
+def test_the_same_data_are_the_same_bytes_in_every_format(filled: Any, drawing: list[Any]) -> None:
     folder = filled[0].folder
     for name in ("a.svg", "a.pdf", "B.SVG", "b.pdf"):
-        figure = plot("sCIFAR", out=name)
+        filled[0].run("plot", "sCIFAR", "--out", name)
+    figure = drawing[-1]
     for one, other in (("a.svg", "B.SVG"), ("a.pdf", "b.pdf")):
         assert (folder / one).read_bytes() == (folder / other).read_bytes()
     root = ET.parse(folder / "a.svg").getroot()
@@ -291,6 +292,7 @@ def test_a_mean_is_over_the_steps_that_all_seeds_have() -> None:
     [
         (["sCIFAR", "--out", "a.gif"], 2, "--out a.gif: the name must end in .png, .svg or .pdf, found '.gif'"),
         (["sCIFAR", "--out", "a"], 2, "found no suffix"),
+        (["sCIFAR", "--no-out"], 2, "missing option '--out'"),
         (["sCIFAR", "sDigits"], 2, "plot takes one TASK, or RUNs alone, found sCIFAR sDigits"),
         (["RUN", "--kind", "ladder"], 2, "--kind ladder: compares the rungs of a TASK, found runs"),
         (["RUN", "--profile", "smoke"], 2, "--profile: chooses among the ladders of a TASK, found runs"),
@@ -317,12 +319,12 @@ def test_errors_say_what_to_do_and_leave_no_file(
         with Ledger.open(machine.ledger) as ledger:
             ledger.add_ladder("lru", "sDigits", "smoke", planning.make("sDigits", profile="smoke").spec)
     before = [name for name in machine.files() if not name.startswith("ledger")]
-    out = [] if "--out" in words else ["--out", "new.png"]
-    done = machine.run("plot", *(names.get(word, word) for word in words), *out, code=code)
+    out = [] if {"--out", "--no-out"} & {*words} else ["--out", "new.png"]
+    given = [names.get(word, word) for word in words if word != "--no-out"]
+    done = machine.run("plot", *given, *out, code=code)
     assert done.stdout == ""
     assert error.replace("LOST", names["LOST"]) in done.stderr
     assert [name for name in machine.files() if not name.startswith("ledger")] == before
-    assert "missing option '--out'" in machine.run("plot", "sCIFAR", code=2).stderr
 
 
 def test_a_file_appears_whole_or_not_at_all(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:

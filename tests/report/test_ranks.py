@@ -30,7 +30,7 @@ def samples(n: int, m: int, seed: int, *, ties: bool = False) -> tuple[tuple[flo
     return found[0], found[1]
 
 
-SETTINGS = settings(max_examples=25, derandomize=True, deadline=None, database=None)
+SETTINGS = settings(max_examples=12, derandomize=True, deadline=None, database=None)
 TWO_SAMPLES = strategies.builds(
     samples,
     strategies.sampled_from([5, 12, 20]),

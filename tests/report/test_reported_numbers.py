@@ -19,7 +19,7 @@ from tests.harness.machine import Machine
 from tests.harness.results import fill
 from tests.harness.rule import Asked
 
-LADDERS = [("lru", "npDigits", False), ("controls", "sDigits", True)]
+LADDERS = [("controls", "sDigits", False), ("language", "npDigits", True)]
 """Ladder, task, whether it is decided sequentially. On sDigits, two rungs of controls have the same settings."""
 
 

@@ -120,10 +120,10 @@ def random_runs(random: np.random.Generator) -> Runs:
 
 @pytest.mark.parametrize("max_seeds", sequential.SHARES)
 def test_scores_give_the_decisions_of_another_implementation(max_seeds: int) -> None:
-    random = np.random.default_rng(max_seeds + 1)
+    random = np.random.default_rng(22)
     asked = [Asked(one.kind, one.rung, one.other, one.margin) for one in QUESTIONS]
     seen = set()
-    for _ in range(4):
+    for _ in range(2):
         runs = random_runs(random)
         progress = begin(max_seeds)
         while (look := progress.next_look) is not None:

@@ -41,7 +41,10 @@ class Model:
             backend=backend,
             precision=config.precision,
         )
-        self._graph = nnx.graphdef(nnx.eval_shape(self._network, jax.random.key(0)))
+        shapes = nnx.eval_shape(self._network, jax.random.key(0))
+        self._graph = nnx.graphdef(shapes)
+        self.shapes = _trees(shapes)
+        """Parameters and norm statistics like those of `init`, as shapes and dtypes."""
 
     def _network(self, key: Array) -> Network:
         return Network(key, self.config, self.spec, self.recurrence, self.remat)
@@ -56,8 +59,7 @@ class Model:
         """Parameters and norm statistics, a pure function of `key` that may be traced."""
         with fixed_generator():
             network = self._network(key)
-        params, stats = nnx.state(network, nnx.Param, nnx.BatchStat)
-        return _tree(params), _tree(stats)
+        return _trees(network)
 
     def apply(
         self,
@@ -134,6 +136,11 @@ class Model:
     def count(self, params: Tree) -> int:
         """Number of trained scalars."""
         return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+def _trees(network: Network) -> tuple[Tree, Tree]:
+    params, stats = nnx.state(network, nnx.Param, nnx.BatchStat)
+    return _tree(params), _tree(stats)
 
 
 def _tree(state: Any) -> Tree:

@@ -193,16 +193,18 @@ def collect(evidence: Evidence, ladders: Mapping[str, Ladder], task: str | None,
         stated = published_claims.collect(
             [ladder], task, {on_task: instance.profile for on_task, instance in judging.items()}
         )
+        not_run = {
+            on_task: _not_run(name, on_task, ladder, [claim for claim in ladder.claims if on_task in claim.tasks])
+            for on_task in dict.fromkeys(claim.task for claim in stated if claim.task not in judging)
+        }
         for claim in stated:
-            if claim.task in judging:
-                verdict = judging[claim.task].verdicts[claim.text]
-            else:
-                verdict = _without_runs(name, ladder, claim.task, claim.text)
+            verdict = (judging | not_run)[claim.task].verdicts[claim.text]
             claims.append(LedgerClaim(**structs.asdict(claim), here=verdict))
         by_papers = {(claim.task, claim.text) for claim in stated}
         is_default = name == "lru" or len(ladders) == 1
         if task is not None and tasks.is_built_in(task) and is_default and _fits(ladder, task):
-            judging = {task: _not_run(name, ladder, task), **judging}
+            about = [claim for claim in ladder.claims if claim.is_about(task)]
+            judging = {task: _not_run(name, task, ladder, about), **judging}
         claims += [
             _stand_in(ladder, on_task, claim, instance)
             for on_task, instance in judging.items()
@@ -370,10 +372,20 @@ def _fits(ladder: Ladder, task: str) -> bool:
     return True
 
 
-def _not_run(name: str, ladder: Ladder, task: str) -> JudgingInstance:
-    """The claims of a ladder on a task without runs."""
-    about = [claim.text for claim in ladder.claims if claim.is_about(task)]
-    verdicts = {text: _without_runs(name, ladder, task, text) for text in about}
+def _not_run(name: str, task: str, ladder: Ladder, about: Sequence[Claim]) -> JudgingInstance:
+    """The claims `about` a task of a ladder that has no runs on it."""
+    outside = {}
+    if any((claim.min_length, claim.depth) != (None, None) for claim in about):
+        recipe = load_recipe(task, imports=False)
+        outside = planning.of_documents(ladder, recipe, profile=None, sets=(), tune=False).outside_scope
+    command = ladder_command(task, {} if name == "lru" else {"--ladder": name}, *paths.place_options())
+    verdicts = {}
+    for claim in about:
+        reason = outside.get(claim.text)
+        would = f"would not decide it: the claim is {reason}" if reason else "would decide it"
+        verdicts[claim.text] = LedgerVerdict(
+            verdict=NOT_RUN, detail=f"{command} {would}", instance=None, profile=None, stand_in=False
+        )
     return JudgingInstance(profile=None, metric="", verdicts=verdicts)
 
 
@@ -508,18 +520,6 @@ def _unusable(ladder: Ladder, task: str, unusable: Sequence[tuple[LadderInstance
     )
     about = [claim.text for claim in ladder.claims if claim.is_about(task)]
     return JudgingInstance(profile=newest.profile, metric="", verdicts=dict.fromkeys(about, verdict))
-
-
-def _without_runs(name: str, ladder: Ladder, task: str, text: str) -> LedgerVerdict:
-    command = ladder_command(task, {} if name == "lru" else {"--ladder": name}, *paths.place_options())
-    detail = f"{command} would decide it"
-    scoped = any(claim.text == text and (claim.min_length, claim.depth) != (None, None) for claim in ladder.claims)
-    if scoped:
-        recipe = load_recipe(task, imports=False)
-        plan = planning.of_documents(ladder, recipe, profile=None, sets=(), tune=False)
-        if reason := plan.outside_scope.get(text):
-            detail = f"{command} would not decide it: the claim is {reason}"
-    return LedgerVerdict(verdict=NOT_RUN, detail=detail, instance=None, profile=None, stand_in=False)
 
 
 def _counts(claims: Sequence[LedgerClaim]) -> dict[str, dict[str, int]]:
