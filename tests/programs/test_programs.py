@@ -292,7 +292,7 @@ def test_what_a_program_is_given(machine: Machine) -> None:
         + f"[settings]\na = {{ text = {json.dumps(_TEXT)}, list = [1, 2.5] }}\nflag = true\nlr = 1e-5\n"
         + '[[rung]]\nname = "only"\ntitle = "only"\n'
     )
-    machine.run("ladder", "mine/shown.toml", "--seeds", "5,")
+    machine.run("ladder", "mine/shown.toml", "--seeds", "5,", "--jobs", "1")
     [(run, [attempt])] = runs_of(machine).values()
     place = machine.runs / run.id
     seen = json.loads((place / "program" / "seen.json").read_text())
@@ -329,7 +329,7 @@ def test_a_shell_script_whose_scores_are_better_when_lower(machine: Machine) -> 
         '[[rung]]\nname = "small"\ntitle = "small"\n'
         '[[rung]]\nname = "large"\ntitle = "large"\nchange = { "settings.size" = 3 }\n'
     )
-    machine.run("ladder", "shell.toml", "--seeds", "3")
+    machine.run("ladder", "shell.toml", "--seeds", "2", "--jobs", "1")
     report = machine.json("report", "shell.toml")
     run, _ = runs_of(machine)["small"]
     assert run.result is not None
@@ -363,7 +363,7 @@ def test_a_command_that_cannot_be_started(machine: Machine) -> None:
         'name = "no-such"\n[[rung]]\nname = "missing"\ntitle = "missing"\n'
         '[[rung]]\nname = "text"\ntitle = "text"\nchange = { "settings.name" = "./text" }\n'
     )
-    machine.run("ladder", "none.toml", "--seeds", "1", code=3)
+    machine.run("ladder", "none.toml", "--seeds", "1", "--jobs", "1", code=3)
     ended = runs_of(machine)
     reasons = {"missing": "'no-such' cannot be started: No such file or directory; correct the command in the recipe's"}
     reasons["text"] = "'./text' cannot be started: Permission denied; "
