@@ -290,7 +290,7 @@ LIES: list[tuple[str, str, bytes, str]] = [
 
 
 def test_files_that_lie_are_refused(tmp_path, here):
-    """In an archive and in a folder, of which the command reads one: nothing is unpickled or decompressed, and no name leads out of the copy."""
+    """In an archive and in a folder: nothing is unpickled or decompressed, and no name leads out of the copy."""
     formats.tree(tmp_path, {"outside/x.png": formats.png(np.zeros((32, 32), np.uint8)), "a/x.png": b"secret"})
     for number, (task, file, content, expected) in enumerate(LIES):
         files = files_of(task) | {file: content}
