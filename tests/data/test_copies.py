@@ -10,6 +10,7 @@ import sys
 import tarfile
 import tracemalloc
 import zlib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -232,13 +233,19 @@ def head(name: str, size: int) -> bytes:
     return entry.tobuf(tarfile.GNU_FORMAT)
 
 
+@cache
+def zeros() -> bytes:
+    """160 MB, compressed: gzip members in a row are one stream."""
+    return gzip.compress(bytes(1 << 25), 1) * 5
+
+
 @each_task
 def test_a_bomb_takes_no_memory(task, tmp_path, here):
-    """160 MB of zeros in place of a file of the copy: gzip members in a row are one stream."""
+    """160 MB of zeros in place of a file of the copy."""
     rest = {name: content for name, content in files_of(task).items() if name != COPIES[task]}
     before = b"".join(head(name, len(data)) + data + bytes(-len(data) % 512) for name, data in rest.items())
-    given, zeros = tmp_path / "bomb.tar.gz", gzip.compress(bytes(1 << 25), 1)
-    given.write_bytes(gzip.compress(before + head(COPIES[task], 5 << 25)) + zeros * 5 + gzip.compress(bytes(1024)))
+    given = tmp_path / "bomb.tar.gz"
+    given.write_bytes(gzip.compress(before + head(COPIES[task], 5 << 25)) + zeros() + gzip.compress(bytes(1024)))
     assert given.stat().st_size < 2 << 20
     tree = formats.tree(tmp_path / "tree", files_of(task))
     os.truncate(tree / COPIES[task], 160 << 20)
