@@ -11,11 +11,13 @@ import tempfile
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jaxtyping import install_import_hook
 
 from lrurun import console, paths
+from lrurun.ledger.database import sqlite
 from tests.harness import ROOT
 from tests.harness.machine import FOUR_RUNS, LONG, Machine, end_processes
 from tests.harness.servers import postgres
@@ -46,6 +48,29 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jo
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup: a handler is not inherited, being ignored is
     signal.signal(signal.SIGHUP, lambda *_: None)
+
+
+_SQL: dict[Any, Any] = {}
+_create_engine = sqlite.create_engine
+
+
+def _engine(*arguments: Any, **options: Any) -> Any:
+    """What was compiled of SQL for one ledger file serves the next, and no write waits for the disk."""
+
+    def connect() -> Any:
+        connection = options["creator"]()
+        if NO_SYNC:
+            connection.execute("PRAGMA synchronous=OFF").close()
+        return connection
+
+    made = _create_engine(*arguments, **{**options, "creator": connect}, execution_options={"compiled_cache": _SQL})
+    made.dialect = _SQL.setdefault("dialect", made.dialect)
+    return made
+
+
+sqlite.create_engine = _engine
+NO_SYNC = True
+"""A test of what is written to the disk turns it off."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -138,7 +163,7 @@ def here(machine, monkeypatch):
 @pytest.fixture(scope="session")
 def finished():
     """A finished smoke ladder, which tests only read."""
-    return Machine(once("finished", lambda folder: _run_ladder(folder, "--profile", "smoke")))
+    return Machine(once("finished", lambda folder: _run_ladder(folder, "--profile", "smoke", "--jobs", "1")))
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import hashlib
 import zlib
 from abc import abstractmethod
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -83,12 +83,16 @@ class Sampled(Task):
         further = {f"test@{name}": test_options for name, test_options in self.further_tests(options).items()}
         splits = dict.fromkeys(("train", "validation", "test"), options) | further
         written: dict[str, dict[str, np.ndarray]] = {split: {} for split in splits}
+
+        @cache  # validation and test are of one program
+        def sampler(count: int, split_options: Any) -> Callable[[jax.Array], Any]:
+            return jax.jit(partial(self.sample, count=count, options=split_options))
+
         with fixed_generator(), jax.default_device(jax.local_devices(backend="cpu")[0]):
             for split, split_options in splits.items():
                 progress(f"sampling {split}", 0, None)
                 count = self.sizes(split_options)[split.partition("@")[0]]
-                size = count if split == "train" else _BLOCK
-                sampled = jax.jit(partial(self.sample, count=size, options=split_options))
+                sampled = sampler(count if split == "train" else _BLOCK, split_options)
                 base = stream(options.seed, f"{self.name}/{split}")
                 keys = [jax.random.fold_in(base, block) for block in range(-(-count // _BLOCK))]
                 blocks = [jax.device_get(sampled(k)) for k in ([training_key(0, 0)] if split == "train" else keys)]

@@ -28,7 +28,7 @@ from lrurun.ledger.database.schema import (
     runs,
     tags,
 )
-from lrurun.ledger.database.sql import EVENTS, among, lock, upsert
+from lrurun.ledger.database.sql import EVENTS, among, among_given, lock, upsert
 from lrurun.ledger.values import Attempt, Event, LadderInstance, Membership, Run, RunSettings
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -122,10 +122,13 @@ def altered_documents(connection: Connection) -> int:
     return sum(Document(row.text, row.seed_at).sha256 != row.sha256 for row in connection.execute(select(documents)))
 
 
+_DOCUMENTS = select(documents.c.id, documents.c.text, documents.c.seed_at).where(among_given(documents.c.id, "numbers"))
+
+
 def read_shared(connection: Connection, numbers: Iterable[int]) -> dict[int, tuple[Document, dict[str, Any]]]:
     """Number -> document and its table, decoded once for all rows that share it."""
-    query = select(documents.c.id, documents.c.text, documents.c.seed_at).where(among(documents.c.id, numbers))
-    return {number: (Document(text, seed_at), unpack(text)) for number, text, seed_at in connection.execute(query)}
+    rows = connection.execute(_DOCUMENTS, {"numbers": list(numbers)})
+    return {number: (Document(text, seed_at), unpack(text)) for number, text, seed_at in rows}
 
 
 # Values from rows
@@ -169,6 +172,34 @@ def load_runs(
     return loaded
 
 
+_TAGS = select(tags.c.run, tags.c.name).where(among_given(tags.c.run, "numbers")).order_by(tags.c.run, tags.c.name)
+_EXCLUSIONS = select(exclusions.c.run, exclusions.c.why).where(among_given(exclusions.c.run, "numbers"))
+_NUMERICS = (
+    select(runs.c.number, attempts.c.numerics)
+    .join(attempts, and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt))
+    .where(among_given(runs.c.number, "numbers"))
+)
+_CODES = (
+    select(attempts.c.run, attempts.c.code, attempts.c.numerics)
+    .where(among_given(attempts.c.run, "numbers"), attempts.c.code.is_not(None))
+    .order_by(attempts.c.run, attempts.c.n)
+)
+_INSTANCES = select(
+    ladders.c.id,
+    ladders.c.name.label("ladder"),
+    ladders.c.key.label("ladder_key"),
+    ladders.c.short_name.label("instance"),
+    ladders.c.task,
+    ladders.c.profile,
+    ladders.c.user.label("user"),
+)
+_PLACES = (
+    select(ladder_runs.c.run, ladder_runs.c.ladder, ladder_runs.c.rung, ladder_runs.c.stage, ladder_runs.c.position)
+    .where(among_given(ladder_runs.c.run, "numbers"))
+    .order_by(ladder_runs.c.id)
+)
+
+
 def _with_relations(
     connection: Connection,
     rows: Mapping[int, dict[str, Any]],
@@ -177,13 +208,9 @@ def _with_relations(
     """Runs from the columns of their rows, by number."""
     numbers = list(rows)
     memberships = _memberships(connection, numbers)
-    tag_names = _texts(
-        connection, select(tags.c.run, tags.c.name).where(among(tags.c.run, numbers)).order_by(tags.c.run, tags.c.name)
-    )
-    reasons = _texts(connection, select(exclusions.c.run, exclusions.c.why).where(among(exclusions.c.run, numbers)))
-    newest = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt)
-    numerics = select(runs.c.number, attempts.c.numerics).join(attempts, newest).where(among(runs.c.number, numbers))
-    versions = {row.number: row.numerics for row in connection.execute(numerics)}
+    tag_names = _texts(connection, _TAGS, numbers)
+    reasons = _texts(connection, _EXCLUSIONS, numbers)
+    versions = {row.number: row.numerics for row in connection.execute(_NUMERICS, {"numbers": numbers})}
     codes = {} if settings is None else _codes(connection, numbers, versions)
     return [
         Run(
@@ -203,13 +230,8 @@ def _codes(connection: Connection, numbers: list[int], numerics: Mapping[int, in
 
     A new numerics version starts the run again from step 0, so that nothing of the attempts before remains.
     """
-    versions = (
-        select(attempts.c.run, attempts.c.code, attempts.c.numerics)
-        .where(among(attempts.c.run, numbers), attempts.c.code.is_not(None))
-        .order_by(attempts.c.run, attempts.c.n)
-    )
     codes: dict[int, dict[str, None]] = {}
-    for run, code, version in connection.execute(versions):
+    for run, code, version in connection.execute(_CODES, {"numbers": numbers}):
         if version == numerics.get(run):
             codes.setdefault(run, {})[sys.intern(code)] = None
     return codes
@@ -289,31 +311,20 @@ def _decoded(fields: dict[str, Any], settings: _Settings | None) -> dict[str, An
 def _memberships(connection: Connection, numbers: Sequence[int]) -> dict[int, list[Membership]]:
     """Run number -> its places in ladders, in the order in which they were added."""
     # The few instances are read once: a join would repeat them for every run.
-    query = select(
-        ladders.c.id,
-        ladders.c.name.label("ladder"),
-        ladders.c.key.label("ladder_key"),
-        ladders.c.short_name.label("instance"),
-        ladders.c.task,
-        ladders.c.profile,
-        ladders.c.user.label("user"),
-    )
-    instances = {row.id: row._asdict() for row in connection.execute(query)}
+    instances = {row.id: row._asdict() for row in connection.execute(_INSTANCES)}
     for instance in instances.values():
         del instance["id"]
     memberships: dict[int, list[Membership]] = {}
-    table = ladder_runs.c
-    places = select(table.run, table.ladder, table.rung, table.stage, table.position).where(among(table.run, numbers))
-    for run, ladder, rung, stage, position in connection.execute(places.order_by(table.id)):
+    for run, ladder, rung, stage, position in connection.execute(_PLACES, {"numbers": numbers}):
         place = Membership(rung=sys.intern(rung), stage=sys.intern(stage), position=position, **instances[ladder])
         memberships.setdefault(run, []).append(place)
     return memberships
 
 
-def _texts(connection: Connection, statement: Select[Any]) -> dict[int, list[str]]:
-    """The first column of the rows -> the second columns, in order."""
+def _texts(connection: Connection, statement: Select[Any], numbers: Sequence[int]) -> dict[int, list[str]]:
+    """The first column of the rows of these runs -> the second columns, in order."""
     texts: dict[int, list[str]] = {}
-    for key, text in connection.execute(statement):
+    for key, text in connection.execute(statement, {"numbers": numbers}):
         texts.setdefault(key, []).append(sys.intern(text))
     return texts
 

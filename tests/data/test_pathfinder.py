@@ -31,7 +31,7 @@ KINDS = {
     "32": parameters(32, quirks=False),
     "128 quirks": parameters(128),
 }
-COUNTS = {"22": 60, "32 quirks": 500, "32": 120, "128 quirks": 40}
+COUNTS = {"22": 60, "32 quirks": 500, "32": 100, "128 quirks": 20}
 DIGESTS = {
     "22": "853cd69e3b513b7b",
     "32 quirks": "84709cd9cd00caae",
@@ -271,7 +271,7 @@ def test_growth_is_that_of_one_pair_at_a_time(monkeypatch, size, margin, pairs, 
 
 TASK = TASKS["PathfinderSegmentation"]
 
-MASKED = {32: 120, 128: 20}
+MASKED = {32: 60, 128: 10}
 
 MASK_DIGESTS = {32: "790e39ee81202743", 128: "5013df67188cf057", 256: "f3b5c3d45fcb17db"}
 

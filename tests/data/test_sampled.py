@@ -46,6 +46,12 @@ def drawn(name: str, step: int = 0, count: int = FEW, **settings: Any) -> tuple[
     return np.asarray(inputs), np.asarray(labels)
 
 
+def many(name: str, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """The examples of several steps, with length 63."""
+    inputs, labels = zip(*(drawn(name, step, length=63) for step in range(steps)), strict=True)
+    return np.concatenate(inputs), np.concatenate(labels)
+
+
 def inner_products(x, n):
     q, k, v = (x[:, 4 * part : 4 * part + 4].astype(np.float64) for part in range(3))
     return [v[max(range(i + 1), key=lambda j: q[i] @ k[j])] for i in range(n)]
@@ -101,41 +107,40 @@ def test_labels_follow_from_the_inputs_by_the_text_of_the_paper(name, length):
 
 
 def test_inputs_are_normal_and_divided_by_their_largest_absolute_value():
-    x = drawn("Shift", count=200, length=256)[0][..., 0]
+    x = many("Shift", 34)[0][..., 0]
     np.testing.assert_allclose(np.abs(x).max(axis=1), 1.0, rtol=1e-6)
     z = x / x.std(axis=1, keepdims=True)
     assert abs(z.mean()) < 0.02
     assert np.mean(np.abs(z) < 1) == pytest.approx(math.erf(0.5**0.5), abs=0.01)
-    x = drawn("MIPS", count=200, length=64)[0][..., :12].reshape(200, 64, 3, 4)
+    x = many("MIPS", 9)[0][..., :12].reshape(-1, 63, 3, 4)
     np.testing.assert_allclose((x**2).sum(-1), 1.0, rtol=1e-5)
     np.testing.assert_allclose((x**2).mean(axis=(0, 1)), 0.25, atol=0.01)
     np.testing.assert_allclose((drawn("Solve", length=63)[1] ** 2).sum(axis=(1, 2)), 1.0, rtol=1e-5)
 
 
 def test_positions_of_select_are_uniform_and_those_of_select_fixed_are_always_the_same():
-    marks = drawn("Select", count=1000, length=24, selected=8)[0][:, :32, 1]
-    assert set(marks.sum(axis=1)) == {8.0}
-    np.testing.assert_allclose(marks.mean(axis=0), 0.25, atol=0.05)
-    first, second = (drawn("SelectFixed", step, length=24, selected=8)[0][..., 1] for step in (0, 1))
+    marks = many("Select", 100)[0][:, :95, 1]
+    assert set(marks.sum(axis=1)) == {32.0}
+    np.testing.assert_allclose(marks.mean(axis=0), 32 / 95, atol=0.05)
+    first, second = (drawn("SelectFixed", step, length=63)[0][..., 1] for step in (0, 1))
     np.testing.assert_array_equal(first, second)
     assert len(np.unique(first, axis=0)) == 1
-    assert not np.array_equal(np.flatnonzero(first[0]), np.arange(8))
+    assert not np.array_equal(np.flatnonzero(first[0]), np.arange(32))
 
 
 def test_shifts_of_context_shift_are_those_of_the_published_code():
-    x = drawn("ContextShift", count=1000, length=10)[0]
-    s = np.round(np.arctan2(x[:, 1, 0], x[:, 0, 0]) / (2 * np.pi) * 10).astype(int) % 10
-    assert np.array_equal(np.unique(s), np.arange(8))  # 0 to L - 3
-    np.testing.assert_allclose(np.bincount(s) / 1000, 1 / 8, atol=0.04)
+    x = many("ContextShift", 100)[0]
+    s = np.round(np.arctan2(x[:, 1, 0], x[:, 0, 0]) / (2 * np.pi) * 63).astype(int) % 63
+    assert np.array_equal(np.unique(s), np.arange(61))  # 0 to L - 3
+    np.testing.assert_allclose(np.bincount(s) / len(s), 1 / 61, atol=0.012)
 
 
 def test_matrices_of_solve_differ_and_that_of_solve_fixed_is_one():
-    def matrices(name: str, step: int) -> np.ndarray:
-        return drawn(name, step, count=400, length=8)[0][:, :6, 0].reshape(400, 2, 3)[..., :2]
+    def matrices(name: str, steps: int) -> np.ndarray:
+        return many(name, steps)[0][:, :56, 0].reshape(-1, 7, 8)[..., :7]
 
-    fixed = np.concatenate([matrices("SolveFixed", step) for step in (0, 1)])
-    assert len(np.unique(fixed, axis=0)) == 1
-    free = matrices("Solve", 0)
+    assert len(np.unique(matrices("SolveFixed", 2), axis=0)) == 1
+    free = matrices("Solve", 17)
     angles = np.arctan2(free[:, 0, 1], free[:, 0, 0])
     assert abs(np.exp(1j * angles).mean()) < 0.15  # rotations are uniform
     assert np.mean(np.linalg.det(free) > 0) == pytest.approx(0.5, abs=0.1)  # and half of them reflect

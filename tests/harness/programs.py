@@ -75,8 +75,11 @@ def write(folder: Path, *changes: tuple[str, str], name: str = "toy.toml") -> Pa
     return path
 
 
-def write_scripts(folder: Path, scripts: Mapping[str, str], table: str = "") -> None:
-    """Writes a ladder with a rung for each Python script: `scripts.toml`. `table` is more of [program]."""
+def write_scripts(
+    folder: Path, scripts: Mapping[str, str], table: str = "", programs: Mapping[str, str] | None = None
+) -> None:
+    """Writes a ladder with a rung for each Python script: `scripts.toml`. `table` is more of [program]; `programs` are
+    rungs whose programs take the place of Python."""
     folder.mkdir(exist_ok=True)
     for name, text in scripts.items():
         (folder / f"{name}.py").write_text(text)
@@ -84,10 +87,15 @@ def write_scripts(folder: Path, scripts: Mapping[str, str], table: str = "") -> 
         f'[[rung]]\nname = "{name}"\ntitle = "{name}"\nroot = true\nchange = {{ "settings.script" = "{name}" }}\n'
         for name in scripts
     ]
+    rungs += [
+        f'[[rung]]\nname = "{name}"\ntitle = "{name}"\nroot = true\nchange = {{ "settings.python" = "{program}" }}\n'
+        for name, program in (programs or {}).items()
+    ]
     first = next(iter(scripts))
     (folder / "scripts.toml").write_text(
-        f'task = "scripts"\n[program]\ncommand = [{PYTHON}, "{{settings.script}}.py"]\nfiles = ["*.py"]\n'
-        f'metric = "val/accuracy"\nstop_seconds = 1.0\n{table}\n[settings]\nscript = "{first}"\nlast = 8\n\n'
+        f'task = "scripts"\n[program]\ncommand = ["{{settings.python}}", "{{settings.script}}.py"]\nfiles = ["*.py"]\n'
+        f'metric = "val/accuracy"\nstop_seconds = 1.0\n{table}\n'
+        f'[settings]\npython = {PYTHON}\nscript = "{first}"\nlast = 8\n\n'
         + "\n".join(rungs).replace(f'root = true\nchange = {{ "settings.script" = "{first}" }}\n', "")
     )
 

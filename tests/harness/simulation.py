@@ -31,7 +31,7 @@ from lrurun.config import plan as planning
 from lrurun.data.task import Data, Spec, Split
 from lrurun.errors import LrurunError
 from lrurun.ledger import owner
-from lrurun.ledger.database import sql, sqlite
+from lrurun.ledger.database import sql
 from lrurun.ledger.database.sqlite import SQLite
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Attempt, Owner
@@ -53,8 +53,7 @@ SETS = {
     "execution.checkpoint_seconds": 0.4,
     "execution.hang_after_seconds": 30.0,
 }
-REAL = SimpleNamespace(writing=SQLite.writing, reading=SQLite.reading, engine=sqlite.create_engine)
-COMPILED: dict[Any, Any] = {}
+REAL = SimpleNamespace(writing=SQLite.writing, reading=SQLite.reading)
 
 
 class Killed(BaseException):
@@ -380,13 +379,6 @@ def install(world: World, patch: pytest.MonkeyPatch, thread: type[Late] = Prompt
         with REAL.reading(database) as connection:
             yield connection
 
-    def engine(*arguments: Any, **options: Any) -> Any:
-        """What one process has compiled of SQL serves the others."""
-        made = REAL.engine(*arguments, **options, execution_options={"compiled_cache": COMPILED})
-        made.dialect = COMPILED.setdefault("dialect", made.dialect)
-        return made
-
-    patch.setattr(sqlite, "create_engine", engine)
     patch.setattr(SQLite, "writing", writing)
     patch.setattr(SQLite, "reading", reading)
     patch.setattr(SQLite, "retry", retry)

@@ -14,6 +14,7 @@ from lrurun.config.runs import InstanceSpec
 from lrurun.errors import LedgerError, LrurunError, NotFoundError
 from lrurun.ledger.database import files
 from lrurun.ledger.store import Ledger
+from tests import conftest
 from tests.harness.machine import Machine
 from tests.harness.results import fill
 from tests.harness.stores import ME, finished, key, ledger, python, take, want
@@ -24,6 +25,11 @@ __all__ = ["key", "ledger"]  # fixtures
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "ledger.db"
+
+
+@pytest.fixture(autouse=True)
+def synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conftest, "NO_SYNC", False)
 
 
 def test_settings_of_connections(ledger: Ledger) -> None:

@@ -208,9 +208,9 @@ def test_several_upgrade_one_ledger_at_once(old: Path, tmp_path: Path) -> None:
 
 def test_many_create_one_ledger_at_once(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    at_once(6, OPEN, path)
+    at_once(4, OPEN, path)
     with Ledger.open(path) as ledger:
-        assert sorted(int(e.text) for e in ledger.events()) == list(range(6))
+        assert sorted(int(e.text) for e in ledger.events()) == list(range(4))
         assert ledger.check() == []
 
 

@@ -64,12 +64,44 @@ while state["step"] < run.settings.last:
 early for the worker to have recorded all of it."""
 
 
+_POLITE = """\
+import json, time, lrurun
+from pathlib import Path
+run = lrurun.this_run()
+saved = Path(run.folder) / "state.json"
+state = json.loads(saved.read_text()) if saved.exists() else {"step": 0, "value": 0.0}
+while state["step"] < run.settings.last and not run.should_stop:
+    state = {"step": state["step"] + 1, "value": (state["value"] * 31 + 7) % 101}
+    value = state["value"] / 101
+    run.log(state["step"], **{"val/accuracy": value, "test/accuracy": value})
+    while state["step"] == 5 and not saved.exists() and not run.should_stop:
+        time.sleep(0.02)
+if run.should_stop:
+    run.log(state["step"], **{"train/stopped": 1})
+saved.write_text(json.dumps(state))
+"""
+"""A script that waits at the fifth step until it is asked to stop, and saves its state only then."""
+_STUBBORN = """\
+import signal, time, lrurun
+from pathlib import Path
+run, began = lrurun.this_run(), Path(lrurun.this_run().folder) / "began"
+signal.signal(signal.SIGTERM, lambda *_: print("no", flush=True))
+run.log(1, **{"val/accuracy": 0.5, "test/accuracy": 0.5})
+if not began.exists():
+    began.touch()
+    while True:
+        time.sleep(1)
+"""
+
+
 def curve(last: int = 8) -> list[tuple[int, float]]:
     """The validation scores that it logs if nothing interrupts it."""
     values = itertools.accumulate(range(last), lambda value, _: (value * 31 + 7) % 101, initial=0.0)
     return list(enumerate([value / 101 for value in values][1:], 1))
 
 
+_STOPS = "import os\nworker = os.getppid()\nstop = lambda: os.kill(worker, 15)\nimport json, signal"
+"""A function that asks the worker to stop."""
 SCRIPTS = {
     "best": logs([0.5, 0.9, 0.9, 0.7], [0.1, 0.2, 0.3, 0.4]),
     "test-once": logs([0.5, 0.9, 0.7], [None, None, 0.6]),
@@ -110,6 +142,12 @@ SCRIPTS = {
     "    if run.should_stop: break\n",
     "resumes": "KEEPS = True\n" + _RESUMES,
     "begins-again": "KEEPS = False\n" + _RESUMES,
+    "polite": _POLITE.replace(
+        "    while", "    if state['step'] == 5 and not saved.exists():\n        stop()\n    while", 1
+    ).replace("import json", _STOPS, 1),
+    "stubborn": _STUBBORN.replace("    began.touch()", "    began.touch()\n    stop()").replace(
+        "import signal", _STOPS, 1
+    ),
 }
 
 
@@ -119,7 +157,8 @@ def ended() -> Machine:
 
     def make(folder: Path) -> None:
         machine = Machine(folder)
-        write_scripts(folder, SCRIPTS)
+        write_scripts(folder, SCRIPTS, programs={"missing": "no-such", "text": "./text"})
+        (folder / "text").write_text("no program")
         machine.run("ladder", "scripts.toml", "--seeds", "1", "--jobs", "2", code=3)
 
     return Machine(conftest.once("programs", make))
@@ -292,7 +331,7 @@ def test_what_a_program_is_given(machine: Machine) -> None:
         + f"[settings]\na = {{ text = {json.dumps(_TEXT)}, list = [1, 2.5] }}\nflag = true\nlr = 1e-5\n"
         + '[[rung]]\nname = "only"\ntitle = "only"\n'
     )
-    machine.run("ladder", "mine/shown.toml", "--seeds", "5,")
+    machine.run("ladder", "mine/shown.toml", "--seeds", "5,", "--jobs", "1")
     [(run, [attempt])] = runs_of(machine).values()
     place = machine.runs / run.id
     seen = json.loads((place / "program" / "seen.json").read_text())
@@ -329,7 +368,7 @@ def test_a_shell_script_whose_scores_are_better_when_lower(machine: Machine) -> 
         '[[rung]]\nname = "small"\ntitle = "small"\n'
         '[[rung]]\nname = "large"\ntitle = "large"\nchange = { "settings.size" = 3 }\n'
     )
-    machine.run("ladder", "shell.toml", "--seeds", "3")
+    machine.run("ladder", "shell.toml", "--seeds", "3", "--jobs", "1")
     report = machine.json("report", "shell.toml")
     run, _ = runs_of(machine)["small"]
     assert run.result is not None
@@ -356,56 +395,29 @@ def test_files_that_have_changed_since_a_run_was_queued_are_refused(machine: Mac
     assert {rung: run.state for rung, (run, _) in runs_of(machine).items()} == {"edits": "done", "later": "done"}
 
 
-def test_a_command_that_cannot_be_started(machine: Machine) -> None:
-    (machine.folder / "text").write_text("no program")
-    (machine.folder / "none.toml").write_text(
-        'task = "none"\n[program]\ncommand = ["{settings.name}"]\nmetric = "val/accuracy"\n[settings]\n'
-        'name = "no-such"\n[[rung]]\nname = "missing"\ntitle = "missing"\n'
-        '[[rung]]\nname = "text"\ntitle = "text"\nchange = { "settings.name" = "./text" }\n'
-    )
-    machine.run("ladder", "none.toml", "--seeds", "1", code=3)
-    ended = runs_of(machine)
+def test_a_command_that_cannot_be_started(ended: Machine) -> None:
     reasons = {"missing": "'no-such' cannot be started: No such file or directory; correct the command in the recipe's"}
     reasons["text"] = "'./text' cannot be started: Permission denied; "
     for rung, reason in reasons.items():
-        run, [attempt] = ended[rung]
+        run, [attempt] = runs_of(ended)[rung]
         assert attempt.outcome == "rejected"
         assert error_of(run).startswith(reason)
 
 
-_POLITE = """\
-import json, time, lrurun
-from pathlib import Path
-run = lrurun.this_run()
-saved = Path(run.folder) / "state.json"
-state = json.loads(saved.read_text()) if saved.exists() else {"step": 0, "value": 0.0}
-while state["step"] < run.settings.last and not run.should_stop:
-    state = {"step": state["step"] + 1, "value": (state["value"] * 31 + 7) % 101}
-    value = state["value"] / 101
-    run.log(state["step"], **{"val/accuracy": value, "test/accuracy": value})
-    while state["step"] == 5 and not run.should_stop:
-        time.sleep(0.02)
-if run.should_stop:
-    run.log(state["step"], **{"train/stopped": 1})
-saved.write_text(json.dumps(state))
-"""
-"""A script that waits at the fifth step until it is asked to stop, and saves its state only then."""
-_STUBBORN = """\
-import signal, time, lrurun
-from pathlib import Path
-run, began = lrurun.this_run(), Path(lrurun.this_run().folder) / "began"
-signal.signal(signal.SIGTERM, lambda *_: print("no", flush=True))
-run.log(1, **{"val/accuracy": 0.5, "test/accuracy": 0.5})
-if not began.exists():
-    began.touch()
-    while True:
-        time.sleep(1)
-"""
+def test_a_program_whose_worker_is_asked_to_stop_may_save_and_is_killed_otherwise(ended: Machine) -> None:
+    found = runs_of(ended)
+    for rung in ("polite", "stubborn"):
+        assert [attempt.reason for attempt in found[rung][1]] == ["interrupted: SIGTERM", "done"]
+    run, _ = found["stubborn"]
+    assert (ended.runs / run.id / "1" / "log.txt").read_text().splitlines()[-1] == "no"
+    curves = curves_of(ended, found["polite"][0])
+    assert curves["train/stopped"] == [(5, 1.0)], "what it logs after the signal is recorded"
+    assert curves["val/accuracy"] == curve()
 
 
+@pytest.mark.slow
 def test_a_program_that_is_asked_to_stop_may_save_and_is_killed_otherwise(machine: Machine) -> None:
-    polite = _POLITE.replace('while state["step"] == 5', 'while state["step"] == 5 and not saved.exists()')
-    write_scripts(machine.folder, {"polite": polite, "stubborn": _STUBBORN})
+    write_scripts(machine.folder, {"polite": _POLITE, "stubborn": _STUBBORN})
     arguments = ("ladder", "scripts.toml", "--seeds", "1", "--jobs", "2")
     process = machine.start(*arguments)
     wait_for(

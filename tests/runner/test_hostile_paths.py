@@ -17,9 +17,15 @@ from lrurun.ledger import merging
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Checkpoint
 from lrurun.training import digests
+from tests.conftest import once
 from tests.harness.hostile_texts import check
 from tests.harness.machine import Machine
 from tests.harness.results import fill
+
+
+def make(folder: Path) -> None:
+    folder.mkdir()
+    fill(folder / "ledger.db", "sDigits", {"tanh-rnn": [0.5, 0.6]}, profile="smoke")
 
 
 @pytest.fixture
@@ -28,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
-    fill(Path("ledger.db"), "sDigits", {"tanh-rnn": [0.5, 0.6]}, profile="smoke")
+    shutil.copy(once("two-runs", make) / "ledger.db", "ledger.db")
     (tmp_path / "treasure" / "1" / "checkpoints" / "7").mkdir(parents=True)
     (tmp_path / "treasure" / "1" / "checkpoints" / "7" / "gold").write_text("gold")
     (tmp_path / "treasure" / "1" / "log.txt").write_text("gold\n")

@@ -75,7 +75,7 @@ def test_show_has_config_provenance_attempts_and_curves(finished: Machine) -> No
 
 def test_finished_ladder_has_nothing_to_do(finished: Machine) -> None:
     """The same command again: no work, no jax, the same table."""
-    before = finished.history()
+    before = finished.json("runs"), finished.files()
     script = (
         "import sys; from lrurun.__main__ import run; code = run(sys.argv[1:]); "
         "assert 'jax' not in sys.modules; sys.exit(code)"
@@ -91,7 +91,7 @@ def test_finished_ladder_has_nothing_to_do(finished: Machine) -> None:
     )
     assert "nothing to do" in done.stderr
     assert done.stdout == finished.run("report", "sDigits", "--profile", "smoke").stdout
-    assert finished.history() == before
+    assert (finished.json("runs"), finished.files()) == before
     assert all(len(attempts) == 1 for attempts in finished.attempts().values())
 
 

@@ -34,7 +34,8 @@ def elsewhere(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """A machine with a cache folder of its own, where the local copies of stores are."""
     cache = tmp_path / "cache"
     if paths.cache_dir().is_dir():  # compiled programs
-        shutil.copytree(paths.cache_dir(), cache / "lrurun" / "xla")
+        (cache / "lrurun").mkdir(parents=True)
+        (cache / "lrurun" / "xla").symlink_to(paths.cache_dir())
     machine.env["XDG_CACHE_HOME"] = str(cache)
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     return machine

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import (
     REAL,
     BigInteger,
+    BindParameter,
     Connection,
     Dialect,
     Double,
@@ -159,8 +160,20 @@ class _Elements(FunctionElement[Any]):
 
 def among(column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
     """Whether a column has one of the values, which may be any number of them."""
-    kind = _WHOLE_NUMBERS if isinstance(column.type, Integer) else _TEXTS
-    return column.bool_op("IN")(_Elements(bindparam(None, list(values), type_=kind)))
+    return _in(column, bindparam(None, list(values), type_=_kind(column)))
+
+
+def among_given(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+    """The same in a statement that is built once: the list is given by `name` when it is executed."""
+    return _in(column, bindparam(name, type_=_kind(column)))
+
+
+def _kind(column: ColumnElement[Any]) -> _List:
+    return _WHOLE_NUMBERS if isinstance(column.type, Integer) else _TEXTS
+
+
+def _in(column: ColumnElement[Any], values: BindParameter[Any]) -> ColumnElement[bool]:
+    return column.bool_op("IN")(_Elements(values))
 
 
 @compiles(_Elements)
