@@ -5,6 +5,7 @@ The structure of the modules is determined once. Pure functions merge it with th
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -41,7 +42,11 @@ class Model:
             backend=backend,
             precision=config.precision,
         )
-        self._graph = nnx.graphdef(nnx.eval_shape(self._network, jax.random.key(0)))
+
+    @cached_property
+    def _graph(self) -> Any:
+        """The structure of the modules, where `init` has not noted it yet."""
+        return nnx.graphdef(nnx.eval_shape(self._network, jax.random.key(0)))
 
     def _network(self, key: Array) -> Network:
         return Network(key, self.config, self.spec, self.recurrence, self.remat)
@@ -56,7 +61,8 @@ class Model:
         """Parameters and norm statistics, a pure function of `key` that may be traced."""
         with fixed_generator():
             network = self._network(key)
-        params, stats = nnx.state(network, nnx.Param, nnx.BatchStat)
+        graph, params, stats = nnx.split(network, nnx.Param, nnx.BatchStat)
+        self.__dict__.setdefault("_graph", graph)
         return _tree(params), _tree(stats)
 
     def apply(
