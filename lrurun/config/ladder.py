@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -262,7 +263,20 @@ def examine_ladder(name: str) -> tuple[Ladder | None, list[Fault]]:
         UsageError: an unknown name; it is not TOML.
     """
     path = find("ablations", name)
-    table = _with_base(decoding.load_toml(path), path)
+    where = shown(path)
+    if path.parent == paths.packaged("ablations"):
+        ladder, faults = _packaged_ladder(path, path.stat().st_mtime_ns, where)
+        return ladder, list(faults)
+    return _examined(_with_base(decoding.load_toml(path), path), where)
+
+
+@cache
+def _packaged_ladder(path: Path, _changed: int, where: str) -> tuple[Ladder | None, list[Fault]]:
+    """Of a file that comes with lrurun, which rungs of other ladders may take values from, over and over."""
+    return _examined(decoding.load_toml(path), where)
+
+
+def _examined(table: dict[str, Any], where: str) -> tuple[Ladder | None, list[Fault]]:
     if has_ladder(table):
         own = {key: value for key, value in table.items() if key in LADDER_KEYS}
         table = {"name": table["task"], "title": "ladder", "source": "", **own}
@@ -271,7 +285,7 @@ def examine_ladder(name: str) -> tuple[Ladder | None, list[Fault]]:
             {"title": rung["name"]} | rung if isinstance(rung, dict) and "name" in rung else rung for rung in rungs
         ]
         table = {**table, "rung": titled}
-    return decoding.examine(table, Ladder, shown(path), filled={"path": shown(path)})
+    return decoding.examine(table, Ladder, where, filled={"path": where})
 
 
 LADDER_KEYS = frozenset(Ladder.__struct_encode_fields__) - {"path"}

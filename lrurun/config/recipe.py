@@ -471,13 +471,14 @@ def _tune_rules(tune: Tune, where: str) -> Iterator[UsageError]:
 def _table_rules(
     document: Recipe | Profile, recipe: Recipe, where: str, prefix: str, *, searches: bool
 ) -> Iterator[UsageError]:
+    known = recipe.known
     for section in ("model", "optim", "train", "settings", "execution"):
         table = {section: getattr(document, section)}
-        yield from setting_faults(table, f"{where} [{prefix}{section}]" if prefix else where, known=recipe.known)
+        yield from setting_faults(table, f"{where} [{prefix}{section}]" if prefix else where, known=known)
     for name, ladder in document.ladder.items():
         for rung, values in ladder.rung.items():
             rung_table = f"{prefix}ladder.{name}.rung.{rung}"
-            rung_where, known = f"{where} [{rung_table}]", recipe.known
+            rung_where = f"{where} [{rung_table}]"
             faults = list(setting_faults(values.values, rung_where, known=known))
             if faults and recipe.program is None:
                 with suppress(UsageError):  # for better hints; the ladder need not be here
@@ -491,8 +492,9 @@ def _table_rules(
 
 def _grid_rules(grid: dict[str, Any], recipe: Recipe, where: str, *, searches: bool) -> Iterator[Fault]:
     """Faults of paths that tuning cannot set, and of values that it cannot try; only a search tries ranges."""
+    known = recipe.known if grid else ()
     for path, values in grid.items():
-        if fault := path_fault(path, where, within=recipe.tried_sections, known=recipe.known):
+        if fault := path_fault(path, where, within=recipe.tried_sections, known=known):
             yield fault
         if isinstance(values, Range):
             if not searches:

@@ -404,8 +404,8 @@ def value_faults(values: _Values, recipe: Recipe) -> Iterator[Fault]:
 
     Unknown settings are left out, because they are reported as faults of their document.
     """
-    where = recipe.path
-    known = {path: value for path, value in values.items() if path in recipe.known}
+    where, settable = recipe.path, recipe.known
+    known = {path: value for path, value in values.items() if path in settable}
     if recipe.program is not None:
         config = programs.config_of(recipe.task, recipe.program, recipe.settings, recipe.folder, where)
         yield from programs.value_faults(config, known, where)
