@@ -45,16 +45,16 @@ def run(argv: list[str]) -> int:
 def _dispatch(argv: list[str]) -> int:
     import typer
 
-    from lrurun.cli import COMMANDS, arguments, errors, make_app
+    from lrurun.cli import COMMANDS, arguments, command_line, errors
     from lrurun.commands._shared import completing
 
     completing.rejoin_words()
     front, rest = arguments.split_global(argv)
     rest = rest or ["--help"]
     named = next((word for word in rest if not word.startswith("-")), None)
-    app = make_app(named if named in COMMANDS else None)
+    command = command_line(named if named in COMMANDS else None)
     try:
-        result = app(front + rest, prog_name="lrurun", standalone_mode=False, obj=front + rest)
+        result = command(front + rest, prog_name="lrurun", standalone_mode=False, obj=front + rest)
     except typer.Abort:  # Typer's name for KeyboardInterrupt
         return 130
     except Exception as error:

@@ -6,6 +6,7 @@ import pkgutil
 import shutil
 import textwrap
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any, Optional
 
 import typer
@@ -175,6 +176,12 @@ def make_app(command: str | None = None) -> typer.Typer:
         else:
             app.command(name, epilog=_examples(target))(target)
     return app
+
+
+@cache
+def command_line(command: str | None = None) -> Any:
+    """The application as it is called, made once, also by a process that runs several commands."""
+    return typer.main.get_command(make_app(command))
 
 
 def _examples(command: Callable[..., Any] | None) -> str:

@@ -63,11 +63,11 @@ def _command_hint(word: str, commands: Mapping[str, Any]) -> str:
 
 def everything() -> Mapping[str, Any]:
     """All commands and groups of them, by name."""
-    import typer.main
 
-    from lrurun.cli import make_app
+    from lrurun.cli import command_line
 
-    return typer.main.get_command(make_app()).commands  # type: ignore[attr-defined]
+    commands: dict[str, Any] = command_line().commands
+    return commands
 
 
 def is_usage_error(error: Exception) -> bool:
