@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -188,10 +188,8 @@ class Ladder(Document, frozen=True, kw_only=True):
     path: str = ""
     """The file it was read from."""
 
-    def scopes(self, rung: Rung, read: Callable[[str], Ladder] | None = None) -> list[Scope]:
+    def scopes(self, rung: Rung) -> list[Scope]:
         """The rungs whose values in recipes hold for `rung`, in the order in which they apply; `rung` itself is last.
-
-        `read` reads other ladders, by default from their files each time.
 
         Raises:
             UsageError: the rung takes the values of an unknown rung, or of itself.
@@ -201,7 +199,7 @@ class Ladder(Document, frozen=True, kw_only=True):
         while rung.takes:
             name, _, taken = rung.takes.partition("/")
             try:
-                ladder = self if name == self.name else (read or read_ladder)(name)
+                ladder = self if name == self.name else read_ladder(name)
             except UsageError as error:
                 raise UsageError(f"{where}: {error.message}", error.hint) from None
             rungs = {candidate.name: candidate for candidate in ladder.rungs}
@@ -265,7 +263,20 @@ def examine_ladder(name: str) -> tuple[Ladder | None, list[Fault]]:
         UsageError: an unknown name; it is not TOML.
     """
     path = find("ablations", name)
-    table = _with_base(decoding.load_toml(path), path)
+    where = shown(path)
+    if path.parent == paths.packaged("ablations"):
+        ladder, faults = _packaged_ladder(path, path.stat().st_mtime_ns, where)
+        return ladder, list(faults)
+    return _examined(_with_base(decoding.load_toml(path), path), where)
+
+
+@cache
+def _packaged_ladder(path: Path, _changed: int, where: str) -> tuple[Ladder | None, list[Fault]]:
+    """Of a file that comes with lrurun, which rungs of other ladders may take values from, over and over."""
+    return _examined(decoding.load_toml(path), where)
+
+
+def _examined(table: dict[str, Any], where: str) -> tuple[Ladder | None, list[Fault]]:
     if has_ladder(table):
         own = {key: value for key, value in table.items() if key in LADDER_KEYS}
         table = {"name": table["task"], "title": "ladder", "source": "", **own}
@@ -274,7 +285,7 @@ def examine_ladder(name: str) -> tuple[Ladder | None, list[Fault]]:
             {"title": rung["name"]} | rung if isinstance(rung, dict) and "name" in rung else rung for rung in rungs
         ]
         table = {**table, "rung": titled}
-    return decoding.examine(table, Ladder, shown(path), filled={"path": shown(path)})
+    return decoding.examine(table, Ladder, where, filled={"path": where})
 
 
 LADDER_KEYS = frozenset(Ladder.__struct_encode_fields__) - {"path"}
@@ -375,7 +386,7 @@ def _rung_rules(ladder: Ladder) -> Iterator[UsageError]:
     if not ladder.rungs:
         yield UsageError(f"{where}: a ladder needs at least one [[rung]]", "add one: name, title, change")
     seen: list[str] = []
-    kinds, read = ladder.kinds, cache(read_ladder)
+    kinds = ladder.kinds
     for rung in ladder.rungs:
         source = f"{where}, rung {rung.name}"
         if rung.name in seen:
@@ -403,7 +414,7 @@ def _rung_rules(ladder: Ladder) -> Iterator[UsageError]:
             if fault := path_fault(path, source, within=("model", "optim", "settings"), kinds=recurrences):
                 yield fault
         try:
-            ladder.scopes(rung, read)
+            ladder.scopes(rung)
         except UsageError as error:
             yield error
 

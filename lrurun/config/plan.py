@@ -197,14 +197,15 @@ def of_documents(
 ) -> Plan:
     """Makes a plan like `make`, from documents that have been read; `files` is that of `resolve`."""
     check_scopes(document, recipe)
+    settable = recipe.known
     for declared in document.rungs:
-        raise_first(setting_faults(declared.change, f"{document.path}, rung {declared.name}", known=recipe.known))
+        raise_first(setting_faults(declared.change, f"{document.path}, rung {declared.name}", known=settable))
     if recipe.program is not None:
         raise_first(_program_claims(document))
     raise_first(metric_rules(document, task_of(recipe), _profiles(recipe)))
     reduced = get_profile(recipe, profile)
     used = document.kinds.values()
-    known = None if recipe.program is None else recipe.known
+    known = None if recipe.program is None else settable
     changes = dict(sets) if isinstance(sets, Mapping) else dict(parse_set(text, used, known) for text in sets)
     if imports:
         plugins.load_installed("recurrence", changes.get(KIND))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, partial
+from functools import partial
 from typing import Any, Generic, Literal
 
 import msgspec
@@ -13,7 +13,7 @@ from lrurun import data as tasks
 from lrurun import decoding
 from lrurun.config import plugin_code, tuning
 from lrurun.config import program as programs
-from lrurun.config.ladder import Ladder, Rung, Scope, read_ladder
+from lrurun.config.ladder import Ladder, Rung, Scope
 from lrurun.config.recipe import Recipe, RungTable, Tried, get_profile
 from lrurun.config.schema import (
     KIND,
@@ -186,11 +186,10 @@ def unresolved_rungs(
     common_grid, bases = tuning.common_grid(recipe, profile), ladder.bases
     inherited: dict[str, _Values] = {}
     grids: dict[str | None, tuning.TuningGrid] = {None: {}}
-    read = cache(read_ladder)
     for rung in ladder.rungs:
         base = bases[rung.name]
         values = dict(shared if base is None else inherited[base])
-        scopes = ladder.scopes(rung, read)
+        scopes = ladder.scopes(rung)
         tables = recipe.tables(scopes, profile)
         alone = _apply(values, ladder, rung, tables)
         inherited[rung.name] = dict(values)
@@ -405,8 +404,8 @@ def value_faults(values: _Values, recipe: Recipe) -> Iterator[Fault]:
 
     Unknown settings are left out, because they are reported as faults of their document.
     """
-    where = recipe.path
-    known = {path: value for path, value in values.items() if path in recipe.known}
+    where, settable = recipe.path, recipe.known
+    known = {path: value for path, value in values.items() if path in settable}
     if recipe.program is not None:
         config = programs.config_of(recipe.task, recipe.program, recipe.settings, recipe.folder, where)
         yield from programs.value_faults(config, known, where)

@@ -18,14 +18,13 @@ from lrurun.decoding import UNKNOWN_NAME, Fault
 from lrurun.errors import UsageError, nearest
 
 
-def flatten(table: dict[str, Any] | Struct, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(table: dict[str, Any] | Struct, prefix: str = "") -> list[tuple[str, Any]]:
     """Dotted path and value of each entry of nested tables; a quoted key may already be a dotted path."""
     plain: dict[str, Any] = msgspec.to_builtins(table) if isinstance(table, Struct) else table
+    found: list[tuple[str, Any]] = []
     for key, value in plain.items():
-        if isinstance(value, dict):
-            yield from flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+        found += flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
+    return found
 
 
 def settings(table: dict[str, Any]) -> dict[str, Any]:

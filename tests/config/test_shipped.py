@@ -31,7 +31,16 @@ from tests.harness.plans import differences, rungs, write_documents
 
 RECIPES = {path.stem: path for path in sorted(paths.packaged("recipes").glob("*.toml"))}
 LADDERS = {name: load_ladder(name) for name in paths.names("ablations")}
-plan = functools.cache(planning.make)
+
+
+@functools.cache
+def made_once(task: str, ladder: str | None, profile: str | None) -> Plan:
+    return planning.make(task, ladder=ladder, profile=profile)
+
+
+def plan(task: str, ladder: str | None = None, profile: str | None = None) -> Plan:
+    """One plan for all tests that look at it."""
+    return made_once(task, ladder, profile)
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +97,7 @@ def has_the_lru_of_the_paper(made: Plan) -> None:
     """Its runs are shared: nothing is trained twice, and the ladders' numbers agree."""
     # where the paper's LRU is, see its Table 8; PathfinderSegmentation has the length of PathX
     last = "small-phase" if made.recipe.task in ("PathX", "PathfinderSegmentation") else "gamma-norm"
-    first = plan(made.recipe.task, ladder="lru", profile=made.profile)
+    first = plan(made.recipe.task, "lru", profile=made.profile)
     ours, theirs = (final_runs(one, rungs(one)[rung], (0, 1, 2)) for one, rung in ((made, "lru"), (first, last)))
     assert [want.fingerprint for want in ours] == [want.fingerprint for want in theirs]
     assert [want.execution for want in ours] == [want.execution for want in theirs]
@@ -110,7 +119,7 @@ def controls_change_one_thing(made: Plan) -> None:
         "small-phase-no-gamma": {"normalize": False},
     }
     assert named["diagonal-dense-radius"].on == "dense-drawn-radius"
-    checked = rungs(plan(made.recipe.task, ladder="lru", profile=made.profile))
+    checked = rungs(plan(made.recipe.task, "lru", profile=made.profile))
     for name in ("linear-rnn", "gamma-norm"):
         assert fingerprint(named[name].config) == fingerprint(checked[name].config)
 
@@ -153,7 +162,7 @@ def variants_of_dlr_have_its_size(made: Plan) -> None:
 
 
 def few_states_are_an_eighth_of_those_of_dlr(made: Plan) -> None:
-    named, other = rungs(made), rungs(plan(made.recipe.task, ladder="dlr", profile=made.profile))
+    named, other = rungs(made), rungs(plan(made.recipe.task, "dlr", profile=made.profile))
     assert fingerprint(named["dlr"].config) == fingerprint(other["dlr"].config)
     assert differences(named["few-states"]) == {"model.state": named["dlr"].config.model.state // 8}
 
@@ -170,7 +179,7 @@ CHECKS: dict[str, list[Callable[[Plan], None]]] = {
 @pytest.mark.parametrize("task", CASES)
 def test_ladders_on_a_recipe_change_what_they_say(task):
     for profile, ladder in CASES[task]:
-        made = plan(task, ladder=ladder, profile=profile)
+        made = plan(task, ladder, profile=profile)
         for check in (declares_what_it_changes, *CHECKS.get(ladder, ())):
             check(made)
 
@@ -184,7 +193,7 @@ def test_every_packaged_recipe_has_a_smoke_profile_and_says_where_it_comes_from(
         for document in (recipe, *recipe.profile.values()):
             for ladder, values in document.ladder.items():
                 assert set(values.rung) <= known[ladder], (name, ladder)
-        made = plan(name, ladder="lru", profile="smoke")
+        made = plan(name, "lru", profile="smoke")
         assert made.seeds == 1
         assert all(rung.config.train.steps <= 100 and rung.config.model.width <= 16 for rung in made.rungs), name
 
@@ -244,7 +253,7 @@ def test_the_radius_of_the_control_is_that_of_the_dense_matrix():
     """For each size and initialisation once, over 20 matrices."""
     found = {}
     for task, profile in [(name, one) for name in RECIPES for one in (None, *load_recipe(name).profile)]:
-        made = rungs(planning.make(task, ladder="controls", profile=profile))
+        made = rungs(plan(task, "controls", profile=profile))
         model = made["dense-drawn-radius"].config.model
         radius = made["diagonal-dense-radius"].config.model.recurrence.r_max
         assert found.setdefault((model.state, model.recurrence), radius) == radius
@@ -271,7 +280,7 @@ MAIN_LINE = {
 
 
 def test_each_rung_of_the_main_line_is_one_change() -> None:
-    made = rungs(planning.make("SelectiveCopy", ladder="selective", profile="laptop"))
+    made = rungs(plan("SelectiveCopy", "selective", profile="laptop"))
     found = {name: differences(rung) for name, rung in made.items()}
     assert list(found) == ["lru", "real", *MAIN_LINE]
     for name, wanted in MAIN_LINE.items():
@@ -285,30 +294,30 @@ def test_each_rung_of_the_main_line_is_one_change() -> None:
 
 @pytest.mark.parametrize(("task", "profile"), [("SelectiveCopy", "length-64"), ("npDigits", None)])
 def test_other_ladders_begin_where_the_main_line_ends(task: str, profile: str | None) -> None:
-    last = rungs(planning.make(task, ladder="selective", profile=profile))["rg-lru"].config
+    last = rungs(plan(task, "selective", profile=profile))["rg-lru"].config
     for name in ("rg-lru", "gates", "negative"):
-        assert rungs(planning.make(task, ladder=name, profile=profile))["rg-lru"].config == last, name
-    s6 = rungs(planning.make(task, ladder="mamba", profile=profile))["s6"].config
-    assert rungs(planning.make(task, ladder="negative", profile=profile))["s6"].config == s6
-    single = rungs(planning.make(task, ladder="rg-lru", profile=profile))
+        assert rungs(plan(task, name, profile=profile))["rg-lru"].config == last, name
+    s6 = rungs(plan(task, "mamba", profile=profile))["s6"].config
+    assert rungs(plan(task, "negative", profile=profile))["s6"].config == s6
+    single = rungs(plan(task, "rg-lru", profile=profile))
     assert (last.model.recurrence.gate_blocks, single["dense-gates"].config.model.recurrence.gate_blocks) == (16, 1)
     without = single["no-input-gate"].config
-    assert rungs(planning.make(task, ladder="gates", profile=profile))["no-input-gate"].config == without
+    assert rungs(plan(task, "gates", profile=profile))["no-input-gate"].config == without
 
 
 @pytest.mark.parametrize("task", ["Copy", "MQAR"])
 def test_rungs_of_a_ladder_that_is_not_tuned_share_a_learning_rate(task: str) -> None:
     """A rung that takes its settings from a tuned ladder does not take the rate, which its neighbours do not have."""
     for name in ("rg-lru", "gates", "negative", "shortconv"):
-        made = rungs(planning.make(task, ladder=name, profile="laptop"))
+        made = rungs(plan(task, name, profile="laptop"))
         assert {one.config.optim.lr for one in made.values()} == {0.004}, name
         assert {one.rate_source.kind for one in made.values()} == {"default"}, name
 
 
 def test_a_rate_that_equals_the_default_is_chosen_where_the_rung_that_was_tuned_has_it() -> None:
-    taken = rungs(planning.make("npDigits", ladder="controls"))["gamma-norm"]
+    taken = rungs(plan("npDigits", "controls"))["gamma-norm"]
     assert (taken.config.optim.lr, taken.rate_source.kind) == (0.016, "chosen")
-    noted = rungs(planning.make("Copy", ladder="selective", profile="laptop"))["lru"]
+    noted = rungs(plan("Copy", "selective", profile="laptop"))["lru"]
     assert (noted.rate_source.kind, "all six rates" in noted.rate_source.text) == ("chosen", True)
 
 
@@ -320,7 +329,7 @@ def test_a_control_that_needs_other_sequences_is_refused_without_any() -> None:
 
 
 def test_selection_has_delta_alone_b_and_c_alone_both_and_neither() -> None:
-    made = rungs(planning.make("SelectiveCopy", ladder="mamba", profile="laptop"))
+    made = rungs(plan("SelectiveCopy", "mamba", profile="laptop"))
     parts = {name: made[name].config.model.recurrence for name in ("time-invariant", "low-rank", "b-and-c", "s6")}
     assert {name: (one.delta, one.b, one.c) for name, one in parts.items()} == {
         "time-invariant": ("constant", "constant", "constant"),
@@ -334,7 +343,7 @@ def test_selection_has_delta_alone_b_and_c_alone_both_and_neither() -> None:
 
 
 def test_the_blocks_of_griffin_and_mamba_are_made_of_single_parts() -> None:
-    made = rungs(planning.make("MQAR", ladder="shortconv", profile="laptop"))
+    made = rungs(plan("MQAR", "shortconv", profile="laptop"))
     models = {name: rung.config.model for name, rung in made.items()}
     parts = {name: (one.conv, one.conv_activation, one.branch, one.expand, one.glu) for name, one in models.items()}
     assert parts["lru"] == parts["rg-lru"] == parts["s6"] == parts["attention"] == (0, "none", "none", 1, "full")
@@ -417,7 +426,7 @@ PUBLISHED = {
 @pytest.mark.parametrize(("rung", "task"), PUBLISHED)
 def test_a_model_has_the_size_initialisation_and_learning_rates_of_its_publication(rung, task):
     state, lr, slow, settings = PUBLISHED[rung, task]
-    config = rungs(planning.make(task, ladder="ssm" if rung in ("s5", "s4d", "s4") else rung))[rung].config
+    config = rungs(plan(task, "ssm" if rung in ("s5", "s4d", "s4") else rung))[rung].config
     assert config.model.state == state
     assert config.optim.lr == pytest.approx(lr)
     assert config.optim.lr * config.optim.recurrent_factor == pytest.approx(slow)
@@ -435,7 +444,7 @@ def test_a_model_has_the_size_initialisation_and_learning_rates_of_its_publicati
 def test_the_setting_of_noise_padded_digits_is_the_one_that_was_searched():
     """Each learning rate of the ladder lru is the best one in the recipe's table of the search; that of small-phase,
     with its range of phases, is within one standard error of the best."""
-    made = planning.make("npDigits")
+    made = plan("npDigits")
     assert (made.seeds, made.recipe.data) == (12, {"length": 80, "noise": 3})
     assert made.recipe.tune is not None
     for rung in made.rungs:
@@ -460,7 +469,7 @@ def test_tuning_noise_padded_digits_repeats_the_search_of_its_recipe():
 
 
 def test_the_ladder_of_table_5_is_a_grid_on_its_first_rung():
-    made = planning.make("sDigits", ladder="stability")
+    made = plan("sDigits", "stability")
     assert len(made.rungs) == 27
     assert made.same_as_base == frozenset()
     forms = {"free": ("exponential", False), "stable": ("stable-exponential", False)}
@@ -556,7 +565,7 @@ def test_no_two_claims_compare_the_same_models_on_the_same_task() -> None:
     for name, claim in [(name, claim) for name, ladder in LADDERS.items() for claim in ladder.claims]:
         for task in claim.tasks or LADDERS[name].recipes:
             if task in TASKS:
-                configs = {rung.name: rung for rung in plan(task, ladder=name).rungs}
+                configs = {rung.name: rung for rung in plan(task, name).rungs}
                 models = [fingerprint(configs[one].training) for one in (claim.rung, claim.than) if one]
                 key = (task, claim.kind, claim.metric, *models)
                 assert key not in seen, (task, seen[key], f"{name}: {claim.text}")

@@ -26,13 +26,16 @@ def config(**changes):
 
 
 def initial(model, seed=0):
-    """Parameters off their symmetric start: norms that scale and biases that are not zero."""
+    """Parameters off their symmetric start: norms that scale and biases that are not zero. Also inside of jit."""
     params, stats = jax.jit(model.init)(jax.random.key(seed))
     rng = np.random.default_rng(seed)
 
     def jiggle(path, x):
         moved = path[-1].key in ("bias", "scale")
-        return x + jnp.asarray(0.3 * rng.normal(size=x.shape), jnp.float32) if moved else x
+        if not moved:
+            return x
+        by = (0.3 * rng.normal(size=x.shape)).astype(np.float32)
+        return x + by if isinstance(x, jax.core.Tracer) else jnp.asarray(np.asarray(x) + by)
 
     return jax.tree_util.tree_map_with_path(jiggle, params), stats
 

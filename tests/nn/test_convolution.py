@@ -106,8 +106,8 @@ def test_angles_keep_their_digits_however_long():
     small = np.concatenate([2 * np.pi * np.arange(64) / 64, rng.uniform(-7, 7, 300), [1e-6, -1e-9, 0.0, 1e-4]])
     phases = np.concatenate([small, rng.uniform(-1024, 1024, 200)]).astype(np.float32)
     for length, bar in ((2**12, 1e-6), (2**20, 1e-5), (2**31 - 1, 2e-2)):
-        steps = np.unique(np.append(rng.integers(0, length, 200), [0, 1, length - 1, length])).astype(np.uint32)
-        found = np.asarray(jax.jit(powers.angle)(jnp.asarray(phases)[:, None], jnp.asarray(steps)[None]))
+        steps = np.append(rng.integers(0, length, 200), [0, 1, length - 1, length]).astype(np.uint32)
+        found = np.asarray(jax.jit(powers.angle)(phases[:, None], steps[None]))
         assert np.max(np.abs(found)) <= np.pi * (1 + 1e-6)
         assert np.finfo(np.longdouble).nmant >= 63
         wanted = phases.astype(np.longdouble)[:, None] * steps.astype(np.longdouble)[None]
@@ -116,9 +116,9 @@ def test_angles_keep_their_digits_however_long():
 
 
 def test_angles_of_what_is_no_phase_are_not_numbers_and_the_gradient_is_that_of_the_product():
-    steps = jnp.arange(4, dtype=jnp.uint32)[None]
+    steps = np.arange(4, dtype=np.uint32)[None]
     assert np.all(np.isnan(jax.jit(powers.angle)(jnp.asarray([[np.inf], [np.nan], [2.0**19]], jnp.float32), steps)))
-    exponents = jnp.asarray([[3, 2**20]], jnp.uint32)
+    exponents = np.asarray([[3, 2**20]], np.uint32)
     slope = jax.jit(jax.grad(lambda p: jnp.sum(powers.angle(p[None, None], exponents))))
     assert slope(jnp.float32(-2.5)) == 3 + 2**20
 

@@ -31,19 +31,21 @@ def convolved(u, kernel, bias, starts=()):
 @pytest.mark.parametrize("taps", [1, 4, 9])
 def test_the_short_convolution_and_its_step(taps):
     u, kernel, bias = normal(7, 2, 3), normal(taps, 3), normal(3)
-    np.testing.assert_allclose(short(u, kernel, bias), convolved(u, kernel, bias), atol=1e-5)
-    state, found = short_state(2, kernel), []
-    for u_k in u:
-        state, y = short_step(state, u_k, kernel, bias)
-        found.append(y)
-    np.testing.assert_allclose(np.stack(found), convolved(u, kernel, bias), atol=1e-5)
+
+    @jax.jit
+    def run(u):
+        stepped = jax.lax.scan(lambda x, u_k: short_step(x, u_k, kernel, bias), short_state(2, kernel), u)
+        return short(u, kernel, bias), stepped[1]
+
+    for found in run(u):
+        np.testing.assert_allclose(found, convolved(u, kernel, bias), atol=1e-5)
 
 
 def test_the_short_convolution_starts_again_where_a_document_starts():
     u, kernel, bias = normal(9, 2, 3), normal(4, 3), normal(3)
     reset = np.zeros((9, 2), bool)
     reset[[0, 3, 5], 1] = True
-    y = np.asarray(short(u, kernel, bias, jnp.asarray(reset)))
+    y = np.asarray(jax.jit(short)(u, kernel, bias, reset))
     np.testing.assert_allclose(y[:, 0], convolved(u[:, 0], kernel, bias), atol=1e-5)
     np.testing.assert_allclose(y[:, 1], convolved(u[:, 1], kernel, bias, (3, 5)), atol=1e-5)
 
@@ -63,8 +65,11 @@ def reference(params, model, ids, activation):
 
     v = convolved(linear("inward", normed), p["conv"]["kernel"], p["conv"]["bias"])
     v = np.asarray(v / (1 + np.exp(-v)), np.float32)
-    states = np.asarray(model.recurrence.scan(p["recurrence"], v))
-    gated = np.asarray(activation(linear("branch", normed).astype(np.float32))) * states
+    branch = linear("branch", normed).astype(np.float32)
+    states, activated = jax.jit(lambda p, v, x: (model.recurrence.scan(p, v), activation(x)))(
+        p["recurrence"], v, branch
+    )
+    gated = np.asarray(activated) * np.asarray(states)
     x = x + linear("outward", gated)
     return x.mean(0) @ params["head"]["kernel"] + params["head"]["bias"]
 
@@ -73,9 +78,14 @@ def reference(params, model, ids, activation):
 def test_a_block_with_a_branch_and_a_convolution(branch):
     sizes = {"width": 4, "state": 8, "depth": 1, "recurrence": RGLRURecurrence(gate_blocks=2)}
     model = Model(config(**MIXING | sizes | {"branch": branch}), tokens())
-    params, stats = initial(model)
     ids = np.random.default_rng(1).integers(0, 7, (3, 12))
-    logits = jax.jit(lambda p: model.apply(p, stats, ids, train=False)[0])(params)
+
+    @jax.jit
+    def run():
+        params, stats = initial(model)
+        return params, model.apply(params, stats, ids, train=False)[0]
+
+    params, logits = run()
     params = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
     np.testing.assert_allclose(logits, reference(params, model, ids, getattr(jax.nn, branch)), atol=1e-4)
 
@@ -218,7 +228,7 @@ def test_feed_forward_layers_have_a_dropout_each(mask):
 def only_inputs(model, params, stats):
     """Logits of a training step that are pooled features, and what these are where everything else is dropped."""
     inputs, _ = batch(model.spec)
-    params["head"] = {"kernel": jnp.eye(6, 3), "bias": jnp.zeros(3)}
+    params["head"] = {"kernel": np.eye(6, 3, dtype=np.float32), "bias": np.zeros(3, np.float32)}
     logits, _ = jax.jit(lambda p: model.apply(p, stats, inputs, train=True, key=jax.random.key(0)))(params)
     kernel, bias = (np.asarray(params["encoder"][name]) for name in ("kernel", "bias"))
     x = np.asarray(inputs)[..., None] * 0.1 * kernel[0] + bias
@@ -232,12 +242,17 @@ def last_dropped(**changes):
     """
     model = Model(config(depth=1, width=16, glu="half", norm="layer", **changes), features(length=3))
     params, stats = initial(model)
-    params["blocks"]["0"]["gate"]["kernel"] = jnp.zeros((16, 16))
-    params["head"] = {"kernel": jnp.eye(16, 3), "bias": jnp.zeros(3)}
+    params["blocks"]["0"]["gate"]["kernel"] = np.zeros((16, 16), np.float32)
+    params["head"] = {"kernel": np.eye(16, 3, dtype=np.float32), "bias": np.zeros(3, np.float32)}
     inputs, _ = batch(model.spec, size=2)
-    apply = jax.jit(jax.vmap(lambda key: model.apply(params, stats, inputs, train=True, key=key)[0]))
-    logits = np.asarray(apply(jax.random.split(jax.random.key(0), 2000)))
-    undropped = np.asarray(jax.jit(lambda x: model.apply(params, stats, x, train=False)[0])(inputs))
+
+    @jax.jit
+    def run(params):
+        apply = jax.vmap(lambda key: model.apply(params, stats, inputs, train=True, key=key)[0])
+        keys = jax.random.split(jax.random.key(0), 2000)
+        return apply(keys), model.apply(params, stats, inputs, train=False)[0]
+
+    logits, undropped = jax.device_get(run(params))
     assert np.all(np.abs(logits.mean(0) - undropped) < 5 * np.std(logits, axis=0) / 2000**0.5)
     return logits, undropped, [np.unique(np.round(column, 4)).size for column in logits.reshape(2000, -1).T]
 

@@ -53,9 +53,11 @@ SIZES = {
 def test_published_sizes(name):
     recurrence, sizes, spec, count = SIZES[name]
     spec = spec or features(classes=35, length=16)
-    model = Model(ModelConfig(**{"recurrence": recurrence, "depth": 6} | sizes), spec)
+    depth = 2 if name == "lru-1" else 1  # of six equal ones
+    model = Model(ModelConfig(**{"recurrence": recurrence} | sizes | {"depth": depth}), spec)
     params, _ = jax.eval_shape(model.init, jax.random.key(0))
-    assert model.count(params) == count
+    assert len(params["blocks"]) == depth
+    assert model.count(params) + (6 - depth) * model.count(params["blocks"]["0"]) == count
 
 
 def test_published_sizes_to_a_few_digits():
@@ -228,17 +230,23 @@ SLOW = ("switch, post", "feed-forward, pre", "pairs, relu")
 def test_logits_statistics_and_gradients(strict, name):
     settings, spec = NETWORKS[name]
     model = Model(config(**settings), spec)
-    params, stats = initial(model)
     inputs, lengths = batch(spec)
     batch_norm = model.config.norm == "batch"
     momentum = model.config.norm_momentum if batch_norm else None
 
-    def loss(p):
-        logits, seen = model.apply(p, stats, inputs, lengths, train=True)
-        return jnp.sum(logits**2), (logits, seen)
+    @jax.jit
+    def run():
+        params, stats = initial(model)
+        evaluate = jax.jit(lambda stats: model.apply(params, stats, inputs, lengths, train=False))
 
-    gradient, (logits, seen) = jax.jit(jax.grad(loss, has_aux=True))(params)
-    evaluate = jax.jit(lambda stats: model.apply(params, stats, inputs, lengths, train=False))
+        def loss(p):
+            logits, seen = model.apply(p, stats, inputs, lengths, train=True)
+            return jnp.sum(logits**2), (logits, seen)
+
+        gradient, (logits, seen) = jax.grad(loss, has_aux=True)(params)
+        return params, stats, gradient, logits, seen, evaluate(stats), evaluate(seen)[0]
+
+    params, stats, gradient, logits, seen, (untrained, same), evaluated = jax.device_get(run())
     wanted, moments = reference(model, params, inputs, lengths, momentum)
     np.testing.assert_allclose(logits, wanted, rtol=1e-4, atol=1e-4)
     assert jax.tree.structure(seen) == jax.tree.structure(stats)
@@ -247,10 +255,9 @@ def test_logits_statistics_and_gradients(strict, name):
             at = seen["final"] if i == "final" else seen["blocks"][i]["norm"]
             np.testing.assert_allclose(at[name], value, rtol=1e-4, atol=1e-5)
     # Before a first step the statistics are mean 0 and variance 1; after one, those of its batch.
-    untrained, same = evaluate(stats)
     np.testing.assert_allclose(untrained, reference(model, params, inputs, lengths)[0], rtol=1e-4, atol=1e-4)
     assert all(map(np.array_equal, jax.tree.leaves(same), jax.tree.leaves(stats)))
-    np.testing.assert_allclose(evaluate(seen)[0], wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(evaluated, wanted, rtol=1e-4, atol=1e-4)
     rng = np.random.default_rng(0)
     direction = jax.tree.map(lambda x: rng.normal(size=x.shape), params)
     ends = []
@@ -266,18 +273,25 @@ def test_padding_changes_nothing():
     spec = tokens()
     inputs, lengths = batch(spec)
     other = junk(inputs, lengths)
-    longer = jnp.pad(inputs, ((0, 0), (0, 5)), constant_values=6)
+    longer = np.pad(inputs, ((0, 0), (0, 5)), constant_values=6)
     assert not np.array_equal(inputs, other)
     results = {}
     for parity in ("none", "reference"):
         model = Model(config(bidirectional=True, parity=parity, depth=1), spec)
-        params, stats = initial(model)
-        apply = jax.jit(lambda s, x, m=model, p=params: m.apply(p, s, x, lengths, train=True))
-        evaluate = jax.jit(lambda s, x, m=model, p=params: m.apply(p, s, x, lengths, train=False)[0])
-        for x in (inputs, other, longer) if parity == "none" else (inputs, other):
-            logits, seen = apply(stats, x)
-            again = [evaluate(seen, x)] if x is not longer else []
-            results.setdefault(parity, []).append([logits, *jax.tree.leaves(seen), *again])
+
+        @jax.jit
+        def run(inputs, other, longer, model=model, parity=parity):
+            params, stats = initial(model)
+            apply = jax.jit(lambda s, x: model.apply(params, s, x, lengths, train=True))
+            evaluate = jax.jit(lambda s, x: model.apply(params, s, x, lengths, train=False)[0])
+            found = []
+            for x in (inputs, other, longer) if parity == "none" else (inputs, other):
+                logits, seen = apply(stats, x)
+                again = [evaluate(seen, x)] if x is not longer else []
+                found.append([logits, *jax.tree.leaves(seen), *again])
+            return found
+
+        results[parity] = jax.device_get(run(inputs, other, longer))
     first, *rest = results["none"]
     for again in rest:
         for a, b in zip(first, again, strict=False):
@@ -302,29 +316,43 @@ def test_the_backward_scan_of_the_published_code_starts_in_the_padding():
 def test_full_lengths_are_no_lengths_and_empty_sequences_give_the_bias(strict, pooling):
     train, spec = pooling == "mean", tokens()  # of batch norm, the statistics too
     model = Model(config(depth=1, pooling=pooling, bidirectional=train), spec)
-    params, stats = initial(model)
-    inputs, lengths = batch(spec)
-    apply = jax.jit(lambda x, n: model.apply(params, stats, x, n, train=train))
-    np.testing.assert_allclose(apply(inputs, lengths)[0], apply(junk(inputs, lengths), lengths)[0], rtol=1e-6)
-    full, without = apply(inputs, jnp.full_like(lengths, 12)), apply(inputs, None)
+    inputs, lengths = map(np.asarray, batch(spec))
+    some = lengths * np.array([1, 0, 0, 1], lengths.dtype)
+    cases = (inputs, lengths), (junk(inputs, lengths), lengths), (inputs, 0 * lengths), (inputs, some)
+
+    @jax.jit
+    def run(cases, without):
+        params, stats = initial(model)
+        apply = jax.jit(lambda x, n: model.apply(params, stats, x, n, train=train))
+        full = apply(without, jnp.full_like(lengths, 12))
+        return params["head"]["bias"], full, apply(without, None), *(apply(*case)[0] for case in cases)
+
+    bias, full, without, real, other, nothing, finite = run(cases, inputs)
+    np.testing.assert_allclose(real, other, rtol=1e-6)
     for a, b in zip(jax.tree.leaves(full), jax.tree.leaves(without), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-6)
-    nothing = apply(inputs, jnp.zeros_like(lengths))[0]
-    np.testing.assert_array_equal(nothing, jnp.broadcast_to(params["head"]["bias"], nothing.shape))
-    assert np.all(np.isfinite(apply(inputs, lengths.at[1:3].set(0))[0]))
+    np.testing.assert_array_equal(nothing, np.broadcast_to(bias, nothing.shape))
+    assert np.all(np.isfinite(finite))
 
 
 def test_running_averages_are_bias_corrected():
     spec = features()
     model = Model(config(depth=1, norm_momentum=0.9), spec)
-    params, stats = initial(model)
-    step = jax.jit(lambda s, x: model.apply(params, s, x, train=True)[1])
+
+    @jax.jit
+    def run(batches):
+        params, stats = initial(model)
+        step = jax.jit(lambda s, x: model.apply(params, s, x, train=True)[1])
+        for inputs in batches:
+            stats = step(stats, inputs)
+        return params, stats
+
+    params, stats = jax.device_get(run([batch(spec, seed=seed)[0] for seed in range(3)]))
     kept = []
     for seed in range(3):
         inputs, _ = batch(spec, seed=seed)
         x = np.asarray(inputs)[..., None] * spec.scale @ np.asarray(params["encoder"]["kernel"], np.float64)
-        kept.append((x + np.asarray(params["encoder"]["bias"])).mean((0, 1)))
-        stats = step(stats, inputs)
+        kept.append((x + params["encoder"]["bias"]).mean((0, 1)))
     norm = stats["blocks"]["0"]["norm"]
     weights = np.array([0.1 * 0.81, 0.1 * 0.9, 0.1])
     np.testing.assert_allclose(norm["weight"], weights.sum(), rtol=1e-5)
@@ -337,12 +365,19 @@ def test_features_are_scaled_less_the_mean_over_the_deviation(strict):
     mean, std = (0.5, -2.0, 3.0), (2.0, 0.25, 1.5)
     changed = {"both": ((inputs * 0.1 - mean) / std, mean, std), "neither": (inputs * 0.1, (), ())}
     plain = Model(config(depth=1), features(features=3, scale=1.0))
-    params, stats = initial(plain)
-    wanted = jax.jit(lambda x: plain.apply(params, stats, x, train=False)[0])
-    for values, mean, std in changed.values():
-        model = Model(config(depth=1), features(features=3, mean=mean, std=std))
-        found = jax.jit(lambda x, m=model: m.apply(params, stats, x, train=False)[0])(inputs)
-        np.testing.assert_allclose(found, wanted(values.astype(np.float32)), rtol=1e-4, atol=1e-4)
+
+    @jax.jit
+    def run(inputs, values):
+        params, stats = initial(plain)
+        wanted = jax.jit(lambda x: plain.apply(params, stats, x, train=False)[0])
+        found = []
+        for _, mean, std in changed.values():
+            model = Model(config(depth=1), features(features=3, mean=mean, std=std))
+            found.append(model.apply(params, stats, inputs, train=False)[0])
+        return found, [wanted(x) for x in values]
+
+    for found, wanted in zip(*run(inputs, [x[0].astype(np.float32) for x in changed.values()]), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -352,20 +387,21 @@ def test_features_are_scaled_less_the_mean_over_the_deviation(strict):
 def test_the_smallest_network(strict, recurrence):
     """One step, one state, one feature, one sequence: finite outputs and gradients, with nothing real in it too."""
     model = Model(config(recurrence=recurrence, bidirectional=True, depth=1, width=1, state=1), features(length=1))
-    params, stats = initial(model)
 
     @jax.jit
-    def outcome(params, lengths):
+    def outcome(lengths):
+        params, stats = initial(model)
+
         def loss(params):
             logits, _ = model.apply(params, stats, jnp.ones((1, 1), jnp.uint8), lengths, train=True)
             return jnp.sum(jnp.sin(logits)), logits
 
-        return jax.grad(loss, has_aux=True)(params)
+        return jax.grad(loss, has_aux=True)(params), params["head"]["bias"]
 
     for length in (1, 0):
-        found = outcome(params, jnp.array([length]))
+        found, bias = outcome(np.array([length], np.int32))
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))
-    np.testing.assert_array_equal(found[1][0], params["head"]["bias"])  # the mean over no position is zero
+    np.testing.assert_array_equal(found[1][0], bias)  # the mean over no position is zero
 
 
 def test_norms_and_biases_are_a_group_of_their_own_where_they_do_not_decay():
@@ -418,19 +454,22 @@ def test_norms_of_states_are_those_of_a_loop_in_float64(kind, shape, strict):
         Spec(name="toy", kind="features", features=1, classes=2, length=24, scale=0.25, pair=pair),
         remat=pair,
     )
-    params, stats = jax.jit(model.init)(jax.random.key(1))
-    # a closed gate hands the encoder's outputs on to the second layer as they are
-    params["blocks"]["0"]["gate"]["bias"] = jnp.full(6, -1e4, jnp.float32)
     draw = np.random.RandomState(0)
     inputs = draw.randint(0, 9, (4, 2, 24) if pair else (8, 24)).astype(np.uint8)
     lengths = draw.randint(1, 25, inputs.shape[:-1]).astype(np.int32)
     counted = np.arange(len(inputs)) != 1
-    arrays = jnp.asarray(inputs), jnp.asarray(lengths)
-    evaluate = jax.jit(model.evaluate)
-    logits, found = evaluate(params, stats, *arrays, counted)
-    applied, _ = jax.jit(model.apply, static_argnames="train")(params, stats, *arrays, train=False)
+
+    @jax.jit
+    def run(counted):
+        params, stats = model.init(jax.random.key(1))
+        # a closed gate hands the encoder's outputs on to the second layer as they are
+        params["blocks"]["0"]["gate"]["bias"] = jnp.full(6, -1e4, jnp.float32)
+        arrays = params, stats, jnp.asarray(inputs), jnp.asarray(lengths)
+        return params, model.evaluate(*arrays, counted), model.apply(*arrays, train=False)[0]
+
+    params, (logits, found), applied = jax.device_get(run(counted))
     np.testing.assert_allclose(logits, applied, rtol=1e-5)
-    assert not evaluate(params, stats, *arrays, np.zeros_like(counted))[1].any()
+    assert not run(np.zeros_like(counted))[1][1].any()
 
     rows = inputs.reshape(8, 24)
     ends = np.where(np.repeat(counted, 8 // len(counted)), lengths.reshape(8), 0)

@@ -39,17 +39,18 @@ def noise(*shape):
 def test_the_state_of_attention_is_what_later_steps_see(chunk, kept):
     """Keys and values of all past steps, or of the current and the previous chunk; and its norm is that of `norms`."""
     layer = recurrences.build(AttentionRecurrence(heads=2, chunk=chunk), width=5, state=12)
-    params, u = jax.jit(layer.init)(jax.random.key(3)), noise(len(kept), 2, 5)
+    u = noise(len(kept), 2, 5)
 
     @jax.jit
     def run(u):
+        params = layer.init(jax.random.key(3))
         state, found = layer.initial_state(2), []
         for u_k in u:
             state, y = layer.step(params, state, u_k)
             found.append((state, y))
         return found, layer.scan(params, u), layer.norms(params, u)
 
-    found, wanted, norms = run(u)
+    found, wanted, norms = jax.device_get(run(u))
     for (state, y), y_k, norm, count in zip(found, wanted, norms, kept, strict=True):
         np.testing.assert_allclose(y, y_k, atol=1e-5)
         assert [part.shape for part in state] == [(2, 2, count, 6)] * 2
@@ -59,9 +60,10 @@ def test_the_state_of_attention_is_what_later_steps_see(chunk, kept):
 def test_attention_at_any_position_of_a_long_sequence():
     """Only differences of positions matter, as angles keep their digits."""
     x, y = noise(2, 1, 1, 1, 8)
-    score = jax.jit(lambda at: jnp.sum(attention.rotate(x, at + 3) * attention.rotate(y, at)), static_argnums=0)
-    assert score(2**20) == pytest.approx(float(score(0)), abs=1e-4)
-    assert abs(score(0) - np.sum(x * y)) > 0.1
+    score = lambda at: jnp.sum(attention.rotate(x, at + 3) * attention.rotate(y, at))  # noqa: E731
+    late, early = map(float, jax.jit(lambda: (score(2**20), score(0)))())
+    assert late == pytest.approx(early, abs=1e-4)
+    assert abs(early - np.sum(x * y)) > 0.1
 
 
 def test_attention_takes_little_memory():
@@ -72,9 +74,9 @@ def test_attention_takes_little_memory():
     compiled = jax.jit(jax.grad(lambda p, u: jnp.sum(layer.scan(p, u)))).lower(params, u).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < 2**29
     layer = recurrences.build(AttentionRecurrence(heads=2, chunk=2**16), width=8, state=8)
-    for function in (layer.scan, layer.norms):
-        compiled = jax.jit(function).lower(params, jax.ShapeDtypeStruct((3, 2, 8), jnp.float32)).compile()
-        assert compiled.memory_analysis().temp_size_in_bytes < 2**18
+    both = jax.jit(lambda p, u: (layer.scan(p, u), layer.norms(p, u)))
+    compiled = both.lower(params, jax.ShapeDtypeStruct((3, 2, 8), jnp.float32)).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 2**18
 
 
 # --- gates -------------------------------------------------------------------------------------------------------
@@ -92,14 +94,17 @@ def test_attention_takes_little_memory():
 def test_large_states_in_pieces_start_as_they_do_whole(monkeypatch, settings):
     """Seven steps in pieces of three: the state before the first step, and what differs there, are those of step 0."""
     layer = recurrences.build(settings, width=4, state=12)
-    params, u = jax.jit(layer.init)(jax.random.key(0)), noise(7, 2, 4)
 
+    @jax.jit
     def run(u):
-        return jax.value_and_grad(lambda u: jnp.sum(jnp.sin(layer.scan(params, u))))(u), layer.norms(params, u)
+        params, found = layer.init(jax.random.key(0)), []
+        for piece in (gated.PIECE, 3 * 2 * 12):
+            monkeypatch.setattr(gated, "PIECE", piece)
+            loss = lambda u: jnp.sum(jnp.sin(layer.scan(params, u)))  # noqa: E731
+            found.append((jax.value_and_grad(loss)(u), layer.norms(params, u)))
+        return found
 
-    whole = jax.jit(run)(u)
-    monkeypatch.setattr(gated, "PIECE", 3 * 2 * 12)
-    pieces = jax.jit(lambda u: run(u))(u)
+    whole, pieces = jax.device_get(run(noise(7, 2, 4)))
     jax.tree.map(lambda one, two: np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5), whole, pieces)
 
 
@@ -116,13 +121,17 @@ def test_gates_of_the_controls_of_rg_lru():
     u, layers = noise(7, 3, 4), {}
     for gates in ("input", "shuffled", "static"):
         layers[gates] = recurrences.build(RGLRURecurrence(gates=gates, gate_blocks=2), width=4, state=4)
-    params = layers["input"].init(jax.random.key(0))
-    found = {gates: jax.jit(layer.scan) for gates, layer in layers.items()}
-    assert np.max(np.abs(found["input"](params, u) - found["shuffled"](params, u))) > 0.01
-    same = np.repeat(u[:, :1], 3, axis=1)
-    np.testing.assert_allclose(found["input"](params, same), found["shuffled"](params, same), rtol=1e-6)
+
+    @jax.jit
+    def run(u):
+        params = layers["input"].init(jax.random.key(0))
+        return {gates: layer.scan(params, u) for gates, layer in layers.items()}
+
+    first, same, twice = (jax.device_get(run(x)) for x in (u, np.repeat(u[:, :1], 3, axis=1), 2 * u))
+    assert np.max(np.abs(first["input"] - first["shuffled"])) > 0.01
+    np.testing.assert_allclose(same["input"], same["shuffled"], rtol=1e-6)
     assert [layer.mixes_sequences for layer in layers.values()] == [False, True, False]
-    np.testing.assert_allclose(found["static"](params, 2 * u), 2 * found["static"](params, u), rtol=1e-5)
+    np.testing.assert_allclose(twice["static"], 2 * first["static"], rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -172,10 +181,14 @@ def test_steps_end_with_a_cut_kernel(name):
 @pytest.mark.parametrize("kernel_length", [3, pytest.param(40, marks=pytest.mark.slow)])
 def test_norms_of_sgconv_are_those_of_the_state_that_steps_have(kernel_length):
     layer = recurrences.build(SGConvRecurrence(kernel_length=kernel_length), width=5, state=8)
-    params, u = layer.init(jax.random.key(0)), noise(25, 2, 5)
-    found, wanted = jax.jit(lambda u: (layer.norms(params, u), Recurrence.norms(layer, params, u)))(u)
+
+    @jax.jit
+    def run(u):
+        params = layer.init(jax.random.key(0))
+        return layer.norms(params, u), Recurrence.norms(layer, params, u), layer.kernels(params, 25)
+
+    found, wanted, k = jax.device_get(run(noise(25, 2, 5)))
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
-    k = np.asarray(layer.kernels(params, 25))
     assert np.all(k[0, :kernel_length] != 0)
     assert not np.any(k[0, kernel_length:])
 
@@ -193,8 +206,13 @@ def test_a_kernel_of_sgconv_without_a_length_takes_that_of_the_task():
 
 def test_the_eigenvalue_zero_of_dss_is_harmless():
     layer = recurrences.build(DSSRecurrence(), width=3, state=8)
-    params = layer.init(jax.random.key(0)) | {"re_log": jnp.full(8, -80.0), "im": jnp.zeros(8)}
-    value, gradient = jax.jit(jax.value_and_grad(lambda p: jnp.sum(layer.kernels(p, 50) ** 2)))(params)
+
+    @jax.jit
+    def run(key):
+        params = layer.init(key) | {"re_log": jnp.full(8, -80.0), "im": jnp.zeros(8)}
+        return params, *jax.value_and_grad(lambda p: jnp.sum(layer.kernels(p, 50) ** 2))(params)
+
+    params, value, gradient = run(jax.random.key(0))
     p = double(params)
     wanted = (np.exp(p["log_dt"]) * p["W_re"].sum(1)) * np.ones((50, 1))
     wanted[0] += p["D"]

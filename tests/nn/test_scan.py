@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lrurun.nn.blocks import Blocks, Columns
-from lrurun.nn.complex import Complex, stack
+from lrurun.nn.complex import Complex
 from lrurun.nn.products import product
 from lrurun.nn.scan import chunk_count, linear_scan, resolve, split
 from lrurun.nn.scan.in_place import scan_in_place
@@ -69,19 +69,28 @@ def with_gradients(scan):
     return jax.jit(run)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("shape", [(37, 3, 5), (48, 1, 2), (1, 3, 1)], ids=str)
-def test_values_and_gradients(strict, backend, reverse, shape):
+def test_values_and_gradients(strict, shape):
     """With an initial state; lengths that nothing divides, and one that chunks do; and one step."""
     lam, v, initial, g = problem(shape[0], batch=shape[1], states=shape[2])
-    run = with_gradients(lambda a, b, x: linear_scan(a, b, reverse=reverse, initial=x, backend=backend))
-    found = run(*map(single, (g, lam, v, initial)))
-    for one, two, error in zip(found, reference(lam, v, initial, g, reverse), (2e-6, 1e-5, 2e-6, 2e-6), strict=True):
-        close(one, two, error)
-    if shape[0] == 37 and not reverse:
-        wanted = reference(lam, v, 0 * initial, g, reverse)[0]
-        close(jax.jit(partial(linear_scan, reverse=reverse, backend=backend))(single(lam), single(v)), wanted)
+
+    @jax.jit
+    def run(g, lam, v, initial):
+        found = {}
+        for backend in BACKENDS:
+            for reverse in (False, True):
+                scan = partial(linear_scan, reverse=reverse, backend=backend)
+                found[backend, reverse] = with_gradients(lambda a, b, x, s=scan: s(a, b, initial=x))(g, lam, v, initial)
+        return found, {backend: linear_scan(lam, v, backend=backend) for backend in BACKENDS}
+
+    scanned, from_zero = run(*map(single, (g, lam, v, initial)))
+    for (_, reverse), found in scanned.items():
+        wanted = reference(lam, v, initial, g, reverse)
+        for one, two, error in zip(found, wanted, (2e-6, 1e-5, 2e-6, 2e-6), strict=True):
+            close(one, two, error)
+    wanted = reference(lam, v, 0 * initial, g, False)[0]
+    for found in from_zero.values():
+        close(found, wanted)
 
 
 @pytest.mark.parametrize(
@@ -109,8 +118,7 @@ def test_long_slow_memory(backend, forward, backward):
     assert errors[1] < backward, errors
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_outside_the_unit_disk_states_grow_as_they_should(strict, backend):
+def test_outside_the_unit_disk_states_grow_as_they_should(strict):
     """|lambda| = 1.1: exact while float32 can hold it, then infinite or not a number, and never anything else.
 
     Neither the other state nor one in another sequence notices, nor do they notice an input that is no number.
@@ -118,30 +126,34 @@ def test_outside_the_unit_disk_states_grow_as_they_should(strict, backend):
     lam = np.array([1.1 + 0j, 0.5 + 0j])
     v = np.ones((2048, 2, 2), np.complex128)
     v[1000, 1, 1] = np.nan
-    x = jax.jit(partial(linear_scan, backend=backend))(single(lam), single(v))
-    re, im = np.asarray(x.real), np.asarray(x.imag)
     wanted = np.array([1.1 ** np.arange(1, 301) - 1, 0.5 ** np.arange(1, 301) - 1]).T / np.array([0.1, -0.5])
-    np.testing.assert_allclose(re[:300, 0], wanted, rtol=2e-4)
-    assert not np.isfinite(re[1500:, 0, 0]).any()
-    np.testing.assert_allclose(re[1500:, 0, 1], 2, rtol=1e-5)
-    np.testing.assert_array_equal(im[:, 0, 1], 0)
-    assert np.isnan(re[1000:, 1, 1]).all()
-    np.testing.assert_allclose(re[300:1000, 1, 1], 2, rtol=1e-5)
-    np.testing.assert_array_equal(re[:, 1, 0], re[:, 0, 0])
+    for x in jax.jit(lambda a, b: [linear_scan(a, b, backend=backend) for backend in BACKENDS])(single(lam), single(v)):
+        re, im = np.asarray(x.real), np.asarray(x.imag)
+        np.testing.assert_allclose(re[:300, 0], wanted, rtol=2e-4)
+        assert not np.isfinite(re[1500:, 0, 0]).any()
+        np.testing.assert_allclose(re[1500:, 0, 1], 2, rtol=1e-5)
+        np.testing.assert_array_equal(im[:, 0, 1], 0)
+        assert np.isnan(re[1000:, 1, 1]).all()
+        np.testing.assert_allclose(re[300:1000, 1, 1], 2, rtol=1e-5)
+        np.testing.assert_array_equal(re[:, 1, 0], re[:, 0, 0])
 
 
 def test_models_are_mapped_and_nothing_is_kept_but_a_and_the_states():
     problems = [problem(9, seed=seed)[:2] for seed in range(2)]
-    lam, v = (stack([single(p[i]) for p in problems]) for i in range(2))
-    for backend in BACKENDS:
-        gradient = jax.grad(lambda lam, v, backend=backend: jnp.sum(linear_scan(lam, v, backend=backend).real))
-        together = jax.jit(jax.vmap(gradient))(lam, v)
+    lam, v = (single(np.stack([p[i] for p in problems])) for i in range(2))
+
+    @jax.jit
+    def run(lam, v):
+        gradients = [jax.grad(lambda lam, v, b=b: jnp.sum(linear_scan(lam, v, backend=b).real)) for b in BACKENDS]
+        return [jax.vmap(gradient)(lam, v) for gradient in gradients]
+
+    for backend, together in zip(BACKENDS, run(lam, v), strict=True):
         for i, (one, other) in enumerate(problems):
             alone = reference(one, other, np.zeros((3, 5)), np.ones((9, 3, 5)), False)[1]
             np.testing.assert_allclose(together.numpy()[i], alone, rtol=1e-4, atol=1e-4)
         for a, real in ((problems[0][0], False), (problems[0][1], False), (problems[0][1], True)):
             b = problems[0][1]
-            scan = jax.jit(partial(linear_scan, backend=backend))
+            scan = partial(linear_scan, backend=backend)
             kept = sum(x.size for x in jax.tree.leaves(jax.eval_shape(
                 lambda a, b, scan=scan: jax.vjp(scan, a, b)[1], single(a, real), single(b, real))))  # fmt: skip
             assert kept == (1 if real else 2) * (a.size + b.size)
@@ -176,14 +188,19 @@ def in_steps(a, b, initial, g, reset):
     return x, da, d, np.conj(kept[0]) * d[0]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(("steps", "real"), [(48, True), (37, False), (1, True)])
-def test_transitions_that_vary_and_resets(strict, real, backend, steps):
+def test_transitions_that_vary_and_resets(strict, real, steps):
     a, b, initial, g, reset = varying(steps, real)
-    run = with_gradients(lambda a, b, x: linear_scan(a, b, initial=x, reset=jnp.asarray(reset), backend=backend))
-    found = run(*(single(z, real) for z in (g, a, b, initial)))
-    for one, two in zip(found, in_steps(a, b, initial, g, reset), strict=True):
-        close(one, two, 5e-6)
+
+    @jax.jit
+    def run(*arrays):
+        scans = [partial(linear_scan, reset=jnp.asarray(reset), backend=backend) for backend in BACKENDS]
+        return [with_gradients(lambda a, b, x, s=scan: s(a, b, initial=x))(*arrays) for scan in scans]
+
+    wanted = in_steps(a, b, initial, g, reset)
+    for found in run(*(single(z, real) for z in (g, a, b, initial))):
+        for one, two in zip(found, wanted, strict=True):
+            close(one, two, 5e-6)
 
 
 @pytest.mark.parametrize(("backend", "tolerance"), [("sequential", 1e-4), ("chunked", 1e-3)])
@@ -208,7 +225,7 @@ def test_chunks_side_by_side_are_one_sequence(strict, chunks, reverse):
     assert states.shape == (12 // chunks, chunks, 3, 5)
 
     def joined(x):
-        return jax.tree.map(lambda part: jnp.concatenate([part[:, k] for k in range(part.shape[1])]), x)
+        return np.concatenate([whole(x)[:, k] for k in range(chunks)])
 
     found = joined(states), dlam, joined(dv), dinitial
     for one, two, error in zip(found, reference(lam, v, initial, g, reverse), (2e-6, 1e-5, 2e-6, 2e-6), strict=True):
@@ -261,17 +278,19 @@ def test_refuses_what_does_not_fit():
 # --- blocks, products, loops -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-def test_scans_of_block_diagonal_matrices(reverse):
+def test_scans_of_block_diagonal_matrices():
     rng = np.random.default_rng(0)
     a, v = 0.5 * rng.normal(size=(6, 2, 2)), rng.normal(size=(7, 3, 6, 2))
-    wanted, x = np.zeros_like(v), np.zeros((3, 6, 2))
-    for k in reversed(range(7)) if reverse else range(7):
-        x = wanted[k] = np.einsum("nij,bnj->bni", a, x) + v[k]
     blocks = Blocks(*jnp.asarray(a.reshape(6, 4).T, jnp.float32))
     columns = Columns(*(jnp.asarray(v[..., i], jnp.float32) for i in (0, 1)))
-    for backend in BACKENDS:
-        found = jax.jit(partial(linear_scan, reverse=reverse, backend=backend))(blocks, columns)
+    ways = [(backend, reverse) for backend in BACKENDS for reverse in (False, True)]
+    scanned = jax.jit(lambda a, b: [linear_scan(a, b, reverse=way, backend=name) for name, way in ways])(
+        blocks, columns
+    )
+    for (_, reverse), found in zip(ways, scanned, strict=True):
+        wanted, x = np.zeros_like(v), np.zeros((3, 6, 2))
+        for k in reversed(range(7)) if reverse else range(7):
+            x = wanted[k] = np.einsum("nij,bnj->bni", a, x) + v[k]
         np.testing.assert_allclose(found.first, wanted[..., 0], atol=2e-6 * np.max(np.abs(wanted)))
         np.testing.assert_allclose(found.second, wanted[..., 1], atol=2e-6 * np.max(np.abs(wanted)))
 
@@ -280,10 +299,14 @@ def test_scans_of_block_diagonal_matrices(reverse):
 def test_products_and_gradients(shape, flatten):
     random = np.random.RandomState(0)
     x, w, g = (random.standard_normal(size) for size in ((*shape, 8), (8, 5), (*shape, 5)))
-    small = [jnp.asarray(array, jnp.float32) for array in (x, w)]
-    for precision, error in (("float32", 1e-5), ("tf32", 1e-2), ("bf16", 5e-2)):
-        y, back = jax.vjp(lambda x, w, p=precision: product(x, w, p, flatten=flatten), *small)
-        found = y, *back(jnp.asarray(g, jnp.float32))
+    small = [jnp.asarray(array, jnp.float32) for array in (g, x, w)]
+    errors = {"float32": 1e-5, "tf32": 1e-2, "bf16": 5e-2}
+
+    @jax.jit
+    def run(g, x, w):
+        return [with_gradients(lambda x, w, p=p: product(x, w, p, flatten=flatten))(g, x, w) for p in errors]
+
+    for error, found in zip(errors.values(), run(*small), strict=True):
         wanted = x @ w, g @ w.T, np.einsum("mk,mn->kn", x.reshape(np.prod(shape, dtype=int), 8), g.reshape(-1, 5))
         for one, other in zip(found, wanted, strict=True):
             assert one.dtype == jnp.float32
@@ -294,13 +317,17 @@ def test_products_and_gradients(shape, flatten):
 def test_the_loop_in_place_is_a_scan(length):
     random = np.random.RandomState(1)
     rows = [jnp.asarray(random.standard_normal((length, 3)), jnp.float32) for _ in range(2)]
-    factor = jnp.asarray(random.standard_normal((length, 3)), jnp.float32)
+    factor = random.standard_normal((length, 3)).astype(np.float32)
 
     def step(carry, rows, factor):
         carry = 0.5 * carry * factor + rows[0]
         return carry, [carry + rows[1], carry - rows[1]]
 
     for reverse in (False, True):
-        found = jax.jit(lambda rows, way=reverse: scan_in_place(step, jnp.ones(3), rows, factor, reverse=way))(rows)
-        wanted = jax.lax.scan(lambda c, at: step(c, *at), jnp.ones(3), (rows, factor), reverse=reverse)
+        scan = partial(scan_in_place, step, np.ones(3, np.float32), reverse=reverse)
+        found = jax.jit(scan)(rows, factor)
+        carry, wanted = np.ones(3, np.float32), [[None] * length, [None] * length]
+        for k in reversed(range(length)) if reverse else range(length):
+            carry, (wanted[0][k], wanted[1][k]) = step(carry, [np.asarray(row)[k] for row in rows], factor[k])
+        wanted = carry, [np.stack(each) for each in wanted]
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, wanted)

@@ -5,6 +5,7 @@ The structure of the modules is determined once. Pure functions merge it with th
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -41,17 +42,27 @@ class Model:
             backend=backend,
             precision=config.precision,
         )
-        shapes = nnx.eval_shape(self._network, jax.random.key(0))
-        self._graph = nnx.graphdef(shapes)
-        self.shapes = _trees(shapes)
+        self._graph: Any = None
+
+    @cached_property
+    def shapes(self) -> tuple[Tree, Tree]:
         """Parameters and norm statistics like those of `init`, as shapes and dtypes."""
+        shapes: tuple[Tree, Tree] = jax.eval_shape(self.init, jax.random.key(0))
+        return shapes
+
+    @property
+    def _structure(self) -> Any:
+        """The structure of the modules, which `init` finds."""
+        if self._graph is None:
+            _ = self.shapes
+        return self._graph
 
     def _network(self, key: Array) -> Network:
         return Network(key, self.config, self.spec, self.recurrence, self.remat)
 
     def _merged(self, params: Tree, stats: Tree) -> Network:
         network: Network = nnx.merge(
-            self._graph, nnx.restore_int_paths(params), nnx.restore_int_paths(stats), copy=True
+            self._structure, nnx.restore_int_paths(params), nnx.restore_int_paths(stats), copy=True
         )
         return network
 
@@ -59,7 +70,8 @@ class Model:
         """Parameters and norm statistics, a pure function of `key` that may be traced."""
         with fixed_generator():
             network = self._network(key)
-        return _trees(network)
+        self._graph, params, stats = nnx.split(network, nnx.Param, nnx.BatchStat)
+        return _tree(params), _tree(stats)
 
     def apply(
         self,
@@ -136,11 +148,6 @@ class Model:
     def count(self, params: Tree) -> int:
         """Number of trained scalars."""
         return sum(leaf.size for leaf in jax.tree.leaves(params))
-
-
-def _trees(network: Network) -> tuple[Tree, Tree]:
-    params, stats = nnx.state(network, nnx.Param, nnx.BatchStat)
-    return _tree(params), _tree(stats)
 
 
 def _tree(state: Any) -> Tree:
