@@ -7,7 +7,6 @@ import pkgutil
 import shutil
 import textwrap
 from collections.abc import Callable
-from functools import cache
 from typing import Annotated, Any, Optional
 
 import typer
@@ -179,12 +178,6 @@ def make_command(only: str | None = None) -> Any:
         else:
             app.command(name, epilog=_examples(target))(target)
     return typer.main.get_command(app)
-
-
-@cache
-def command_line(command: str | None = None) -> Any:
-    """The application as it is called, made once, also by a process that runs several commands."""
-    return typer.main.get_command(make_app(command))
 
 
 def _examples(command: Callable[..., Any] | None) -> str:
