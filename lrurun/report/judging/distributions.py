@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 from statistics import NormalDist
 
 _TINY = sys.float_info.min
@@ -25,6 +26,7 @@ def t_above(t: float, df: float) -> float:
     return tail if t >= 0 else 1 - tail
 
 
+@lru_cache(4096)  # comparisons of as many seeds ask again
 def t_limit(tail: float, df: float) -> float:
     """The t > 0 with P(T > t) = `tail`, which is below 1/2."""
     normal = -NormalDist().inv_cdf(tail)
@@ -38,6 +40,7 @@ def beta_limit(share: float, a: float, b: float) -> float:
     return _root(lambda x: _beta(a, b, x, 1 - x) - share, 0.0, 1.0)
 
 
+@lru_cache(4096)
 def noncentrality(share: float, t: float, df: float) -> float:
     """The noncentrality > 0 with which the noncentral t distribution has this share below `t` > 0.
 
