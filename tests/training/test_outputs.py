@@ -126,20 +126,22 @@ def test_only_labelled_positions_are_decoded(length: int) -> None:
     )
     sparse = spec(Output(at="positions", labelled=3), length=length)
     model = Model(config, sparse)
-    params, stats = jax.jit(model.init)(jax.random.key(0))
     inputs = RANDOM.normal(size=(2, length)).astype(np.float32)
     labels = np.full((2, 10), -1, np.int32)
     labels[0, [1, 5, 9]], labels[1, [0, 2]] = [2, 0, 1], [1, 1]
-    places, chosen = Objective(sparse, ()).places(jnp.asarray(labels), length)
-    apply = jax.jit(partial(model.apply, train=False))
-    some, _ = apply(params, stats, inputs, places=places)
-    everywhere, _ = apply(params, stats, inputs)
+
+    @jax.jit
+    def run(inputs, labels):
+        places, chosen = Objective(sparse, ()).places(labels, length)
+        apply = partial(model.apply, *model.init(jax.random.key(0)), inputs, train=False)
+        return chosen, *(apply(places=at)[0] for at in (places, None, 10))
+
+    chosen, some, everywhere, last = jax.device_get(run(inputs, labels))
     assert (everywhere.shape, some.shape) == ((2, length, 3), (2, 3, 3))
     np.testing.assert_array_equal(chosen[0], [2, 0, 1])
     np.testing.assert_array_equal(chosen[1], [1, 1, -1])
     np.testing.assert_allclose(some[0], everywhere[0, length - 10 + np.array([1, 5, 9])], atol=5e-6)
     np.testing.assert_allclose(some[1, :2], everywhere[1, length - 10 + np.array([0, 2])], atol=5e-6)
-    last, _ = jax.jit(partial(model.apply, train=False, places=10))(params, stats, inputs)
     np.testing.assert_allclose(last, everywhere[:, -10:], atol=5e-6)
 
 
@@ -194,7 +196,8 @@ def test_sampled_examples_are_new_at_every_step_and_resume_gives_the_same_bits(d
         70,
     )
     assert not np.array_equal(delay.test.inputs[:64], delay.validation.inputs[:64])
-    first, second = (delay.sampler(on_device.training_key(0, step), 16)[0] for step in (0, 1))
+    sampled = jax.jit(lambda step: delay.sampler(on_device.training_key(0, step), 16)[0])
+    first, second = (sampled(np.int32(step)) for step in (0, 1))
     assert not np.isin(np.asarray(second), np.asarray(first)).any()
     events = []
     for event in train(run_config(), Execution(), delay):
@@ -301,7 +304,7 @@ def test_a_mean_needs_a_number_for_each_label() -> None:
 
     outputs, labels = np.zeros((3, 4), np.float32), np.zeros(3, np.int32)
     with pytest.raises(ValueError, match=r"metric top_two: each returns \(3, 4\), expected \(3,\), a number per label"):
-        Objective(spec(Output(), 4), [Wide()]).sums(outputs, labels, np.ones(3, np.float32))
+        jax.eval_shape(Objective(spec(Output(), 4), [Wide()]).sums, outputs, labels, np.ones(3, np.float32))
 
 
 DECLARED = "    metrics = (Accuracy(chance=0.5), Own())\n"

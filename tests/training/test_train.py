@@ -19,6 +19,7 @@ import pytest
 
 from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.config.schema import Execution, RunConfig, decode, fingerprint
+from lrurun.data.on_device import stream
 from lrurun.data.task import Data
 from lrurun.errors import LrurunError
 from lrurun.training import checkpoints, digests, feed, loop, optimizer, programs
@@ -100,15 +101,24 @@ def test_a_run_outlives_a_failure_to_compute_its_eigenvalues(data: Data, monkeyp
         assert events[-1].state == "done"  # type: ignore[union-attr]
 
 
-def test_curve_rows_are_means_over_their_steps(undisturbed: list[Event], data: Data) -> None:
-    """A curve logged every 4 steps is the mean, four by four, of one logged at each step."""
+def test_curve_rows_are_means_over_their_steps_and_other_dispatches_change_no_bit(
+    undisturbed: list[Event], data: Data
+) -> None:
+    """A curve logged every 4 steps is the mean of two rows of one logged every 2 steps, and so dispatched."""
     coarse = history(undisturbed)
     table = msgspec.to_builtins(config())
-    table["train"]["log_every"] = 1
-    fine = history(list(train(decode(table, RunConfig, "a test"), EXECUTION, data)))
+    table["train"]["log_every"] = 2
+    other = Execution(steps_per_dispatch=7, scan_backend="sequential")
+    events = list(train(decode(table, RunConfig, "a test"), other, data))
+    fine = history(events)
     for end in (4, 8, 12, 16, 20):
-        mean = np.mean([fine[step, "train/loss"] for step in range(end - 3, end + 1)])
+        mean = np.mean([fine[step, "train/loss"] for step in (end - 2, end)])
         assert coarse[end, "train/loss"] == pytest.approx(mean, rel=1e-5)
+    assert [{row: x for row, x in rows.items() if "train/" not in row[1]} for rows in (fine, coarse)] == [
+        {row: x for row, x in coarse.items() if "train/" not in row[1]}
+    ] * 2
+    one, two = (ended[-1].snapshot for ended in (events, undisturbed))  # type: ignore[union-attr]
+    assert_same(msgspec.structs.replace(one, live=one.live._replace(window=two.live.window)), two)
 
 
 @pytest.mark.parametrize("slow", [math.inf, -1.0])
@@ -140,13 +150,12 @@ def test_resume_at_every_boundary_is_bit_identical(
 
 
 def test_a_checkpoint_restores_every_bit_and_only_its_run(undisturbed: list[Event], data: Data, tmp_path: Path) -> None:
-    """Saved through Orbax, restored by fresh programs; its digest sees every byte and name."""
+    """Saved through Orbax; its digest sees every byte and name."""
     name, folder = fingerprint(config()), tmp_path / "saved"
     for event in train(config(), EXECUTION, data):
         if isinstance(event, Reached) and event.step == 9:
             size, digest = checkpoints.save(folder, event.snapshot(), name)
             break
-    programs._CACHE.clear()
     compiled = programs_for(config(), EXECUTION, data)
     restored = checkpoints.restore(folder, compiled, name)
     assert restored.step == 9
@@ -185,13 +194,6 @@ def test_resume_from_the_last_step_is_the_same_end(undisturbed: list[Event], dat
     assert isinstance(again, Ended)
     assert_same(again.snapshot, ended.snapshot)
     assert again.result == {key: value for key, value in ended.result.items() if not key.startswith("machine/")}
-
-
-def test_steps_per_dispatch_change_no_bit(undisturbed: list[Event], data: Data) -> None:
-    other = Execution(steps_per_dispatch=7, scan_backend="sequential")
-    events = list(train(config(), other, data))
-    assert history(events) == history(undisturbed)
-    assert_same(events[-1].snapshot, undisturbed[-1].snapshot)  # type: ignore[union-attr]
 
 
 def test_seeds_and_rates_share_one_program(data: Data) -> None:
@@ -284,31 +286,33 @@ def test_evaluation_counts_each_example_once(data: Data) -> None:
 
 
 def test_moments_follow_the_schedule(data: Data) -> None:
-    """Two steps of the whole program equal two steps by hand: gradient, AdamW, rate of each step."""
-    run = config(dropout=0.0, steps=2, eval_every=2)
+    """Four steps of the whole program equal four by hand: dropout, gradient, AdamW, rate of each step."""
+    run = config()
     compiled = programs_for(run, EXECUTION, data)
     live = of_member(compiled.init(np.array([run.seed], np.uint32)), 0)
     params, stats, moments = live.params, live.stats, live.moments
     model, groups = compiled.model, compiled.model.groups(live.params)
-    rates = optimizer.rates(run.optim, 2)
+    rates = optimizer.rates(run.optim, 23)
     batches = feed.Batches(run.seed, 8, 50)
     split = data.train
 
-    def loss(params, stats, index):
+    def loss(params, stats, step, index):
+        key = jax.random.fold_in(stream(np.uint32(run.seed), "dropout"), step)
         inputs, lengths, labels = (jnp.asarray(of)[index] for of in (split.inputs, split.lengths, split.labels))
-        logits, stats = model.apply(params, stats, inputs, lengths, train=True, key=None)
+        logits, stats = model.apply(params, stats, inputs, lengths, train=True, key=key)
         log_p = jax.nn.log_softmax(logits)
         return -log_p[np.arange(8), labels.astype(int)].mean(), stats
 
     @jax.jit
-    def by_hand(params, stats, moments, index, rate):
-        (_, stats), grads = jax.value_and_grad(loss, has_aux=True)(params, stats, index)
+    def by_hand(params, stats, moments, step, index, rate):
+        (_, stats), grads = jax.value_and_grad(loss, has_aux=True)(params, stats, step, index)
         return stats, optimizer.update(run.optim, groups, grads, moments, params, rate)
 
-    for step in range(2):
-        stats, (params, moments) = by_hand(params, stats, moments, batches(step), rates[step])
-    ended = list(train(run, EXECUTION, data))[-1]
-    for ours, theirs in zip(jax.tree.leaves(params), jax.tree.leaves(ended.snapshot.live.params), strict=True):  # type: ignore[union-attr]
+    for step in range(4):
+        stats, (params, moments) = by_hand(params, stats, moments, np.int32(step), batches(step), rates[step])
+    reached = next(event for event in train(run, EXECUTION, data) if isinstance(event, Reached)).snapshot()
+    assert reached.step == 4
+    for ours, theirs in zip(jax.tree.leaves(params), jax.tree.leaves(reached.live.params), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-6)
 
 
