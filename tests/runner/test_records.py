@@ -86,8 +86,8 @@ def test_records_of_another_ledger_are_kept_beside_the_new_ones(
     """As of one that was lost, before the same command is given again, also on another machine."""
     store = folder / "store"
     runs = folder / (paths._copy_name(f"file://{store}", "--runs-dir") if is_remote else "runs")
-    for name in ("lost.db", "new.db"):
-        fill(folder / name, "sDigits", {"tanh-rnn": [0.5]})
+    for name, score in (("lost.db", 0.5), ("new.db", 0.6)):
+        fill(folder / name, "sDigits", {"tanh-rnn": [score]})
         with Ledger.open(folder / name) as ledger:
             [run], [instance] = ledger.run_ids(), ledger.ladders()
             (runs / run).mkdir(parents=True, exist_ok=True)
