@@ -27,6 +27,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -204,12 +205,12 @@ class Traced:
 
 def judge(fault: Fault, tests: Sequence[str], options: Sequence[str]) -> tuple[str, str]:
     """The answer, and the test that fails: "caught", "not caught", "not in time" where the limit was too short for all
-    tests, or "no test"."""
+    tests, "no test", or "not judged" where pytest could not run them."""
     if not tests:
         return "no test", ""
     with tempfile.TemporaryDirectory(prefix="fault-") as folder:
         copy = Path(folder) / "repository"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", "__pycache__", "runs", "*.db"))
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "runs", "*.db"))
         target = copy / fault.path
         target.write_text(fault.apply(target.read_text()))
         names = Path(folder) / "names"
@@ -229,7 +230,7 @@ def judge(fault: Fault, tests: Sequence[str], options: Sequence[str]) -> tuple[s
             try:
                 code = process.wait(4 * LIMIT)
             except subprocess.TimeoutExpired:
-                code = -1
+                code = -signal.SIGKILL
             finally:
                 try:
                     os.killpg(process.pid, signal.SIGKILL)
@@ -238,9 +239,16 @@ def judge(fault: Fault, tests: Sequence[str], options: Sequence[str]) -> tuple[s
                 process.wait()
             said.seek(0)
             failed = [line for line in said.read().splitlines() if line.startswith(("FAILED", "ERROR"))]
-        if code < 0:
+    match code:
+        case 0:
+            return "not caught", ""
+        case 1 | 2 | 3:  # a test fails, the tests cannot be imported, pytest itself fails
+            return "caught", failed[0] if failed else f"exit code {code}"
+        case _ if code < 0 and -code not in (signal.SIGXCPU, signal.SIGKILL):
+            return "caught", f"killed by {signal.Signals(-code).name}"
+        case _ if code < 0:
             return "not in time", ""
-        return ("not caught", "") if code == 0 else ("caught", failed[0] if failed else f"exit code {code}")
+    return "not judged", f"exit code {code}"
 
 
 def main() -> None:
@@ -275,12 +283,14 @@ def main() -> None:
     ]
     traced = Traced(arguments.lines)
     answers = json.loads(arguments.answers.read_text()) if arguments.answers.exists() else {}
+    writing = threading.Lock()
 
     def answer(number: int) -> None:
         fault, began = faults[number], time.monotonic()
         found, test = judge(fault, traced.of(fault), options)
-        answers[str(number)] = [found, test]
-        arguments.answers.write_text(json.dumps(answers, indent=1))
+        with writing:
+            answers[str(number)] = [found, test]
+            arguments.answers.write_text(json.dumps(answers, indent=1))
         place = f"{fault.path}:{fault.line}"
         print(f"{found:12} {time.monotonic() - began:4.0f} s  {place}  {fault.before!r} -> {fault.after!r}", flush=True)
 

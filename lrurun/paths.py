@@ -213,17 +213,11 @@ def packaged(kind: Kind) -> Path:
 
 def names(kind: Kind) -> dict[str, Path]:
     """Every known name, with its file. A file in the working directory hides a packaged one."""
-    files = dict(_listed(packaged(kind)))
+    files = {path.stem: path for path in sorted(packaged(kind).glob("*.toml"))}
     local = Path(kind)
     if local.is_dir() and local.resolve() != packaged(kind):
         files |= {path.stem: path for path in sorted(local.glob("*.toml"))}
     return files
-
-
-@cache
-def _listed(folder: Path) -> dict[str, Path]:
-    """The files of a folder that comes with lrurun, which nothing changes."""
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
 def hides_packaged(kind: Kind, path: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -264,15 +264,15 @@ def examine_ladder(name: str) -> tuple[Ladder | None, list[Fault]]:
     """
     path = find("ablations", name)
     where = shown(path)
-    if path.parent == paths.packaged("ablations"):
+    if path.parent == paths.packaged("ablations") and path.is_file():
         ladder, faults = _packaged_ladder(path, path.stat().st_mtime_ns, where)
         return ladder, list(faults)
     return _examined(_with_base(decoding.load_toml(path), path), where)
 
 
-@cache
+@lru_cache(64)
 def _packaged_ladder(path: Path, _changed: int, where: str) -> tuple[Ladder | None, list[Fault]]:
-    """Of a file that comes with lrurun, which rungs of other ladders may take values from, over and over."""
+    """Of a file that comes with lrurun, from which rungs of other ladders take values over and over."""
     return _examined(decoding.load_toml(path), where)
 
 

@@ -67,10 +67,15 @@ class Model:
         return network
 
     def init(self, key: Array) -> tuple[Tree, Tree]:
-        """Parameters and norm statistics, a pure function of `key` that may be traced."""
+        """Parameters and norm statistics, a function of `key` that may be traced.
+
+        The first call also notes the structure of the modules.
+        """
         with fixed_generator():
             network = self._network(key)
-        self._graph, params, stats = nnx.split(network, nnx.Param, nnx.BatchStat)
+        graph, params, stats = nnx.split(network, nnx.Param, nnx.BatchStat)
+        if self._graph is None:
+            self._graph = graph
         return _tree(params), _tree(stats)
 
     def apply(

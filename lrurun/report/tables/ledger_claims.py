@@ -197,8 +197,9 @@ def collect(evidence: Evidence, ladders: Mapping[str, Ladder], task: str | None,
             on_task: _not_run(name, on_task, ladder, [claim for claim in ladder.claims if on_task in claim.tasks])
             for on_task in dict.fromkeys(claim.task for claim in stated if claim.task not in judging)
         }
+        judged = judging | not_run
         for claim in stated:
-            verdict = (judging | not_run)[claim.task].verdicts[claim.text]
+            verdict = judged[claim.task].verdicts[claim.text]
             claims.append(LedgerClaim(**structs.asdict(claim), here=verdict))
         by_papers = {(claim.task, claim.text) for claim in stated}
         is_default = name == "lru" or len(ladders) == 1

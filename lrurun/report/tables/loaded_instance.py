@@ -170,12 +170,9 @@ class LoadedInstance(Struct, frozen=True, dict=True):
     @cached_property
     def data(self) -> dict[str, Any]:
         """The data that the newest counted finished run recorded; reports refuse runs on unequal data."""
-        counting = {run.id: run for run in self.runs if run.excluded is None}
-        newest = self.ledger.newest_attempts(counting)
-        for run in sorted(counting.values(), key=lambda run: run.finished_at or 0.0, reverse=True):
-            last = [newest[run.id]] if run.id in newest else []
-            attempts = self.ledger.attempts(run.id) if last and last[0].n > 1 else last
-            for attempt in reversed(attempts):
+        counting = [run for run in self.runs if run.excluded is None]
+        for run in sorted(counting, key=lambda run: run.finished_at or 0.0, reverse=True):
+            for attempt in reversed(self.ledger.attempts(run.id)):
                 if "data" in attempt.environment:
                     return {**attempt.environment["data"], "sha256": run.data_sha256}
         return {}
