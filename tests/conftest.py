@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import os
 import shutil
 import signal
-import tempfile
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,6 +18,7 @@ from lrurun.ledger.database import sqlite
 from tests.harness import ROOT
 from tests.harness.machine import FOUR_RUNS, LONG, Machine, end_processes
 from tests.harness.servers import postgres
+from tests.harness.shared import IS_OURS, SHARED, once
 
 __all__ = ["postgres"]  # a fixture
 
@@ -33,10 +31,6 @@ if metadata.version("jaxlib").startswith("0.10."):
 # Tests compile much and compute little; a `Machine` with ladders of many steps uses the compiler as users do.
 os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
 
-# What one process compiles or prepares serves the others of the session: they inherit this folder.
-if "LRURUN_TESTS" not in os.environ:
-    os.environ["LRURUN_TESTS"] = tempfile.mkdtemp(prefix="lrurun-tests-")
-SHARED = Path(os.environ["LRURUN_TESTS"])
 for name in ("LRURUN_LEDGER", "LRURUN_RUNS", "LRURUN_DATA"):  # of the user
     os.environ.pop(name, None)
 # Of compiled programs. Set LRURUN_TESTS_CACHE for a folder that serves another session, too.
@@ -51,6 +45,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup: a handler is not
 
 
 _SQL: dict[Any, Any] = {}
+_DIALECT: dict[str, Any] = {}
 _create_engine = sqlite.create_engine
 
 
@@ -64,7 +59,7 @@ def _engine(*arguments: Any, **options: Any) -> Any:
         return connection
 
     made = _create_engine(*arguments, **{**options, "creator": connect}, execution_options={"compiled_cache": _SQL})
-    made.dialect = _SQL.setdefault("dialect", made.dialect)
+    made.dialect = _DIALECT.setdefault("sqlite", made.dialect)  # of which what was compiled is
     return made
 
 
@@ -95,22 +90,8 @@ def pytest_collection_finish() -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """The process that made the shared folder removes it."""
-    if not hasattr(config, "workerinput"):
+    if IS_OURS and not hasattr(config, "workerinput"):
         shutil.rmtree(SHARED, ignore_errors=True)
-
-
-def once(name: str, make: Callable[[Path], None]) -> Path:
-    """The folder that `make` fills: the first process of the session that wants it makes it, the others wait."""
-    folder = SHARED / "made" / name
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            making = folder.with_suffix(".making")
-            shutil.rmtree(making, ignore_errors=True)
-            make(making)
-            making.rename(folder)
-    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from lrurun.config import plan as planning
-from tests.conftest import once
 from tests.harness.machine import Machine, stop, wait_for
+from tests.harness.shared import once
 
 N, STEPS = 120, 12
 OWN = ("--inputs", "X.npy", "--labels", "Y.npy", "--data-dir", "d")

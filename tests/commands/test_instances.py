@@ -20,9 +20,9 @@ from lrurun.report import instance_documents
 from lrurun.report import request as requests
 from lrurun.report.request import LadderRequest
 from lrurun.report.tables import loaded_instance
-from tests.conftest import once
 from tests.harness.machine import Machine
 from tests.harness.results import fill
+from tests.harness.shared import once
 
 RECIPE = (paths.packaged("recipes") / "sDigits.toml").read_text()
 LADDER = (paths.packaged("ablations") / "nonlinearity.toml").read_text()

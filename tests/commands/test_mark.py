@@ -9,9 +9,9 @@ import pytest
 from lrurun.config import plan as planning
 from lrurun.config.plan import final_runs
 from lrurun.ledger.store import Ledger
-from tests.conftest import once
 from tests.harness.machine import Machine
 from tests.harness.results import fill
+from tests.harness.shared import once
 from tests.harness.stores import drop_trigger, dump, raw
 
 REPORT = ("report", "sDigits", "--profile", "smoke")

@@ -22,11 +22,11 @@ from lrurun.ledger.store import Ledger
 from lrurun.report.verification import Recorded, Verification
 from lrurun.runner import environment
 from lrurun.training import NUMERICS
-from tests.conftest import SHARED
 from tests.harness.machine import Machine, stop, wait_for, workers_of
 from tests.harness.plug_ins import AVERAGES, LADDER, forgotten  # noqa: F401
 from tests.harness.reports import make_run
 from tests.harness.results import OWNER
+from tests.harness.shared import SHARED
 
 SMOKE = ("ladder", "sDigits", "--profile", "smoke")
 LOSSES = [(10, 2.0), (20, 1.0), (30, 0.5)]

@@ -18,8 +18,8 @@ from lrurun.data import download, store
 from lrurun.data.downloaded.images import ARCHIVE, SCifar
 from lrurun.data.task import Remote
 from lrurun.errors import LrurunError
-from tests.conftest import SHARED
 from tests.harness import formats
+from tests.harness.shared import SHARED
 
 CONTENT = np.random.RandomState(0).bytes(300_000)
 SHA = hashlib.sha256(CONTENT).hexdigest()

@@ -17,9 +17,9 @@ import pytest
 from lrurun import paths
 from lrurun.cli import make_command
 from lrurun.config.ladder import load_ladder
-from tests.conftest import once
 from tests.docs import generated, transcripts
 from tests.harness.machine import Machine, training, wait_for
+from tests.harness.shared import once
 
 ROOT = generated.ROOT
 README = ROOT / "README.md"

@@ -16,6 +16,7 @@ from lrurun.config.plan import final_runs
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
 from lrurun.server import Server
+from tests.harness.shared import SHARED
 
 DIGESTS = {"sDigits": "sha256:8e35cebbf3f66111f4e583a83301de652cb863bfa62acde0da1e34a333008da1"}
 """Task -> the digest of its data, where tests train it too: all tests share the folder of data."""
@@ -89,7 +90,7 @@ def _write_or_copy(path: Path | Server, content: str, write: Callable[[Ledger], 
     path = path.resolve()
     before, known = _FILLED.get(path, ("", None))
     key = hashlib.sha256(f"{before}{content}".encode()).hexdigest()
-    kept = Path(os.environ["LRURUN_TESTS"]) / "filled" / f"{key}.db"
+    kept = SHARED / "filled" / f"{key}.db"
     is_known = (now := _signature(path)) == known and now != (-1, -1)
     if is_known and kept.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -21,10 +21,10 @@ from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import ClaimedRun, Owner
 from lrurun.runner import records
 from lrurun.server import Place
-from tests.conftest import once
 from tests.harness.configs import config, execution
 from tests.harness.forks import ROOT
 from tests.harness.machine import Machine
+from tests.harness.shared import once
 
 ME = owner.this_process()
 ELSEWHERE = Owner(host="elsewhere", boot="its-boot", namespace="pid:[9]", pid=77, pid_started=1.0)

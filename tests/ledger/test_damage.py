@@ -13,9 +13,9 @@ from lrurun.errors import DamagedError
 from lrurun.ledger.database import files
 from lrurun.ledger.store import Ledger
 from lrurun.training.digests import digest
-from tests.conftest import once
 from tests.harness.machine import Machine
 from tests.harness.results import OWNER, fill
+from tests.harness.shared import once
 from tests.harness.stores import raw, want
 
 SMOKE = ("sDigits", "--profile", "smoke")

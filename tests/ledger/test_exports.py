@@ -18,9 +18,9 @@ import pytest
 
 from lrurun.config.runs import InstanceSpec
 from lrurun.ledger.store import Ledger
-from tests.conftest import once
 from tests.harness.machine import Machine
 from tests.harness.results import fill
+from tests.harness.shared import once
 from tests.harness.stores import key, ledger, path, take, want
 
 __all__ = ["key", "ledger", "path"]  # fixtures

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import once
 from tests.harness.hostile_texts import ODD, OURS, RAW, TEXTS, TOGETHER, check, formulas, parts
 from tests.harness.machine import Machine
 from tests.harness.results import fill
+from tests.harness.shared import once
 
 SMOKE = ("sDigits", "--profile", "smoke")
 READERS = [

@@ -18,9 +18,9 @@ from lrurun.ledger import copies, merging, rebuilding
 from lrurun.ledger.store import Ledger
 from lrurun.runner.node import NodeTask
 from lrurun.server import Place
-from tests.conftest import once
 from tests.harness.machine import LONG, Machine, stop, training, wait_for
 from tests.harness.results import OWNER, fill
+from tests.harness.shared import once
 from tests.harness.stores import ME, keep_all, take, want
 
 SMOKE = ("sDigits", "--profile", "smoke")

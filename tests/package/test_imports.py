@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import lrurun
-from tests.conftest import SHARED
 from tests.harness.machine import Machine
 from tests.harness.results import fill
+from tests.harness.shared import SHARED
 
 PACKAGE = Path(lrurun.__file__).parent
 NOT_SHOWN = (

@@ -20,12 +20,12 @@ from lrurun.report import formats
 from lrurun.report.figures import task_map
 from lrurun.report.scores import form_of
 from lrurun.report.tables import all_tasks
-from tests.conftest import once
 from tests.harness.drawings import caption, lines, misplaced
 from tests.harness.machine import Machine
 from tests.harness.printed import number, read
 from tests.harness.reports import MINI, build, make_run, make_rung
 from tests.harness.results import fill
+from tests.harness.shared import once
 
 TWO = ("report", "--all", "--limit", "2")
 

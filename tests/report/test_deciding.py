@@ -20,9 +20,9 @@ from lrurun import paths
 from lrurun.config import plan as planning
 from lrurun.ledger.store import Ledger
 from lrurun.report.judging import design_record
-from tests.conftest import once
 from tests.harness.machine import Machine, wait_for
 from tests.harness.results import fill
+from tests.harness.shared import once
 
 LADDER = ("--ladder", "nonlinearity", "--profile", "smoke")
 DECIDE = ("ladder", "sDigits", *LADDER, "--decide")

@@ -17,10 +17,10 @@ from lrurun.ledger import merging
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Checkpoint
 from lrurun.training import digests
-from tests.conftest import once
 from tests.harness.hostile_texts import check
 from tests.harness.machine import Machine
 from tests.harness.results import fill
+from tests.harness.shared import once
 
 
 def make(folder: Path) -> None:

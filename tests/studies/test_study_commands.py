@@ -20,9 +20,9 @@ from lrurun.runner.executors import local
 from lrurun.studies import checks
 from lrurun.studies import plan as planning
 from lrurun.studies.kind import KIND
-from tests.conftest import once
 from tests.harness.drawings import size
 from tests.harness.machine import Machine, stop, training, wait_for
+from tests.harness.shared import once
 
 
 @pytest.fixture(scope="session")
