@@ -92,7 +92,6 @@ def _aligned(a: Complex, b: Any) -> tuple[Complex, Any]:
     return a.expand(rank), b.expand(rank) if isinstance(b, Complex) else expand(b, rank)
 
 
-@jax.jit
 def polar(nu: Array, theta: Array) -> Complex:
     """exp(-nu + i theta)."""
     radius = jnp.exp(-nu)

@@ -80,7 +80,6 @@ def _angle_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> t
     return angle(phase, exponents), tangents[0] * exponents.astype(phase.dtype)
 
 
-@jax.jit
 def powers(nu: Array, theta: Array, exponents: Array) -> Complex:
     """exp((-nu + i theta) l), (..., L), for `nu` and `theta` (...) and l in `exponents` (L,), uint32.
 

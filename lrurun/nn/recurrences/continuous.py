@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import cache, partial
+from functools import cache
 from typing import Literal, NamedTuple
 
 import jax
@@ -45,7 +45,6 @@ def hippo(size: int) -> Normal:
     return Normal(frequencies, vectors, np.abs(inputs))
 
 
-@partial(jax.jit, static_argnums=2)
 def discretize(a: Complex, dt: Array, how: Discretization) -> tuple[Array, Array, Complex]:
     """nu = -log |lambda|, theta in radians, and the factor of B, of the recurrence that takes steps of `dt`.
 
