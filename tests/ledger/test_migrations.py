@@ -196,6 +196,7 @@ def test_a_failed_migration_changes_nothing(old: Path, tmp_path: Path) -> None:
     assert version(old) == SCHEMA
 
 
+@pytest.mark.slow
 def test_several_upgrade_one_ledger_at_once(old: Path, tmp_path: Path) -> None:
     before = rows(old)
     folder = later(tmp_path)
@@ -206,6 +207,7 @@ def test_several_upgrade_one_ledger_at_once(old: Path, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.glob("*backup*")] == [f"ledger.db.backup-{SCHEMA}"]
 
 
+@pytest.mark.slow
 def test_many_create_one_ledger_at_once(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     at_once(4, OPEN, path)

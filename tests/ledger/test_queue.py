@@ -418,6 +418,7 @@ def work(number):
 """
 
 
+@pytest.mark.slow
 def test_claimers_never_share_a_run(ledger: Ledger, key: str, path: Path) -> None:
     jobs = 30
     ids = [run.id for run in ledger.enqueue(key, [want(seed=seed, position=seed) for seed in range(jobs)])]

@@ -174,6 +174,7 @@ def test_a_ledger_is_rebuilt_from_the_folders_of_runs(copy: Machine) -> None:
     assert [row["mean"] for row in rebuilt["rows"]] == [row["mean"] for row in wanted["rows"]]
 
 
+@pytest.mark.slow
 def test_a_setting_that_the_program_does_not_use_is_noticed(copy: Machine) -> None:
     write(copy.folder, ('"settings.block.wide" = true', 'settings.name = "other"'))
     copy.run("ladder", "toy.toml", "--jobs", "1")
@@ -207,6 +208,7 @@ def test_verify_executes_a_run_again(machine: Machine) -> None:
     assert f"{machine.folder / 'toy.py'}: has changed since this run was queued" in done.stderr
 
 
+@pytest.mark.slow
 def test_tuning_chooses_for_each_rung_without_a_look_at_the_test(machine: Machine) -> None:
     """A rung of which no tuning run has finished is not called tuned."""
     write(machine.folder, ("[tune.grid]", "[tune]\nseeds = 1\n[tune.grid]"))
@@ -231,6 +233,7 @@ def test_tuning_chooses_for_each_rung_without_a_look_at_the_test(machine: Machin
     assert "--tune chooses" not in details
 
 
+@pytest.mark.slow
 def test_a_sweep_of_a_setting(copy: Machine) -> None:
     arguments = ("--sweep", "settings.lr=0.01,0.02", "--seeds", "1", "--rung", "narrow", "--jobs", "1")
     done = copy.run("ladder", "toy.toml", *arguments)
@@ -239,6 +242,7 @@ def test_a_sweep_of_a_setting(copy: Machine) -> None:
     assert scores == {0.24, 0.28, 0.44}
 
 
+@pytest.mark.slow
 def test_another_recipe_of_the_same_name_changes_no_reading(copy: Machine) -> None:
     wanted = copy.run("status", "--instance", "toy").stdout
     assert "best on validation: wide, 54.2 %" in wanted

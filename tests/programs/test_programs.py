@@ -360,6 +360,7 @@ echo "{\\"step\\": $i, \\"test/loss\\": $1.$2}" >> "$LRURUN_METRICS"
 """
 
 
+@pytest.mark.slow
 def test_a_shell_script_whose_scores_are_better_when_lower(machine: Machine) -> None:
     (machine.folder / "train.sh").write_text(_SHELL)
     (machine.folder / "shell.toml").write_text(

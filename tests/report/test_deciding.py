@@ -154,6 +154,7 @@ change = { "model.depth" = 2 }
 """
 
 
+@pytest.mark.slow
 def test_a_changed_ladder_has_another_design_and_names_the_earlier_one(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,6 +232,7 @@ class KilledError(BaseException):
     """What a command cannot catch."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", [False, True], ids=["before", "after"])
 def test_ended_at_any_record_it_takes_the_same_decisions(
     of_twelve: Machine, undisturbed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool

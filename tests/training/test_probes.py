@@ -46,6 +46,7 @@ def end(events: list[Event]) -> Snapshot:
     return last.snapshot
 
 
+@pytest.mark.slow
 def test_probes_change_no_bit_and_compile_no_second_training_program(probed: list[Event], data: Data) -> None:
     plain = list(train(config(), EXECUTION, data))
     curves = rows(probed)
