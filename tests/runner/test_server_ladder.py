@@ -112,7 +112,8 @@ def test_a_signal_stops_a_command_whose_server_hangs(shared, postgres) -> None:
         assert not psutil.wait_procs(workers, timeout=5)[1]
 
 
-def test_a_signal_stops_a_command_whose_server_is_away(shared, postgres) -> None:
+def test_a_signal_stops_a_command_whose_server_is_away(shared, postgres, long_history) -> None:
+    """What it had computed since is computed again."""
     process = shared.start(*LADDER)
     wait_for(training(shared, step=50))
     workers = workers_of(process)
@@ -128,6 +129,9 @@ def test_a_signal_stops_a_command_whose_server_is_away(shared, postgres) -> None
     assert re.search(
         r"nothing (after step \d+|of this attempt) is recorded: the server of the ledger does not answer", logs
     )
+    postgres.start()
+    shared.run(*LADDER, apart=True)
+    check(shared, long_history)
 
 
 def test_commands_without_a_server_end_with_an_error(shared, postgres) -> None:
