@@ -154,13 +154,13 @@ def test_ledgers_of_other_versions_are_not_touched(machine: Machine, monkeypatch
         said = machine.refused(*words, code=5)
         assert "newer" in said
         assert "pip install" in said
+    assert machine.ledger.read_bytes() == content
     machine.ledger.unlink()
     machine.run("ledger", "migrate", "--ledger", "my k.db")
     monkeypatch.setattr("lrurun.ledger.database.sqlite.SCHEMA", "9001")
     for words in (("mark", "zz", "--tag", "good"), ("runs",)):
-        said = machine.run(*words, "--ledger", "my k.db", code=5).stderr
+        said = machine.refused(*words, "--ledger", "my k.db", code=5)
         assert "migrate it, a backup is made: lrurun ledger migrate --ledger 'my k.db'\n" in said
-    assert content != b""
 
 
 def test_an_empty_file_is_not_made_a_ledger_by_readers(machine: Machine) -> None:
@@ -210,6 +210,7 @@ def test_out_replaces_a_file_whole_and_no_ledger(machine: Machine) -> None:
     assert machine.json("report", "sDigits")["rows"]
     assert (machine.folder / "by-ending.json").read_text().startswith("{")
     assert ".: Is a directory" in machine.refused(*report, "--out", ".", code=1)
+    assert "missing" in machine.refused(*report, "--out", "missing/table.md", code=1)
     said = machine.refused("report", "sDigits", "--format", "csv", "--out", "ledger.db")
     assert "--out ledger.db: is a database, and would be lost" in said
     assert "ladder 'lruu': this ledger has no runs of it" in machine.refused("runs", "--ladder", "lruu", code=4)

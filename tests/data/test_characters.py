@@ -247,7 +247,6 @@ def pairs(seed=0):
 PAIRED, PAIRS = Retrieval(FULL), pairs()
 SHORT = RetrievalOptions(max_length=40)
 PAIR_HINT = "this is not the released file, or it is damaged: fetch it again, or give another copy"
-INNER = "lra_release/lra_release/tsv_data"
 
 
 def tables(rows=PAIRS, end="\n", place="."):

@@ -12,7 +12,7 @@ from scipy import ndimage
 from sklearn.metrics import f1_score
 
 from lrurun.config.plan import data_of
-from lrurun.data import TASKS, store
+from lrurun.data import store
 from lrurun.data.generated.generators import pathfinder
 from lrurun.data.generated.generators.pathfinder import (
     Images,
@@ -268,8 +268,6 @@ def test_growth_is_that_of_one_pair_at_a_time(monkeypatch, size, margin, pairs, 
         sigma = (share * (1 - share) * (1 / pairs + 1 / 12_000)) ** 0.5
         assert abs(shares[steps - 1] - share) < 3 * sigma
 
-
-TASK = TASKS["PathfinderSegmentation"]
 
 MASKED = {32: 60, 128: 10}
 

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from lrurun import paths
-from lrurun.cli import make_command
 from lrurun.config.ladder import load_ladder
 from tests.docs import generated, transcripts
 from tests.harness.machine import Machine, training, wait_for
@@ -42,17 +41,6 @@ def commands(page: Path) -> list[str]:
 def test_generated_parts_are_current() -> None:
     for page in generated.PAGES:
         assert page.read_text() == generated.page(page, long=False), "run: python -m tests.docs.generated --write"
-
-
-def test_every_command_and_option_has_help() -> None:
-    def walk(command, path):
-        assert command.help, path
-        for parameter in command.params:
-            assert getattr(parameter, "help", None), (path, parameter.name)
-        for name, inner in getattr(command, "commands", {}).items():
-            walk(inner, [*path, name])
-
-    walk(make_command(), ["lrurun"])
 
 
 def test_pages_outside_of_the_site_are_short_and_lead_somewhere() -> None:

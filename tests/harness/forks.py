@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-import lrurun
-
-ROOT = Path(lrurun.__file__).parent.parent
+from tests.harness import ROOT
 
 _SCRIPT = """
 import io, os, sys, traceback

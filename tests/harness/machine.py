@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -142,11 +143,15 @@ class Machine:
         """The paths of all files of the folder, in order."""
         return sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file())
 
+    def digests(self) -> dict[str, str]:
+        """The hash of each file of the folder by its path."""
+        return {name: hashlib.sha256((self.folder / name).read_bytes()).hexdigest() for name in self.files()}
+
     def refused(self, *arguments: str, code: int = 2, **options: Any) -> str:
         """What a command says that must end with `code`, change no file, and print nothing else."""
-        before = self.files()
+        before = self.digests()
         done = self.run(*arguments, code=code, **options)
-        assert (done.stdout, self.files()) == ("", before)
+        assert (done.stdout, self.digests()) == ("", before)
         return done.stderr
 
     def shown(self, *arguments: str, width: int = 80, **options: Any) -> str:

@@ -13,7 +13,6 @@ import functools
 import json
 import math
 import os
-import shutil
 import signal
 import sqlite3
 import sys
@@ -44,7 +43,7 @@ from lrurun.runner.supervisor import Supervisor
 from lrurun.runner.work import Needs, Order, Work, encode
 from lrurun.training import digests
 from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
-from tests import conftest
+from tests.harness.stores import make_empty
 
 STEPS, EVAL_EVERY, SECONDS_PER_STEP = 4, 2, 0.5
 SETS = {
@@ -202,20 +201,10 @@ def plan_of() -> planning.Plan:
     return planning.make("sDigits", profile="smoke", sets=SETS)
 
 
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
+class OneThread:
+    """Takes the place of an executor with one thread; what it is given it does in the order in which it was given."""
 
-
-@functools.cache
-def empty_ledger() -> Path:
-    return conftest.once("empty-ledger", lambda folder: Ledger.open(_made(folder) / "ledger.db").close()) / "ledger.db"
-
-
-class Late:
-    """The thread of an executor that does nothing before it is waited for; `Prompt` does everything at once."""
-
-    is_late = True
+    is_late: bool
 
     def __init__(self, max_workers: int = 1) -> None:
         self.queue: list[Task] = []
@@ -232,12 +221,20 @@ class Late:
             self.queue[-1].work()
 
 
-class Prompt(Late):
+class Late(OneThread):
+    """Does nothing before it is waited for."""
+
+    is_late = True
+
+
+class Prompt(OneThread):
+    """Does everything at once."""
+
     is_late = False
 
 
 class Task(Future[Any]):
-    def __init__(self, thread: Late, call: Callable[[], Any]) -> None:
+    def __init__(self, thread: OneThread, call: Callable[[], Any]) -> None:
         super().__init__()
         self.thread, self.call = thread, call
 
@@ -264,7 +261,7 @@ class World:
 
     def __init__(self, folder: Path, at: int = -1, fault: Callable[[World, Process], None] | None = None) -> None:
         folder.mkdir(parents=True)
-        shutil.copy(empty_ledger(), folder / "ledger.db")
+        make_empty(folder / "ledger.db")
         self.places = Places(ledger=folder / "ledger.db", runs=folder / "runs", data=folder / "data")
         self.at, self.fault, self.now = at, fault, 1_000_000.0
         self.on: dict[str, list[Callable[[World, Process], None]]] = {}
@@ -331,7 +328,7 @@ class World:
         )
 
 
-def install(world: World, patch: pytest.MonkeyPatch, thread: type[Late] = Prompt) -> World:
+def install(world: World, patch: pytest.MonkeyPatch, thread: type[OneThread] = Prompt) -> World:
     """Replaces processes, threads, clock, training and checkpoints of the package by those of `world`."""
     for module in (attempt, execute, logs, processes, recorder, signals, supervisor, worker, local, sql):
         if hasattr(module, "time"):

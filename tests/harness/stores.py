@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import shutil
@@ -21,8 +22,8 @@ from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import ClaimedRun, Owner
 from lrurun.runner import records
 from lrurun.server import Place
+from tests.harness import ROOT
 from tests.harness.configs import config, execution
-from tests.harness.forks import ROOT
 from tests.harness.machine import Machine
 from tests.harness.shared import once
 
@@ -85,9 +86,14 @@ def _make_empty(folder: Path) -> None:
     Ledger.open(folder / "ledger.db").close()
 
 
+@functools.cache
+def _empty() -> Path:
+    return once("empty", _make_empty) / "ledger.db"
+
+
 def make_empty(path: Path) -> None:
     """A ledger without rows, a copy as those on servers are: making one takes ten times as long."""
-    shutil.copyfile(once("empty", _make_empty) / "ledger.db", path)
+    shutil.copyfile(_empty(), path)
 
 
 @pytest.fixture

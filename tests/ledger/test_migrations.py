@@ -17,8 +17,8 @@ from lrurun.errors import LedgerError
 from lrurun.ledger.database import migrate, sqlite
 from lrurun.ledger.database.schema import SCHEMA, VERSION_TABLE
 from lrurun.ledger.store import Ledger
-from tests.harness import old_ledgers
-from tests.harness.forks import ROOT, at_once
+from tests.harness import ROOT, old_ledgers
+from tests.harness.forks import at_once
 from tests.harness.machine import Machine
 from tests.harness.shared import once
 

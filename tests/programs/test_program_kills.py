@@ -17,12 +17,9 @@ import pytest
 from lrurun.ledger.store import Ledger
 from tests.harness.machine import Machine, stop, training, wait_for, workers_of
 from tests.harness.programs import curves_of, write_scripts
-from tests.harness.ray_cluster import ray_cluster
 from tests.harness.servers import PrivateServer
 
-__all__ = ["ray_cluster"]  # a fixture
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).resolve().parents[2]
 
 SCRIPT = """\
 import json, time, lrurun

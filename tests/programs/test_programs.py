@@ -7,7 +7,6 @@ import itertools
 import json
 import math
 import signal
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -424,11 +423,9 @@ def test_a_program_that_is_asked_to_stop_may_save_and_is_killed_otherwise(machin
     wait_for(
         lambda: len([run for run, _ in _runs(machine) if run.last_score is not None and run.state == "running"]) == 2
     )
-    asked = time.monotonic()
     stop(process, signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert 1.0 <= time.monotonic() - asked < 10, "stop_seconds = 1"
     assert not [pid for pid in psutil.pids() if str(machine.runs) in folder_of(pid)]
     assert {run.state for run, _ in _runs(machine)} == {"interrupted"}
     run, _ = runs_of(machine)["stubborn"]

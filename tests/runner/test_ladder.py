@@ -269,21 +269,6 @@ def test_plan_counts_what_is_done_and_guesses_the_time(finished: Machine) -> Non
     assert "recurrent" in verbose
 
 
-def test_report_formats_carry_the_same_numbers(finished: Machine, tmp_path) -> None:
-    arguments = ("report", "sDigits", "--profile", "smoke")
-    rows = finished.json(*arguments)["rows"]
-    for kind in ("table", "md", "csv"):
-        text = finished.run(*arguments, "--details", "--format", kind).stdout
-        for row in rows:
-            start = rf"(\| *|sDigits(,[^,]*){{4}},)?{row['rung']}( |,(?! ))"
-            [line] = [line for line in text.splitlines() if re.match(start, line)]
-            assert f"{row['mean'] * 100:.2f}" in line or repr(row["mean"]) in line
-    finished.run(*arguments, "--format", "csv", "--out", str(tmp_path / "table.csv"))
-    assert (tmp_path / "table.csv").read_text() == finished.run(*arguments, "--format", "csv").stdout
-    done = finished.run(*arguments, "--out", str(tmp_path / "missing" / "table.md"), code=1)
-    assert done.stderr.startswith("error: ")
-
-
 def test_json_is_one_object_with_a_version(finished: Machine) -> None:
     for arguments in (
         ["runs"],

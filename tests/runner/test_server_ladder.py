@@ -45,11 +45,6 @@ def check(machine: Machine, long_history: dict[Any, Any]) -> None:
         assert attempts[-1].reason == "done"
 
 
-def steps(machine: Machine) -> int:
-    with Ledger.open(machine.ledger, create=False) as ledger:
-        return sum(run.step for run in ledger.runs())
-
-
 def test_a_ladder_goes_on_through_restarts_an_outage_and_kills(shared, postgres, long_history) -> None:
     """And so does `status --watch`."""
     process = shared.start(*LADDER)
@@ -210,6 +205,3 @@ def test_the_driver_is_missing(shared, tmp_path) -> None:
     done = shared.run("runs", apart=True, code=1, env={"PYTHONPATH": path})
     assert done.stderr.startswith(f"error: the ledger {shared.ledger} needs the PostgreSQL driver psycopg")
     assert done.stderr.endswith("hint: pip install 'lrurun[postgres]'\n")
-
-
-# Several users

@@ -160,6 +160,17 @@ def test_charts_zoom_by_mouse_and_by_keyboard(chromium: Any, trained: Any) -> No
     view.context.close()
 
 
+COUNT = """
+const paths = new Map(), stroke = CanvasRenderingContext2D.prototype.stroke;
+CanvasRenderingContext2D.prototype.stroke = function (...given) {
+  if (given[0]) paths.set(this.canvas, (paths.get(this.canvas) ?? new Set()).add(given[0]));
+  return stroke.apply(this, given);
+};
+window.linesOfCharts = () => [...document.querySelectorAll(".chart canvas")].map((one) => paths.get(one)?.size ?? 0);
+"""
+"""Counts the paths that are drawn in each chart: every line is one, axes are none."""
+
+
 def test_a_chart_of_many_lines_is_drawn(chromium: Any, trained: Any) -> None:
     """As of 27 rungs, with 12 seeds each."""
     machine, link = trained
@@ -167,10 +178,13 @@ def test_a_chart_of_many_lines_is_drawn(chromium: Any, trained: Any) -> None:
     curve = {"x": list(range(700)), "y": [0.5] * 700, "low": [], "high": [], "style": "thin"}
     lines = [{"label": f"rung {n // 12}, seed {n % 12}", "family": f"rung {n // 12}"} | curve for n in range(27 * 12)]
     drawn = {"panels": [{"title": "", "y": "loss", "y_scale": "log", "curves": lines}], "caption": ""}
+    view.page.add_init_script(COUNT)
     view.page.route("**/data/ladders/**", lambda route: route.fulfill(json=drawn))
     [key] = [one["instance"] for one in machine.json("status")["ladders"] if one["ladder"] == "lru"]
     view.open(f"/ladders/{key}")
-    view.page.locator(".u-over").first.wait_for()
+    view.page.wait_for_function("linesOfCharts().length > 1 && linesOfCharts().every((lines) => lines > 0)")
+    assert view.page.evaluate("linesOfCharts()") == [len(lines)] * 2, "learning curves, and norms"
+    view.check(axe=False)
     view.context.close()
 
 
