@@ -285,6 +285,11 @@ def test_tables_of_columns_and_groups(kept: Machine, golden) -> None:
     golden("runs.txt", re.sub(r"\b[0-9a-f]{12}\b", "123456789abc", text))
 
 
+def test_groups_without_a_value_come_last(kept: Machine) -> None:
+    """Here those of runs that no process has begun."""
+    assert [group["numerics"] for group in kept.json("runs", "--by", "numerics")["groups"]] == [1, None]
+
+
 def test_columns_and_groups_in_json(kept: Machine) -> None:
     found = kept.json("runs", "--columns", "seed,test/accuracy,duration,finished_at", "--where", "seed>=3 and seed<5")
     assert found["columns"] == ["seed", "test/accuracy", "duration", "finished_at"]
