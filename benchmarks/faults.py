@@ -145,6 +145,8 @@ def draw(count: int, seed: int, only: Sequence[str]) -> list[Fault]:
         for fault in candidates(path):
             if not only or fault.package in only:
                 by_package[fault.package].append(fault)
+    if unknown := set(only).difference(by_package):
+        raise SystemExit(f"no package of lrurun with statements: {', '.join(sorted(unknown))}; as report")
     chance = random.Random(seed)
     total = sum(map(len, by_package.values()))
     drawn = []
@@ -256,9 +258,9 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     drawing = commands.add_parser("draw")
     drawing.add_argument("faults", type=Path)
-    drawing.add_argument("--count", type=int, default=60)
+    drawing.add_argument("--count", type=int, default=60, help="one a package at least")
     drawing.add_argument("--seed", type=int, default=0)
-    drawing.add_argument("--only", nargs="*", default=[])
+    drawing.add_argument("--only", nargs="*", default=[], help="packages, as report ledger")
     tracing = commands.add_parser("trace")
     judging = commands.add_parser("judge")
     judging.add_argument("faults", type=Path)

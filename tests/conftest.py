@@ -36,6 +36,7 @@ for name in ("LRURUN_LEDGER", "LRURUN_RUNS", "LRURUN_DATA"):  # of the user
 # Of compiled programs. Set LRURUN_TESTS_CACHE for a folder that serves another session, too.
 os.environ["XDG_CACHE_HOME"] = os.environ.get("LRURUN_TESTS_CACHE", str(SHARED / "cache"))
 os.environ["XDG_DATA_HOME"] = str(SHARED / "share")
+os.environ["XDG_CONFIG_HOME"] = str(SHARED / "config")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; what tests start would inherit it

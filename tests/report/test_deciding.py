@@ -154,7 +154,6 @@ change = { "model.depth" = 2 }
 """
 
 
-@pytest.mark.slow
 def test_a_changed_ladder_has_another_design_and_names_the_earlier_one(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

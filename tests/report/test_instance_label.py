@@ -27,7 +27,7 @@ SPECTRA = {"start": [0.5 + 0j], "end": [0.25 + 0j]}
 def two(tmp_path_factory):
     """A ledger with a plain instance, and one that differs from it in everything; tests only read it."""
     machine = Machine(tmp_path_factory.mktemp("two"))
-    packaged = {"source": "scikit-learn load_digits", "kind": "embedded", "baselines": {}}
+    packaged = {"source": "scikit-learn load_digits", "kind": "embedded", "baselines": {"majority class": 0.1025}}
     results.fill(machine.ledger, "sDigits", SCORES, eigenvalues=SPECTRA, about=packaged)
     results.fill(
         machine.ledger,
@@ -57,6 +57,12 @@ def test_reports_name_their_instance(two, format):
         end = found[1][0][-12:]
         assert re.fullmatch("tuned-[0-9a-f]{6}", end)
         assert found == [["tab:lru-sDigits"], [f"tab:lru-sDigits-smoke-{end}"], [f"tab:lru-sDigits-smoke-speed-{end}"]]
+
+
+def test_details_name_naive_predictors_on_the_data_of_the_runs(two):
+    text = " ".join(two.run("report", "sDigits", "--details").stdout.split())
+    assert "Naive predictors on the same test items: majority class 10.2 %." in text
+    assert "Naive" not in two.run("report", "sDigits", *OPTIONS, "--details").stdout
 
 
 def test_every_line_of_csv_names_its_instance_also_in_the_table_of_all_tasks(two):
