@@ -166,7 +166,8 @@ def forget() -> None:
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    """What a test registers is removed after it."""
+    """What a test registers is removed after it, and what an earlier one did before."""
+    forget()
     yield
     forget()
 

@@ -192,6 +192,7 @@ def test_sql_compares_and_sorts_as_python_does(random_ledger: Ledger, everything
             assert Choice(None, order, random_ledger).ids(random_ledger) == expected(None, order, everything), order
 
 
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")  # of a ledger's runs
 @settings(max_examples=40, derandomize=True, deadline=None, phases=[Phase.generate])
 @given(
     text=st.none() | CONDITIONS,
