@@ -51,16 +51,17 @@ def value(run: Run, name: str) -> Any:
         return getattr(run, name)
     if not is_setting(name):
         return (run.result or {}).get(name)
-    return _settings(run.id, run).get(name)
+    return _settings(run).get(name)
 
 
-_TABLES: dict[str, dict[str, Any]] = {}
+_TABLES: dict[int, tuple[Run, dict[str, Any]]] = {}
+"""By the run's place in memory: made-up runs of several ledgers have equal ids."""
 
 
-def _settings(name: str, run: Run) -> dict[str, Any]:
-    if name not in _TABLES:
-        _TABLES[name] = flat(run)
-    return _TABLES[name]
+def _settings(run: Run) -> dict[str, Any]:
+    if id(run) not in _TABLES:
+        _TABLES[id(run)] = run, flat(run)
+    return _TABLES[id(run)][1]
 
 
 def in_order(runs: Iterable[Run], sort: str | None) -> list[str]:
