@@ -5,8 +5,8 @@
     python -m benchmarks.faults judge faults.json lines.json answers.json
 
 A fault is a changed comparison, sign or constant, or a removed statement. Each is put into a copy of the repository,
-where the tests that execute its line run, those with the fewest lines first, until one fails or their process has used
-60 seconds of a processor.
+where the tests that execute its line run, those with the fewest lines first, until one fails or they have used 60 CPU
+seconds.
 `judge` continues where it was interrupted; `--pytest "-m slow"` and `--only` are for other tests and packages.
 """
 
@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 60
-"""Seconds of a processor for the tests of a fault; those that wait end after four times as many on the clock."""
+"""CPU seconds for the tests of a fault; after four times as many seconds of wall time they end too."""
 TESTS = 400
 """The largest number of tests of a fault."""
 COMPARISONS = {
@@ -146,7 +146,7 @@ def draw(count: int, seed: int, only: Sequence[str]) -> list[Fault]:
             if not only or fault.package in only:
                 by_package[fault.package].append(fault)
     if unknown := set(only).difference(by_package):
-        raise SystemExit(f"no package of lrurun with statements: {', '.join(sorted(unknown))}; as report")
+        raise SystemExit(f"--only {' '.join(sorted(unknown))}: no package of lrurun, as report and ledger are")
     chance = random.Random(seed)
     total = sum(map(len, by_package.values()))
     drawn = []
@@ -241,15 +241,14 @@ def judge(fault: Fault, tests: Sequence[str], options: Sequence[str]) -> tuple[s
                 process.wait()
             said.seek(0)
             failed = [line for line in said.read().splitlines() if line.startswith(("FAILED", "ERROR"))]
-    match code:
-        case 0:
-            return "not caught", ""
-        case 1 | 2 | 3:  # a test fails, the tests cannot be imported, pytest itself fails
-            return "caught", failed[0] if failed else f"exit code {code}"
-        case _ if code < 0 and -code not in (signal.SIGXCPU, signal.SIGKILL):
-            return "caught", f"killed by {signal.Signals(-code).name}"
-        case _ if code < 0:
-            return "not in time", ""
+    if code == 0:
+        return "not caught", ""
+    if code in (-signal.SIGXCPU, -signal.SIGKILL):
+        return "not in time", ""
+    if code < 0:
+        return "caught", f"killed by {signal.Signals(-code).name}"
+    if code <= 3:  # a test fails, the tests cannot be imported, pytest itself fails
+        return "caught", failed[0] if failed else f"exit code {code}"
     return "not judged", f"exit code {code}"
 
 
@@ -258,9 +257,9 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     drawing = commands.add_parser("draw")
     drawing.add_argument("faults", type=Path)
-    drawing.add_argument("--count", type=int, default=60, help="one a package at least")
+    drawing.add_argument("--count", type=int, default=60, help="at least one for each package")
     drawing.add_argument("--seed", type=int, default=0)
-    drawing.add_argument("--only", nargs="*", default=[], help="packages, as report ledger")
+    drawing.add_argument("--only", nargs="*", default=[], help="packages, for example: report ledger")
     tracing = commands.add_parser("trace")
     judging = commands.add_parser("judge")
     judging.add_argument("faults", type=Path)

@@ -51,7 +51,7 @@ _create_engine = sqlite.create_engine
 
 
 def _engine(*arguments: Any, **options: Any) -> Any:
-    """What was compiled of SQL for one ledger file serves the next, and no write waits for the disk."""
+    """SQL that was compiled for one ledger file is used for the next, and no write waits for the disk."""
 
     def connect() -> Any:
         connection = options["creator"]()
@@ -60,7 +60,7 @@ def _engine(*arguments: Any, **options: Any) -> Any:
         return connection
 
     made = _create_engine(*arguments, **{**options, "creator": connect}, execution_options={"compiled_cache": _SQL})
-    made.dialect = _DIALECT.setdefault("sqlite", made.dialect)  # of which what was compiled is
+    made.dialect = _DIALECT.setdefault("sqlite", made.dialect)  # compiled SQL belongs to a dialect
     return made
 
 
@@ -168,7 +168,7 @@ def drawing(monkeypatch):
 
 @pytest.fixture
 def sketched(monkeypatch):
-    """The same, where nothing is made of their files, which takes longest."""
+    """The same, but the figures are not encoded as images, which takes most of the time."""
     return _noted(monkeypatch, lambda figure, suffix: b"a figure")
 
 

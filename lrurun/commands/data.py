@@ -145,7 +145,7 @@ def prepare(
         with signals.recorded(), PreparationView() as view:
             made = prepare_data(places.data, requested, signals, view, from_path=from_, force=force)
     except Stopped as stopped:
-        console.say(f"stopped by {stopped}; nothing was prepared; the same command prepares them")
+        console.say(f"stopped by {stopped}; no data were prepared; the same command prepares them")
         return stopped.exit_code
     manifest = store.manifest(requested.task, requested.options, where)
     assert manifest is not None

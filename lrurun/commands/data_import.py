@@ -138,7 +138,7 @@ def import_(
             task = task_of(name, arrays, of_test, division, classes=classes, progress=progress)
             unchanged = _write(task, places, target, context.obj.arguments, progress)
     except Stopped as stopped:
-        console.say(f"stopped by {stopped}; nothing was imported; the same command imports them")
+        console.say(f"stopped by {stopped}; no data were imported; the same command imports them")
         return stopped.exit_code
     _report(task, places, target, unchanged)
     manifest = store.manifest(task, task.facts, places.data / task.name)

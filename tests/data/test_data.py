@@ -99,7 +99,7 @@ def test_what_is_stopped_leaves_nothing_and_what_is_killed_is_made_good_by_the_n
         _, err = process.communicate(timeout=20)
         if number != signal.SIGKILL:
             assert process.returncode == 128 + number
-            assert "nothing was prepared; the same command prepares them" in err
+            assert "no data were prepared; the same command prepares them" in err
             assert left_in(machine) == []
     small = recipe(machine, "ListOps", "train = 100", "validation = 10", "test = 10", "max_length = 520")
     machine.run("data", "prepare", small, "--data-dir", "d")
