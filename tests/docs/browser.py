@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,9 +82,15 @@ class Watched:
     def open(self, address: str) -> None:
         """Go to an address of the server, or to a file, and wait for its curves."""
         self.page.goto(address if address.startswith("file:") else self.base + address)
-        self.page.wait_for_function(
-            "[...document.querySelectorAll('.charts')].every(one => one.querySelector('.tools'))"
-        )
+        self.wait_for("[...document.querySelectorAll('.charts')].every(one => one.querySelector('.tools'))")
+
+    def wait_for(self, condition: str) -> None:
+        """Wait until an expression of JavaScript is true. It is asked from here: `wait_for_function` of Playwright asks
+        in the page, whose policy forbids eval."""
+        end = time.monotonic() + 60
+        while not self.page.evaluate(condition):
+            assert time.monotonic() < end, f"not so within 60 s: {condition}"
+            self.page.wait_for_timeout(50)
 
     def resize(self, width: int, scheme: str) -> None:
         """Another width of the window, and the "light" or "dark" colours."""

@@ -182,7 +182,7 @@ def test_a_chart_of_many_lines_is_drawn(chromium: Any, trained: Any) -> None:
     view.page.route("**/data/ladders/**", lambda route: route.fulfill(json=drawn))
     [key] = [one["instance"] for one in machine.json("status")["ladders"] if one["ladder"] == "lru"]
     view.open(f"/ladders/{key}")
-    view.page.wait_for_function("linesOfCharts().length > 1 && linesOfCharts().every((lines) => lines > 0)")
+    view.wait_for("linesOfCharts().length > 1 && linesOfCharts().every((lines) => lines > 0)")
     assert view.page.evaluate("linesOfCharts()") == [len(lines)] * 2, "learning curves, and norms"
     view.check(axe=False)
     view.context.close()
@@ -218,7 +218,7 @@ def test_a_ladder_that_is_watched_killed_and_finished(chromium: Any, tmp_path: P
         page.get_by_role("heading", name="ladder lru on sDigits").get_by_role("link").click()
         page.locator("#summary", has_text="1 running").wait_for()
         seen = page.locator("#by-rung table").inner_text()
-        page.wait_for_function("seen => document.querySelector('#by-rung table').innerText !== seen", arg=seen)
+        view.wait_for(f"document.querySelector('#by-rung table').innerText !== {json.dumps(seen)}")
         page.wait_for_selector(".chart canvas")  # the curve of the running run
         _kill(training)
         page.get_by_text("belong to processes that do not exist any more").first.wait_for()
