@@ -78,15 +78,15 @@ def test_the_map_has_a_sign_for_each_verdict(machine: Machine, sketched: list[An
     fill(ledger, "sCIFAR", {"tanh-rnn": near, "linear-rnn": worse})
     text = machine.run("report", "--all", "--limit", "3").stdout
     assert text.split("\n\n")[1].split("\n") == [
-        "rung        sCIFAR   sDigits",
-        "──────────  ───────  ───────",
-        "tanh-rnn    50.6 %   50.6 %",
-        "linear-rnn  ▼ -20.0  ▲ +12.0",
-        "diagonal    –        · +0.0",
+        "rung        sCIFAR   sDigits  number of tasks",
+        "──────────  ───────  ───────  ───────────────",
+        "tanh-rnn    50.6 %   50.6 %   –",
+        "linear-rnn  ▼ -20.0  ▲ +12.0  ▲ 1  ▼ 1",
+        "diagonal    –        · +0.0   · 1",
     ]
     caution = "not tuned, see --tune (sCIFAR); stand-in for the paper's tasks (sDigits)."
     assert f"\nCaution: {caution}\n" in text
-    cells = [["50.6 %", "50.6 %"], ["▼ −20.0", "▲ +12.0"], ["", "· +0.0"]]
+    cells = [["50.6 %", "50.6 %", ""], ["▼ −20.0", "▲ +12.0", "▲ 1  ▼ 1"], ["", "· +0.0", "· 1"]]
     page = read(machine.run("report", "--all", "--limit", "3", "--format", "html").stdout)
     assert [row[1:] for row in page.picture[1:]] == cells
     assert f"Caution: {caution}" in page.texts["p"]
@@ -95,7 +95,7 @@ def test_the_map_has_a_sign_for_each_verdict(machine: Machine, sketched: list[An
     assert [look for look in looks if look][:2] == ["worse s4", "better s3"]
     machine.run("plot", "--kind", "map", "--out", "map.svg")
     [ax] = sketched[0].axes
-    assert [one.get_text() for one in ax.texts][:6] == [cell for row in cells for cell in row]
+    assert [one.get_text() for one in ax.texts][:9] == [cell for row in cells for cell in row]
     [mesh] = ax.collections
     lightness = mesh.get_array()
     colors = mesh.to_rgba(lightness)
@@ -131,13 +131,13 @@ def test_a_cell_whose_sign_and_difference_point_apart_says_why() -> None:
     runs += [make_run(f"b{seed}", "b", seed, score + 0.06 if seed > 1 else 0.1) for seed, score in enumerate(base)]
     report = build(ladder, runs)
     drawn = task_map.make(all_tasks.build(ladder, [report]))
-    assert (drawn.tasks, drawn.cells[1][0].text) == (("sDigits",), "▲ mean -7.4")
+    assert (drawn.columns, drawn.cells[1][0].text) == (("sDigits",), "▲ mean -7.4")
     bits = form_of(Metric(name="bits_per_byte", unit="bits", higher_is_better=False))
     text = formats.render(all_tasks.build(MINI, [build()]), "md")
     assert "(n=3)<br>helps +4.50" in text
     assert "| ring-init | a ring | 95.50 ± 0.29 (n=3)<br>same runs |" in text
     drawn = task_map.make(all_tasks.build(ladder, [msgspec.structs.replace(report, score=bits)]))
-    assert drawn.tasks == ("sDigits, lower is better",)
+    assert drawn.columns == ("sDigits, lower is better",)
     assert "mean" not in drawn.cells[1][0].text
 
 

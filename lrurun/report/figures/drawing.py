@@ -131,8 +131,8 @@ def every_task(report: AllTasksReport) -> Figure:
     drawn = task_map.make(report)
     places = [(float(k), -float(n), cell) for n, row in enumerate(drawn.cells) for k, cell in enumerate(row)]
     picture = Picture(
-        x=floats(range(len(drawn.tasks))),
-        y=floats(-n for n in range(len(drawn.rungs))),
+        x=floats(range(len(drawn.columns))),
+        y=floats(-n for n in range(len(drawn.rows))),
         z=tuple(tuple(map(_strength, row)) for row in drawn.cells),
     )
     panel = Panel(
@@ -140,8 +140,8 @@ def every_task(report: AllTasksReport) -> Figure:
         y="",
         picture=picture,
         texts=tuple((x, y, cell.text.replace("-", "−")) for x, y, cell in places),
-        x_ticks=tuple(zip(picture.x, drawn.tasks, strict=True)),
-        y_ticks=tuple(zip(picture.y, drawn.rungs, strict=True)),
+        x_ticks=tuple(zip(picture.x, drawn.columns, strict=True)),
+        y_ticks=tuple(zip(picture.y, drawn.rows, strict=True)),
     )
     return Figure(panels=(panel,), title=title, caption=_caption(sentences, report.notes))
 

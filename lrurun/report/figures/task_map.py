@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 
 from msgspec import Struct
 
 from lrurun.report.tables import all_tasks, content
-from lrurun.report.tables.all_tasks import AllTasksReport, TaskCell, TaskColumn
+from lrurun.report.tables.all_tasks import AllTasksReport, AllTasksRow, TaskCell, TaskColumn
 from lrurun.table import NOTHING, Column, Table
 
 SIGNS = {"helps": "▲", "hurts": "▼", "undecided": "·", "same runs": "="}
 """The verdict on a change -> its sign; other verdicts have none."""
+COUNTS = "number of tasks"
+"""The name of the row or column that counts verdicts."""
 DECIDED = ("helps", "hurts")
 LEGEND = (
     "Difference to the base of each rung: ▲ helps, ▼ hurts, · undecided, = the same runs; "
@@ -45,12 +47,16 @@ class MapCell(Struct, frozen=True, kw_only=True):
 
 
 class TaskMap(Struct, frozen=True, kw_only=True):
-    """The map: a row for each rung, a column for each task and profile."""
+    """The map of tasks, each with its profile, by rungs. What there is more of goes down; after several tasks, the
+    verdicts on each rung are counted."""
 
     legend: str = LEGEND
-    tasks: tuple[str, ...]
-    rungs: tuple[str, ...]
+    of_rows: str
+    """What the rows are: "rung" or "task"."""
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
     cells: tuple[tuple[MapCell, ...], ...]
+    """By rows."""
 
 
 def make(report: AllTasksReport) -> TaskMap:
@@ -60,14 +66,24 @@ def make(report: AllTasksReport) -> TaskMap:
         for cell in row.cells:
             if (size := _difference(cell)) is not None:
                 largest[cell.metric] = max(largest[cell.metric], abs(size))
-    return TaskMap(
-        tasks=tuple(column.name + column.score.direction for column in report.columns),
-        rungs=tuple(row.rung for row in report.rows),
-        cells=tuple(
-            tuple(_cell(column, cell, largest) for column, cell in zip(report.columns, row.cells, strict=True))
-            for row in report.rows
-        ),
-    )
+    tasks = [column.name + column.score.direction for column in report.columns]
+    rungs = tuple(row.rung for row in report.rows)
+    by_task = [
+        tuple(_cell(column, row.cells[k], largest) for row in report.rows) for k, column in enumerate(report.columns)
+    ]
+    if len(tasks) > 1:
+        tasks.append(COUNTS)
+        by_task.append(tuple(map(_counts, report.rows)))
+    if len(report.columns) > len(rungs):
+        return TaskMap(of_rows="task", rows=tuple(tasks), columns=rungs, cells=tuple(by_task))
+    return TaskMap(of_rows="rung", rows=rungs, columns=tuple(tasks), cells=tuple(zip(*by_task, strict=True)))
+
+
+def _counts(row: AllTasksRow) -> MapCell:
+    """How many tasks have each verdict on a rung."""
+    counts = Counter(cell.verdict for cell in row.cells)
+    text = "  ".join(f"{sign} {counts[verdict]}" for verdict, sign in SIGNS.items() if counts[verdict])
+    return MapCell(anchor="", text=text, verdict="", benefit=None)
 
 
 def _difference(cell: TaskCell) -> float | None:
@@ -95,11 +111,11 @@ def answer_of(report: AllTasksReport) -> content.ReportContent:
     def cell(k: int) -> Callable[[tuple[str, tuple[MapCell, ...]]], str]:
         return lambda row: row[1][k].text or NOTHING
 
-    first = Column(name="rung", cell=lambda row: row[0], right=False)
-    columns = [Column(name=task.replace(", ", "\n"), cell=cell(k), right=False) for k, task in enumerate(drawn.tasks)]
+    first = Column(name=drawn.of_rows, cell=lambda row: row[0], right=False)
+    columns = [Column(name=heading(name), cell=cell(k), right=False) for k, name in enumerate(drawn.columns)]
     return content.ReportContent(
         title=whole.title,
-        table=Table(columns=(first, *columns), rows=tuple(zip(drawn.rungs, drawn.cells, strict=True))),
+        table=Table(columns=(first, *columns), rows=tuple(zip(drawn.rows, drawn.cells, strict=True))),
         foot=(
             LEGEND,
             *([f"Caution: {'; '.join(cautions)}."] if (cautions := all_tasks.cautions(report)) else []),
@@ -107,3 +123,8 @@ def answer_of(report: AllTasksReport) -> content.ReportContent:
             "Scores, intervals, rates and published values: --details",
         ),
     )
+
+
+def heading(name: str) -> str:
+    """The name of a column on several lines: a task above its profile, a rung broken after hyphens."""
+    return name.replace(", ", "\n").replace("-", "-\n")

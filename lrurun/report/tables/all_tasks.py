@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 class TaskColumn(Struct, frozen=True, kw_only=True):
     """A task, in one profile."""
 
+    name: str
+    """The task in a sentence, with what qualifies it: its profile, where the columns have several."""
     task: str
     profile: str | None
     instance: str
@@ -50,16 +52,6 @@ class TaskColumn(Struct, frozen=True, kw_only=True):
     """How scores are printed, and their direction."""
     cautions: tuple[Caution, ...]
     """What changes the reading of the differences."""
-
-    @property
-    def name(self) -> str:
-        """The task in a sentence, with what qualifies it."""
-        parts = [self.task, *([f"profile {self.profile}"] if self.profile else [])]
-        if self.test_selected:
-            parts.append("selected on test")
-        if self.data.get("published") == "no":
-            parts.append("not the published data")
-        return ", ".join(parts)
 
 
 class TaskCell(LadderRow, frozen=True, kw_only=True):
@@ -176,12 +168,14 @@ def _some(titles: list[str], most: int = 5) -> str:
 
 def build(ladder: Ladder, reports: Sequence[LadderReport], notes: Sequence[str] = ()) -> AllTasksReport:
     """The table of these reports on `ladder`, with a column for each; `notes` are more sentences for the footnotes."""
+    several = len({report.profile for report in reports}) > 1
     columns = tuple(
         TaskColumn(
+            name=_name(report, with_profile=several),
             task=report.task,
             profile=report.profile,
             instance=report.instance,
-            test_selected=any(row.test_selected for row in report.rows),
+            test_selected=_test_selected(report),
             test_items=report.test_items,
             data=report.data,
             set=report.set,
@@ -214,6 +208,19 @@ def build(ladder: Ladder, reports: Sequence[LadderReport], notes: Sequence[str] 
     )
 
 
+def _name(report: LadderReport, *, with_profile: bool) -> str:
+    parts = [report.task, *([f"profile {report.profile}"] if report.profile and with_profile else [])]
+    if _test_selected(report):
+        parts.append("selected on test")
+    if report.data.get("published") == "no":
+        parts.append("not the published data")
+    return ", ".join(parts)
+
+
+def _test_selected(report: LadderReport) -> bool:
+    return any(row.test_selected for row in report.rows)
+
+
 def _cautions(ladder: Ladder, report: LadderReport) -> list[Caution]:
     """The cautions of a report, without what the name of its column says, and whether its task stands in for those
     that the claims of the ladder are about."""
@@ -238,7 +245,8 @@ def _label(columns: Sequence[TaskColumn]) -> InstanceLabel:
     # The columns differ in no other setting, and each says itself if its models were selected on the test split.
     changes = {path: value for column in columns for path, value in column.set.items() if path != "train.protocol"}
     tune = any(column.tune for column in columns)
-    return InstanceLabel(task="all tasks", profile=None, tune=tune, changes=changes)
+    [profile, *others] = {column.profile for column in columns}
+    return InstanceLabel(task="all tasks", profile=None if others else profile, tune=tune, changes=changes)
 
 
 def _cell(report: LadderReport, k: int) -> TaskCell:
