@@ -14,10 +14,12 @@ from typing import Any, cast
 import psutil
 import pytest
 
+from lrurun.config.program import digest_of
 from lrurun.errors import LrurunError
 from lrurun.ledger.values import Attempt, Run
 from lrurun.programs import execution
 from lrurun.report.rung_runs import SPEED
+from lrurun.runner.attempt import MachineFault
 from lrurun.runner.executors import local
 from tests import conftest
 from tests.harness.machine import Machine, stop, wait_for
@@ -437,6 +439,24 @@ def test_a_shell_script_whose_scores_are_better_when_lower(machine: Machine) -> 
     assert "lower is better" in machine.run("report", "shell.toml", "--details").stdout
 
 
+def test_changed_and_missing_files_of_a_program_are_faults(tmp_path: Path) -> None:
+    (tmp_path / "later.py").write_text("1")
+    program = SimpleNamespace(files={"later.py": digest_of(tmp_path / "later.py")})
+    config = cast("Any", SimpleNamespace(program=program))
+    execution._check_files(config, tmp_path)
+    (tmp_path / "later.py").write_text("2")
+    with pytest.raises(MachineFault) as caught:
+        execution._check_files(config, tmp_path)
+    digest = program.files["later.py"][:19]
+    said = f"{tmp_path / 'later.py'}: has changed since this run was queued: {digest} then, sha256:"
+    assert caught.value.message.startswith(said)
+    (tmp_path / "later.py").unlink()
+    with pytest.raises(MachineFault, match=r"later\.py: No such file or directory") as caught:
+        execution._check_files(config, tmp_path)
+    assert caught.value.hint == "restore the file of the program"
+
+
+@pytest.mark.slow
 def test_files_that_have_changed_since_a_run_was_queued_are_refused(machine: Machine) -> None:
     edit = "text = open('later.py').read()\nopen('later.py', 'w').write(text.rstrip('#') + '#')\n"
     original = logs([0.5], [0.4])
