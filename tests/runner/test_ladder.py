@@ -274,6 +274,7 @@ def test_json_is_one_object_with_a_version(finished: Machine) -> None:
         assert table["schema_version"] == 1
 
 
+@pytest.mark.slow
 def test_closed_pipe_ends_quietly(finished: Machine) -> None:
     read, write = os.pipe()
     os.close(read)
