@@ -16,7 +16,7 @@ from jaxtyping import install_import_hook
 from lrurun import console, paths
 from lrurun.ledger.database import sqlite
 from tests.harness import ROOT
-from tests.harness.machine import FOUR_RUNS, LONG, Machine, end_processes
+from tests.harness.machine import FINISHED_LADDER, FOUR_RUNS, LONG, Machine, end_processes
 from tests.harness.servers import postgres
 from tests.harness.shared import IS_OURS, SHARED, once
 
@@ -144,8 +144,8 @@ def here(machine, monkeypatch):
 
 @pytest.fixture(scope="session")
 def finished():
-    """A finished smoke ladder, which tests only read."""
-    return Machine(once("finished", lambda folder: _run_ladder(folder, "--profile", "smoke", "--jobs", "1")))
+    """A finished smoke ladder of three rungs, which tests only read."""
+    return Machine(once("finished", lambda folder: _run_ladder(folder, *FINISHED_LADDER[2:], "--jobs", "1")))
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import signal
 import time
 from pathlib import Path
@@ -51,7 +52,12 @@ def test_info_prepare_and_check_of_generated_text(machine, golden):
     words = (*SMOKE, "--data-dir", "d")
     printed = ["$ lrurun data info", machine.run("data", "info", *words).stdout]
     # a limit on the size of files breaks the same call with the same kind of error as a full disk
-    done = machine.run("data", "prepare", *words, code=1, prefix=("prlimit", "--fsize=60000"))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, before[1]))
+    try:
+        done = machine.run("data", "prepare", *words, code=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "File too large" in done.stderr
     assert "hint: check space and permissions" in done.stderr
     assert left_in(machine) == []

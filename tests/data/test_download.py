@@ -19,6 +19,7 @@ from lrurun.data.downloaded.images import ARCHIVE, SCifar
 from lrurun.data.task import Remote
 from lrurun.errors import LrurunError
 from tests.harness import formats
+from tests.harness.machine import FINISHED_LADDER
 from tests.harness.shared import SHARED
 
 CONTENT = np.random.RandomState(0).bytes(300_000)
@@ -245,7 +246,7 @@ def test_a_ladder_on_data_that_are_not_the_published_ones_begins_with_a_warning(
     shutil.copytree(SHARED / "share/lrurun/sDigits", data / "sDigits")
     path = data / "sDigits/manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"kind": "folder", "published": "no"}))
-    done = here.run("ladder", "sDigits", "--profile", "smoke", "--data-dir", str(data))
+    done = here.run(*FINISHED_LADDER, "--data-dir", str(data))
     assert done.stderr.splitlines()[:2] == [
         f"warning: {data}/sDigits: not the published data: scikit-learn load_digits",
         "nothing to do: every run of this ladder is finished",

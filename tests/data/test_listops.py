@@ -153,7 +153,7 @@ def test_the_bits_of_version_1_are_these_for_ever(arguments, bits):
     assert digest(listops.draw(*arguments)) == bits
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_first_distinct_examples_come_in_order(workers):
     # with these, many trees are sampled again and again
     parameters = Parameters(min_length=1, max_length=8, max_depth=3, max_args=3)

@@ -35,6 +35,11 @@ RUNGS = ("ring-init", "gamma-norm")
 """Those of it that tests of kills and faults train: a worker compiles once for all seeds of a rung."""
 FOUR_RUNS = ("--rung", "ring-init", "--rung", "gamma-norm", "--seeds", "2")
 
+FINISHED = ("tanh-rnn", "ring-init", "gamma-norm")
+"""The rungs of the fixture `finished`: a first one, and two that are compared."""
+FINISHED_LADDER = ("ladder", "sDigits", "--profile", "smoke", *(word for rung in FINISHED for word in ("--rung", rung)))
+"""The command that has trained it, with one more option."""
+
 STARTED: list[subprocess.Popen[str]] = []
 
 

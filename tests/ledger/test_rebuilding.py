@@ -18,7 +18,7 @@ from lrurun.ledger import copies, merging, rebuilding
 from lrurun.ledger.store import Ledger
 from lrurun.runner.node import NodeTask
 from lrurun.server import Place
-from tests.harness.machine import LONG, Machine, stop, training, wait_for
+from tests.harness.machine import FINISHED_LADDER, LONG, Machine, stop, training, wait_for
 from tests.harness.results import OWNER, fill
 from tests.harness.shared import once
 from tests.harness.stores import ME, keep_all, take, want
@@ -312,7 +312,7 @@ def test_a_ledger_that_is_deleted_after_a_ladder(finished: Machine, tmp_path: Pa
     assert rows_of(machine.ledger) == rows
     run = before[0]["runs"][0]["id"]
     assert machine.json("verify", run)["verdict"] == "equal"
-    assert "nothing to do" in machine.run("ladder", *SMOKE).stderr
+    assert "nothing to do" in machine.run(*FINISHED_LADDER).stderr
 
 
 @pytest.mark.slow

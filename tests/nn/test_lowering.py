@@ -48,6 +48,7 @@ def check(made: planning.Plan, rung: Any) -> None:
         assert lowering.problem(*call) == "", (made.ladder.name, rung.name, name)
 
 
+@pytest.mark.slow
 def test_the_last_rung_of_lru_lowers() -> None:
     made = planning.make("sDigits", ladder="lru", sets=SMALL)
     check(made, made.rungs[-1])

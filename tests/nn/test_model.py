@@ -382,8 +382,9 @@ def test_features_are_scaled_less_the_mean_over_the_deviation(strict):
 
 @pytest.mark.parametrize(
     "recurrence",
-    [pytest.param(LRU, id="lru"), pytest.param(RNNRecurrence(activation="tanh"), id="dense", marks=pytest.mark.slow)],
+    [pytest.param(LRU, id="lru"), pytest.param(RNNRecurrence(activation="tanh"), id="dense")],
 )
+@pytest.mark.slow
 def test_the_smallest_network(strict, recurrence):
     """One step, one state, one feature, one sequence: finite outputs and gradients, with nothing real in it too."""
     model = Model(config(recurrence=recurrence, bidirectional=True, depth=1, width=1, state=1), features(length=1))

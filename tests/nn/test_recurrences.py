@@ -85,7 +85,7 @@ def test_attention_takes_little_memory():
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param(MinGRURecurrence(), id="mingru"),
+        pytest.param(MinGRURecurrence(), id="mingru", marks=pytest.mark.slow),
         pytest.param(MinGRURecurrence(form="log-space"), id="mingru in log space", marks=pytest.mark.slow),
         pytest.param(HGRNRecurrence(), id="hgrn", marks=pytest.mark.slow),
         pytest.param(RGLRURecurrence(mixing="dense", gate_blocks=4), id="rg-lru"),

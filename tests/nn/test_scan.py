@@ -69,7 +69,7 @@ def with_gradients(scan):
     return jax.jit(run)
 
 
-@pytest.mark.parametrize("shape", [(37, 3, 5), (48, 1, 2), (1, 3, 1)], ids=str)
+@pytest.mark.parametrize("shape", [(37, 3, 5), pytest.param((48, 1, 2), marks=pytest.mark.slow), (1, 3, 1)], ids=str)
 def test_values_and_gradients(strict, shape):
     """With an initial state; lengths that nothing divides, and one that chunks do; and one step."""
     lam, v, initial, g = problem(shape[0], batch=shape[1], states=shape[2])

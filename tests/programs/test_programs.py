@@ -14,9 +14,12 @@ from typing import Any, cast
 import psutil
 import pytest
 
+from lrurun.config.program import digest_of
 from lrurun.errors import LrurunError
 from lrurun.ledger.values import Attempt, Run
 from lrurun.programs import execution
+from lrurun.report.rung_runs import SPEED
+from lrurun.runner.attempt import MachineFault
 from lrurun.runner.executors import local
 from tests import conftest
 from tests.harness.machine import Machine, stop, wait_for
@@ -102,33 +105,25 @@ def curve(last: int = 8) -> list[tuple[int, float]]:
 _STOPS = "import os\nworker = os.getppid()\nstop = lambda: os.kill(worker, 15)\nimport json, signal"
 """A function that asks the worker to stop."""
 SCRIPTS = {
-    "best": logs([0.5, 0.9, 0.9, 0.7], [0.1, 0.2, 0.3, 0.4]),
-    "test-once": logs([0.5, 0.9, 0.7], [None, None, 0.6]),
-    "validated-rarely": logs([0.5, None, 0.7, None], [0.1, 0.2, 0.3, 0.4]),
-    "no-test": logs([0.5, 0.9], [None, None]),
-    "test-elsewhere": logs([0.5, 0.9, 0.7], [0.1, None, 0.2]),
-    "no-validation": logs([None, None], [0.1, 0.2]),
-    "other-validation": "import lrurun\nlrurun.this_run().log(1, **{'val/acc': 0.5, 'test/acc': 0.5})\n",
+    "best": logs([0.5, 0.9, 0.9, 0.7], [0.1, 0.2, 0.3, 0.4]) + "run.log(4, **{'train/norm': float('nan')})\n",
     "silent": "",
-    "validation-nan": logs([0.0], [0.1]).replace("[0.0]", "[float('nan')]"),
     "not-json": writes("accuracy 0.9\n"),
     "cut": writes('{"step": 2, "val/accuracy": 0.7, "test/accuracy": 0.6}'),
     "cut-by-a-crash": logs([0.5], [0.4])
-    + "import os\nos.write(run._metrics, b'{\"step\": 2, \"val/acc')\nprint('the disk is full')\nraise SystemExit(5)\n",
+    + 'import os\nos.write(run._metrics, b\'{"step": 2, "val/acc\')\n'
+    + "print('first')\nprint('the disk is full')\nraise SystemExit(5)\n",
     "overwrites": "import os, time\n"
-    "for step in range(1, 9):\n"
+    "for step in range(1, 5):\n"
     "    with open(os.environ['LRURUN_METRICS'], 'w') as file:\n"
     '        file.write(\'{"step": %d, "val/accuracy": 0.%d, "test/accuracy": 0.5}\\n\' % (step, step))\n'
     "    time.sleep(0.3)\n",
     "diverges-and-goes-on": logs([0.5], [0.4])
     + "run.log(2, **{'train/loss': float('nan')})\nrun.log(2, **{'val/accuracy': 0.9, 'test/accuracy': 0.9})\n",
-    "exit": logs([0.5], [0.4]) + "print('first')\nprint('the disk is gone')\nraise SystemExit(3)\n",
     "killed": logs([0.5], [0.4]) + "import os\nos.kill(os.getpid(), 9)\n",
     "diverges": "import lrurun, time\nrun = lrurun.this_run()\n"
     "for step in range(1, 4):\n"
     "    run.log(step, **{'train/loss': 1.0 if step < 3 else float('nan'), 'val/accuracy': 0.5})\n"
     "time.sleep(30)\n",
-    "other-nan": logs([0.5], [0.4]) + "run.log(1, **{'train/norm': float('nan')})\n",
     "leaves-child": logs([0.5], [0.4]) + "import subprocess\n"
     "child = subprocess.Popen(['sh', '-c', 'sleep 1000 & wait'])\n"
     "open(run.folder + '/child', 'w').write(str(child.pid))\n",
@@ -167,30 +162,96 @@ def ended() -> Machine:
     ("script", "result"),
     [
         ("best", {"best_step": 2, "val/accuracy": 0.9, "test/accuracy": 0.2}),
-        ("test-once", {"best_step": 2, "val/accuracy": 0.9, "test/accuracy": 0.6}),
-        ("validated-rarely", {"best_step": 3, "val/accuracy": 0.7, "test/accuracy": 0.3}),
         ("cut", {"best_step": 2, "val/accuracy": 0.7, "test/accuracy": 0.6}),
-        ("other-nan", {"val/accuracy": 0.5, "test/accuracy": 0.4}),
         ("leaves-child", {"val/accuracy": 0.5, "test/accuracy": 0.4}),
     ],
 )
 def test_the_scores_are_those_of_the_best_step(ended: Machine, script: str, result: dict[str, float]) -> None:
-    """Of equal ones the earliest; a test score that is logged once holds for every step, and of a single validation
-    score there is no best step."""
+    """Of equal ones the earliest."""
     run, [attempt] = runs_of(ended)[script]
     assert (run.state, attempt.outcome, run.result) == ("done", "done", result)
+
+
+def result_of(curves: dict[str, list[float | None]], direction: str, tuning: bool) -> tuple[dict[str, float], str]:
+    """What a program that has logged these values, one step after the other, is given as its result."""
+    found = {
+        name: [(step, value) for step, value in enumerate(values, 1) if value is not None]
+        for name, values in curves.items()
+    }
+    known = [
+        SimpleNamespace(key=name, steps=[step for step, _ in points], values=[value for _, value in points])
+        for name, points in found.items()
+        if points
+    ]
+    ledger = SimpleNamespace(
+        metric_names=lambda ids: [one.key for one in known],
+        curves=lambda ids, names: [one for one in known if one.key in names],
+        metrics=lambda run, names: {SPEED: [(1, 2.0), (2, 3.0)]},
+    )
+    run = object.__new__(execution._Execution)
+    run.ledger, run._step = cast("Any", ledger), 2
+    run.attempt = cast("Any", SimpleNamespace(id="run", is_tuning=tuning))
+    run.program = cast("Any", SimpleNamespace(metric="val/accuracy", direction=direction))
+    result, problem = run._result()
+    assert run._step == (max(step for step, _ in [(2, 0), *found.get("val/accuracy", [])]) if result else 2)
+    assert problem or result.pop(SPEED) == 3.0
+    return result, problem
+
+
+@pytest.mark.parametrize(
+    ("val", "test", "more", "result"),
+    [
+        ([0.5, 0.9, 0.9, 0.7], [0.1, 0.2, 0.3, 0.4], {}, (2, 0.9, 0.2)),
+        ([0.5, 0.9, 0.7], [None, None, 0.6], {}, (2, 0.9, 0.6)),
+        ([0.5, None, 0.7, None], [0.1, 0.2, 0.3, 0.4], {}, (3, 0.7, 0.3)),
+        ([0.5, math.nan, math.inf, 0.4], [0.1, 0.2, 0.3, 0.4], {}, (1, 0.5, 0.1)),
+        ([0.5, 0.4, 0.4, 0.7], [None, None, None, 0.6], {"direction": "min"}, (2, 0.4, 0.6)),
+        ([0.5], [0.1], {}, (None, 0.5, 0.1)),
+        ([0.5, 0.9], [None, None], {"tuning": True}, (2, 0.9, None)),
+    ],
+)
+def test_a_result_has_the_scores_of_the_best_step(
+    val: list[float | None], test: list[float | None], more: dict[str, Any], result: tuple[float | None, ...]
+) -> None:
+    """Of equal ones the earliest; a test score that is logged once holds for every step, and of a single validation
+    score there is no best step."""
+    curves = {"train/loss": [1.0, 0.9], "val/accuracy": val, "test/accuracy": test}
+    found, problem = result_of(curves, **{"direction": "max", "tuning": False} | more)
+    wanted = dict(zip(("best_step", "val/accuracy", "test/accuracy"), result, strict=True))
+    assert (found, problem) == ({name: value for name, value in wanted.items() if value is not None}, "")
+
+
+@pytest.mark.parametrize(
+    ("curves", "message"),
+    [
+        (
+            {"val/accuracy": [0.5, 0.9]},
+            "the program logged no test/accuracy; log both at the same steps, or test/accuracy once",
+        ),
+        (
+            {"val/accuracy": [0.5, 0.9, 0.7], "test/accuracy": [0.1, None, 0.2]},
+            "the program logged no test/accuracy at step 2, where val/accuracy is best; log both",
+        ),
+        (
+            {"test/accuracy": [0.1, 0.2]},
+            "the program logged no val/accuracy; log it, or name another metric in [program]",
+        ),
+        (
+            {"val/acc": [0.5], "test/acc": [0.5]},
+            "the program logged no val/accuracy; it logged val/acc; log it, or name another",
+        ),
+        ({"val/accuracy": [math.nan, math.inf], "test/accuracy": [0.1]}, "the program logged no finite val/accuracy"),
+    ],
+)
+def test_what_is_missing_for_a_result_is_named(curves: dict[str, list[float | None]], message: str) -> None:
+    assert result_of(curves, "max", False)[1].startswith(message)
 
 
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ("no-test", "the program logged no test/accuracy; log both at the same steps, or"),
-        ("test-elsewhere", "the program logged no test/accuracy at step 2, where val/accuracy is best; log both"),
-        ("no-validation", "the program logged no val/accuracy; log it, or name another metric in [program]"),
-        ("other-validation", "the program logged no val/accuracy; it logged val/acc; log it, or name another"),
         ("overwrites", "the program has overwritten its metrics; append to the file"),
         ("silent", "the program logged no val/accuracy; log it, or name another metric in [program]"),
-        ("validation-nan", "the program logged no finite val/accuracy"),
         ("not-json", "line 2 of the program's metrics is not JSON; write one object a line, as in "),
     ],
 )
@@ -203,7 +264,6 @@ def test_what_a_program_reports_wrongly_is_not_tried_again(ended: Machine, scrip
 @pytest.mark.parametrize(
     ("script", "cause", "last"),
     [
-        ("exit", "exit code 3: the disk is gone", "the disk is gone"),
         ("cut-by-a-crash", "exit code 5: the disk is full", "the disk is full"),
         ("killed", "SIGKILL", "killed.py"),
     ],
@@ -215,7 +275,7 @@ def test_a_program_that_fails_is_tried_three_times(ended: Machine, script: str, 
     first, empty, *log = error_of(run).splitlines()
     assert (first, empty) == (f"the program ended with {cause}", "")
     assert last in log[-1], "the end of its log"
-    assert script != "exit" or log[-2] == "first"
+    assert script == "killed" or log[-2] == "first"
 
 
 def test_a_loss_that_is_no_number_is_divergence(ended: Machine) -> None:
@@ -379,6 +439,24 @@ def test_a_shell_script_whose_scores_are_better_when_lower(machine: Machine) -> 
     assert "lower is better" in machine.run("report", "shell.toml", "--details").stdout
 
 
+def test_changed_and_missing_files_of_a_program_are_faults(tmp_path: Path) -> None:
+    (tmp_path / "later.py").write_text("1")
+    program = SimpleNamespace(files={"later.py": digest_of(tmp_path / "later.py")})
+    config = cast("Any", SimpleNamespace(program=program))
+    execution._check_files(config, tmp_path)
+    (tmp_path / "later.py").write_text("2")
+    with pytest.raises(MachineFault) as caught:
+        execution._check_files(config, tmp_path)
+    digest = program.files["later.py"][:19]
+    said = f"{tmp_path / 'later.py'}: has changed since this run was queued: {digest} then, sha256:"
+    assert caught.value.message.startswith(said)
+    (tmp_path / "later.py").unlink()
+    with pytest.raises(MachineFault, match=r"later\.py: No such file or directory") as caught:
+        execution._check_files(config, tmp_path)
+    assert caught.value.hint == "restore the file of the program"
+
+
+@pytest.mark.slow
 def test_files_that_have_changed_since_a_run_was_queued_are_refused(machine: Machine) -> None:
     edit = "text = open('later.py').read()\nopen('later.py', 'w').write(text.rstrip('#') + '#')\n"
     original = logs([0.5], [0.4])

@@ -3,16 +3,15 @@ they leave; executors by name."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -405,20 +404,18 @@ def test_unknown_executors_name_the_nearest() -> None:
     assert (caught.value.hint or "").startswith("did you mean 'local'?")
 
 
-def test_an_outside_package_adds_an_executor(tmp_path: Path) -> None:
+def test_an_outside_package_adds_an_executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.py").write_text("class Mine:\n    def __init__(self, job):\n        self.job = job\n")
     info = tmp_path / "mine-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[lrurun.executors]\nmine = mine:Mine\nbroken = mine:Absent\n")
-    code = (
-        "from lrurun.errors import LrurunError\nfrom lrurun.runner import executors\n"
-        "print(executors.names()[-2:], type(executors.make('mine', None)).__name__)\n"
-        "try:\n    executors.make('broken', None)\nexcept LrurunError as error:\n    print(error)\n"
-    )
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(executors.__file__).parents[3])])}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
-    assert done.stdout.splitlines() == [
-        "['broken', 'mine'] Mine",
-        "executor 'broken' of package mine: raised AttributeError: module 'mine' has no attribute 'Absent'",
-    ]
+    monkeypatch.syspath_prepend(str(tmp_path))
+    job: Any = object()
+    assert executors.names()[-2:] == ["broken", "mine"]
+    made: Any = executors.make("mine", job)
+    assert (type(made).__name__, made.job) == ("Mine", job)
+    said = r"executor 'broken' of package mine: raised AttributeError: module 'mine' has no attribute 'Absent'"
+    with pytest.raises(LrurunError, match=said):
+        executors.make("broken", job)
+    monkeypatch.delitem(sys.modules, "mine")

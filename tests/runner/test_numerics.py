@@ -19,7 +19,7 @@ from lrurun.ledger.values import ClaimedRun, LadderInstance
 from lrurun.report import request
 from lrurun.runner import environment
 from lrurun.training import NUMERICS
-from tests.harness.machine import Machine
+from tests.harness.machine import FINISHED_LADDER, Machine
 
 ARGUMENTS = ("sDigits", "--profile", "smoke", "--rung", "gamma-norm", "--seeds", "1")
 
@@ -51,7 +51,7 @@ def test_a_finished_run_of_an_earlier_version_stays(finished: Machine, tmp_path:
         connection.execute("update stored_attempts set numerics = 1 where run = 1")
     connection.close()
     before = machine.json("runs"), machine.files()
-    assert "nothing to do" in machine.run("ladder", "sDigits", "--profile", "smoke").stderr
+    assert "nothing to do" in machine.run(*FINISHED_LADDER).stderr
     assert (machine.json("runs"), machine.files()) == before
     versions = {run["id"]: run["numerics"] for run in machine.json("runs")["runs"]}
     assert sorted(versions.values()) == [1] + [NUMERICS] * (len(versions) - 1)

@@ -19,7 +19,7 @@ from lrurun.training.events import Ended, Event, Reached, Snapshot
 from lrurun.training.feed import Batches, label_type
 from lrurun.training.loop import train
 from lrurun.training.programs import programs_for
-from tests.harness.machine import Machine
+from tests.harness.machine import FINISHED_LADDER, Machine
 from tests.harness.toy import EXECUTION, assert_same, config, data, history
 
 __all__ = ["data"]  # a fixture
@@ -122,8 +122,6 @@ def test_probes_are_a_setting_of_execution() -> None:
 
 @pytest.mark.slow
 def test_probes_of_finished_runs_need_fresh(finished: Machine, tmp_path: Path) -> None:
-    done = finished.copy(tmp_path / "copy").run(
-        "ladder", "sDigits", "--profile", "smoke", "--set", "execution.probes=true"
-    )
+    done = finished.copy(tmp_path / "copy").run(*FINISHED_LADDER, "--set", "execution.probes=true")
     assert "nothing to do: every run of this ladder is finished" in done.stderr
     assert "execution.probes: runs that were trained without it have none; --fresh trains them again" in done.stderr

@@ -249,6 +249,8 @@ def test_divergence_is_a_result_at_its_step(data: Data, monkeypatch: pytest.Monk
         assert isinstance(events[-2], Spectrum)
         assert math.isnan(events[-3].values["train/loss"])  # type: ignore[union-attr]
         at.append(ended.step)
+        if chunk == 1:
+            continue
         with monkeypatch.context() as patch:
             patch.setattr(loop, "SLOW_SECONDS", -1.0)
             waited = list(train(hot, Execution(steps_per_dispatch=chunk), data))[-1]
