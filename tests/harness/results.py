@@ -16,7 +16,8 @@ from lrurun.config.plan import final_runs
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
 from lrurun.server import Server
-from tests.harness.shared import SHARED, once
+from tests.harness.shared import SHARED
+from tests.harness.stores import make_empty
 
 DIGESTS = {"sDigits": "sha256:8e35cebbf3f66111f4e583a83301de652cb863bfa62acde0da1e34a333008da1"}
 """Task -> the digest of its data, where tests train it too: all tests share the folder of data."""
@@ -98,7 +99,7 @@ def _write_or_copy(path: Path | Server, content: str, write: Callable[[Ledger], 
     else:
         if now is None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(once("empty", lambda folder: Ledger.open(folder / "ledger.db").close()) / "ledger.db", path)
+            make_empty(path)
         with Ledger.open(path) as ledger, _one_transaction(ledger):
             write(ledger)
         if is_known:
