@@ -16,7 +16,8 @@ from lrurun.config.plan import final_runs
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
 from lrurun.server import Server
-from tests.harness.shared import SHARED
+from tests.harness.machine import Machine
+from tests.harness.shared import SHARED, once
 from tests.harness.stores import make_empty
 
 DIGESTS = {"sDigits": "sha256:8e35cebbf3f66111f4e583a83301de652cb863bfa62acde0da1e34a333008da1"}
@@ -76,6 +77,11 @@ def fill(
 
     content = (plan.ladder.name, plan.recipe.task, profile, plan.spec, plan.short_name, rungs, environment)
     _write_or_copy(path, repr((content, name, digest, eigenvalues, more)), write)
+
+
+def memory() -> Machine:
+    """A machine on which the study `memory` was computed, which tests only read."""
+    return Machine(once("memory", lambda folder: Machine(folder).run("study", "memory", "--jobs", "1")))
 
 
 _FILLED: dict[Path, tuple[str, tuple[int, int]]] = {}
