@@ -74,7 +74,17 @@ from lrurun.ledger.database.schema import (
     runs,
     tags,
 )
-from lrurun.ledger.database.sql import ENQUEUE, among, json_names, json_number, lock, now, server_age, upsert
+from lrurun.ledger.database.sql import (
+    ENQUEUE,
+    among,
+    among_given,
+    json_names,
+    json_number,
+    lock,
+    now,
+    server_age,
+    upsert,
+)
 from lrurun.ledger.records import (
     LADDERS_FOLDER,
     RUN_FILE,
@@ -252,13 +262,13 @@ class Ledger:
         return self.database.writing(durable=durable)
 
     def _run_number(self, connection: Connection, run_id: str) -> int:
-        number = connection.execute(select(runs.c.number).where(runs.c.id == run_id)).scalar_one_or_none()
+        number = connection.execute(_RUN_NUMBER, {"id": run_id}).scalar_one_or_none()
         if number is None:
             raise NotFoundError(f"no run {run_id!r} in {self.path}", "see `lrurun runs`")
         return int(number)
 
     def _ladder_number(self, connection: Connection, key: str) -> int:
-        number = connection.execute(select(ladders.c.id).where(ladders.c.key == key)).scalar_one_or_none()
+        number = connection.execute(_LADDER_NUMBER, {"key": key}).scalar_one_or_none()
         if number is None:
             raise NotFoundError(f"no ladder instance {key!r} in {self.path}", "see `lrurun status`")
         return int(number)
@@ -406,43 +416,29 @@ class Ledger:
 
         Raises LaterVersionError if the run began with a later numerics version.
         """
-        member, place, other = ladder_runs, ladder_runs.alias("place"), runs.alias("other")
-        queue = (
-            select(runs.c.number)
-            .join(member, member.c.run == runs.c.number)
-            .where(runs.c.state == "queued", runs.c.superseded == 0)
-            .limit(1)
-        )
-        if rungs is not None:
-            queue = queue.where(among(member.c.rung, rungs))
-        if seeds is not None:
-            queue = queue.where(or_(member.c.stage != "train", among(runs.c.seed, seeds)))
-        if threads is not None:
-            queue = queue.where(json_number(EXECUTION, "threads") == threads)
-        if devices is not None:
-            queue = queue.where(json_number(EXECUTION, "devices") == devices)
-        ladder = bindparam("ladder_number", type_=Integer)
-        running = select(place.c.rung).join(other, other.c.number == place.c.run)
-        running = running.where(other.c.state == "running", place.c.ladder == ladder)
-        turn = case((among(member.c.rung, compiled), 0), (member.c.rung.not_in(running), 1), else_=2)
-        queue = queue.where(member.c.ladder == ladder).order_by(turn, member.c.position, member.c.id)
-        queue = queue.with_for_update(of=runs, key_share=True, skip_locked=True)
+        given: dict[str, Any] = {"rungs": rungs, "seeds": seeds, "threads": threads, "devices": devices}
+        given = {name: value for name, value in given.items() if value is not None}
+        values = {name: value if isinstance(value, int) else list(value) for name, value in given.items()}
+        values["compiled"] = list(compiled)
         # Built before the transaction, so that other processes wait for less.
-        claim = (
-            update(runs)
-            .where(runs.c.number == queue.scalar_subquery())
-            .values(state="running", attempt=runs.c.attempt + 1, error=None, finished_at=None)
-            .returning(runs.c.number, runs.c.attempt)
-        )
-        return self._claim(ladder_key, claim, owner, dict(environment or {}), [])
+        claim = _claiming(frozenset(given))
+        given_values = {f"given_{name}": value for name, value in values.items()}
+        return self._claim(ladder_key, claim, given_values, owner, dict(environment or {}), [])
 
     @retried
     def _claim(
-        self, ladder_key: str, claim: Any, owner: Owner, environment: dict[str, Any], tried: list[float]
+        self,
+        ladder_key: str,
+        claim: Any,
+        given: dict[str, Any],
+        owner: Owner,
+        environment: dict[str, Any],
+        tried: list[float],
     ) -> ClaimedRun | None:
-        """Claim a run with the statement `claim`; `tried` has the times of the tries before, and gets that of this."""
+        """Claim a run with the statement `claim` and the values `given` to it; `tried` has the times of the tries
+        before, and gets that of this."""
         with self._writing() as connection:
-            values = {"ladder_number": self._ladder_number(connection, ladder_key)}
+            values = {"ladder_number": self._ladder_number(connection, ladder_key), **given}
             if (earlier := _claimed(connection, owner, tried)) is not None:
                 return earlier
             claimed = connection.execute(claim, values).one_or_none()
@@ -1501,6 +1497,38 @@ def _supersede(connection: Connection, old: int, new: int) -> None:
     )
 
 
+@functools.cache
+def _claiming(given: frozenset[str]) -> Any:
+    """The statement that claims a run, as `Ledger.claim` describes, of which these limits are given."""
+    member, place, other = ladder_runs, ladder_runs.alias("place"), runs.alias("other")
+    queue = (
+        select(runs.c.number)
+        .join(member, member.c.run == runs.c.number)
+        .where(runs.c.state == "queued", runs.c.superseded == 0)
+        .limit(1)
+    )
+    if "rungs" in given:
+        queue = queue.where(among_given(member.c.rung, "given_rungs"))
+    if "seeds" in given:
+        queue = queue.where(or_(member.c.stage != "train", among_given(runs.c.seed, "given_seeds")))
+    for setting in ("threads", "devices"):
+        if setting in given:
+            queue = queue.where(json_number(EXECUTION, setting) == bindparam(f"given_{setting}"))
+    ladder = bindparam("ladder_number", type_=Integer)
+    running = select(place.c.rung).join(other, other.c.number == place.c.run)
+    running = running.where(other.c.state == "running", place.c.ladder == ladder)
+    is_compiled = among_given(member.c.rung, "given_compiled")
+    turn = case((is_compiled, 0), (member.c.rung.not_in(running), 1), else_=2)
+    queue = queue.where(member.c.ladder == ladder).order_by(turn, member.c.position, member.c.id)
+    queue = queue.with_for_update(of=runs, key_share=True, skip_locked=True)
+    return (
+        update(runs)
+        .where(runs.c.number == queue.scalar_subquery())
+        .values(state="running", attempt=runs.c.attempt + 1, error=None, finished_at=None)
+        .returning(runs.c.number, runs.c.attempt)
+    )
+
+
 def _open_attempt(
     connection: Connection, run: int, n: int, owner: Owner, environment: dict[str, Any], time: float
 ) -> None:
@@ -1629,6 +1657,8 @@ def columns_of_result(result: Mapping[str, float]) -> dict[str, float | None]:
     return {column: to_real(result[key]) for key, column in columns.OWN_COLUMNS.items() if key in result}
 
 
+_RUN_NUMBER = select(runs.c.number).where(runs.c.id == bindparam("id"))
+_LADDER_NUMBER = select(ladders.c.id).where(ladders.c.key == bindparam("key"))
 _SET_STEP = update(runs).where(runs.c.number == bindparam("run_number")).values(step=bindparam("new_step"))
 
 

@@ -169,6 +169,7 @@ def test_the_papers_shapes_are_those_of_the_recipes():
         assert found == tuple(shape), name
 
 
+@pytest.mark.slow
 def test_the_rungs_of_a_claim_about_speed_train_as_in_a_worker():
     rung = planning.make("npDigits", profile="smoke").rungs[2]
     form = forms.training(rung.training, rung.execution)

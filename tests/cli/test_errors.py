@@ -203,7 +203,6 @@ def test_out_replaces_a_file_whole_and_no_ledger(machine: Machine) -> None:
     machine.run(*report, "--out", "link.md")
     assert (machine.folder / "link.md").is_symlink()
     assert (machine.folder / "real.md").read_text() == text
-    assert machine.run(*report, "--out", "/dev/stdout", apart=True).stdout == text
     machine.run("report", "sDigits", "--out", "by-ending.MD")
     assert (machine.folder / "by-ending.MD").read_text() == text
     machine.run("report", "sDigits", "--out", "by-ending.json")
@@ -215,6 +214,13 @@ def test_out_replaces_a_file_whole_and_no_ledger(machine: Machine) -> None:
     assert "--out ledger.db: is a database, and would be lost" in said
     assert "ladder 'lruu': this ledger has no runs of it" in machine.refused("runs", "--ladder", "lruu", code=4)
     assert machine.states() == {"done": 1}
+
+
+@pytest.mark.slow
+def test_out_may_be_a_pipe(machine: Machine) -> None:
+    fill(machine.ledger, "sDigits", {"tanh-rnn": [0.5]})
+    report = ("report", "sDigits", "--format", "md")
+    assert machine.run(*report, "--out", "/dev/stdout", apart=True).stdout == machine.run(*report).stdout
 
 
 def test_texts_of_a_ledger_do_not_reach_the_terminal_raw(machine: Machine) -> None:

@@ -155,6 +155,7 @@ def test_tables_at_widths(here: Machine, long_names: tuple[str, str], width: int
     golden(f"tables-{width}.txt", text)
 
 
+@pytest.mark.slow
 def test_no_line_of_other_commands_is_longer_than_the_terminal_is_wide(
     here: Machine, long_names: tuple[str, str]
 ) -> None:

@@ -282,6 +282,7 @@ def test_logs_are_followed_until_the_run_is_over(machine: Machine) -> None:
     assert err.splitlines() == ["attempt 2", f"run {run.id}: done at step 60 of 60"]
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_not_an_error(machine: Machine, twice: str) -> None:
     write_log(machine, twice, 2, "a line\n" * 100_000)
     read, write = os.pipe()

@@ -16,7 +16,9 @@ from lrurun.config.plan import final_runs
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
 from lrurun.server import Server
-from tests.harness.shared import SHARED
+from tests.harness.machine import Machine
+from tests.harness.shared import SHARED, once
+from tests.harness.stores import make_empty
 
 DIGESTS = {"sDigits": "sha256:8e35cebbf3f66111f4e583a83301de652cb863bfa62acde0da1e34a333008da1"}
 """Task -> the digest of its data, where tests train it too: all tests share the folder of data."""
@@ -77,6 +79,11 @@ def fill(
     _write_or_copy(path, repr((content, name, digest, eigenvalues, more)), write)
 
 
+def memory() -> Machine:
+    """A machine on which the study `memory` was computed, which tests only read."""
+    return Machine(once("memory", lambda folder: Machine(folder).run("study", "memory", "--jobs", "1")))
+
+
 _FILLED: dict[Path, tuple[str, tuple[int, int]]] = {}
 """Ledgers that were filled in this process: what they have, by its hash, and the file's size and time."""
 
@@ -96,6 +103,9 @@ def _write_or_copy(path: Path | Server, content: str, write: Callable[[Ledger], 
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(kept, path)
     else:
+        if now is None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            make_empty(path)
         with Ledger.open(path) as ledger, _one_transaction(ledger):
             write(ledger)
         if is_known:

@@ -175,6 +175,7 @@ def test_an_upgrade_that_is_killed_changes_nothing(old: Path, tmp_path: Path, jo
     assert rows(tmp_path / f"ledger.db.backup-{SCHEMA}") == before
 
 
+@pytest.mark.slow
 def test_a_ledger_whose_creation_was_killed_is_created_by_the_next_process(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     killed(path, later(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)"))

@@ -367,7 +367,7 @@ def test_what_an_option_loaded_is_named_again_for_resume(folder: Path, machine: 
     ]
 
 
-def test_a_worker_refuses_a_file_that_has_changed(folder: Path) -> None:
+def test_a_file_that_has_changed_is_refused(folder: Path) -> None:
     plugins.load("averages.py")
     order = plugins.loaded()
     assert order.files == [(str(folder / "averages.py"), plugins._FILES[str(folder / "averages.py")].sha256)]
@@ -378,6 +378,12 @@ def test_a_worker_refuses_a_file_that_has_changed(folder: Path) -> None:
     Path("averages.py").write_text(AVERAGES + "\n")
     with pytest.raises(LrurunError, match=r"averages\.py was changed while this command was using it"):
         plugins.load("averages.py")
+
+
+@pytest.mark.slow
+def test_a_worker_whose_file_has_changed_says_so(folder: Path) -> None:
+    plugins.load("averages.py")
+    Path("averages.py").write_text(AVERAGES + "\n")
     worker = LocalWorker(Preparation(task="sDigits", options={}, data=folder, from_path=None), needs=Needs())
     assert wait_for(worker.poll) == 74
     assert decode(worker.tail(1), WorkerError).message == "averages.py was changed while this command was using it"

@@ -11,7 +11,7 @@ from lrurun import studies
 from lrurun.paths import packaged
 from lrurun.studies.evidence import StudyClaim
 from tests.harness.machine import Machine
-from tests.harness.results import fill
+from tests.harness.results import fill, memory
 
 CENTRES = {"tanh-rnn": 0.8, "linear-rnn": 0.9, "diagonal": 0.9, "ring-init": 0.7, "stable-exponential": 0.95}
 SCORES = {rung: (centre, centre + 0.01) for rung, centre in CENTRES.items()}
@@ -20,9 +20,8 @@ SCORES = {rung: (centre, centre + 0.01) for rung, centre in CENTRES.items()}
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     """A made-up ladder and a study."""
-    machine = Machine(tmp_path_factory.mktemp("claims"))
+    machine = memory().copy(tmp_path_factory.mktemp("claims") / "here")
     fill(machine.ledger, "sDigits", SCORES, profile="smoke")
-    machine.run("study", "memory", "--profile", "ci")
     return machine
 
 
@@ -75,7 +74,7 @@ def test_a_study_is_named_by_itself_or_by_its_figure(judged: Machine, monkeypatc
     monkeypatch.setattr(type(studies.get("memory")), "claims", (claim,))
     [here] = [one["here"] for one in judged.json("claims", "study:memory")["claims"]]
     assert here["verdict"] == "not run"
-    assert here["detail"] == "the profile ci has no evidence; lrurun study memory --profile paper would decide it"
+    assert here["detail"] == "the profile laptop has no evidence; lrurun study memory --profile paper would decide it"
     assert {one["task"] for one in judged.json("claims", "study:lru-fig8")["claims"]} == {"study:powers"}
     assert "did you mean 'memory'?" in judged.refused("claims", "study:memry")
     assert "--ladder lru: study:memory is a study" in judged.refused("claims", "--ladder", "lru", "study:memory")
@@ -102,7 +101,7 @@ def test_the_page_has_results_and_the_commands_of_their_runs(judged: Machine) ->
     assert "(stand-in, profile smoke, provisional) on sDigits" in table
     assert any(line.startswith("| `lrurun ladder sDigits --profile smoke") and "tanh-rnn" in line for line in lines)
     [figure] = [line for line in lines if line.startswith("| Figure 1 ") and "study memory" in line]
-    assert "`lrurun study memory --profile ci`: 10 of 10 checks passed." in figure
+    assert "`lrurun study memory`: 10 of 10 checks passed." in figure
     assert "<br>landscape: not run<br>" in figure
     assert "| memory: run at the paper's scale; landscape: configured |" in figure
     assert "| run reduced |" in table

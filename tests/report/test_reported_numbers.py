@@ -19,7 +19,7 @@ from tests.harness.machine import Machine
 from tests.harness.results import fill
 from tests.harness.rule import Asked
 
-LADDERS = [("controls", "sDigits", False), ("language", "npDigits", True)]
+LADDERS = [("controls", "sDigits", False), pytest.param("language", "npDigits", True, marks=pytest.mark.slow)]
 """Ladder, task, whether it is decided sequentially. On sDigits, two rungs of controls have the same settings."""
 
 

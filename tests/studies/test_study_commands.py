@@ -22,13 +22,12 @@ from lrurun.studies import plan as planning
 from lrurun.studies.kind import KIND
 from tests.harness.drawings import size
 from tests.harness.machine import Machine, stop, training, wait_for
-from tests.harness.shared import once
+from tests.harness.results import memory
 
 
 @pytest.fixture(scope="session")
 def computed() -> Machine:
-    """A machine on which `memory` was computed, which tests only read."""
-    return Machine(once("memory", lambda folder: Machine(folder).run("study", "memory", "--jobs", "1")))
+    return memory()
 
 
 @pytest.fixture

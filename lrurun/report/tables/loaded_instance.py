@@ -171,8 +171,11 @@ class LoadedInstance(Struct, frozen=True, dict=True):
     def data(self) -> dict[str, Any]:
         """The data that the newest counted finished run recorded; reports refuse runs on unequal data."""
         counting = [run for run in self.runs if run.excluded is None]
-        for run in sorted(counting, key=lambda run: run.finished_at or 0.0, reverse=True):
-            for attempt in reversed(self.ledger.attempts(run.id)):
+        newest = self.ledger.newest_attempts([run.id for run in counting])
+        begun = [run for run in counting if run.id in newest]
+        for run in sorted(begun, key=lambda run: run.finished_at or 0.0, reverse=True):
+            is_first = newest[run.id].n == 1
+            for attempt in [newest[run.id]] if is_first else reversed(self.ledger.attempts(run.id)):
                 if "data" in attempt.environment:
                     return {**attempt.environment["data"], "sha256": run.data_sha256}
         return {}
