@@ -8,8 +8,10 @@ import itertools
 import os
 import platform
 import re
+import sys
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 CORES = "LRURUN_CORES"
 """The environment variable with the number of cores that an engine has given to this process without binding it."""
@@ -101,8 +103,19 @@ def devices() -> int | None:
 
 def _has_plugin() -> bool:
     """Whether jax may find other devices than NVIDIA's: TPUs, or those of a plugin for another platform."""
-    plugins = [point for point in metadata.entry_points(group="jax_plugins") if "cuda" not in point.name]
+    plugins = [point for point in entry_points("jax_plugins") if "cuda" not in point.name]
     return bool(plugins) or any(True for _ in metadata.distributions(name="libtpu"))
+
+
+def entry_points(group: str) -> metadata.EntryPoints:
+    """The entry points of a group, of all installed packages, whose files are read once."""
+    found: metadata.EntryPoints = _entry_points(tuple(sys.path)).select(group=group)
+    return found
+
+
+@functools.lru_cache(1)
+def _entry_points(_path: tuple[str, ...]) -> Any:  # its type differs between versions of Python
+    return metadata.entry_points()
 
 
 def killed_for_memory() -> int:

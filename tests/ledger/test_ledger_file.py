@@ -267,18 +267,3 @@ def test_a_read_only_ledger_is_read_as_it_is() -> None:
             assert [p.name for p in folder.iterdir()] == ["ledger.db"]
         finally:
             folder.chmod(0o755)
-
-
-def test_imports_of_the_ledger_are_light(path: Path) -> None:
-    Ledger.open(path).close()
-    code = """
-import sys
-import lrurun.ledger.values
-import lrurun.ledger
-assert "sqlalchemy" not in sys.modules
-with lrurun.ledger.Ledger.open(sys.argv[1]) as ledger:
-    ledger.runs()
-assert not {"psycopg", "sqlalchemy.dialects.postgresql", "lrurun.ledger.database.servers"} & set(sys.modules)
-assert "alembic" not in sys.modules and "sqlalchemy.orm" not in sys.modules and "jax" not in sys.modules
-"""
-    finished(python(code, path))

@@ -57,6 +57,8 @@ def check(stage, *others):
     assert not found, (stage, found)
 
 check("lrurun", "numpy", "msgspec")
+import lrurun.ledger
+import lrurun.ledger.values
 from lrurun.__main__ import run
 
 def commands(*all_of_them):
@@ -71,6 +73,8 @@ before = set(sys.modules)
 commands("runs --limit 1", "runs --where optim.lr>0", "runs --json", "status", "show RUN")
 assert "sqlalchemy" in sys.modules
 check("lists of runs", "numpy", "alembic", "psutil")
+servers = {"psycopg", "sqlalchemy.dialects.postgresql", "lrurun.ledger.database.servers"}
+assert not {*servers, "sqlalchemy.orm"} & sys.modules.keys(), "the ledger is a file"
 shown = [name for name in NOT_SHOWN if f"lrurun.{name}" in sys.modules.keys() - before]
 assert not shown, shown
 families = {name.rpartition(".")[2] for name in sys.modules if name.startswith("lrurun.config.recurrences.")}

@@ -311,7 +311,7 @@ def test_a_mean_is_over_the_steps_that_all_seeds_have() -> None:
     ],
 )
 def test_errors_say_what_to_do_and_leave_no_file(
-    words: list[str], code: int, error: str, filled: Any, ids: dict[tuple[str, int], str]
+    words: list[str], code: int, error: str, filled: Any, sketched: list[Any], ids: dict[tuple[str, int], str]
 ) -> None:
     names = {"RUN": ids["tanh-rnn", 0], "LOST": ids["linear-rnn", 0]}
     machine = filled[0]
@@ -327,7 +327,7 @@ def test_errors_say_what_to_do_and_leave_no_file(
     assert [name for name in machine.files() if not name.startswith("ledger")] == before
 
 
-def test_a_file_appears_whole_or_not_at_all(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_appears_whole_or_not_at_all(filled: Any, sketched: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     machine = filled[0]
     (machine.folder / "old.png").write_bytes(b"old")
 

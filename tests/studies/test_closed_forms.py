@@ -86,14 +86,14 @@ def test_gamma_of_a_ring() -> None:
 
 
 def test_impulse() -> None:
-    found = run("impulse", phase=0.02, steps=16384)[0]
-    assert found["|state| at the end 1"] == near(0.44080618, 1e-6)
+    found = run("impulse", phase=0.02, steps=4096)[0]
+    assert found["|state| at the end 1"] == near(0.81485100, 1e-6)
     for n in (1, 2, 3):
         step, state = found.curves[f"step {n}"], found.curves[f"state {n}"]
         angle = found[f"phase {n}"] * step
         assert state == pytest.approx(np.exp(-5e-5 * step) * np.cos(angle), abs=1e-6)
         assert np.all(np.diff(step) > 0)
-        assert found[f"sign changes {n}"] == pytest.approx(found[f"phase {n}"] / np.pi * 16383, abs=1)
+        assert found[f"sign changes {n}"] == pytest.approx(found[f"phase {n}"] / np.pi * 4095, abs=1)
 
 
 def test_impulse_counts_sign_changes_as_phases_do() -> None:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
 from msgspec import Struct
 
+from lrurun import machine
 from lrurun.errors import LrurunError, UsageError, hint_for
 from lrurun.paths import Places
 from lrurun.runner.selection import SelectedRuns
@@ -108,7 +108,7 @@ class Executor(Protocol):
 
 def names() -> list[str]:
     """The names of all executors, which are not imported for it."""
-    return [*BUILT_IN, *sorted({point.name for point in entry_points(group=GROUP)} - BUILT_IN.keys())]
+    return [*BUILT_IN, *sorted({point.name for point in machine.entry_points(GROUP)} - BUILT_IN.keys())]
 
 
 def make(name: str, job: NodeJob) -> Executor:
@@ -122,7 +122,7 @@ def make(name: str, job: NodeJob) -> Executor:
         module, _, attribute = BUILT_IN[name].partition(":")
         kind: Any = getattr(import_module(module), attribute)
     else:
-        points = list(entry_points(group=GROUP, name=name))
+        points = list(machine.entry_points(GROUP).select(name=name))
         if not points:
             raise UsageError(f"--on: there is no executor {name!r}", hint_for(name, names(), "executors"))
         try:
