@@ -75,7 +75,7 @@ def test_every_line_of_csv_names_its_instance_also_in_the_table_of_all_tasks(two
     assert (
         two.run("report", "--all", *OPTIONS)
         .stdout.partition("\n")[0]
-        .endswith(" on all tasks, tuned, train.batch=5000")
+        .endswith(" on all tasks, profile smoke, tuned, train.batch=5000")
     )
 
 
