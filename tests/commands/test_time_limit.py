@@ -76,11 +76,11 @@ def test_a_ladder_that_its_limit_stops_goes_on(machine: Machine) -> None:
     """Runs are interrupted and saved, the exit code is SIGTERM's, and the printed command continues from there."""
     steps = ("--set", "train.steps=200000", "--set", "execution.checkpoint_seconds=3600")
     arguments = ("ladder", "sDigits", *LONG, *steps, "--rung", "gamma-norm", "--seeds", "2", "--jobs", "1")
-    done = machine.run(*arguments, "--time-limit", "28", code=143)
+    done = machine.run(*arguments, "--time-limit", "20", code=143)
     said = done.stderr.splitlines()[-1]
-    front = "stopped by the time limit of 0:28 with 2 of 2 runs remaining; the same command continues: lrurun "
+    front = "stopped by the time limit of 0:20 with 2 of 2 runs remaining; the same command continues: lrurun "
     assert said.startswith(front)
-    assert tuple(shlex.split(said.removeprefix(front))) == (*arguments, "--time-limit", "28")
+    assert tuple(shlex.split(said.removeprefix(front))) == (*arguments, "--time-limit", "20")
     [run] = [run for run in machine.json("runs")["runs"] if run["state"] == "interrupted"]
     assert run["step"] > 0
     again = machine.start(*arguments)

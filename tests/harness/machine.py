@@ -24,11 +24,13 @@ import psutil
 
 from lrurun import console
 from lrurun.__main__ import run as command
+from lrurun.runner import processes
+from tests.harness import forked_workers
 
 LONG = [
     *("--profile", "smoke"),
     *("--set", "train.steps=600", "--set", "train.eval_every=100"),
-    *("--set", "execution.checkpoint_seconds=0.2"),
+    *("--set", "execution.checkpoint_seconds=0.4"),
 ]
 """A smoke ladder whose runs last a second or two, with many checkpoints."""
 RUNGS = ("ring-init", "gamma-norm")
@@ -120,6 +122,7 @@ class Machine:
         try:
             with (
                 mock.patch.dict(os.environ, self.env | env, clear=True),
+                mock.patch.object(processes, "subprocess", forked_workers.SUBPROCESS),
                 contextlib.redirect_stdout(out),
                 contextlib.redirect_stderr(err),
             ):
@@ -192,6 +195,20 @@ class Machine:
         tree = v1.load(folder)
         flat = {**tree["live"], **{f"best{key}": value for key, value in tree["best"].items()}}
         return {key: np.asarray(value).tobytes() for key, value in flat.items()}
+
+    def committed(self) -> list[Any]:
+        """The checkpoints that can be used, of each run the newest first."""
+        from lrurun.errors import LrurunError
+        from lrurun.ledger.store import Ledger
+
+        try:
+            ledger = Ledger.read(self.ledger)
+        except LrurunError:
+            return []  # being made just now
+        if ledger is None:
+            return []
+        with ledger:
+            return [one for run in ledger.runs() for one in ledger.checkpoints(run.id, "committed")]
 
     def attempts(self) -> dict[str, list[Any]]:
         from lrurun.ledger.store import Ledger

@@ -55,7 +55,7 @@ def test_a_ladder_goes_on_through_restarts_an_outage_and_kills(shared, postgres,
     postgres.restart()
     wait_for(training(shared, step=100))
     postgres.restart(signal.SIGQUIT)
-    wait_for(training(shared, step=200))
+    wait_for(training(shared, step=150))
     wait_for(seen.read_text)
     postgres.stop()
     workers = workers_of(process)

@@ -207,7 +207,7 @@ def test_hostile_text_is_shown_as_text(chromium: Any, trained: Any, tmp_path: Pa
 
 def test_a_ladder_that_is_watched_killed_and_finished(chromium: Any, tmp_path: Path) -> None:
     machine = Machine(tmp_path)
-    long = (*LONG, "--set", "train.steps=3000")  # it must not end before the browser has seen it and it is killed
+    long = (*LONG, "--set", "train.steps=1500")  # it must not end before the browser has seen it and it is killed
     ladder = ("ladder", "sDigits", *long, "--rung", "gamma-norm", "--seeds", "2", "--jobs", "1")
     with served(machine) as (link, server):
         port = urlsplit(link).port
