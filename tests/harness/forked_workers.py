@@ -14,6 +14,7 @@ import runpy
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -137,6 +138,7 @@ def _become_worker(order: dict[str, Any], files: list[int], control: socket.sock
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["env"])
+    tempfile.tempdir = None  # found again when it is asked for
     if CACHE in os.environ:
         jax.config.update("jax_compilation_cache_dir", os.environ[CACHE])
     while os.getppid() != order["parent"]:

@@ -36,6 +36,7 @@ LONG = [
 RUNGS = ("ring-init", "gamma-norm")
 """Those of it that tests of kills and faults train: a worker compiles once for all seeds of a rung."""
 FOUR_RUNS = ("--rung", "ring-init", "--rung", "gamma-norm", "--seeds", "2")
+TWO_RUNS = (*FOUR_RUNS[:-1], "1")
 
 STARTED: list[subprocess.Popen[str]] = []
 

@@ -319,7 +319,7 @@ def test_a_ledger_that_is_deleted_after_a_ladder(finished: Machine, tmp_path: Pa
 def test_a_ledger_that_is_damaged_while_a_ladder_trains(machine: Machine, long_history: dict[Any, Any]) -> None:
     command = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--jobs", "1")
     process = machine.start(*command)
-    wait_for(machine.committed)
+    wait_for(lambda: any(json.loads(file.read_text())["checkpoints"] for file in machine.runs.glob("*/run.json")))
     stop(process, signal.SIGKILL)
     process.communicate(timeout=60)
     with machine.ledger.open("r+b") as file:

@@ -19,7 +19,7 @@ from lrurun.errors import LrurunError
 from lrurun.ledger.database import sqlite
 from lrurun.ledger.database.schema import SCHEMA
 from tests.harness import old_ledgers
-from tests.harness.machine import FOUR_RUNS, LONG, Machine, held, stop, training, wait_for, workers_of
+from tests.harness.machine import LONG, TWO_RUNS, Machine, held, stop, training, wait_for, workers_of
 
 pytestmark = pytest.mark.slow
 
@@ -35,14 +35,14 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 def test_supervisor_killed_while_two_terminals_work(machine: Machine, long_history) -> None:
     """The other terminal takes over the runs of the killed one, and finishes alone."""
-    arguments = ("ladder", "sDigits", *LONG, *FOUR_RUNS, "--jobs", "1")
+    arguments = ("ladder", "sDigits", *LONG, *TWO_RUNS, "--jobs", "1")
     first, second = machine.start(*arguments), machine.start(*arguments)
     wait_for(training(machine, step=60))
     stop(first, signal.SIGKILL)
     first.communicate(timeout=30)
     _, err = second.communicate(timeout=300)
     assert second.returncode == 0, err
-    assert machine.history() == long_history
+    assert machine.history() == {key: value for key, value in long_history.items() if key[2] == 0}
 
 
 def test_a_kill_changes_no_bit_where_examples_are_sampled_at_every_step(machine: Machine, tmp_path) -> None:
