@@ -41,11 +41,11 @@ def test_a_few_kills_and_a_fault_of_a_server_change_nothing(tmp_path, postgres) 
 
 @pytest.mark.slow
 def test_a_few_kills_at_chosen_moments_change_nothing(tmp_path) -> None:
-    found = chaos().chaos(3, 2, 0, tmp_path, seeds=2, rungs=RUNGS, cache=CACHE)
+    found = chaos().chaos(4, 2, 0, tmp_path, seeds=2, rungs=RUNGS, cache=CACHE)
     assert found["violations"] == []
-    assert found["kills"] == 3
+    assert found["kills"] == 4
     assert found["stops"] == 1
-    assert sum(sum(attacks.values()) for attacks in found["hits"].values()) >= 3
+    assert sum(sum(attacks.values()) for attacks in found["hits"].values()) >= 4
     assert found["hits"]["migration"]["supervisor KILL"] >= 1
     assert found["attempts"] > found["runs"] == 4 * found["ladders"]
 

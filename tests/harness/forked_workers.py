@@ -5,6 +5,7 @@ They are real processes, which are given the same order and environment, and sta
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import importlib
@@ -53,6 +54,11 @@ class Origin:
                 start_new_session=True,
             )
 
+    def close(self) -> None:
+        """Ends the process."""
+        self._control.close()
+        self._process.wait()
+
     def fork(self, env: dict[str, str], given: int, output: int) -> int:
         """The number of a new process, which becomes a child of this one."""
         order = {"env": env, "folder": os.getcwd(), "parent": os.getpid()}
@@ -78,6 +84,7 @@ def _origin_for(env: dict[str, str]) -> Origin | None:
     if len(ORIGINS) == 2:
         return None
     ORIGINS.append(Origin(env))
+    atexit.register(ORIGINS[-1].close)
     return ORIGINS[-1]
 
 
