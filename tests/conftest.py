@@ -82,6 +82,28 @@ def pytest_configure(config: pytest.Config) -> None:
             jax.config.update("jax_compilation_cache_dir", os.environ["XDG_CACHE_HOME"] + "/lrurun/xla")
 
 
+FIRST = ("ui_browser", "ray", "slurm", "chaos", "server_ladder", "kills", "object_store", "every_moment")
+"""Files with slow tests of half a minute or more, which at the end would run alone."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests of the files in `FIRST` come first in each process, which begins with a part of the list as long as
+    those of the others (`--dist worksteal`)."""
+    names = [f"test_{name}" for name in FIRST]
+    early = [item for item in items if item.path.stem in names and item.get_closest_marker("slow")]
+    rest = [item for item in items if item.path.stem not in names or not item.get_closest_marker("slow")]
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    total, items[:] = len(items), []
+    for number in range(workers):
+        mine = names[number::workers]
+        part = [item for name in mine for item in early if item.path.stem == name]
+        room = (total - len(items)) // (workers - number) - len(part)
+        items += part + rest[: max(0, room)]
+        del rest[: max(0, room)]
+    items += rest
+
+
 def pytest_collection_finish() -> None:
     """Many modules stay, and tests make much garbage: the usual thresholds cost a tenth of the time."""
     gc.collect()

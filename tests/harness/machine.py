@@ -28,12 +28,13 @@ from lrurun.__main__ import run as command
 LONG = [
     *("--profile", "smoke"),
     *("--set", "train.steps=600", "--set", "train.eval_every=100"),
-    *("--set", "execution.checkpoint_seconds=0.2"),
+    *("--set", "execution.checkpoint_seconds=0.4"),
 ]
 """A smoke ladder whose runs last a second or two, with many checkpoints."""
 RUNGS = ("ring-init", "gamma-norm")
 """Those of it that tests of kills and faults train: a worker compiles once for all seeds of a rung."""
 FOUR_RUNS = ("--rung", "ring-init", "--rung", "gamma-norm", "--seeds", "2")
+TWO_RUNS = (*FOUR_RUNS[:-1], "1")
 
 FINISHED = ("tanh-rnn", "ring-init", "gamma-norm")
 """The rungs of the fixture `finished`: a first one, and two that are compared."""
@@ -197,6 +198,20 @@ class Machine:
         tree = v1.load(folder)
         flat = {**tree["live"], **{f"best{key}": value for key, value in tree["best"].items()}}
         return {key: np.asarray(value).tobytes() for key, value in flat.items()}
+
+    def committed(self) -> list[Any]:
+        """The checkpoints that can be used, of each run the newest first."""
+        from lrurun.errors import LrurunError
+        from lrurun.ledger.store import Ledger
+
+        try:
+            ledger = Ledger.read(self.ledger)
+        except LrurunError:
+            return []  # being made just now
+        if ledger is None:
+            return []
+        with ledger:
+            return [one for run in ledger.runs() for one in ledger.checkpoints(run.id, "committed")]
 
     def attempts(self) -> dict[str, list[Any]]:
         from lrurun.ledger.store import Ledger

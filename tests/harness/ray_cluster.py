@@ -44,7 +44,8 @@ class RayCluster:
         self._nodes: dict[str, subprocess.Popen[bytes]] = {}
         port = self.address.partition(":")[2]
         try:
-            self._start("first", "--head", f"--port={port}", "--include-dashboard=false", ip=HEAD)
+            unused = ("--include-dashboard=false", "--no-monitor")
+            self._start("first", "--head", f"--port={port}", *unused, ip=HEAD)
             self.add_second()
         except BaseException:
             self.stop()

@@ -110,9 +110,11 @@ def statistics_of(chosen: Iterator[NDArray[np.bool_]]) -> rule.Floats:
 
 
 def every(n: int) -> Iterator[NDArray[np.bool_]]:
-    combinations = itertools.combinations(range(2 * n), n)
+    """All permutations in which the lowest rank is in the first sample: |W| is the same for the exchanged samples."""
+    combinations = itertools.combinations(range(1, 2 * n), n - 1)
     while some := list(itertools.islice(combinations, 200_000)):
         rows = np.zeros((len(some), 2 * n), bool)
+        rows[:, 0] = True
         np.put_along_axis(rows, np.array(some), True, axis=1)
         yield rows
 

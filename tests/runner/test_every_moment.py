@@ -106,15 +106,30 @@ def test_the_same_command_records_the_same(name: str, tmp_path: Path, monkeypatc
     check(name, tmp_path, monkeypatch, Prompt, slice(first, None, 24))
 
 
+EVERY, EVEN, ODD = slice(None), slice(0, None, 2), slice(1, None, 2)
+MOMENTS = {
+    # like kills of the worker, which come before every step
+    "clock back": EVEN,
+    "clock ahead": ODD,
+    "worker hangs": EVEN,
+    "machine frozen": ODD,
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "thread"), [*((name, Prompt) for name in KINDS), ("command killed", Late), ("SIGTERM", Late)]
+    ("name", "thread", "chosen"),
+    [
+        *(pytest.param(name, Prompt, MOMENTS.get(name, EVERY), id=name) for name in KINDS),
+        pytest.param("command killed", Late, EVEN, id="command killed, late"),
+        pytest.param("SIGTERM", Late, ODD, id="SIGTERM, late"),
+    ],
 )
 def test_the_same_command_records_the_same_whenever_it_comes(
-    name: str, thread: type[OneThread], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, thread: type[OneThread], chosen: slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`Late`: what a thread writes it writes as late as possible."""
-    check(name, tmp_path, monkeypatch, thread, slice(None))
+    check(name, tmp_path, monkeypatch, thread, chosen)
 
 
 @pytest.fixture

@@ -18,9 +18,8 @@ import lrurun
 from lrurun.errors import LrurunError
 from lrurun.ledger.database import sqlite
 from lrurun.ledger.database.schema import SCHEMA
-from lrurun.ledger.store import Ledger
 from tests.harness import old_ledgers
-from tests.harness.machine import FOUR_RUNS, LONG, Machine, held, stop, training, wait_for, workers_of
+from tests.harness.machine import LONG, TWO_RUNS, Machine, held, stop, training, wait_for, workers_of
 
 pytestmark = pytest.mark.slow
 
@@ -36,14 +35,14 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 def test_supervisor_killed_while_two_terminals_work(machine: Machine, long_history) -> None:
     """The other terminal takes over the runs of the killed one, and finishes alone."""
-    arguments = ("ladder", "sDigits", *LONG, *FOUR_RUNS, "--jobs", "1")
+    arguments = ("ladder", "sDigits", *LONG, *TWO_RUNS, "--jobs", "1")
     first, second = machine.start(*arguments), machine.start(*arguments)
     wait_for(training(machine, step=60))
     stop(first, signal.SIGKILL)
     first.communicate(timeout=30)
     _, err = second.communicate(timeout=300)
     assert second.returncode == 0, err
-    assert machine.history() == long_history
+    assert machine.history() == {key: value for key, value in long_history.items() if key[2] == 0}
 
 
 def test_a_kill_changes_no_bit_where_examples_are_sampled_at_every_step(machine: Machine, tmp_path) -> None:
@@ -51,15 +50,15 @@ def test_a_kill_changes_no_bit_where_examples_are_sampled_at_every_step(machine:
 
     It resumes from the checkpoint before the newest, of which a byte is flipped: Orbax would not notice.
     """
-    arguments = ("ladder", "Copy", *LONG, "--set", "train.steps=900", "--rung", "gamma-norm", "--jobs", "1")
+    arguments = ("ladder", "Copy", *LONG, "--rung", "gamma-norm", "--jobs", "1")
     alone = Machine(tmp_path / "undisturbed")
     alone.run(*arguments)
     process = machine.start(*arguments)
-    wait_for(lambda: len(_committed(machine)) >= 2)
+    wait_for(lambda: len(machine.committed()) >= 2)
     kill(process)
     process.communicate(timeout=30)
     wait_for(lambda: "running" not in machine.states(), 15)
-    newest, before = _committed(machine)[:2]
+    newest, before = machine.committed()[:2]
     files = [path for path in (machine.runs / newest.path).rglob("*") if path.is_file()]
     file = max(files, key=lambda path: path.stat().st_size)
     content = bytearray(file.read_bytes())
@@ -68,21 +67,10 @@ def test_a_kill_changes_no_bit_where_examples_are_sampled_at_every_step(machine:
     machine.run(*arguments)
     [attempts] = machine.attempts().values()
     assert [attempt.reason for attempt in attempts] == ["interrupted: owner gone", "done"]
-    assert 0 < attempts[1].resumed_from == before.step < 900
+    assert 0 < attempts[1].resumed_from == before.step < 600
     log = (machine.runs / attempts[1].run / "2" / "log.txt").read_text()
     assert f"checkpoint of step {newest.step} not used" in log
     assert machine.history() == alone.history()
-
-
-def _committed(machine: Machine):
-    try:
-        ledger = Ledger.read(machine.ledger)
-    except LrurunError:
-        return []  # being made just now
-    if ledger is None:
-        return []
-    with ledger:
-        return [c for run in ledger.runs() for c in ledger.checkpoints(run.id, "committed")]
 
 
 def _tmpfs(folder, size: str):
@@ -170,7 +158,7 @@ def test_read_only_places(machine: Machine, other_disk) -> None:
 
 def test_full_disk_under_the_ledger(machine: Machine, other_disk) -> None:
     """The ledger cannot grow: the command reports it and exits with 1, no run fails, and it can be continued."""
-    arguments = ("ladder", "sDigits", *LONG, "--set", "train.steps=3000", "--rung", "gamma-norm", "--jobs", "1")
+    arguments = ("ladder", "sDigits", *LONG, "--set", "train.steps=1200", "--rung", "gamma-norm", "--jobs", "1")
     ledger = ("--ledger", str(other_disk / "ledger.db"), "--runs-dir", str(machine.folder / "runs"))
     machine.ledger = other_disk / "ledger.db"
     process = machine.start(*arguments, *ledger)
@@ -199,7 +187,7 @@ def test_worker_that_hangs_is_killed_by_its_own_supervisor(machine: Machine) -> 
         "execution.hang_after_seconds=4",
     )
     process = machine.start(*arguments)
-    wait_for(training(machine, step=60))
+    wait_for(machine.committed)
     workers_of(process)[0].suspend()
     _, err = process.communicate(timeout=90)
     assert process.returncode == 0, err

@@ -47,7 +47,7 @@ def test_one_node_with_an_sqlite_ledger_that_is_stopped_and_resumed(
     done = machine.run("status", "--watch", apart=True)
     assert "done" in done.stderr
     calm = Machine(machine.folder.parent / "calm")
-    calm.run(*ladder, apart=True)
+    calm.run(*ladder)
     assert machine.history() == calm.history()
     [[_, resumed]] = machine.attempts().values()
     assert resumed.resumed_from > 0
