@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import signal
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,15 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup: a handler is not
 
 
 _SQL: dict[Any, Any] = {}
-_DIALECT: dict[str, Any] = {}
 _create_engine = sqlite.create_engine
+
+
+@cache
+def _dialect() -> Any:
+    """The dialect of all engines, to which compiled SQL belongs. It learns the version of SQLite from a connection."""
+    engine = _create_engine("sqlite://")
+    engine.connect().close()
+    return engine.dialect
 
 
 def _engine(*arguments: Any, **options: Any) -> Any:
@@ -60,7 +68,7 @@ def _engine(*arguments: Any, **options: Any) -> Any:
         return connection
 
     made = _create_engine(*arguments, **{**options, "creator": connect}, execution_options={"compiled_cache": _SQL})
-    made.dialect = _DIALECT.setdefault("sqlite", made.dialect)  # compiled SQL belongs to a dialect
+    made.dialect = _dialect()
     return made
 
 
