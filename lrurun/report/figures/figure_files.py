@@ -191,7 +191,7 @@ def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, per_inch: float) -> None:
     ax.set_title(_text(panel.title))
     columns = len({place for place, _, _ in panel.texts})
     for right, up, text in panel.texts:
-        size = SMALL * min(1.0, 60 / columns / max(1, len(text)))
+        size = SMALL * min(1.0, 9 / per_inch / columns / max(1, len(text)))
         ax.text(right, up, _text(text), fontsize=size, ha="center", va="center")
     if panel.circles:
         _circles(panel.circles, ax)

@@ -82,7 +82,7 @@ def make(report: AllTasksReport) -> TaskMap:
 def _counts(row: AllTasksRow) -> MapCell:
     """How many tasks have each verdict on a rung."""
     counts = Counter(cell.verdict for cell in row.cells)
-    text = "  ".join(f"{sign} {counts[verdict]}" for verdict, sign in SIGNS.items() if counts[verdict])
+    text = " ".join(f"{sign}{counts[verdict]}" for verdict, sign in SIGNS.items() if counts[verdict])
     return MapCell(anchor="", text=text, verdict="", benefit=None)
 
 
