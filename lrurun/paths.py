@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, unquote
@@ -211,14 +211,9 @@ def packaged(kind: Kind) -> Path:
     return package / "_data" / kind
 
 
-@lru_cache
-def _packaged_names(folder: Path, _changed: int) -> dict[str, Path]:
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
-
-
 def names(kind: Kind) -> dict[str, Path]:
     """Every known name, with its file. A file in the working directory hides a packaged one."""
-    files = dict(_packaged_names(packaged(kind), packaged(kind).stat().st_mtime_ns))
+    files = {path.stem: path for path in sorted(packaged(kind).glob("*.toml"))}
     local = Path(kind)
     if local.is_dir() and local.resolve() != packaged(kind):
         files |= {path.stem: path for path in sorted(local.glob("*.toml"))}

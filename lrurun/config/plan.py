@@ -217,7 +217,6 @@ def of_documents(
     rungs = resolved(changes)
     if len(effective := _effective(changes, rungs, resolved, tune=tune)) < len(changes):
         changes, rungs = effective, resolved(effective)
-    valid = set[str]()  # settings of optimisers that have been tried
     for rung in rungs:
         if recipe.program is None:
             _check_protocol(rung, recipe)
@@ -226,11 +225,6 @@ def of_documents(
             _check_frame(rung, options)
         for path, (values, source) in rung.tried.items():
             for value in tuning.examples(values):
-                if recipe.program is None and path.startswith("optim."):  # valid or not by this section alone
-                    optim = {name: other for name, other in rung.values.items() if name.startswith("optim.")}
-                    if (section := repr(sorted((optim | {path: value}).items()))) in valid:
-                        continue
-                    valid.add(section)
                 tried = with_point(rung, {path: value}, source, recipe)
                 if recipe.program is None:
                     _check_length(tried, options)
