@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import shutil
 import signal
 import tomllib
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 from lrurun.config import plan as planning
-from tests.harness.machine import Machine, stop, wait_for
+from tests.harness.machine import Machine, small_files, stop, wait_for
 from tests.harness.shared import once
 
 N, STEPS = 120, 12
@@ -418,12 +417,8 @@ def test_files_that_are_no_arrays(own):
 
 
 def test_a_full_disk_leaves_nothing(own):
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
-    try:
+    with small_files(10_000):
         done = own.run("data", "import", "wells", *OWN, code=1)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "File too large" in done.stderr
     assert left(own) == set()
     own.run("data", "import", "wells", *OWN)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import resource
 import signal
 import time
 from pathlib import Path
@@ -15,7 +14,7 @@ from PIL import Image
 
 from lrurun.config.plan import data_of
 from lrurun.data import store
-from tests.harness.machine import Machine, stop, wait_for
+from tests.harness.machine import Machine, small_files, stop, wait_for
 
 NO_NETWORK = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9")
 """A proxy where nobody listens: no test depends on the network of the machine it runs on."""
@@ -51,13 +50,8 @@ def test_info_prepare_and_check_of_generated_text(machine, golden):
     """As people see them; a full disk is named, and the next prepare succeeds."""
     words = (*SMOKE, "--data-dir", "d")
     printed = ["$ lrurun data info", machine.run("data", "info", *words).stdout]
-    # a limit on the size of files breaks the same call with the same kind of error as a full disk
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, before[1]))
-    try:
+    with small_files(60_000):
         done = machine.run("data", "prepare", *words, code=1)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "File too large" in done.stderr
     assert "hint: check space and permissions" in done.stderr
     assert left_in(machine) == []

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import sqlite3
@@ -220,6 +221,18 @@ class Machine:
         assert ledger is not None
         with ledger:
             return {run.id: ledger.attempts(run.id) for run in ledger.runs()}
+
+
+@contextlib.contextmanager
+def small_files(size: int) -> Iterator[None]:
+    """Files that this process writes hold `size` bytes at most. Above it the call fails as on a full disk, with the
+    same kind of error."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @contextlib.contextmanager

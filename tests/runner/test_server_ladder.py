@@ -38,9 +38,10 @@ def shared(machine: Machine, postgres: PrivateServer) -> Iterator[Machine]:
     postgres.drop(server)
 
 
-def check(machine: Machine, long_history: dict[Any, Any]) -> None:
-    """Every run is done once, and its results are those of the undisturbed ladder in a file."""
+def check(machine: Machine, long_history: dict[Any, Any], runs: int) -> None:
+    """So many runs are done, each once, and their results are those of the undisturbed ladder in a file."""
     history = machine.history()
+    assert len(history) == runs
     assert history == {key: long_history[key] for key in history}
     for attempts in machine.attempts().values():
         assert [attempt.reason for attempt in attempts].count("done") == 1
@@ -78,8 +79,7 @@ def test_a_ladder_goes_on_through_restarts_an_outage_and_kills(shared, postgres,
     )
     watch.communicate(timeout=60)
     assert watch.returncode == 0, seen.read_text()
-    check(shared, long_history)
-    assert len(shared.history()) == 4
+    check(shared, long_history, 4)
 
 
 def test_owners_elsewhere_may_write_a_heartbeat_after_an_outage(shared, postgres, monkeypatch) -> None:
@@ -129,8 +129,7 @@ def test_a_signal_stops_a_command_whose_server_is_away(shared, postgres, long_hi
     )
     postgres.start()
     shared.run(*SHORT)
-    check(shared, long_history)
-    assert len(shared.history()) == 2
+    check(shared, long_history, 2)
 
 
 def test_commands_without_a_server_end_with_an_error(shared, postgres) -> None:

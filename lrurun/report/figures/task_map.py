@@ -112,7 +112,7 @@ def answer_of(report: AllTasksReport) -> content.ReportContent:
         return lambda row: row[1][k].text or NOTHING
 
     first = Column(name=drawn.of_rows, cell=lambda row: row[0], right=False)
-    columns = [Column(name=heading(name), cell=cell(k), right=False) for k, name in enumerate(drawn.columns)]
+    columns = [Column(name=_heading(name), cell=cell(k), right=False) for k, name in enumerate(drawn.columns)]
     return content.ReportContent(
         title=whole.title,
         table=Table(columns=(first, *columns), rows=tuple(zip(drawn.rows, drawn.cells, strict=True))),
@@ -125,6 +125,6 @@ def answer_of(report: AllTasksReport) -> content.ReportContent:
     )
 
 
-def heading(name: str) -> str:
+def _heading(name: str) -> str:
     """The name of a column on several lines: a task above its profile, a rung broken after hyphens."""
     return name.replace(", ", "\n").replace("-", "-\n")
