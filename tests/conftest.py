@@ -55,6 +55,7 @@ def _dialect() -> Any:
     """The dialect of all engines, to which compiled SQL belongs. It learns the version of SQLite from a connection."""
     engine = _create_engine("sqlite://")
     engine.connect().close()
+    engine.dispose()  # closes the connection that the pool keeps
     return engine.dialect
 
 
