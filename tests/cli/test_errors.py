@@ -136,6 +136,9 @@ def test_files_that_are_no_ledgers(machine: Machine) -> None:
             assert f"error: {machine.folder / name} is not a ledger of lrurun\nhint: name another file" in said
             assert ("if it was one, it is damaged" in said) == (name == "notes.txt")
     assert {path: path.read_bytes() for path in machine.folder.iterdir()} == before
+    (machine.folder / "kept.db.xz").write_bytes(b"compressed")
+    said = machine.refused("runs", "--ledger", "kept.db.xz", code=5)
+    assert said.endswith(f"hint: add its runs to yours: lrurun ledger merge {machine.folder / 'kept.db.xz'}\n")
 
 
 def change(path: Path, statement: str) -> None:
