@@ -84,12 +84,15 @@ def test_the_map_has_a_sign_for_each_verdict(machine: Machine, sketched: list[An
         "linear-rnn  ▼ -20.0  ▲ +12.0  ▲1 ▼1",
         "diagonal    –        · +0.0   ·1",
     ]
+    conclusion = "By the task: linear-rnn (helps on 1, hurts on 1 of 2)."
+    assert f"\n{conclusion}\n" in text
     caution = "not tuned, see --tune (sCIFAR); stand-in for the paper's tasks (sDigits)."
     assert f"\nCaution: {caution}\n" in text
     cells = [["50.6 %", "50.6 %", ""], ["▼ −20.0", "▲ +12.0", "▲1 ▼1"], ["", "· +0.0", "·1"]]
     page = read(machine.run("report", "--all", "--limit", "3", "--format", "html").stdout)
     assert [row[1:] for row in page.picture[1:]] == cells
     assert f"Caution: {caution}" in page.texts["p"]
+    assert conclusion in page.texts["li"]
     looks = [found["class"] for tag, found in page.tags if tag == "td" and "class" in found]
     # by the size of the difference, as a share of the largest; what is undecided is pale
     assert [look for look in looks if look][:2] == ["worse s4", "better s3"]

@@ -177,3 +177,18 @@ def test_tasks_of_imported_arrays(machine: Machine, monkeypatch: pytest.MonkeyPa
 def test_a_ladder_that_does_not_fit_a_task_has_no_claims_on_it(machine: Machine) -> None:
     said = machine.run("claims", "sDigits", "--ladder", "shortconv", "--details").stdout
     assert "would decide it" not in said
+
+
+def test_tasks_with_the_same_verdict_on_a_claim_share_a_line(machine: Machine) -> None:
+    for task in ("sDigits", "npDigits", "Image"):
+        low = 0.1 if task == "Image" else 0.9
+        scores = {
+            "tanh-rnn": [0.5 + seed / 1000 for seed in range(12)],
+            "linear-rnn": [low + seed / 1000 for seed in range(12)],
+        }
+        fill(machine.ledger, task, scores, profile="smoke")
+    lines = [line.split("  ") for line in machine.run("claims", "--ladder", "lru").stdout.splitlines()]
+    found = [[cell.strip() for cell in line if cell] for line in lines if line[-1].startswith("Dropping the nonlin")]
+    assert [line[:2] for line in found] == [["supported", "sDigits, npDigits"], ["contradicted", "Image"]]
+    fill(machine.ledger, "npCIFAR", scores | {"linear-rnn": [0.9 + seed / 1000 for seed in range(12)]}, profile="smoke")
+    assert "\nsupported     3 tasks " in machine.run("claims", "--ladder", "lru").stdout

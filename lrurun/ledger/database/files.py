@@ -224,7 +224,8 @@ def explain(error: BaseException, path: Path, timeout: float) -> LrurunError | N
 def not_a_ledger(path: Path, *, whole: bool = True) -> LedgerError:
     """The error for a file that is not a ledger: another database, or if it is not `whole`, no database of SQLite."""
     if path.suffix == ".xz":
-        return LedgerError(f"{path} is a compressed copy of a ledger", f"add its runs to yours: lrurun ledger merge {path}")
+        hint = f"add its runs to yours: lrurun ledger merge {path}"
+        return LedgerError(f"{path} is a compressed copy of a ledger", hint)
     restore = f"restore a copy made by lrurun ledger backup, or move it aside and run {command('rebuild', path)}"
     advice = "" if whole else f"; if it was one, it is damaged: {restore}"
     return LedgerError(f"{path} is not a ledger of lrurun", f"name another file; this one was not changed{advice}")

@@ -117,6 +117,7 @@ def answer_of(report: AllTasksReport) -> content.ReportContent:
         title=whole.title,
         table=Table(columns=(first, *columns), rows=tuple(zip(drawn.rows, drawn.cells, strict=True))),
         foot=(
+            *report.conclusions,
             LEGEND,
             *([f"Caution: {'; '.join(cautions)}."] if (cautions := all_tasks.cautions(report)) else []),
             *(f"Note: {note}" for note in report.notes),

@@ -5,6 +5,7 @@ A column is one task with one profile. Nothing is averaged over columns.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.report.request import LadderRequest
+
+
+COMPARED = ("helps", "hurts", "undecided", "same runs")
+"""Verdicts on a change whose two rungs have results."""
 
 
 class TaskColumn(Struct, frozen=True, kw_only=True):
@@ -84,6 +89,8 @@ class AllTasksReport(Struct, frozen=True, kw_only=True):
     tasks: tuple[str, ...]
     columns: tuple[TaskColumn, ...]
     rows: tuple[AllTasksRow, ...]
+    conclusions: tuple[str, ...]
+    """Which changes help or hurt on most tasks, on some, and on none, of those that two tasks or more can judge."""
     notes: tuple[Note, ...]
     label: str
     """The label that all columns share: tuned or not, `--set`."""
@@ -193,19 +200,40 @@ def build(ladder: Ladder, reports: Sequence[LadderReport], notes: Sequence[str] 
             if note != PAPER_PROTOCOL:
                 places.setdefault(note, []).append(column.name)
     of_columns = [structs.replace(note, text=f"{'; '.join(names)}: {note.text}") for note, names in places.items()]
+    rows = tuple(
+        AllTasksRow(rung=row.rung, title=row.title, cells=tuple(_cell(report, k) for report in reports))
+        for k, row in enumerate(reports[0].rows)
+    )
     return AllTasksReport(
         ladder=ladder.name,
         title=ladder.title,
         metric=", ".join(dict.fromkeys(column.metric for column in columns)),
         tasks=tuple(dict.fromkeys(column.task for column in columns)),
         columns=columns,
-        rows=tuple(
-            AllTasksRow(rung=row.rung, title=row.title, cells=tuple(_cell(report, k) for report in reports))
-            for k, row in enumerate(reports[0].rows)
-        ),
+        rows=rows,
+        conclusions=tuple(_conclusions(rows)),
         notes=(*of_columns, *map(Note, notes)),
         label=_label(columns).text,
     )
+
+
+def _conclusions(rows: Sequence[AllTasksRow]) -> list[str]:
+    groups: dict[str, list[str]] = {
+        name: [] for name in ("Helps on most tasks", "Hurts on most tasks", "By the task", "Decided on no task")
+    }
+    for row in rows:
+        counts = Counter(cell.verdict for cell in row.cells if cell.verdict in COMPARED)
+        helps, hurts, total = counts["helps"], counts["hurts"], counts.total()
+        if total < 2:
+            continue
+        if 2 * max(helps, hurts) > total:
+            name, number = ("Helps", helps) if helps > hurts else ("Hurts", hurts)
+            groups[f"{name} on most tasks"].append(f"{row.rung} ({number} of {total})")
+        elif helps or hurts:
+            groups["By the task"].append(f"{row.rung} (helps on {helps}, hurts on {hurts} of {total})")
+        else:
+            groups["Decided on no task"].append(f"{row.rung} (of {total})")
+    return [f"{name}: {', '.join(rungs)}." for name, rungs in groups.items() if rungs]
 
 
 def _name(report: LadderReport, *, with_profile: bool) -> str:
@@ -268,6 +296,7 @@ def content_of(report: AllTasksReport) -> content.ReportContent:
     return content.ReportContent(
         title=label.title(report.title),
         table=Table(columns=(content.RUNG, content.TITLE, *columns), rows=report.rows),
+        conclusions=report.conclusions,
         foot=tuple(_foot(report)),
         groups=tuple(_group(column, cell) for k, column in enumerate(report.columns) for cell in _cells(report, k)),
         label=structs.replace(label, task="all").anchor(report.ladder),

@@ -45,6 +45,8 @@ OTHERS = "other sources"
 
 OPEN = (NOT_RUN, NOT_JUDGED)
 """Verdicts without a judgement."""
+MOST_NAMED = 2
+"""Tasks that share a row of claims are named up to this number."""
 HEADERS = (*published_claims.HEADERS, "source", "in this ledger")
 
 
@@ -278,8 +280,8 @@ def _count_column(verdict: str) -> Column:
 
 
 def _lines(claims: Sequence[LedgerClaim], more: str, *, by_runs: bool, one_task: bool) -> content.ReportContent:
-    """A table with a row for each claim. Cautions that hold for all that are judged stand in its title, what keeps runs
-    from judging others below it."""
+    """A table with a row for each claim and verdict, with its tasks. Cautions that hold for all that are judged stand in
+    its title, what keeps runs from judging others below it."""
 
     def verdict(claim: LedgerClaim) -> str:
         return claim.here.verdict if by_runs else claim.verdict
@@ -294,8 +296,16 @@ def _lines(claims: Sequence[LedgerClaim], more: str, *, by_runs: bool, one_task:
     def cautions(claim: LedgerClaim) -> str:
         return ", ".join(caution for caution in claim.here.cautions if caution in differing)
 
+    rows: dict[tuple[str, ...], list[LedgerClaim]] = {}
+    for claim in claims:
+        rows.setdefault((claim.ladder, claim.text, verdict(claim), claim.verdict, cautions(claim)), []).append(claim)
+
     def column(name: str, cell: Callable[[LedgerClaim], str], **more: Any) -> Column:
-        return Column(name=name, cell=lambda claim: clean(cell(claim)), right=False, **more)
+        return Column(name=name, cell=lambda row: clean(cell(row[0])), right=False, **more)
+
+    def on(row: list[LedgerClaim]) -> str:
+        names = [claim.task for claim in row]
+        return clean(", ".join(names)) if len(names) <= MOST_NAMED else f"{len(names)} tasks"
 
     own = any(claim.verdict in _JUDGED for claim in judged) and by_runs
     title = "judged claims" if judged and not one_task else "claims"
@@ -304,12 +314,12 @@ def _lines(claims: Sequence[LedgerClaim], more: str, *, by_runs: bool, one_task:
         table=Table(
             columns=(
                 column("verdict", verdict),
-                column("paper", paper_of, priority=1) if one_task else column("task", lambda claim: claim.task),
+                column("paper", paper_of, priority=1) if one_task else Column(name="task", cell=on, right=False),
                 *([column("caution", cautions, priority=9)] if differing else []),
                 *([column("by the paper", lambda claim: claim.verdict, priority=2)] if own else []),
                 column("claim", lambda claim: claim.text, cut=36),
             ),
-            rows=tuple(claims),
+            rows=tuple(rows.values()),
         ),
         foot=(*([f"Not judged: {'; '.join(reasons)}."] if reasons else []), more),
     )
