@@ -77,7 +77,7 @@ class Machine:
         """Another one with the same ledger and runs, which may be changed. Other processes may read this one."""
         copy = Machine(shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("ledger.db*")))
         with (
-            contextlib.closing(sqlite3.connect(f"file:{self.ledger}?mode=ro", uri=True)) as source,
+            contextlib.closing(sqlite3.connect(self.ledger)) as source,  # read-only, it would leave -wal and -shm
             contextlib.closing(sqlite3.connect(copy.ledger)) as target,
         ):
             source.backup(target)
