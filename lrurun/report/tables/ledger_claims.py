@@ -45,7 +45,7 @@ OTHERS = "other sources"
 
 OPEN = (NOT_RUN, NOT_JUDGED)
 """Verdicts without a judgement."""
-MOST_NAMED = 2
+MOST_NAMED = 3
 """Tasks that share a row of claims are named up to this number."""
 HEADERS = (*published_claims.HEADERS, "source", "in this ledger")
 
@@ -280,8 +280,8 @@ def _count_column(verdict: str) -> Column:
 
 
 def _lines(claims: Sequence[LedgerClaim], more: str, *, by_runs: bool, one_task: bool) -> content.ReportContent:
-    """A table with a row for each claim and verdict, with its tasks. Cautions that hold for all that are judged stand in
-    its title, what keeps runs from judging others below it."""
+    """A table with a row for each claim and verdict, with its tasks. Cautions that hold for all that are judged stand
+    in its title, what keeps runs from judging others below it."""
 
     def verdict(claim: LedgerClaim) -> str:
         return claim.here.verdict if by_runs else claim.verdict
