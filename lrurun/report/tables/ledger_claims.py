@@ -296,9 +296,10 @@ def _lines(claims: Sequence[LedgerClaim], more: str, *, by_runs: bool, one_task:
     def cautions(claim: LedgerClaim) -> str:
         return ", ".join(caution for caution in claim.here.cautions if caution in differing)
 
-    rows: dict[tuple[str, ...], list[LedgerClaim]] = {}
+    rows: dict[tuple[str, str], dict[tuple[str, ...], list[LedgerClaim]]] = {}
     for claim in claims:
-        rows.setdefault((claim.ladder, claim.text, verdict(claim), claim.verdict, cautions(claim)), []).append(claim)
+        of_claim = rows.setdefault((claim.ladder, claim.text), {})
+        of_claim.setdefault((verdict(claim), claim.verdict, cautions(claim)), []).append(claim)
 
     def column(name: str, cell: Callable[[LedgerClaim], str], **more: Any) -> Column:
         return Column(name=name, cell=lambda row: clean(cell(row[0])), right=False, **more)
@@ -319,7 +320,7 @@ def _lines(claims: Sequence[LedgerClaim], more: str, *, by_runs: bool, one_task:
                 *([column("by the paper", lambda claim: claim.verdict, priority=2)] if own else []),
                 column("claim", lambda claim: claim.text, cut=36),
             ),
-            rows=tuple(rows.values()),
+            rows=tuple(row for of_claim in rows.values() for row in of_claim.values()),
         ),
         foot=(*([f"Not judged: {'; '.join(reasons)}."] if reasons else []), more),
     )
