@@ -230,7 +230,8 @@ def _conclusions(rows: Sequence[AllTasksRow]) -> list[str]:
             name, number = ("Helps", helps) if helps > hurts else ("Hurts", hurts)
             groups[f"{name} on most tasks"].append(f"{row.rung} ({number} of {total})")
         elif helps or hurts:
-            groups["By the task"].append(f"{row.rung} (helps on {helps}, hurts on {hurts} of {total})")
+            counted = ", ".join(f"{word} on {counts[word]}" for word in ("helps", "hurts") if counts[word])
+            groups["By the task"].append(f"{row.rung} ({counted} of {total})")
         else:
             groups["Decided on no task"].append(f"{row.rung} (of {total})")
     return [f"{name}: {', '.join(rungs)}." for name, rungs in groups.items() if rungs]
