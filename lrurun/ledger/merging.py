@@ -68,7 +68,7 @@ _ATTEMPT = {column.name: f"a.{column.name}" for column in schema.attempts.column
     "run": "p.main_run",
     "n": "a.n + p.shift",
     "environment_id": _number_in_main("a.environment_id"),
-    "ended_at": "coalesce(a.ended_at, :now)",
+    "ended_at": "coalesce(a.ended_at, a.heartbeat_at)",
     "outcome": "coalesce(a.outcome, 'interrupted')",
     "reason": "coalesce(a.reason, 'interrupted: merged while it ran')",
 }

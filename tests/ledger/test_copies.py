@@ -166,6 +166,7 @@ def test_merge_brings_each_run_once(here: Machine, there: Machine) -> None:
         assert ledger.run(running).excluded == "a test of the queue"
         (attempt,) = ledger.attempts(running)
         assert attempt.reason == "interrupted: merged while it ran"
+        assert attempt.ended_at == attempt.heartbeat_at
         # and it can go on from its checkpoint
         ledger.requeue([running])
         claim = ledger.claim(key_of(ledger), ME, rungs=["busy"])

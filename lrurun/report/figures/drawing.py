@@ -125,7 +125,7 @@ def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float]) -> Fi
 
 def every_task(report: AllTasksReport) -> Figure:
     """The map of tasks by rungs."""
-    sentences = [task_map.LEGEND, "Colour: blue is better than the base, orange is worse, pale is undecided."]
+    sentences = [task_map.LEGEND, "Colour: blue is better than the base, orange is worse, grey is undecided."]
     sentences += [f"Caution: {'; '.join(cautions)}."] if (cautions := all_tasks.cautions(report)) else []
     title = all_tasks.content_of(report).title
     drawn = task_map.make(report)
@@ -147,11 +147,12 @@ def every_task(report: AllTasksReport) -> Figure:
 
 
 def _strength(cell: task_map.MapCell) -> float:
-    """The colour of a cell: strong for large differences, pale where they are undecided."""
+    """The colour of a cell: strong for large differences, none where they are undecided."""
     if cell.benefit is None:
         return math.nan
-    strength = 0.15 + 0.6 * abs(cell.benefit) if cell.verdict in task_map.DECIDED else 0.12
-    return math.copysign(strength, cell.benefit)
+    if cell.verdict not in task_map.DECIDED:
+        return 0.0
+    return math.copysign(0.2 + 0.6 * abs(cell.benefit), cell.benefit)
 
 
 def summary(report: AllTasksReport) -> Figure:

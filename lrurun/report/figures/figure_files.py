@@ -310,7 +310,7 @@ def _unlabelled(picture: Picture, ax: Axes) -> None:
         ax.pcolormesh(across, up, picture.z, vmin=0, vmax=picture.levels - 1, cmap="gray_r", rasterized=True)
         ax.set_aspect("equal")
         return
-    colors = LinearSegmentedColormap.from_list("", [WORSE, "white", BETTER])
+    colors = LinearSegmentedColormap.from_list("", [WORSE, "0.93", BETTER])
     ax.pcolormesh(across, up, picture.z, vmin=-1, vmax=1, cmap=colors, edgecolors="white", linewidth=1.5)
 
 

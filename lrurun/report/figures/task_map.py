@@ -38,12 +38,13 @@ class MapCell(Struct, frozen=True, kw_only=True):
 
     @property
     def look(self) -> str:
-        """The style of the cell on a page: "better" or "worse" with a strength, pale where it is undecided."""
+        """The style of the cell on a page: "better" or "worse" with a strength, or "undecided"."""
         if self.benefit is None or not self.text:
             return ""
+        if self.verdict not in DECIDED:
+            return "undecided"
         strength = min(int(STRENGTHS * abs(self.benefit)) + 1, STRENGTHS)
-        side = "better" if self.benefit >= 0 else "worse"
-        return f"{side} s{strength}" + ("" if self.verdict in DECIDED else " pale")
+        return f"{'better' if self.benefit >= 0 else 'worse'} s{strength}"
 
 
 class TaskMap(Struct, frozen=True, kw_only=True):
