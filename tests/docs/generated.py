@@ -23,6 +23,8 @@ from unittest import mock
 
 import msgspec
 
+from tests.docs import table, task_map
+
 if TYPE_CHECKING:
     from lrurun.report import papers
 
@@ -157,7 +159,8 @@ def layers() -> str:
     return "\n".join(["```text", *contract["layers"], "```"])
 
 
-def json_fields() -> str:
+def documents() -> dict[str, type]:
+    """Command -> the struct of its JSON."""
     from lrurun.commands import (
         bench,
         check,
@@ -183,7 +186,7 @@ def json_fields() -> str:
     from lrurun.report.tables.swept import SweptReport
     from lrurun.studies.report import StudyReport
 
-    documents = {
+    return {
         "runs": runs.RunsDocument,
         "runs --columns": run_table.ColumnsDocument,
         "runs --by": run_table.GroupsDocument,
@@ -213,8 +216,12 @@ def json_fields() -> str:
         "ledger merge": Merged,
         "ledger rebuild": Rebuilt,
     }
+
+
+def json_fields() -> str:
     shown: dict[type, str] = {}
-    return table(["command", "fields"], [[f"`{name}`", fields(kind, name, shown)] for name, kind in documents.items()])
+    rows = [[f"`{name}`", fields(kind, name, shown)] for name, kind in documents().items()]
+    return table(["command", "fields"], rows)
 
 
 def fields(kind: type, command: str, shown: dict[type, str]) -> str:
@@ -336,12 +343,11 @@ PARTS: dict[str, Callable[[], str]] = {
     "program-shell-recipe": partial(file, "shell/integral.toml"),
     "parameters": parameters,
     "papers": page_of_papers,
+    "map-conclusions": task_map.conclusions,
+    "map-changes": task_map.changes,
+    "map-claims": task_map.claims,
+    "map-tasks": task_map.tasks,
 }
-
-
-def table(headers: list[str], rows: list[list[str]]) -> str:
-    lines = [headers, ["---"] * len(headers), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
 def command_line() -> str:
@@ -362,8 +368,8 @@ def command_line() -> str:
     return text.rstrip() + "\n"
 
 
-LONG = ("parameters", "papers")
-"""Parts that take long, of which `tests.docs.test_papers` has tests: of many networks, and of the kept ledger."""
+LONG = ("parameters", "papers", "map-conclusions", "map-changes", "map-claims", "map-tasks")
+"""Parts that take long, which have tests of their own: of many networks, and of kept ledgers."""
 
 
 def page(path: Path, *, long: bool = True) -> str:
@@ -381,6 +387,7 @@ def write() -> None:
     """Brings all pages up to date."""
     for path in PAGES:
         path.write_text(page(path))
+    task_map.PICTURE.write_text(task_map.shown()["picture"])
 
 
 if __name__ == "__main__":

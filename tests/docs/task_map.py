@@ -1,0 +1,126 @@
+"""The parts and the picture of docs/map.md, as commands show them on the ledger of the map."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.docs import table
+from tests.harness.machine import Machine
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+LEDGER = DOCS / "map.db.xz"
+"""A compressed ledger, which `lrurun ledger merge` reads."""
+PICTURE = DOCS / "images" / "map.svg"
+VERDICTS = ("helps", "hurts", "undecided")
+JUDGED = ("supported", "contradicted", "undecided")
+TUNED = ("--profile", "map", "--tune")
+SECONDS = """
+    select l.name, l.task, sum(a.ended_at - a.started_at), count(distinct a.run), count(*)
+    from ladders l join ladder_runs m on m.ladder = l.id join attempts a on a.run = m.run
+    where l.profile = 'map' group by l.name, l.task
+"""
+
+
+@cache
+def shown() -> dict[str, Any]:
+    """What commands print about the ledger, as JSON, and the picture."""
+    with tempfile.TemporaryDirectory() as folder:
+        machine = Machine(Path(folder))
+        machine.run("ledger", "merge", str(LEDGER))
+        machine.run("plot", "--kind", "map", *TUNED, "--plain", "--width", "page", "--out", "map.svg")
+        return {
+            "lru": machine.json("report", "--all", *TUNED),
+            "claims": machine.json("claims", "--ladder", "lru")["claims"],
+            "seconds": machine.json("query", SECONDS),
+            "picture": (Path(folder) / "map.svg").read_text(),
+        }
+
+
+def texts(picture: str) -> list[str]:
+    """The texts of a picture, which Matplotlib names in comments beside their curves."""
+    return re.findall(r"<!-- (.*?) -->", picture)
+
+
+def conclusions() -> str:
+    """Which changes help or hurt on most tasks, on some, and on none; on which tasks the first rung is the best, and on
+    which most seeds of no rung learn."""
+    first, unlearned = [], []
+    for column, cells in _columns():
+        if all(2 * (cell["learning"] or 0) <= cell["n"] for cell in cells):
+            unlearned.append(column["task"])
+        elif _best(column["score"], cells) is cells[0]:
+            first.append(column["task"])
+    sentences = [
+        *shown()["lru"]["conclusions"],
+        f"No later rung is better than the tanh RNN on: {', '.join(first) or 'none'}.",
+        f"On no rung do most seeds learn, which is to be better than chance: {', '.join(unlearned) or 'none'}.",
+    ]
+    return "\n".join(f"* {sentence}" for sentence in sentences)
+
+
+def changes() -> str:
+    """Each rung, with the tasks on which its change helps, hurts, or is undecided."""
+    rows = []
+    for row in shown()["lru"]["rows"][1:]:
+        on = {verdict: [cell["task"] for cell in row["cells"] if cell["verdict"] == verdict] for verdict in VERDICTS}
+        rows.append([f"`{row['rung']}`", *map(_counted, on.values())])
+    return table(["change to the rung before", *(f"{verdict} on" for verdict in VERDICTS)], rows)
+
+
+def claims() -> str:
+    """Each claim of the paper, with the tasks on which the runs support it, contradict it, or do not decide it."""
+    tasks: dict[str, dict[str, list[str]]] = defaultdict(lambda: {verdict: [] for verdict in JUDGED})
+    for claim in shown()["claims"]:
+        if claim["here"]["verdict"] in JUDGED:
+            tasks[claim["text"]][claim["here"]["verdict"]].append(claim["task"])
+    return table(["claim", *JUDGED], [[text, *map(_counted, on.values())] for text, on in tasks.items()])
+
+
+def tasks() -> str:
+    """Each task: the scores of the first and the best rung, what limits its verdicts, and what its runs took."""
+    rows = []
+    taken = {(ladder, task): numbers for ladder, task, *numbers in shown()["seconds"]["rows"]}
+    for column, cells in _columns():
+        form, best = column["score"], _best(column["score"], cells)
+        improving, diverged = sum(cell["improving"] for cell in cells), sum(cell["diverged"] for cell in cells)
+        at_edge = [caution["where"] for caution in column["cautions"] if caution["what"].startswith("best rate at the")]
+        scores = [_score(form, cells[0]), f"{_score(form, best)} {best['rung']}"]
+        limits = [f"{improving} of {sum(cell['n'] for cell in cells)}", str(diverged or "–"), *(at_edge or ["–"])]
+        rows.append([column["task"], *scores, *limits, f"{taken['lru', column['task']][0] / 60:.0f} min"])
+    seconds, runs, attempts = (sum(numbers) for numbers in zip(*taken.values(), strict=True))
+    heads = [
+        "task",
+        "tanh RNN",
+        "best rung",
+        "still improving",
+        "diverged",
+        "best rate at the edge",
+        "time of all runs",
+    ]
+    sentence = f"{runs:,} runs took {seconds / 3600:.1f} hours together, two at a time, mostly beside other work"
+    return f"{table(heads, rows)}\n\n{sentence}; {attempts - runs} were killed, and continued."
+
+
+def _columns() -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Each task, with its cells from the first rung to the last."""
+    report = shown()["lru"]
+    return [(column, [row["cells"][k] for row in report["rows"]]) for k, column in enumerate(report["columns"])]
+
+
+def _best(form: dict[str, Any], cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """The cell with the best mean score on the test set, the first of equal ones."""
+    sign = -1 if form["higher_is_better"] is False else 1
+    return max((cell for cell in cells if cell["n"]), key=lambda cell: sign * cell["mean"])
+
+
+def _score(form: dict[str, Any], cell: dict[str, Any]) -> str:
+    return f"{form['scale'] * cell['mean']:.{form['decimals']}f} {form['symbol']}".rstrip()
+
+
+def _counted(names: list[str]) -> str:
+    return f"{len(names)}: {', '.join(names)}" if names else "–"
