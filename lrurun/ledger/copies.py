@@ -16,12 +16,10 @@ from sqlalchemy import Table
 
 from lrurun.errors import DamagedError, LrurunError
 from lrurun.files import atomic
+from lrurun.ledger.database import COMPRESSED
 from lrurun.ledger.database.schema import documents, info, metadata, metric_keys
 from lrurun.ledger.store import Ledger
 from lrurun.server import Place
-
-COMPRESSED = ".xz"
-"""The end of the name of a compressed backup."""
 
 
 def backup(ledger: Ledger, target: Path) -> None:

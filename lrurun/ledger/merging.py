@@ -228,7 +228,7 @@ def merge(ledger: Ledger, other: Ledger, runs: Path, other_runs: Path) -> tuple[
             target.begin(writing=True)
             target.execute(_PAIRS)
             for statement in (*_RUNS, *_REST):
-                target.execute(statement, {"now": time.time()} if ":now" in statement else {})
+                target.execute(statement)
             folders.place(target.execute(_FOLDERS))
             checkpoints = _add_checkpoints(target, runs)
             kinds = dict(target.execute("SELECT kind, count(*) FROM pairs GROUP BY kind"))

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+COMPRESSED = ".xz"
+"""The end of the name of a compressed backup."""
+
 TIMEOUT = 30.0
 """Seconds to wait for other processes that write."""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from lrurun.errors import DamagedError, LedgerError, LedgerFileError, LrurunError
-from lrurun.ledger.database import command, damaged, damaged_column
+from lrurun.ledger.database import COMPRESSED, command, damaged, damaged_column
 
 QUICK_TIMEOUT = 0.2
 """Seconds that shell completion waits for other processes."""
@@ -223,7 +223,7 @@ def explain(error: BaseException, path: Path, timeout: float) -> LrurunError | N
 
 def not_a_ledger(path: Path, *, whole: bool = True) -> LedgerError:
     """The error for a file that is not a ledger: another database, or if it is not `whole`, no database of SQLite."""
-    if path.suffix == ".xz":
+    if path.suffix == COMPRESSED:
         hint = f"add its runs to yours: lrurun ledger merge {path}"
         return LedgerError(f"{path} is a compressed copy of a ledger", hint)
     restore = f"restore a copy made by lrurun ledger backup, or move it aside and run {command('rebuild', path)}"

@@ -355,8 +355,8 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         """A sentence on what tuning chose beside learning rates, as the final runs have it; empty if nothing."""
         chosen: dict[str, list[str]] = {}
         for rung in self.plan.rungs:
-            several = (path for path, tried in rung.grid.items() if not isinstance(tried, list) or len(tried) > 1)
-            paths = [path for path in several if path != RATE]
+            free = (path for path in self.plan.free(rung.name) if len(tuning.examples(rung.grid[path])) > 1)
+            paths = [path for path in free if path != RATE]
             if paths and (run := self._final_run(rung.name)) is not None and self._is_tuned(rung):
                 settings = dict(flatten(run.config))
                 values = ", ".join(f"{path} = {tuning.short(settings[path])}" for path in paths)
