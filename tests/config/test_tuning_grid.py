@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from lrurun.config.plan import choose_point, final_runs, tuning_runs
 from lrurun.config.recipe import load_recipe
@@ -209,6 +210,13 @@ def test_a_setting_that_a_rung_takes_is_tuned_with_several_seeds_and_the_report_
         assert len(ledger.runs()) == 10
         report = loaded_instance.LoadedInstance(made, instance, ledger).report()
         assert "chosen on validation with 3 seeds: model.recurrence.r_min = 0.2 (taking)" in map(str, report.notes)
+        # the only value that is tried is not chosen
+        only = tuple(
+            structs.replace(rung, tried={path: ([0.2], source) for path, (_, source) in rung.tried.items()})
+            for rung in made.rungs
+        )
+        report = loaded_instance.LoadedInstance(structs.replace(made, rungs=only), instance, ledger).report()
+        assert not any("chosen on validation" in str(note) for note in report.notes)
         final = next(run for run in ledger.runs() if run.seed == 0)
         assert final.sources["model.recurrence.r_min"] == "tuned on validation with 3 seeds"
         assert final.config.model.recurrence.r_max == 0.9, "as mine/ring has it"

@@ -12,7 +12,7 @@ from lrurun.report.tables import all_tasks, content
 from lrurun.report.tables.all_tasks import AllTasksReport, AllTasksRow, TaskCell, TaskColumn
 from lrurun.table import NOTHING, Column, Table
 
-SIGNS = {"helps": "▲", "hurts": "▼", "undecided": "·", "same runs": "="}
+SIGNS = dict(zip(all_tasks.COMPARED, "▲▼·=", strict=True))
 """The verdict on a change -> its sign; other verdicts have none."""
 COUNTS = "number of tasks"
 """The name of the row or column that counts verdicts."""
