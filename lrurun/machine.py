@@ -15,6 +15,8 @@ from typing import Any
 
 CORES = "LRURUN_CORES"
 """The environment variable with the number of cores that an engine has given to this process without binding it."""
+NOT_ON_CPU = "LRURUN_NOT_ON_CPU"
+"""The environment variable of workers with the platforms that JAX_PLATFORMS names, where the CPU is none of them."""
 
 
 def cores() -> int:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import IO
 
-from lrurun import kinds, plugins
+from lrurun import kinds, machine, plugins
 from lrurun.errors import LrurunError
 from lrurun.paths import cache_dir
 from lrurun.runner.signals import Signals
@@ -30,6 +30,7 @@ def worker_environment(threads: int) -> dict[str, str]:
     env |= {"JAX_RANDOM_SEED_OFFSET": "0", "JAX_ENABLE_X64": "0"}  # all random numbers depend on them
     if (platforms := env.get("JAX_PLATFORMS", "")) and "cpu" not in platforms.split(","):
         env["JAX_PLATFORMS"] = f"{platforms},cpu"  # fixed splits and digests are computed on the CPU
+        env[machine.NOT_ON_CPU] = platforms
     env.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_dir()))
     env.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     env.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")

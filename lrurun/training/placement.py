@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from lrurun.errors import LrurunError, plural
+from lrurun.machine import NOT_ON_CPU
 from lrurun.nn.devices import AXIS
 
 
@@ -35,9 +37,14 @@ def placement(count: int) -> Placement:
     """The first `count` local devices.
 
     Raises:
-        LrurunError: there are fewer.
+        LrurunError: there are fewer, or jax has only the CPU where JAX_PLATFORMS asks for an accelerator.
     """
     devices = jax.local_devices()
+    if (wanted := os.environ.get(NOT_ON_CPU)) and devices[0].platform == "cpu":
+        raise LrurunError(
+            f"JAX_PLATFORMS={wanted}: jax finds no such device, only the CPU",
+            "pip install 'lrurun[cuda]' or 'lrurun[tpu]'; or unset JAX_PLATFORMS, to train on the CPU",
+        )
     if len(devices) < count:
         raise LrurunError(
             f"execution.devices = {count}: this process has {plural(len(devices), 'device')} "

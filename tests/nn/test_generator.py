@@ -20,6 +20,7 @@ from lrurun.config.schema import ModelConfig
 from lrurun.data import TASKS, on_device, store
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
+from lrurun.machine import NOT_ON_CPU
 from lrurun.nn.network import Model
 from lrurun.runner import execute
 from lrurun.runner.attempt import ActiveAttempt
@@ -55,8 +56,10 @@ def test_a_worker_has_its_own_seed_offset_types_and_a_cpu(monkeypatch: pytest.Mo
     monkeypatch.setenv("JAX_PLATFORMS", "cuda")
     env = worker_environment(2)
     assert (env["JAX_RANDOM_SEED_OFFSET"], env["JAX_ENABLE_X64"], env["JAX_PLATFORMS"]) == ("0", "0", "cuda,cpu")
+    assert env[NOT_ON_CPU] == "cuda"
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     assert worker_environment(2)["JAX_PLATFORMS"] == "cpu"
+    assert NOT_ON_CPU not in worker_environment(2)
 
 
 def described(ledger: Ledger, plan: planning.Plan, rung: str, seed: int, place: Path) -> tuple[str, dict[str, Any]]:

@@ -21,9 +21,10 @@ import lrurun
 from lrurun import machine
 from lrurun.commands import doctor
 from lrurun.config import plan as planning
-from lrurun.errors import UsageError
+from lrurun.errors import LrurunError, UsageError
 from lrurun.nn.devices import flat, shared_by, unflat
 from lrurun.runner.preparation import check_devices
+from lrurun.training.placement import placement
 from tests.harness.machine import LONG, Machine, stop, training, wait_for
 
 ROOT = Path(lrurun.__file__).parent.parent
@@ -117,6 +118,7 @@ def test_more_devices_than_there_are(machine: Machine) -> None:
 
 
 def test_devices_are_counted_without_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert jax.local_device_count() == 1  # jax has read the variables that change here
     for name in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES", "JAX_PLATFORMS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(machine, "accelerators", lambda: ["0", "3"])
@@ -132,7 +134,12 @@ def test_devices_are_counted_without_jax(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("JAX_PLATFORMS", "tpu")
     assert machine.devices() is None
     check_devices(2)
-    assert jax.local_device_count() == 1
+
+
+def test_nothing_trains_on_the_cpu_where_an_accelerator_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(machine.NOT_ON_CPU, "cuda")
+    with pytest.raises(LrurunError, match="JAX_PLATFORMS=cuda: jax finds no such device, only the CPU"):
+        placement.__wrapped__(1)
 
 
 def test_doctor_finds_that_devices_are_miscounted(monkeypatch: pytest.MonkeyPatch) -> None:
