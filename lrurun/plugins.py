@@ -18,7 +18,6 @@ This module loads files and records where registered classes come from. What a r
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import os
 import re
@@ -36,7 +35,7 @@ from lrurun import paths
 from lrurun.errors import LrurunError, UsageError, check_type
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    from importlib.metadata import EntryPoints
 
 GROUP = "lrurun"
 """The group of the entry points, each with the name of a recurrence or task."""
@@ -388,7 +387,7 @@ def load_installed(kind: PluginKind, name: Any) -> None:
     known = _REGISTRIES[kind]
     if not isinstance(name, str) or (name in known and source_of(kind, name) is None):  # lrurun's own
         return
-    source, points = source_of(kind, name), _entry_points().get(name, [])
+    source, points = source_of(kind, name), list(_entry_points().select(name=name))
     if not points or (source is not None and source.file is None):
         return
     packages = sorted(f"package {point.dist.name if point.dist else point.value}" for point in points)
@@ -408,20 +407,16 @@ def load_installed(kind: PluginKind, name: Any) -> None:
     _INSTALLED.append((kind, name))
 
 
-@functools.cache
-def _entry_points() -> dict[str, list[EntryPoint]]:
-    """Name -> the entry points of installed packages with this name. Nothing is imported."""
-    from importlib.metadata import entry_points
+def _entry_points() -> EntryPoints:
+    """Those of recurrences and tasks in installed packages, which are not imported."""
+    from lrurun import machine  # here, because few commands need it
 
-    points: dict[str, list[EntryPoint]] = {}
-    for point in entry_points(group=GROUP):
-        points.setdefault(point.name, []).append(point)
-    return points
+    return machine.entry_points(GROUP)
 
 
 def installed_names() -> set[str]:
-    """The names of all entry points: recurrences and tasks of installed packages. Nothing is imported."""
-    return set(_entry_points())
+    """The names of recurrences and tasks in installed packages, which are not imported."""
+    return _entry_points().names
 
 
 class Loaded(Struct, frozen=True):

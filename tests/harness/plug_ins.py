@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lrurun import plugins
+from lrurun import machine, plugins
 from lrurun.config.recurrences import KINDS
 
 BUILT_IN = list(KINDS)
@@ -159,7 +159,7 @@ def forget() -> None:
         plugins.forget(what, name)
     for state in (plugins._FILES, plugins._NAMED, plugins._INSTALLED):
         state.clear()
-    plugins._entry_points.cache_clear()
+    machine._entry_points.cache_clear()
     for name in [name for name in sys.modules if name.startswith("lrurun_plugin_") or name.split(".")[0] == "means"]:
         del sys.modules[name]
 
