@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Optional, get_args
 import typer
 
 from lrurun import console, paths
-from lrurun.commands._shared import opening, output
+from lrurun.commands._shared import completing, opening, output
 from lrurun.commands._shared.options import (
     FigureWidth,
     Instance,
@@ -23,7 +23,7 @@ from lrurun.commands._shared.options import (
     choice,
 )
 from lrurun.commands._shared.rules import INSTANCE, examples, excludes, is_given, spelling
-from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError, plural
+from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError, hint_for, plural
 from lrurun.report.request import LadderRequest, ladder_or_default
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ SHOWN = 4
     "lrurun plot npDigits --plain --width page --out ladder.pdf",
 )
 @excludes("instance", *INSTANCE)
+@excludes("by", "kind", "instance")
 def plot(
     context: typer.Context,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write: .png, .svg or .pdf.")],
@@ -62,7 +63,20 @@ def plot(
     ] = None,
     metric: Annotated[
         Optional[list[str]],
-        typer.Option("--metric", metavar="NAME", help="Draw this curve, as in gradient/recurrent. Repeatable."),
+        typer.Option(
+            "--metric",
+            metavar="NAME",
+            help="Draw this curve, as in gradient/recurrent (repeatable); with --by this result, as in test/exact.",
+        ),
+    ] = None,
+    by: Annotated[
+        Optional[str],
+        typer.Option(
+            "--by",
+            metavar="K",
+            help="Draw the scores of all rungs over this setting, in which instances differ.",
+            autocompletion=completing.paths,
+        ),
     ] = None,
     count: Annotated[
         Optional[int],
@@ -106,6 +120,13 @@ def plot(
             f"as in --out {out.stem or 'figure'}.pdf",
         )
     of_runs = bool(names) and _are_runs(names)
+    if by is not None:
+        if of_runs or not names:
+            raise UsageError(
+                "--by: is about instances of a TASK", "name the task, as in lrurun plot npDigits --by optim.lr"
+            )
+        _write(_figure_by(places, request, by, metric or ()), out, plain=plain, width=width)
+        return 0
     drawn = kind or ("curves" if of_runs or metric else "ladder")
     if metric and drawn != "curves":
         raise UsageError(f"--metric: names a curve, found --kind {drawn}", "leave --kind out, or use --kind curves")
@@ -146,11 +167,18 @@ def plot(
                 )
             else:
                 figure = _figure_of_task(drawn, loaded, places.runs, command, metric or ())
-    output.write_file(out, figure_files.render(figure.without_texts() if plain else figure, suffix, width))
+    _write(figure, out, plain=plain, width=width)
+    return 0
+
+
+def _write(figure: Figure, out: Path, *, plain: bool, width: Literal["column", "page"]) -> None:
+    from lrurun.report.figures import figure_files
+
+    text = figure.without_texts() if plain else figure
+    output.write_file(out, figure_files.render(text, out.suffix.lower(), width))
     console.say(f"wrote {out}")
     if plain:  # nothing that changes the reading of the figure is lost
         console.say(figure.caption)
-    return 0
 
 
 def _are_runs(names: Sequence[str]) -> bool:
@@ -226,6 +254,27 @@ def _figure_of_task(
     if kind == "lengths":
         return drawing.lengths(report, plan.task.spec(plan.options).length)
     return drawing.ladder(report, numbers)
+
+
+def _figure_by(places: Places, request: LadderRequest, by: str, metrics: Sequence[str]) -> Figure:
+    """A score, or the one of `metrics`, of every rung over a setting."""
+    from lrurun.commands._shared import sweeps
+    from lrurun.report import scores
+    from lrurun.report.figures import drawing
+
+    if len(metrics) > 1:
+        raise UsageError(f"--metric: one with --by, found {', '.join(metrics)}", "draw each into a file of its own")
+    with sweeps.swept_table(places, request, [by]) as (report, ledger):
+        counted = {run for row in report.rows for run in row.runs}
+        results = {run.id: run.result or {} for run in ledger.runs(ids=counted, brief=True)}
+        known = {form.result: form for form in map(scores.form_of, request.plan(ledger).task.metrics)}
+    name = metrics[0] if metrics else report.score.result
+    numbers = {run: result[name] for run, result in results.items() if name in result}
+    if not numbers:
+        hint = hint_for(name, sorted({one for result in results.values() for one in result}), "results")
+        raise NotFoundError(f"none of these runs is finished and has {name}", hint)
+    form = known.get(name)
+    return drawing.swept(report, numbers, f"test {form.axis}" if form else name, form.scale if form else 1.0)
 
 
 def _counted(loaded: LoadedInstance, command: str) -> dict[str, Sequence[Run]]:

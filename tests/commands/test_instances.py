@@ -18,6 +18,8 @@ from lrurun.errors import UsageError
 from lrurun.ledger.store import Ledger
 from lrurun.report import instance_documents
 from lrurun.report import request as requests
+from lrurun.report.figures import figure_files
+from lrurun.report.figures.figures import Figure
 from lrurun.report.request import LadderRequest
 from lrurun.report.tables import loaded_instance
 from tests.harness.machine import Machine
@@ -361,6 +363,53 @@ def test_several_settings_and_values_that_all_instances_share(swept: Machine) ->
 )
 def test_wrong_reports_by_settings_are_refused(swept: Machine, words: tuple[str, ...], code: int, error: str) -> None:
     assert error in swept.refused(*BY, *words, code=code)
+
+
+PLOT = ("plot", *FAST, "--by", "optim.lr", "--out", "by.svg")
+
+
+def test_scores_are_drawn_over_a_setting(swept: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Figure] = []
+
+    def render(figure: Figure, *_: object) -> bytes:
+        drawn.append(figure)
+        return b""
+
+    monkeypatch.setattr(figure_files, "render", render)
+    swept.run(*PLOT)
+    swept.run(*PLOT, "--metric", "val/accuracy")
+    test, validation = (figure.panels[0] for figure in drawn)
+    assert (test.x, test.y, validation.y) == ("optim.lr", "test accuracy [%]", "val/accuracy")
+    diagonal, gamma_norm = test.curves
+    assert (diagonal.label, gamma_norm.label) == ("diagonal", "gamma-norm")
+    assert (diagonal.x, gamma_norm.x, gamma_norm.y) == ((0.001, 0.016, 0.02), (0.02,), (70.0,))
+    assert diagonal.y == pytest.approx((45.0, 25.0, 55.0))
+    assert diagonal.low == pytest.approx((40.0, 25.0, 50.0))
+    assert validation.curves[0].y == pytest.approx((0.3, 0.3, 0.2))
+    assert drawn[0].title == "from a tanh RNN to the Linear Recurrent Unit, by optim.lr on " + (
+        "sDigits, profile smoke, without --tune"
+    )
+    assert "n: 1 to 2." in drawn[0].caption
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error"),
+    [
+        (("--metric", "test/acuracy"), 4, "none of these runs is finished and has test/acuracy\nhint: did you mean"),
+        (("--metric", "a", "--metric", "b"), 2, "--metric: one with --by, found a, b"),
+        (("--by", "model.glu"), 2, "--by: a figure is over one setting with numbers, found the values full"),
+        (
+            ("--by", "optim.lr,train.batch"),
+            2,
+            "over one setting with numbers, found the settings optim.lr, train.batch",
+        ),
+        (("--kind", "map"), 2, "--by and --kind exclude each other"),
+        (("--set", "model.depth=3"), 4, "model.depth=3: not in this ledger, with any value of optim.lr"),
+    ],
+)
+def test_what_cannot_be_drawn_over_a_setting(swept: Machine, words: tuple[str, ...], code: int, error: str) -> None:
+    assert error in swept.refused(*PLOT, *words, code=code)
+    assert "--by: is about instances of a TASK" in swept.refused("plot", "--by", "optim.lr", "--out", "a.svg")
 
 
 def test_instances_on_unequal_data_are_not_compared(machine: Machine) -> None:

@@ -1,11 +1,11 @@
 """Sweeps: `--sweep` of `lrurun ladder` and `lrurun plan`, an instance of the ladder for each combination of values, and
-`--by` of `lrurun report`, one table of instances that differ in some settings."""
+`--by` of `lrurun report` and `lrurun plot`, one table or figure of instances that differ in some settings."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,7 +20,9 @@ from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
     from lrurun.config import plan as planning
+    from lrurun.ledger.store import Ledger
     from lrurun.paths import Places
+    from lrurun.report.tables.swept import SweptReport
 
 
 class Point(Struct, frozen=True):
@@ -100,7 +102,20 @@ def write_report(
     by: Sequence[str],
     show: Shown,
 ) -> None:
-    """Prints the table of the instances that are the requested one but for the settings `by`.
+    """Prints the table of the instances that are the requested one but for the settings `by`; raises what `swept_table`
+    does."""
+    with swept_table(places, request, by, show) as (report, ledger):
+        show.write(report, ledger)
+
+
+@contextmanager
+def swept_table(
+    places: Places,
+    request: LadderRequest,
+    by: Sequence[str],
+    show: Shown | None = None,
+) -> Iterator[tuple[SweptReport, Ledger]]:
+    """The table of the instances that are the requested one but for the settings `by`, and the open ledger.
 
     Raises:
         UsageError: one of these is among the values of `--set`.
@@ -117,10 +132,10 @@ def write_report(
     ledger = opening.read(places)
     with ledger or nullcontext():
         plan = request.plan(ledger)
-        rungs = show.rung_names(plan.ladder)
+        rungs = None if show is None else show.rung_names(plan.ladder)
         if ledger is None:
             raise NotFoundError(
                 f"{places.ledger}: there is no ledger, so there are no results",
                 f"run: {command}",
             )
-        show.write(swept.build(ledger, plan, swept.find(ledger, plan, by, command), by, rungs), ledger)
+        yield swept.build(ledger, plan, swept.find(ledger, plan, by, command), by, rungs), ledger

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
 from lrurun import console
-from lrurun.errors import NoEigenvaluesError, NotFoundError, hint_for
+from lrurun.console import setting
+from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError, hint_for
 from lrurun.report import rung_runs
 from lrurun.report.figures import curves, figures, task_map
 from lrurun.report.figures.figures import Curve, Figure, Panel, Picture, floats, suited
 from lrurun.report.instance_label import InstanceLabel, label_of
+from lrurun.report.judging import statistics
 from lrurun.report.scores import curves_of, form_of, of_programs, of_task
 from lrurun.report.tables import all_tasks, cells, content, ladder_table, speed
+from lrurun.report.tables import swept as swept_table
 from lrurun.report.tables.all_tasks import AllTasksReport
 from lrurun.report.tables.row_scores import FurtherScore, LadderRow, SlotScore
+from lrurun.report.tables.swept import SweptReport
 
 if TYPE_CHECKING:
     from lrurun.config import plan as planning
@@ -299,6 +303,47 @@ def slots(report: ladder_table.LadderReport) -> Figure:
     return _profile(report, by_rung, "slot", "test accuracy [%]", sentence, scale=100.0, log=False)
 
 
+def swept(report: SweptReport, numbers: Mapping[str, float], label: str, scale: float) -> Figure:
+    """A result of every rung over the values of the setting in which instances differ.
+
+    Args:
+        numbers: the result of each run that counts and has it, by the run's id.
+        label: of the axis, for numbers that are multiplied by `scale`.
+
+    Raises:
+        UsageError: they differ in several settings, or in one whose values are no numbers.
+    """
+    [path, *others] = report.by
+    values = dict.fromkeys(row.by[path] for row in report.rows if row.n and row.by[path] is not None)
+    if others or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        found = f"the settings {', '.join(report.by)}" if others else f"the values {', '.join(map(setting, values))}"
+        raise UsageError(f"--by: a figure is over one setting with numbers, found {found}", "print them: report --by")
+    drawn: dict[str, dict[float, list[float]]] = {}
+    for row in report.rows:
+        seeds = [numbers[run] for run in row.runs if run in numbers]
+        if row.by[path] is not None and seeds and not row.same_as_before:
+            drawn.setdefault(row.rung, {})[float(row.by[path])] = seeds
+    means = {
+        rung: [(x, statistics.mean(seeds), statistics.stderr(seeds)) for x, seeds in places.items()]
+        for rung, places in drawn.items()
+    }
+    counts = sorted({len(seeds) for places in drawn.values() for seeds in places.values()})
+    panel = Panel(
+        x=path,
+        y=label,
+        curves=tuple(_marked(rung, points, scale) for rung, points in means.items()),
+        x_scale=suited(x for points in drawn.values() for x in points),
+    )
+    sentences = [curves.BAND, f"n: {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))}."]
+    if apart := dict.fromkeys(row.rung for row in report.rows if row.n and row.by[path] is None):
+        sentences.append(f"Not drawn, because they have no {path}, or tuning chose it: {', '.join(apart)}.")
+    return Figure(
+        panels=(panel,),
+        title=swept_table.content_of(report).title,
+        caption=_caption(sentences, report.notes),
+    )
+
+
 def lengths(report: ladder_table.LadderReport, length: int) -> Figure:
     """The test score of every rung at `length`, that of training, and in further tests whose names are lengths."""
     by_rung: dict[str, dict[int, Score]] = {}
@@ -320,7 +365,10 @@ def _profile(
     scale: float,
     log: bool,
 ) -> Figure:
-    drawn = tuple(_scores(name, scores, scale) for name, scores in by_rung.items())
+    drawn = tuple(
+        _marked(name, [(place, score.mean, score.stderr) for place, score in scores.items()], scale)
+        for name, scores in by_rung.items()
+    )
     if not any(curve.x for curve in drawn):
         missing = "scores by slot" if across == "slot" else "scores at other sequence lengths"
         raise NotFoundError(
@@ -332,21 +380,18 @@ def _profile(
     return Figure(panels=(panel,), title=label_of(report).title(report.title), caption=caption)
 
 
-def _scores(name: str, scores: Mapping[int, Score], scale: float) -> Curve:
-    points = [
-        (place, scale * score.mean, scale * (score.stderr or 0.0))
-        for place, score in scores.items()
-        if score.mean is not None
-    ]
-    points.sort()
-    several = any(error for _, _, error in points)
+def _marked(name: str, points: Iterable[tuple[float, float | None, float | None]], scale: float) -> Curve:
+    """Means with their standard errors at places."""
+    drawn = [(place, scale * mean, scale * (error or 0.0)) for place, mean, error in points if mean is not None]
+    drawn.sort()
+    several = any(error for _, _, error in drawn)
     return Curve(
         label=name,
         style="marked",
-        x=floats(place for place, _, _ in points),
-        y=tuple(mean for _, mean, _ in points),
-        low=tuple(mean - error for _, mean, error in points) if several else (),
-        high=tuple(mean + error for _, mean, error in points) if several else (),
+        x=floats(place for place, _, _ in drawn),
+        y=tuple(mean for _, mean, _ in drawn),
+        low=tuple(mean - error for _, mean, error in drawn) if several else (),
+        high=tuple(mean + error for _, mean, error in drawn) if several else (),
     )
 
 
