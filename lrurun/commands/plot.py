@@ -27,6 +27,7 @@ from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError, hint_fo
 from lrurun.report.request import LadderRequest, ladder_or_default
 
 if TYPE_CHECKING:
+    from lrurun.data.metric import Metric
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Run
     from lrurun.paths import Places
@@ -52,7 +53,7 @@ SHOWN = 4
     "lrurun plot npDigits --plain --width page --out ladder.pdf",
 )
 @excludes("instance", *INSTANCE)
-@excludes("by", "kind", "instance")
+@excludes("by", "kind", "instance", "count")
 def plot(
     context: typer.Context,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write: .png, .svg or .pdf.")],
@@ -70,7 +71,7 @@ def plot(
         ),
     ] = None,
     by: Annotated[
-        Optional[str],
+        Optional[list[str]],
         typer.Option(
             "--by",
             metavar="K",
@@ -123,7 +124,8 @@ def plot(
     if by is not None:
         if of_runs or not names:
             raise UsageError(
-                "--by: is about instances of a TASK", "name the task, as in lrurun plot npDigits --by optim.lr"
+                "--by: is about instances of a TASK",
+                "name the task, as in lrurun plot npDigits --by optim.lr --out rates.pdf",
             )
         _write(_figure_by(places, request, by, metric or ()), out, plain=plain, width=width)
         return 0
@@ -174,8 +176,8 @@ def plot(
 def _write(figure: Figure, out: Path, *, plain: bool, width: Literal["column", "page"]) -> None:
     from lrurun.report.figures import figure_files
 
-    text = figure.without_texts() if plain else figure
-    output.write_file(out, figure_files.render(text, out.suffix.lower(), width))
+    drawn = figure.without_texts() if plain else figure
+    output.write_file(out, figure_files.render(drawn, out.suffix.lower(), width))
     console.say(f"wrote {out}")
     if plain:  # nothing that changes the reading of the figure is lost
         console.say(figure.caption)
@@ -256,25 +258,40 @@ def _figure_of_task(
     return drawing.ladder(report, numbers)
 
 
-def _figure_by(places: Places, request: LadderRequest, by: str, metrics: Sequence[str]) -> Figure:
-    """A score, or the one of `metrics`, of every rung over a setting."""
+def _figure_by(places: Places, request: LadderRequest, by: Sequence[str], metrics: Sequence[str]) -> Figure:
+    """A score of every rung over the values of a setting; `metrics` names another result."""
     from lrurun.commands._shared import sweeps
-    from lrurun.report import scores
+    from lrurun.config.settings import by_paths
     from lrurun.report.figures import drawing
 
-    if len(metrics) > 1:
-        raise UsageError(f"--metric: one with --by, found {', '.join(metrics)}", "draw each into a file of its own")
-    with sweeps.swept_table(places, request, [by]) as (report, ledger):
+    for option, names in (("--by", by_paths(by)), ("--metric", metrics)):
+        if len(names) > 1:
+            raise UsageError(f"{option}: a figure shows one, found {', '.join(names)}", "draw one file for each")
+    with sweeps.swept_table(places, request, by) as (report, plan, ledger):
         counted = {run for row in report.rows for run in row.runs}
         results = {run.id: run.result or {} for run in ledger.runs(ids=counted, brief=True)}
-        known = {form.result: form for form in map(scores.form_of, request.plan(ledger).task.metrics)}
+    if not results:
+        hint = f"run: {request.command('--sweep', f'{report.by[0]}=V,V')}"
+        raise NotFoundError(f"{report.label}: no run is finished, so there is nothing to draw", hint)
     name = metrics[0] if metrics else report.score.result
     numbers = {run: result[name] for run, result in results.items() if name in result}
     if not numbers:
-        hint = hint_for(name, sorted({one for result in results.values() for one in result}), "results")
-        raise NotFoundError(f"none of these runs is finished and has {name}", hint)
-    form = known.get(name)
-    return drawing.swept(report, numbers, f"test {form.axis}" if form else name, form.scale if form else 1.0)
+        existing = sorted({other for result in results.values() for other in result})
+        raise NotFoundError(f"--metric {name}: no finished run has this result", hint_for(name, existing, "results"))
+    return drawing.swept(report, numbers, *_axis(name, plan.task.metrics))
+
+
+def _axis(result: str, metrics: Sequence[Metric]) -> tuple[str, float]:
+    """The label and the scale of a result's axis; as it is, where the task does not declare its metric."""
+    from lrurun.report.scores import form_of
+
+    split, _, name = result.partition("/")
+    split, _, test = split.partition("@")
+    for form in map(form_of, metrics):
+        if form.name == name and split in ("val", "test"):
+            where = {"val": "validation", "test": "test"}[split] + (f" at {test}" if test else "")
+            return f"{where} {form.axis}", form.scale
+    return result, 1.0
 
 
 def _counted(loaded: LoadedInstance, command: str) -> dict[str, Sequence[Run]]:

@@ -68,7 +68,7 @@ def unpacked(place: Place) -> Iterator[Place]:
             with lzma.open(place) as packed, whole.open("wb") as target:
                 shutil.copyfileobj(packed, target)
         except (lzma.LZMAError, EOFError):
-            raise DamagedError(f"{place}: is not in the format xz, or not all of it", "copy it again") from None
+            raise DamagedError(f"{place}: is not an xz file, or is incomplete", "copy it again") from None
         except OSError as error:
             hint = "free some space" if error.errno == errno.ENOSPC else "check the path and its permissions"
             raise LrurunError(f"{place} cannot be unpacked: {error.strerror}", hint) from None

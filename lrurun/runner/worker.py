@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lrurun import data as tasks
-from lrurun import kinds, plugins
+from lrurun import kinds, machine, plugins
 from lrurun.data import store
 from lrurun.errors import LedgerError, LrurunError, UnreachableError
 from lrurun.ledger import owner
@@ -69,6 +69,7 @@ def main() -> int:
                 _prepare(order.work)
                 return 0
             case Work():
+                _check_platform()
                 with _opened(order.work.ledger, stop) as ledger:
                     _train_queued(ledger, order.work, order.needs, stop)
     except Exception as error:
@@ -79,6 +80,27 @@ def main() -> int:
         _send(WorkerError(message=fault.message, hint=fault.hint, exit_code=fault.exit_code, trace=trace))
         return 143 if stop.requested and isinstance(error, LedgerError) else FAULT_EXIT
     return 143 if stop.requested else 0
+
+
+def _check_platform() -> None:
+    """jax skips a platform without devices, such as CUDA, and would take the CPU.
+
+    Raises:
+        LrurunError: it has no device of the platforms in JAX_PLATFORMS, and the CPU is none of these.
+    """
+    if not (wanted := os.environ.get(machine.NOT_ON_CPU)):
+        return
+    import jax
+
+    hint = "install jax for it: pip install 'lrurun[cuda]' or 'lrurun[tpu]'; unset JAX_PLATFORMS to train on the CPU"
+    try:
+        platform = jax.local_devices()[0].platform
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise LrurunError(f"JAX_PLATFORMS={wanted}: {reason}", hint) from None
+    if platform == "cpu":
+        hint = "nvidia-smi lists devices, CUDA_VISIBLE_DEVICES limits them; unset JAX_PLATFORMS to train on the CPU"
+        raise LrurunError(f"JAX_PLATFORMS={wanted}: jax finds no such device, only the CPU", hint)
 
 
 def _opened(place: str, stop: StopRequest) -> Ledger:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 
 import jax
@@ -10,7 +9,6 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from lrurun.errors import LrurunError, plural
-from lrurun.machine import NOT_ON_CPU
 from lrurun.nn.devices import AXIS
 
 
@@ -37,14 +35,9 @@ def placement(count: int) -> Placement:
     """The first `count` local devices.
 
     Raises:
-        LrurunError: there are fewer, or jax has only the CPU where JAX_PLATFORMS asks for an accelerator.
+        LrurunError: there are fewer.
     """
     devices = jax.local_devices()
-    if (wanted := os.environ.get(NOT_ON_CPU)) and devices[0].platform == "cpu":
-        raise LrurunError(
-            f"JAX_PLATFORMS={wanted}: jax finds no such device, only the CPU",
-            "pip install 'lrurun[cuda]' or 'lrurun[tpu]'; or unset JAX_PLATFORMS, to train on the CPU",
-        )
     if len(devices) < count:
         raise LrurunError(
             f"execution.devices = {count}: this process has {plural(len(devices), 'device')} "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from lrurun import paths
 from lrurun.commands import resume
@@ -18,10 +20,11 @@ from lrurun.errors import UsageError
 from lrurun.ledger.store import Ledger
 from lrurun.report import instance_documents
 from lrurun.report import request as requests
-from lrurun.report.figures import figure_files
+from lrurun.report.figures import drawing, figure_files
 from lrurun.report.figures.figures import Figure
 from lrurun.report.request import LadderRequest
 from lrurun.report.tables import loaded_instance
+from lrurun.report.tables import swept as tables
 from tests.harness.machine import Machine
 from tests.harness.results import fill
 from tests.harness.shared import once
@@ -365,51 +368,80 @@ def test_wrong_reports_by_settings_are_refused(swept: Machine, words: tuple[str,
     assert error in swept.refused(*BY, *words, code=code)
 
 
-PLOT = ("plot", *FAST, "--by", "optim.lr", "--out", "by.svg")
+PLOT = ("plot", *FAST, "--out", "by.svg")
 
 
 def test_scores_are_drawn_over_a_setting(swept: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Figure] = []
+    render = figure_files.render
 
-    def render(figure: Figure, *_: object) -> bytes:
+    def kept(figure: Figure, *words: Any) -> bytes:
         drawn.append(figure)
-        return b""
+        return render(figure, *words)
 
-    monkeypatch.setattr(figure_files, "render", render)
-    swept.run(*PLOT)
-    swept.run(*PLOT, "--metric", "val/accuracy")
-    test, validation = (figure.panels[0] for figure in drawn)
-    assert (test.x, test.y, validation.y) == ("optim.lr", "test accuracy [%]", "val/accuracy")
+    monkeypatch.setattr(figure_files, "render", kept)
+    for more in ((), ("--metric", "val/accuracy"), ("--metric", "machine/steps_per_second")):
+        swept.run(*PLOT, "--by", "optim.lr", *more)
+        assert (swept.folder / "by.svg").stat().st_size
+    test, validation, speed = (figure.panels[0] for figure in drawn)
+    assert [panel.x for panel in (test, validation, speed)] == ["optim.lr"] * 3
+    labels = ["test accuracy [%]", "validation accuracy [%]", "machine/steps_per_second"]
+    assert [panel.y for panel in (test, validation, speed)] == labels
     diagonal, gamma_norm = test.curves
-    assert (diagonal.label, gamma_norm.label) == ("diagonal", "gamma-norm")
+    assert (diagonal.label, gamma_norm.label) == ("diagonal (n=1 to 2)", "gamma-norm (n=1)")
     assert (diagonal.x, gamma_norm.x, gamma_norm.y) == ((0.001, 0.016, 0.02), (0.02,), (70.0,))
     assert diagonal.y == pytest.approx((45.0, 25.0, 55.0))
     assert diagonal.low == pytest.approx((40.0, 25.0, 50.0))
-    assert validation.curves[0].y == pytest.approx((0.3, 0.3, 0.2))
-    assert drawn[0].title == "from a tanh RNN to the Linear Recurrent Unit, by optim.lr on " + (
-        "sDigits, profile smoke, without --tune"
-    )
-    assert "n: 1 to 2." in drawn[0].caption
+    assert validation.curves[0].y == pytest.approx((30.0, 30.0, 20.0))
+    assert speed.curves[0].y == pytest.approx((10.0, 10.0, 10.0))
+    title = "from a tanh RNN to the Linear Recurrent Unit, by optim.lr on sDigits, profile smoke, without --tune"
+    assert drawn[0].title == title
+    assert "Left out" not in drawn[0].caption
+
+
+def test_what_a_figure_over_a_setting_leaves_out_is_named(swept: Machine) -> None:
+    plan = LadderRequest(task="sDigits", ladder="lru", profile="smoke", tune=False, sets=[]).plan()
+    with Ledger.open(swept.ledger) as ledger:
+        report = tables.build(ledger, plan, tables.find(ledger, plan, ["optim.lr"], ""), ["optim.lr"], ["diagonal"])
+    rows = [structs.replace(row, diverged=3) for row in report.rows]
+    numbers = {run: math.inf if k == 0 else 0.5 for k, run in enumerate(rows[0].runs)}
+    free = structs.replace(rows[1], rung="free", by={"optim.lr": None})
+    figure = drawing.swept(structs.replace(report, rows=(rows[0], rows[1], free)), numbers, "y", 1.0)
+    assert [(curve.label, curve.x, curve.y) for curve in figure.panels[0].curves] == [
+        ("diagonal (n=1)", (0.001,), (0.5,))
+    ]
+    assert "without the result: diagonal at 0.001 (4 of 5), diagonal at 0.016 (4 of 4)." in figure.caption
+    assert figure.caption.endswith("Not drawn, because they have no optim.lr, or tuning chose it: free.")
+    lists = structs.replace(report, rows=(structs.replace(rows[0], by={"optim.lr": [1, 2]}),))
+    with pytest.raises(UsageError, match=r"--by optim\.lr: a figure is over numbers, found \[1, 2\]"):
+        drawing.swept(lists, numbers, "y", 1.0)
 
 
 @pytest.mark.parametrize(
     ("words", "code", "error"),
     [
-        (("--metric", "test/acuracy"), 4, "none of these runs is finished and has test/acuracy\nhint: did you mean"),
-        (("--metric", "a", "--metric", "b"), 2, "--metric: one with --by, found a, b"),
-        (("--by", "model.glu"), 2, "--by: a figure is over one setting with numbers, found the values full"),
         (
-            ("--by", "optim.lr,train.batch"),
-            2,
-            "over one setting with numbers, found the settings optim.lr, train.batch",
+            ("optim.lr", "--metric", "test/acuracy"),
+            4,
+            "--metric test/acuracy: no finished run has this result\nhint: did",
         ),
-        (("--kind", "map"), 2, "--by and --kind exclude each other"),
-        (("--set", "model.depth=3"), 4, "model.depth=3: not in this ledger, with any value of optim.lr"),
+        (("optim.lr", "--metric", "a", "--metric", "b"), 2, "--metric: a figure shows one, found a, b"),
+        (("model.glu",), 2, "--by model.glu: a figure is over numbers, found full"),
+        (("optim.lr,train.batch",), 2, "--by: a figure shows one, found optim.lr, train.batch"),
+        (("optim.lr", "--by", "train.batch"), 2, "--by: a figure shows one, found optim.lr, train.batch"),
+        (("optim.lr", "--kind", "map"), 2, "--by and --kind exclude each other"),
+        (("optim.lr", "--examples", "3"), 2, "--by and --examples exclude each other"),
+        (("optim.lr", "--set", "model.depth=3"), 4, "model.depth=3: not in this ledger, with any value of optim.lr"),
+        (("optim.lr", "--tune"), 4, "no finished run has a value of optim.lr: its rung has none, or tuning chose it"),
     ],
 )
 def test_what_cannot_be_drawn_over_a_setting(swept: Machine, words: tuple[str, ...], code: int, error: str) -> None:
-    assert error in swept.refused(*PLOT, *words, code=code)
-    assert "--by: is about instances of a TASK" in swept.refused("plot", "--by", "optim.lr", "--out", "a.svg")
+    assert error in swept.refused(*PLOT, "--by", *words, code=code)
+
+
+@pytest.mark.parametrize("names", [(), ("0123456789ab",)])
+def test_a_figure_over_a_setting_is_of_a_task(swept: Machine, names: tuple[str, ...]) -> None:
+    assert "--by: is about instances of a TASK" in swept.refused("plot", *names, "--by", "optim.lr", "--out", "a.svg")
 
 
 def test_instances_on_unequal_data_are_not_compared(machine: Machine) -> None:

@@ -343,6 +343,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "program-shell-recipe": partial(file, "shell/integral.toml"),
     "parameters": parameters,
     "papers": page_of_papers,
+    "map-runs": task_map.runs,
     "map-conclusions": task_map.conclusions,
     "map-changes": task_map.changes,
     "map-claims": task_map.claims,
@@ -368,7 +369,7 @@ def command_line() -> str:
     return text.rstrip() + "\n"
 
 
-LONG = ("parameters", "papers", "map-conclusions", "map-changes", "map-claims", "map-tasks")
+LONG = ("parameters", "papers", "map-runs", "map-conclusions", "map-changes", "map-claims", "map-tasks")
 """Parts that take long, which have tests of their own: of many networks, and of kept ledgers."""
 
 

@@ -26,6 +26,14 @@ SECONDS = """
 """
 
 
+OF_LADDER = "where ladder = 'lru' and profile = 'map' group by task"
+TRIED = f"select task, count(distinct optim_lr), group_concat(distinct seed) from trials {OF_LADDER}"
+TRAINED = f"""
+    select task, group_concat(distinct seed), min(model_depth), max(model_depth), min(model_width), max(model_width),
+    min(steps), max(steps) from results {OF_LADDER}
+"""
+
+
 @cache
 def shown() -> dict[str, Any]:
     """What commands print about the ledger, as JSON, and the picture."""
@@ -37,6 +45,8 @@ def shown() -> dict[str, Any]:
             "lru": machine.json("report", "--all", *TUNED),
             "claims": machine.json("claims", "--ladder", "lru")["claims"],
             "seconds": machine.json("query", SECONDS),
+            "tried": machine.json("query", TRIED),
+            "trained": machine.json("query", TRAINED),
             "picture": (Path(folder) / "map.svg").read_text(),
         }
 
@@ -44,6 +54,29 @@ def shown() -> dict[str, Any]:
 def texts(picture: str) -> list[str]:
     """The texts of a picture, which Matplotlib names in comments beside their curves."""
     return re.findall(r"<!-- (.*?) -->", picture)
+
+
+def runs() -> str:
+    """How rates were chosen, and what was then trained."""
+    tried = {task: (rates, set(seeds.split(","))) for task, rates, seeds in shown()["tried"]["rows"]}
+    trained = {task: (set(seeds.split(",")), *sizes) for task, seeds, *sizes in shown()["trained"]["rows"]}
+    assert tried.keys() == trained.keys()
+    [rates] = {rates for rates, _ in tried.values()}
+    [final] = {len(seeds) for seeds, *_ in trained.values()}
+    assert not any(tried[task][1] & trained[task][0] for task in tried)
+    few = min(len(seeds) for _, seeds in tried.values())
+    more = "".join(f"; {task}: {len(seeds)}" for task, (_, seeds) in tried.items() if len(seeds) > few)
+    columns = list(zip(*(sizes for _, *sizes in trained.values()), strict=True))
+    depth, width, steps = (_between(min(columns[k]), max(columns[k + 1])) for k in (0, 2, 4))
+    return (
+        f"For each rung one of {rates} learning rates was chosen on validation, with {few} seeds{more}. The rung was "
+        f"then trained with {final} other seeds. Networks have a depth of {depth} and a width of {width}, and train "
+        f"for {steps} steps."
+    )
+
+
+def _between(low: int, high: int) -> str:
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def conclusions() -> str:
@@ -69,7 +102,18 @@ def changes() -> str:
     for row in shown()["lru"]["rows"][1:]:
         on = {verdict: [cell["task"] for cell in row["cells"] if cell["verdict"] == verdict] for verdict in VERDICTS}
         rows.append([f"`{row['rung']}`", *map(_counted, on.values())])
-    return table(["change to the rung before", *(f"{verdict} on" for verdict in VERDICTS)], rows)
+    decided = [
+        (abs(cell["comparison"]["difference"]), cell["rung"], cell["task"])
+        for column, cells in _columns()
+        for cell in cells
+        if column["score"]["unit"] == "R²" and cell["verdict"] in VERDICTS[:2]
+    ]
+    size, rung, task = min(decided)
+    return (
+        table(["change to the rung before", *(f"{verdict} on" for verdict in VERDICTS)], rows)
+        + "\n\nRead the counts with the sizes in the picture: the smallest difference in R² that is decided is "
+        f"{size:.4f} (`{rung}` on {task})."
+    )
 
 
 def claims() -> str:

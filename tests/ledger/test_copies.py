@@ -312,7 +312,7 @@ def test_a_compressed_backup_is_merged(here: Machine, tmp_path: Path) -> None:
         assert [(one.id, one.result) for one in ledger.runs()] == [(run, {"val/accuracy": 0.75})]
     cut = tmp_path / "cut.db.xz"
     cut.write_bytes(kept.read_bytes()[:-100])
-    assert "is not in the format xz, or not all of it" in here.run("ledger", "merge", str(cut), code=5).stderr
+    assert "is not an xz file, or is incomplete" in here.run("ledger", "merge", str(cut), code=5).stderr
     assert "there is no ledger" in here.run("ledger", "merge", str(tmp_path / "none.xz"), code=4).stderr
 
 

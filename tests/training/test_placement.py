@@ -21,10 +21,9 @@ import lrurun
 from lrurun import machine
 from lrurun.commands import doctor
 from lrurun.config import plan as planning
-from lrurun.errors import LrurunError, UsageError
+from lrurun.errors import UsageError
 from lrurun.nn.devices import flat, shared_by, unflat
 from lrurun.runner.preparation import check_devices
-from lrurun.training.placement import placement
 from tests.harness.machine import LONG, Machine, stop, training, wait_for
 
 ROOT = Path(lrurun.__file__).parent.parent
@@ -136,10 +135,17 @@ def test_devices_are_counted_without_jax(monkeypatch: pytest.MonkeyPatch) -> Non
     check_devices(2)
 
 
-def test_nothing_trains_on_the_cpu_where_an_accelerator_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(machine.NOT_ON_CPU, "cuda")
-    with pytest.raises(LrurunError, match="JAX_PLATFORMS=cuda: jax finds no such device, only the CPU"):
-        placement.__wrapped__(1)
+@pytest.mark.slow
+@pytest.mark.skipif(bool(machine.nvidia_devices()), reason="has the device that is asked for")
+@pytest.mark.parametrize(("platform", "found"), [("cuda", "jax finds no such device, only the CPU"), ("tpu", "Unable")])
+def test_nothing_trains_on_the_cpu_where_an_accelerator_is_asked_for(
+    machine: Machine, platform: str, found: str
+) -> None:
+    words = ("ladder", "npDigits", "--profile", "smoke", "--rung", "tanh-rnn", "--seeds", "1")
+    done = machine.run(*words, env={"JAX_PLATFORMS": platform}, apart=True, code=1)
+    assert f"error: JAX_PLATFORMS={platform}: {found}" in done.stderr
+    [run] = machine.json("runs")["runs"]
+    assert machine.json("show", run["id"])["attempts"] == []
 
 
 def test_doctor_finds_that_devices_are_miscounted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,9 +102,12 @@ def write_report(
     by: Sequence[str],
     show: Shown,
 ) -> None:
-    """Prints the table of the instances that are the requested one but for the settings `by`; raises what `swept_table`
-    does."""
-    with swept_table(places, request, by, show) as (report, ledger):
+    """Prints the table of the instances that are the requested one but for the settings `by`.
+
+    Raises:
+        UsageError, NotFoundError: as `swept_table`.
+    """
+    with swept_table(places, request, by, show) as (report, _, ledger):
         show.write(report, ledger)
 
 
@@ -114,8 +117,12 @@ def swept_table(
     request: LadderRequest,
     by: Sequence[str],
     show: Shown | None = None,
-) -> Iterator[tuple[SweptReport, Ledger]]:
-    """The table of the instances that are the requested one but for the settings `by`, and the open ledger.
+) -> Iterator[tuple[SweptReport, planning.Plan, Ledger]]:
+    """The table of the instances that are the requested one but for the settings `by`, the plan of the requested one,
+    and the open ledger.
+
+    Args:
+        show: which rungs; None for all.
 
     Raises:
         UsageError: one of these is among the values of `--set`.
@@ -138,4 +145,4 @@ def swept_table(
                 f"{places.ledger}: there is no ledger, so there are no results",
                 f"run: {command}",
             )
-        yield swept.build(ledger, plan, swept.find(ledger, plan, by, command), by, rungs), ledger
+        yield swept.build(ledger, plan, swept.find(ledger, plan, by, command), by, rungs), plan, ledger

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from lrurun import console
-from lrurun.console import setting
 from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError, hint_for
 from lrurun.report import rung_runs
 from lrurun.report.figures import curves, figures, task_map
@@ -311,37 +310,51 @@ def swept(report: SweptReport, numbers: Mapping[str, float], label: str, scale: 
         label: of the axis, for numbers that are multiplied by `scale`.
 
     Raises:
-        UsageError: they differ in several settings, or in one whose values are no numbers.
+        UsageError: values of the setting are no numbers.
+        NotFoundError: no run has both.
     """
-    [path, *others] = report.by
-    values = dict.fromkeys(row.by[path] for row in report.rows if row.n and row.by[path] is not None)
-    if others or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        found = f"the settings {', '.join(report.by)}" if others else f"the values {', '.join(map(setting, values))}"
-        raise UsageError(f"--by: a figure is over one setting with numbers, found {found}", "print them: report --by")
-    drawn: dict[str, dict[float, list[float]]] = {}
+    [path] = report.by
+    values = [row.by[path] for row in report.rows if row.by[path] is not None]
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        texts = ", ".join(dict.fromkeys(map(console.setting, values)))
+        raise UsageError(f"--by {path}: a figure is over numbers, found {texts}", "print the table: lrurun report --by")
+    drawn: dict[str, dict[float, dict[str, float]]] = {}
+    lost: list[str] = []
     for row in report.rows:
-        seeds = [numbers[run] for run in row.runs if run in numbers]
-        if row.by[path] is not None and seeds and not row.same_as_before:
-            drawn.setdefault(row.rung, {})[float(row.by[path])] = seeds
-    means = {
-        rung: [(x, statistics.mean(seeds), statistics.stderr(seeds)) for x, seeds in places.items()]
-        for rung, places in drawn.items()
-    }
-    counts = sorted({len(seeds) for places in drawn.values() for seeds in places.values()})
+        if row.by[path] is None:
+            continue
+        # instances with the same value have a point together
+        if seeds := {run: numbers[run] for run in row.runs if math.isfinite(numbers.get(run, math.nan))}:
+            drawn.setdefault(row.rung, {}).setdefault(float(row.by[path]), {}).update(seeds)
+        started = len(row.runs) + row.diverged + row.failed + row.unfinished
+        if len(seeds) < started:
+            lost.append(f"{row.rung} at {console.setting(row.by[path])} ({started - len(seeds)} of {started})")
+    if not drawn:
+        raise NotFoundError(
+            f"no finished run has a value of {path}: its rung has none, or tuning chose it",
+            "--by K: name a setting in which instances differ; lrurun report --by K prints all",
+        )
     panel = Panel(
         x=path,
         y=label,
-        curves=tuple(_marked(rung, points, scale) for rung, points in means.items()),
-        x_scale=suited(x for points in drawn.values() for x in points),
+        curves=tuple(_over(rung, places, scale) for rung, places in drawn.items()),
+        x_scale=suited(place for places in drawn.values() for place in places),
     )
-    sentences = [curves.BAND, f"n: {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))}."]
-    if apart := dict.fromkeys(row.rung for row in report.rows if row.n and row.by[path] is None):
+    sentences = [curves.BAND]
+    if lost:
+        sentences.append(f"Left out, because diverged, failed, unfinished or without the result: {', '.join(lost)}.")
+    if apart := [name for name in dict.fromkeys(row.rung for row in report.rows if row.n) if name not in drawn]:
         sentences.append(f"Not drawn, because they have no {path}, or tuning chose it: {', '.join(apart)}.")
-    return Figure(
-        panels=(panel,),
-        title=swept_table.content_of(report).title,
-        caption=_caption(sentences, report.notes),
-    )
+    return Figure(panels=(panel,), title=swept_table.title(report), caption=_caption(sentences, report.notes))
+
+
+def _over(rung: str, places: Mapping[float, Mapping[str, float]], scale: float) -> Curve:
+    """The mean over seeds, at places."""
+    seeds = {place: list(numbers.values()) for place, numbers in places.items()}
+    counts = sorted({len(scores) for scores in seeds.values()})
+    n = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    means = [(place, statistics.mean(scores), statistics.stderr(scores)) for place, scores in seeds.items()]
+    return _marked(f"{rung} (n={n})", means, scale)
 
 
 def lengths(report: ladder_table.LadderReport, length: int) -> Figure:

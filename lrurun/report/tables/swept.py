@@ -173,6 +173,12 @@ _CSV_COLUMNS = (
 ).split()
 
 
+def title(report: SweptReport) -> str:
+    """The title of the report: ladder, settings, task."""
+    label = _label(report.task, report.profile, report.tune, report.set)
+    return label.title(f"{report.title}, by {', '.join(report.by)}")
+
+
 def content_of(report: SweptReport) -> content.ReportContent:
     """The contents of the report."""
     form = report.score
@@ -206,7 +212,7 @@ def content_of(report: SweptReport) -> content.ReportContent:
         ),
     )
     return content.ReportContent(
-        title=label.title(f"{report.title}, by {', '.join(report.by)}"),
+        title=title(report),
         table=Table(columns=columns, rows=report.rows),
         foot=tuple(_foot(report)),
         groups=tuple(
