@@ -475,10 +475,11 @@ class Ledger:
             rows = self._abandoned_runs(connection, this_process, alive, timeout, locked=True)
             for row in rows:
                 connection.execute(update(runs).where(runs.c.number == row.number).values(state="interrupted"))
+                seen = max(row.heartbeat_at, row.seen_at)  # its last sign of life, which may be hours ago
                 connection.execute(
                     update(attempts)
                     .where(attempts.c.run == row.number, attempts.c.n == row.n)
-                    .values(ended_at=time, outcome="exited", reason=OWNER_EXITED)
+                    .values(ended_at=seen, outcome="exited", reason=OWNER_EXITED)
                 )
                 text = f"owner exited: process {row.pid} on {row.host}"
                 add_event(connection, time, "interrupted", text, run=row.number, attempt=row.n)

@@ -76,8 +76,8 @@ def test_the_run_of_an_exited_process_is_reaped_and_of_a_stopped_one_not(ledger:
     assert run.state == "interrupted"
     attempt = ledger.attempts(name)[0]
     assert (attempt.outcome, attempt.reason) == ("exited", OWNER_EXITED)
-    assert attempt.ended_at is not None
     last = ledger.events(run=name)[-1]
+    assert attempt.ended_at == attempt.seen_at < last.time, "at its last sign of life, not when that was noticed"
     assert (last.kind, last.attempt) == ("interrupted", 1)
     assert str(holder.pid) in last.text
     assert ledger.reap(ME) == []
