@@ -344,10 +344,14 @@ PARTS: dict[str, Callable[[], str]] = {
     "parameters": parameters,
     "papers": page_of_papers,
     "map-runs": task_map.runs,
-    "map-conclusions": task_map.conclusions,
-    "map-changes": task_map.changes,
+    "map-conclusions": partial(task_map.conclusions, "lru"),
+    "map-changes": partial(task_map.changes, "lru"),
     "map-claims": task_map.claims,
-    "map-tasks": task_map.tasks,
+    "map-tasks": partial(task_map.tasks, "lru"),
+    "map-hours": task_map.hours,
+    "map-selective-conclusions": partial(task_map.conclusions, "selective"),
+    "map-selective-changes": partial(task_map.changes, "selective"),
+    "map-selective-tasks": partial(task_map.tasks, "selective"),
 }
 
 
@@ -369,7 +373,7 @@ def command_line() -> str:
     return text.rstrip() + "\n"
 
 
-LONG = ("parameters", "papers", "map-runs", "map-conclusions", "map-changes", "map-claims", "map-tasks")
+LONG = ("parameters", "papers", *(part for part in PARTS if part.startswith("map-")))
 """Parts that take long, which have tests of their own: of many networks, and of kept ledgers."""
 
 

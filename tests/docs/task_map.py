@@ -16,15 +16,16 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 LEDGER = DOCS / "map.db.xz"
 """A compressed ledger, which `lrurun ledger merge` reads."""
 PICTURE = DOCS / "images" / "map.svg"
+LADDERS = ("lru", "selective")
 VERDICTS = ("helps", "hurts", "undecided")
 JUDGED = ("supported", "contradicted", "undecided")
 TUNED = ("--profile", "map", "--tune")
 SECONDS = """
-    select l.name, l.task, sum(a.ended_at - a.started_at), count(distinct a.run), count(*)
+    select l.name, l.task, sum(max(a.heartbeat_at, a.seen_at) - a.started_at)
     from ladders l join ladder_runs m on m.ladder = l.id join attempts a on a.run = m.run
     where l.profile = 'map' group by l.name, l.task
 """
-
+HOURS = "select sum(max(heartbeat_at, seen_at) - started_at), count(distinct run), count(*) from attempts"
 
 OF_LADDER = "where ladder = 'lru' and profile = 'map' group by task"
 TRIED = f"select task, count(distinct optim_lr), group_concat(distinct seed) from trials {OF_LADDER}"
@@ -42,9 +43,10 @@ def shown() -> dict[str, Any]:
         machine.run("ledger", "merge", str(LEDGER))
         machine.run("plot", "--kind", "map", *TUNED, "--plain", "--width", "page", "--out", "map.svg")
         return {
-            "lru": machine.json("report", "--all", *TUNED),
+            **{ladder: machine.json("report", "--all", "--ladder", ladder, *TUNED) for ladder in LADDERS},
             "claims": machine.json("claims", "--ladder", "lru")["claims"],
             "seconds": machine.json("query", SECONDS),
+            "hours": machine.json("query", HOURS),
             "tried": machine.json("query", TRIED),
             "trained": machine.json("query", TRAINED),
             "picture": (Path(folder) / "map.svg").read_text(),
@@ -79,41 +81,42 @@ def _between(low: int, high: int) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def conclusions() -> str:
+def conclusions(ladder: str) -> str:
     """Which changes help or hurt on most tasks, on some, and on none; on which tasks the first rung is the best, and on
     which most seeds of no rung learn."""
     first, unlearned = [], []
-    for column, cells in _columns():
+    for column, cells in _columns(ladder):
         if all(2 * (cell["learning"] or 0) <= cell["n"] for cell in cells):
             unlearned.append(column["task"])
         elif _best(column["score"], cells) is cells[0]:
             first.append(column["task"])
     sentences = [
-        *shown()["lru"]["conclusions"],
-        f"No later rung is better than the tanh RNN on: {', '.join(first) or 'none'}.",
+        *shown()[ladder]["conclusions"],
+        f"No later rung has a better mean than {shown()[ladder]['rows'][0]['rung']} on: {', '.join(first) or 'none'}.",
         f"On no rung do most seeds learn, which is to be better than chance: {', '.join(unlearned) or 'none'}.",
     ]
     return "\n".join(f"* {sentence}" for sentence in sentences)
 
 
-def changes() -> str:
+def changes(ladder: str) -> str:
     """Each rung, with the tasks on which its change helps, hurts, or is undecided."""
     rows = []
-    for row in shown()["lru"]["rows"][1:]:
+    for row in shown()[ladder]["rows"][1:]:
         on = {verdict: [cell["task"] for cell in row["cells"] if cell["verdict"] == verdict] for verdict in VERDICTS}
-        rows.append([f"`{row['rung']}`", *map(_counted, on.values())])
+        base = f" on `{row['cells'][0]['on']}`" if row["cells"][0]["branches"] else ""
+        rows.append([f"`{row['rung']}`{base}", *map(_counted, on.values())])
     decided = [
         (abs(cell["comparison"]["difference"]), cell["rung"], cell["task"])
-        for column, cells in _columns()
+        for column, cells in _columns(ladder)
         for cell in cells
         if column["score"]["unit"] == "R²" and cell["verdict"] in VERDICTS[:2]
     ]
-    size, rung, task = min(decided)
-    return (
-        table(["change to the rung before", *(f"{verdict} on" for verdict in VERDICTS)], rows)
-        + "\n\nRead the counts with the sizes in the picture: the smallest difference in R² that is decided is "
-        f"{size:.4f} (`{rung}` on {task})."
-    )
+    text = table(["change to the rung before", *(f"{verdict} on" for verdict in VERDICTS)], rows)
+    if decided:
+        size, rung, task = min(decided)
+        text += "\n\nRead the counts with the sizes in the picture: the smallest difference in R² that is decided is "
+        text += f"{size:.4f} (`{rung}` on {task})."
+    return text
 
 
 def claims() -> str:
@@ -125,34 +128,34 @@ def claims() -> str:
     return table(["claim", *JUDGED], [[text, *map(_counted, on.values())] for text, on in tasks.items()])
 
 
-def tasks() -> str:
+def tasks(ladder: str) -> str:
     """Each task: the scores of the first and the best rung, what limits its verdicts, and what its runs took."""
     rows = []
-    taken = {(ladder, task): numbers for ladder, task, *numbers in shown()["seconds"]["rows"]}
-    for column, cells in _columns():
+    taken = {(of_ladder, task): seconds for of_ladder, task, seconds in shown()["seconds"]["rows"]}
+    for column, cells in _columns(ladder):
         form, best = column["score"], _best(column["score"], cells)
         improving, diverged = sum(cell["improving"] for cell in cells), sum(cell["diverged"] for cell in cells)
         at_edge = [caution["where"] for caution in column["cautions"] if caution["what"].startswith("best rate at the")]
         scores = [_score(form, cells[0]), f"{_score(form, best)} {best['rung']}"]
         limits = [f"{improving} of {sum(cell['n'] for cell in cells)}", str(diverged or "–"), *(at_edge or ["–"])]
-        rows.append([column["task"], *scores, *limits, f"{taken['lru', column['task']][0] / 60:.0f} min"])
-    seconds, runs, attempts = (sum(numbers) for numbers in zip(*taken.values(), strict=True))
-    heads = [
-        "task",
-        "tanh RNN",
-        "best rung",
-        "still improving",
-        "diverged",
-        "best rate at the edge",
-        "time of all runs",
-    ]
-    sentence = f"{runs:,} runs took {seconds / 3600:.1f} hours together, two at a time, mostly beside other work"
-    return f"{table(heads, rows)}\n\n{sentence}; {attempts - runs} were killed, and continued."
+        rows.append([column["task"], *scores, *limits, f"{taken[ladder, column['task']] / 60:.0f} min"])
+    first = shown()[ladder]["rows"][0]["rung"]
+    limits = ["still improving", "diverged", "best rate at the edge"]
+    return table(["task", first, "best rung", *limits, "time of all runs"], rows)
 
 
-def _columns() -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+def hours() -> str:
+    """What all runs took."""
+    [(seconds, runs, attempts)] = shown()["hours"]["rows"]
+    return (
+        f"{runs:,} runs took {seconds / 3600:.1f} hours together, two at a time, mostly beside other work; "
+        f"{attempts - runs} were killed, and continued."
+    )
+
+
+def _columns(ladder: str) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
     """Each task, with its cells from the first rung to the last."""
-    report = shown()["lru"]
+    report = shown()[ladder]
     return [(column, [row["cells"][k] for row in report["rows"]]) for k, column in enumerate(report["columns"])]
 
 
