@@ -283,15 +283,16 @@ def _figure_by(places: Places, request: LadderRequest, by: Sequence[str], metric
 
 def _axis(result: str, metrics: Sequence[Metric]) -> tuple[str, float]:
     """The label and the scale of a result's axis; as it is, where the task does not declare its metric."""
+    from lrurun.data.metric import named
     from lrurun.report.scores import form_of
 
-    split, _, name = result.partition("/")
-    split, _, test = split.partition("@")
-    for form in map(form_of, metrics):
-        if form.name == name and split in ("val", "test"):
-            where = {"val": "validation", "test": "test"}[split] + (f" at {test}" if test else "")
-            return f"{where} {form.axis}", form.scale
-    return result, 1.0
+    place, _, name = result.partition("/")
+    split, _, test = place.partition("@")
+    metric = named(f"{name}@{test}" if test else name, metrics)
+    if metric is None or split not in (splits := {"val": "validation", "test": "test"}):
+        return result, 1.0
+    form = form_of(metric)
+    return f"{splits[split]} {form.axis}", form.scale
 
 
 def _counted(loaded: LoadedInstance, command: str) -> dict[str, Sequence[Run]]:
