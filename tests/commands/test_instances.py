@@ -396,7 +396,21 @@ def test_scores_are_drawn_over_a_setting(swept: Machine, monkeypatch: pytest.Mon
     assert speed.curves[0].y == pytest.approx((10.0, 10.0, 10.0))
     title = "from a tanh RNN to the Linear Recurrent Unit, by optim.lr on sDigits, profile smoke, without --tune"
     assert drawn[0].title == title
+    assert test.x_ticks == ()  # 0.016 and 0.02 would overlap
     assert "Left out" not in drawn[0].caption
+
+
+def test_ticks_of_a_figure_over_a_setting_are_the_values_tried_where_there_is_room(swept: Machine) -> None:
+    plan = LadderRequest(task="sDigits", ladder="lru", profile="smoke", tune=False, sets=[]).plan()
+    with Ledger.open(swept.ledger) as ledger:
+        report = tables.build(ledger, plan, tables.find(ledger, plan, ["optim.lr"], ""), ["optim.lr"], ["diagonal"])
+    rows = [structs.replace(row, by={"optim.lr": 0.001 * 2.5**k}) for k, row in enumerate(report.rows)]
+    figure = drawing.swept(structs.replace(report, rows=tuple(rows)), {row.runs[0]: 0.5 for row in rows}, "y", 1.0)
+    [panel] = figure.panels
+    assert panel.x_ticks == tuple((0.001 * 2.5**k, text) for k, text in enumerate(("0.001", "0.0025", "0.00625")))
+    texts = re.findall("<!-- (.*?) -->", figure_files.render(figure, ".svg").decode())
+    assert {"0.001", "0.0025", "0.00625"} <= set(texts)
+    assert not any("times" in text for text in texts)  # no numbers between them
 
 
 def test_what_a_figure_over_a_setting_leaves_out_is_named(swept: Machine) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -334,17 +335,21 @@ def swept(report: SweptReport, numbers: Mapping[str, float], label: str, scale: 
             f"no finished run has a value of {path}: its rung has none, or tuning chose it",
             "--by K: name a setting in which instances differ; lrurun report --by K prints all",
         )
+    tried = sorted({place for places in drawn.values() for place in places})
+    x_scale = suited(tried)
+    room = x_scale == "log" and min(b / a for a, b in pairwise(tried)) ** 8 > tried[-1] / tried[0]
     panel = Panel(
         x=path,
         y=label,
         curves=tuple(_over(rung, places, scale) for rung, places in drawn.items()),
-        x_scale=suited(place for places in drawn.values() for place in places),
+        x_scale=x_scale,
+        x_ticks=tuple((place, console.setting(place)) for place in tried) if room else (),
     )
     sentences = [curves.BAND]
     if lost:
         sentences.append(f"Left out, because diverged, failed, unfinished or without the result: {', '.join(lost)}.")
-    if apart := [name for name in dict.fromkeys(row.rung for row in report.rows if row.n) if name not in drawn]:
-        sentences.append(f"Not drawn, because they have no {path}, or tuning chose it: {', '.join(apart)}.")
+    if without := [name for name in dict.fromkeys(row.rung for row in report.rows if row.n) if name not in drawn]:
+        sentences.append(f"Not drawn, because they have no {path}, or tuning chose it: {', '.join(without)}.")
     return Figure(panels=(panel,), title=swept_table.title(report), caption=_caption(sentences, report.notes))
 
 

@@ -219,7 +219,7 @@ def _axis(
     most: int | Literal["auto"] = "auto",
 ) -> None:
     """`most`: intervals between numbers of a linear scale."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
     axis = getattr(ax, f"{direction}axis")
     getattr(ax, f"set_{direction}label")(_text(label))
@@ -229,6 +229,7 @@ def _axis(
             [place for place, _ in ticks], [_folded(name, 14 if direction == "x" else 22) for _, name in ticks]
         )
         axis.set_tick_params(length=0)
+        axis.set_minor_locator(NullLocator())  # a logarithmic scale has some, with numbers
     elif scale == "log":
         positive = [value for value in values if 0 < value < math.inf]
         narrow = positive and max(positive) < 30 * min(positive)  # no two powers of ten
