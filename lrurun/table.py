@@ -156,13 +156,13 @@ class Table(Struct, frozen=True, kw_only=True):
             yield from console.wrapped(clean(first.text(row)), width)
             for column in below:
                 if (cell := column.text(row)) not in ("", NOTHING):
-                    text = clean(f"{column.name}: {cell}".replace("\n", ", "))
+                    text = clean(f"{_in_a_line(column.name)}: {_in_a_line(cell)}")
                     yield from console.wrapped(text, width, label="  ", indent=4 if width >= 30 else 2)
 
     def left_out(self, whole: Table) -> str:
         """A sentence that names the columns of `whole` that this one, fitted to a width, lacks; empty if none."""
         shown = {column.full_name or column.name for column in self.columns}
-        gone = [c.name.replace("\n", ", ") for c in whole.columns if c.name not in shown and not c.is_plot]
+        gone = [_in_a_line(c.name) for c in whole.columns if c.name not in shown and not c.is_plot]
         return f"Not shown at this width: {', '.join(gone)}." if gone else ""
 
     def in_ascii(self) -> Table:
@@ -306,6 +306,11 @@ def _write(lines: Iterable[str], *, styled: bool = False) -> None:
             block = []
     if block:
         console.write("\n".join(block), styled=styled)
+
+
+def _in_a_line(text: str) -> str:
+    """A text of several lines; a name that is broken after a hyphen is whole again."""
+    return text.replace("-\n", "-").replace("\n", ", ")
 
 
 def _in_ascii(column: Column) -> Column:

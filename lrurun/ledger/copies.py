@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Table
 
-from lrurun.errors import DamagedError, LrurunError
+from lrurun.errors import DamagedError, LedgerError, LrurunError
 from lrurun.files import atomic
 from lrurun.ledger.database import COMPRESSED
 from lrurun.ledger.database.schema import documents, info, metadata, metric_keys
@@ -57,6 +57,7 @@ def unpacked(place: Place) -> Iterator[Place]:
 
     Raises:
         DamagedError: the compressed file is not whole.
+        LedgerError: it has something else in it.
         LrurunError: it cannot be read, or there is no space for it.
     """
     if not isinstance(place, Path) or place.suffix != COMPRESSED or not place.exists():
@@ -72,6 +73,9 @@ def unpacked(place: Place) -> Iterator[Place]:
         except OSError as error:
             hint = "free some space" if error.errno == errno.ENOSPC else "check the path and its permissions"
             raise LrurunError(f"{place} cannot be unpacked: {error.strerror}", hint) from None
+        with whole.open("rb") as source:
+            if source.read(15) != b"SQLite format 3":
+                raise LedgerError(f"{place}: has no ledger in it", "name a file that lrurun ledger backup wrote")
         yield whole
 
 

@@ -343,15 +343,22 @@ PARTS: dict[str, Callable[[], str]] = {
     "program-shell-recipe": partial(file, "shell/integral.toml"),
     "parameters": parameters,
     "papers": page_of_papers,
+    "map-answer": task_map.answer,
     "map-runs": task_map.runs,
     "map-conclusions": partial(task_map.conclusions, "lru"),
     "map-changes": partial(task_map.changes, "lru"),
+    "map-smallest": task_map.smallest,
+    "map-radius": partial(task_map.changes, "controls", task_map.RADIUS),
     "map-claims": task_map.claims,
     "map-tasks": partial(task_map.tasks, "lru"),
     "map-hours": task_map.hours,
     "map-selective-conclusions": partial(task_map.conclusions, "selective"),
     "map-selective-changes": partial(task_map.changes, "selective"),
     "map-selective-tasks": partial(task_map.tasks, "selective"),
+    "map-budgets": task_map.budgets,
+    "map-speed": task_map.speed,
+    "map-order": task_map.order,
+    "map-rates": task_map.by_rate,
 }
 
 
@@ -392,7 +399,8 @@ def write() -> None:
     """Brings all pages up to date."""
     for path in PAGES:
         path.write_text(page(path))
-    task_map.PICTURE.write_text(task_map.shown()["picture"])
+    for path, picture in task_map.shown()["pictures"].items():
+        path.write_text(picture)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,26 @@ def test_the_page_is_that_of_its_ledger() -> None:
     assert page.read_text() == generated.page(page), "run: python -m tests.docs.generated --write"
 
 
-def test_the_picture_is_that_of_its_ledger() -> None:
-    texts = task_map.texts(task_map.PICTURE.read_text())
-    assert texts == task_map.texts(task_map.shown()["picture"]), "run: python -m tests.docs.generated --write"
-    columns = len(task_map.shown()["lru"]["columns"]) + 1  # the last one counts
-    assert sum(text[:1] in "▲▼·" for text in texts) == 7 * columns
+def test_pictures_are_those_of_its_ledger() -> None:
+    shown = task_map.shown()
+    for path, made in shown["pictures"].items():
+        picture = path.read_text()
+        assert task_map.texts(picture) == task_map.texts(made), (
+            f"{path.name}: run: python -m tests.docs.generated --write"
+        )
+        assert task_map.lines(picture) == pytest.approx(task_map.lines(made), abs=1.0), path.name
+    for name, ladder in (("map.svg", "lru"), ("map-selective.svg", "selective")):
+        texts = task_map.texts((task_map.PICTURES / name).read_text())
+        columns = len(shown[ladder]["columns"]) + 1  # the last one counts
+        assert sum(text[:1] in "▲▼·" for text in texts) == (len(shown[ladder]["rows"]) - 1) * columns
+
+
+def test_the_commands_of_the_page_have_nothing_left_to_train() -> None:
+    """The kept runs have the fingerprints, seeds and chosen rates that recipes and ladders give today."""
+    commands = task_map.commands()
+    assert len(commands) == 15 + 6 + 15 + 4
+    with task_map.merged() as machine:
+        for command in commands:
+            made = machine.json("plan", *command)
+            rungs = [rung for plan in made.get("plans", [made]) for rung in plan["rungs"]]
+            assert [rung["rung"] for rung in rungs if rung["runs_left"] or not rung["runs_done"]] == [], command

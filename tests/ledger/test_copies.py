@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import lzma
 import math
 import os
 from collections.abc import Iterator
@@ -314,6 +315,9 @@ def test_a_compressed_backup_is_merged(here: Machine, tmp_path: Path) -> None:
     cut.write_bytes(kept.read_bytes()[:-100])
     assert "is not an xz file, or is incomplete" in here.run("ledger", "merge", str(cut), code=5).stderr
     assert "there is no ledger" in here.run("ledger", "merge", str(tmp_path / "none.xz"), code=4).stderr
+    cut.write_bytes(lzma.compress(b"a text"))
+    error = here.run("ledger", "merge", str(cut), code=5).stderr
+    assert error == f"error: {cut}: has no ledger in it\nhint: name a file that lrurun ledger backup wrote\n"
 
 
 @on_file

@@ -135,6 +135,7 @@ def test_a_cell_whose_sign_and_difference_point_apart_says_why() -> None:
     report = build(ladder, runs)
     drawn = task_map.make(all_tasks.build(ladder, [report]))
     assert (drawn.columns, drawn.cells[1][0].text) == (("sDigits",), "▲ mean -7.4")
+    assert drawn.cells[1][0].look == "better s4"  # as the sign, not as the mean
     bits = form_of(Metric(name="bits_per_byte", unit="bits", higher_is_better=False))
     text = formats.render(all_tasks.build(MINI, [build()]), "md")
     assert "(n=3)<br>helps +4.50" in text

@@ -61,6 +61,16 @@ def test_sentences_are_cut_first_and_then_columns_go_by_priority_and_names_are_c
     assert shown.fit(24) is None
 
 
+def test_a_name_that_is_broken_after_a_hyphen_is_whole_in_a_line() -> None:
+    names = ("id", "small-\nphase", "Copy\nmap")
+    columns = [table.Column(name=name, cell=lambda row, k=k: row[k]) for k, name in enumerate(names)]
+    assert list(table.Table(columns=tuple(columns), rows=(("a", "1", "2"),)).stacked(24)) == [
+        "a",
+        "  small-phase: 1",
+        "  Copy, map: 2",
+    ]
+
+
 def test_the_whole_text_of_a_cut_cell_is_below_the_table(screen) -> None:
     rows = [["one", WORDS], ["two", "short"], ["three", WORDS]]
     shown = table.of_text(

@@ -337,13 +337,16 @@ def swept(report: SweptReport, numbers: Mapping[str, float], label: str, scale: 
         )
     tried = sorted({place for places in drawn.values() for place in places})
     x_scale = suited(tried)
-    room = x_scale == "log" and min(b / a for a, b in pairwise(tried)) ** 8 > tried[-1] / tried[0]
+    ticks = tuple((place, console.setting(place)) for place in tried)
+    # short labels fit where no gap is under an eighth of the axis
+    short = x_scale == "log" and max(len(text) for _, text in ticks) <= 7
+    room = short and min(b / a for a, b in pairwise(tried)) ** 8 > tried[-1] / tried[0]
     panel = Panel(
         x=path,
         y=label,
         curves=tuple(_over(rung, places, scale) for rung, places in drawn.items()),
         x_scale=x_scale,
-        x_ticks=tuple((place, console.setting(place)) for place in tried) if room else (),
+        x_ticks=ticks if room else (),
     )
     sentences = [curves.BAND]
     if lost:

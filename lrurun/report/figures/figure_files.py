@@ -228,7 +228,8 @@ def _axis(
         axis.set_ticks(
             [place for place, _ in ticks], [_folded(name, 14 if direction == "x" else 22) for _, name in ticks]
         )
-        axis.set_tick_params(length=0)
+        if scale == "linear":  # names, not numbers
+            axis.set_tick_params(length=0)
         axis.set_minor_locator(NullLocator())  # a logarithmic scale has some, with numbers
     elif scale == "log":
         positive = [value for value in values if 0 < value < math.inf]

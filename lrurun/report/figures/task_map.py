@@ -34,7 +34,8 @@ class MapCell(Struct, frozen=True, kw_only=True):
     difference to a base, the score; empty where there is nothing."""
     verdict: str
     benefit: float | None
-    """The difference, positive where it is better, as a share of the largest in its metric; None without one."""
+    """The difference as a share of the largest in its metric, positive where the change helps or, if that is
+    undecided, where the mean is better; None without one."""
 
     @property
     def look(self) -> str:
@@ -102,6 +103,8 @@ def _cell(column: TaskColumn, cell: TaskCell, largest: dict[str, float]) -> MapC
         opposite = size is not None and {"helps": -1, "hurts": 1}.get(cell.verdict, 0) * better * size > 0
         text = f"{SIGNS.get(cell.verdict, '')} {'mean ' if opposite else ''}{number}".strip()
     share = None if size is None else better * size / (largest[cell.metric] or 1.0)
+    if share is not None and cell.verdict in DECIDED:  # by ranks, which a mean may contradict
+        share = abs(share) if cell.verdict == "helps" else -abs(share)
     return MapCell(anchor=all_tasks.anchor(column, cell.rung), text=text, verdict=cell.verdict, benefit=share)
 
 
