@@ -129,7 +129,7 @@ def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float]) -> Fi
 
 def every_task(report: AllTasksReport) -> Figure:
     """The map of tasks by rungs."""
-    sentences = [task_map.LEGEND, "Colour: blue is better than the base, orange is worse, grey is undecided."]
+    sentences = [task_map.LEGEND, "Colour: blue helps, orange hurts, grey is undecided."]
     sentences += [f"Caution: {'; '.join(cautions)}."] if (cautions := all_tasks.cautions(report)) else []
     title = all_tasks.content_of(report).title
     drawn = task_map.make(report)
