@@ -24,6 +24,12 @@ def identity(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
+def is_database(path: Path) -> bool:
+    """Whether a file is a database of SQLite. Raises OSError if it cannot be read."""
+    with path.open("rb") as file:
+        return file.read(15) == b"SQLite format 3"
+
+
 @contextlib.contextmanager
 def atomic(target: Path, temporary: Path | None = None) -> Iterator[Path]:
     """A path beside `target` at which to make a file or folder; it is renamed to `target` at the end of the block.

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Table
 
 from lrurun.errors import DamagedError, LedgerError, LrurunError
-from lrurun.files import atomic
+from lrurun.files import atomic, is_database
 from lrurun.ledger.database import COMPRESSED
 from lrurun.ledger.database.schema import documents, info, metadata, metric_keys
 from lrurun.ledger.store import Ledger
@@ -73,9 +73,8 @@ def unpacked(place: Place) -> Iterator[Place]:
         except OSError as error:
             hint = "free some space" if error.errno == errno.ENOSPC else "check the path and its permissions"
             raise LrurunError(f"{place} cannot be unpacked: {error.strerror}", hint) from None
-        with whole.open("rb") as source:
-            if source.read(15) != b"SQLite format 3":
-                raise LedgerError(f"{place}: has no ledger in it", "name a file that lrurun ledger backup wrote")
+        if not is_database(whole):
+            raise LedgerError(f"{place}: has no ledger in it", "name a file that lrurun ledger backup wrote")
         yield whole
 
 

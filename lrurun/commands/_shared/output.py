@@ -113,12 +113,8 @@ def write_file(out: Path, content: bytes, option: str = "--out") -> None:
         LrurunError: it cannot be written.
     """
     try:
-        if out.is_file():
-            with out.open("rb") as file:
-                if file.read(15) == b"SQLite format 3":
-                    raise UsageError(
-                        f"{option} {out}: is a database, and would be lost", f"choose another {option} FILE"
-                    )
+        if out.is_file() and files.is_database(out):
+            raise UsageError(f"{option} {out}: is a database, and would be lost", f"choose another {option} FILE")
     except OSError as error:
         raise LrurunError(f"{out}: {error.strerror}", f"choose another {option} FILE") from None
     try:
