@@ -45,7 +45,7 @@ class MapCell(Struct, frozen=True, kw_only=True):
         if self.verdict not in DECIDED:
             return "undecided"
         strength = min(int(STRENGTHS * abs(self.benefit)) + 1, STRENGTHS)
-        return f"{'better' if self.benefit >= 0 else 'worse'} s{strength}"
+        return f"{'better' if self.verdict == 'helps' else 'worse'} s{strength}"
 
 
 class TaskMap(Struct, frozen=True, kw_only=True):
@@ -95,16 +95,15 @@ def _difference(cell: TaskCell) -> float | None:
 
 def _cell(column: TaskColumn, cell: TaskCell, largest: dict[str, float]) -> MapCell:
     form, size = column.score, _difference(cell)
-    better = -1.0 if form.higher_is_better is False else 1.0
+    gain = None if size is None else -size if form.higher_is_better is False else size
+    direction = {"helps": 1.0, "hurts": -1.0}.get(cell.verdict, 0.0)  # by ranks, which a mean may contradict
     if size is None and not cell.same_as_before and cell.mean is not None:
         text = form.with_symbol(form.short(cell.mean))
     else:
         number = "" if size is None else form.short_difference(size)
-        opposite = size is not None and {"helps": -1, "hurts": 1}.get(cell.verdict, 0) * better * size > 0
+        opposite = gain is not None and direction * gain < 0
         text = f"{SIGNS.get(cell.verdict, '')} {'mean ' if opposite else ''}{number}".strip()
-    share = None if size is None else better * size / (largest[cell.metric] or 1.0)
-    if share is not None and cell.verdict in DECIDED:  # by ranks, which a mean may contradict
-        share = abs(share) if cell.verdict == "helps" else -abs(share)
+    share = None if gain is None else math.copysign(gain, direction or gain) / (largest[cell.metric] or 1.0)
     return MapCell(anchor=all_tasks.anchor(column, cell.rung), text=text, verdict=cell.verdict, benefit=share)
 
 
