@@ -400,10 +400,14 @@ def test_scores_are_drawn_over_a_setting(swept: Machine, monkeypatch: pytest.Mon
     assert "Left out" not in drawn[0].caption
 
 
-def test_ticks_of_a_figure_over_a_setting_are_the_values_tried_where_there_is_room(swept: Machine) -> None:
+def _over_rates(swept: Machine) -> tables.SweptReport:
     plan = LadderRequest(task="sDigits", ladder="lru", profile="smoke", tune=False, sets=[]).plan()
     with Ledger.open(swept.ledger) as ledger:
-        report = tables.build(ledger, plan, tables.find(ledger, plan, ["optim.lr"], ""), ["optim.lr"], ["diagonal"])
+        return tables.build(ledger, plan, tables.find(ledger, plan, ["optim.lr"], ""), ["optim.lr"], ["diagonal"])
+
+
+def test_ticks_of_a_figure_over_a_setting_are_the_values_tried_where_there_is_room(swept: Machine) -> None:
+    report = _over_rates(swept)
     rows = [structs.replace(row, by={"optim.lr": 0.001 * 2.5**k}) for k, row in enumerate(report.rows)]
     figure = drawing.swept(structs.replace(report, rows=tuple(rows)), {row.runs[0]: 0.5 for row in rows}, "y", 1.0)
     [panel] = figure.panels
@@ -414,9 +418,7 @@ def test_ticks_of_a_figure_over_a_setting_are_the_values_tried_where_there_is_ro
 
 
 def test_what_a_figure_over_a_setting_leaves_out_is_named(swept: Machine) -> None:
-    plan = LadderRequest(task="sDigits", ladder="lru", profile="smoke", tune=False, sets=[]).plan()
-    with Ledger.open(swept.ledger) as ledger:
-        report = tables.build(ledger, plan, tables.find(ledger, plan, ["optim.lr"], ""), ["optim.lr"], ["diagonal"])
+    report = _over_rates(swept)
     rows = [structs.replace(row, diverged=3) for row in report.rows]
     numbers = {run: math.inf if k == 0 else 0.5 for k, run in enumerate(rows[0].runs)}
     free = structs.replace(rows[1], rung="free", by={"optim.lr": None})

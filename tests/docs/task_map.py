@@ -1,4 +1,4 @@
-"""The parts and the picture of docs/map.md, as commands show them on the ledger of the map."""
+"""The parts and the pictures of docs/map.md, as commands show them on the ledger of the map."""
 
 from __future__ import annotations
 
@@ -198,11 +198,9 @@ def changes(ladder: str, rungs: Sequence[str] = ()) -> str:
     for row in shown()[ladder]["rows"][1:]:
         if rungs and row["rung"] not in rungs:
             continue
-        bases = {cell["on"]: None for cell in row["cells"] if cell["branches"] or rungs}
-        base = "".join(f" on `{name}`" for name in bases)
+        base = f" on `{row['cells'][0]['on']}`" if row["cells"][0]["branches"] else ""
         rows.append([f"`{row['rung']}`{base}", *_counted(on[row["rung"]])])
-    heads = ["change" if rungs else "change to the rung before", "helps on", "hurts on", "undecided on"]
-    return table(heads, rows)
+    return table(["change to the rung before", *(f"{verdict} on" for verdict in VERDICTS)], rows)
 
 
 def smallest() -> str:
