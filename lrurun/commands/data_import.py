@@ -28,11 +28,17 @@ _SHORT = 100
 _EPOCHS, _FEWEST, _MOST = 50, 500, 5000
 """Training takes this many epochs, within limits on the number of steps."""
 _RATES = [0.002, 0.004, 0.008, 0.016, 0.032]
+_WIDTH = 32
+"""Width and state of the model. The profile smoke has the same, so that the values of rungs hold for it, too."""
+_FEW, _MANY = 64, 1024
+"""The least and the largest number of states of the rungs that ask whether many are needed."""
 
 _OURS = {
     "model.depth": "two blocks train quickly and still distinguish the rungs",
     "model.width": "small enough for a laptop",
-    "model.state": "equal to the width",
+    "model.state": "equal to the width; real: twice the numbers, which take the memory of complex ones; states: dlr "
+    f"has the number of steps, with which it can express any kernel, at least {_FEW} and at most {_MANY}, "
+    "few-states an eighth of that",
     "model.recurrence.r_min": f"0.5 up to {_SHORT} steps, for a memory of tens of them; else 0.9, for hundreds",
     "model.recurrence.r_max": f"0.99 up to {_SHORT} steps, else 0.999; of a rung without r_min: the whole disk",
     "model.recurrence.max_phase": "pi/10 where the phase is the change, as on the paper's PathX; else the whole circle",
@@ -291,7 +297,7 @@ def _recipe_text(task: Imported, command: str) -> str:
     from lrurun.decoding import canonical
 
     facts = canonical(task.facts)
-    batch = min(64, facts["train"])
+    batch = max(2, min(64, facts["train"]))  # controls need another sequence in the batch
     steps = min(_MOST, max(_FEWEST, _EPOCHS * facts["train"] // batch))
     tables: dict[str, dict[str, Any]] = {
         "about": {
@@ -302,7 +308,7 @@ def _recipe_text(task: Imported, command: str) -> str:
             "checked": "never",
         },
         "data": facts,
-        "model": {"depth": 2, "width": 32, "state": 32, "norm": "batch", "glu": "full", "dropout": 0.0},
+        "model": {"depth": 2, "width": _WIDTH, "state": _WIDTH, "norm": "batch", "glu": "full", "dropout": 0.0},
         "optim": {"lr": 0.008, "recurrent_factor": 0.5, "weight_decay": 0.05},
         "train": {"steps": steps, "batch": batch, "eval_every": steps // 10, "log_every": 10},
         "execution": {"threads": 1, "steps_per_dispatch": 50},
@@ -310,7 +316,7 @@ def _recipe_text(task: Imported, command: str) -> str:
         **dict(_expected(facts["length"])),
         "tune.grid": {'"optim.lr"': _RATES},
         "profile.smoke": {"why": "the whole pipeline in well under a minute; the scores mean nothing", "seeds": 1},
-        "profile.smoke.model": {"depth": 1, "width": 16, "state": 16},
+        "profile.smoke.model": {"depth": 1},
         "profile.smoke.train": {"steps": 60, "batch": min(32, batch), "eval_every": 30, "log_every": 10},
         "profile.smoke.execution": {"steps_per_dispatch": 10},
         "profile.smoke.tune": {'"optim.lr"': [0.004, 0.016]},
@@ -350,7 +356,9 @@ def _values(ladder: Ladder, rung: Rung, length: int) -> dict[str, Any]:
         source = ladder if scope.ladder == ladder.name else read_ladder(scope.ladder)
         taken.update(*(source_rung.tunes for source_rung in source.rungs if source_rung.name == scope.rung))
     ring = (0.5, 0.99) if length <= _SHORT else (0.9, 0.999)
+    states = min(max(length, _FEW), _MANY)
     known = {
+        "model.state": {"real": 2 * _WIDTH, "dlr": states, "few-states": states // 8}.get(rung.name, _WIDTH),
         "model.recurrence.r_min": ring[0],
         "model.recurrence.r_max": ring[1] if "model.recurrence.r_min" in rung.tunes else 1.0,
         # a rung that tunes nothing else is about the phase; others have the whole circle
@@ -362,4 +370,4 @@ def _values(ladder: Ladder, rung: Rung, length: int) -> dict[str, Any]:
         "model.recurrence.blocks": 4,
         "model.recurrence.c_init": "truncated",
     }
-    return {path: known[path] for path in rung.tunes if path in known and path not in taken}
+    return {path: known[path] for path in rung.tunes if path not in taken}

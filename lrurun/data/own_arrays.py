@@ -21,7 +21,7 @@ from lrurun.data.arrays import Writer, count_classes, header
 from lrurun.data.copies import reading
 from lrurun.data.imported import Imported, ImportedOptions
 from lrurun.data.task import SPLITS, Progress, Source
-from lrurun.errors import LrurunError, hint_for
+from lrurun.errors import LrurunError, hint_for, plural
 
 _Facts = dict[str, Any]
 """Settings of `ImportedOptions`."""
@@ -30,6 +30,8 @@ BLOCK = 1 << 24
 """Bytes of inputs that are in memory at once."""
 MAX_CLASSES = 1_000_000
 """The largest number of classes or token ids: larger numbers are probably measurements."""
+LONGER = 4
+"""How many times as many features as steps are doubtful: most recordings have more steps than channels."""
 MAX_CLASS_VALUES = 100
 """The most different real labels that may be meant as classes."""
 
@@ -77,13 +79,15 @@ def read(inputs: Path, labels: Path, lengths: Path | None, *, prefix: str = "--"
     for array, name in ((y, y_name), (ends, ends_name)):
         if array is not None and (array.ndim == 0 or len(array) != len(x)):
             count = array.shape[0] if array.ndim else "a single number"
+            axis = x.shape.index(count) if count in x.shape else None
+            hint = f"; if they are axis {axis} of the inputs, save inputs.swapaxes(0, {axis})" if axis else ""
             raise LrurunError(
-                f"{name}: expected {len(x)} examples, as many as inputs, found {count}", "save all of them"
+                f"{name}: expected {len(x)} examples, as many as inputs, found {count}", f"save all of them{hint}"
             )
     _check_inputs(x, x_name, tokens)
-    y = _labels(y, y_name, x.shape[1])
+    y = _labels(y, y_name, x.shape)
     if ends is not None:
-        ends = _lengths(ends, ends_name, x.shape[1])
+        ends = _lengths(ends, ends_name, x.shape)
     elif tokens:
         ends = _without_padding(x, x_name)
     if ends is not None:
@@ -151,7 +155,8 @@ def _key(keys: Sequence[str], asked: str, option: str, file: Path) -> str:
 
 
 def doubts(examples: OwnArrays) -> list[str]:
-    """Sentences on arrays that may be meant otherwise: whole numbers as real ones, ids without --tokens, constants."""
+    """Sentences on arrays that may be meant otherwise: whole numbers as real ones, ids without --tokens, axes in
+    another order, constants."""
     x, y = examples.inputs, examples.labels
     x_name, y_name, _ = examples.names
     sentences = []
@@ -167,7 +172,20 @@ def doubts(examples: OwnArrays) -> list[str]:
             f"{x_name}: inputs are whole numbers, and imported as measurements. Ids, as of letters or words, "
             "need --tokens" + (", and must be saved as integers: inputs.astype(int)" if x.dtype.kind == "f" else "")
         )
-    return sentences + _constants(examples)
+    return sentences + _axes(examples) + _constants(examples)
+
+
+def _axes(examples: OwnArrays) -> list[str]:
+    """Sentences on inputs whose last axis may be that of the steps, unless labels or lengths show that it is not."""
+    x, y, name = examples.inputs, examples.labels, examples.names[0]
+    at_steps = y.ndim == (3 if y.dtype.kind == "f" else 2) and y.shape[1] == x.shape[1]
+    if x.ndim == 2 or x.shape[2] < LONGER * x.shape[1] or at_steps or examples.lengths is not None:
+        return []
+    return [
+        f"{name}: inputs of shape {x.shape} are imported as {plural(x.shape[1], 'step')} of {x.shape[2]} features. "
+        f"Should they be {x.shape[2]} steps of {plural(x.shape[1], 'feature')}, they must be saved with the steps "
+        "first: inputs.swapaxes(1, 2)"
+    ]
 
 
 def _constants(examples: OwnArrays) -> list[str]:
@@ -238,8 +256,8 @@ def _check_finite(rows: np.ndarray, name: str, start: int, *, missing: bool = Fa
         raise LrurunError(f"{name}: example {start + number} has {value}, which is not a finite number", hint)
 
 
-def _labels(array: np.ndarray, name: str, length: int) -> np.ndarray:
-    """Labels in memory: int64, or float64 with values last."""
+def _labels(array: np.ndarray, name: str, inputs: Sequence[int]) -> np.ndarray:
+    """Labels in memory: int64, or float64 with values last; `inputs` is the shape of the inputs."""
     is_whole, shape = array.dtype.kind in "biu", array.shape
     if array.dtype.kind not in "biuf":
         hint = "classes are whole numbers from 0, values are real numbers"
@@ -250,9 +268,10 @@ def _labels(array: np.ndarray, name: str, length: int) -> np.ndarray:
     if is_whole and array.ndim == 2 and shape[1] == 1:
         hint = "one class for each sequence: labels[:, 0]"
         raise LrurunError(f"{name}: expected {forms}, found the shape {shape}", hint)
-    if array.ndim == (2 if is_whole else 3) and shape[1] > length:
-        problem = f"{shape[1]} positions, the inputs have {length} steps"
-        raise LrurunError(f"{name}: {problem}", "labels are those of the last positions: at most one a step")
+    if array.ndim == (2 if is_whole else 3) and shape[1] > inputs[1]:
+        problem = f"{shape[1]} positions, the inputs have {plural(inputs[1], 'step')}"
+        hint = "labels are those of the last positions: at most one a step"
+        raise LrurunError(f"{name}: {problem}", _or_swap(hint, inputs, shape[1]))
     if is_whole:
         return _classes(array, name)
     values = np.array(array, np.float64).reshape(len(array), -1) if array.ndim == 1 else np.array(array, np.float64)
@@ -290,7 +309,16 @@ def _check_labelled(labelled: np.ndarray, name: str, none: str) -> None:
         raise LrurunError(f"{name}: example {_first(without)} has no label, all are {none}", "leave the example out")
 
 
-def _lengths(array: np.ndarray, name: str, length: int) -> np.ndarray:
+def _or_swap(hint: str, inputs: Sequence[int], steps: int) -> str:
+    """The hint; where inputs of this shape have so many steps only in their last axis, also how to swap it."""
+    if len(inputs) == 3 and inputs[1] < steps <= inputs[2]:
+        return f"{hint}; if the last axis of the inputs has the steps, save inputs.swapaxes(1, 2)"
+    return hint
+
+
+def _lengths(array: np.ndarray, name: str, inputs: Sequence[int]) -> np.ndarray:
+    """Lengths in memory; `inputs` is the shape of the inputs."""
+    length = inputs[1]
     if array.dtype.kind not in "iu" or array.ndim != 1:
         actual = f"{array.dtype} of shape {array.shape}"
         raise LrurunError(f"{name}: expected one whole number for each example, found {actual}", "(n,) integers")
@@ -298,7 +326,7 @@ def _lengths(array: np.ndarray, name: str, length: int) -> np.ndarray:
         actual = f"{array.min()} to {array.max()}"
         raise LrurunError(
             f"{name}: expected lengths from 1 to {length}, the steps of the inputs, found {actual}",
-            "a length is the number of real steps; padding follows them",
+            _or_swap("a length is the number of real steps; padding follows them", inputs, int(array.max())),
         )
     return np.array(array, np.int64)
 

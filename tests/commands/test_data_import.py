@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lrurun import paths
 from lrurun.config import plan as planning
 from tests.harness.machine import Machine, small_files, stop, wait_for
 from tests.harness.shared import once
@@ -115,10 +116,55 @@ def test_arrays_become_a_recipe_and_prepared_data_in_the_documented_split(own):
     assert "mean = [" in own.run("data", "info", "wells", "--data-dir", "d").stdout
 
 
-@pytest.mark.parametrize("ladder", ["language", "lru", "rotrnn", "stability"])
-def test_the_recipe_has_what_the_packaged_ladders_expect(imported, ladder):
+PACKAGED = paths.names("ablations")
+KINDS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "a class": ("X", "Y", ()),
+    "a class of one feature": ("flat", "Y", ()),
+    "a class of pixels": ("pixels", "Y", ()),
+    "a class of ids": ("ids", "Y", ("--tokens",)),
+    "a class of parts": ("X", "Y", ("--lengths", "ends.npy")),
+    "a class of one step": ("step", "Y", ()),
+    "a class of a long sequence": ("long", "Y", ()),
+    "one of many classes": ("X", "Y", ("--classes", "5000")),
+    "classes at positions": ("X", "above", ()),
+    "ids at positions": ("full", "next", ("--tokens",)),
+    "classes at the last positions": ("X", "last", ()),
+    "a value": ("X", "value", ()),
+    "values": ("X", "real", ()),
+    "values at positions": ("X", "sums", ()),
+    "a test split of its own": ("X", "Y", ("--test-inputs", "X.npy", "--test-labels", "Y.npy")),
+    "one example": ("few", "classes", ("--validation", "0.34", "--test", "0.34", "--classes", "2")),
+}
+"""What is predicted: inputs, labels and options."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_recipe_of_each_kind_of_arrays_has_what_all_packaged_ladders_expect(own, kind):
+    given, (inputs, labels, options) = arrays(), KINDS[kind]
+    save(own, flat=given["X"][..., 0], pixels=given["ids"].astype(np.uint8), step=given["X"][:, :1])
+    save(own, long=given["X"].reshape(N, -1).repeat(200, axis=1), value=given["real"][:, 0], last=given["above"][:, 6:])
+    save(own, full=given["ids"] + 1, next=np.roll(given["ids"], -1, 1), few=given["X"][:3], classes=given["Y"][:3] % 2)
+    files = ("--inputs", f"{inputs}.npy", "--labels", f"{labels}.npy", "--data-dir", "d")
+    own.run("data", "import", "wells", *files, *options)
+    ladders = [word for ladder in PACKAGED for word in ("--ladder", ladder)]
+    shown = own.run("check", "recipe", "wells", *ladders).stdout
+    assert "FAILED" not in shown
+    assert own.run("check", "recipe", "wells").stdout.count("ok ") == 3
+
+
+@pytest.mark.parametrize("ladder", PACKAGED)
+def test_every_packaged_ladder_can_be_planned_and_tuned(imported, ladder):
     for profile in ((), ("--profile", "smoke")):
         imported.run("plan", "wells", "--ladder", ladder, *profile, "--tune")
+
+
+def test_the_recipe_has_states_for_ladders_that_compare_their_number(own):
+    save(own, long=arrays()["X"].reshape(N, -1).repeat(3, axis=1), longer=np.zeros((N, 2000), np.uint8))
+    for inputs, many in (("X", 64), ("long", 108), ("longer", 1024)):
+        own.run("data", "import", inputs, "--inputs", f"{inputs}.npy", *OWN[2:])
+        rungs = recipe(own, inputs)["ladder"]["states"]["rung"]
+        found = [rungs[rung]["model"]["state"] for rung in ("dlr", "few-states")]
+        assert found == [many, many // 8]
 
 
 def test_what_may_be_meant_otherwise_gets_a_warning(own):
@@ -142,6 +188,33 @@ def test_what_may_be_meant_otherwise_gets_a_warning(own):
     for name, more in (("c", ("--inputs", "ids.npy", "--tokens")), ("d", ("--inputs", "X.npy"))):
         labels = "Y.npy" if name == "c" else "real.npy"
         assert "warning" not in own.run("data", "import", name, *more, "--labels", labels, "--data-dir", "d").stderr
+
+
+@pytest.mark.parametrize(
+    ("shape", "labels", "more", "warned"),
+    [
+        ((9, 128), (), (), True),
+        ((1, 300), (), (), True),
+        ((4, 16), (), (), True),
+        ((4, 15), (), (), False),
+        ((40, 2), (), (), False),
+        ((9, 128), (8,), (), True),  # labels of the last positions may be of either
+        ((9, 128), (9,), (), False),  # the labels have as many positions
+        ((9, 128), (), ("--lengths", "L.npy"), False),  # the lengths are at most as many
+    ],
+)
+def test_few_steps_of_many_features_get_a_warning(own, shape, labels, more, warned):
+    save(own, X=np.random.RandomState(0).normal(size=(N, *shape)), L=np.full(N, 9))
+    save(own, Y=np.arange(N * (labels or (1,))[0]).reshape(N, *labels) % 2)
+    lines = [line for line in own.run("data", "import", "wells", *OWN, *more).stderr.splitlines() if "warning" in line]
+    steps, features = shape
+    assert lines == warned * [
+        f"warning: --inputs X.npy: inputs of shape ({N}, {steps}, {features}) are imported as {steps} "
+        f"step{'s' * (steps > 1)} of {features} features. Should they be {features} steps of {steps} "
+        f"feature{'s' * (steps > 1)}, they must be saved with the steps first: inputs.swapaxes(1, 2)"
+    ]
+    facts = recipe(own)["data"]
+    assert (facts["length"], facts["features"]) == shape
 
 
 def test_inputs_that_say_nothing_and_classes_that_a_split_lacks_get_a_warning(own):
@@ -297,6 +370,26 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...], int, str]] = {
     "classes of values": ({"Y": A["real"]}, ("--classes", "3"), 1, "real values have no classes"),
     "more classes": ({}, ("--classes", "2"), 1, "--labels Y.npy: has class 2, --classes 2 ends at 1"),
     "a column": ({"Y": A["Y"][:, None]}, (), 1, "hint: one class for each sequence: labels[:, 0]"),
+    "examples second": (
+        {"X": A["X"].swapaxes(0, 1)},
+        (),
+        1,
+        "if they are axis 1 of the inputs, save inputs.swapaxes(0, 1)",
+    ),
+    "examples third": ({"X": A["X"].T}, (), 1, "if they are axis 2 of the inputs, save inputs.swapaxes(0, 2)"),
+    "steps third": (
+        {"X": A["X"].swapaxes(1, 2), "Y": A["above"]},
+        (),
+        1,
+        "12 positions, the inputs have 3 steps\nhint: labels are those of the last positions: at most one a step; "
+        "if the last axis of the inputs has the steps, save inputs.swapaxes(1, 2)",
+    ),
+    "lengths of steps that are third": (
+        {"X": A["X"].swapaxes(1, 2)},
+        ("--lengths", "ends.npy"),
+        1,
+        "padding follows them; if the last axis of the inputs has the steps, save inputs.swapaxes(1, 2)",
+    ),
     "more positions": ({"Y": np.hstack([A["above"]] * 2)}, (), 1, "24 positions, the inputs have 12 steps"),
     "lengths of 0": ({"L": A["ends"] * 0}, ("--lengths", "L.npy"), 1, "expected lengths from 1 to 12, the steps"),
     "longer": ({"L": A["ends"] + 1}, ("--lengths", "L.npy"), 1, "of the inputs, found 5 to 13"),
