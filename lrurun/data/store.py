@@ -238,7 +238,7 @@ def _identified(task: Task, source: Source, progress: Progress) -> tuple[Publish
         return "unverified", []
     if source.kind == "download":  # compared with the published digest already
         return ("yes" if all(remote.sha256 for remote in task.remotes) else "unverified"), []
-    known, note = download.identify(source.archive, task.remotes, progress)
+    known, note = download.identify(source.archive, source.remotes or task.remotes, progress)
     return known, [note] if note else []
 
 

@@ -163,7 +163,9 @@ class Source(Struct, frozen=True, kw_only=True):
     """One line for messages, reports and the manifest: which copy, and its format."""
     fill: Fill
     archive: Path | None = None
-    """The file that is read, if it should be one of the task's `remotes`."""
+    """The file that is read, if it should be one of the task's `remotes`, or of those below."""
+    remotes: tuple[Remote, ...] = ()
+    """Published files with the same data in another form, if the archive has that form."""
     generator: dict[str, Any] = field(default_factory=dict)
     """The generator's name, version and seed, if the data are generated; the split of imported arrays."""
     published: Published | None = None

@@ -15,7 +15,8 @@ from msgspec import structs
 
 from lrurun import data as tasks
 from lrurun.data import download, store
-from lrurun.data.downloaded.images import ARCHIVE, SCifar
+from lrurun.data.downloaded import images
+from lrurun.data.downloaded.images import ARCHIVE, PICKLED_ARCHIVE, SCifar
 from lrurun.data.task import Remote
 from lrurun.errors import LrurunError
 from tests.harness import formats
@@ -217,6 +218,18 @@ def test_an_archive_is_known_by_its_digest_whatever_its_name(tmp_path, archive, 
     assert table.notes == [f"not the published data: {one}" for one in said]
     unpacked = formats.tree(tmp_path / "given", FILES)  # of which nothing is claimed
     assert formats.prepared(small(remote), tmp_path / "unpacked", unpacked)[1].published == "unverified"
+
+
+def test_the_archive_of_pickles_is_compared_with_the_published_one(tmp_path, monkeypatch):
+    members = formats.cifar_pickled_archive(formats.cifar_pickled(FILES))
+    archive = formats.tar(tmp_path / "cifar-10-python.tar.gz", members)
+    content = archive.read_bytes()
+    _, table = formats.prepared(small(ARCHIVE), tmp_path / "out", archive)
+    said = f"{archive} has {len(content):,} bytes, the published cifar-10-python.tar.gz has 170,498,071"
+    assert (table.published, table.notes) == ("no", [f"not the published data: {said}"])
+    known = structs.replace(PICKLED_ARCHIVE, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    monkeypatch.setattr(images, "PICKLED_ARCHIVE", known)
+    assert formats.prepared(small(ARCHIVE), tmp_path / "again", archive)[1].published == "yes"
 
 
 def test_commands_on_data_name_those_that_are_not_the_published_ones(machine, archive, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import shutil
 from itertools import count, islice
 from statistics import NormalDist
@@ -31,7 +32,8 @@ RANDOM = np.random.RandomState(0)
 PIXELS = RANDOM.randint(0, 256, (TRAIN + TEST, 32, 32, 3)).astype(np.uint8)
 LABELS = RANDOM.randint(0, 10, TRAIN + TEST)
 FILES = formats.cifar(PIXELS, LABELS, TRAIN)
-HINT = "give an undamaged copy of cifar-10-binary.tar.gz, or omit --from to download it"
+PICKLED = formats.cifar_pickled(FILES)
+HINT = "give an undamaged cifar-10-binary.tar.gz or cifar-10-python.tar.gz, or omit --from to download one"
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261)
 
 
@@ -71,6 +73,11 @@ def array_record(place):
     return formats.tfds_array_record(place, "cifar10", {}, splits).parent.parent
 
 
+def repickled(protocol):
+    """The batches as Python 3 writes what it has loaded."""
+    return {name: pickle.dumps(pickle.loads(content, encoding="bytes"), protocol) for name, content in PICKLED.items()}
+
+
 COPIES = {
     "archive": lambda place: formats.tar(place / "x.tar", formats.cifar_archive(FILES), "w"),
     "folder of the archive": lambda place: (
@@ -78,6 +85,19 @@ COPIES = {
     ),
     "batches": lambda place: formats.tree(place / "any", FILES),
     "folder of the batches": lambda place: formats.tree(place, formats.cifar_archive(FILES)),
+    "pickled archive": lambda place: formats.tar(place / "x.tar", formats.cifar_pickled_archive(PICKLED), "w"),
+    "folder of the pickled archive": lambda place: (
+        formats.tar(place / "cifar-10-python.tar.gz", formats.cifar_pickled_archive(PICKLED)).parent
+    ),
+    "pickled batches": lambda place: formats.tree(place / "any", PICKLED),
+    "folder of torchvision": lambda place: formats.tree(
+        place, formats.cifar_pickled_archive(PICKLED) | {"cifar-10-python.tar.gz": b"never read"}
+    ),
+    "pickled beside an incomplete folder": lambda place: formats.tree(
+        place, formats.cifar_pickled_archive(PICKLED) | {"cifar-10-batches-bin/test_batch.bin": b""}
+    ),
+    "pickles of Python 3": lambda place: formats.tree(place / "any", repickled(2)),
+    "pickles in its protocol 4": lambda place: formats.tree(place / "any", repickled(4)),
     "tfrecord": tfrecord,
     "tfrecord without ids": lambda place: tfrecord(place, ids=False).parent,
     "array_record": array_record,
@@ -87,6 +107,13 @@ SOURCES = {
     "folder of the archive": "the archive given/cifar-10-binary.tar.gz",
     "batches": "the folder given/any",
     "folder of the batches": "the folder given/cifar-10-batches-bin",
+    "pickled archive": "the archive given/x.tar",
+    "folder of the pickled archive": "the archive given/cifar-10-python.tar.gz",
+    "pickled batches": "the folder given/any",
+    "folder of torchvision": "the folder given/cifar-10-batches-py",
+    "pickled beside an incomplete folder": "the folder given/cifar-10-batches-py",
+    "pickles of Python 3": "the folder given/any",
+    "pickles in its protocol 4": "the folder given/any",
     "tfrecord": "TFDS cifar10 3.0.2, tfrecord, given/cifar10/3.0.2",
     "tfrecord without ids": "TFDS cifar10 3.0.2, tfrecord, given/cifar10/3.0.2",
     "array_record": "TFDS cifar10 3.0.2, array_record, given/cifar10/3.0.2",
@@ -225,6 +252,91 @@ def test_batches_that_are_not_cifar10_are_refused(tmp_path, given, changes, mess
         archive = formats.tar(tmp_path / "a/cifar-10-binary.tar.gz", formats.cifar_archive(FILES | changes))
         member = "./a/cifar-10-binary.tar.gz: cifar-10-batches-bin"
         assert refused(tmp_path, archive.parent) == (member + message, HINT)
+
+
+def changed(name="data_batch_3", **entries):
+    """The pickled batches with other entries in one of them; None removes an entry."""
+    table = pickle.loads(PICKLED[name], encoding="latin1") | entries
+    kept = {key: value for key, value in table.items() if value is not None}
+    return PICKLED | {name: formats.pickle_of_python_2(kept)}
+
+
+ROWS = np.zeros((10, 3072), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (changed(data=ROWS[:9]), "data_batch_3: data: expected an array of shape (10, 3072), found (9, 3072)"),
+        (changed(data=ROWS[:, :-1]), "data_batch_3: data: expected an array of shape (10, 3072), found (10, 3071)"),
+        (changed(data="text"), "data_batch_3: data: expected an array of shape (10, 3072), found bytes"),
+        (changed(data=None), "data_batch_3: expected data and labels, found batch_label, filenames, labels"),
+        (changed(labels=[1] * 9), "data_batch_3: labels: expected 10 whole numbers, found 9 of them"),
+        (changed(labels=["1"] * 10), "data_batch_3: labels: expected 10 whole numbers, found 10 of them"),
+        (changed(labels=ROWS), "data_batch_3: labels: expected 10 whole numbers, found ndarray"),
+        (changed(labels=[3] * 4 + [10] * 6), "data_batch_3: record 4: expected a label of 0 to 9, found 10"),
+        (changed(labels=[3] * 9 + [-1]), "data_batch_3: record 9: expected a label of 0 to 9, found -1"),
+        (changed(fine_labels=[70] * 10), "data_batch_3: has the labels of CIFAR-100, not of CIFAR-10"),
+        (
+            changed("test_batch", data=ROWS[:9]),
+            "test_batch: data: expected an array of shape (10, 3072), found (9, 3072)",
+        ),
+    ],
+)
+def test_pickled_batches_that_are_not_cifar10_are_refused(tmp_path, files, message):
+    given = formats.tree(tmp_path / "given", files)
+    assert refused(tmp_path, given) == (f"./given/{message}", HINT)
+
+
+def test_pickled_batches_that_are_missing_or_truncated_are_named(tmp_path):
+    some = {name: content for name, content in PICKLED.items() if name not in ("data_batch_2", "data_batch_4")}
+    for place in (tmp_path / "given", tmp_path / "given/cifar-10-batches-py"):
+        formats.tree(place, some)
+        assert refused(tmp_path, place) == (
+            "./given: data_batch_2 and data_batch_4 missing".replace(
+                "./given", f".{str(place).removeprefix(str(tmp_path))}"
+            ),
+            HINT,
+        )
+        shutil.rmtree(place)
+    archive = formats.tar(tmp_path / "x.tar.gz", formats.cifar_pickled_archive(some))
+    folder = "cifar-10-batches-py"
+    assert refused(tmp_path, archive)[0] == f"./x.tar.gz: {folder}/data_batch_2 and {folder}/data_batch_4 missing"
+    for cut in (1, 100, 15_000, 30_700):
+        given = formats.tree(tmp_path / "given", PICKLED | {"data_batch_5": PICKLED["data_batch_5"][:-cut]})
+        message, hint = refused(tmp_path, given)
+        assert message.startswith("./given/data_batch_5: not a pickle, or a damaged one: ")
+        assert hint == "the copy is incomplete or damaged: fetch it again"
+
+
+FINE = formats.pickle_of_python_2({"fine_labels": [70], "data": ROWS[:1]})
+
+
+@pytest.mark.parametrize(
+    ("folder", "names"),
+    [("cifar-100-python", ("meta", "train", "test")), ("cifar-100-binary", ("train.bin", "test.bin", "fine.txt"))],
+)
+def test_cifar_100_is_called_so(tmp_path, folder, names):
+    files = {f"{folder}/{name}": FINE for name in names}
+    place = formats.tree(tmp_path / "given", files)
+    archive = formats.tar(tmp_path / f"{folder}.tar.gz", files)
+    for given, shown in (
+        (place, f"./given/{folder}"),
+        (place / folder, f"./given/{folder}"),
+        (archive, f"./{folder}.tar.gz: {folder}"),
+    ):
+        message, hint = refused(tmp_path, given)
+        assert message == f"{shown}: this is CIFAR-100, not CIFAR-10"
+        assert hint.startswith("give cifar-10-binary.tar.gz or cifar-10-python.tar.gz, the unpacked folder ")
+    formats.tree(place, formats.cifar_pickled_archive(PICKLED))  # beside CIFAR-10
+    formats.prepared(COLOUR, tmp_path / "out", place)
+
+
+@pytest.mark.parametrize("task", [GRAY, NOISY])
+def test_other_tasks_of_cifar10_read_pickles(tmp_path, given, task):
+    pickled = formats.tree(tmp_path / "pickled", formats.cifar_pickled_archive(PICKLED))
+    data, _ = formats.prepared(task, tmp_path / "out", pickled)
+    assert data.sha256 == formats.prepared(task, tmp_path / "binary", given)[0].sha256
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,29 @@
-"""Readers of copies: tar archives, folders of TFDS and PNG images as they are; what is damaged or lies is named."""
+"""Readers of copies: archives, folders of TFDS, pickles, PNG images as they are; what is damaged or lies is named."""
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gzip
 import io
 import os
+import pickle
 import struct
 import subprocess
 import sys
 import tarfile
+import tracemalloc
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import lrurun
 from lrurun.data import store
-from lrurun.data.copies import reader, reading, tfds
+from lrurun.data.copies import pickles, reader, reading, tfds
 from lrurun.data.copies.png import pixels
 from lrurun.errors import LrurunError
 from tests.harness import formats
@@ -296,6 +302,173 @@ def test_neither_tfds_nor_pillow_is_imported_before_it_is_needed():
     environment = os.environ | {"PYTHONPATH": str(Path(lrurun.__file__).parent.parent)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout == "[]\n"
+
+
+# pickles
+
+TABLE = {"labels": [1, 300, -2, 70_000], "name": "x\xff", "data": np.arange(12, dtype=np.uint8).reshape(3, 4), "one": 7}
+OLD = formats.pickle_of_python_2(TABLE)
+
+
+def same(found, wanted):
+    assert found.keys() == wanted.keys()
+    for key, value in wanted.items():
+        assert type(found[key]) is type(value)
+        if isinstance(value, np.ndarray):
+            np.testing.assert_array_equal(found[key], value)
+        else:
+            assert found[key] == value
+
+
+def test_pickles_of_both_pythons_are_read():
+    wanted = pickle.loads(OLD, encoding="bytes")  # Python's own reader knows them
+    same({key.decode(): value for key, value in wanted.items()}, pickles.table(OLD, "x"))
+    for protocol in (2, 3, 4):
+        same(pickles.table(pickle.dumps(TABLE, protocol), "x"), TABLE)
+        same(pickles.table(pickle.dumps(wanted, protocol), "x"), pickles.table(OLD, "x"))
+        fortran = TABLE | {"data": np.asfortranarray(TABLE["data"])}
+        same(pickles.table(pickle.dumps(fortran, protocol), "x"), TABLE)
+    more = {
+        "none": None,
+        "yes": True,
+        "no": False,
+        "empty": [],
+        "pair": (),
+        "texts": ["a"] * 3,
+        "nested": [[1], (2, 3)],
+    }
+    same(pickles.table(pickle.dumps(more, 2), "x"), more)
+
+
+class Calls:
+    """A harmless object whose pickle calls something."""
+
+    done: ClassVar[list[int]] = []
+
+    def __init__(self, function, *arguments):
+        self.call = (function, arguments)
+
+    def __reduce__(self):
+        return self.call
+
+
+def note(number):
+    Calls.done.append(number)
+
+
+REFUSED = {
+    "a call": (Calls(note, 1), "the name 'tests.data.test_readers.note'"),
+    "a command": (Calls(os.getenv, "HOME"), "the name 'os.getenv'"),
+    "a call of a builtin": (Calls(eval, "1 + 1"), "the name '"),
+    "an import": (Calls(__import__, "this"), "the name '"),
+    "a path": (Path("x"), "the name 'pathlib"),
+    "a class": (Calls, "the name 'tests.data.test_readers.Calls'"),
+    "a set": ({1, 2}, ""),  # a name or an operation, by protocol
+    "a complex number": (1j, "the name '"),
+    "a real number": (1.5, "the operation BINFLOAT"),
+    "a long number": (1 << 80, "the operation LONG1"),
+    "a number of NumPy": (np.uint8(3), "the name 'numpy"),
+    "a generator of NumPy": (np.random.RandomState(0), "the name 'numpy.random"),
+    "an array of real numbers": (np.zeros(3), "numbers of another type than uint8"),
+    "an array of objects": (np.array([note, {}], object), "numbers of another type than uint8"),
+    "records": (np.zeros(3, [("a", np.uint8)]), "numbers of another type than uint8"),
+    "another encoding": (Calls(codecs.encode, "abc", "rot13"), "a call of something else"),
+    "a subclass of arrays": (np.zeros(3, np.uint8).view(np.matrix), "the name 'numpy"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_data_is_refused_and_not_run(case):
+    value, said = REFUSED[case]
+    for protocol in (2, 3, 4):
+        for content in ({"data": value}, {"labels": [1, [value]]}, [value]):
+            error = refused(pickles.table, pickle.dumps(content, protocol), "given/data_batch_1")
+            assert error.message.startswith(f"given/data_batch_1: the pickle has {said}")
+            assert error.message.endswith("which published files of this kind do not have; nothing was run")
+            assert error.hint == DAMAGED
+    assert Calls.done == []
+    if case == "a call":  # Python's own reader would have run it
+        pickle.loads(pickle.dumps(value))
+        assert Calls.done == [1]
+        Calls.done.clear()
+
+
+START, END = b"\x80\x02", b"."
+ENCODE = b"c_codecs\nencode\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "not a pickle, or a damaged one"),
+        (b"<html>403 Forbidden</html>", "not a pickle, or a damaged one"),
+        (START + END, "not a pickle, or a damaged one"),
+        (START + b"N" + END, "expected a pickled dictionary, found NoneType"),
+        (START + b"}K\x01K\x01s" + END, "expected a pickled dictionary, found dict"),
+        (START + b"}U\x01a]s", "not a pickle, or a damaged one"),
+        (START + b"u" + END, "not a pickle, or a damaged one"),
+        (START + b"h\x07" + END, "not a pickle, or a damaged one"),
+        (b"(S'touch owned'\nios\nsystem\n.", "the operation STRING"),
+        (START + b"(ios\nsystem\n.", "the operation INST"),
+        (START + b"cos\nsystem\n(U\x0btouch ownedtR.", "the name 'os.system'"),
+        (START + b"cnumpy\nload\n.", "the name 'numpy.load'"),
+        (START + b"c\x1b[31m\nx\n.", "the name '\\x1b[31m.x'"),
+        (START + b"]U\x01ab" + END, "a state of something else than an array"),
+        (START + b"cnumpy\nndarray\n)\x81" + END, "the operation NEWOBJ"),
+        (START + b"\x82\x01" + END, "the operation EXT1"),
+        (START + b"U\x01aQ" + END, "the operation BINPERSID"),
+        (START + b"cnumpy\nndarray\nN\x85R" + END, "a call of something else"),
+        # a file of a few bytes that states a large size, or stands for many bytes
+        (START + b"}r\xff\xff\xff\xff(" + b"U\x01a]u" + END, None),
+        (START + b"T\xff\xff\xff\x7fabc" + END, "not a pickle, or a damaged one"),
+        (b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x00abc" + END, "not a pickle, or a damaged one"),
+        (
+            START
+            + ENCODE
+            + b"q\x01X\x10\x27\x00\x00"
+            + b"a" * 10_000
+            + b"q\x02X\x06\x00\x00\x00latin1q\x03\x86R"
+            + b"h\x01h\x02h\x03\x86R" * 100_000
+            + END,
+            "texts that are longer than itself",
+        ),
+        (START + b"N" * (1 << 18) + END, "more than 262,144 operations"),
+        (START + b"(" * 100_000 + b"t" * 100_000 + END, "expected a pickled dictionary, found tuple"),
+        (START + b"]q\x01h\x01a" + END, "expected a pickled dictionary, found list"),
+    ],
+)
+def test_pickles_that_lie_run_nothing_and_take_no_memory(tmp_path, monkeypatch, content, said):
+    monkeypatch.chdir(tmp_path)
+    tracemalloc.start()
+    if said is None:
+        assert pickles.table(content, "x") == {"a": []}
+    else:
+        assert said in refused(pickles.table, content, "x").message
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("shape", "size"), [((3, 5), 12), ((-3, -4), 12), ((b"x" * 1000, 10**6), 12), ((12, *[1] * 9), 12), ((2.0, 6), 12)]
+)
+def test_arrays_whose_shape_is_not_that_of_their_bytes_are_refused(shape, size):
+    class Array:
+        def __reduce__(self):
+            parts = np.zeros(size, np.uint8).__reduce__()
+            return (*parts[:2], (1, shape, np.dtype(np.uint8), False, bytes(size)))
+
+    for protocol in (2, 3, 4):
+        message = refused(pickles.table, pickle.dumps({"data": Array()}, protocol), "x").message
+        assert message.startswith("x: ")
+
+
+@given(st.integers(0, len(OLD) - 1), st.binary(max_size=4), st.integers(0, 9))
+def test_a_damaged_pickle_is_read_or_refused(place, content, removed):
+    changed = OLD[:place] + content + OLD[place + removed :]
+    with contextlib.suppress(LrurunError):
+        assert isinstance(pickles.table(changed, "x"), dict)
 
 
 # images

@@ -66,12 +66,20 @@ def lines(*rows: str) -> bytes:
     return "".join(f"{row}\n" for row in rows).encode()
 
 
+def task_of(copy: str) -> str:
+    """The task of a key of `COPIES`."""
+    return copy.partition(" ")[0]
+
+
 def files_of(task: str) -> dict[str, bytes]:
-    """A small copy as it lies in the published archive."""
+    """A small copy as it lies in the published archive, of a key of `COPIES`."""
     draw = random.Random(0)
-    if task == "sCIFAR":
+    if task.startswith("sCIFAR"):
         pixels = np.random.RandomState(0).randint(0, 256, (12, 32, 32, 3)).astype(np.uint8)
-        return formats.cifar_archive(formats.cifar(pixels, np.arange(12) % 10, 10))
+        batches = formats.cifar(pixels, np.arange(12) % 10, 10)
+        if task.endswith("pickled"):
+            return formats.cifar_pickled_archive(formats.cifar_pickled(batches))
+        return formats.cifar_archive(batches)
     if task == "Text":
         names = [f"aclImdb/{part}/{label}" for part in ("train", "test") for label in ("neg", "pos")]
         counts = {name: 3 if "train" in name else 1 for name in names}
@@ -149,6 +157,7 @@ def _key_of_pathfinder(file: str) -> bytes:
 
 COPIES = {
     "sCIFAR": "cifar-10-batches-bin/data_batch_1.bin",
+    "sCIFAR pickled": "cifar-10-batches-py/data_batch_1",
     "Text": "aclImdb/train/pos/0_1.txt",
     "SpeechCommands": "zero/34.wav",
     "ListOps": "lra_release/lra_release/listops-1000/basic_train.tsv",
@@ -156,7 +165,7 @@ COPIES = {
     "Pathfinder": "lra_release/lra_release/pathfinder32/curv_contour_length_14/imgs/0/sample_3.png",
     "PG19": "train/1.txt",
 }
-"""Task -> a file of its copy that is read whole or line by line."""
+"""Task, and a form of its copy if there are several -> a file of the copy that is read whole or line by line."""
 
 
 def pack(path: Path, *members: tuple[tarfile.TarInfo, bytes], mode: str = "w:gz") -> Path:
@@ -193,6 +202,7 @@ def prepare(machine: Machine, task: str, given: Path) -> tuple[int, str]:
     """The exit code and what was said of `data prepare`; a failure leaves everything as it was, and no data folder."""
     top = machine.folder.parent
     before = everything(top)
+    task = task_of(task)
     done = machine.run("data", "prepare", task, "--from", str(given), code=None)
     check(done.returncode, done.stdout, done.stderr, (task, str(given)))
     assert "secret" not in done.stdout + done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import struct
 import tarfile
@@ -76,6 +77,61 @@ def cifar_archive(files: dict[str, bytes]) -> dict[str, bytes]:
     folder = "cifar-10-batches-bin"
     about = {f"{folder}/": b"", f"{folder}/batches.meta.txt": b"airplane\n", f"{folder}/readme.html": b"<html>"}
     return about | {f"{folder}/{name}": content for name, content in files.items()}
+
+
+def cifar_pickled(files: dict[str, bytes]) -> dict[str, bytes]:
+    """The same batches as the archive for Python has them: pickles of Python 2."""
+    pickled = {}
+    for number, (name, content) in enumerate(files.items(), start=1):
+        records = np.frombuffer(content, np.uint8).reshape(-1, 3073)
+        label = f"training batch {number} of 5" if number < 6 else "testing batch 1 of 1"
+        names = [f"image_s_{row:06d}.png" for row in range(len(records))]
+        table = {"batch_label": label, "labels": records[:, 0].tolist(), "data": records[:, 1:], "filenames": names}
+        pickled[name.removesuffix(".bin")] = pickle_of_python_2(table)
+    return pickled
+
+
+def cifar_pickled_archive(files: dict[str, bytes]) -> dict[str, bytes]:
+    """The members of the published archive for Python, in an order like its own, of the pickled batches."""
+    folder = "cifar-10-batches-py"
+    meta = pickle_of_python_2({"num_cases_per_batch": 10, "label_names": ["airplane"], "num_vis": 3072})
+    order = sorted(files, reverse=True)
+    about = {f"{folder}/readme.html": b"<html>", f"{folder}/batches.meta": meta}
+    return {f"{folder}/": b""} | {f"{folder}/{name}": files[name] for name in order} | about
+
+
+def pickle_of_python_2(value: Any) -> bytes:
+    """What `cPickle.dumps(value, 2)` of Python 2 with NumPy 1 gives; each value is remembered under a number."""
+    numbers = itertools.count(1)
+
+    def remembered(content: bytes) -> bytes:
+        number = next(numbers)
+        return content + (b"q" + bytes([number]) if number < 256 else b"r" + struct.pack("<I", number))
+
+    def dumped(value: Any) -> bytes:
+        if isinstance(value, str):
+            data = value.encode("latin-1")
+            return remembered(b"U" + bytes([len(data)]) + data)
+        if isinstance(value, int):
+            if 0 <= value < 256:
+                return b"K" + bytes([value])
+            return b"M" + struct.pack("<H", value) if 0 <= value < 65536 else b"J" + struct.pack("<i", value)
+        if isinstance(value, list):
+            return remembered(b"]") + b"(" + b"".join(map(dumped, value)) + b"e"
+        if isinstance(value, dict):
+            pairs = b"".join(dumped(key) + dumped(one) for key, one in value.items())
+            return remembered(b"}") + b"(" + pairs + b"u"
+        assert value.dtype == np.uint8
+        empty = remembered(b"cnumpy.core.multiarray\n_reconstruct\n") + remembered(b"cnumpy\nndarray\n")
+        empty += remembered(b"K\x00\x85") + dumped("b") + remembered(b"\x87") + remembered(b"R")
+        kind = remembered(b"cnumpy\ndtype\n") + dumped("u1") + b"K\x00K\x01" + remembered(b"\x87") + remembered(b"R")
+        kind += b"(K\x03" + dumped("|") + b"NNN" + b"J\xff\xff\xff\xff" * 2 + b"K\x00" + remembered(b"t") + b"b"
+        shape = b"".join(map(dumped, value.shape)) + remembered(b"\x86")
+        data = value.tobytes()
+        numbers_of_it = remembered(b"T" + struct.pack("<i", len(data)) + data)
+        return empty + b"(K\x01" + shape + kind + b"\x89" + numbers_of_it + remembered(b"t") + b"b"
+
+    return b"\x80\x02" + dumped(value) + b"."
 
 
 IMAGE = "tensorflow_datasets.core.features.image_feature.Image"

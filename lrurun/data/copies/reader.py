@@ -179,6 +179,7 @@ def find(
     patterns: Sequence[str],
     hint: str,
     *,
+    forms: Sequence[Sequence[str]] = (),
     folders: Sequence[str] = ("",),
     archives: Collection[str] = (),
     data_set: str = "",
@@ -189,6 +190,7 @@ def find(
 
     Args:
         hint: what to do if only some of the files are there.
+        forms: the patterns of other forms that the files may have.
         folders: where the files may be, in an archive or from `path` on, the best place first.
         archives: names of archives that may lie in the folder `path`.
         data_set: the name of the data in TFDS; `config` is the configuration, and `limit` as in `tfds.find`.
@@ -197,23 +199,34 @@ def find(
         LrurunError: files of some patterns, but not of others; a TFDS folder that cannot be read.
     """
     if path.is_file():
-        return Copy(path, patterns, hint, folders) if is_archive(path) else None
+        return Copy(path, _form(path, (patterns, *forms), folders), hint, folders) if is_archive(path) else None
     incomplete = None
-    for folder in folders:
-        copy = Copy(path / folder, patterns, hint)
-        missing = [pattern for pattern in patterns if next(copy.place.glob(pattern), None) is None]
+    for form, folder in itertools.product((patterns, *forms), folders):
+        copy = Copy(path / folder, form, hint)
+        missing = [pattern for pattern in form if next(copy.place.glob(pattern), None) is None]
         if not missing:
             return copy
-        if len(missing) < len(patterns) and incomplete is None:
+        if len(missing) < len(form) and incomplete is None:
             incomplete = (copy, missing)
     for name in archives:
         if (path / name).is_file():
-            return Copy(path / name, patterns, hint, folders)
+            return Copy(path / name, _form(path / name, (patterns, *forms), folders), hint, folders)
     if data_set and (prepared := tfds.find(path, data_set, config=config, limit=limit)):
         return prepared
     if incomplete:
         incomplete[0].check(incomplete[1])
     return None
+
+
+def _form(archive: Path, forms: Sequence[Sequence[str]], folders: Sequence[str]) -> Sequence[str]:
+    """The patterns of the first file of an archive that has any of these forms; the first ones if there is none."""
+    if len(forms) > 1:
+        patterns = [pattern for form in forms for pattern in form]
+        files = Copy(archive, patterns, "", folders)._in_archive(patterns, lambda *_: None)
+        with contextlib.closing(files):
+            for pattern, _ in files:
+                return next(form for form in forms if pattern in form)
+    return forms[0]
 
 
 def release(name: str) -> list[str]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from lrurun.data.arrays import Writer
-from lrurun.data.copies import png, reader
-from lrurun.data.copies.reader import Copy
+from lrurun.data.copies import pickles, png, reader
+from lrurun.data.copies.reader import Copy, File
 from lrurun.data.copies.tfds import Tfds
 from lrurun.data.reduction import first_examples, fits
 from lrurun.data.splits import tfds_order, torch_permutation
@@ -25,9 +25,21 @@ ARCHIVE = Remote(
     bytes=170_052_171,
     sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
 )
-FOLDER = "cifar-10-batches-bin"
-TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
-TEST = "test_batch.bin"
+PICKLED_ARCHIVE = Remote(
+    url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+    name="cifar-10-python.tar.gz",
+    bytes=170_498_071,
+    sha256="6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+)
+"""The same batches as pickles: what other libraries download and leave."""
+FOLDERS = ("cifar-10-batches-bin", "cifar-10-batches-py")
+TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
+TEST = "test_batch"
+BATCHES = (*TRAIN, TEST)
+BINARY = ".bin"
+"""What the names of binary files end in."""
+CIFAR_100 = {"cifar-100-python": ("meta", "train", "test"), "cifar-100-binary": ("train.bin", "test.bin")}
+"""Folders of the other data set, and some of their files."""
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261)
 """Mean and standard deviation of red, green and blue pixels from 0 to 1, as published for S4."""
@@ -38,7 +50,9 @@ _RECORD = 1 + 3 * SIDE * SIDE
 """Bytes of an image in the archive: its label, then its red, green and blue pixels, row by row."""
 _FILE_LIMIT = 1 << 25
 """Bytes of a batch: the published ones have 30,730,000."""
-_HINT = f"give an undamaged copy of {ARCHIVE.name}, or omit --from to download it"
+_PICKLE_LIMIT = 1 << 26
+"""Bytes of a pickled batch: the published ones have 31 million; Python 3 writes half as many more in their protocol."""
+_HINT = f"give an undamaged {ARCHIVE.name} or {PICKLED_ARCHIVE.name}, or omit --from to download one"
 
 
 class CifarOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -84,7 +98,10 @@ class Cifar(Task):
     block = 5000
     """Images that are converted at once."""
     remotes = (ARCHIVE,)
-    wanted = f"{ARCHIVE.name}, its unpacked folder {FOLDER}, a folder with either, or a TFDS folder of cifar10"
+    wanted = (
+        f"{ARCHIVE.name} or {PICKLED_ARCHIVE.name}, the unpacked folder {' or '.join(FOLDERS)}, a folder with one of "
+        "them, or a TFDS folder of cifar10"
+    )
 
     def __init__(self, train: int = 50_000, test: int = 10_000) -> None:
         self.train, self.test = train, test
@@ -104,8 +121,16 @@ class Cifar(Task):
 
     def find(self, path: Path, options: CifarOptions) -> Source | None:
         copy = reader.find(
-            path, (*TRAIN, TEST), _HINT, folders=["", FOLDER], archives=[ARCHIVE.name], data_set="cifar10"
+            path,
+            [batch + BINARY for batch in BATCHES],
+            _HINT,
+            forms=[BATCHES],
+            folders=["", *FOLDERS],
+            archives=[ARCHIVE.name, PICKLED_ARCHIVE.name],
+            data_set="cifar10",
         )
+        if (copy is None or copy.archive) and (other := _cifar_100(path)):
+            raise LrurunError(f"{other}: this is CIFAR-100, not CIFAR-10", f"give {self.wanted}")
         return self.source(copy, options) if copy else None
 
     def source(self, copy: Copy | Tfds, options: Any) -> Source:
@@ -113,7 +138,8 @@ class Cifar(Task):
             batches = self._prepared(copy, progress) if isinstance(copy, Tfds) else self._batches(copy, progress)
             self._write(writer, *batches, options)
 
-        return Source(kind="folder", text=copy.text, fill=fill, archive=copy.archive)
+        remotes = (PICKLED_ARCHIVE,) if isinstance(copy, Copy) and copy.patterns == BATCHES else ()
+        return Source(kind="folder", text=copy.text, fill=fill, archive=copy.archive, remotes=remotes)
 
     def _write(self, writer: Writer, train: Batch, test: Batch, options: CifarOptions) -> None:
         count = len(train.labels)
@@ -161,26 +187,13 @@ class Cifar(Task):
     def _batches(self, copy: Copy, progress: Progress) -> tuple[Batch, Batch]:
         batches = {}
         for file in copy.files(progress):
-            batches[file.name] = self._batch(file.read(_FILE_LIMIT), file.where, file.name)
+            name = file.name.removesuffix(BINARY)
+            count = self.test if name == TEST else self.train // len(TRAIN)
+            read = _binary if name != file.name else _pickled
+            batches[name] = read(file, count)
         parts = [batches[name] for name in TRAIN]
         train = Batch(np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts]))
         return train, batches[TEST]
-
-    def _batch(self, content: bytes, where: str, short: str) -> Batch:
-        """The images in one file.
-
-        Raises:
-            LrurunError: too many or too few, or an invalid label.
-        """
-        count = self.test if short == TEST else self.train // len(TRAIN)
-        if len(content) != count * _RECORD:
-            raise LrurunError(
-                f"{where}: expected {count:,} records of {_RECORD:,} bytes, found {len(content):,} bytes", _HINT
-            )
-        records = np.frombuffer(content, np.uint8).reshape(count, _RECORD)
-        for row in np.flatnonzero(records[:, 0] >= CLASSES)[:1]:
-            raise LrurunError(f"{where}: record {row}: expected a label of 0 to 9, found {records[row, 0]}", _HINT)
-        return Batch(records[:, 1:].reshape(count, 3, SIDE, SIDE).transpose(0, 2, 3, 1), records[:, 0])
 
     def _prepared(self, copy: Tfds, progress: Progress) -> tuple[Batch, Batch]:
         """Both splits of TFDS in the order of the archive.
@@ -247,6 +260,75 @@ class Image(Cifar):
 
     def pixels(self, images: np.ndarray, options: ImageOptions) -> np.ndarray:
         return lra_gray(images) if options.gray == "lra" else pil_gray(images)
+
+
+def _cifar_100(path: Path) -> str:
+    """The place of a copy of CIFAR-100; empty if there is none, or batches of CIFAR-10 come first in an archive."""
+    if not path.is_file():
+        places = (path / below for folder in CIFAR_100 for below in ("", folder))
+        complete = (
+            str(place)
+            for place in places
+            if any(all((place / n).is_file() for n in names) for names in CIFAR_100.values())
+        )
+        return next(complete, "")
+    for name, _ in reader.members(path) if reader.is_archive(path) else ():
+        file = PurePosixPath(name)
+        if file.parent.name in CIFAR_100:
+            return f"{path}: {file.parent.name}"
+        if file.name.removesuffix(BINARY) in BATCHES:
+            break
+    return ""
+
+
+def _binary(file: File, count: int) -> Batch:
+    """The images of a binary batch.
+
+    Raises:
+        LrurunError: too many or too few, or an invalid label.
+    """
+    content = file.read(_FILE_LIMIT)
+    if len(content) != count * _RECORD:
+        raise LrurunError(
+            f"{file.where}: expected {count:,} records of {_RECORD:,} bytes, found {len(content):,} bytes", _HINT
+        )
+    records = np.frombuffer(content, np.uint8).reshape(count, _RECORD)
+    return _batch(records[:, 1:], records[:, 0], file.where)
+
+
+def _pickled(file: File, count: int) -> Batch:
+    """The images of a pickled batch.
+
+    Raises:
+        LrurunError: it is not a pickle of images and labels, there are too many or too few, or an invalid label.
+    """
+    batch = pickles.table(file.read(_PICKLE_LIMIT), file.where)
+    if "fine_labels" in batch:
+        raise LrurunError(f"{file.where}: has the labels of CIFAR-100, not of CIFAR-10", _HINT)
+    if not {"data", "labels"} <= set(batch):
+        keys = ", ".join(sorted(batch))[:100] or "nothing"
+        raise LrurunError(f"{file.where}: expected data and labels, found {keys}", _HINT)
+    images, labels = batch["data"], batch["labels"]
+    shape = images.shape if isinstance(images, np.ndarray) else ()
+    if shape != (count, _RECORD - 1):
+        expected = f"an array of shape ({count}, {_RECORD - 1})"
+        raise LrurunError(f"{file.where}: data: expected {expected}, found {shape or type(images).__name__}", _HINT)
+    if not isinstance(labels, list) or len(labels) != count or not all(type(label) is int for label in labels):
+        found = f"{len(labels):,} of them" if isinstance(labels, list) else type(labels).__name__
+        raise LrurunError(f"{file.where}: labels: expected {count:,} whole numbers, found {found}", _HINT)
+    return _batch(images, np.array(labels, np.int64), file.where)
+
+
+def _batch(pixels: np.ndarray, labels: np.ndarray, where: str) -> Batch:
+    """A batch of images with one colour after the other.
+
+    Raises:
+        LrurunError: an invalid label.
+    """
+    for row in np.flatnonzero((labels < 0) | (labels >= CLASSES))[:1]:
+        raise LrurunError(f"{where}: record {row}: expected a label of 0 to 9, found {labels[row]}", _HINT)
+    images = pixels.reshape(len(labels), 3, SIDE, SIDE).transpose(0, 2, 3, 1)
+    return Batch(images, labels.astype(np.uint8))
 
 
 def lra_gray(images: np.ndarray) -> np.ndarray:
