@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import sys
 import tracemalloc
 from collections import Counter
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from lrurun.data import store
+from lrurun.data.downloaded import text
 from lrurun.data.downloaded.retrieval import FILES as TABLES
 from lrurun.data.downloaded.retrieval import Retrieval, RetrievalOptions
 from lrurun.data.downloaded.text import Text, TextOptions
@@ -96,6 +98,21 @@ def tfrecord(place, splits=None, **more):
     return place
 
 
+def parquet(place, names="plain_text/{part}-0000{number}-of-00002.parquet", kind=str, **columns):
+    """Two files for each part, and one of texts without labels, as the hub has them."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet as files
+
+    for part, rows in tfds_splits().items():
+        for number, some in enumerate((rows[:9], rows[9:])):
+            path = place / names.format(part=part, number=number)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            found = [row["text"].decode() if kind is str else row["text"] for row in some]
+            table = {"text": found, "label": [row["label"] for row in some]} | columns.get(path.name, {})
+            files.write_table(pyarrow.table(table), path, row_group_size=4)
+    return place
+
+
 REVIEW_COPIES = {
     "archive": lambda place: archive(place / "aclImdb_v1.tar.gz").parent,
     "reversed": lambda place: archive(place / "reviews.tgz", dict(reversed(REVIEWS.items())), "./"),
@@ -103,6 +120,15 @@ REVIEW_COPIES = {
     "folder around": lambda place: formats.tree(place, REVIEWS),
     "array_record": array_record,
     "tfrecord": tfrecord,
+    "parquet": parquet,
+    "folder of parquet": lambda place: parquet(place) / "plain_text",
+    "parquet in folders": lambda place: parquet(place, "{part}/000{number}.parquet"),
+    "parquet of bytes": lambda place: parquet(place, "data/{part}-{number}.parquet", bytes),
+    "archive of parquet": lambda place: formats.tar(
+        place / "x.tar",
+        {f"imdb/{path.name}": path.read_bytes() for path in (parquet(place / "given") / "plain_text").iterdir()},
+        "w",
+    ),
 }
 
 
@@ -179,6 +205,80 @@ def test_rare_characters_are_unknown_and_fewer_examples_are_the_first_ones(prepa
 def test_every_copy_of_the_reviews_gives_the_same_bytes(prepared, tmp_path, copy):
     data, _ = formats.prepared(TEXT, tmp_path / "out", REVIEW_COPIES[copy](tmp_path / "given"), OPTIONS)
     assert data.sha256 == prepared[1].sha256
+
+
+FIRST = "train-00000-of-00002.parquet"
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("text", [1] * 9, "row 0: expected a text, found int"),
+        ("text", [*["x"] * 8, None], "row 8: expected a text, found NoneType"),
+        ("text", [b"\xff"] * 9, "row 0: not UTF-8: byte 0xff at 0"),
+        ("label", [*[0] * 8, 2], "row 8: expected a label of 0 or 1, found 2"),
+        ("label", [-1] * 9, "row 0: expected a label of 0 or 1, found -1"),
+        ("label", ["pos"] * 9, "row 0: expected a label of 0 or 1, found pos"),
+        ("label", [True] * 9, "row 0: expected a label of 0 or 1, found True"),
+    ],
+)
+def test_wrong_values_of_parquet_files_are_named(tmp_path, column, values, message):
+    given = parquet(tmp_path / "given", **{FIRST: {column: values}})
+    found, hint = formats.refused(TEXT, OPTIONS, tmp_path, given)
+    assert (found, hint) == (f"./given/plain_text/{FIRST}: {message}", TEXT_HINT)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (["x" * 50_000] * 3, "row 0: 50,0"),
+        ([f"{k}{'x' * 900}" for k in range(200)], "column text: 18"),
+    ],
+)
+def test_parquet_files_of_large_texts_are_refused(tmp_path, monkeypatch, found, said):
+    """One long text, and many: both are a few kilobytes on disk."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet as files
+
+    monkeypatch.setattr(text, "_FILE_LIMIT", 1000)
+    monkeypatch.setattr(text, "_GROUP_LIMIT", 100_000)
+    path = parquet(tmp_path / "given") / "plain_text" / FIRST
+    table = pyarrow.table({"text": found, "label": [0] * len(found)})
+    files.write_table(table, path, compression="zstd")
+    assert path.stat().st_size < 10_000
+    message, hint = formats.refused(TEXT, OPTIONS, tmp_path, tmp_path / "given")
+    assert message.startswith(f"./given/plain_text/{FIRST}: {said}")
+    assert message.endswith(" allowed")
+    assert hint == "the copy is incomplete or damaged: fetch it again"
+
+
+def test_parquet_files_that_are_damaged_or_incomplete_are_named(tmp_path, monkeypatch):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet as files
+
+    place = parquet(tmp_path / "given")
+    path = place / "plain_text" / FIRST
+    whole = path.read_bytes()
+    for content in (b"", b"PAR1" * 20, whole[: len(whole) // 2], whole[:20] + bytes(60) + whole[80:]):
+        path.write_bytes(content)
+        assert formats.refused(TEXT, OPTIONS, tmp_path, place)[0].startswith(f"./given/plain_text/{FIRST}: row ")
+    files.write_table(pyarrow.table({"text": ["x"], "stars": [1]}), path)
+    message = f"./given/plain_text/{FIRST}: expected a column label, found text, stars"
+    assert formats.refused(TEXT, OPTIONS, tmp_path, place) == (message, TEXT_HINT)
+    path.unlink()
+    assert (
+        formats.refused(TEXT, OPTIONS, tmp_path, place)[0]
+        == "./given/plain_text: train/neg: expected 20 reviews, found 11"
+    )
+    for one in (place / "plain_text").glob("test-*"):
+        one.unlink()
+    assert formats.refused(TEXT, OPTIONS, tmp_path, place)[0] == "./given/plain_text: test-*.parquet missing"
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    place = formats.tree(tmp_path / "more", {"train.parquet": b"PAR1", "test.parquet": b"PAR1"})
+    assert formats.refused(TEXT, OPTIONS, tmp_path, place) == (
+        "./more/test.parquet: Parquet files are read with pyarrow, which is not installed",
+        "pip install 'lrurun[parquet]'",
+    )
 
 
 def test_wide_vocabularies_and_long_texts_have_wider_numbers_up_to_a_limit(tmp_path):

@@ -271,7 +271,7 @@ def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     message, hint = refused(tmp_path, place, options, task)
     assert f"with {package}, which is not installed" in message
-    assert hint == "pip install 'lrurun[pg19]'"
+    assert hint == f"pip install 'lrurun[{'parquet' if package == 'pyarrow' else 'pg19'}]'"
 
 
 @pytest.mark.parametrize(

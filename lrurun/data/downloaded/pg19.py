@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.data.arrays import Writer
-from lrurun.data.copies import reader, reading
+from lrurun.data.copies import parquet, reader, reading
 from lrurun.data.copies.reader import Copy, File
 from lrurun.data.copies.tfds import Tfds
 from lrurun.data.downloaded.characters import utf8
@@ -90,9 +90,9 @@ class _Books(NextToken):
         """Adds the naive predictors; `unigram` is the cross-entropy of the unigram model in nats."""
 
     def find(self, path: Path, options: BookOptions) -> Source | None:
-        copy = None
-        for files in FILES:
-            copy = copy or reader.find(path, files, HINT, folders=["", "data"], data_set="pg19", limit=BOOK_LIMIT)
+        copy = reader.find(
+            path, FILES[0], HINT, forms=FILES[1:], folders=["", "data"], data_set="pg19", limit=BOOK_LIMIT
+        )
         if copy is None:
             return None
         encode, vocabulary, tokenizer = self.encoder(options, path)
@@ -269,10 +269,8 @@ def _sentencepiece(content: bytes, file: Path) -> Any:
 HINT = "the copy is not PG-19, or incomplete: fetch it again"
 BOOK_LIMIT = 64 << 20
 """Bytes of a book: they have 0.4 million on average, and the text of an encyclopaedia has some ten million."""
-FILES = [
-    tuple(name.format(split) for split in SPLITS) for name in ("{}/*.txt", "{}/*.parquet", "{}-*.parquet", "{}.parquet")
-]
-"""The files of each form of a copy, a name for each split; archives have the first form."""
+FILES = [tuple(f"{split}/*.txt" for split in SPLITS), *parquet.forms(SPLITS)]
+"""The files of each form of a copy, a name for each split."""
 _COLUMNS = ("text", "book_text")
 """Names of the column of a parquet file that has the texts of books."""
 
@@ -291,39 +289,13 @@ def _file(file: File) -> Iterator[str]:
     if file.name.endswith(".txt"):
         yield utf8(file.read(BOOK_LIMIT), file.where, HINT)
     else:
-        yield from _parquet(file)
+        for where, (text,) in parquet.rows(file, [_COLUMNS], HINT, BOOK_LIMIT):
+            yield _checked(text.encode() if isinstance(text, str) else text, where)
 
 
 def _prepared(copy: Tfds, progress: Progress, split: str) -> Iterator[str]:
     for where, example in copy.read(split, {"book_text": bytes}, progress):
         yield _checked(example["book_text"], where)
-
-
-def _parquet(file: File) -> Iterator[str]:
-    """The column of texts, row by row."""
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        raise LrurunError(
-            "PG-19: parquet files are read with pyarrow, which is not installed", "pip install 'lrurun[pg19]'"
-        ) from None
-    number = 0
-    try:
-        with file.open() as content:
-            table = parquet.ParquetFile(content)
-            column = next((name for name in _COLUMNS if name in table.schema_arrow.names), None)
-            if column is None:
-                actual = ", ".join(table.schema_arrow.names)[:200]
-                raise LrurunError(f"{file.where}: expected a column {' or '.join(_COLUMNS)}, found {actual}", HINT)
-            for batch in table.iter_batches(batch_size=1, columns=[column], use_threads=False):
-                for text in batch.column(0):
-                    book = text.as_py()
-                    yield _checked(book.encode() if isinstance(book, str) else book, f"{file.where}: row {number}")
-                    number += 1
-    except LrurunError:
-        raise
-    except Exception as error:  # ArrowInvalid, OSError, UnicodeDecodeError and others
-        raise LrurunError(f"{file.where}: row {number}: {reading.first_line(error)}", reading.DAMAGED) from None
 
 
 def _checked(content: Any, name: str) -> str:

@@ -11,8 +11,8 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.data.arrays import Writer
-from lrurun.data.copies import reader
-from lrurun.data.copies.reader import Copy
+from lrurun.data.copies import parquet, reader
+from lrurun.data.copies.reader import Copy, File
 from lrurun.data.copies.tfds import Tfds
 from lrurun.data.downloaded.characters import (
     Alphabet,
@@ -32,9 +32,14 @@ ARCHIVE = "aclImdb_v1.tar.gz"
 _CLASSES = ("neg", "pos")
 _PARTS = ("train", "test")
 _FILES = tuple(f"{part}/{name}/*.txt" for part in _PARTS for name in _CLASSES)
+_PARQUET = parquet.forms(_PARTS)
 _REVIEW = re.compile(r"(train|test)/(neg|pos)/\d+_\d+\.txt")
 _FILE_LIMIT = 1 << 20
 """Bytes of a review: the longest has a few thousand words."""
+_PARQUET_LIMIT = 1 << 27
+"""Bytes of a Parquet file: those of a part have 21 million."""
+_GROUP_LIMIT = 1 << 27
+"""Bytes of the texts in a group of its rows: all texts of a part have 34 million."""
 _HINT = "the copy is not the published one, or incomplete: fetch it again"
 
 
@@ -76,7 +81,10 @@ class Text(CharacterTask):
             sha256="c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
         ),
     )
-    wanted = f"{ARCHIVE}, its unpacked folder aclImdb, or a TFDS folder of imdb_reviews"
+    wanted = (
+        f"{ARCHIVE}, its unpacked folder aclImdb, a folder with parquet files named train and test, or a TFDS "
+        "folder of imdb_reviews"
+    )
 
     def __init__(self, full: Mapping[str, int] = SIZES) -> None:
         """Half of the examples of each split of a complete copy are of each class."""
@@ -87,7 +95,8 @@ class Text(CharacterTask):
             path,
             _FILES,
             _HINT,
-            folders=["", "aclImdb"],
+            forms=_PARQUET,
+            folders=["", "aclImdb", "plain_text", "data"],
             archives=[ARCHIVE],
             data_set="imdb_reviews",
             config="plain_text",
@@ -100,7 +109,7 @@ class Text(CharacterTask):
 
     def write(self, writer: Writer, copy: Copy | Tfds, options: TextOptions, progress: Progress) -> None:
         reviews: dict[tuple[str, int], list[str]] = {(part, label): [] for part in _PARTS for label in (0, 1)}
-        for part, label, text in _prepared(copy, progress) if isinstance(copy, Tfds) else _files(copy, progress):
+        for part, label, text in _reviews(copy, writer.folder, progress):
             # only characters that are kept decide the order: texts that are equal up to here are equal rows
             reviews[part, label].append(text[: options.max_length - 1])
             if len(reviews[part, label]) > 2 * self._complete(part):  # a few too many are reported below
@@ -145,6 +154,31 @@ def arranged(reviews: Mapping[tuple[str, int], Sequence[str]], validation: int) 
         splits["train"] += [train[k] for k in order[held:]]
         splits["test"] += [(text, label) for text in sorted(reviews["test", label])]
     return {split: [rows[k] for k in random.permutation(len(rows))] for split, rows in splits.items()}
+
+
+def _reviews(copy: Copy | Tfds, where: Path, progress: Progress) -> Iterator[Review]:
+    """The labelled reviews; Parquet files of an archive are in the folder `where` for that time."""
+    if isinstance(copy, Tfds):
+        yield from _prepared(copy, progress)
+    elif copy.patterns in _PARQUET:
+        with copy.on_disk(where, _PARQUET_LIMIT, progress) as files:
+            for file in files:
+                yield from _parquet(file, progress)
+    else:
+        yield from _files(copy, progress)
+
+
+def _parquet(file: File, progress: Progress) -> Iterator[Review]:
+    """The reviews in a Parquet file of a part, which is the beginning of its name."""
+    part = next(part for part in _PARTS if file.name.startswith(part))
+    for where, (text, label) in parquet.rows(file, [("text",), ("label",)], _HINT, _FILE_LIMIT, _GROUP_LIMIT):
+        content = text.encode() if isinstance(text, str) else text
+        if not isinstance(content, bytes):
+            raise LrurunError(f"{where}: expected a text, found {type(text).__name__}", _HINT)
+        if type(label) is not int or label not in (0, 1):
+            raise LrurunError(f"{where}: expected a label of 0 or 1, found {str(label)[:20]}", _HINT)
+        progress(f"reading {file.where}", 0, None)
+        yield _review(part, label, content, where)
 
 
 def _files(copy: Copy, progress: Progress) -> Iterator[Review]:
