@@ -332,6 +332,13 @@ def test_cifar_100_is_called_so(tmp_path, folder, names):
     formats.prepared(COLOUR, tmp_path / "out", place)
 
 
+@pytest.mark.parametrize("name", ["plain_text/train-00000-of-00001.parquet", "train/0000.parquet", "train.parquet"])
+def test_parquet_files_are_refused_by_name(tmp_path, name):
+    message, hint = refused(tmp_path, formats.tree(tmp_path / "given", {name: b"PAR1"}))
+    assert message.startswith("./given: Parquet files of CIFAR-10 are not read: their rows do not say which image")
+    assert hint.startswith("give cifar-10-binary.tar.gz or cifar-10-python.tar.gz, ")
+
+
 @pytest.mark.parametrize("task", [GRAY, NOISY])
 def test_other_tasks_of_cifar10_read_pickles(tmp_path, given, task):
     pickled = formats.tree(tmp_path / "pickled", formats.cifar_pickled_archive(PICKLED))

@@ -16,7 +16,7 @@ import re
 import shutil
 import tarfile
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple, cast
@@ -108,7 +108,7 @@ class Copy(NamedTuple):
                 progress(f"reading {path.parent}", 0, None)
                 yield pattern, File(path.relative_to(self.place).as_posix(), PurePosixPath(), str(path), path)
 
-    def _in_archive(self, patterns: Sequence[str], progress: Progress) -> Iterator[tuple[str, File]]:
+    def _in_archive(self, patterns: Sequence[str], progress: Progress) -> Generator[tuple[str, File], None, None]:
         """The members whose last parts are those of a pattern."""
         parts = [re.escape(pattern).replace(r"\*", "[^/]*") for pattern in patterns]
         expression = re.compile(f"(?:(.*)/)?(?:{'|'.join(f'({part})' for part in parts)})", re.DOTALL)

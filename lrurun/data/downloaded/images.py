@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from lrurun.data.arrays import Writer
-from lrurun.data.copies import pickles, png, reader
+from lrurun.data.copies import parquet, pickles, png, reader
 from lrurun.data.copies.reader import Copy, File
 from lrurun.data.copies.tfds import Tfds
 from lrurun.data.reduction import first_examples, fits
@@ -131,6 +131,9 @@ class Cifar(Task):
         )
         if (copy is None or copy.archive) and (other := _cifar_100(path)):
             raise LrurunError(f"{other}: this is CIFAR-100, not CIFAR-10", f"give {self.wanted}")
+        if copy is None and _has_parquet(path):
+            reason = "their rows do not say which image of the archive they are, on which the splits depend"
+            raise LrurunError(f"{path}: Parquet files of CIFAR-10 are not read: {reason}", f"give {self.wanted}")
         return self.source(copy, options) if copy else None
 
     def source(self, copy: Copy | Tfds, options: Any) -> Source:
@@ -260,6 +263,12 @@ class Image(Cifar):
 
     def pixels(self, images: np.ndarray, options: ImageOptions) -> np.ndarray:
         return lra_gray(images) if options.gray == "lra" else pil_gray(images)
+
+
+def _has_parquet(path: Path) -> bool:
+    """Whether a folder has Parquet files of training images, as the Hugging Face hub has them."""
+    patterns = [pattern for form in parquet.forms(["train"]) for pattern in form]
+    return any(any((path / below).glob(pattern)) for below in ("", "plain_text", "data") for pattern in patterns)
 
 
 def _cifar_100(path: Path) -> str:
