@@ -89,11 +89,10 @@ def runs(
             else:
                 console.say(opening.nothing_yet(places, "runs"))
             return 0
-        settings: list[str] = []
+        settings, values = [], {}
         if ledger is not None and len(shown) <= listing.MOST_COMPARED:
             compared = list(listed)
-            settings, listed = listing.varying(compared, ledger), iter(compared)
-        values = ledger.columns_of(settings, shown, ladder) if ledger is not None and settings else {}
+            (settings, values), listed = listing.varying(compared, ledger), iter(compared)
         programs = scores.of_programs(ledger, ledger.names_of("task") if ledger is not None else [])
         headers, rows = listing.table(listed, owner.user(), settings, values, programs=programs)
     table.show_text(headers, rows, order=listing.least_important(headers, rows))

@@ -22,7 +22,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from lrurun.config.recurrences import KINDS
 from lrurun.config.schema import CELL, KIND, RECURRENCE, SECTIONS, SETTINGS, is_setting, known_paths
 from lrurun.ledger.database.schema import attempts, documents, exclusions, ladder_runs, ladders, runs, tags
-from lrurun.ledger.database.sql import NUMBERS, among, infinity, json_kind, json_number, json_text, total
+from lrurun.ledger.database.sql import LISTS, NUMBERS, among, infinity, json_kind, json_number, json_text, total
 from lrurun.ledger.filters import ValueKind
 from lrurun.ledger.values import GroupMean
 
@@ -198,11 +198,25 @@ def with_first_place(ladder: str | None = None) -> Any:
     return runs.outerjoin(ladder_runs, place).outerjoin(ladders, ladders.c.id == ladder_runs.c.ladder)
 
 
-def rank(value: float | str | bool | None) -> tuple[int, float | str] | None:
-    """The key by which values are sorted; None if there is no value. Truths are numbers, which come before text."""
+def rank(value: Any) -> tuple[int, float | str] | None:
+    """The key by which values are sorted; None if there is no value.
+
+    Truths are numbers, which come before text. Lists and tables come last, by their JSON text.
+    """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
+    if isinstance(value, list | dict):
+        return 2, json.dumps(value, separators=(",", ":"))
     return (1, value) if isinstance(value, str) else (0, value)
+
+
+def _distinct(value: Any) -> Any:
+    """A key that equal values have in common: lists and tables by their parts, and truths are no numbers."""
+    if isinstance(value, list):
+        return ("list", *map(_distinct, value))
+    if isinstance(value, dict):
+        return ("table", *sorted((name, _distinct(part)) for name, part in value.items()))
+    return type(value) is bool, value
 
 
 # Lists of runs and groups of them
@@ -308,6 +322,7 @@ def groups(
     positions = {name: k for k, name in enumerate(columns)}
     document_positions = {column: len(columns) + k for k, column in enumerate(dict.fromkeys(document_columns.values()))}
     merged: dict[tuple[Any, ...], tuple[int, int, float, float]] = {}
+    values_of: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     instances: dict[tuple[Any, ...], set[int]] = {}
     for row in connection.execute(select(*names, *sums).group_by(*names)):
         values = tuple(
@@ -316,12 +331,13 @@ def groups(
             else settings[name].get(row[document_positions[document_columns[name]]])
             for name in by
         )
-        key = (*((type(value) is bool, value) for value in values), row[len(keys) - 2])
+        key = (*map(_distinct, values), row[len(keys) - 2])
+        values_of.setdefault(key, values)
         merged[key] = _merged(merged.get(key, (0, 0, 0.0, 0.0)), row[-4:])
         instances.setdefault(key, set()).update({row[len(keys) - 1]} - {None})
     short_names: dict[int, str] = dict(connection.execute(select(ladders.c.id, ladders.c.short_name)).all())
     run_groups = [
-        _group(key, sums, tuple(short_names[number] for number in sorted(instances[key])))
+        _group(values_of[key], key[-1], sums, tuple(short_names[number] for number in sorted(instances[key])))
         for key, sums in merged.items()
     ]
     order = _rungs(connection) if "rung" in by else {}
@@ -348,11 +364,12 @@ def _merged(sums: tuple[int, int, float, float], row: Sequence[Any]) -> tuple[in
     return count + more, n + more_n, total_mean, total_squares
 
 
-def _group(key: tuple[Any, ...], sums: tuple[int, int, float, float], instances: tuple[str, ...]) -> GroupMean:
-    *values, metric = key
+def _group(
+    values: tuple[Any, ...], metric: str, sums: tuple[int, int, float, float], instances: tuple[str, ...]
+) -> GroupMean:
     count, n, mean, squares = sums
     stderr = math.sqrt(squares / (n - 1) / n) if n > 1 else None
-    return GroupMean(tuple(value for _, value in values), metric, count, n, mean if n else None, stderr, instances)
+    return GroupMean(values, metric, count, n, mean if n else None, stderr, instances)
 
 
 def _rank(name: str, value: Any, rungs: Mapping[str, int]) -> tuple[bool, tuple[int, Any]]:
@@ -393,9 +410,9 @@ def _settings(connection: Connection, paths: Sequence[str], ids: Collection[str]
 
 
 def _setting_value(kind: str | None, value: Any) -> Any:
-    """The value of a setting; a server gives numbers as JSON text. None for null, a list or a table."""
+    """The value of a setting; lists and tables are JSON text, numbers too where a server gives them. None for null."""
     if kind in ("true", "false"):
         return kind == "true"
     if kind in NUMBERS:
         return json.loads(value) if isinstance(value, str) else value
-    return value if kind == "text" else None
+    return json.loads(value) if kind in LISTS else value if kind == "text" else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 from typing import Any
 
+from msgspec import structs
 from sqlalchemy import Select, and_, case, exists, false, func, literal, not_, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -15,7 +16,7 @@ from lrurun.config.schema import is_setting
 from lrurun.ledger import columns
 from lrurun.ledger.columns import FIELDS
 from lrurun.ledger.database.schema import documents, ladder_runs, ladders, runs, tags
-from lrurun.ledger.database.sql import NUMBER, NUMBERS, as_in_json, json_text
+from lrurun.ledger.database.sql import LISTS, NUMBER, NUMBERS, as_in_json, json_text, same_json
 from lrurun.ledger.filters import (
     FIRST_SECOND,
     LAST_SECOND,
@@ -60,14 +61,16 @@ def in_order(query: Select[Any], sort: str | None, *, descending: bool, ladder: 
                 documents.c.id,
                 case((kind.in_(NUMBERS), number_value), else_=truth).label("number"),
                 case((kind == "text", text_value)).label("text"),
+                case((kind.in_(LISTS), text_value)).label("listed"),
             )
             .cte("keys")
             .prefix_with("MATERIALIZED")
         )
         query = query.join(keys, keys.c.id == columns.document_of(sort))
-        number, text = keys.c.number, keys.c.text
-        missing: ColumnElement[bool] = and_(number.is_(None), text.is_(None))
-        ranks: list[ColumnElement[Any]] = [text.is_not(None), number, text]  # numbers come before text
+        number, text, listed = keys.c.number, keys.c.text, keys.c.listed
+        missing: ColumnElement[bool] = and_(number.is_(None), text.is_(None), listed.is_(None))
+        # numbers come before text, and lists after it
+        ranks: list[ColumnElement[Any]] = [listed.is_not(None), text.is_not(None), number, text, listed]
     else:
         if sort in FIELDS and FIELDS[sort].is_per_place:
             query = query.select_from(columns.with_first_place(ladder))
@@ -142,9 +145,15 @@ def _time_text(second: int) -> str:
 
 def _setting_holds(comparison: ValueComparison) -> ColumnElement[bool]:
     kind, number, text_value = columns.setting_expressions(comparison.name)
+    if comparison.operator == "!=":
+        return and_(_true(kind != "null"), not_(_setting_holds(structs.replace(comparison, operator="="))))
     compare = OPERATORS[comparison.operator]
     text = case((kind == "text", text_value), (kind.in_(("true", "false")), kind))
     holds = _true(compare(text, comparison.text))
     if comparison.number is not None:
         holds = or_(holds, _true(compare(case((kind.in_(NUMBERS), number)), as_in_json(comparison.number))))
+    if comparison.listed is not None and comparison.operator == "=":
+        listed = case((kind.in_(LISTS), text_value))
+        texts = select(listed.label("text")).distinct().subquery()  # thousands of documents have few different lists
+        holds = or_(holds, _true(listed.in_(select(texts.c.text).where(same_json(texts.c.text, comparison.listed)))))
     return holds

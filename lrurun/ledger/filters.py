@@ -5,16 +5,19 @@
     term        ->  "not" term | "(" condition ")" | name operator value
     operator    ->  = != < <= > >=
 
-A value is a number, a word or a quoted string; of a time, what `time_text` reads; of a share, such as accuracy, also a
-number of per cent: 30% is 0.3. If a run has no value of a name, every comparison with it is false, with two exceptions:
-a run without tags is unequal to every tag, and the profile of the plain recipe is "". A user is one who requested a
-ladder of the run.
+A value is a number, a word, a quoted string, or a list or table in JSON or TOML; of a time, what `time_text` reads; of
+a share, such as accuracy, also a number of per cent: 30% is 0.3. If a run has no value of a name, every comparison with
+it is false, with two exceptions: a run without tags is unequal to every tag, and the profile of the plain recipe is "".
+A user is one who requested a ladder of the run.
+
+Lists and tables have no order. They are equal if their parts are: [64, 64] is [64.0, 64], and [1] is not [true].
 
 This module reads them; `lrurun.ledger.columns` has the names, `lrurun.ledger.conditions` asks the database.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import operator
 import re
@@ -26,6 +29,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from lrurun.config.settings import split_set
 from lrurun.errors import UsageError, hint_for, nearest
 from lrurun.ledger.values import STATES
 
@@ -36,7 +40,7 @@ MAX_CHARACTERS = 10_000
 """The most characters that a condition may have."""
 
 MAX_DEPTH = 100
-"""The most levels of parentheses and nots."""
+"""The most levels of parentheses and nots, and of lists in a list."""
 
 MAX_COMPARISONS = 200
 """The most comparisons in a condition: SQLite's expressions have at most 1000 levels."""
@@ -56,6 +60,9 @@ _TIME = re.compile(
 # Shorter numbers are rather years, clock times or dates without hyphens.
 _EPOCH = re.compile(r"-?\d{9,12}(\.\d+)?", re.ASCII)
 _HINT = "as in: task=sDigits and (val/accuracy>=0.9 or not state=done)"
+_LIST_HINT = """a list is written as in settings.layers=[64, 64] or settings.names=["a", "b"]; a text in quotes"""
+_PART_OF_LIST = re.compile(r"""[][{}]|"(?:[^"\\]|\\.)*"|'[^']*'""")
+"""A bracket, or a string in which brackets do not count."""
 _TIME_HINT = "as in: created_at>2026-11-22 and finished_at<='2026-11-22 14:49:40' (UTC), or seconds since 1970"
 
 
@@ -68,6 +75,8 @@ class ValueComparison(Struct, frozen=True):
     """The value without its quotes; a time as `time_text` returns it."""
     number: float | None
     """The value as a number, if it is one."""
+    listed: str | None = None
+    """The value in JSON, if it is a list or a table."""
 
 
 class Not(Struct, frozen=True):
@@ -207,6 +216,10 @@ class _Parser:
         position = 0
         while position < len(text):
             match = _TOKEN.match(text, position)
+            if tokens and tokens[-1].kind == "operator" and (text_of_list := _list_at(text, position)):
+                tokens.append(_Token("list", text_of_list, position + 1))
+                position += len(text_of_list)
+                continue
             if match is None:
                 character, where = text[position], self._where(position + 1)
                 if character in "\"'":
@@ -273,7 +286,7 @@ class _Parser:
         if kind in ("set", "truth") and operator not in ("=", "!="):
             raise self._unexpected(f"= or != after {name}")
         self._take()
-        if self._next.kind not in ("word", "string") or any(map(self._next_is, ("and", "or", "not"))):
+        if self._next.kind not in ("word", "string", "list") or any(map(self._next_is, ("and", "or", "not"))):
             raise self._unexpected(f"a value to compare {name} with")
         value = self._value(kind, name)
         number = _number(value, kind) if self._next.kind == "word" else None
@@ -284,7 +297,7 @@ class _Parser:
         if kind == "truth" and value not in ("true", "false"):
             raise self._unexpected(f"true or false to compare {name} with")
         self._take()
-        return ValueComparison(name, operator, value, number)
+        return ValueComparison(name, operator, value, number, in_json(value))
 
     def _value(self, kind: ValueKind, name: str) -> str:
         """The value as it is compared, without its quotes."""
@@ -310,6 +323,9 @@ class _Parser:
         return f"{self._option}, column {column or self._next.column}"
 
     def _unexpected(self, expected: str, hint: str = _HINT) -> UsageError:
+        before = self._tokens[self._position - 1]  # at the beginning this is the end
+        if hint == _HINT and before.kind == "word" and before.text[0] in "[{":
+            hint = _LIST_HINT
         return UsageError(f"{self._where()}: expected {expected}, found {self._next.shown}", hint)
 
 
@@ -319,6 +335,41 @@ def _number(text: str, kind: ValueKind) -> float | None:
     if _NUMBER.fullmatch(digits) is None:
         return None
     return float(digits) if digits == text else float(Decimal(digits) / 100)  # 69.9% is 0.699, as 69.9 / 100 is not
+
+
+def in_json(text: str) -> str | None:
+    """The list or table that a text has in JSON or TOML, in JSON; None if it has none."""
+    if text[:1] not in ("[", "{"):
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = split_set(f"x={text}", "")[1]
+    try:
+        return (
+            json.dumps(value, allow_nan=False) if isinstance(value, list | dict) and _depth(value) < MAX_DEPTH else None
+        )
+    except (ValueError, TypeError, RecursionError):  # numbers that are not finite, and times
+        return None
+
+
+def _depth(value: Any) -> int:
+    if not isinstance(value, list | dict):
+        return 0
+    return 1 + max(map(_depth, value.values() if isinstance(value, dict) else value), default=0)
+
+
+def _list_at(text: str, start: int) -> str:
+    """The list or table that begins at a place of a text; "" if none does."""
+    if text[start] not in "[{":
+        return ""
+    depth = 0
+    for part in _PART_OF_LIST.finditer(text, start):
+        depth += (part[0] in "[{") - (part[0] in "]}")
+        if not depth:
+            found = text[start : part.end()]
+            return found if in_json(found) is not None else ""
+    return ""
 
 
 def _short(text: str) -> str:

@@ -174,9 +174,15 @@ def _settings(connection: Connection) -> Mapping[str, set[ValueKind]]:
 
 
 def program_settings(connection: Connection) -> dict[str, ValueKind]:
-    """Dotted path -> the kind of its values, for the settings of users' programs."""
+    """Dotted path -> the kind of its values, for the settings of users' programs and the tables that have them."""
     kinds = {path: names for path, names in _settings(connection).items() if path.startswith(SETTINGS)}
-    return {path: names.copy().pop() if len(names) == 1 else "text" for path, names in kinds.items()}
+    known: dict[str, ValueKind] = {
+        path: names.copy().pop() if len(names) == 1 else "text" for path, names in kinds.items()
+    }
+    for path in kinds:
+        while f"{(path := path.rpartition('.')[0])}." != SETTINGS:
+            known[path] = "text"
+    return known
 
 
 def _kind(value: Any) -> ValueKind:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lrurun.config.settings import flatten
+from lrurun.console import setting
 from lrurun.ledger.filters import when
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def of_runs(runs: Sequence[Run]) -> Columns:
     """A row for each run: its fields, its place in the first ladder that requested it, its results and its settings.
 
     Results have their names (`test/accuracy`), settings their dotted paths (`optim.lr`), as in conditions on runs.
-    Columns of results and settings are those that any of the runs has.
+    Columns of results and settings are those that any of the runs has. Settings that are lists or tables are text.
     """
     settings: dict[int, dict[str, Any]] = {}
     executions: dict[int, dict[str, Any]] = {}
@@ -37,11 +38,11 @@ def of_runs(runs: Sequence[Run]) -> Columns:
     for run in runs:
         results.update(dict.fromkeys(run.result or ()))
         if run.config_id not in settings:
-            table = dict(flatten(run.config))
+            table = _settings(flatten(run.config))
             settings[run.config_id] = {path: table[path] for path in table if path not in ("task", "seed")}
             paths.update(dict.fromkeys(settings[run.config_id]))
         if id(run.execution) not in executions:  # runs share these tables, and keep them alive here
-            executions[id(run.execution)] = dict(flatten(run.execution, "execution."))
+            executions[id(run.execution)] = _settings(flatten(run.execution, "execution."))
             paths.update(dict.fromkeys(executions[id(run.execution)]))
     columns: Columns = {name: [getattr(run, name) for run in runs] for name in ("id", "fingerprint", "task")}
     firsts = [run.memberships[0] if run.memberships else None for run in runs]
@@ -60,6 +61,10 @@ def of_runs(runs: Sequence[Run]) -> Columns:
         tables = (executions[id(run.execution)] if of_execution else settings[run.config_id] for run in runs)
         columns.setdefault(path, _uniform([table.get(path) for table in tables]))
     return columns
+
+
+def _settings(values: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return {path: setting(value) if isinstance(value, list | dict) else value for path, value in values}
 
 
 def of_curves(curves: Iterable[RecordedCurve]) -> Columns:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -12,7 +14,7 @@ from lrurun import kinds
 from lrurun.config.schema import used_execution
 from lrurun.config.settings import flatten
 from lrurun.console import setting
-from lrurun.errors import UsageError, nearest
+from lrurun.errors import LedgerError, UsageError, nearest
 from lrurun.ledger import filters
 from lrurun.report import scores
 from lrurun.report.live import progress
@@ -127,10 +129,10 @@ def flat(run: Run) -> dict[str, object]:
     return {**dict(flatten(run.config)), **dict(flatten(execution, "execution."))}
 
 
-def varying(runs: Sequence[Run], ledger: Ledger) -> list[str]:
+def varying(runs: Sequence[Run], ledger: Ledger) -> tuple[list[str], dict[str, tuple[object, ...]]]:
     """The settings that differ between runs of the same task, profile and rung: what their names do not say.
 
-    Cells are left out: their labels say it.
+    Also run id -> its values of them; digests are shortened. Cells are left out: their labels say it.
     """
     groups: dict[tuple[object, ...], dict[int, str]] = {}
     for run in runs:
@@ -139,15 +141,33 @@ def varying(runs: Sequence[Run], ledger: Ledger) -> list[str]:
         place = run.memberships[0] if run.memberships else None
         group = groups.setdefault((run.task, place and place.profile, place and place.rung), {})
         group.setdefault(run.config_id, run.id)  # one run of each configuration
+    tables: dict[int, dict[str, object]] = {}
+
+    def read(ids: Iterable[str]) -> list[dict[str, object]]:
+        """The settings of runs, which are kept by the number of their configuration."""
+        read = {run.config_id: dict(flatten(run.config)) for run in ledger.each(list(ids), brief=False)}
+        tables.update(read)
+        return list(read.values())
+
     names: dict[str, None] = {}
     for group in groups.values():
         if len(group) > 1:
             values: dict[str, set[object]] = {}
-            for run in ledger.each(list(group.values()), brief=False):
-                for name, value in flatten(run.config):
+            for table in read(group.values()):
+                for name, value in table.items():
                     values.setdefault(name, set()).add(setting(value))
             names |= dict.fromkeys(name for name, different in values.items() if len(different) > 1 and name != "seed")
-    return sorted(names)
+    if names:
+        with contextlib.suppress(LedgerError):  # another version's configurations, which this list need not know
+            read({run.config_id: run.id for run in runs if run.config_id not in tables}.values())
+    return sorted(names), {
+        run.id: tuple(_short(tables.get(run.config_id, {}).get(name)) for name in sorted(names)) for run in runs
+    }
+
+
+def _short(value: object) -> object:
+    """A digest without most of its digits; other values as they are."""
+    return value[:19] if isinstance(value, str) and re.fullmatch("sha256:[0-9a-f]{64}", value) else value
 
 
 # The table

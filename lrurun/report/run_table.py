@@ -210,9 +210,7 @@ def render(table: RunTable, format: RunsFormat) -> str:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(table.names)
-        writer.writerows(
-            [cell(", ".join(value) if isinstance(value, tuple) else value) for value in row] for row in table.values
-        )
+        writer.writerows([cell(_plain(value)) for value in row] for row in table.values)
         return text.getvalue().rstrip("\n")
     from lrurun.report.formats import markdown
 
@@ -244,6 +242,13 @@ def exact(name: str, value: Any) -> Any:
     from lrurun.ledger.columns import FIELDS
 
     return when(value) if name in FIELDS and FIELDS[name].kind == "time" else value
+
+
+def _plain(value: Any) -> Any:
+    """A value as CSV has it: lists and tables, and several tags, as text."""
+    if isinstance(value, tuple):
+        return ", ".join(value)
+    return setting(value) if isinstance(value, list | dict) else value
 
 
 def _per_cent(names: Sequence[str]) -> set[str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
+
+from msgspec import structs
 
 from lrurun.config.schema import is_setting
 from lrurun.ledger.columns import FIELDS
@@ -34,9 +37,22 @@ def _compare(wanted: ValueComparison, value: Any) -> bool:
     if isinstance(value, tuple):
         # A run without tags is known to lack the tag; a run that is in no ladder has no rung to be compared.
         return (wanted.text in value) == (wanted.operator == "=") and (bool(value) or wanted.name == "tag")
+    if wanted.operator == "!=" and is_setting(wanted.name):
+        return not _compare(structs.replace(wanted, operator="="), value)
     if isinstance(value, bool | str):
         return bool(OPERATORS[wanted.operator](str(value).lower() if isinstance(value, bool) else value, wanted.text))
+    if isinstance(value, list | dict):
+        return wanted.operator == "=" and wanted.listed is not None and same(value, json.loads(wanted.listed))
     return wanted.number is not None and bool(OPERATORS[wanted.operator](value, wanted.number))
+
+
+def same(value: Any, other: Any) -> bool:
+    """Whether two values are equal in all their parts; a truth equals no number."""
+    if isinstance(value, list) and isinstance(other, list):
+        return len(value) == len(other) and all(map(same, value, other))
+    if isinstance(value, dict) and isinstance(other, dict):
+        return value.keys() == other.keys() and all(same(value[name], other[name]) for name in value)
+    return isinstance(value, bool) == isinstance(other, bool) and bool(value == other)
 
 
 def value(run: Run, name: str) -> Any:
@@ -51,7 +67,14 @@ def value(run: Run, name: str) -> Any:
         return getattr(run, name)
     if not is_setting(name):
         return (run.result or {}).get(name)
-    return _settings(run).get(name)
+    settings = _settings(run)
+    return settings[name] if name in settings else table_of(settings, name)
+
+
+def table_of(settings: dict[str, Any], name: str) -> dict[str, Any] | None:
+    """The settings in a table; None if there are none."""
+    inner = {path.removeprefix(f"{name}."): value for path, value in settings.items() if path.startswith(f"{name}.")}
+    return inner or None
 
 
 _TABLES: dict[int, tuple[Run, dict[str, Any]]] = {}

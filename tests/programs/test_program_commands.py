@@ -100,6 +100,17 @@ def test_runs_are_found_and_grouped_by_their_settings(finished: Machine) -> None
     assert re.search(r"program +6", counted)
 
 
+def test_reports_by_a_setting_know_its_name(finished: Machine) -> None:
+    assert "settings.lr" in finished.run("report", "toy.toml", "--by", "settings.lr").stdout
+    for wrong, hint in (
+        ("settings.epoch", "did you mean 'settings.epochs'?"),
+        ("settings.block", "settings.block.wide"),
+    ):
+        error = finished.run("report", "toy.toml", "--by", wrong, code=2).stderr
+        assert f"error: --by {wrong}: no setting of this program\n" in error
+        assert hint in error
+
+
 def test_show_has_the_settings_the_curves_and_the_log(finished: Machine) -> None:
     run = a_run(finished)
     shown = finished.json("show", run)

@@ -15,6 +15,7 @@ from sqlalchemy import (
     REAL,
     BigInteger,
     BindParameter,
+    Boolean,
     Connection,
     Dialect,
     Double,
@@ -222,6 +223,8 @@ class _JSONText(FunctionElement[str]):
 
 NUMBERS = ("integer", "real")
 """The kinds of numbers."""
+LISTS = ("array", "object")
+"""The kinds of lists and tables, whose text is JSON without blanks."""
 
 
 def json_kind(text: ColumnElement[Any], *path: str) -> ColumnElement[str]:
@@ -301,6 +304,33 @@ def _number_of_json_in_file(element: _AsInJSON, compiler: Any, **options: Any) -
 @compiles(_AsInJSON, "postgresql")
 def _number_of_json_on_server(element: _AsInJSON, compiler: Any, **options: Any) -> str:
     return f"CAST({compiler.process(element.clauses, **options)} AS double precision)"
+
+
+class _SameJSON(FunctionElement[bool]):
+    name = "same_json"
+    type = Boolean()
+    inherit_cache = True
+
+
+def same_json(text: ColumnElement[Any], other: str) -> ColumnElement[bool]:
+    """Whether two JSON texts are lists or tables with equal parts: 1 equals 1.0, and not true."""
+    return _SameJSON(text, literal(other, Text()))
+
+
+@compiles(_SameJSON)
+def _same_json_in_file(element: _SameJSON, compiler: Any, **options: Any) -> str:
+    first, second = (
+        "SELECT fullkey, CASE type WHEN 'real' THEN 'integer' ELSE type END, atom"
+        f" FROM json_tree({compiler.process(clause, **options)})"
+        for clause in element.clauses
+    )
+    return f"(NOT EXISTS ({first} EXCEPT {second}) AND NOT EXISTS ({second} EXCEPT {first}))"
+
+
+@compiles(_SameJSON, "postgresql")
+def _same_json_on_server(element: _SameJSON, compiler: Any, **options: Any) -> str:
+    first, second = (f"CAST({_json(compiler.process(clause, **options))} AS jsonb)" for clause in element.clauses)
+    return f"({first} = {second})"
 
 
 class infinity(FunctionElement[float]):

@@ -10,6 +10,8 @@ from msgspec import Struct, structs
 
 from lrurun.config import plan as planning
 from lrurun.config.resolve import full
+from lrurun.config.schema import ProgramConfig
+from lrurun.config.settings import check_path
 from lrurun.console import clean, setting
 from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.report.instance_label import InstanceLabel, data_sentence, instance_title
@@ -67,8 +69,12 @@ def find(ledger: Ledger, plan: planning.Plan, by: Collection[str], command: str)
     """The instances that differ from a plan in no setting but those of `by`, oldest first.
 
     Raises:
+        UsageError: the program of the recipe has no such setting.
         NotFoundError: there is none; `command` trains them.
     """
+    program = plan.rungs[0].config
+    for path in by if isinstance(program, ProgramConfig) else ():
+        check_path(path, f"--by {path}", known=full(program))
     instances: list[LoadedInstance] = []
     for instance in ledger.ladders(plan.ladder.name, plan.recipe.task):
         if (instance.profile, instance.spec.tune) != (plan.profile, plan.tune):
