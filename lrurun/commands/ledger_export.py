@@ -76,7 +76,9 @@ def _write_runs(places: Places, to: ExportFormat, dest: Path, where: str | None)
     exports.check_new(dest)
     with opening.existing(places) as ledger:
         ids = _chosen(places, ledger, where)
-        exports.write(ledger, ids, to, dest)
+        departures = exports.write(ledger, ids, to, dest)
+    for sentence in departures:
+        console.warn(sentence)
     console.say(f"wrote {dest}: {plural(len(ids), 'run')}{_next(to, dest)}")
     return 0
 

@@ -6,13 +6,15 @@ query names it.
 
 The name of a column is that of the metric or setting in lower case, with "_" for every other character than letters and
 digits: `test/accuracy` is test_accuracy, `optim.lr` optim_lr. Of two names that become equal, the later one gets _2.
+On a server, of which names have at most 63 characters, longer ones are cut.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import chain, count
 from typing import Any
 
 from msgspec import Struct
@@ -25,7 +27,7 @@ from lrurun.config.settings import flatten
 from lrurun.errors import nearest
 from lrurun.ledger.columns import FIELDS, METRICS, expression, is_plain
 from lrurun.ledger.database.schema import documents, exclusions, ladder_runs, ladders, metric_keys, metrics, runs
-from lrurun.ledger.database.sql import json_kind, json_number, json_text
+from lrurun.ledger.database.sql import json_kind, json_number, json_text, longest_name
 from lrurun.ledger.filters import ValueKind
 
 NAMES = {
@@ -128,22 +130,19 @@ def _columns(connection: Connection, *, tuning: bool) -> list[Column]:
         Column("best_step", "step of the best validation score, at which metrics are", expression("best_step")),
     ]
     taken = {column.name for column in columns}
+    most = longest_name(connection)
     values = {name: expression(name) for name in _results(connection) if name != "best_step"}
     values |= {path: _setting(path, kinds) for path, kinds in _settings(connection).items()}
     for name, value in values.items():
-        columns.append(Column(_plain(name, taken), name, value))
+        columns.append(Column(untaken(re.sub(r"[^a-z0-9]", "_", name.lower()), taken, most), name, value))
         taken.add(columns[-1].name)
     return columns
 
 
-def _plain(name: str, taken: set[str]) -> str:
-    """The name of the column of a metric or setting."""
-    plain = re.sub(r"[^a-z0-9]", "_", name.lower())
-    count, column_name = 1, plain
-    while column_name in taken:
-        count += 1
-        column_name = f"{plain}_{count}"
-    return column_name
+def untaken(name: str, taken: Container[str], most: int) -> str:
+    """A name of at most so many characters: the first of it, it with _2, with _3 and so on that is not taken."""
+    endings = chain([""], (f"_{number}" for number in count(2)))
+    return next(free for ending in endings if (free := name[: most - len(ending)] + ending) not in taken)
 
 
 def _results(connection: Connection) -> list[str]:

@@ -226,10 +226,16 @@ def test_tensorboard_and_mlflow_have_what_the_commands_print(filled: Machine, tm
 
     runs = filled.json("runs", "--where", "profile=smoke and state=done and seed=0")["runs"]
     assert len(runs) == 2
-    for format, count, more in (("tensorboard", 6, ("--where", "profile=smoke")), ("mlflow", 8, ())):
+    departures = [
+        "warning: renamed for MLflow (the tag lrurun.renamed of a run has all): =x(1) to _x_1_",
+        "warning: infinite, in place of which MLflow has 1.8e308: result/val/loss; train/loss",
+    ]
+    smoke = ("--where", "profile=smoke")
+    for format, count, more, expected in (("tensorboard", 6, smoke, []), ("mlflow", 8, (), departures)):
         done = filled.run("ledger", "export", "--to", format, str(tmp_path / format), *more, apart=True)
-        assert done.stderr.startswith(f"wrote {tmp_path / format}: {count} runs; view it with: {format} ")
-        assert len(done.stderr.splitlines()) == 1
+        *before, last = done.stderr.splitlines()
+        assert before == expected
+        assert last.startswith(f"wrote {tmp_path / format}: {count} runs; view it with: {format} ")
     database = sqlite3.connect(tmp_path / "mlflow/mlflow.db")
     found = dict(database.execute("SELECT value, count(*) FROM tags WHERE key = 'lrurun.id' GROUP BY value"))
     assert found == {run["id"]: 1 for run in filled.json("runs")["runs"]}

@@ -61,6 +61,11 @@ def now(connection: Connection) -> float:
     return float(connection.execute(_CLOCK).scalar_one()) if _on_server(connection) else time.time()
 
 
+def longest_name(connection: Connection) -> int:
+    """The most characters of the name of a column: of longer ones, PostgreSQL ignores the rest."""
+    return 63 if _on_server(connection) else 1_000_000
+
+
 def server_age(connection: Connection) -> float:
     """Seconds since the server started; infinite for a file."""
     return float(connection.execute(_AGE).scalar_one()) if _on_server(connection) else math.inf
