@@ -155,6 +155,27 @@ def test_the_script_has_the_settings_of_file_and_options(machine: Machine) -> No
     assert subprocess.run(["bash", "-n"], input=done.stdout, text=True).returncode == 0
 
 
+def test_a_task_without_a_gpu_sees_none(machine: Machine) -> None:
+    script = machine.run(*SMOKE, "--on", "slurm", "--dry-run").stdout.splitlines()
+    script[-1] = 'echo "$CUDA_VISIBLE_DEVICES $HIP_VISIBLE_DEVICES $ROCR_VISIBLE_DEVICES"'
+    scontrol = machine.folder.parent / "bin" / "scontrol"
+    scontrol.parent.mkdir(exist_ok=True)
+    for generic, given, seen in [
+        ("gpu:1", {}, "-1 -1 -1"),
+        ("gpu:a100:4(S:0-1),nvme:2", {}, "-1 -1 -1"),
+        ("gpu:1", {"SLURM_JOB_GPUS": "0", "CUDA_VISIBLE_DEVICES": "0"}, "0  "),
+        ("gpu:1,mps:100", {"CUDA_VISIBLE_DEVICES": "0"}, "0  "),  # a part of one
+        ("gpu:2", {"SLURM_JOB_GPUS": "1", "ROCR_VISIBLE_DEVICES": "1"}, "  1"),
+        ("(null)", {}, "  "),  # its GPUs are not Slurm's
+    ]:
+        lines = f"NodeName=n1 CoresPerSocket=2\\n   Gres={generic}\\n   CfgTRES=cpu=2,gres/gpu=1"
+        scontrol.write_text(f"#!/bin/sh\n[ \"$*\" = 'show node n1' ] && printf '{lines}'\n")
+        scontrol.chmod(0o755)
+        env = {"PATH": f"{scontrol.parent}:/usr/bin:/bin", "SLURMD_NODENAME": "n1", **given}
+        done = subprocess.run(["bash"], input="\n".join(script), env=env, capture_output=True, text=True)
+        assert (done.stdout, done.stderr) == (f"{seen}\n", "")
+
+
 def test_a_refused_job_is_an_error_of_a_command_that_returns(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,20 +51,22 @@ class RayCluster:
             self.stop()
             raise
 
-    def add_second(self, hidden: Path | None = None) -> bool:
+    def add_second(self, hidden: Path | None = None, gpus: int = 0) -> bool:
         """Starts the second node, if it does not run.
 
         Args:
             hidden: a folder that this node sees empty. Without the right to do that no node is started.
+            gpus: how many GPUs are simulated there, by the environment variable that names them.
         """
         if "second" in self._nodes:
             return True
-        prefix: list[str] = []
+        options = [f"--address={self.address}", *([f"--num-gpus={gpus}"] if gpus else [])]
+        prefix = ["env", f"CUDA_VISIBLE_DEVICES={','.join(map(str, range(gpus)))}"] if gpus else []
         if hidden is not None:
             prefix = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none "{hidden}" && exec "$@"', "sh"]
             if subprocess.run([*prefix, "true"], capture_output=True).returncode:
                 return False
-        self._start("second", f"--address={self.address}", ip=SECOND, prefix=prefix)
+        self._start("second", *options, ip=SECOND, prefix=prefix)
         return True
 
     def _start(self, name: str, *options: str, ip: str, prefix: Sequence[str] = ()) -> None:

@@ -63,7 +63,8 @@ SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmctldLogFile={folder}/log/slurmctld.log
 SlurmdLogFile={folder}/log/slurmd.%n.log
 SlurmdParameters=config_overrides
-NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMemory=2000 State=UNKNOWN
+GresTypes=gpu
+NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 RealMemory=2000 Gres=gpu:1 State=UNKNOWN
 NodeName=node2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 RealMemory=2000 State=UNKNOWN
 PartitionName=main Nodes=node1,node2 Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=0 LLN=YES
 PartitionName=high Nodes=node1,node2 MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
@@ -79,7 +80,10 @@ def require() -> None:
 
 
 class SlurmCluster:
-    """Daemons of this process, with two nodes of two CPUs each. A context manager, which stops them."""
+    """Daemons of this process, with two nodes of two CPUs each, and a GPU on the first, whose device is /dev/null.
+
+    A context manager, which stops them.
+    """
 
     def __init__(self, folder: Path, down_seconds: int = DOWN_SECONDS) -> None:
         """`down_seconds`: after how long without an answer Slurm declares a node down, and starts its task again."""
@@ -101,6 +105,7 @@ class SlurmCluster:
                 down=down_seconds,
             )
         )
+        (folder / "gres.conf").write_text("NodeName=node1 Name=gpu File=/dev/null\n")
         self.env = {"SLURM_CONF": str(configuration), "PATH": _PATH}
 
     def __enter__(self) -> SlurmCluster:

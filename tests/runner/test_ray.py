@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from lrurun.ledger.store import Ledger
 from lrurun.paths import Places
 from lrurun.runner.executors import NodeJob
 from lrurun.runner.executors.nodes import EngineError
-from lrurun.runner.executors.ray import RayExecutor
+from lrurun.runner.executors.ray import NodeActor, RayExecutor
 from tests.harness.machine import LONG, TWO_RUNS, Machine, training, wait_for
 from tests.harness.ray_cluster import RayCluster, ray_cluster
 from tests.harness.servers import LOCKED, PASSWORD, PrivateServer
@@ -30,6 +31,7 @@ def test_what_cannot_work_is_refused(machine: Machine, monkeypatch: pytest.Monke
     for on, code, message in [
         ("ray", 1, "error: --on ray: Ray cannot be imported"),
         ("ray:num_gpus=all", 2, "error: --on ray:num_gpus: expected a number that is not negative, found 'all'"),
+        ("ray:num_gpus=1.5", 2, "--on ray:num_gpus: expected a whole number of GPUs or a part of one, found '1.5'"),
         ("ray:gpu", 2, "--on ray: expected KEY=VALUE, found 'gpu'\nhint: as in --on ray:num_gpus=1"),
         ("ray:nodes=2", 2, "error: nodes=2: an SQLite ledger is for one machine"),
     ]:
@@ -88,6 +90,64 @@ def test_an_actor_that_has_begun_may_take_its_time_to_stop(tmp_path: Path, monke
     faults.append(RayError("the head node\nis lost"))
     with pytest.raises(EngineError, match=r"^Ray does not answer: is lost$"):
         executor.cancel(waiting_only=False)
+
+
+VISIBLE = """import os
+from lrurun import machine
+print(machine.nvidia_devices(), [os.environ.get(name) for name in (
+    "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "JAX_PLATFORMS")], flush=True)"""
+HIDDEN = "[] ['-1', '-1', '-1', 'cpu']\n"
+"""What it prints where no accelerator is visible."""
+
+
+def test_a_node_supervisor_sees_the_accelerators_that_ray_gave_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = SimpleNamespace(get_node_id=lambda: "0" * 40, current_actor=None)
+    ended: list[object] = []
+    fake = SimpleNamespace(get_runtime_context=lambda: context, kill=ended.append)
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")  # of the node, or of what Ray gave
+    for name in ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "JAX_PLATFORMS"):
+        monkeypatch.delenv(name, raising=False)
+    cases: list[tuple[dict[str, list[str]], dict[str, str], str]] = [
+        ({"GPU": ["0", "1"], "TPU": []}, {}, "['0', '1'] ['0,1', None, None, None]\n"),
+        ({"GPU": [], "TPU": []}, {}, HIDDEN),
+        ({"GPU": [], "TPU": ["0"]}, {}, "[] ['-1', '-1', '-1', None]\n"),
+        ({}, {"JAX_PLATFORMS": "cuda"}, "[] ['-1', '-1', '-1', 'cuda']\n"),  # then training is refused on the node
+    ]
+    for number, (given, variables, _) in enumerate(cases):
+        context.get_accelerator_ids = lambda given=given: given
+        NodeActor("job", [sys.executable, "-c", VISIBLE], str(tmp_path), f"{tmp_path}/{number}", variables)
+    wait_for(lambda: len(ended) == len(cases), 60)
+    assert [(tmp_path / str(number)).read_text() for number in range(len(cases))] == [case[2] for case in cases]
+
+
+@pytest.mark.slow
+def test_gpus_that_ray_gave_to_others_are_hidden(
+    ray_cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    ray_cluster.kill("second")
+    ray_cluster.add_second(gpus=2)
+    script = f"""import pathlib, sys, time, ray
+from lrurun.runner.executors.ray import NodeActor
+ray.init({ray_cluster.address!r}, namespace="test", log_to_driver=False, logging_level="error")
+for number, gpus in enumerate([{{}}, {{"num_gpus": 0}}, {{"num_gpus": 0.5}}, {{"num_gpus": 2}}]):
+    options = {{"num_cpus": 0, "resources": {{"second": 1}}, **gpus}}
+    log = pathlib.Path({str(tmp_path)!r}, str(number))
+    command = [sys.executable, "-c", {VISIBLE!r}]
+    actor = ray.remote(NodeActor).options(**options).remote("job", command, str(log.parent), str(log), {{}})
+    while not (log.exists() and log.read_text().endswith("\\n")):
+        time.sleep(0.1)
+"""
+    subprocess.run([sys.executable, "-c", script], env=ray_cluster.env, check=True, timeout=120)
+    seen = [(tmp_path / str(number)).read_text() for number in range(4)]
+    assert seen[:2] == [HIDDEN, HIDDEN]
+    assert seen[2] in ("['0'] ['0', None, None, None]\n", "['1'] ['1', None, None, None]\n")
+    assert seen[3] == "['0', '1'] ['0,1', None, None, None]\n"
+    ray_cluster.kill("second")
 
 
 @pytest.fixture

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,6 +54,29 @@ def test_one_node_with_an_sqlite_ledger_that_is_stopped_and_resumed(
     [[_, resumed]] = machine.attempts().values()
     assert resumed.resumed_from > 0
     assert resumed.environment["node"]["start"] == 0
+
+
+def test_a_gpu_that_slurm_keeps_for_others_is_hidden(machine: Machine, cluster: slurm_cluster.SlurmCluster) -> None:
+    machine.env |= cluster.env | {"PYTHONPATH": str(ROOT)}
+    outputs = machine.folder / "runs" / "nodes"
+    outputs.mkdir(parents=True)
+    look = (
+        "import os; from lrurun import machine; print(os.environ.get('CUDA_VISIBLE_DEVICES'), machine.nvidia_devices())"
+    )
+    seen = {}
+    for gpus in ("", ",gres=gpu:1", ",gpus-per-node=1"):
+        on = f"slurm:nodelist=node1{gpus}"
+        script = machine.run("ladder", "sDigits", "--profile", "smoke", "--on", on, "--dry-run", apart=True).stdout
+        lines = [*script.splitlines()[:-1], shlex.join([sys.executable, "-c", look]), ""]
+        job = cluster.run("sbatch", "--parsable", given="\n".join(lines)).stdout.strip()
+        output = outputs / f"{job}_0.log"
+        wait_for(lambda output=output: output.exists() and output.read_text().endswith("]\n"), 60)
+        seen[gpus] = output.read_text()
+    assert seen == {"": "-1 []\n", ",gres=gpu:1": "0 ['0']\n", ",gpus-per-node=1": "0 ['0']\n"}
+    ladder = ("ladder", "sDigits", "--profile", "smoke", "--rung", "tanh-rnn", "--seeds", "1", "--detach")
+    note = "--on slurm: asks for no GPU, although the cluster has some; runs use CPUs, and gres=gpu:1 asks for one"
+    assert note in machine.run(*ladder, "--on", "slurm", apart=True).stderr
+    assert note not in machine.run(*ladder, "--on", "slurm:gres=gpu:1", apart=True).stderr
 
 
 def test_a_node_that_is_taken_changes_nothing(tmp_path: Path) -> None:

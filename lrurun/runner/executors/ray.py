@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lrurun import machine
+from lrurun import console, machine
 from lrurun.errors import LrurunError, UsageError, hint_for, nearest
 from lrurun.ledger import database, owner
 from lrurun.runner import logs, node
@@ -79,10 +79,24 @@ class RayExecutor(NodeExecutor):
             hint = "ask for less of it"
             if unknown in _STANDARD.values():
                 hint = f"leave {unknown} out, or start Ray on a node that has it"
+            elif unknown in _STANDARD:
+                hint = f"did you mean {_STANDARD[unknown]}?"
             elif unknown:
                 hint = hint_for(unknown, names, "resources")
             raise LrurunError(f"--on ray: {lacking} {needed}", hint)
+        try:
+            ray.remote(NodeActor).options(**self._options())
+        except ValueError as error:
+            raise _refused(error) from None
+        if "num_gpus" not in self.needs and any(member["Resources"].get("GPU") for member in alive):
+            console.say(node.NO_GPU.format(engine="ray", setting="num_gpus=1"))
         self._check_nodes(ray, fit)
+
+    def _options(self) -> dict[str, Any]:
+        """Options of an actor, without its name. Ray refuses some amounts with a ValueError."""
+        sizes = {key: amount for key, amount in self.needs.items() if key in _STANDARD.values()}
+        custom = {key: amount for key, amount in self.needs.items() if key not in sizes}
+        return {"lifetime": "detached", "max_restarts": -1, "resources": custom, **sizes, **self._where}
 
     def _fits(self, resources: dict[str, float]) -> bool:
         amounts = {_STANDARD.get(key, key): amount for key, amount in resources.items()}
@@ -109,18 +123,18 @@ class RayExecutor(NodeExecutor):
 
     def submit(self, count: int, variables: dict[str, str]) -> str:
         self._logs.mkdir(parents=True, exist_ok=True)
-        sizes = {key: amount for key, amount in self.needs.items() if key in _STANDARD.values()}
-        custom = {key: amount for key, amount in self.needs.items() if key not in sizes}
         inherited = {key: text for key, text in os.environ.items() if key.startswith(INHERITED)}
         if self.needs["num_cpus"]:
             inherited[machine.CORES] = str(max(1, int(self.needs["num_cpus"])))
         names = [f"{self.job.name}-{secrets.token_hex(3)}" for _ in range(count)]
         with cluster(self.address) as ray:
             for name in names:
-                options = {"name": name, "lifetime": "detached", "max_restarts": -1}
-                actor = ray.remote(NodeActor).options(**options, **sizes, **self._where, resources=custom)
                 where = str(self.job.folder), str(self._log(name))
-                actor.remote(name, list(self.job.arguments), *where, inherited | variables)
+                try:
+                    actor = ray.remote(NodeActor).options(name=name, **self._options())
+                    actor.remote(name, list(self.job.arguments), *where, inherited | variables)
+                except ValueError as error:
+                    raise _refused(error) from None
         return f"Ray actors {', '.join(names)}"
 
     def _log(self, name: str) -> Path:
@@ -173,7 +187,17 @@ def _amount(key: str, text: str) -> float:
         close = nearest(key, ["address", "nodes", *_STANDARD.values()])
         hint = f"did you mean {close}?" if close and close != key else f"as in --on ray:{key}=1"
         raise UsageError(f"--on ray:{key}: expected a number that is not negative, found {text!r}", hint)
+    if key == "num_gpus" and amount > 1 and not amount.is_integer():
+        raise UsageError(
+            f"--on ray:{key}: expected a whole number of GPUs or a part of one, found {text!r}", "as in 0.5"
+        )
     return amount
+
+
+def _refused(error: ValueError) -> UsageError:
+    """The error for amounts that Ray does not take."""
+    text = "".join(map(str, error.args))
+    return UsageError(f"--on ray: Ray refuses these amounts: {text}", "try whole numbers")
 
 
 # The connection to a cluster
@@ -258,6 +282,11 @@ class NodeActor:
         # without START: Ray does not say how often it has started an actor, and the ledger knows
         identity = {owner.NODE: context.get_node_id()[:12], node.TASK: f"ray:{name}"}
         env = {key: text for key, text in os.environ.items() if key != "OMP_NUM_THREADS"}  # which Ray has set
+        given = context.get_accelerator_ids()
+        if not given.get("GPU"):  # Ray has left these variables as they are on the node
+            identity |= node.HIDDEN_GPUS
+        if not any(given.values()):
+            env["JAX_PLATFORMS"] = "cpu"  # no variable hides TPUs
         prefix = [sys.executable, "-c", _WITH_PARENT, str(os.getpid()), sys.executable]
         Path(log).parent.mkdir(parents=True, exist_ok=True)
         with open(log, "ab") as output:

@@ -17,6 +17,7 @@ import tempfile
 import time
 from typing import Any
 
+from lrurun import console
 from lrurun.errors import LrurunError, UsageError, hint_for, nearest
 from lrurun.ledger import database, owner
 from lrurun.runner import logs, node
@@ -41,6 +42,15 @@ _OURS = {
     **dict.fromkeys("help usage version quiet verbose uid gid clusters".split(), "it is no setting of a job"),
 }
 """Options of sbatch that are not the user's, and why."""
+
+
+_HIDE_GPUS = f"""\
+if [ -z "${{CUDA_VISIBLE_DEVICES-}}${{ROCR_VISIBLE_DEVICES-}}${{SLURM_JOB_GPUS-}}" ] &&
+   scontrol show node "$SLURMD_NODENAME" | grep -q 'Gres=.*gpu:'; then  # its GPUs are for other jobs
+  export {" ".join(f"{name}={value}" for name, value in node.HIDDEN_GPUS.items())}
+fi"""
+"""Lines of the script. Slurm removes these variables from a job that asked for no GPU, and cgroups that keep it off the
+devices are a choice of the cluster; without `Gres` the GPUs of a node are not Slurm's to give."""
 
 
 class SlurmExecutor(NodeExecutor):
@@ -77,15 +87,22 @@ class SlurmExecutor(NodeExecutor):
             self._check_job()
         if not database.implementation(self.job.places.ledger).is_shared:
             self._check_hosts()
+        settings = " ".join(f"{key}={value}" for key, value in self.job.settings.items())
+        if not re.search("gpu|gres|tres|exclusive", settings) and "gpu:" in self._nodes_listed("%G"):
+            console.say(node.NO_GPU.format(engine="slurm", setting="gres=gpu:1"))
+
+    def _nodes_listed(self, field: str) -> str:
+        """What `sinfo` says of the nodes on which tasks may run, a line for each."""
+        settings = (("partition", "partition"), ("nodelist", "nodes"))
+        options = [f"--{name}={self.job.settings[key]}" for key, name in settings if key in self.job.settings]
+        return _run("sinfo", "--noheader", "--Node", f"--format={field}", *options).stdout
 
     def _check_hosts(self) -> None:
         """Refuses an SQLite ledger where tasks may run on other machines than this one, which also writes to it."""
-        settings = (("partition", "partition"), ("nodelist", "nodes"))
-        options = [f"--{name}={self.job.settings[key]}" for key, name in settings if key in self.job.settings]
-        listed = _run("sinfo", "--noheader", "--Node", "--format=%n", *options)
+        listed = self._nodes_listed("%n")
         own_host = socket.gethostname().partition(".")[0]
-        hosts = sorted({host.partition(".")[0] for host in listed.stdout.split()} - {own_host})
-        if hosts or own_host not in listed.stdout:
+        hosts = sorted({host.partition(".")[0] for host in listed.split()} - {own_host})
+        if hosts or own_host not in listed:
             detail = f", {own_host}; tasks may run on {', '.join(hosts[:3]) or 'others'}"
             otherwise = "give the command on a node and name that node: --on slurm:nodelist=NODE"
             raise one_machine("--on slurm", detail, otherwise)
@@ -141,6 +158,7 @@ class SlurmExecutor(NodeExecutor):
         }
         lines += [f'export {name}="{value}"' for name, value in exported.items()]
         lines += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+        lines += [_HIDE_GPUS]
         return "\n".join([*lines, f"exec {shlex.join(self.job.arguments)}", ""])
 
     def submit(self, count: int, variables: dict[str, str]) -> str:
