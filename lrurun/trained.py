@@ -227,7 +227,7 @@ def before_and_after(run: Run, ledger: Ledger, folder: Path) -> tuple[int, Layer
     entry, path = newest(run, ledger.checkpoints(run.id, "committed"), folder)
     # initial recurrences depend only on the seed and the model, so the task need not be the real one
     model = Model(config.model, Spec(name="any", kind="features", features=1, classes=2, length=1))
-    names = jax.eval_shape(model.recurrence.init, jax.random.key(0))
+    recurrence = jax.eval_shape(model.recurrence.init, jax.random.key(0))
     layers = [str(layer) for layer in range(config.model.depth)]
 
     @jax.jit  # computes the recurrences and nothing else
@@ -235,15 +235,9 @@ def before_and_after(run: Run, ledger: Ledger, folder: Path) -> tuple[int, Layer
         blocks = model.init(stream(seed, "init"))[0]["blocks"]
         return {layer: {"recurrence": blocks[layer]["recurrence"]} for layer in layers}
 
+    abstract = {"params": {"blocks": {layer: {"recurrence": recurrence} for layer in layers}}}
     saved = checkpoints.arrays(path, run.fingerprint)
-    last = {
-        layer: {
-            "recurrence": {
-                name: saved[checkpoints.leaf("params", "blocks", layer, "recurrence", name)] for name in names
-            }
-        }
-        for layer in layers
-    }
+    last = checkpoints.fitted(saved, abstract, f"{path}: live", partial=True)["params"]["blocks"]
     before, after = (
         eigenvalues(model.recurrence, {"blocks": blocks}) for blocks in (initial(jnp.uint32(config.seed)), last)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,22 +43,21 @@ def restore(folder: Path, programs: Programs, fingerprint: str) -> Snapshot:
     """The snapshot in `folder`, for programs of the same configuration.
 
     Raises:
-        LrurunError: the checkpoint belongs to another run, or has another format.
+        LrurunError: the checkpoint belongs to another run, has another format, or its arrays are not those of the
+            programs.
         Exception: any that Orbax raises for unreadable files.
     """
     metadata = _metadata(folder, fingerprint)
     live = programs.abstract
     best = Best(params=live.params, stats=live.stats)
-    zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), (live, best))
-    example = {"live": _plain(zeros[0]._asdict()), "best": _plain(zeros[1]._asdict())}
-    tree: Any = ocp.load(folder.absolute(), example)
+    tree: Any = ocp.load(folder.absolute())  # given a target, Orbax converts types and ignores shapes
     score = metadata["score"]
     return Snapshot(
         step=int(metadata["step"]),
         score=-math.inf if score is None else float(score),
         best_step=int(metadata["best_step"]),
-        live=TrainState(**_like(live._asdict(), tree["live"])),
-        best=Best(**_like(best._asdict(), tree["best"])),
+        live=TrainState(**fitted(tree["live"], live._asdict(), f"{folder}: live")),
+        best=Best(**fitted(tree["best"], best._asdict(), f"{folder}: best")),
     )
 
 
@@ -70,6 +70,30 @@ def arrays(folder: Path, fingerprint: str) -> dict[str, np.ndarray]:
     _metadata(folder, fingerprint)
     tree: Any = ocp.load(folder.absolute())
     return dict(tree["live"])
+
+
+def fitted(flat: Mapping[str, np.ndarray], abstract: Any, place: str, *, partial: bool = False) -> Any:
+    """The arrays of a checkpoint in the structure of `abstract`, which has their shapes and types.
+
+    Args:
+        flat: array by name; see `leaf`.
+        place: where they are, for errors.
+        partial: whether there may be others, which are left out.
+
+    Raises:
+        LrurunError: one is missing, is not expected, or has another shape or type.
+    """
+    expected = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(abstract)}
+    hint = "the checkpoint was saved by other code: load it with the version that saved it, or train again with --fresh"
+    for name in sorted(expected.keys() | ({} if partial else flat.keys())):
+        wanted, found = (_form(arrays.get(name)) for arrays in (expected, flat))
+        if wanted != found:
+            raise LrurunError(f"{place}{name}: expected {wanted}, found {found}", hint)
+    return jax.tree_util.tree_map_with_path(lambda path, _: flat[jax.tree_util.keystr(path)], abstract)
+
+
+def _form(array: Any) -> str:
+    return "no such array" if array is None else f"{array.dtype} of shape {tuple(array.shape)}"
 
 
 def leaf(*names: str) -> str:
@@ -91,7 +115,3 @@ def _plain(tree: Any) -> Any:
     """A flat dictionary of arrays under string keys, which every version of Orbax restores."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
-
-
-def _like(example: Any, flat: dict[str, np.ndarray]) -> Any:
-    return jax.tree_util.tree_map_with_path(lambda path, _: flat[jax.tree_util.keystr(path)], example)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 from pathlib import Path
 
 import numpy as np
 import pytest
+from orbax.checkpoint import v1 as ocp
 
 import lrurun
 from lrurun.config import plan as planning
 from lrurun.data import store
 from lrurun.errors import LrurunError, NotFoundError, UsageError
+from lrurun.ledger.store import Ledger
+from lrurun.training.digests import digest
 from tests.harness.machine import Machine
 
 
@@ -34,3 +39,34 @@ def test_a_loaded_model_scores_what_its_run_scored(finished: Machine, tmp_path: 
         lrurun.load("ffff", ledger=tmp_path / "none.db")
     with pytest.raises(LrurunError, match=r"no checkpoint to read: .* is missing"):
         lrurun.load(run["id"], ledger=finished.ledger, runs_dir=tmp_path)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_other_code_is_refused_by_the_name_of_an_array(finished: Machine, tmp_path: Path) -> None:
+    """Wherever it is read: for a model, and for the eigenvalues of a run that has not recorded them."""
+    [run, *_] = finished.json("runs", "--where", "rung=gamma-norm and stage=train")["runs"]
+    ledger, runs = tmp_path / "ledger.db", tmp_path / "runs"
+    shutil.copy(finished.ledger, ledger)
+    shutil.copytree(finished.runs / run["id"], runs / run["id"])
+    with Ledger.open(ledger) as opened:
+        [entry, *others] = opened.checkpoints(run["id"], "committed")
+    assert others == []
+    folder = runs / entry.path
+    recorded, tree = ocp.metadata(folder).custom_metadata, ocp.load(folder)
+    name = "['params']['blocks']['0']['recurrence']['nu_log']"
+    size = len(tree["live"][name])
+    tree["live"][name] = tree["live"][name][1:]
+    shutil.rmtree(folder)
+    ocp.save(folder, tree, custom_metadata=recorded)
+    database = sqlite3.connect(ledger)
+    with database:
+        database.execute("UPDATE checkpoints SET sha256 = ? WHERE id = ?", (digest(folder)[1], entry.id))
+        database.execute("DELETE FROM eigenvalues")
+    database.close()
+    message = f"{folder}: live{name}: expected float32 of shape ({size},), found float32 of shape ({size - 1},)"
+    with pytest.raises(LrurunError) as refused:
+        lrurun.load(run["id"], ledger=ledger, runs_dir=runs)
+    assert refused.value.message == message
+    places = ("--ledger", str(ledger), "--runs-dir", str(runs))
+    done = finished.run(*places, "plot", run["id"], "--kind", "eigenvalues", "--out", str(tmp_path / "e.pdf"), code=1)
+    assert f"error: {message}\nhint: the checkpoint was saved by other code: " in done.stderr

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,45 @@ def test_resume_at_every_boundary_is_bit_identical(
         assert kept | history(second) == history(undisturbed)
         assert_same(second[-1].snapshot, last)  # type: ignore[union-attr]
         assert [event.moment for event in second if isinstance(event, Spectrum)] == ["end"]
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "message"),
+    [
+        ("live", lambda array: array.T, "live['params']['encoder']['kernel']: expected float32 of shape {0}, found "),
+        (
+            "best",
+            lambda array: array[:, :1],
+            "best['params']['encoder']['kernel']: expected float32 of shape {0}, found ",
+        ),
+        ("live", lambda array: array.astype(np.float16), "{0}, found float16 of shape {0}"),
+        ("best", lambda array: array.astype(np.int32), "{0}, found int32 of shape {0}"),
+        ("live", lambda _: None, "expected float32 of shape {0}, found no such array"),
+        ("best", lambda array: {"a": array}, "best['params']['encoder']['kernel']: expected float32 of shape {0}"),
+        ("live", lambda array: array[None], "found float32 of shape (1, "),
+    ],
+)
+def test_a_checkpoint_with_other_arrays_is_refused_by_name(
+    part: str,
+    change: Callable[[np.ndarray], object],
+    message: str,
+    undisturbed: list[Event],
+    data: Data,
+    tmp_path: Path,
+) -> None:
+    """Of the same fingerprint and undamaged: the code has changed since."""
+    snapshot: Snapshot = undisturbed[-1].snapshot  # type: ignore[union-attr]
+    params = copy.deepcopy(getattr(snapshot, part).params)
+    kernel = params["encoder"].pop("kernel")
+    if (changed := change(kernel)) is not None:
+        params["encoder"]["kernel"] = changed
+    state = getattr(snapshot, part)._replace(params=params)
+    checkpoints.save(tmp_path / "saved", msgspec.structs.replace(snapshot, **{part: state}), "a fingerprint")
+    compiled = programs_for(config(), EXECUTION, data)
+    with pytest.raises(LrurunError) as refused:
+        checkpoints.restore(tmp_path / "saved", compiled, "a fingerprint")
+    assert message.format(kernel.shape) in refused.value.message
+    assert refused.value.message.startswith(f"{tmp_path / 'saved'}: {part}")
 
 
 def test_a_checkpoint_restores_every_bit_and_only_its_run(undisturbed: list[Event], data: Data, tmp_path: Path) -> None:
