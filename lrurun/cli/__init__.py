@@ -15,6 +15,7 @@ import typer.main
 from msgspec import Struct
 
 from lrurun import console
+from lrurun.cli.arguments import options_of, with_json
 from lrurun.paths import Places, note_place_options, places
 from lrurun.version import VERSION
 
@@ -98,6 +99,13 @@ class Overview(typer.core.TyperGroup):
         )
 
 
+class Command(typer.core.TyperCommand):
+    """A command, which takes `--format json` for `--json` where it has this option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, with_json(args, options_of(self)))
+
+
 class Globals(Struct, frozen=True):
     """The values of the global options."""
 
@@ -173,10 +181,10 @@ def make_command(only: str | None = None) -> Any:
         target = pkgutil.resolve_name(where if where.startswith("lrurun.") else f"lrurun.commands.{where}")
         if isinstance(target, typer.Typer):
             for inner in target.registered_commands:
-                inner.epilog = _examples(inner.callback)
+                inner.epilog, inner.cls = _examples(inner.callback), Command
             app.add_typer(target, name=name)
         else:
-            app.command(name, epilog=_examples(target))(target)
+            app.command(name, cls=Command, epilog=_examples(target))(target)
     return typer.main.get_command(app)
 
 

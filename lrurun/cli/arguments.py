@@ -1,9 +1,10 @@
-"""Global options, which may be given before or after the command."""
+"""Global options, which may be given before or after the command, and the second spelling of `--json`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from lrurun.errors import UsageError
 
@@ -37,3 +38,22 @@ def split_global(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         else:
             rest.append(argument)
     return front, rest
+
+
+def options_of(command: Any) -> list[str]:
+    """All spellings of the options of a command."""
+    return [name for parameter in command.params for name in parameter.opts]
+
+
+def with_json(arguments: Sequence[str], options: Collection[str]) -> list[str]:
+    """The arguments of a command with `--json` for `--format json`, if `--json` is one of its options."""
+    words = list(arguments)
+    if "--json" not in options:
+        return words
+    end = words.index("--") if "--" in words else len(words)
+    for place in reversed(range(end)):
+        if words[place] == "--format=json":
+            words[place] = "--json"
+        elif words[place : place + 2] == ["--format", "json"]:
+            words[place : place + 2] = ["--json"]
+    return words

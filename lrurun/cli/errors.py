@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lrurun.cli.arguments import GLOBAL_FLAGS, GLOBAL_VALUES
+from lrurun.cli.arguments import GLOBAL_FLAGS, GLOBAL_VALUES, options_of, with_json
 from lrurun.errors import UsageError, hint_for, nearest
 
 _OTHER_OPTIONS = {
@@ -100,6 +100,7 @@ def usage_error(error: Exception, arguments: Sequence[str]) -> UsageError:
         words = list(arguments)
         for name in command.split()[1:]:
             words.remove(name)
+        words = with_json(words, options_of(context.command))
         _, extra, _ = context.command.make_parser(context).parse_args(words)
         if extra:
             return UsageError(f"{command}: unexpected argument {extra[0]!r}", _word_hint(extra[0], context) or help_)
@@ -111,7 +112,7 @@ def _option_hint(option: str, context: Any, arguments: Sequence[str]) -> str:
     """The beginning of a hint about an unknown option: the setting or option that it probably means."""
     from lrurun.config.schema import known_paths
 
-    known = [name for parameter in context.command.params for name in parameter.opts] if context else []
+    known = options_of(context.command) if context else []
     name = option.lstrip("-").replace("-", "_")
     settings = [path for path in known_paths() if name in (path, path.rpartition(".")[2])]
     if "--set" in known and settings:
@@ -119,12 +120,29 @@ def _option_hint(option: str, context: Any, arguments: Sequence[str]) -> str:
         joined = next((word.partition("=")[2] for word in arguments if word.startswith(f"{option}=")), following)
         value = "VALUE" if not joined or joined.startswith("--") else joined
         return f"it is: --set {shlex.quote(f'{settings[0]}={value}')}; "
+    if (format_hint := _format_hint(name, known, context)) is not None:
+        return format_hint
     if option in _OTHER_OPTIONS:
         return f"it is: {_OTHER_OPTIONS[option]}; "
     # without the hyphens, which all have in common
     options = {spelling.lstrip("-"): spelling for spelling in (*known, *GLOBAL_VALUES, *GLOBAL_FLAGS)}
     close = nearest(option.lstrip("-"), options)
     return f"did you mean {options[close]}? " if close else ""
+
+
+def _format_hint(name: str, known: Sequence[str], context: Any) -> str | None:
+    """The beginning of a hint about `--format`, `--json`, `--csv` and the like; None about any other option."""
+    from lrurun.report import formats
+
+    if name not in ("format", *formats.NAMES):
+        return None
+    if "--format" in known:
+        [parameter] = [parameter for parameter in context.command.params if "--format" in parameter.opts]
+        alike = [value for value in str(parameter.metavar).split("|") if value in (name, f"{name}l")]
+        return f"it is: --format {alike[0]}; " if alike else f"--format takes {parameter.metavar}; "
+    if "--json" in known:
+        return "it prints tables, or one JSON object with --json; "
+    return "results as JSON, CSV and others: lrurun report --format, lrurun runs --format; "
 
 
 def _word_hint(word: str, context: Any) -> str | None:

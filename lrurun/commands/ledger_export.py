@@ -16,7 +16,7 @@ import typer
 from lrurun import console, files
 from lrurun.commands._shared import opening
 from lrurun.commands._shared.options import Where, choice
-from lrurun.commands._shared.rules import examples, excludes, needs
+from lrurun.commands._shared.rules import examples, excludes, exclusive, needs
 from lrurun.errors import LrurunError, NotFoundError, UsageError, plural
 from lrurun.report.formats import ExportFormat
 
@@ -26,47 +26,66 @@ if TYPE_CHECKING:
 
 TableFormat = Literal["jsonl", "csv"]
 """Formats of the whole ledger."""
+AnyFormat = Literal[TableFormat, "parquet", "tensorboard", "mlflow"]
+"""What `--format` takes: also the formats that only runs have."""
 
 
 @examples(
     "lrurun ledger export --out ledger.jsonl",
     "lrurun ledger export --to parquet tables --where task=npDigits",
 )
-@needs("dest", "to")
-@needs("where", "to")
-@excludes("to", "format", "out")
+@needs("dest", "to", "format")
+@exclusive("dest", "out")
+@excludes("to", "format", hint="--format csv is the whole ledger, --to csv the runs; leave one of them out")
 def export(
     context: typer.Context,
     dest: Annotated[
-        Optional[Path], typer.Argument(metavar="[DEST]", help="With --to: a new folder.", show_default=False)
+        Optional[Path], typer.Argument(metavar="[DEST]", help="The same as --out.", show_default=False)
     ] = None,
     format: Annotated[
-        TableFormat,
-        typer.Option("--format", help="The output format.", **choice("--format", get_args(TableFormat))),
+        AnyFormat,
+        typer.Option(
+            "--format",
+            help="The whole ledger as jsonl or csv; the others as with --to.",
+            **choice("--format", get_args(AnyFormat), also={"json": "jsonl"}),
+        ),
     ] = "jsonl",
     out: Annotated[
-        Optional[Path], typer.Option("--out", metavar="PATH", help="A new file; for csv a new folder.")
+        Optional[Path], typer.Option("--out", metavar="PATH", help="A new file; a new folder, unless it is jsonl.")
     ] = None,
     to: Annotated[
         Optional[ExportFormat],
         typer.Option(
             "--to",
             help="Runs, with configuration, curves and results, as files of other programs.",
-            **choice("--to", get_args(ExportFormat)),
+            **choice(
+                "--to",
+                get_args(ExportFormat),
+                hints=dict.fromkeys(("json", "jsonl"), "the whole ledger: --format jsonl"),
+            ),
         ),
     ] = None,
     where: Where = None,
 ) -> int:
     """Write the whole ledger, or runs for other programs.
 
-    With --to, runs go to the new folder DEST: tables (parquet, csv), TensorBoard event files, or an MLflow database.
+    With --to, runs go to a new folder: tables (parquet, csv), TensorBoard event files, or an MLflow database.
     """
     places: Places = context.obj.places
-    if to is not None:
-        if dest is None:
-            raise UsageError(f"--to {to}: writes a folder, and needs its name", f"add it: --to {to} DEST")
-        return _write_runs(places, to, dest, where)
-    return _write_tables(places, format, out)
+    place = out if dest is None else dest
+    of_runs = to or (None if format in get_args(TableFormat) else format)
+    if of_runs is not None:
+        if place is None:
+            option = "--format" if to is None else "--to"
+            raise UsageError(
+                f"{option} {of_runs}: writes a folder, and needs its name", f"add it: {option} {of_runs} DEST"
+            )
+        return _write_runs(places, of_runs, place, where)
+    if where is not None:
+        raise UsageError(
+            "--where: belongs to --to, without which the whole ledger is written", "add --to, or leave it out"
+        )
+    return _write_tables(places, format, place)
 
 
 def _write_runs(places: Places, to: ExportFormat, dest: Path, where: str | None) -> int:

@@ -24,6 +24,7 @@ from lrurun.commands._shared.options import (
 )
 from lrurun.commands._shared.rules import INSTANCE, examples, excludes, is_given, spelling
 from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError, hint_for, plural
+from lrurun.report.formats import FigureFormat
 from lrurun.report.request import LadderRequest, ladder_or_default
 
 if TYPE_CHECKING:
@@ -92,6 +93,18 @@ def plot(
     instance: Instance = None,
     plain: Plain = False,
     width: FigureWidth = "column",
+    format: Annotated[
+        Optional[FigureFormat],
+        typer.Option(
+            "--format",
+            help="The format of the figure [by the ending of the file].",
+            **choice(
+                "--format",
+                get_args(FigureFormat),
+                hints={"json": "the numbers of figures are in: lrurun report --json, lrurun show RUN --json"},
+            ),
+        ),
+    ] = None,
 ) -> int:
     """Draw a ladder, all its tasks (--kind map) or runs into a PNG, SVG or PDF file.
 
@@ -113,7 +126,9 @@ def plot(
         instance = opening.latest_instance(places, "a TASK, RUNs or --instance")
     ladder = ladder_or_default(ladder, names[0] if names else None)
     request = LadderRequest(task=names[0] if names else "", ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
-    suffix = out.suffix.lower()
+    suffix = out.suffix.lower() if format is None else f".{format}"
+    if format is not None and out.suffix.lower() in set(figure_files.SUFFIXES) - {suffix}:
+        raise UsageError(f"--format {format} and --out {out} are different formats", "leave --format out")
     if suffix not in figure_files.SUFFIXES:
         ending = repr(out.suffix) if out.suffix else "no suffix"
         raise UsageError(
@@ -127,7 +142,7 @@ def plot(
                 "--by: is about instances of a TASK",
                 "name the task, as in lrurun plot npDigits --by optim.lr --out rates.pdf",
             )
-        _write(_figure_by(places, request, by, metric or ()), out, plain=plain, width=width)
+        _write(_figure_by(places, request, by, metric or ()), out, suffix, plain=plain, width=width)
         return 0
     drawn = kind or ("curves" if of_runs or metric else "ladder")
     if metric and drawn != "curves":
@@ -169,15 +184,15 @@ def plot(
                 )
             else:
                 figure = _figure_of_task(drawn, loaded, places.runs, command, metric or ())
-    _write(figure, out, plain=plain, width=width)
+    _write(figure, out, suffix, plain=plain, width=width)
     return 0
 
 
-def _write(figure: Figure, out: Path, *, plain: bool, width: Literal["column", "page"]) -> None:
+def _write(figure: Figure, out: Path, suffix: str, *, plain: bool, width: Literal["column", "page"]) -> None:
     from lrurun.report.figures import figure_files
 
     drawn = figure.without_texts() if plain else figure
-    output.write_file(out, figure_files.render(drawn, out.suffix.lower(), width))
+    output.write_file(out, figure_files.render(drawn, suffix, width))
     console.say(f"wrote {out}")
     if plain:  # nothing that changes the reading of the figure is lost
         console.say(figure.caption)

@@ -53,8 +53,17 @@ plan sDigits --decide --max-seeds all
 report sDigits a.csv
 report 0123456789ab
 report sDigits --format cvs
-report sDigits --format json
+report sDigits --format json --format csv
 report sDigits --json --format csv
+report sDigits --csv
+status --format csv
+status --format json more
+plot sDigits --json --out a.png
+plot sDigits --format json --out a
+plot sDigits --format svg --out a.png
+ladder sDigits --json
+ledger export --json
+ledger export --to jsonl tables
 report sDigits --out table.pdf
 report sDigits --limit -1
 report sDigits

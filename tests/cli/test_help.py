@@ -41,3 +41,21 @@ def test_examples_are_taken_and_options_have_help() -> None:
             _, rest = split_global(shlex.split(example)[1:])
             assert tuple(rest[: len(words)]) == words
             command.make_context(words[-1], rest[len(words) :])
+
+
+def test_every_command_takes_format_json_for_json() -> None:
+    options = {
+        words: [name for parameter in command.params for name in parameter.opts]
+        for words, command in commands().items()
+    }
+    with_json = [words for words, names in options.items() if "--json" in names]
+    assert len(with_json) > 15
+    assert {words for words, names in options.items() if "--format" in names} - {*with_json} == {
+        ("plot",),
+        ("ledger", "export"),
+    }
+    for words in with_json:
+        for spelled in (["--json"], ["--format", "json"], ["--format=json"], ["--format", "json", "--json"]):
+            context = commands()[words].make_context(words[-1], spelled, resilient_parsing=True)
+            assert context.params["json"] is True, words
+            assert context.get_parameter_source("json").name == "COMMANDLINE"

@@ -162,6 +162,25 @@ def test_odd_numbers_and_texts_come_back(ledger: Ledger, key: str, tmp_path: Pat
     assert points["result/val/loss"] == [(5, math.inf)]
 
 
+def test_formats_have_one_meaning_by_whichever_option_they_are_named(filled: Machine, tmp_path: Path) -> None:
+    def exported(*words: str) -> dict[str, bytes]:
+        out = tmp_path / f"out-{len(list(tmp_path.iterdir()))}"
+        filled.run("ledger", "export", *words, str(out))
+        return {file.name: file.read_bytes() for file in ([out] if out.is_file() else out.iterdir())}
+
+    runs = exported("--to", "parquet", "--where", "seed=0")
+    assert sorted(runs) == ["metrics.parquet", "runs.parquet"]
+    assert exported("--format", "parquet", "--where", "seed=0") == runs
+    assert exported("--where", "seed=0", "--to", "parquet", "--out") == runs
+    whole = exported("--format", "csv", "--out")
+    assert "ladder_runs.csv" in whole
+    assert exported("--format", "csv") == whole
+    assert exported("--to", "csv").keys() == {"metrics.csv", "runs.csv"}
+    lines = filled.run("ledger", "export", "--format", "json").stdout
+    assert lines == filled.run("ledger", "export").stdout
+    assert json.loads(lines.splitlines()[0])["table"]
+
+
 def test_wrong_requests_write_nothing(filled: Machine, tmp_path: Path) -> None:
     machine = filled.copy(tmp_path / "copy")
     there = machine.folder / "there"
@@ -169,9 +188,10 @@ def test_wrong_requests_write_nothing(filled: Machine, tmp_path: Path) -> None:
     (there / "file").write_text("mine")
     cases = [
         (["--to", "csv"], 2, "--to csv: writes a folder, and needs its name"),
+        (["--format", "mlflow"], 2, "--format mlflow: writes a folder, and needs its name"),
         (["out"], 2, "DEST: belongs to --to"),
         (["--where", "seed=0"], 2, "--where: belongs to --to"),
-        (["--to", "csv", "out", "--out", "x"], 2, "--to and --out exclude each other"),
+        (["--to", "csv", "out", "--out", "x"], 2, "DEST and --out exclude each other"),
         (["--to", "csv", "out", "--format", "csv"], 2, "--to and --format exclude each other"),
         (["--to", "excel", "out"], 2, "'excel'"),
         (["--to", "csv", "out", "--where", "seed=="], 2, "--where, column 7: expected a value"),

@@ -119,6 +119,15 @@ def test_the_same_data_are_the_same_bytes_in_every_format(filled: Any, drawing: 
     assert image == figure_files.encode(figure, ".png")
 
 
+def test_the_option_format_decides_where_the_name_of_the_file_says_nothing(filled: Any) -> None:
+    begins = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF-"}
+    for format, beginning in begins.items():
+        filled[0].run("plot", "sCIFAR", "--format", format, "--out", "figure")
+        assert (filled[0].folder / "figure").read_bytes().startswith(beginning)
+    filled[0].run("plot", "sCIFAR", "--format", "svg", "--out", "figure.of.a.ladder")
+    assert (filled[0].folder / "figure.of.a.ladder").read_bytes().startswith(b"<?xml")
+
+
 def test_a_plain_figure_has_no_texts_and_says_its_caption(filled: Any, drawing: list[Any]) -> None:
     machine = filled[0]
     machine.run("plot", "sCIFAR", "--out", "a.png")

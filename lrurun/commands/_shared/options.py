@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Optional, get_args
@@ -65,18 +65,24 @@ def _short_name(text: str) -> str:
     return text
 
 
-def choice(name: str, values: Sequence[str]) -> dict[str, Any]:
+def choice(
+    name: str, values: Sequence[str], *, also: Mapping[str, str] | None = None, hints: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Settings of an option or argument that takes one of these values.
 
     Errors of Typer's own choices do not have the value that was found.
+
+    Args:
+        also: another spelling -> the value that it stands for.
+        hints: a value that people try -> what to do instead.
     """
 
     def parse(text: str) -> str:
-        if (name, text) == ("--format", "json"):
-            raise UsageError("--format: expected a format for people, found 'json'", "it is: --json")
-        if text not in values:
-            raise UsageError(f"{name}: expected one of {', '.join(values)}, found {text!r}", nearest_hint(text, values))
-        return text
+        value = (also or {}).get(text, text)
+        if value not in values:
+            hint = (hints or {}).get(text) or nearest_hint(text, values)
+            raise UsageError(f"{name}: expected one of {', '.join(values)}, found {text!r}", hint)
+        return value
 
     def complete(incomplete: str) -> list[str]:
         return _beginning(incomplete, values)
@@ -320,7 +326,7 @@ RunsFormat = Annotated[
     typer.Option(
         "--format",
         help="The output format.",
-        **choice("--format", get_args(formats.RunsFormat)[:-1]),
+        **choice("--format", get_args(formats.RunsFormat)),
     ),
 ]
 Instance = Annotated[
@@ -376,7 +382,7 @@ Format = Annotated[
     typer.Option(
         "--format",
         help="The output format.",
-        **choice("--format", get_args(formats.Format)[:-1]),
+        **choice("--format", get_args(formats.Format)),
     ),
 ]
 OutFile = Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from lrurun.console import PIPE_WIDTH
 
@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     AnyReport = LadderReport | SpeedReport | AllTasksReport | SweptReport
 
 Format = Literal["table", "md", "csv", "latex", "html", "json"]
-"""The formats of reports. On the command line, the last one is the option `--json`."""
+"""The formats of reports. On the command line, `--format json` is `--json`."""
 RunsFormat = Literal["table", "csv", "md", "json"]
-"""The formats of lists of runs, with the same option."""
+"""The formats of lists of runs."""
+FigureFormat = Literal["png", "svg", "pdf"]
+"""The formats of figures."""
 ExportFormat = Literal["parquet", "csv", "tensorboard", "mlflow"]
 """The files of other programs that `report.exports` writes."""
+NAMES = tuple(dict.fromkeys(get_args(Format) + get_args(FigureFormat) + get_args(ExportFormat)))
+"""The names of all formats, which people also type as options."""
 ENDINGS: dict[str, Format] = {
     ".txt": "table",
     ".md": "md",
