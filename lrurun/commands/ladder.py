@@ -163,7 +163,7 @@ def train(
     `claims`: whether claims of papers were asked for.
     """
     from lrurun.commands.plan import show
-    from lrurun.report import instance_documents
+    from lrurun.report import continuing, instance_documents
     from lrurun.report.live.view import LadderView
     from lrurun.runner import records
     from lrurun.runner.signals import Stopped
@@ -221,7 +221,10 @@ def train(
                         selections = _selections(
                             ledger, places, instance, request, plan, rungs, seeds, options.fresh, display
                         )
+                        superseded = continuing.superseded(ledger)
                         requests.remember(ledger, instance, request, plan, seeds)
+                        for key in continuing.superseded(ledger).keys() - superseded.keys():
+                            display.say(continuing.sentence(ledger.ladder(key), instance))
                         instance_documents.record(ledger, instance, plan)
                         for selection in selections:
                             work = selection.work(instance, places, **options.work_fields)

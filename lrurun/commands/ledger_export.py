@@ -73,7 +73,7 @@ def export(
     """
     places: Places = context.obj.places
     place = out if dest is None else dest
-    of_runs = to or (None if format in get_args(TableFormat) else format)
+    of_runs = to or (None if format == "jsonl" or format == "csv" else format)
     if of_runs is not None:
         if place is None:
             option = "--format" if to is None else "--to"

@@ -25,6 +25,7 @@ from lrurun.commands._shared.training_options import TrainingOptions, site_of
 from lrurun.commands.ladder import train
 from lrurun.errors import LaterVersionError, LedgerError, UsageError, plural
 from lrurun.ledger.database import implementation
+from lrurun.report import continuing
 from lrurun.report import request as requests
 from lrurun.report.request import LadderRequest
 
@@ -78,17 +79,19 @@ def resume(
     unfinished, left_alone, worst = _unfinished(places, instance, all_users=all_users)
     for user, keys in sorted(left_alone.items()):
         console.say(f"left alone: {plural(len(keys), 'unfinished ladder')} of {user}; --all-users takes these too")
-    if not unfinished and not worst:
-        if instance is not None:
-            console.say(f"nothing to do: instance {instance} is finished, or was last asked for with other files")
-        else:
-            ladders = "your ladders" if left_alone else "every ladder of this ledger"
-            console.say(f"nothing to do: {ladders} {'are' if left_alone else 'is'} finished")
-            if (ledger := opening.read(places)) is not None:
-                with ledger:
-                    cautions.say_without_models(ledger, places, ledger.ladders())
-        return 0
+    with opening.existing(places) as ledger:
+        _say_superseded(ledger, instance)
+        if not unfinished and not worst:
+            _say_nothing_to_do(places, ledger, instance, of_others=bool(left_alone))
+            return 0
     for ladder, recorded in unfinished:
+        if not recorded:
+            error = UsageError(
+                f"ladder {ladder.short_name}: the command that began it is not recorded, so it cannot be repeated",
+                "give it again, as it was given then",
+            )
+            console.fail(error)
+            worst = max(worst, error.exit_code)
         for request in recorded:
             try:
                 if (kind := kinds.with_reports(ladder.kind)) is not None:
@@ -103,6 +106,39 @@ def resume(
                 return code
             worst = max(worst, code)
     return worst
+
+
+def _say_nothing_to_do(places: Places, ledger: Ledger, only: str | None, *, of_others: bool) -> None:
+    """Says that what this command may continue is finished."""
+    superseded = continuing.superseded(ledger)
+    if only is None:
+        other = " other" if superseded else ""
+        ladders = f"your{other} ladders are" if of_others else f"every{other} ladder of this ledger is"
+        console.say(f"nothing to do: {ladders} finished")
+        cautions.say_without_models(ledger, places, ledger.ladders())
+        return
+    instance = ledger.ladder(only)
+    if instance.key in superseded:
+        console.say("nothing to do: to finish it as it was, restore the files and give the same command")
+    elif not continuing.is_unfinished(ledger, instance):
+        console.say(f"nothing to do: instance {instance.short_name} is finished")
+    elif not of_others:
+        console.say(f"nothing to do: instance {instance.short_name} is running")
+
+
+def _say_superseded(ledger: Ledger, only: str | None) -> None:
+    """Says which unfinished instances are left alone because nobody asks for them any more."""
+    instances = [
+        (instance, by)
+        for key, by in continuing.superseded(ledger).items()
+        if only is None or ledger.ladder(only).key == key
+        for instance in [ledger.ladder(key)]
+    ]
+    if len(instances) > 1:
+        console.say(f"left alone: {len(instances)} superseded ladders; lrurun status --superseded shows them")
+    else:
+        for instance, by in instances:
+            console.say(f"left alone: {continuing.sentence(instance, by)}")
 
 
 Requests = Sequence[Any]
@@ -122,11 +158,9 @@ def _unfinished(
     shared = implementation(places.ledger).is_shared and not all_users
     with opening.write(places) as ledger:
         ledger.reap(owner.this_process())
+        replaced = continuing.replacements(ledger)
         for ladder in ledger.ladders() if only is None else [ledger.ladder(only)]:
-            if not _is_unfinished(ledger, ladder):
-                continue
-            # A command that was given again after its ladder or recipe had changed belongs to the other instance.
-            if requests.asked(ledger, ladder) and ladder.key not in requests.newest_instances(ledger, ladder).values():
+            if ladder.key in replaced or not continuing.is_unfinished(ledger, ladder):
                 continue
             try:
                 kind = kinds.with_reports(ladder.kind)
@@ -190,12 +224,11 @@ def _repeat(
                 f"ladder {instance.short_name}: was started with --load {file}",
                 f"code is not loaded from a ledger; name it again: lrurun resume --load {file}",
             )
-    for file in (request.ladder, request.task):
-        if paths.is_path(file) and not Path(file).is_file():
-            raise UsageError(
-                f"instance {instance.short_name}: its file {file} is gone, so it cannot be continued",
-                f"put the file back; its results are still here: lrurun report --instance {instance.short_name}",
-            )
+    if (missing := continuing.missing_file(request)) is not None:
+        raise UsageError(
+            f"instance {instance.short_name}: its file {missing} is gone, so it cannot be continued",
+            f"put the file back; its results are still here: lrurun report --instance {instance.short_name}",
+        )
     with plugins.checked(partial(_check_file, instance, request)) if shared else nullcontext():
         plan = request.plan()
     if (plan.ladder.name, plan.recipe.task) != (instance.name, instance.task):
@@ -211,14 +244,3 @@ def _repeat(
         )
     rungs, seeds = request.chosen(plan)
     return train(places, request, plan, rungs, seeds, options, signals)
-
-
-def _is_unfinished(ledger: Ledger, instance: LadderInstance) -> bool:
-    """Whether a run remains, a tuned rung whose final runs are not yet in the queue, or a look of a design."""
-    from lrurun.ledger.values import FINISHED
-    from lrurun.report.judging import design_record
-
-    runs = ledger.runs(instance.key, brief=True)
-    stages = {(m.rung, m.stage) for run in runs for m in run.memberships if m.ladder_key == instance.key}
-    awaited = any((rung, "train") not in stages for rung, stage in stages if stage == "tune")
-    return awaited or any(run.state not in FINISHED for run in runs) or design_record.is_unfinished(instance, ledger)

@@ -13,7 +13,7 @@ from lrurun import console, table
 from lrurun.commands._shared import opening, output
 from lrurun.commands._shared.options import Json, OnlyInstance
 from lrurun.commands._shared.rules import examples, exclusive
-from lrurun.errors import LrurunError, UnreachableError
+from lrurun.errors import LrurunError, UnreachableError, plural
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -75,6 +75,10 @@ class LadderStatus(Struct, frozen=True, kw_only=True):
     user: str | None
     metric: str
     """The metric that selects the models of the task, for example "val/accuracy"."""
+    superseded_by: str | None
+    """The short name of the instance that replaces this one, which stays unfinished."""
+    missing_file: str | None
+    """The ladder or recipe of an unfinished instance that is not where it was."""
     rungs: list[RungStatus]
 
 
@@ -89,10 +93,15 @@ class StatusDocument(Struct, frozen=True):
     "lrurun status --watch",
 )
 @exclusive("watch", "json")
+@exclusive("watch", "superseded")
 def status(
     context: typer.Context,
     instance: OnlyInstance = None,
     watch: Annotated[bool, typer.Option("--watch", help="Update the display until all runs are finished.")] = False,
+    superseded: Annotated[
+        bool,
+        typer.Option("--superseded", help="Also show those that stay unfinished, because their files have changed."),
+    ] = False,
     json: Json = False,
 ) -> int:
     """Show the progress of every ladder.
@@ -104,22 +113,30 @@ def status(
     places: Places = context.obj.places
     if watch:
         return _watch(places, instance)
-    ladders = _progress(places, instance)
+    states = _states(places, instance)
     if json:
-        output.write_json(StatusDocument([_output(ladder) for ladder in ladders]))
+        output.write_json(StatusDocument([_output(state) for state in states]))
         return 0
-    if not ladders:
+    if not states:
         console.say(opening.nothing_yet(places, "ladders"))
-    for number, ladder in enumerate(ladders):
+    shown = [state for state in states if superseded or instance is not None or state.superseded_by is None]
+    for number, state in enumerate(shown):
+        ladder = state.progress
         if number:
             console.write("")
         if console.is_screen():
             color = console.has_color()
-            console.write("\n".join(progress.view(ladder, console.width(), color=color)), styled=color)
+            lines = progress.view(ladder, console.width(), color=color)
+            lines += [
+                line for text in state.remarks() for line in console.wrapped(console.clean(text), console.width())
+            ]
+            console.write("\n".join(lines), styled=color)
             continue
         table.show_text(progress.columns(ladder), progress.rows(ladder), title=progress.title(ladder.ladder))
         lines = [progress.summary(ladder), *filter(None, [progress.so_far(ladder)]), *progress.running_lines(ladder)]
-        console.write("\n".join(map(console.clean, lines)))
+        console.write("\n".join(map(console.clean, [*lines, *state.remarks()])))
+    if count := len(states) - len(shown):
+        console.say(f"not shown: {plural(count, 'superseded ladder')}; lrurun status --superseded shows all")
     return 0
 
 
@@ -163,11 +180,18 @@ def _watch(places: Places, only: str | None) -> int:
 
 def _active(places: Places, only: str | None) -> list[tuple[LadderInstance, bool]]:
     """The ladders with queued or running runs, and whether one is running."""
+    from lrurun.report import continuing
+
     ledger = opening.read_current(places)
     if ledger is None:
         return []
     with ledger:
-        counted = [(ladder, ledger.state_counts(ladder.key)) for ladder in _instances(ledger, only)]
+        superseded = continuing.superseded(ledger)
+        counted = [
+            (ladder, ledger.state_counts(ladder.key))
+            for ladder in _instances(ledger, only)
+            if ladder.key not in superseded
+        ]
     return [(ladder, "running" in counts) for ladder, counts in counted if {"running", "queued"} & set(counts)]
 
 
@@ -222,9 +246,10 @@ def _shown(places: Places, ladder: LadderInstance, display: LadderView) -> tuple
         return ledger.state_counts(ladder.key), any(event.kind == SUBMITTED for event in events)
 
 
-def _output(progress: LadderProgress) -> LadderStatus:
+def _output(state: _State) -> LadderStatus:
     from lrurun.ledger.values import SCORE, STATES
 
+    progress = state.progress
     spec, metric = progress.ladder.spec, progress.form.validation
     return LadderStatus(
         ladder=progress.ladder.name,
@@ -241,6 +266,8 @@ def _output(progress: LadderProgress) -> LadderStatus:
         silent={run: since for run, (since, _) in progress.silent.items()},
         user=progress.ladder.user,
         metric=metric,
+        superseded_by=None if state.superseded_by is None else state.superseded_by.short_name,
+        missing_file=state.missing_file,
         rungs=[
             RungStatus(
                 rung=rung.rung,
@@ -260,14 +287,39 @@ def _output(progress: LadderProgress) -> LadderStatus:
     )
 
 
-def _progress(places: Places, only: str | None) -> list[LadderProgress]:
+class _State(Struct, frozen=True):
+    """The progress of an instance, and what prevents `lrurun resume` from finishing it."""
+
+    progress: LadderProgress
+    superseded_by: LadderInstance | None
+    missing_file: str | None
+
+    def remarks(self) -> list[str]:
+        """What prevents it, in sentences."""
+        from lrurun.report import continuing
+
+        if self.superseded_by is not None:
+            return [continuing.sentence(self.progress.ladder, self.superseded_by)]
+        if self.missing_file is not None:
+            return [f"its file {self.missing_file} is gone: lrurun resume continues it when the file is back"]
+        return []
+
+
+def _states(places: Places, only: str | None) -> list[_State]:
+    from lrurun.report import continuing
     from lrurun.report.live import progress
 
     ledger = opening.read_current(places)
     if ledger is None:
         return []
     with ledger:
-        return [progress.collect(ledger, ladder) for ladder in _instances(ledger, only)]
+        superseded = continuing.superseded(ledger)
+        return [
+            _State(
+                progress.collect(ledger, ladder), superseded.get(ladder.key), continuing.missing_file_of(ledger, ladder)
+            )
+            for ladder in _instances(ledger, only)
+        ]
 
 
 def _instances(ledger: Ledger, only: str | None) -> list[LadderInstance]:

@@ -174,7 +174,7 @@ def remember(
     }
     table = msgspec.to_builtins(table)
     recorded = {_runs_of(event.payload): event.payload for event in asked(ledger, instance)}
-    if recorded.get(_runs_of(table)) != table or newest_instances(ledger, instance)[_runs_of(table)] != instance.key:
+    if recorded.get(_runs_of(table)) != table or newest_instances(ledger)[_runs_of(table)] != instance.key:
         ledger.event(ASKED, "requested", table, ladder=instance.key)
 
 
@@ -225,12 +225,19 @@ def _runs_of(payload: Any) -> str:
     return json.dumps(table, sort_keys=True)
 
 
-def newest_instances(ledger: Ledger, instance: LadderInstance) -> dict[str, str]:
-    """Request, without how runs are executed -> the key of the instance that it was last made for, of those with the
-    ladder and the task of `instance`: with changed files, the same request is another instance."""
-    instances = ledger.ladders(instance.name, instance.task)
-    requests = [(event.id, _runs_of(event.payload), each.key) for each in instances for event in asked(ledger, each)]
-    return {runs: key for _, runs, key in sorted(requests)}
+def made(ledger: Ledger) -> list[tuple[str, str]]:
+    """All requests in the order in which they were recorded, without how runs are executed, each with the key of the
+    instance that it was made for."""
+    events = [
+        (event.id, _runs_of(event.payload), each.key) for each in ledger.ladders() for event in asked(ledger, each)
+    ]
+    return [(runs, key) for _, runs, key in sorted(events)]
+
+
+def newest_instances(ledger: Ledger) -> dict[str, str]:
+    """Request, without how runs are executed -> the key of the instance that it was last made for: with changed files,
+    the same request is another instance."""
+    return dict(made(ledger))
 
 
 def asked(ledger: Ledger, instance: LadderInstance) -> list[Event]:

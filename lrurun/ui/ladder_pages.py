@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from lrurun import kinds
 from lrurun.errors import LrurunError, NotFoundError
 from lrurun.ledger import owner
 from lrurun.ledger.filters import when
-from lrurun.report import run_details
+from lrurun.report import continuing, run_details
 from lrurun.report.formats import content_of, html
 from lrurun.report.judging.verdicts import CONTRADICTED, NOT_RUN, SUPPORTED, UNDECIDED
 from lrurun.report.live import progress
@@ -53,7 +54,10 @@ def ladders(source: Source, ledger: Ledger | None, stamp: Stamp, *, studies: boo
     instances = [ladder for ladder in ledger.ladders() if (ladder.kind == kinds.STUDY) is studies] if ledger else []
     until = time.monotonic() + PATIENCE
     entries, waiting = [], False
-    for instance in reversed(instances):
+    superseded = _superseded(source, ledger, stamp) if ledger else {}
+    instances = instances[::-1]
+    instances.sort(key=lambda instance: instance.key in superseded)  # those that nobody asks for any more come last
+    for instance in instances:
         assert ledger is not None
         now = _progress(source, ledger, instance, stamp)
         key = ("conclusion", instance.key)
@@ -71,9 +75,21 @@ def ladders(source: Source, ledger: Ledger | None, stamp: Stamp, *, studies: boo
                 "done": sum(now.counts[state] for state in ("done", "diverged")),
                 "total": now.total,
                 "conclusion": conclusion,
+                "superseded": superseded.get(instance.key, ""),
             }
         )
     return {"entries": entries, "waiting": waiting, "abandoned": _abandoned(ledger), "studies": studies}
+
+
+def _superseded(source: Source, ledger: Ledger, stamp: Stamp) -> Mapping[str, str]:
+    """Key of each instance that stays unfinished -> why."""
+
+    def sentences() -> dict[str, str]:
+        superseded = continuing.superseded(ledger)
+        return {key: f"{continuing.sentence(ledger.ladder(key), by)}." for key, by in superseded.items()}
+
+    known: Mapping[str, str] = source.cached(("superseded",), results_stamp(stamp), sentences)
+    return known
 
 
 def _abandoned(ledger: Ledger | None) -> bool:
@@ -117,6 +133,7 @@ def ladder(source: Source, ledger: Ledger, key: str, stamp: Stamp) -> dict[str, 
         "heading": progress.title(instance),
         "title": progress.title(instance),
         "summary": progress.summary(now),
+        "superseded": _superseded(source, ledger, stamp).get(instance.key, ""),
         "running": progress.running_lines(now),
         "rungs": of_text(progress.columns(now), progress.rows(now), title="progress of the rungs"),
         "done": sum(now.counts[state] for state in ("done", "diverged")),

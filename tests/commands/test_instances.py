@@ -17,6 +17,7 @@ from lrurun.config.plan import final_runs
 from lrurun.config.runs import InstanceSpec
 from lrurun.config.settings import by_paths, sweep_points
 from lrurun.errors import UsageError
+from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
 from lrurun.report import instance_documents
 from lrurun.report import request as requests
@@ -25,9 +26,13 @@ from lrurun.report.figures.figures import Figure
 from lrurun.report.request import LadderRequest
 from lrurun.report.tables import loaded_instance
 from lrurun.report.tables import swept as tables
+from tests.harness.browsing import View, closed
+from tests.harness.browsing import words as printed
 from tests.harness.machine import Machine
 from tests.harness.results import fill
 from tests.harness.shared import once
+
+__all__ = ["closed"]  # a fixture
 
 RECIPE = (paths.packaged("recipes") / "sDigits.toml").read_text()
 LADDER = (paths.packaged("ablations") / "nonlinearity.toml").read_text()
@@ -114,9 +119,113 @@ def test_resume_leaves_what_was_asked_for_again_with_a_changed_recipe(here: Mach
     fill(here.ledger, "mine.toml", {"tanh-rnn": [0.3]}, **OF_SMOKE)
     ask(CHANGED)
     assert len(here.json("status")["ladders"]) == 2
-    first, second = here.run("resume").stderr.splitlines()
-    assert first == "nothing to do: every ladder of this ledger is finished"
-    assert second.startswith("1 finished run has no model in runs: name the runs folder with --runs-dir")
+    first, second, third = here.run("resume").stderr.splitlines()
+    assert first == f"left alone: {SUPERSEDED}"
+    assert second == "nothing to do: every other ladder of this ledger is finished"
+    assert third.startswith("1 finished run has no model in runs: name the runs folder with --runs-dir")
+
+
+SUPERSEDED = (
+    "mine-nonlinearity-smoke is superseded by mine-nonlinearity-smoke-2: its command was given again after its ladder, "
+    "recipe or code had changed"
+)
+
+
+def ask(here: Machine, task: str, text: str, *, train: bool) -> Any:
+    """Asks for seed 0 of the rung tanh-rnn, with this text in the recipe; the key of the instance."""
+    (here.folder / task).write_text(text)
+    wanted = LadderRequest(task=task, **OF_SMOKE, rungs=["tanh-rnn"], tune=False, sets=[])
+    plan = wanted.plan()
+    if train:
+        fill(here.ledger, task, {"tanh-rnn": [0.3]}, **OF_SMOKE)
+    with Ledger.open(here.ledger) as ledger:
+        instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec, plan.short_name)
+        requests.remember(ledger, instance, wanted, plan, [0])
+        [rung] = [rung for rung in plan.rungs if rung.name == "tanh-rnn"]
+        ledger.enqueue(instance.key, final_runs(plan, rung, [0]))
+    return instance
+
+
+def test_status_and_resume_call_the_same_instances_superseded(here: Machine) -> None:
+    earlier, now = ask(here, "mine.toml", RECIPE, train=False), ask(here, "mine.toml", CHANGED, train=True)
+
+    def shown(*words: str) -> tuple[list[str], str]:
+        done = here.run("status", *words)
+        return re.findall(r"^(\S+): ladder ", done.stdout, re.MULTILINE), done.stdout + done.stderr
+
+    names, text = shown()
+    assert names == [now.short_name]
+    assert text.endswith("not shown: 1 superseded ladder; lrurun status --superseded shows all\n")
+    for words, expected in (
+        (["--superseded"], [earlier.short_name, now.short_name]),
+        (["--instance", earlier.short_name], [earlier.short_name]),
+    ):
+        names, text = shown(*words)
+        assert names == expected
+        assert SUPERSEDED in text
+    by_name = {ladder["name"]: ladder["superseded_by"] for ladder in here.json("status")["ladders"]}
+    assert by_name == {earlier.short_name: now.short_name, now.short_name: None}
+    assert here.run("status", "--watch").stderr == "nothing to watch: no run is queued or running\n"
+    said = here.run("resume", "--instance", earlier.short_name).stderr
+    assert said.splitlines() == [
+        f"left alone: {SUPERSEDED}",
+        "nothing to do: to finish it as it was, restore the files and give the same command",
+    ]
+    assert here.run("resume", "--instance", now.short_name).stderr.startswith("nothing to do: instance mine-")
+    assert " is finished" in here.run("resume", "--instance", now.short_name).stderr
+    page = printed(View(here.ledger, here.runs).page("/"))
+    assert page.count(f"{SUPERSEDED}.") == 1
+    assert page.index(f"{now.short_name}: ladder") < page.index(f"{earlier.short_name}: ladder")
+    ask(here, "mine.toml", RECIPE, train=False)
+    assert shown()[0] == [earlier.short_name, now.short_name], "the earlier files are back"
+    assert {ladder["superseded_by"] for ladder in here.json("status")["ladders"]} == {None}
+
+
+def test_the_command_that_supersedes_an_instance_says_so_once(here: Machine) -> None:
+    ask(here, "mine.toml", RECIPE, train=False)
+    (here.folder / "mine.toml").write_text(CHANGED)
+    fill(here.ledger, "mine.toml", {"tanh-rnn": [0.3]}, **OF_SMOKE)
+    again = ("ladder", "mine.toml", *OPTIONS, "--rung", "tanh-rnn", "--seeds", "0,")
+    assert [here.run(*again).stderr.count(SUPERSEDED) for _ in range(2)] == [1, 0]
+
+
+def test_a_ladder_that_is_running_is_not_superseded(here: Machine) -> None:
+    earlier, _ = ask(here, "mine.toml", RECIPE, train=False), ask(here, "mine.toml", CHANGED, train=True)
+    with Ledger.open(here.ledger) as ledger:
+        assert ledger.claim(earlier.key, owner.this_process()) is not None
+    assert "superseded" not in here.run("status").stderr
+    assert here.run("resume", "--instance", earlier.short_name).stderr == (
+        f"nothing to do: instance {earlier.short_name} is running\n"
+    )
+
+
+def test_a_recipe_of_another_task_by_the_same_name_supersedes(here: Machine) -> None:
+    ask(here, "mine.toml", RECIPE, train=False)
+    ask(here, "mine.toml", (paths.packaged("recipes") / "npDigits.toml").read_text(), train=True)
+    assert [ladder["superseded_by"] for ladder in here.json("status")["ladders"]] == ["mine-nonlinearity-smoke-2", None]
+
+
+def test_status_names_the_file_without_which_resume_fails(here: Machine) -> None:
+    instance = ask(here, "mine.toml", RECIPE, train=False)
+    assert here.json("status")["ladders"][0]["missing_file"] is None
+    file = here.folder / "mine.toml"
+    file.unlink()
+    assert f"its file {file} is gone: lrurun resume continues it when the file is back" in here.run("status").stdout
+    assert here.json("status")["ladders"][0]["missing_file"] == str(file)
+    assert f"{instance.short_name}: its file {file} is gone" in here.refused("resume")
+    # without runs that remain, nothing is missing
+    file.write_text(RECIPE)
+    fill(here.ledger, "mine.toml", {"tanh-rnn": [0.3]}, **OF_SMOKE)
+    file.unlink()
+    assert here.json("status")["ladders"][0]["missing_file"] is None
+
+
+def test_resume_says_that_a_command_is_not_recorded(here: Machine) -> None:
+    plan = planning.make("sDigits", **OF_SMOKE)
+    with Ledger.open(here.ledger) as ledger:
+        instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec, plan.short_name)
+        ledger.enqueue(instance.key, final_runs(plan, plan.rungs[0], [0]))
+    assert f"ladder {plan.short_name}: the command that began it is not recorded" in here.refused("resume")
 
 
 def test_instances_have_short_names_of_file_and_options(here: Machine) -> None:
