@@ -30,6 +30,10 @@ class NotFoundError(LrurunError):
     exit_code = 4
 
 
+class PreparationError(LrurunError):
+    """The data of a task cannot be prepared; other tasks are not affected."""
+
+
 class NoEigenvaluesError(LrurunError):
     """The kind of recurrence defines no eigenvalues."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,10 +40,12 @@ from lrurun.report import request as requests
 from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
+    from lrurun.commands.plan import PlanDocument
     from lrurun.config import plan as planning
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.paths import Places
+    from lrurun.report.judging.sequential import DesignProgress
     from lrurun.report.live.view import LadderView
     from lrurun.runner.selection import Selection
     from lrurun.runner.signals import Signals
@@ -201,8 +202,12 @@ def train(
     when = "before any training"
     try:
         with signals.recorded():
+            with _no_new_folder(places.runs):
+                if not options.on_node:
+                    _check_places(places, plan)
+                if opening.exists(places) or (not options.on_node and opening.can_be_created(places)):
+                    _prepare(places, request, plan, signals, fresh=options.fresh)
             if not options.on_node:
-                _check_places(places, plan, signals)
                 _warn_of_data(places, plan)
             with opening.write(places, training=True, create=not options.on_node) as ledger:
                 try:
@@ -229,7 +234,7 @@ def train(
                         for selection in selections:
                             work = selection.work(instance, places, **options.work_fields)
                             supervisor = Supervisor(ledger, work, selection, display, signals, executor)
-                            outcomes.append(options.train(supervisor, lambda: _prepare_data(places, plan, signals)))
+                            outcomes.append(options.train(supervisor))
                             if outcomes[-1].exit_code:
                                 break
                     if options.on_node or (options.detach and outcomes and outcomes[-1].worked):
@@ -275,13 +280,13 @@ def _selections(
         selections: Iterable[Selection] = deciding.selections(ledger, plan, instance, request.max_seeds, display)
     else:
         selections = [Selection(plan=plan, rungs=rungs, seeds=seeds)]
-    if plan.kind == "program":
+    if plan.kind == "program" or fresh:
         return selections
-    return selections if fresh else (_with_checked_data(selection, ledger, places) for selection in selections)
+    return (_with_checked_data(selection, ledger, places) for selection in selections)
 
 
-def _check_places(places: Places, plan: planning.Plan, signals: Signals) -> None:
-    """Checks the folders. Prepares the data before a new ledger is created, so that none is left after a failure."""
+def _check_places(places: Places, plan: planning.Plan) -> None:
+    """Checks the folders and the ledger."""
     from lrurun.config.tuning import require_optuna
     from lrurun.runner.preparation import check_data_folder, check_runs_folder
 
@@ -292,21 +297,44 @@ def _check_places(places: Places, plan: planning.Plan, signals: Signals) -> None
         readable.close()
     if plan.kind == "training":
         check_data_folder(places, plan)
-    has_folder = opening.can_be_created(places)
-    had_runs = places.runs.exists()
-    if readable is not None or has_folder:
+    if readable is not None or opening.can_be_created(places):
         check_runs_folder(places.runs)
-    if readable is None and has_folder:
-        with contextlib.ExitStack() as on_failure:
-            if not had_runs:
-                on_failure.callback(_remove_empty, places.runs)
+
+
+@contextmanager
+def _no_new_folder(runs: Path) -> Iterator[None]:
+    """Removes a new folder of runs, which is empty, where what follows fails."""
+    existed = runs.exists()
+    try:
+        yield
+    except BaseException:
+        if not existed:
+            with suppress(OSError):
+                runs.rmdir()
+        raise
+
+
+def _prepare(places: Places, request: LadderRequest, plan: planning.Plan, signals: Signals, *, fresh: bool) -> None:
+    """Makes sure that the data are there if anything is to be trained, before anything is recorded: where that fails,
+    no run is queued, and there is no new ledger.
+
+    Raises:
+        LrurunError: the data cannot be prepared, or finished runs were trained on other data.
+    """
+    if plan.kind == "program":  # which has data of its own
+        return
+    from lrurun.commands.plan import planned
+    from lrurun.runner.selection import Selection
+
+    with opening.read(places) or nullcontext() as ledger:
+        document, rungs, design = planned(places, request, plan, ledger)
+        if fresh or _remains(document, design, request):
             _prepare_data(places, plan, signals)
-            on_failure.pop_all()
+        if ledger is not None and not fresh:
+            _with_checked_data(Selection(plan=plan, rungs=rungs, seeds=document.seeds), ledger, places)
 
 
 def _prepare_data(places: Places, plan: planning.Plan, signals: Signals) -> None:
-    if plan.kind == "program":  # which has data of its own
-        return
     from lrurun.report.live.view import PreparationView
     from lrurun.runner.preparation import prepare_data
 
@@ -356,21 +384,21 @@ def _with_checked_data(selection: Selection, ledger: Ledger, places: Places) -> 
     return selection
 
 
-def _remove_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):
-        folder.rmdir()
-
-
 def _is_finished(ledger: Ledger, places: Places, request: LadderRequest, plan: planning.Plan) -> bool:
     """Whether nothing of a request remains to be trained."""
     from lrurun.commands.plan import planned
     from lrurun.report.tables import loaded_instance
 
     document, _, design = planned(places, request, plan, ledger)
-    decided = not request.decide or (design is not None and design.next_look is None)
-    return (
-        decided and loaded_instance.find(ledger, plan) is not None and not any(row.runs_left for row in document.rungs)
-    )
+    return loaded_instance.find(ledger, plan) is not None and not _remains(document, design, request)
+
+
+def _remains(document: PlanDocument, design: DesignProgress | None, request: LadderRequest) -> bool:
+    """Whether a run of a request remains, or a look of its design. A rung that is the same as its base counts, too:
+    the base may be none of the request."""
+    if request.decide and (design is None or design.next_look is not None):
+        return True
+    return any(row.runs_done < row.runs for row in document.rungs)
 
 
 def _say_what_is_left(

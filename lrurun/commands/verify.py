@@ -170,7 +170,7 @@ def _train(places: Places, plan: Plan, run: Run, signals: Signals) -> Recorded:
                 plan.ladder.name, plan.recipe.task, plan.profile, plan.spec, plan.short_name, kind=plan.kind
             )
             work = selection.work(instance, places, jobs=1)
-            outcome = Supervisor(ledger, work, selection, display, signals).run(lambda: None)
+            outcome = Supervisor(ledger, work, selection, display, signals).run()
         repeated = _recorded(ledger, outcome.runs[0].id)
         if repeated.run.state not in FINISHED:
             died = [event.text for event in ledger.events(run=repeated.run.id) if event.kind == "died"]

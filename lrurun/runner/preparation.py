@@ -13,7 +13,7 @@ from lrurun import machine, paths
 from lrurun.data import store
 from lrurun.data.task import Options, Task
 from lrurun.decoding import canonical
-from lrurun.errors import LrurunError, UsageError
+from lrurun.errors import LrurunError, PreparationError, UsageError
 from lrurun.paths import Places
 from lrurun.runner.processes import FAULT_EXIT, POLL_SECONDS, LocalWorker, cause, error_of, finish
 from lrurun.runner.signals import GRACE_SECONDS, Signals
@@ -73,7 +73,7 @@ def prepare_data(
 
     Raises:
         Stopped: after a signal; nothing half-written remains.
-        LrurunError: the data cannot be obtained or written.
+        PreparationError: the data cannot be obtained or written.
     """
     folder = (data_dir / choice.data_name).absolute()
     if not force and store.manifest(choice.task, choice.options, folder) is not None:
@@ -98,10 +98,13 @@ def prepare_data(
         worker.terminate()
         finish([worker], signals, GRACE_SECONDS)
     if code == FAULT_EXIT:
-        raise error_of(output)
+        fault = error_of(output)
+        error = PreparationError(fault.message, fault.hint)
+        error.exit_code = fault.exit_code
+        raise error from fault
     if code != 0:
         reason = output.splitlines()[-1] if output else "it printed nothing"
-        raise LrurunError(
+        raise PreparationError(
             f"{choice.data_name}: the preparation ended with {cause(code or 1)}: {reason}",
             "lrurun doctor shows what this machine has",
         )

@@ -103,11 +103,10 @@ class Supervisor:
         self._task = node.task() if work.on_node else None
         self._executor = executor or LocalExecutor()
 
-    def run(self, prepare: Callable[[], object]) -> SupervisorResult:
+    def run(self) -> SupervisorResult:
         """Trains every selected run that is unfinished, to its end; with `detach`, starts the executor and returns.
 
-        Args:
-            prepare: makes sure that the data are there; called if there is anything to train.
+        The data must be there.
 
         Raises:
             Stopped: after a signal, if any run remains; the state is saved.
@@ -116,12 +115,10 @@ class Supervisor:
         if not self.queue():
             return SupervisorResult(self.instance, self.runs.load(), worked=False)
         if self.work.detach:
-            prepare()
             self._executor.start(self.runs)
             return SupervisorResult(self.instance, self.runs.load(), worked=True)
         waiting = self.ledger.waiting
         try:
-            prepare()
             self.ledger.waiting = self._watching(waiting)
             self._loop()
             self.ledger.waiting = waiting

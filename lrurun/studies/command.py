@@ -250,7 +250,7 @@ def _run(
         remember(ledger, instance, request)
         cells = SelectedCells(plan=plan, cells=request.cells)
         work = cells.work(instance, places, **options.work_fields)
-        return options.train(Supervisor(ledger, work, cells, display, signals, executor), lambda: None)
+        return options.train(Supervisor(ledger, work, cells, display, signals, executor))
 
 
 def _recorded(

@@ -174,7 +174,7 @@ class Command:
                 instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
                 work = selection.work(instance, places, **{"jobs": 1} | self.fields)
                 one = Supervisor(ledger, work, selection, self, self.signals, local.LocalExecutor())  # type: ignore[arg-type]
-                return one.run(lambda: None).exit_code
+                return one.run().exit_code
             except Stopped as stopped:
                 return stopped.exit_code
             except LrurunError as error:

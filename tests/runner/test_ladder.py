@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from lrurun.config.plan import Plan, final_runs
+from lrurun.errors import LrurunError, PreparationError
+from lrurun.ledger.store import Ledger
+from lrurun.report import request as requests
+from lrurun.report.request import LadderRequest
+from lrurun.runner.signals import Stopped
 from tests.harness.machine import FINISHED, FINISHED_LADDER, LONG, Machine, stop, training, wait_for
 
 
@@ -209,6 +216,93 @@ def test_sigterm_while_starting_and_compiling(machine: Machine) -> None:
     assert machine.states() == {"interrupted": 1}
     machine.run(*arguments)
     assert machine.states() == {"done": 1}
+
+
+def _cannot_prepare(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("lrurun.commands.ladder._prepare_data", fail)
+
+
+NEW = ("ladder", "sDigits", "--profile", "smoke", "--rung", "linear-rnn")
+
+
+@pytest.mark.parametrize("more", [(), ("--fresh",), ("--tune",), ("--sweep", "optim.lr=0.1,0.2"), ("--jobs", "1")])
+def test_nothing_is_recorded_where_data_cannot_be_prepared(
+    more: tuple[str, ...], finished: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = finished.copy(tmp_path / "copy")
+    shutil.rmtree(machine.runs)
+    _cannot_prepare(monkeypatch, LrurunError("no data"))
+    assert machine.refused(*NEW, *more, code=1).endswith("error: no data\n")  # no file is changed
+    assert not machine.runs.exists()
+    _cannot_prepare(monkeypatch, Stopped(signal.SIGINT))
+    said = machine.refused(*NEW, *more, code=130)
+    assert "stopped by ^C before any training; the same command continues: lrurun ladder sDigits" in said
+
+
+def test_nothing_is_recorded_for_another_ladder_on_other_data(
+    finished: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first rung of both ladders is the same run, which was trained on data that have been prepared anew since."""
+    machine = finished.copy(tmp_path / "copy")
+    with Ledger.open(machine.ledger) as ledger:
+        [wanted] = [run for run in ledger.runs() if run.memberships[0].rung == "tanh-rnn"]
+        assert wanted.data_sha256
+    monkeypatch.setattr("lrurun.data.store.digest", lambda _: "f" * 64)
+    other = ("ladder", "sDigits", "--profile", "smoke", "--ladder", "nonlinearity")
+    assert f"1 finished run ({wanted.id}) had other data" in machine.refused(*other, code=1)
+
+
+def test_data_are_prepared_if_a_run_remains_and_only_then(
+    finished: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = finished.copy(tmp_path / "copy")
+    _cannot_prepare(monkeypatch, LrurunError("no data"))
+    assert "nothing to do" in machine.run(*FINISHED_LADDER, "--data-dir", "none").stderr
+    # another ladder, which is recorded, with a run that this one has trained
+    shared = ("--ladder", "nonlinearity", "--rung", "tanh-rnn", "--data-dir", "none")
+    assert "nothing to do" in machine.run(*FINISHED_LADDER[:4], *shared).stderr
+    # a rung that is the same as its base, which is not asked for
+    same = ("--ladder", "controls", "--rung", "diagonal")
+    assert machine.refused(*FINISHED_LADDER[:4], *same, code=1).endswith("no data\n")
+
+
+def test_resume_continues_with_other_ladders_where_data_cannot_be_prepared(
+    finished: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = finished.copy(tmp_path / "copy")
+    with Ledger.open(machine.ledger) as ledger:
+        for task in ("npDigits", "sDigits"):
+            request = LadderRequest(task=task, ladder="nonlinearity", profile="smoke", tune=False, sets=[])
+            plan = request.plan()
+            instance = ledger.add_ladder(plan.ladder.name, task, plan.profile, plan.spec, plan.short_name)
+            requests.remember(ledger, instance, request, plan, [0])
+            ledger.enqueue(instance.key, final_runs(plan, plan.rungs[0], [0]))
+    asked = []
+
+    def fail(places: object, plan: Plan, signals: object) -> None:
+        asked.append(plan.recipe.task)
+        raise PreparationError("no data")
+
+    monkeypatch.setattr("lrurun.commands.ladder._prepare_data", fail)
+    assert machine.run("resume", code=1).stderr.count("error: no data\n") == 2
+    assert asked == ["npDigits", "sDigits"]
+
+
+@pytest.mark.slow
+def test_a_task_that_raises_queues_nothing(machine: Machine) -> None:
+    machine.run("ledger", "migrate")
+    machine.run("new", "task", "own")
+    file = machine.folder / "own.py"
+    file.write_text(
+        file.read_text().replace("def fill(writer, report):", "def fill(writer, report):\n            1 / 0")
+    )
+    said = machine.run("ladder", "own.toml", "--load", "own.py", code=1).stderr
+    assert "ZeroDivisionError" in said
+    assert machine.json("status")["ladders"] == machine.json("runs")["runs"] == []
+    assert "every ladder of this ledger is finished" in machine.run("resume").stderr
 
 
 @pytest.mark.slow

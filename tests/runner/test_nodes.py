@@ -161,11 +161,11 @@ def test_a_command_that_returns_fails_if_nothing_was_submitted(command: Command)
     command.supervisor.work = command.supervisor.runs.work = structs.replace(command.supervisor.work, detach=True)
     command.engine.fault = "sbatch: too many jobs"
     with pytest.raises(LrurunError, match=r"^nothing was submitted: sbatch: too many jobs$"):
-        command.supervisor.run(lambda: None)
+        command.supervisor.run()
     assert command.said == []
     command.engine.fault = ""
     for _ in range(2):
-        assert command.supervisor.run(lambda: None).worked
+        assert command.supervisor.run().worked
     assert command.said == [
         "submitted 2 node supervisors: job 1",
         "submitted nothing: 2 node supervisors of an earlier command wait or run",

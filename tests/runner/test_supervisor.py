@@ -242,7 +242,7 @@ def test_a_supervisor_watches_its_workers_while_it_waits_for_the_ledger(
         watched: list[float] = []
         monkeypatch.setattr(command._executor, "end_suspended", lambda _runs, seconds: watched.append(seconds))
         monkeypatch.setattr(command, "_loop", lambda: ledger.waiting and ledger.waiting(3.0))
-        command.run(lambda: None)
+        command.run()
         assert watched == [3.0]
         assert ledger.waiting is before
         assert command.runs.hang_after_seconds == 1800

@@ -10,7 +10,7 @@ import shlex
 import signal
 import sys
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -156,7 +156,7 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
             made.check(detach=self.detach)
         return made
 
-    def train(self, supervisor: Supervisor, prepare: Callable[[], object]) -> SupervisorResult:
+    def train(self, supervisor: Supervisor) -> SupervisorResult:
         """Trains the runs of a supervisor, or submits them. On a node, checks first that it has the runs folder of the
         command. Raises as `Supervisor.run`."""
         if self.on_node:
@@ -165,7 +165,7 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
 
             node.check(supervisor.ledger, supervisor.instance, supervisor.work.runs)
             check_runs_folder(supervisor.work.runs)
-        outcome = supervisor.run(prepare)
+        outcome = supervisor.run()
         if self.detach and outcome.worked:
             console.say("lrurun status --watch shows its progress")
         return outcome
