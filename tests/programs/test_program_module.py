@@ -16,10 +16,10 @@ from lrurun import programs
 FOLDER = Path(programs.__file__).parent / "module"
 
 
-def execute(folder: Path, code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Executes a script with the module alone: without the packages that are installed."""
+def execute(folder: Path, code: str, *script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Executes code, or a script with its arguments, with the module alone: without the packages that are installed."""
     return subprocess.run(
-        [sys.executable, "-S", "-c", f"import lrurun\n{code}"],
+        [sys.executable, "-S", *(script or ("-c", f"import lrurun\n{code}"))],
         cwd=folder,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(FOLDER), **environment},
         capture_output=True,
@@ -28,11 +28,11 @@ def execute(folder: Path, code: str, **environment: str) -> subprocess.Completed
     )
 
 
-def within(folder: Path, code: str, **table: object) -> subprocess.CompletedProcess[str]:
+def within(folder: Path, code: str, *script: str, **table: object) -> subprocess.CompletedProcess[str]:
     """The same within a run with these settings."""
     (folder / "config.json").write_text(json.dumps(table))
     places = {"CONFIG": "config.json", "FOLDER": "kept", "METRICS": "metrics.jsonl"}
-    return execute(folder, code, **{f"LRURUN_{name}": str(folder / path) for name, path in places.items()})
+    return execute(folder, code, *script, **{f"LRURUN_{name}": str(folder / path) for name, path in places.items()})
 
 
 def test_by_hand_a_run_has_the_settings_of_the_script(tmp_path: Path) -> None:
@@ -91,6 +91,138 @@ def test_sigterm_is_kept_from_the_first_look_on(tmp_path: Path) -> None:
         "import threading\nrun = lrurun.this_run()\nthreading.Thread(target=lambda: print(run.should_stop)).start()"
     )
     assert execute(tmp_path, thread).stdout == "False\n"
+    later = "thread = threading.Thread(target=lambda: run.should_stop)\nthread.start()\nthread.join()\n"
+    later = f"import threading\n{kill.format(later + 'assert not run.should_stop' + chr(10))}"
+    assert execute(tmp_path, later).stdout == "True\n", "of the main thread, whatever looked before"
+
+
+_FORKS = """\
+import ctypes, multiprocessing, os, signal, sys, threading, time
+from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
+run = lrurun.this_run()
+context = multiprocessing.get_context("fork")
+
+def in_child(work, fork=os.fork):
+    child = fork()
+    if not child:
+        os._exit(work() or 0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+def ends():
+    assert not run.should_stop
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.01)
+    return 50
+
+def identity(value):
+    assert not run.should_stop
+    return value
+
+"""
+FORKS = {
+    "a pool in a loop": """\
+for epoch in range(10):
+    assert not run.should_stop
+    with context.Pool(2) as pool:
+        assert pool.map(identity, range(4)) == [0, 1, 2, 3]
+""",
+    "a pool of a later look": """\
+with context.Pool(2) as pool:
+    assert pool.map(identity, range(4)) == [0, 1, 2, 3]
+    assert not run.should_stop
+""",
+    "processes that are ended at once": """\
+assert not run.should_stop
+for _ in range(40):
+    child = context.Process(target=time.sleep, args=(100,))
+    child.start()
+    child.terminate()
+    child.join(10)
+    assert child.exitcode == -15, child.exitcode
+""",
+    "futures": """\
+assert not run.should_stop
+with ProcessPoolExecutor(2, mp_context=context) as executor:
+    assert list(executor.map(identity, range(4))) == [0, 1, 2, 3]
+    error = executor.submit(ends).exception()  # the executor ends the other worker by SIGTERM too
+    assert type(error) is BrokenProcessPool
+""",
+    "a fork": """\
+assert not run.should_stop
+assert in_child(ends) == -15
+assert in_child(lambda: in_child(ends) == -15) == 1, "of a fork"
+""",
+    "a fork of a thread": """\
+assert not run.should_stop
+codes = []
+thread = threading.Thread(target=lambda: codes.append(in_child(ends)))
+thread.start()
+thread.join()
+assert codes == [-15]
+""",
+    "a fork that is not Python's": """\
+assert not run.should_stop
+assert in_child(ends, ctypes.PyDLL(None).fork) == -15
+""",
+    "a handler before": """\
+signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
+assert not run.should_stop
+assert in_child(ends) == 7
+""",
+    "a handler before, which ignores it": """\
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+assert not run.should_stop
+assert in_child(ends) == 50
+""",
+    "a handler after, which calls the first": """\
+assert not run.should_stop
+first = signal.getsignal(signal.SIGTERM)
+signal.signal(signal.SIGTERM, lambda *args: first(*args))
+assert in_child(ends) == -15
+""",
+    "a handler after, which does not": """\
+assert not run.should_stop
+signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
+assert in_child(ends) == 7
+signal.signal(signal.SIGTERM, run._stop)
+""",
+    "a signal that is blocked": """\
+assert not run.should_stop
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+assert in_child(ends) == 50
+assert signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, set())
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+""",
+}
+
+
+@pytest.mark.parametrize("kind", FORKS)
+def test_sigterm_is_kept_by_the_process_that_looked_and_by_no_child(tmp_path: Path, kind: str) -> None:
+    """A child ends as without lrurun, and reports nothing; the process that looked still keeps it."""
+    end = "os.kill(os.getpid(), signal.SIGTERM)\nassert run.should_stop\nprint('end')\n"
+    done = within(tmp_path, _FORKS + FORKS[kind] + end, seed=0)
+    assert (done.stdout, done.returncode) == ("end\n", 0), done.stderr
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"interrupted": true}\n'
+
+
+def test_a_run_that_is_given_to_another_process_reports_from_there(tmp_path: Path) -> None:
+    """By pickle, as of a process that is not forked: the file has another number there. Its worker ends by SIGTERM."""
+    (tmp_path / "spawns.py").write_text(
+        "import lrurun, multiprocessing, sys\n"
+        "run = lrurun.this_run()\n"
+        "def work(run, step):\n"
+        "    run.log(step, loss=0.5)\n"
+        "    return run.should_stop, lrurun.this_run().should_stop, run.settings.block.width, run.seed, run.folder\n"
+        "if __name__ == '__main__':\n"
+        "    assert not run.should_stop\n"
+        "    with multiprocessing.get_context(sys.argv[1]).Pool(1) as pool:\n"
+        "        print(pool.apply(work, (run, 3)))\n"
+    )
+    for method in ("spawn", "forkserver", "fork"):
+        (tmp_path / "metrics.jsonl").unlink(missing_ok=True)
+        done = within(tmp_path, "", "spawns.py", method, seed=7, block={"width": 3})
+        assert done.stdout == f"(False, False, 3, 7, '{tmp_path / 'kept'}')\n", done.stderr
+        assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 3, "loss": 0.5}\n'
 
 
 def test_it_is_one_file_of_the_standard_library_for_old_interpreters() -> None:

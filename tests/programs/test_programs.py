@@ -96,6 +96,26 @@ if not began.exists():
 """
 
 
+_POOLS = """\
+import json, multiprocessing, os, time, lrurun
+from pathlib import Path
+run = lrurun.this_run()
+saved = Path(run.folder) / "state.json"
+state = json.loads(saved.read_text()) if saved.exists() else {"step": 0, "value": 0.0}
+while state["step"] < run.settings.last:
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        value = (pool.map(int, [state["value"]] * 4)[-1] * 31 + 7) % 101
+        state = {"step": state["step"] + 1, "value": value}
+        run.log(state["step"], **{"val/accuracy": value / 101, "test/accuracy": value / 101})
+        while state["step"] == 5 and not saved.exists() and not run.should_stop:
+            time.sleep(0.02)
+    if run.should_stop:
+        saved.write_text(json.dumps(state))
+        break
+"""
+"""One with a pool of processes in its loop, which waits at the fifth step until it is asked to stop."""
+
+
 def curve(last: int = 8) -> list[tuple[int, float]]:
     """The validation scores that it logs if nothing interrupts it."""
     values = itertools.accumulate(range(last), lambda value, _: (value * 31 + 7) % 101, initial=0.0)
@@ -139,6 +159,9 @@ SCRIPTS = {
     "polite": _POLITE.replace(
         "    while", "    if state['step'] == 5 and not saved.exists():\n        stop()\n    while", 1
     ).replace("import json", _STOPS, 1),
+    "pools": _POOLS.replace(
+        "        while", "        if state['step'] == 5 and not saved.exists(): stop()\n        while"
+    ).replace("import json", _STOPS + "\nimport json", 1),
     "stubborn": _STUBBORN.replace("    began.touch()", "    began.touch()\n    stop()").replace(
         "import signal", _STOPS, 1
     ),
@@ -484,22 +507,28 @@ def test_a_command_that_cannot_be_started(ended: Machine) -> None:
 
 def test_a_program_whose_worker_is_asked_to_stop_may_save_and_is_killed_otherwise(ended: Machine) -> None:
     found = runs_of(ended)
-    for rung in ("polite", "stubborn"):
+    for rung in ("polite", "pools", "stubborn"):
         assert [attempt.reason for attempt in found[rung][1]] == ["interrupted: SIGTERM", "done"]
     run, _ = found["stubborn"]
     assert (ended.runs / run.id / "1" / "log.txt").read_text().splitlines()[-1] == "no"
     curves = curves_of(ended, found["polite"][0])
     assert curves["train/stopped"] == [(5, 1.0)], "what it logs after the signal is recorded"
     assert curves["val/accuracy"] == curve()
+    run, attempts = found["pools"]
+    assert (curves_of(ended, run)["val/accuracy"], attempts[1].resumed_from) == (curve(), 5)
+    reports = [(ended.runs / run.id / n / "metrics.jsonl").read_text() for n in ("1", "2")]
+    assert [text.count("interrupted") for text in reports] == [1, 0], (
+        "its pools are ended by SIGTERM, and report nothing"
+    )
 
 
 @pytest.mark.slow
 def test_a_program_that_is_asked_to_stop_may_save_and_is_killed_otherwise(machine: Machine) -> None:
-    write_scripts(machine.folder, {"polite": _POLITE, "stubborn": _STUBBORN})
-    arguments = ("ladder", "scripts.toml", "--seeds", "1", "--jobs", "2")
+    write_scripts(machine.folder, {"polite": _POLITE, "pools": _POOLS, "stubborn": _STUBBORN})
+    arguments = ("ladder", "scripts.toml", "--seeds", "1", "--jobs", "3")
     process = machine.start(*arguments)
     wait_for(
-        lambda: len([run for run, _ in _runs(machine) if run.last_score is not None and run.state == "running"]) == 2
+        lambda: len([run for run, _ in _runs(machine) if run.last_score is not None and run.state == "running"]) == 3
     )
     stop(process, signal.SIGINT)
     _, err = process.communicate(timeout=60)
@@ -513,9 +542,10 @@ def test_a_program_that_is_asked_to_stop_may_save_and_is_killed_otherwise(machin
     machine.run(*arguments)
     ended = runs_of(machine)
     assert {rung: [attempt.reason for attempt in attempts] for rung, (_, attempts) in ended.items()} == {
-        rung: ["interrupted: SIGTERM", "done"] for rung in ("polite", "stubborn")
+        rung: ["interrupted: SIGTERM", "done"] for rung in ("polite", "pools", "stubborn")
     }
-    assert curves_of(machine, ended["polite"][0])["val/accuracy"] == curve()
+    for rung in ("polite", "pools"):
+        assert curves_of(machine, ended[rung][0])["val/accuracy"] == curve()
 
 
 def _runs(machine: Machine) -> list[tuple[Run, list[Attempt]]]:

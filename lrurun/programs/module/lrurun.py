@@ -41,26 +41,70 @@ class Run:
         folder: a folder that stays the same when the run is interrupted and started again, for checkpoints.
     """
 
-    def __init__(self, settings: Mapping[str, Any], seed: int, folder: str, metrics: str | None = None) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        seed: int,
+        folder: str,
+        metrics: str | None = None,
+        process: int | None = None,
+    ) -> None:
         self.settings, self.seed, self.folder = Settings(settings), seed, folder
+        self._path = metrics
         self._metrics = None if metrics is None else os.open(metrics, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        self._stops: bool | None = None
+        self._process = os.getpid() if process is None else process
+        self._stops = self._handles = False
+        self._handler_before: Any = None
+
+    def __reduce__(self) -> Any:
+        """In another process the file is opened there; that process is still not the one that SIGTERM reaches."""
+        return Run, (dict(self.settings), self.seed, self.folder, self._path, self._process)
 
     @property
     def should_stop(self) -> bool:
         """Whether the program should save and exit, because it is interrupted.
 
-        From the first look on, SIGTERM does not end the process.
+        From the first look on, SIGTERM does not end this process. It does end processes that this one forks, and
+        workers of a pool: there, this does not change.
         """
-        if self._stops is None:
-            self._stops = False
+        if not self._handles and os.getpid() == self._process and not _is_pool_worker():
             try:
-                signal.signal(signal.SIGTERM, self._stop)
-            except ValueError:  # not in the main thread
-                pass
+                self._handler_before = signal.signal(signal.SIGTERM, self._stop)
+            except ValueError:  # not in the main thread, which may look later
+                return self._stops
+            self._handles = True
+            self._keep_from_children()
         return self._stops
 
-    def _stop(self, *_: object) -> None:
+    def _keep_from_children(self) -> None:
+        """Has every fork restore the handler that was there before ours.
+
+        SIGTERM waits during a fork: a child that is terminated at once would otherwise lose it.
+        """
+        here = threading.local()
+
+        def hold() -> None:
+            here.is_held = signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+        def release() -> None:
+            if here.is_held:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+        def restore() -> None:
+            if signal.getsignal(signal.SIGTERM) == self._stop:
+                signal.signal(signal.SIGTERM, self._handler_before or signal.SIG_DFL)
+            release()
+
+        os.register_at_fork(before=hold, after_in_parent=release, after_in_child=restore)
+
+    def _stop(self, number: int, frame: Any) -> None:
+        if os.getpid() != self._process:  # a later handler of the program calls this one, in a child too
+            if callable(self._handler_before):
+                self._handler_before(number, frame)
+            else:
+                signal.signal(number, self._handler_before or signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+            return
         self._stops = True
         try:
             self._write({"interrupted": True})
