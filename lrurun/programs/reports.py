@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lrurun.errors import LrurunError
+from lrurun.programs.module.lrurun import METRIC_NAME, NAME_RULE
 
 LONGEST_LINE = 1_000_000
 """The most bytes of a line."""
@@ -19,7 +19,6 @@ MOST_VALUES = 1_000_000
 """The most values that an attempt may record."""
 _BLOCK = 1 << 20
 _COMPARED = 64
-_NAME = re.compile(r"[A-Za-z][\w./@-]{0,99}", re.ASCII)
 
 
 class WrongReport(LrurunError):
@@ -100,7 +99,11 @@ class Reports:
         if step < self._step:
             raise self._wrong(f"has step {step}, after step {self._step}", "log steps in their order")
         self._step = step
-        values = {name: self._value(name, value) for name, value in table.items()}
+        values = {}
+        for name, value in table.items():
+            self._check_name(name)
+            if value is not None:  # not measured: as if the line did not name it
+                values[name] = self._value(name, value)
         self._names |= values.keys()
         self._values += max(1, len(values))
         if len(self._names) > MOST_NAMES:
@@ -112,19 +115,21 @@ class Reports:
             raise WrongReport(f"the program has reported more than {MOST_VALUES:,} values", hint)
         return Row(step, values)
 
-    def _value(self, name: str, value: Any) -> float:
-        if not _NAME.fullmatch(name):
-            hint = "names have a letter, then letters, digits, '/', '.', '_', '-' and '@', at most 100"
-            raise self._wrong(f"has a metric with the name {name[:40]!r}", hint)
+    def _check_name(self, name: str) -> None:
+        if not METRIC_NAME.fullmatch(name):
+            raise self._wrong(f"has a metric with the name {name[:40]!r}", NAME_RULE)
         if name.startswith("machine/"):
             raise self._wrong(f"has the metric {name[:40]!r}", "choose another name: lrurun records machine/...")
-        if value is None:
-            return math.nan
+
+    def _value(self, name: str, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             text = json.dumps(value)
             shown = text if len(text) <= 40 else f"{text[:37]}..."
             raise self._wrong(f"has {name} = {shown}, expected a number", "log numbers only")
-        return float(value) if abs(value) < 1e308 or isinstance(value, float) else math.inf
+        try:
+            return float(value)
+        except OverflowError:  # a whole number beyond the largest float
+            return math.inf if value > 0 else -math.inf
 
     def _wrong(self, what: str, hint: str) -> WrongReport:
         return WrongReport(f"line {self._line} of the program's metrics {what}", hint)

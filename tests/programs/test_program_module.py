@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import os
 import subprocess
 import sys
@@ -73,6 +74,22 @@ def test_within_a_run_the_settings_of_the_recipe_come_first(tmp_path: Path) -> N
         ("run.log(True)", "ValueError: step: expected a whole number from 0 on, found True"),
         ("run.log(1, loss='x')", "TypeError: loss: expected a number, found 'x'"),
         ("run.log(1, loss=[1, 2])", "TypeError: loss: expected a number, found [1, 2]"),
+        (
+            "run.log({'loss': 1})",
+            'TypeError: step: expected a whole number, found metrics: log(3, {"val/accuracy": 0.9})',
+        ),
+        ("run.log(1, 0.9)", 'TypeError: expected metrics by name, as in log(3, {"val/accuracy": 0.9}), found 0.9'),
+        (
+            "run.log(1, [('loss', 1)])",
+            "TypeError: expected metrics by name, as in log(3, {\"val/accuracy\": 0.9}), found [('loss', 1)]",
+        ),
+        ("run.log(1, None)", 'TypeError: expected metrics by name, as in log(3, {"val/accuracy": 0.9}), found None'),
+        ("run.log(1, {2: 0.9})", "TypeError: expected the name of a metric, found 2"),
+        ("run.log(1, {'loss': 1}, loss=1)", "TypeError: loss: is there twice"),
+        ("run.log(1, {'step': 2})", "TypeError: step: is there twice"),
+        ("run.log(float('nan'))", "ValueError: step: expected a whole number from 0 on, found nan"),
+        ("run.log(float('inf'))", "ValueError: step: expected a whole number from 0 on, found inf"),
+        ("run.log('3')", "ValueError: step: expected a whole number from 0 on, found '3'"),
         ("run.settings.rate", "AttributeError: no setting 'rate'; there are: lr"),
     ],
 )
@@ -80,6 +97,39 @@ def test_a_wrong_call_is_an_error_in_the_script(tmp_path: Path, code: str, messa
     done = within(tmp_path, f"run = lrurun.this_run()\n{code}", lr=1, seed=0)
     assert done.stderr.splitlines()[-1] == message
     assert (tmp_path / "metrics.jsonl").read_text() == ""
+
+
+def test_metrics_are_given_in_mappings_and_by_keywords(tmp_path: Path) -> None:
+    """What was not measured is left out, and a whole number may be larger than any fraction."""
+    code = (
+        "from types import MappingProxyType\n"
+        "run = lrurun.this_run()\n"
+        "run.log(1, {'val/accuracy': 0.9})\n"
+        "run.log(2, {'val/accuracy': 0.5}, MappingProxyType({'a': 1}), loss=0.25)\n"
+        "run.log(step=3, loss=None, tables=1, metrics=2)\n"
+        "run.log(4, {'loss': None})\n"
+        "run.log(5, {}, a=10**400, b=-10**400)\n"
+    )
+    done = within(tmp_path, code, seed=0)
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == [
+        {"step": 1, "val/accuracy": 0.9},
+        {"step": 2, "val/accuracy": 0.5, "a": 1.0, "loss": 0.25},
+        {"step": 3, "tables": 1.0, "metrics": 2.0},
+        {"step": 4},
+        {"step": 5, "a": math.inf, "b": -math.inf},
+    ]
+
+
+def test_by_hand_a_name_that_a_run_could_not_have_is_an_error(tmp_path: Path) -> None:
+    """Within a run the worker refuses it, and does not try again."""
+    code = "run = lrurun.this_run()\nrun.log(1, {'val//x': 1})\n"
+    assert execute(tmp_path, code).stderr.splitlines()[-1] == (
+        "ValueError: 'val//x' is no name of a metric: names have a letter, then letters, digits, '/', '.', '_', '-' "
+        "and '@', at most 100, and on each side of a '/' more than dots"
+    )
+    assert within(tmp_path, code, seed=0).stderr == ""
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1, "val//x": 1.0}\n'
 
 
 def test_sigterm_is_kept_from_the_first_look_on(tmp_path: Path) -> None:

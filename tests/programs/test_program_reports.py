@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import posixpath
 from pathlib import Path
 
 import pytest
@@ -33,13 +35,21 @@ def test_a_line_counts_when_it_is_finished(file: Path) -> None:
 
 
 def test_every_spelling_of_no_number_is_a_value(file: Path) -> None:
-    """As Python's json writes them, and null, as JavaScript does; a whole number may be larger than any fraction."""
-    file.write_text(f'{{"step": 0, "a": NaN, "b": null, "c": Infinity, "d": -Infinity, "e": 1{"0" * 400}}}\n')
+    """As Python's json writes them; a whole number may be larger than any fraction."""
+    big = f"1{'0' * 400}"
+    file.write_text(
+        f'{{"step": 0, "a": NaN, "c": Infinity, "d": -Infinity, "e": {big}, "f": -{big}, "g": 1{"0" * 308}}}\n'
+    )
     [(step, values)] = Reports(file).rows()
     assert step == 0
-    assert math.isnan(values["a"])
-    assert math.isnan(values["b"])
-    assert (values["c"], values["d"], values["e"]) == (math.inf, -math.inf, math.inf)
+    assert math.isnan(values.pop("a"))
+    assert values == {"c": math.inf, "d": -math.inf, "e": math.inf, "f": -math.inf, "g": 1e308}
+
+
+def test_null_is_a_value_that_was_not_measured(file: Path) -> None:
+    """As if the line did not name it."""
+    file.write_text('{"step": 0, "loss": null, "val/a": 0.5}\n{"step": 1, "loss": null}\n')
+    assert list(Reports(file).rows()) == [(0, {"val/a": 0.5}), (1, {})]
 
 
 @pytest.mark.parametrize(
@@ -68,6 +78,16 @@ def test_every_spelling_of_no_number_is_a_value(file: Path) -> None:
         ('{"step": 3, "val a": 1}', "has a metric with the name 'val a'"),
         ('{"step": 3, "machine/x": 1}', "has the metric 'machine/x'"),
         ('{"step": 3, "\\u00e9a": 1}', "has a metric with the name"),
+        ('{"step": 3, "val//x": 1}', "has a metric with the name 'val//x'"),
+        ('{"step": 3, "val//x": null}', "has a metric with the name 'val//x'"),
+        ('{"step": 3, "a/./b": 1}', "has a metric with the name 'a/./b'"),
+        ('{"step": 3, "a/../c": 1}', "has a metric with the name 'a/../c'"),
+        ('{"step": 3, "a/.../c": 1}', "has a metric with the name 'a/.../c'"),
+        ('{"step": 3, "tail/": 1}', "has a metric with the name 'tail/'"),
+        ('{"step": 3, "tail/..": 1}', "has a metric with the name 'tail/..'"),
+        ('{"step": 3, "/a": 1}', "has a metric with the name '/a'"),
+        ('{"step": 3, ".a": 1}', "has a metric with the name '.a'"),
+        ('{"step": 3, "a\\n": 1}', "has a metric with the name 'a\\n'"),
         (f'{{"step": 3, "{"x" * 101}": 1}}', f"has a metric with the name '{'x' * 40}'"),
     ],
 )
@@ -112,5 +132,7 @@ def test_the_numbers_of_metrics_and_values_are_limited(file: Path, monkeypatch: 
 
 
 def test_a_name_may_be_that_of_a_further_test(file: Path) -> None:
-    file.write_text('{"step": 1, "test@256/accuracy": 0.5, "val/top-5_acc.x": 1}\n')
-    assert list(Reports(file).rows()) == [(1, {"test@256/accuracy": 0.5, "val/top-5_acc.x": 1.0})]
+    names = ["test@256/accuracy", "val/top-5_acc.x", "val/.x/..y/z.", "val/-/_/@", "a" * 100, "val/0"]
+    file.write_text(json.dumps({"step": 1, **dict.fromkeys(names, 0.5)}) + "\n")
+    assert list(Reports(file).rows()) == [(1, dict.fromkeys(names, 0.5))]
+    assert all(posixpath.normpath(name) == name for name in names)

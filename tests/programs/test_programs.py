@@ -128,6 +128,7 @@ SCRIPTS = {
     "best": logs([0.5, 0.9, 0.9, 0.7], [0.1, 0.2, 0.3, 0.4]) + "run.log(4, **{'train/norm': float('nan')})\n",
     "silent": "",
     "not-json": writes("accuracy 0.9\n"),
+    "no-name": logs([0.5], [0.4]) + "run.log(2, {'val/../x': 1})\n",
     "cut": writes('{"step": 2, "val/accuracy": 0.7, "test/accuracy": 0.6}'),
     "cut-by-a-crash": logs([0.5], [0.4])
     + 'import os\nos.write(run._metrics, b\'{"step": 2, "val/acc\')\n'
@@ -140,6 +141,10 @@ SCRIPTS = {
     "diverges-and-goes-on": logs([0.5], [0.4])
     + "run.log(2, **{'train/loss': float('nan')})\nrun.log(2, **{'val/accuracy': 0.9, 'test/accuracy': 0.9})\n",
     "killed": logs([0.5], [0.4]) + "import os\nos.kill(os.getpid(), 9)\n",
+    "not-measured": logs([0.5, 0.6, None], [0.4, 0.5, None])
+    + "import os\nopen(os.environ['LRURUN_METRICS'], 'a').write("
+    '\'{"step": 3, "train/loss": null, "val/accuracy": null}\\n\''
+    ")\nrun.log(4, {'val/accuracy': 0.55, 'test/accuracy': 0.9}, loss=None)\n",
     "diverges": "import lrurun, time\nrun = lrurun.this_run()\n"
     "for step in range(1, 4):\n"
     "    run.log(step, **{'train/loss': 1.0 if step < 3 else float('nan'), 'val/accuracy': 0.5})\n"
@@ -187,6 +192,7 @@ def ended() -> Machine:
         ("best", {"best_step": 2, "val/accuracy": 0.9, "test/accuracy": 0.2}),
         ("cut", {"best_step": 2, "val/accuracy": 0.7, "test/accuracy": 0.6}),
         ("leaves-child", {"val/accuracy": 0.5, "test/accuracy": 0.4}),
+        ("not-measured", {"best_step": 2, "val/accuracy": 0.6, "test/accuracy": 0.5}),
     ],
 )
 def test_the_scores_are_those_of_the_best_step(ended: Machine, script: str, result: dict[str, float]) -> None:
@@ -276,6 +282,10 @@ def test_what_is_missing_for_a_result_is_named(curves: dict[str, list[float | No
         ("overwrites", "the program has overwritten its metrics; append to the file"),
         ("silent", "the program logged no val/accuracy; log it, or name another metric in [program]"),
         ("not-json", "line 2 of the program's metrics is not JSON; write one object a line, as in "),
+        (
+            "no-name",
+            "line 2 of the program's metrics has a metric with the name 'val/../x'; names have a letter, then ",
+        ),
     ],
 )
 def test_what_a_program_reports_wrongly_is_not_tried_again(ended: Machine, script: str, message: str) -> None:

@@ -3,7 +3,7 @@
     import lrurun
 
     run = lrurun.this_run(lr=0.001, norm="batch")
-    run.log(step, **{"train/loss": loss, "val/accuracy": accuracy})
+    run.log(step, {"train/loss": loss, "val/accuracy": accuracy})
 
 This file is all that a program imports: it needs Python 3.8 or later, and no package.
 """
@@ -12,10 +12,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import sys
+import threading
 from typing import Any, Dict, Mapping
 
 __all__ = ["Run", "Settings", "this_run"]
+
+METRIC_NAME = re.compile(r"(?!.{101})(?=[A-Za-z])\.*[\w@-][\w.@-]*(?:/\.*[\w@-][\w.@-]*)*", re.ASCII)
+"""What the whole name of a metric matches. Other programs take names for paths, so no part is empty, '.' or '..'."""
+NAME_RULE = (
+    "names have a letter, then letters, digits, '/', '.', '_', '-' and '@', at most 100, "
+    "and on each side of a '/' more than dots"
+)
 
 
 class Settings(Dict[str, Any]):
@@ -117,29 +127,62 @@ class Run:
         if self._metrics is not None and os.write(self._metrics, line) < len(line):
             raise OSError("the metrics could not be written: is the disk full?")
 
-    def log(self, step: int, **metrics: Any) -> None:
-        """Records metrics at a step, a whole number that does not decrease: `log(10, **{"val/accuracy": 0.9})`.
+    def log(self, step: int, *tables: Mapping[str, Any], **metrics: Any) -> None:
+        """Records metrics at a step, a whole number that does not decrease: `log(10, {"val/accuracy": 0.9}, loss=0.3)`.
 
-        Values are numbers, or arrays of NumPy, PyTorch or JAX with a single one.
+        Values are numbers, or arrays of NumPy, PyTorch or JAX with a single one. None is a value that was not measured,
+        and is left out.
 
         Raises:
-            TypeError, ValueError: the step is no whole number from 0 on, or a value is no number.
+            TypeError, ValueError: the step is no whole number from 0 on, a value is no number, or a name is not valid.
         """
-        if isinstance(step, bool) or int(step) != step or step < 0:
+        if isinstance(step, Mapping):
+            raise TypeError('step: expected a whole number, found metrics: log(3, {"val/accuracy": 0.9})')
+        if not _is_step(step):
             raise ValueError(f"step: expected a whole number from 0 on, found {step!r}")
-        row = {}
-        for name, value in metrics.items():
-            if isinstance(value, (bool, str)):
-                raise TypeError(f"{name}: expected a number, found {value!r}")
-            try:
-                row[name] = float(value.item() if hasattr(value, "item") else value)  # PyTorch warns of float(loss)
-            except (TypeError, ValueError, RuntimeError):  # the last one of an array of PyTorch with several values
-                raise TypeError(f"{name}: expected a number, found {value!r}") from None
-        if self._metrics is None:
-            text = ", ".join(f"{name} {value:.6g}" for name, value in row.items())
-            print(f"step {int(step)}: {text}", flush=True)
-        else:
-            self._write({"step": int(step), **row})
+        row: Dict[str, float] = {}
+        for table in (*tables, metrics):
+            if not isinstance(table, Mapping):
+                raise TypeError(f'expected metrics by name, as in log(3, {{"val/accuracy": 0.9}}), found {table!r}')
+            for name, value in table.items():
+                if not isinstance(name, str):
+                    raise TypeError(f"expected the name of a metric, found {name!r}")
+                if name in row or name == "step":
+                    raise TypeError(f"{name}: is there twice")
+                if value is not None:
+                    row[name] = _number(name, value)
+        if self._metrics is not None:
+            self._write({"step": int(step), **row})  # lrurun refuses a wrong name, and does not try again
+            return
+        for name in row:
+            if not METRIC_NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is no name of a metric: {NAME_RULE}")
+        text = ", ".join(f"{name} {value:.6g}" for name, value in row.items())
+        print(f"step {int(step)}: {text}", flush=True)
+
+
+def _is_step(value: Any) -> bool:
+    try:
+        return not isinstance(value, bool) and int(value) == value and value >= 0
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def _number(name: str, value: Any) -> float:
+    if not isinstance(value, (bool, str)):
+        try:
+            return float(value.item() if hasattr(value, "item") else value)  # PyTorch warns of float(loss)
+        except OverflowError:  # a whole number beyond the largest float
+            return float("inf") if value > 0 else float("-inf")
+        except (TypeError, ValueError, RuntimeError):  # the last one of an array of PyTorch with several values
+            pass
+    raise TypeError(f"{name}: expected a number, found {value!r}")
+
+
+def _is_pool_worker() -> bool:
+    """Whether this is a worker of a pool or a data loader, which SIGTERM ends, however it was started."""
+    processes = sys.modules.get("multiprocessing.process")
+    return processes is not None and bool(processes.current_process().daemon)
 
 
 def _merged(below: Any, above: Any) -> Any:
