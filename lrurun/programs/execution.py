@@ -302,9 +302,12 @@ class _Execution:
         elif not exited or (self.stop.requested and (reports.interrupted or code in _OF_SIGTERM)):
             self.attempt.interrupt("SIGTERM")
         elif code != 0:
-            self._fail(f"the program ended with {cause(code)}")
+            self._fail_at_exit(code)
         elif reports.interrupted:
-            self._fail("the program has stopped at a SIGTERM that lrurun did not send")
+            self._fail(
+                "the program saw run.should_stop and ended, but lrurun did not ask for it: SIGTERM came from "
+                "the program itself, a scheduler or a user"
+            )
         else:
             self._finish("done")
 
@@ -379,14 +382,34 @@ class _Execution:
         self._speed_at = now
         return {SPEED: (self._step - first) / (now - since)}
 
+    def _fail_at_exit(self, code: int) -> None:
+        """Ends the attempt of a program that has ended with another exit code than 0.
+
+        One that had logged its last step and ended by itself is not tried again: it would be trained once more for an
+        end that is probably the same.
+        """
+        lines = logs.tail(self.folder / "log.txt", TAIL)[1:]
+        printed = next((f": {line[:200]}" for line in reversed(lines) if line.strip()), "")
+        text, is_complete = f"the program ended with {cause(code)}{printed}", False
+        if not self._result()[1]:
+            metric, last = self.program.metric, self.claim.run.steps
+            steps = [step for step, _ in self.ledger.metrics(self.attempt.id, [metric])[metric]]
+            is_complete = bool(last) and steps[-1] >= last - (steps[0] == 0)  # whose first step is 0 or 1
+            if is_complete:
+                text += f"; all its scores were logged, up to step {steps[-1]} of {last}: let it end with exit code 0"
+            elif code > 0 and not last:
+                text += (
+                    f"; its scores were logged, up to step {steps[-1]}: if those are all, let it end with exit code 0"
+                )
+        self._fail(text, rejected=is_complete and code > 0)
+
     def _fail(self, text: str, *, rejected: bool = False) -> None:
         """Ends the attempt as failed. One that is `rejected` is not tried again by this command."""
         log = logs.tail(self.folder / "log.txt", TAIL)
-        said = "" if rejected else next((f": {line[:200]}" for line in reversed(log[1:]) if line.strip()), "")
         logs.write(f"failed: {text}")
-        error = "\n".join([f"{text}{said}", "", *log])
+        error = "\n".join([text, "", *log])
         outcome: Outcome = "rejected" if rejected else "failed"
-        self.ledger.finish(self.claim, "failed", error=error, reason=f"failed: {text}{said}", outcome=outcome)
+        self.ledger.finish(self.claim, "failed", error=error, reason=f"failed: {text}", outcome=outcome)
 
     def _finish(self, state: str) -> None:
         """Ends the attempt with the scores at the best step; one without them as failed."""

@@ -297,7 +297,12 @@ def test_what_a_program_reports_wrongly_is_not_tried_again(ended: Machine, scrip
 @pytest.mark.parametrize(
     ("script", "cause", "last"),
     [
-        ("cut-by-a-crash", "exit code 5: the disk is full", "the disk is full"),
+        (
+            "cut-by-a-crash",
+            "exit code 5: the disk is full; its scores were logged, up to step 1: if those are all, "
+            "let it end with exit code 0",
+            "the disk is full",
+        ),
         ("killed", "SIGKILL", "killed.py"),
     ],
 )
@@ -309,6 +314,53 @@ def test_a_program_that_fails_is_tried_three_times(ended: Machine, script: str, 
     assert (first, empty) == (f"the program ended with {cause}", "")
     assert last in log[-1], "the end of its log"
     assert script == "killed" or log[-2] == "first"
+
+
+@pytest.mark.parametrize(
+    ("code", "last", "logged", "tests", "outcome", "message"),
+    [
+        (3, 4, [1, 2, 3, 4], True, "rejected", "exit code 3: bye; all its scores were logged, up to step 4 of 4"),
+        (3, 4, [0, 1, 2, 3], True, "rejected", "exit code 3: bye; all its scores were logged, up to step 3 of 4"),
+        (3, 4, [4], True, "rejected", "exit code 3: bye; all its scores were logged, up to step 4 of 4"),
+        (3, 1, [0], True, "rejected", "exit code 3: bye; all its scores were logged, up to step 0 of 1"),
+        (-9, 4, [1, 2, 3, 4], True, "failed", "SIGKILL: bye; all its scores were logged, up to step 4 of 4"),
+        (3, 4, [1, 2, 3], True, "failed", "exit code 3: bye"),
+        (3, 4, [1, 2, 3, 4], False, "failed", "exit code 3: bye"),
+        (3, 4, [], True, "failed", "exit code 3: bye"),
+        (3, 0, [1, 2], True, "failed", "exit code 3: bye; its scores were logged, up to step 2: if those are all"),
+        (-9, 0, [1, 2], True, "failed", "SIGKILL: bye"),
+    ],
+)
+def test_the_error_of_an_exit_code_says_whether_all_scores_were_logged(
+    tmp_path: Path, code: int, last: int, logged: list[int], tests: bool, outcome: str, message: str
+) -> None:
+    """Then it is not tried again, unless a signal ended it, which may be by chance."""
+    curves = {"val/accuracy": [(step, 0.5) for step in logged]} if logged else {}
+    if tests:
+        curves["test/accuracy"] = [(step, 0.5) for step in logged]
+    ended: dict[str, Any] = {}
+    run = object.__new__(execution._Execution)
+    run.ledger = cast(
+        "Any",
+        SimpleNamespace(
+            metric_names=lambda ids: list(curves),
+            curves=lambda ids, names: [
+                SimpleNamespace(key=name, steps=[step for step, _ in points], values=[value for _, value in points])
+                for name, points in curves.items()
+            ],
+            metrics=lambda run, names: {name: points for name, points in curves.items() if name in names},
+            finish=lambda claim, state, **fields: ended.update(fields, state=state),
+        ),
+    )
+    run._step, run.folder, run.attempt = 0, tmp_path, cast("Any", SimpleNamespace(id="run", is_tuning=False))
+    run.program = cast("Any", SimpleNamespace(metric="val/accuracy", direction="max"))
+    run.claim = cast("Any", SimpleNamespace(run=SimpleNamespace(steps=last)))
+    (tmp_path / "log.txt").write_text("run abc, attempt 1: train\nbye\n\n")
+    run._fail_at_exit(code)
+    assert (ended["state"], ended["outcome"]) == ("failed", outcome)
+    text = ended["reason"].removeprefix("failed: the program ended with ")
+    ends = "let it end with exit code 0"
+    assert text == message or (text.startswith(message) and text.endswith(ends) and "logged" in message)
 
 
 def test_a_loss_that_is_no_number_is_divergence(ended: Machine) -> None:
@@ -326,8 +378,9 @@ def test_a_program_that_stops_at_a_signal_from_outside_is_not_done_but_continues
     """As a cluster sends it to all processes of a job."""
     run, attempts = runs_of(ended)["stopped-elsewhere"]
     assert [attempt.outcome for attempt in attempts] == ["failed", "done"]
-    assert (attempts[0].reason or "").startswith(
-        "failed: the program has stopped at a SIGTERM that lrurun did not send"
+    assert attempts[0].reason == (
+        "failed: the program saw run.should_stop and ended, but lrurun did not ask for it: SIGTERM came from "
+        "the program itself, a scheduler or a user"
     )
     assert attempts[1].resumed_from == 2
     assert run.result is not None
