@@ -135,7 +135,7 @@ def ladder(
             return train(context.obj.places, point.request, point.plan, rungs, seeds, options, signals, report=False)
 
         return sweeps.train(context.obj.places, request, sweep, points, train_one, report=not (detach or dry_run))
-    plan = request.plan()
+    plan = _plan_on_node(context.obj.places, request) if on_node else request.plan()
     rungs, chosen_seeds = request.chosen(plan)
     cautions.report_hidden(request)
     cautions.warn_of_batches(plan, rungs)
@@ -144,6 +144,20 @@ def ladder(
         cautions.warn_of_scale(plan)
     claims = is_given(context, "ladder")
     return train(context.obj.places, request, plan, rungs, chosen_seeds, options, signals, name=name, claims=claims)
+
+
+def _plan_on_node(places: Places, request: LadderRequest) -> planning.Plan:
+    """The plan on a node: with the files of a program as they were when the command that started the node queued the
+    runs, which may have been edited since."""
+    from lrurun.report import instance_documents
+    from lrurun.runner import node
+
+    files = None
+    if (key := node.instance()) is not None and (ledger := opening.read(places)) is not None:
+        with ledger:
+            documents = instance_documents.find(ledger, ledger.ladder(key))
+            files = None if documents is None else documents.files
+    return request.plan(files=files)
 
 
 def train(
@@ -232,6 +246,7 @@ def train(
                             display.say(continuing.sentence(ledger.ladder(key), instance))
                         instance_documents.record(ledger, instance, plan)
                         for selection in selections:
+                            selection.keep_files(places.runs)
                             work = selection.work(instance, places, **options.work_fields)
                             supervisor = Supervisor(ledger, work, selection, display, signals, executor)
                             outcomes.append(options.train(supervisor))

@@ -20,6 +20,7 @@ from lrurun.errors import LrurunError, NotFoundError
 
 if TYPE_CHECKING:
     from lrurun.config.schema import RunKind
+    from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Attempt, Checkpoint, Event, Run
     from lrurun.paths import Places
     from lrurun.report.scores import ScoreForm
@@ -95,11 +96,35 @@ class LogDocument(Struct, frozen=True):
     lines: list[str]
 
 
+class ProgramFile(Struct, frozen=True):
+    """A file that the recipe of a program lists."""
+
+    path: str
+    """Its path from the folder of the recipe."""
+    sha256: str
+    """Its digest when the run was queued."""
+    state: str
+    """"kept" in the copy, which the run has; "unchanged", where there is no copy of it; or "changed"."""
+    at: str | None
+    """Where the file is as it was; None if it is gone or has changed."""
+
+
+class FilesDocument(Struct, frozen=True):
+    """The JSON of `lrurun show --files`."""
+
+    run: str
+    folder: str | None
+    """The folder of the recipe."""
+    copy: str | None
+    """The folder with the copies of the files, and with links to what is beside them; None if there is none."""
+    files: list[ProgramFile]
+
+
 @examples(
     "lrurun show 3f2a",
     "lrurun show 3f2a --log -f",
 )
-@exclusive("toml", "requirements", "log")
+@exclusive("toml", "requirements", "log", "files")
 @needs("attempt", "log")
 @needs("follow", "log")
 @excludes("follow", "json", "attempt")
@@ -110,6 +135,9 @@ def show(
     toml: Annotated[bool, typer.Option("--toml", help="Print a ladder file that trains this run again.")] = False,
     requirements: Annotated[
         bool, typer.Option("--requirements", help="Print the versions that it ran with, as pip reads them.")
+    ] = False,
+    files: Annotated[
+        bool, typer.Option("--files", help="Print the files of its program, and where they are kept.")
     ] = False,
     log: Annotated[bool, typer.Option("--log", help="Print its log, and nothing else.")] = False,
     follow: Annotated[
@@ -143,6 +171,8 @@ def show(
         checkpoints, eigenvalues = ledger.checkpoints(recorded.id), ledger.eigenvalues(recorded.id)
         programs = scores.of_programs(ledger, [recorded.task] if recorded.kind == "program" else [])
         form = scores.of_task(recorded.task, metrics, programs)
+        if files:
+            return _show_files(places, ledger, recorded, attempts, json=json)
         if toml:
             from lrurun.report import instance_documents
 
@@ -204,6 +234,55 @@ def _document(
             for moment, layers in eigenvalues.items()
         },
     )
+
+
+def _show_files(places: Places, ledger: Ledger, run: Run, attempts: Sequence[Attempt], *, json: bool) -> int:
+    """Prints the files of a run's program."""
+    from lrurun.config.schema import ProgramConfig
+
+    if not isinstance(run.config, ProgramConfig):
+        raise NotFoundError(
+            f"run {run.id} has no files: it is not the run of a program of yours",
+            f"lrurun show {run.id} has its settings, and --requirements its versions",
+        )
+    document = _files_of(places, ledger, run, run.config.program.files, attempts)
+    if json:
+        output.write_json(document)
+    elif not document.files:
+        console.paragraph("The recipe lists no files: write them into [program] as files, so that they are kept.")
+    else:
+        console.paragraph(console.clean(f"run {run.id}: files from {document.folder or 'an unknown folder'}"))
+        if document.copy is not None:
+            console.paragraph(console.clean(f"copied when the run was queued: {document.copy}"))
+        rows = [[file.path, file.state, file.at or "", file.sha256] for file in document.files]
+        table.show_text(["file", "state", "where it is as it was", "digest"], rows, cut={"digest": 19})
+    return 0
+
+
+def _files_of(
+    places: Places, ledger: Ledger, run: Run, digests: Mapping[str, str], attempts: Sequence[Attempt]
+) -> FilesDocument:
+    from pathlib import Path
+
+    from lrurun.report import instance_documents
+    from lrurun.runner.program_files import ProgramCopy, digest_at
+
+    folders = [str(attempt.environment["folder"]) for attempt in attempts if "folder" in attempt.environment]
+    for place in run.memberships:
+        if (documents := instance_documents.find(ledger, ledger.ladder(place.ladder_key))) is not None:
+            folders.insert(0, str(documents.recipe.folder))
+    folder = Path(folders[-1]) if folders else None
+    copy = None if folder is None else ProgramCopy(places.runs.absolute(), folder, digests)
+    files = []
+    for name, digest in digests.items():
+        state, at = "changed", None
+        if copy is not None and name in copy.digests and copy.has(name):
+            state, at = "kept", str(copy.path / name)
+        elif folder is not None and digest_at(folder / name) == digest:
+            state, at = "unchanged", str(folder / name)
+        files.append(ProgramFile(name, digest, state, at))
+    kept = str(copy.path) if copy is not None and copy and copy.path.is_dir() else None
+    return FilesDocument(run.id, None if folder is None else str(folder), kept, files)
 
 
 def _print_run(run: Run) -> None:

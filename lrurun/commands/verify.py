@@ -87,7 +87,7 @@ def verify(context: typer.Context, run: RunId, json: Json = False) -> int:
         with signals.recorded(), _temporary_folder() as folder:
             console.say(_announcement(recorded.run))
             temporary = structs.replace(places, ledger=folder / "ledger.db", runs=folder / "runs")
-            repeated = _train(temporary, plan, recorded.run, signals)
+            repeated = _train(temporary, plan, recorded.run, signals, copies=_copies(places, plan))
     except Stopped as stopped:
         console.say(f"stopped by {stopped}; nothing of the repetition remains")
         return stopped.exit_code
@@ -151,8 +151,19 @@ def _temporary_folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def _train(places: Places, plan: Plan, run: Run, signals: Signals) -> Recorded:
-    """Trains the run of a plan in temporary places.
+def _copies(places: Places, plan: Plan) -> list[Path]:
+    """Where the files of a program may be as they were, if they are not in the folder of the recipe."""
+    from lrurun.config.schema import ProgramConfig
+    from lrurun.runner.program_files import ProgramCopy
+
+    config = plan.rungs[0].config
+    if not isinstance(config, ProgramConfig):
+        return []
+    return [ProgramCopy(places.runs.absolute(), plan.recipe.folder, config.program.files).path]
+
+
+def _train(places: Places, plan: Plan, run: Run, signals: Signals, *, copies: Sequence[Path]) -> Recorded:
+    """Trains the run of a plan in temporary places. `copies` may have the files of its program.
 
     Raises:
         Stopped: after a signal.
@@ -169,6 +180,7 @@ def _train(places: Places, plan: Plan, run: Run, signals: Signals) -> Recorded:
             instance = ledger.add_ladder(
                 plan.ladder.name, plan.recipe.task, plan.profile, plan.spec, plan.short_name, kind=plan.kind
             )
+            selection.keep_files(places.runs, *copies)
             work = selection.work(instance, places, jobs=1)
             outcome = Supervisor(ledger, work, selection, display, signals).run()
         repeated = _recorded(ledger, outcome.runs[0].id)

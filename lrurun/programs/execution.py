@@ -10,20 +10,22 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lrurun import files, machine
 from lrurun.config import program as programs
 from lrurun.config.schema import ProgramConfig
-from lrurun.errors import LedgerError
+from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger.values import Outcome
+from lrurun.programs.commands import from_copy
 from lrurun.programs.reports import Reports, Row, WrongReport
 from lrurun.report.rung_runs import SPEED
 from lrurun.runner import logs
 from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
 from lrurun.runner.processes import cause
+from lrurun.runner.program_files import ProgramCopy, changed, digest_at
 from lrurun.runner.recorder import LedgerThread, Recorder
 
 CONFIG, FOLDER, METRICS = "LRURUN_CONFIG", "LRURUN_FOLDER", "LRURUN_METRICS"
@@ -59,7 +61,8 @@ def execute(attempt: ActiveAttempt, stop: StopRequest) -> None:
     assert isinstance(config, ProgramConfig)
     place = attempt.runs / attempt.id
     folder, kept = place / str(attempt.claim.attempt), place / KEPT
-    _check_files(config, attempt.data_folder)
+    copy = ProgramCopy(attempt.runs, attempt.data_folder, config.program.files)
+    _keep_files(copy)
     try:
         if attempt.claim.attempt == 1 and kept.exists():  # of a ledger that was removed, or of another one
             kept.rename(kept.with_name(f"{KEPT}.old-{time.time_ns()}"))
@@ -72,8 +75,10 @@ def execute(attempt: ActiveAttempt, stop: StopRequest) -> None:
         _end_leftovers(kept)
     values = {path: programs.as_argument(value) for path, value in programs.paths_of(config.settings).items()}
     values |= {"config": str(folder / "config.json"), "seed": str(config.seed), "run_dir": str(kept)}
-    command = [programs.filled(argument, values) for argument in config.program.command]
-    attempt.ledger.describe(attempt.claim, environment=_device(attempt.data_folder))
+    command, copied = from_copy([programs.filled(text, values) for text in config.program.command], copy)
+    _check_files(config.program.files, copied, attempt.data_folder)
+    of_copy = {"copy": str(copy.path.relative_to(attempt.runs))} if copy else {}
+    attempt.ledger.describe(attempt.claim, environment=_device(attempt.data_folder) | of_copy)
     logs.write(f"run {attempt.id}, attempt {attempt.claim.attempt}: {' '.join(command)}")
     execution = _Execution(attempt, config, stop)
     try:
@@ -102,18 +107,22 @@ def _unrecorded(attempt: ActiveAttempt, place: Path) -> list[Path]:
     return reports
 
 
-def _check_files(config: ProgramConfig, folder: Path) -> None:
-    """Refuses files of the program that are not those of the command that queued the run."""
-    for name, digest in config.program.files.items():
-        try:
-            now = programs.digest_of(folder / name)
-        except OSError as error:
-            raise MachineFault(f"{folder / name}: {error.strerror}", "restore the file of the program") from None
-        if now != digest:
-            raise MachineFault(
-                f"{folder / name}: has changed since this run was queued: {digest[:19]} then, {now[:19]} now",
-                "restore the file; or repeat the ladder command, which queues runs of the new one",
-            )
+def _keep_files(copy: ProgramCopy) -> None:
+    """Makes sure that the copy of the program's files is there as they were when the run was queued."""
+    try:
+        copy.keep()
+    except LrurunError as error:
+        raise MachineFault(error.message, error.hint) from None
+
+
+def _check_files(files: Mapping[str, str], copied: Collection[str], folder: Path) -> None:
+    """Refuses files of the program that have changed since the run was queued, but for those that are `copied`: the
+    program reads those in the copy, whatever becomes of the originals."""
+    for name, digest in files.items():
+        if name not in copied and digest_at(folder / name) != digest:
+            error = changed(folder / name, digest)
+            why = f"its copy is not used, because the command does not name it; {error.hint}"
+            raise MachineFault(error.message, why)
 
 
 def _device(folder: Path) -> dict[str, Any]:

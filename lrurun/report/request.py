@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -106,9 +106,9 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         task, ladder = _absolute("recipes", self.task), _absolute("ablations", self.ladder)
         return shlex.split(msgspec.structs.replace(self, task=task, ladder=ladder)._anywhere(*more))[1:]
 
-    def plan(self, ledger: Ledger | None = None) -> planning.Plan:
+    def plan(self, ledger: Ledger | None = None, files: Mapping[str, str] | None = None) -> planning.Plan:
         """The plan of the ladder on the task. A ladder and a recipe without a file of their name here are those that
-        the ledger records.
+        the ledger records. `files` are the digests of the files of a program, if not those that they have now.
 
         Raises:
             UsageError: an unknown name, or a value or a file that is wrong; a recorded ladder needs a plug-in that is
@@ -118,9 +118,10 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         from lrurun.config.program import MissingFile
         from lrurun.report import instance_documents
 
-        ladder, recipe, files = instance_documents.load(self.ladder, self.task, ledger)
+        ladder, recipe, recorded = instance_documents.load(self.ladder, self.task, ledger)
+        files = recorded if files is None else files
 
-        def made(files: dict[str, str] | None) -> planning.Plan:
+        def made(files: Mapping[str, str] | None) -> planning.Plan:
             options: dict[str, Any] = {"profile": self.profile, "sets": self.sets, "tune": self.tune, "files": files}
             return planning.of_documents(ladder, recipe, **options, imports=True)
 

@@ -1,6 +1,6 @@
 """A node supervisor: which task of an engine it is, and what it takes back from its own earlier start.
 
-Executors set the environment variables TASK, START, REQUEUE and SHARED for it; attempts record the first two.
+Executors set the environment variables TASK, START, REQUEUE, SHARED and INSTANCE for it; attempts record the first two.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ REQUEUE = "LRURUN_REQUEUE"
 """A command by which a task that was asked to save with SIGUSR1 asks the engine to start it again."""
 SHARED = "LRURUN_SHARED"
 """The token of a submission: the node must see the file of this token in the runs folder."""
+INSTANCE = "LRURUN_INSTANCE"
+"""The key of the ladder instance of the command that started it."""
 
 STARTED, SUBMITTED, FAILED = "node", "submitted", "node failed"
 """Kinds of the events of a ladder: a node supervisor began, was submitted, or cannot work."""
@@ -107,6 +109,12 @@ def task() -> NodeTask | None:
     name = os.environ.get(TASK)
     start = os.environ.get(START) or "0"
     return NodeTask(name, int(start) if start.isdecimal() else 0) if name else None
+
+
+def instance() -> str | None:
+    """The key of the instance of the command that started this node supervisor; None for a script that was submitted by
+    hand."""
+    return os.environ.get(INSTANCE)
 
 
 def count_starts(ledger: Ledger) -> None:

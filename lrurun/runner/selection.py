@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -13,12 +14,13 @@ from msgspec import Struct
 from lrurun.config import plan as planning
 from lrurun.config.plan import budget, choose_point, final_runs, tuning_of, tuning_runs
 from lrurun.config.runs import PlannedRun
-from lrurun.config.schema import common_settings
+from lrurun.config.schema import ProgramConfig, common_settings
 from lrurun.console import setting
 from lrurun.errors import LedgerError, LrurunError, plural
 from lrurun.ledger.store import Ledger, refuse_later
 from lrurun.ledger.values import FINISHED, Attempt, LadderInstance, Owner, Run
 from lrurun.paths import Places
+from lrurun.runner.program_files import ProgramCopy
 from lrurun.runner.work import Needs, Work, work_on
 from lrurun.training import NUMERICS
 
@@ -81,6 +83,16 @@ class Selection(Struct, frozen=True, kw_only=True):
             fields |= {"stop_seconds": max(rung.execution.stop_seconds for rung in self.rungs)}
             return work_on(instance, places, folder, rungs, self.seeds, **fields)
         return work_on(instance, places, self.plan.data_name, rungs, self.seeds, **fields)
+
+    def keep_files(self, runs: Path, *others: Path) -> None:
+        """Copies the files of a program to the runs folder, so that its runs have them as they are now; where they have
+        changed already, from one of the folders `others`.
+
+        Raises:
+            LrurunError: they are in none of the folders, or cannot be written.
+        """
+        if isinstance(config := self.rungs[0].config, ProgramConfig):
+            ProgramCopy(runs.absolute(), self.plan.recipe.folder, config.program.files).keep(*others)
 
     def final(self) -> list[PlannedRun]:
         rungs = [rung for rung in self.rungs if not self._is_tuned(rung)]

@@ -14,12 +14,10 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from lrurun.config.program import digest_of
 from lrurun.errors import LrurunError
 from lrurun.ledger.values import Attempt, Run
 from lrurun.programs import execution
 from lrurun.report.rung_runs import SPEED
-from lrurun.runner.attempt import MachineFault
 from lrurun.runner.executors import local
 from tests import conftest
 from tests.harness.machine import Machine, stop, wait_for
@@ -523,40 +521,6 @@ def test_a_shell_script_whose_scores_are_better_when_lower(machine: Machine) -> 
     assert (small["mean"], large["mean"]) == (pytest.approx(1.1), pytest.approx(3.1))
     assert large["verdict"] == "hurts"
     assert "lower is better" in machine.run("report", "shell.toml", "--details").stdout
-
-
-def test_changed_and_missing_files_of_a_program_are_faults(tmp_path: Path) -> None:
-    (tmp_path / "later.py").write_text("1")
-    program = SimpleNamespace(files={"later.py": digest_of(tmp_path / "later.py")})
-    config = cast("Any", SimpleNamespace(program=program))
-    execution._check_files(config, tmp_path)
-    (tmp_path / "later.py").write_text("2")
-    with pytest.raises(MachineFault) as caught:
-        execution._check_files(config, tmp_path)
-    digest = program.files["later.py"][:19]
-    said = f"{tmp_path / 'later.py'}: has changed since this run was queued: {digest} then, sha256:"
-    assert caught.value.message.startswith(said)
-    (tmp_path / "later.py").unlink()
-    with pytest.raises(MachineFault, match=r"later\.py: No such file or directory") as caught:
-        execution._check_files(config, tmp_path)
-    assert caught.value.hint == "restore the file of the program"
-
-
-@pytest.mark.slow
-def test_files_that_have_changed_since_a_run_was_queued_are_refused(machine: Machine) -> None:
-    edit = "text = open('later.py').read()\nopen('later.py', 'w').write(text.rstrip('#') + '#')\n"
-    original = logs([0.5], [0.4])
-    write_scripts(machine.folder, {"edits": original + edit, "later": original})
-    arguments = ("ladder", "scripts.toml", "--seeds", "1", "--jobs", "1")
-    done = machine.run(*arguments, code=1)
-    assert "later.py: has changed since this run was queued: sha256:" in done.stderr
-    assert "hint: restore the file; or repeat the ladder command, which queues runs of the new one" in done.stderr
-    states = {rung: run.state for rung, (run, _) in runs_of(machine).items()}
-    # interrupted, and perhaps already queued again when the worker exits
-    assert states in ({"edits": "done", "later": "interrupted"}, {"edits": "done", "later": "queued"})
-    (machine.folder / "later.py").write_text(original)
-    machine.run(*arguments)
-    assert {rung: run.state for rung, (run, _) in runs_of(machine).items()} == {"edits": "done", "later": "done"}
 
 
 def test_a_command_that_cannot_be_started(ended: Machine) -> None:

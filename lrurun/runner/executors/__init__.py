@@ -3,7 +3,7 @@
 An executor of an engine starts node supervisors. A node supervisor is the same command on a node, with `--on-node`: it
 claims runs from the ledger, starts workers of its own, and leaves when nothing is queued. The ledger holds all state:
 whether to start more of them is decided from it, not from what the engine says. Executors set environment variables for
-their node supervisors: NODE of `ledger.owner`; TASK, START and SHARED of `runner.node`.
+their node supervisors: NODE of `ledger.owner`; TASK, START, SHARED and INSTANCE of `runner.node`.
 
 Installed packages add executors by entry points of the group `lrurun.executors`.
 """

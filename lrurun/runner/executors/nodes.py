@@ -117,7 +117,7 @@ class NodeExecutor(ABC):
         self._before = attempts
         token = write_token(self.job.places.runs)
         self._tokens.add(token)
-        started = self.submit(count, {node.SHARED: token})
+        started = self.submit(count, {node.SHARED: token, node.INSTANCE: runs.work.ladder})
         self._alive += count
         text = f"submitted {plural(count, 'node supervisor')}: {started}"
         runs.ledger.event(node.SUBMITTED, text, ladder=runs.work.ladder)
