@@ -246,16 +246,17 @@ def _figure_of_task(
     from lrurun.report.figures import drawing
 
     plan, ledger = loaded.plan, loaded.ledger
-    metric = rung_runs.SPEED if kind == "speed" else scores.form_of(plan.task.metric).result
-    selected, notes = loaded.counted(metric)
+    of_speed = kind == "speed"
+    metric = rung_runs.SPEED if of_speed else scores.form_of(plan.task.metric).result
+    selected, notes = loaded.with_speed() if of_speed else loaded.counted()
     if not any(runs.counted for runs in selected.values()):
         task = plan.recipe.task + (f" --profile {plan.profile}" if plan.profile else "")
-        of_speed = kind == "speed" and any(run.state == "done" for run in loaded.runs)
-        what = "no finished run has recorded its speed" if of_speed else "no run is finished"
-        raise NotFoundError(
-            f"ladder {plan.ladder.name} on {task}: {what}, so there is nothing to draw",
-            "runs of a few seconds record none" if of_speed else f"run: {command}",
-        )
+        what, hint = "no run is finished", f"run: {command}"
+        if any(run.state == "done" for run in loaded.runs):
+            what, hint = f"no finished run has a finite {metric}", "the notes of lrurun report say why"
+            if of_speed:
+                what, hint = "no finished run has recorded its speed", "runs of a few seconds record none"
+        raise NotFoundError(f"ladder {plan.ladder.name} on {task}: {what}, so there is nothing to draw", hint)
     if kind in ("curves", "norms", "eigenvalues"):
         if kind == "curves":
             return drawing.ladder_curves(plan, loaded.label, selected, notes, ledger, metrics)

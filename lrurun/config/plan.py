@@ -517,11 +517,17 @@ def _point_scores(plan: Plan, results: Results) -> list[_PointScores]:
     for first in range(0, len(results), seeds):
         known = [result for result in results[first : first + seeds] if result is not None]
         # a program need not record a loss, which decides between equal scores
-        pairs = [(metric.oriented(result[f"val/{metric.name}"]), result.get("val/loss", 0.0)) for result in known]
+        pairs = [(metric.oriented(result.get(f"val/{metric.name}", math.nan)), _loss(plan, result)) for result in known]
         finite = [pair for pair in pairs if all(map(math.isfinite, pair))]
         lost = [] if metric.chance is None else [metric.oriented(metric.chance)] * (seeds - len(finite))
         points.append(_PointScores([score for score, _ in finite], [loss for _, loss in finite], lost))
     return points
+
+
+def _loss(plan: Plan, result: dict[str, float]) -> float:
+    """The validation loss of a tuning run; 0 where a program has not measured it."""
+    loss = result.get("val/loss", 0.0)
+    return 0.0 if plan.kind == "program" and not math.isfinite(loss) else loss
 
 
 def final_runs(
@@ -536,9 +542,10 @@ def final_runs(
 def choose_point(plan: Plan, rung: ResolvedRung, results: Results) -> dict[str, Any] | None:
     """The point that the validation scores of a rung's tuning runs choose; None if no score is finite.
 
-    `results` are in the order of `tuning_of`. A seed that diverged or failed scores chance. Where chance is not known,
-    a point with fewer finite seeds is worse. The best point has the best mean score; between equal means, the lower
-    mean loss decides, then the order of the points. With a single seed, the best point is chosen.
+    `results` are in the order of `tuning_of`. A seed that diverged or failed, or whose score is not finite, scores
+    chance. Where chance is not known, a point with fewer finite seeds is worse. The best point has the best mean score;
+    between equal means, the lower mean loss decides, then the order of the points. With a single seed, the best point
+    is chosen.
 
     With n seeds, a point ties with the best one if its mean is worse by at most sqrt(2 / n) s, where s is the standard
     deviation of the best point's scores: one standard error of a difference of two means with that spread. The spread

@@ -41,7 +41,8 @@ class ProgramTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     direction: Literal["max", "min"] = "max"
     """Whether higher or lower scores are better."""
     chance: _Finite | None = None
-    """The score of a guess, with which a diverged run counts in comparisons; without it, it counts in ranks only."""
+    """The score of a guess, with which runs without a usable score count in comparisons, diverged ones too; without it,
+    they count in ranks only."""
     unit: str = ""
     """The unit of scores; with "%", the program reports fractions, which are printed in per cent."""
     decimals: Annotated[int, Meta(ge=0, le=12)] | None = None

@@ -173,8 +173,8 @@ def proposed_points(
     Args:
         tried: dotted path -> its range, or the values to choose from.
         config: dotted path -> value without tuning; proposed values have the same types.
-        scores: the scores of the first trials, more is better; None for a trial of which a seed diverged or failed,
-            which counts as worst.
+        scores: the scores of the first trials, more is better; None for a trial of which a seed diverged, failed or has
+            no finite score, which counts as worst.
 
     Raises:
         LrurunError: Optuna is not installed.

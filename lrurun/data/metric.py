@@ -62,7 +62,8 @@ class Metric(Struct, frozen=True, kw_only=True):
     """Symbol after printed scores, as in "%"."""
     higher_is_better: bool = True
     chance: float | None = None
-    """The score of a prediction that ignores the input; a diverged run scores it. None: not known."""
+    """The score of a prediction that ignores the input; a run that diverged or has no usable score scores it. None: not
+    known."""
     naive: str | None = None
     """The naive predictor, among the `baselines` of the data, whose score replaces `chance` where it was measured."""
 

@@ -34,6 +34,22 @@ def _finite(column: ColumnElement[Any]) -> ColumnElement[Any]:
     return case((func.abs(column) < math.inf, column))
 
 
+SCALE = 2.0**-540
+"""Large numbers are averaged times this, which is exact: sums overflow, and PostgreSQL's means compute squares too."""
+
+
+def _is_usual(column: ColumnElement[Any]) -> ColumnElement[bool]:
+    return func.abs(column) < 1e100
+
+
+def mean_score(row: Any) -> float | None:
+    """The mean of the scores of a row of `summaries`; None without any."""
+    if row.usual == row.scored:
+        return row.usual_score  # type: ignore[no-any-return]
+    share = row.usual / row.scored
+    return (row.usual_score or 0.0) * share + row.large_score * (1 - share) / SCALE
+
+
 def _by_state(
     condition: ColumnElement[bool], state: ColumnElement[str], score: ColumnElement[Any], speed: ColumnElement[Any]
 ) -> Select[Any]:
@@ -48,7 +64,10 @@ def _by_state(
             total(runs.c.step).label("step"),  # which does not overflow, whatever a ledger contains
             total(runs.c.steps).label("steps"),
             func.avg(runs.c.last_loss).label("loss"),
-            func.avg(score).label("score"),
+            func.avg(case((_is_usual(score), score))).label("usual_score"),
+            func.avg(case((not_(_is_usual(score)), score * SCALE))).label("large_score"),
+            func.count(score).label("scored"),
+            func.count().filter(_is_usual(score)).label("usual"),
             numbers_as_json(speed).label("speeds"),
             func.min(runs.c.config_id).label("first_config"),
             func.max(runs.c.config_id).label("last_config"),
@@ -75,7 +94,7 @@ def summaries(score: str) -> CompoundSelect[Any]:
         _by_state(
             and_(_NOT_DONE, not_(_DONE)),
             runs.c.state,
-            case((runs.c.state == "running", runs.c.last_score), else_=result),
+            case((runs.c.state == "running", _finite(runs.c.last_score)), else_=result),
             _finite(case((runs.c.result.is_(None), runs.c.last_speed), else_=runs.c.steps_per_second)),
         ),
     ).order_by("position", "rung", "stage", "state")

@@ -1169,6 +1169,7 @@ class Ledger:
                 row,
                 step=int(row.step),
                 steps=int(row.steps),
+                score=progress.mean_score(row),
                 speeds=unpack_numbers(row.speeds),
             )
             for row in rows

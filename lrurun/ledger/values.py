@@ -187,7 +187,9 @@ class StateSummary(Struct, frozen=True, kw_only=True):
     loss: float | None
     """The mean of the last training losses: infinite if one of them is, None if there is none."""
     score: float | None
-    """The mean of the validation scores in the results; for running runs, of the newest scores."""
+    """The mean of the finite validation scores in the results; for running runs, of the newest scores."""
+    scored: int
+    """How many runs have such a score."""
     speeds: list[float]
     """Steps per second of the runs that have recorded a speed."""
     first_config: int

@@ -442,10 +442,15 @@ class _Execution:
         points = list(zip(curves[chosen].steps, curves[chosen].values, strict=True))
         sign = 1.0 if self.program.direction == "max" else -1.0
         finite = [(sign * value, -step) for step, value in points if math.isfinite(value)]
-        if not finite:
-            return {}, f"the program logged no finite {chosen}"
-        best = -max(finite)[1]
         self._step = max(self._step, points[-1][0])
+        test = f"test/{chosen.removeprefix('val/')}"
+        if not finite and self._diverged:
+            return {}, ""
+        if not finite:  # no step can be chosen, so that there is no test score
+            value = sign * math.inf if any(sign * value == math.inf for _, value in points) else points[-1][1]
+            tests = [] if self.attempt.is_tuning else [test, *(name for name in names if name.startswith("test"))]
+            return {chosen: value} | dict.fromkeys(tests, math.nan) | self._last_speed(), ""
+        best = -max(finite)[1]
         result: dict[str, float] = {"best_step": best} if len(points) > 1 else {}  # a single step is not chosen
         for name, curve in curves.items():
             at = dict(zip(curve.steps, curve.values, strict=True))
@@ -453,7 +458,6 @@ class _Execution:
                 result[name] = at[best]
             elif name.startswith("test") and len(at) == 1:
                 result[name] = next(iter(at.values()))
-        test = f"test/{chosen.removeprefix('val/')}"
         if test in result or self.attempt.is_tuning:
             return result | self._last_speed(), ""
         where = f" at step {best}, where {chosen} is best" if test in curves else ""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
@@ -13,6 +13,7 @@ from lrurun.config.schema import common_settings
 from lrurun.data.metric import ESCAPE, LONGEST, Accuracy, Metric
 from lrurun.errors import LrurunError, plural
 from lrurun.report.instance_label import InstanceLabel, make_label
+from lrurun.report.scores import form_of
 
 if TYPE_CHECKING:
     from lrurun.ledger.values import Run
@@ -72,35 +73,86 @@ class RungRuns(Struct, frozen=True, kw_only=True):
     """The finished runs with a finite score."""
     scores: tuple[float, ...]
     """The scores of the counted runs."""
+    unscored: tuple[Run, ...] = ()
+    """The finished runs without a usable score: they rank as diverged ones do."""
+    infinite: tuple[Run, ...] = ()
+    """The finished runs whose score is an infinity of the better sign, which is an error of the metric."""
+    unmeasured: tuple[Run, ...] = ()
+    """The finished runs that do not have this result, though their model was chosen: they did not measure it."""
     parameters: int | None
     metric: str = ""
     """The name of the result that the scores are."""
 
+    @property
+    def problem(self) -> str:
+        """Why nothing is judged with these runs; empty if they can be judged."""
+        if self.infinite:
+            return f"{self.rung} has {plural(len(self.infinite), 'run')} with an infinite score, an error of the metric"
+        if self.unmeasured and (self.counted or self.unscored) and self.metric != SPEED:
+            return f"{self.rung} has {plural(len(self.unmeasured), 'run')} without {self.metric}, beside others with it"
+        return ""
 
-def select(instance: InstanceRuns, metric: str, notes: list[Note]) -> dict[str, RungRuns]:
-    """Rung -> its runs, in the ladder's order. What is left out is added to `notes`.
 
-    Args:
-        metric: the result that runs must have to be counted.
+def select(instance: InstanceRuns, metric: Metric, notes: list[Note]) -> dict[str, RungRuns]:
+    """Rung -> its runs with the test score of `metric`, in the ladder's order. What is not counted is added to `notes`.
 
     Raises:
-        LrurunError: runs that count were trained on unequal data.
+        LrurunError: runs that enter verdicts were trained on unequal data.
     """
+    return _select(instance, form_of(metric).result, lambda run: _use_of(run, metric, instance.metric), notes)
+
+
+def with_speed(instance: InstanceRuns, notes: list[Note]) -> dict[str, RungRuns]:
+    """Rung -> its runs with their speed, as `select`."""
+
+    def use(run: Run) -> Use:
+        speed = score_of(run, SPEED)
+        return "counted" if speed is not None and math.isfinite(speed) else "unmeasured"
+
+    return _select(instance, SPEED, use, notes)
+
+
+Use = Literal["counted", "unscored", "infinite", "unmeasured"]
+"""The list of `RungRuns` to which a run that is done belongs."""
+
+
+def _use_of(run: Run, metric: Metric, selecting: Metric) -> Use:
+    """What becomes of a run that is done, by its score of a metric and by the validation score that chose its model."""
+    score, chosen = score_of(run, form_of(metric).result), score_of(run, form_of(selecting).validation)
+    scores = [(metric, score), (selecting, chosen)]
+    if any(value is not None and of.oriented(value) == math.inf for of, value in scores):
+        return "infinite"
+    if score is None and metric.name != selecting.name:
+        return "unmeasured"
+    return "counted" if score is not None and math.isfinite(score) else "unscored"
+
+
+def _select(
+    instance: InstanceRuns, result: str, use_of: Callable[[Run], Use], notes: list[Note]
+) -> dict[str, RungRuns]:
     runs: dict[str, RungRuns] = {}
     notes.extend(_excluded(instance))
     for group in _groups(instance.ladder, instance.same_as_base):
         members = _of_newest_settings(group[0], _members(group, instance), notes)
-        counted = _scored(group[0], members, metric, notes)
+        uses: dict[Use, list[Run]] = {}
+        for run in members:
+            if run.state == "done":
+                uses.setdefault(use_of(run), []).append(run)
+        counted = tuple(uses.get("counted", ()))
         rung_runs = RungRuns(
             rung=group[0],
             runs=tuple(members),
-            counted=tuple(counted),
-            scores=tuple(score for run in counted if (score := score_of(run, metric)) is not None),
+            counted=counted,
+            scores=tuple(score for run in counted if (score := score_of(run, result)) is not None),
+            unscored=tuple(uses.get("unscored", ())),
+            infinite=tuple(uses.get("infinite", ())),
+            unmeasured=tuple(uses.get("unmeasured", ())),
             parameters=_parameters(group[0], members, notes),
-            metric=metric,
+            metric=result,
         )
+        notes.extend(_not_counted(rung_runs))
         runs |= dict.fromkeys(group, rung_runs)
-    _refuse_unequal_data([rung_runs.counted for rung_runs in runs.values()])
+    _refuse_unequal_data([(*rung_runs.counted, *rung_runs.unscored) for rung_runs in runs.values()])
     return {rung.name: runs[rung.name] for rung in instance.ladder.rungs}
 
 
@@ -181,20 +233,19 @@ def _of_newest_settings(rung: str, runs: list[Run], notes: list[Note]) -> list[R
     return sorted(groups[-1][1], key=_seed)
 
 
-def _scored(rung: str, runs: Sequence[Run], metric: str, notes: list[Note]) -> list[Run]:
-    """The finished runs that have a finite score; those without are named in `notes`."""
-    scored, without = [], []
-    for run in runs:
-        if run.state != "done":
-            continue
-        score = score_of(run, metric)
-        if score is None or not math.isfinite(score):
-            without.append(run.id)
-        else:
-            scored.append(run)
-    if without:
-        notes.append(note_on(without, f"not counted, for lack of a finite {metric}", rung))
-    return scored
+def _not_counted(runs: RungRuns) -> Iterator[Note]:
+    """Notes on the runs of a rung that are done and have no score that counts."""
+    if runs.unscored:
+        ranked = f"ranked below all others, for lack of a finite {runs.metric}"
+        yield note_on([run.id for run in runs.unscored], ranked, runs.rung)
+    if runs.problem:
+        some = runs.infinite or runs.unmeasured
+        until = f"until {'it is' if len(some) == 1 else 'they are'} excluded"
+        ids = " ".join(run.id for run in some)
+        yield Note(f"{runs.problem}: nothing is judged with {runs.rung} {until}: lrurun mark {ids} --exclude WHY")
+    elif runs.unmeasured:
+        counted = f"not counted, for lack of a finite {runs.metric}"
+        yield note_on([run.id for run in runs.unmeasured], counted, runs.rung)
 
 
 def _refuse_unequal_data(rows: Collection[Sequence[Run]]) -> None:

@@ -126,6 +126,11 @@ class Member:
     active: bool = True
     """False once it has diverged."""
 
+    @property
+    def is_chosen(self) -> bool:
+        """Whether it had a finite validation score, so that there are best parameters."""
+        return self.score > -math.inf
+
 
 class Training:
     """Runs that are trained together: their arrays on the device, and what the host knows of each."""
@@ -231,7 +236,7 @@ class Training:
         is_better = np.zeros(len(self.members), bool)
         for member in active:
             score = metric.oriented(evaluations[member.number].scores[metric.name])
-            if score > member.score:
+            if math.isfinite(score) and score > member.score:
                 member.score, member.best_step = score, self.step
                 is_better[member.number] = True
         if is_better.any():
@@ -255,18 +260,25 @@ class Training:
             further = {f"test@{name}": split for name, split in self.data.further_tests.items()}
             splits |= {"test": self.data.test} | further
         evaluations = {name: self._evaluate(self.best, split) for name, split in splits.items()}
+        at_end: list[Evaluation] = []
+        if not all(member.is_chosen for member in self.active):
+            at_end = self._evaluate(Best(self.state.params, self.state.stats), self.data.validation)
         for member in self.active:
             scores = {
                 f"{name}/{key}": value
                 for name, of_split in evaluations.items()
                 for key, value in of_split[member.number].scores.items()
             }
-            if test:
+            if not member.is_chosen:  # the best parameters are the initial ones, whose scores say nothing
+                scores = dict.fromkeys(scores, math.nan)
+                scores |= {f"val/{key}": value for key, value in at_end[member.number].scores.items()}
+            elif test:
                 tested = {key: value for key, value in scores.items() if key.startswith("test")}
                 yield Measured(member=member.number, step=member.best_step, values=tested)
             last = self.snapshot(member, self.step)
             yield from self._spectrum(member, self.step, last.live.params, "end")
-            result = {"best_step": float(member.best_step)} | scores | speed
+            best_step = {"best_step": float(member.best_step)} if member.is_chosen else {}
+            result = best_step | scores | speed
             yield Ended(member=member.number, state="done", step=self.step, result=result, snapshot=last)
 
     def snapshot(self, member: Member, step: int) -> Snapshot:

@@ -219,6 +219,7 @@ def test_state_summaries_have_the_scores_of_a_metric(ledger: Ledger, key: str) -
     found = {one.state: one.score for one in ledger.state_summaries(key, "val/r2")}
     assert found == {"done": -1.0, "running": -0.25}
     assert {one.state: one.score for one in ledger.state_summaries(key)}["done"] == 0.5
+    assert {one.state: one.scored for one in ledger.state_summaries(key, "val/r2")} == {"done": 2, "running": 1}
 
 
 def test_progress_adds_up(ledger: Ledger, key: str) -> None:

@@ -147,6 +147,8 @@ SCRIPTS = {
     "for step in range(1, 4):\n"
     "    run.log(step, **{'train/loss': 1.0 if step < 3 else float('nan'), 'val/accuracy': 0.5})\n"
     "time.sleep(30)\n",
+    "no-finite-score": logs([math.nan, math.nan], [0.3, 0.4]).replace("nan", "float('nan')"),
+    "infinite-test": logs([0.5, 0.4], [-math.inf, 0.4]).replace("-inf", "float('-inf')"),
     "leaves-child": logs([0.5], [0.4]) + "import subprocess\n"
     "child = subprocess.Popen(['sh', '-c', 'sleep 1000 & wait'])\n"
     "open(run.folder + '/child', 'w').write(str(child.pid))\n",
@@ -199,6 +201,17 @@ def test_the_scores_are_those_of_the_best_step(ended: Machine, script: str, resu
     assert (run.state, attempt.outcome, run.result) == ("done", "done", result)
 
 
+def test_a_program_without_a_usable_score_has_a_result_and_is_not_tried_again(ended: Machine) -> None:
+    """One that has logged no score at all fails, see `test_what_a_program_reports_wrongly_is_not_tried_again`."""
+    run, [attempt] = runs_of(ended)["no-finite-score"]
+    assert (run.state, attempt.outcome) == ("done", "done")
+    assert repr(run.result) == repr({"val/accuracy": math.nan, "test/accuracy": math.nan})
+    run, [attempt] = runs_of(ended)["infinite-test"]
+    assert (run.state, run.result) == ("done", {"best_step": 1, "val/accuracy": 0.5, "test/accuracy": -math.inf})
+    text = ended.run("report", "scripts.toml").stdout
+    assert "2 runs finished without a usable score (no-finite-score, infinite-test)" in text
+
+
 def result_of(curves: dict[str, list[float | None]], direction: str, tuning: bool) -> tuple[dict[str, float], str]:
     """What a program that has logged these values, one step after the other, is given as its result."""
     found = {
@@ -216,7 +229,7 @@ def result_of(curves: dict[str, list[float | None]], direction: str, tuning: boo
         metrics=lambda run, names: {SPEED: [(1, 2.0), (2, 3.0)]},
     )
     run = object.__new__(execution._Execution)
-    run.ledger, run._step = cast("Any", ledger), 2
+    run.ledger, run._step, run._diverged = cast("Any", ledger), 2, False
     run.attempt = cast("Any", SimpleNamespace(id="run", is_tuning=tuning))
     run.program = cast("Any", SimpleNamespace(metric="val/accuracy", direction=direction))
     result, problem = run._result()
@@ -249,6 +262,27 @@ def test_a_result_has_the_scores_of_the_best_step(
 
 
 @pytest.mark.parametrize(
+    ("val", "direction", "score"),
+    [
+        ([math.nan, math.nan], "max", math.nan),
+        ([math.nan, -math.inf], "max", -math.inf),
+        ([math.inf, math.nan], "min", math.nan),
+        ([math.inf, math.nan], "max", math.inf),
+        ([-math.inf, math.inf], "min", -math.inf),
+    ],
+)
+def test_without_a_finite_validation_score_there_is_no_test_score(
+    val: list[float | None], direction: str, score: float
+) -> None:
+    """The validation score is the last one; an infinity of the better sign, an error of the metric, is kept."""
+    curves = {"val/accuracy": val, "val/f1": [0.5, 0.5], "test/accuracy": [0.25, 0.5], "test@9/accuracy": [0.25, 0.5]}
+    found, problem = result_of(curves, direction, False)
+    assert problem == ""
+    assert repr(found) == repr({"val/accuracy": score, "test/accuracy": math.nan, "test@9/accuracy": math.nan})
+    assert repr(result_of(curves, direction, True)) == repr(({"val/accuracy": score}, ""))
+
+
+@pytest.mark.parametrize(
     ("curves", "message"),
     [
         (
@@ -267,7 +301,6 @@ def test_a_result_has_the_scores_of_the_best_step(
             {"val/acc": [0.5], "test/acc": [0.5]},
             "the program logged no val/accuracy; it logged val/acc; log it, or name another",
         ),
-        ({"val/accuracy": [math.nan, math.inf], "test/accuracy": [0.1]}, "the program logged no finite val/accuracy"),
     ],
 )
 def test_what_is_missing_for_a_result_is_named(curves: dict[str, list[float | None]], message: str) -> None:

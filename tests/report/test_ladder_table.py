@@ -371,13 +371,6 @@ def test_runs_of_earlier_settings_are_left_out_and_named() -> None:
     assert report.notes == (Note("a: 1 run left out, because of older settings", ("old",)),)
 
 
-@pytest.mark.parametrize("score", [None, float("nan"), float("inf")])
-def test_a_finished_run_without_a_score_is_named(score: float | None) -> None:
-    report = two_rungs(make_run("1", "a", 0, 0.5), make_run("2", "a", 1, score))
-    assert report.rows[0].runs == ("1",)
-    assert report.notes == (Note("a: 1 run not counted, for lack of a finite test/accuracy", ("2",)),)
-
-
 def test_a_published_protocol_and_code_versions_are_flagged() -> None:
     paper = make_run("1", "a", 0, 0.5, config={"train": {"protocol": "paper"}})
     report = two_rungs(paper, make_run("2", "b", 0, 0.6, code=("x", "y")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from pathlib import Path
 
@@ -148,6 +149,22 @@ def test_scores_of_chance_are_no_answer_so_far(ledger: Ledger, key: str) -> None
         ledger.finish(take(ledger, key), "done", result={"val/accuracy": score}, step=100)
         answers.append(so_far(collect(ledger, ledger.ladders()[0])))
     assert answers == ["", "", "best on validation: c, 20.0 % (mean of 1 seed)"]
+
+
+@pytest.mark.parametrize("lost", ["nan", "diverged"])
+def test_a_rung_is_not_the_best_so_far_because_its_bad_seeds_leave_the_mean(
+    ledger: Ledger, key: str, lost: str
+) -> None:
+    ledger.enqueue(key, [want(rung, seed, position=seed) for rung in ("a", "b") for seed in range(2)])
+    for _ in range(4):
+        claim = take(ledger, key)
+        rung, seed = claim.run.memberships[0].rung, claim.run.seed
+        score = {"a": 0.8, "b": 0.9}[rung] if (rung, seed) != ("b", 1) else math.nan
+        state = lost if math.isnan(score) and lost != "nan" else "done"
+        ledger.finish(claim, state, result={"val/accuracy": score} if state == "done" else None, step=100)
+    found = collect(ledger, ledger.ladders()[0])
+    assert so_far(found) == "best on validation: a, 80.0 % (mean of 2 seeds)"
+    assert {rung.rung: rung.scored for rung in found.rungs} == {"a": 2, "b": 1}
 
 
 def test_the_answer_so_far_is_of_finished_runs_and_columns_stay_where_they_are(ledger: Ledger, key: str) -> None:

@@ -17,9 +17,11 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 import pytest
+from msgspec import structs
 
 from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.config.schema import Execution, RunConfig, decode, fingerprint
+from lrurun.data.metric import Accuracy
 from lrurun.data.on_device import stream
 from lrurun.data.task import Data
 from lrurun.errors import LrurunError
@@ -299,6 +301,31 @@ def test_divergence_is_a_result_at_its_step(data: Data, monkeypatch: pytest.Monk
         again = list(train(hot, Execution(steps_per_dispatch=chunk), data, resume=ended.snapshot))[-1]
         assert (again.state, again.step) == ("diverged", ended.step)  # type: ignore[union-attr]
     assert at[0] == at[1] > 1
+
+
+class Broken(Accuracy, frozen=True, kw_only=True):
+    """An accuracy of which every evaluation gives the same number, which is not finite."""
+
+    score: float
+
+    def value(self, sums: Any) -> float:
+        return self.score
+
+
+@pytest.mark.parametrize("score", [math.nan, -math.inf, math.inf])
+def test_a_run_without_a_finite_validation_score_has_no_test_score(data: Data, score: float) -> None:
+    """No step was chosen: the scores of the initial parameters, which are kept until then, say nothing. An infinity of
+    either sign stays in the result."""
+    broken = structs.replace(data, metrics=(Broken(score=score),))
+    events = list(train(config(), EXECUTION, broken))
+    ended = events[-1]
+    assert isinstance(ended, Ended)
+    assert (ended.state, "best_step" in ended.result) == ("done", False)
+    assert repr(ended.result["val/accuracy"]) == repr(score)
+    assert math.isnan(ended.result["test/accuracy"])
+    last = max(step for step, key in history(events) if key == "val/loss")
+    assert ended.result["val/loss"] == history(events)[last, "val/loss"]
+    assert not any(key.startswith("test") for _, key in history(events))
 
 
 def test_tuning_never_sees_test(data: Data) -> None:

@@ -234,8 +234,7 @@ def _across(name: str, scores: Mapping[float, tuple[float, float]]) -> Curve:
 
 def _note(row: LadderRow) -> str:
     """The text under a rung's name."""
-    counts = {"diverged": row.diverged, "failed": row.failed, "unfinished": row.unfinished}
-    sentences = [f"n = {row.n}", *(f"{count} {state}" for state, count in counts.items() if count)]
+    sentences = [f"n = {row.n}", *cells.uncounted(structs.replace(row, left_out=0))]
     return ", ".join([*sentences, f"as {row.on}"] if row.same_as_before else sentences)
 
 
@@ -327,7 +326,7 @@ def swept(report: SweptReport, numbers: Mapping[str, float], label: str, scale: 
         # instances with the same value have a point together
         if seeds := {run: numbers[run] for run in row.runs if math.isfinite(numbers.get(run, math.nan))}:
             drawn.setdefault(row.rung, {}).setdefault(float(row.by[path]), {}).update(seeds)
-        started = len(row.runs) + row.diverged + row.failed + row.unfinished
+        started = len(row.runs) + row.diverged + row.unscored + row.infinite + row.failed + row.unfinished
         if len(seeds) < started:
             lost.append(f"{row.rung} at {console.setting(row.by[path])} ({started - len(seeds)} of {started})")
     if not drawn:
@@ -442,7 +441,9 @@ def ladder_curves(
         if runs.rung == rung and len(runs.runs) > len(runs.counted)
     ]
     if lost:
-        sentences.append(f"Left out, because diverged, failed or unfinished: {', '.join(lost)}.")
+        sentences.append(
+            f"Left out, because diverged, failed, unfinished or without a finite score: {', '.join(lost)}."
+        )
     title = label.title(plan.ladder.title)
     return Figure(panels=tuple(panels), same_x=True, title=title, caption=_caption(sentences, notes))
 

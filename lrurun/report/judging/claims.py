@@ -39,6 +39,8 @@ class RungResults(Struct, frozen=True, kw_only=True):
     rung: str
     """The rung that the runs belong to: another one where both have the same settings."""
     results: tuple[Result, ...]
+    problem: str = ""
+    """Why nothing is judged with them; empty if they can be judged."""
 
 
 class Scored(Struct, frozen=True, kw_only=True):
@@ -167,12 +169,13 @@ def take_look(
     def complete(question: Question) -> Pair:
         sides, rung_results = pair(question), scored[question.metric].rungs
         lacking = [
-            name for name in question.rungs if sorted(result.seed for result in rung_results[name].results) != seeds
+            name
+            for name in question.rungs
+            if not rung_results[name].problem and sorted(result.seed for result in rung_results[name].results) != seeds
         ]
-        if not lacking:
-            return sides
-        reason = f"the look at {look.seeds} seeds lacks runs of {' and '.join(lacking)}"
-        return structs.replace(sides, set_aside=UNDECIDED, reason=reason)
+        reasons = [f"the look at {look.seeds} seeds lacks runs of {' and '.join(lacking)}"] if lacking else []
+        reasons += _problems(question, rung_results)
+        return structs.replace(sides, set_aside=UNDECIDED, reason="; ".join(reasons)) if reasons else sides
 
     return sequential.take(progress, look, design, runs, complete, {name: rung.rung for name, rung in rungs.items()})
 
@@ -189,23 +192,30 @@ def _pairs(scored: Mapping[str, Scored]) -> Callable[[Question], Pair]:
         rungs, scoring = scored[question.metric].rungs, scored[question.metric].scoring
         sides = samples[question.metric]
         mine, *other = (rungs[name].rung for name in question.rungs)
-        missing = [name for name in question.rungs if not rungs[name].results]
-        reason = ""
+        problems = _problems(question, rungs)
+        missing = [name for name in question.rungs if not rungs[name].results and not rungs[name].problem]
+        reason = "; ".join(problems)
         if missing:
             reason = f"no finished runs of {' and '.join(missing)}"
         elif [mine] == other:
             reason = f"{' and '.join(question.rungs)} are the same runs on this task"
+        unknown = Sample(counted=None, finished=None)  # the numbers of a part of the runs would mislead
         return Pair(
             question=structs.replace(question, rung=mine, other=other[0] if other else None),
-            mine=sides[mine],
-            other=sides[other[0]] if other else verdicts.constant(scoring),
+            mine=unknown if problems else sides[mine],
+            other=unknown if problems else sides[other[0]] if other else verdicts.constant(scoring),
             metric=scoring.metric,
-            set_aside=NOT_RUN if missing else "",
+            set_aside=NOT_RUN if missing else NOT_JUDGED if problems and [mine] != other else "",
             same_runs=[mine] == other and not missing,
             reason=reason,
         )
 
     return pair
+
+
+def _problems(question: Question, rungs: Mapping[str, RungResults]) -> list[str]:
+    """Why runs of these rungs cannot be judged, each reason once."""
+    return list(dict.fromkeys(rungs[name].problem for name in question.rungs if rungs[name].problem))
 
 
 def _judged(
@@ -309,7 +319,8 @@ def judge_speed(ladder: Ladder, claim: Claim, task: str, measured: SpeedRatio | 
 
 def describe(comparison: Comparison, scoring: Scoring, beside: float | None = None) -> list[str]:
     """A comparison in phrases; `beside` is the p of the difference beside a claim with a margin."""
-    if comparison.verdict == NOT_RUN or comparison.same_runs:
+    is_without_runs = comparison.verdict in (NOT_RUN, NOT_JUDGED) and not any(side.n for side in comparison.sides)
+    if comparison.verdict == NOT_RUN or comparison.same_runs or is_without_runs:
         return [comparison.reason]
     form = form_of(scoring.metric)
     phrases = [*remarks(comparison, form), _sides(comparison, scoring)]
@@ -337,8 +348,10 @@ def remarks(comparison: Comparison, form: ScoreForm) -> list[str]:
 
 def least_seeds(comparison: Comparison) -> int:
     """The tested seeds of the side that has fewer; those of the only side against chance."""
-    at_chance = comparison.kind == "at-chance"  # of finished runs alone
-    return min((side.n - side.diverged * at_chance for side in comparison.sides if side.rung is not None), default=0)
+    at_chance = comparison.kind == "at-chance"  # of runs with a score alone
+    return min(
+        (side.n - side.without_score * at_chance for side in comparison.sides if side.rung is not None), default=0
+    )
 
 
 def failures(comparison: Comparison) -> str:
@@ -412,7 +425,8 @@ def _sides(comparison: Comparison, scoring: Scoring) -> str:
 def _side(side: Side, scoring: Scoring) -> str:
     error = "" if side.stderr is None else f" ± {_number(side.stderr, scoring)}"
     lost = f", {side.diverged} diverged" if side.diverged else ""
-    if side.diverged and scoring.chance is not None:
+    lost += f", {side.unscored} without a usable score" if side.unscored else ""
+    if lost and scoring.chance is not None:
         lost += f", counted as chance, {_number(scoring.chance, scoring)}"
     return f"{side.rung} {_number(side.mean, scoring)}{error} (n={side.n}{lost})"
 

@@ -43,8 +43,11 @@ def _diverged(run: Run, metric: str) -> float | None:
 
 
 def results_of(rung_runs: RungRuns) -> claims.RungResults:
-    """The finished runs with a score, and the diverged ones."""
+    """The finished runs with a score, those without a usable one, and the diverged ones."""
     scores: dict[str, float | None] = dict(zip((run.id for run in rung_runs.counted), rung_runs.scores, strict=True))
-    scores |= {run.id: _diverged(run, rung_runs.metric) for run in rung_runs.runs if run.state == "diverged"}
-    results = tuple(Result(run.seed, scores[run.id]) for run in rung_runs.runs if run.id in scores)
-    return claims.RungResults(rung=rung_runs.rung, results=results)
+    unscored = {run.id for run in rung_runs.unscored}
+    scores |= dict.fromkeys(unscored)
+    if scores or not rung_runs.unmeasured:  # else no run of the rung has measured it
+        scores |= {run.id: _diverged(run, rung_runs.metric) for run in rung_runs.runs if run.state == "diverged"}
+    results = tuple(Result(run.seed, scores[run.id], run.id in unscored) for run in rung_runs.runs if run.id in scores)
+    return claims.RungResults(rung=rung_runs.rung, results=results, problem=rung_runs.problem)

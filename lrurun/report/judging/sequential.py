@@ -37,6 +37,8 @@ SHARES: Mapping[int, Mapping[int, float]] = {12: {12: 1.0}, 20: {12: 0.5, 20: 0.
 
 There is no look below twelve seeds: verdicts with fewer do not hold when seeds fail (docs/statistics.md)."""
 MAX_SEEDS = max(SHARES)
+OUTSIDE = "outside the design, which was recorded without this question"
+"""Why a question is not judged that a design does not have."""
 
 
 class Look(Struct, frozen=True, kw_only=True):
@@ -211,7 +213,7 @@ def answer(
     for question in open_:
         sides = pair(question)
         if question not in progress.design.questions:
-            verdict, reason = NOT_JUDGED, "outside the design, which was recorded without this question"
+            verdict, reason = NOT_JUDGED, OUTSIDE
         else:
             verdict, reason = UNDECIDED, f"the first look is at {first} seeds"
         if not sides.same_runs and not sides.set_aside:

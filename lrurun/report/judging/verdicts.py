@@ -1,7 +1,7 @@
 """The rule by which comparisons are judged, from the scores of runs as from the numbers of a paper.
 
-1. **Scores.** `sample` takes the scores of a rung's seeds: as ranks, where a diverged run is below every finished
-   one, and as a mean, where it has the score of chance.
+1. **Scores.** `sample` takes the scores of a rung's seeds: as ranks, where a run that diverged or finished without a
+   usable score is below every other one, and as a mean, where it has the score of chance.
 2. **Tests.** `tests` gives the p-values of a question: for "better" that of one two-sided test, for the other kinds
    those of the statement and of its opposite. From `LEAST_SEEDS` a side on they compare ranks (`judging.ranks`), which
    holds when seeds fail; with fewer seeds, and for the means of a paper, they are Welch's. Each belongs to a
@@ -49,7 +49,9 @@ class Result(NamedTuple):
 
     seed: int
     score: float | None
-    """The score; None if the run diverged."""
+    """The score; None if the run diverged or has no usable one."""
+    unscored: bool = False
+    """Whether it finished without a usable score."""
 
 
 class Scoring(Struct, frozen=True, kw_only=True):
@@ -57,7 +59,7 @@ class Scoring(Struct, frozen=True, kw_only=True):
 
     metric: Metric
     chance: float | None = None
-    """The score of a diverged run in means; None: not known."""
+    """The score in means of a run without one; None: not known."""
     items: int | None = None
     """Test sequences."""
     steps: int | None = None
@@ -99,21 +101,28 @@ class Sample(Struct, frozen=True, kw_only=True):
     """One side of a comparison: the scores of a rung's seeds, the mean of a paper, or a constant."""
 
     counted: Estimate | None
-    """The mean over all runs; None below two, or where the score of a diverged run is not known."""
+    """The mean over all runs; None below two, or where the score of a run without one is not known."""
     finished: Estimate | None
-    """The mean over finished runs alone."""
+    """The mean over the runs with a score alone."""
     mean: float | None = None
     """The mean over all runs, also where there is one."""
     n: int = 0
-    """Runs, diverged ones among them; 0 for a constant."""
+    """Runs, those without a score among them; 0 for a constant."""
     diverged: int = 0
+    unscored: int = 0
+    """Runs that finished without a usable score."""
     ranked: tuple[float, ...] = ()
-    """The scores of all runs as ranks need them: higher is better, whole steps of the metric, -inf for a diverged run.
-    Empty for a constant and for the mean of a paper."""
+    """The scores of all runs as ranks need them: higher is better, whole steps of the metric, -inf for a run without
+    one. Empty for a constant and for the mean of a paper."""
     learning: int | None = None
     """Seeds that learn: that score better than `Scoring.learns_from`; None where that is not known."""
     missing: str = ""
     """Why there is no test."""
+
+    @property
+    def without_score(self) -> int:
+        """Runs that diverged, or finished without a usable score."""
+        return self.diverged + self.unscored
 
     def of_test_set(self, *, finished: bool = False) -> bool:
         """Whether all runs, or the finished ones, show no spread, so that the error is that of the test set."""
@@ -124,19 +133,22 @@ class Sample(Struct, frozen=True, kw_only=True):
 def sample(results: Sequence[Result], scoring: Scoring) -> Sample:
     """The runs of a rung as one side of comparisons."""
     scores = [result.score for result in results if result.score is not None]
-    diverged = len(results) - len(scores)
-    unknown = diverged > 0 and scoring.chance is None
-    counted = scores + [scoring.chance] * diverged if scoring.chance is not None else scores
+    without, unscored = len(results) - len(scores), sum(result.unscored for result in results)
+    unknown = without > 0 and scoring.chance is None
+    counted = scores + [scoring.chance] * without if scoring.chance is not None else scores
     bound = scoring.learns_from
     return Sample(
         counted=None if unknown else estimate(counted, scoring),
         finished=estimate(scores, scoring),
         mean=None if unknown else statistics.mean(counted),
         n=len(results),
-        diverged=diverged,
-        ranked=(*(_ranked(score, scoring) for score in scores), *[-math.inf] * diverged),
+        diverged=without - unscored,
+        unscored=unscored,
+        ranked=(*(_ranked(score, scoring) for score in scores), *[-math.inf] * without),
         learning=None if bound is None else sum(scoring.is_better(score, bound) for score in scores),
-        missing="runs diverged, and chance is not known on this task" if unknown else "n = 1: no test",
+        missing=f"runs {'have no usable score' if unscored else 'diverged'}, and chance is not known on this task"
+        if unknown
+        else "n = 1: no test",
     )
 
 
@@ -236,8 +248,8 @@ class Pair(Struct, frozen=True, kw_only=True):
         return all(self.seeds(side) >= LEAST_SEEDS for side in sides)
 
     def seeds(self, side: Sample) -> int:
-        """The runs of a side that are tested: a diverged one says nothing about whether models stay at chance."""
-        return len(side.ranked) - (side.diverged if self.question.kind == "at-chance" else 0)
+        """The runs of a side that are tested: one without a score says nothing about whether models stay at chance."""
+        return len(side.ranked) - (side.without_score if self.question.kind == "at-chance" else 0)
 
 
 class Test(NamedTuple):
@@ -261,7 +273,7 @@ def tests(pair: Pair) -> tuple[Test, ...]:
         bound = -margin if question.kind == "no-worse" else margin
         supports, contradicts = _tail(pair, bound, above=True), _tail(pair, bound, above=False)
     else:
-        # A diverged run is at chance by definition, which is no evidence that trained models stay there.
+        # A run without a score is at chance by definition, which is no evidence that trained models stay there.
         finished = question.other is None
         inside = [_tail(pair, bound, above=bound < 0, finished=finished) for bound in (-margin, margin)]
         outside = [_tail(pair, bound, above=bound > 0) for bound in (-margin, margin)]
@@ -303,13 +315,13 @@ def _tail(pair: Pair, bound: float, *, above: bool, finished: bool = False) -> f
 
 
 def _beyond_chance(pair: Pair, bound: float, *, above: bool, finished: bool) -> float | None:
-    """The exact sign test against chance plus `bound`, or below it; a diverged run counts as chance itself."""
+    """The exact sign test against chance plus `bound`, or below it; a run without a score counts as chance itself."""
     if pair.other.mean is None:
         return None
     chance = pair.metric.oriented(pair.other.mean)
     scores = [score for score in pair.mine.ranked if math.isfinite(score)]
     if not finished:
-        scores += [chance] * pair.mine.diverged
+        scores += [chance] * pair.mine.without_score
     distances = [round(score - chance - bound, _DIGITS) for score in scores]
     return (
         ranks.sign_test(sum(distance > 0 if above else distance < 0 for distance in distances), len(distances))
@@ -338,18 +350,25 @@ class Side(Struct, frozen=True, kw_only=True):
     rung: str | None
     """The rung; None for chance."""
     n: int = 0
-    """Runs that are compared, diverged ones among them; 0 for chance."""
+    """Runs that are compared, those without a score among them; 0 for chance."""
     mean: float | None = None
-    """The mean over all of them, diverged ones with the score of chance."""
+    """The mean over all of them, those without a score with that of chance."""
     stderr: float | None = None
     diverged: int = 0
+    unscored: int = 0
+    """Runs that finished without a usable score, which rank as diverged ones do."""
     learning: int | None = None
     """Seeds that learn; None where chance is not known or the metric declares no distance to it."""
 
     @property
     def failures(self) -> int:
         """Seeds that do not learn, as far as that is known."""
-        return self.diverged if self.learning is None else self.n - self.learning
+        return self.without_score if self.learning is None else self.n - self.learning
+
+    @property
+    def without_score(self) -> int:
+        """Runs that diverged, or finished without a usable score."""
+        return self.diverged + self.unscored
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -479,6 +498,7 @@ def side_of(name: str | None, side: Sample) -> Side:
         mean=side.mean,
         stderr=side.counted.stderr if side.counted and side.n else None,
         diverged=side.diverged,
+        unscored=side.unscored,
         learning=side.learning,
     )
 
@@ -488,5 +508,6 @@ def _why_no_test(pair: Pair) -> str:
         if side.counted is None:
             return side.missing
     if pair.question.kind == "at-chance" and pair.mine.finished is None:
-        return "diverged runs do not support that a model stays at chance"
+        runs = "runs without a usable score" if pair.mine.unscored else "diverged runs"
+        return f"{runs} do not support that a model stays at chance"
     return "no spread: no test"

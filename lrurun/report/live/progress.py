@@ -46,7 +46,9 @@ class RungProgress(Struct, frozen=True, kw_only=True):
     loss: float | None
     """The mean training loss of its finished runs, or of the running ones until one has finished."""
     score: float | None
-    """The mean validation score of the same runs."""
+    """The mean of the finite validation scores of the same runs."""
+    scored: int
+    """How many runs have one."""
     speed: float | None
     """The median of the steps a second of its runs."""
     eta_seconds: float | None
@@ -54,6 +56,11 @@ class RungProgress(Struct, frozen=True, kw_only=True):
     @property
     def total(self) -> int:
         return sum(self.counts.values())
+
+    @property
+    def without_score(self) -> int:
+        """Its finished runs that diverged or have no finite validation score."""
+        return self.counts.get("diverged", 0) + self.counts.get("done", 0) - self.scored
 
 
 class LadderProgress(Struct, frozen=True, kw_only=True):
@@ -253,14 +260,16 @@ def _table(progress: LadderProgress) -> Table:
 def so_far(progress: LadderProgress) -> str:
     """The rung with the best scores of those that have finished runs, if there are several; or nothing."""
     finished = [r for r in progress.rungs if r.stage == "train" and r.score is not None and r.counts.get("done")]
-    best = progress.form.best(rung.score for rung in finished if rung.score is not None)
+    least = min((rung.without_score for rung in finished), default=0)  # means of other seeds alone would mislead
+    candidates = [rung for rung in finished if rung.without_score == least]
+    best = progress.form.best(rung.score for rung in candidates if rung.score is not None)
     if len(finished) < 2 or best is None:
         return ""
     if _is_chance(best, progress.ladder.task):
         return ""
-    rung = next(rung for rung in finished if rung.score == best)
+    rung = next(rung for rung in candidates if rung.score == best)
     score = progress.form.labelled(progress.form.short(best))
-    seeds = plural(rung.counts["done"], "seed")
+    seeds = plural(rung.scored, "seed")
     return f"best on validation{' so far' * _is_unfinished(progress)}: {rung.rung}, {score} (mean of {seeds})"
 
 
@@ -407,6 +416,7 @@ def _rung(
         steps=sum(s.steps for s in summaries),
         loss=measured.loss if measured else None,
         score=measured.score if measured else None,
+        scored=measured.scored if measured else 0,
         speed=speed,
         eta_seconds=work.duration(speed or usual) if work else None,
     )

@@ -17,7 +17,7 @@ from lrurun.config.schema import SETTINGS
 from lrurun.console import clean
 from lrurun.errors import plural
 from lrurun.report.instance_label import label_of
-from lrurun.report.judging import claims, verdicts
+from lrurun.report.judging import claims, sequential, verdicts
 from lrurun.report.judging.sequential import MAX_SEEDS, known_before
 from lrurun.report.request import LadderRequest
 from lrurun.report.tables import cells, content
@@ -68,7 +68,7 @@ def _title(report: LadderReport) -> str:
 
 
 def _seeds(report: LadderReport) -> str:
-    counts = {row.n + row.diverged for row in report.rows}
+    counts = {row.ranked for row in report.rows}
     if not any(counts):
         return "no results yet"
     least = f"{min(counts)} to " if len(counts) > 1 else ""
@@ -83,10 +83,10 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
     error = any(row.stderr is not None for row in report.rows)
 
     def seeds(row: LadderRow) -> str:
-        return f"{row.n + row.diverged}"
+        return f"{row.ranked}"
 
     def learning(row: LadderRow) -> str:
-        count = row.n + row.diverged
+        count = row.ranked
         return "" if row.learning in (None, count) else f"{row.learning}/{count}"
 
     base = "its base" if has_branches(report) else "the rung before"
@@ -147,7 +147,7 @@ def difference(row: LadderRow, report: LadderReport) -> str:
 
 def _is_of_fewer_seeds(report: LadderReport) -> bool:
     """Whether a change is judged by fewer seeds than the means beside it are over."""
-    seeds = {row.rung: row.n + row.diverged for row in report.rows}
+    seeds = {row.rung: row.ranked for row in report.rows}
     return any(
         row.comparison.look < max(seeds[row.rung], seeds.get(row.on or "", 0))
         for row in report.rows
@@ -238,7 +238,8 @@ _CHANGES = {
     "not run": "Not run",
     BASE_NOT_RUN: "Base not run",
     LEFT_OUT: "Left out",
-    "not judged": "Outside the sequential design",
+    "not judged": "Not judged",
+    "outside": "Outside the sequential design",
 }
 """The verdict on a change -> how a sentence on the rungs with it begins."""
 
@@ -249,7 +250,8 @@ def _outcome(rows: Sequence[LadderRow]) -> str:
     intervals = False
     for row in rows:
         if row.comparison is not None:
-            rungs.setdefault(row.verdict, []).append(clean(row.rung))
+            is_outside = row.verdict == verdicts.NOT_JUDGED and row.comparison.reason == sequential.OUTSIDE
+            rungs.setdefault("outside" if is_outside else row.verdict, []).append(clean(row.rung))
             intervals |= row.verdict == verdicts.UNDECIDED and row.comparison.low is not None
     parts = []
     for verdict in (verdict for verdict in _CHANGES if verdict in rungs):
@@ -294,6 +296,14 @@ def _claims(report: LadderReport, request: LadderRequest | str | None) -> str:
     return f"{subject}{stand_in}: {', '.join(parts)}{where}."
 
 
+_UNCOUNTED = {
+    "diverged": "diverged",
+    "unscored": "finished without a usable score",
+    "infinite": "with an infinite score, an error of the metric",
+    "failed": "failed",
+    "unfinished": "unfinished",
+}
+"""The field of a row with a number of runs that its mean is not over -> in a caution, after "2 runs"."""
 SELECTED_ON_TEST = "models selected on the test split"
 
 
@@ -353,11 +363,11 @@ def cautions(report: LadderReport) -> list[Caution]:
         if row.verdict == verdicts.UNDECIDED and row.comparison is not None and not row.comparison.is_tested:
             untested.setdefault(row.comparison.reason, []).append(row)
     warnings += [_about(reason, open_, [row for row in rows if row.comparison]) for reason, open_ in untested.items()]
-    for state in ("diverged", "failed", "unfinished"):
+    for state, what in _UNCOUNTED.items():
         counts = {clean(row.rung): getattr(row, state) for row in rows if not row.same_as_before}
         total = sum(counts.values())
         names = ", ".join(rung for rung, count in counts.items() if count)
-        warnings.append(Caution(what=state, where=names, runs=total) if total else None)
+        warnings.append(Caution(what=what, where=names, runs=total) if total else None)
     for kind, versions in (
         ("code", {version for row in rows for version in row.code_versions}),
         ("numerics", {version for row in rows for version in row.numerics}),
@@ -421,7 +431,7 @@ def proposal(report: LadderReport) -> Literal["", "firm", "look", "repetition"]:
     if report.profile == "smoke":
         return ""
     undecided = any(row.verdict == verdicts.UNDECIDED and row.comparison for row in report.rows)
-    seeds = max((row.n + row.diverged for row in report.rows), default=0)
+    seeds = max((row.ranked for row in report.rows), default=0)
     if report.design is None and seeds < verdicts.LEAST_SEEDS:
         return "firm" if undecided or any(row.verdict in ("helps", "hurts") for row in report.rows) else ""
     if not undecided:

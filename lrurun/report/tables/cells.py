@@ -61,8 +61,15 @@ def _mean(mean: float | None, stderr: float | None, form: ScoreForm) -> str:
 
 
 def uncounted(row: LadderRow) -> list[str]:
-    """How many runs have no score, by their state."""
-    counts = {"diverged": row.diverged, "failed": row.failed, "unfinished": row.unfinished, "left out": row.left_out}
+    """How many runs the mean is not over, and why."""
+    counts = {
+        "diverged": row.diverged,
+        "without a usable score": row.unscored,
+        "with an infinite score": row.infinite,
+        "failed": row.failed,
+        "unfinished": row.unfinished,
+        "left out": row.left_out,
+    }
     return [f"{count} {state}" for state, count in counts.items() if count]
 
 

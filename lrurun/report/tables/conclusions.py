@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from lrurun.errors import plural
-from lrurun.report.judging import claims, verdicts
+from lrurun.report.judging import claims, sequential, verdicts
 from lrurun.report.judging.claims import JudgedClaim, look_text, p_text
 from lrurun.report.scores import ACCURACY, ScoreForm
 
@@ -51,8 +51,11 @@ def conclude(
         sentences.append(f"Not run: {_list(map(_pair, missing))}.")
     if left_out := by_verdict.get("left out"):
         sentences.append(f"Left out, see the notes: {_list(map(_pair, left_out))}.")
-    if outside := by_verdict.get("not judged"):
+    not_judged = by_verdict.get("not judged", [])
+    if outside := [comparison for comparison in not_judged if comparison.reason == sequential.OUTSIDE]:
         sentences.append(f"Outside the sequential design: {_list(map(_pair, outside))}.")
+    if wrong := [comparison for comparison in not_judged if comparison not in outside]:
+        sentences.append(f"Not judged: {_list(_pair(each) + _in_brackets(each.reason) for each in wrong)}.")
     if judged:
         sentences.append(_claims(judged, task))
     return tuple(sentences)

@@ -10,7 +10,7 @@ from lrurun.config.ladder import Grid
 from lrurun.console import clean
 from lrurun.report.scores import ScoreForm
 from lrurun.report.tables import content
-from lrurun.report.tables.row_scores import LadderRow
+from lrurun.report.tables.row_scores import LadderRow, with_fewest_lost
 from lrurun.table import Column, Table
 
 
@@ -27,11 +27,14 @@ def tables(
 ) -> tuple[Table, ...]:
     """The grid as declared, and transposed; `text` gives the cell of a rung, `form` says which score is better."""
     by_rung = {row.rung: row for row in rows}
-    best = form.best(row.mean for row in rows if row.mean is not None)
+    candidates = with_fewest_lost(rows)
+    best = form.best(row.mean for row in candidates if row.mean is not None)
 
     def is_best(row: LadderRow) -> bool:
         # Compared as printed: scores that look equal are marked alike.
-        return row.mean is not None and best is not None and form.full(row.mean) == form.full(best)
+        return (
+            row in candidates and row.mean is not None and best is not None and form.full(row.mean) == form.full(best)
+        )
 
     wide = [GridLine(name=name, cells=tuple(map(by_rung.get, rungs))) for name, rungs in grid.rows.items()]
     tall = [GridLine(name=name, cells=tuple(line.cells[k] for line in wide)) for k, name in enumerate(grid.columns)]

@@ -91,13 +91,13 @@ def _foot(report: LadderReport) -> list[str]:
     form, sentences = report.score, list[str]()
     if report.design is not None:
         sentences += _design_foot(report.design)
-    if any(row.diverged for row in report.rows):
+    if runs := _ranked_last(report.rows):
         chance = " nowhere, as chance is not known on this task"
         if report.chance is not None:
             chance = f" with the score of chance, {form.full(report.chance)}"
         sentences.append(
-            f"Diverged runs rank below all others in p and verdicts, and count in differences{chance}; the means of "
-            "the rungs are without them."
+            f"{runs} rank below all others in p and verdicts, and count in differences{chance}; the means of the rungs "
+            "are without them."
         )
     if report.without_spread:
         rungs = ", ".join(report.without_spread)
@@ -105,7 +105,8 @@ def _foot(report: LadderReport) -> list[str]:
         sentences.append(f"No spread over seeds: {error} is used in tests and claims ({rungs}).")
     sentences += _failures_foot(report)
     if report.grid:
-        sentences.insert(0, "Grid: the best mean is marked; in parentheses, the published values.")
+        fewest = ", of the rungs with the fewest seeds without a score" if _ranked_last(report.rows) else ""
+        sentences.insert(0, f"Grid: the best mean is marked{fewest}; in parentheses, the published values.")
     sentences += detect_foot(report)
     if source := data_sentence(report.data):
         sentences.append(source)
@@ -113,6 +114,14 @@ def _foot(report: LadderReport) -> list[str]:
     sentences += _rates_foot(report)
     sentences += filter(None, [_published_foot(report)])
     return sentences + content.closing_notes(report.rows, report.notes)
+
+
+def _ranked_last(rows: Sequence[LadderRow]) -> str:
+    """The runs that rank below all others, at the beginning of a sentence; empty without any."""
+    if any(row.unscored for row in rows):
+        beside = "that diverged and runs " if any(row.diverged for row in rows) else ""
+        return f"Runs {beside}without a usable score"
+    return "Diverged runs" if any(row.diverged for row in rows) else ""
 
 
 def _items_foot(report: LadderReport) -> list[str]:
@@ -142,7 +151,8 @@ def _failures_foot(report: LadderReport) -> list[str]:
         return []
     upper = "; ".join(bound + (f" ({', '.join(rungs)})" if len(bounds) > 1 else "") for bound, rungs in bounds.items())
     if report.learns_from is None:
-        return [f"Rate at which seeds diverge, 95 % upper bound: {upper}."]
+        fail = "diverge or have no usable score" if any(row.unscored for row in report.rows) else "diverge"
+        return [f"Rate at which seeds {fail}, 95 % upper bound: {upper}."]
     return [
         f"A seed learns if its score is better than {report.score.full(report.learns_from)}. Rate at which seeds fail "
         f"to learn, 95 % upper bound: {upper}."
@@ -347,10 +357,10 @@ def _learning_column(report: LadderReport) -> tuple[Column, ...]:
     """How many seeds learn; none where all do, or where that is not known."""
 
     def cell(row: LadderRow) -> str:
-        seeds = row.n + row.diverged
+        seeds = row.ranked
         return f"{row.learning} of {seeds}" if row.learning is not None and seeds else NOTHING
 
-    if all(row.learning is None or row.learning == row.n + row.diverged for row in report.rows):
+    if all(row.learning is None or row.learning == row.ranked for row in report.rows):
         return ()
     return (Column(name="learn", cell=cell, link=content.runs_of, priority=6, note="Learn: seeds better than chance."),)
 

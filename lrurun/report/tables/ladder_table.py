@@ -84,7 +84,7 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     label: str
     """The label of the instance: task, profile, tuned or not, `--set`, data."""
     chance: float | None = None
-    """The score of a diverged run in comparisons."""
+    """The score in means of comparisons of a run that diverged or has no usable one."""
     learns_from: float | None = None
     """The score beyond which a seed learns."""
     conclusions: tuple[str, ...] = ()
@@ -147,7 +147,7 @@ def build(
     notes = list(instance.notes)
     form = form_of(metric)
     name = form.result
-    selected = select(instance, name, notes)
+    selected = select(instance, metric, notes)
     if any(_test_selected(run) for runs in selected.values() for run in runs.runs):
         notes.append(PAPER_PROTOCOL)
     results = {rung: results_of(runs) for rung, runs in selected.items()}
@@ -155,7 +155,7 @@ def build(
     scoring = scoring_of(metric, instance.data, test_items)
     by_metric = {}
     for claimed in claimed_metrics(ladder, task, instance.metrics):
-        counted = select(instance, form_of(claimed).result, notes)
+        counted = select(instance, claimed, notes)
         by_metric[claimed.name] = scored(counted, scoring_of(claimed, instance.data, test_items, selects=False))
     notes = list(dict.fromkeys(notes))
     judged = claims.judge(
@@ -316,6 +316,8 @@ def _row(
         mean=statistics.mean(runs.scores),
         stderr=statistics.stderr(runs.scores),
         diverged=states.count("diverged"),
+        unscored=len(runs.unscored),
+        infinite=len(runs.infinite),
         failed=states.count("failed"),
         unfinished=sum(state in ("queued", "running", "interrupted") for state in states),
         left_out=left_out,

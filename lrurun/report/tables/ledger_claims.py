@@ -448,7 +448,7 @@ def _judging_instance(ledger: Ledger, name: str, ladder: Ladder, task: str) -> J
         except LrurunError as error:  # its files have changed or are gone, or its runs have unequal data
             unusable.append((instance, str(error)))
             continue
-        if count := sum(row.n + row.diverged for row in report.rows):
+        if count := sum(row.ranked for row in report.rows):
             reduced = _is_reduced(ladder, instance)
             order = (2 if reduced else int(instance.profile is not None or bool(instance.spec.set)), -count)
             command = _command_of(name, plan, report, {run.id: run.seed for run in loaded.runs})
@@ -510,11 +510,11 @@ def _judged(report: LadderReport, instance: LadderInstance, command: str, *, red
 
 def _command_of(name: str, plan: planning.Plan, report: LadderReport, seed_of: Mapping[str, int]) -> str:
     """The command that trains the runs of a report: those rungs and seeds that it has; `seed_of` is by id."""
-    trained = [row for row in report.rows if row.n + row.diverged]
+    trained = [row for row in report.rows if row.ranked]
     ladder = None if name == "lru" else name
     options = {"--ladder": ladder, "--profile": plan.profile, "--set": plan.changes, "--tune": plan.tune}
     more = [word for row in trained if len(trained) < len(report.rows) for word in ("--rung", row.rung)]
-    seeds = sorted({seed_of[run] for row in trained for run in row.runs})
+    seeds = sorted({seed_of[run] for row in trained for run in (*row.runs, *row.finished_otherwise)})
     if seeds and seeds != list(range(plan.seeds)):
         first = seeds == list(range(len(seeds)))
         more += ["--seeds", str(len(seeds)) if first else ",".join(map(str, seeds)) + "," * (len(seeds) == 1)]

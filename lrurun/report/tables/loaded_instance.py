@@ -24,11 +24,11 @@ from lrurun.ledger.values import FINISHED
 from lrurun.report import instance_documents, request, rung_runs
 from lrurun.report.instance_label import InstanceLabel, data_phrase, instance_title, make_label
 from lrurun.report.judging import claims, design_record, scored_runs, sequential
-from lrurun.report.scores import form_of
 from lrurun.report.tables import ladder_table
 
 if TYPE_CHECKING:
     from lrurun.config.resolve import ResolvedRung
+    from lrurun.data.metric import Metric
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Attempt, LadderInstance, Membership, Run
     from lrurun.report.judging.sequential import DesignProgress, LookRecord
@@ -245,13 +245,18 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         newest = partial(_newest, self.ledger.newest_attempts([run.id for run in self.runs]))
         return speed.build(self.for_reports, newest, rungs)
 
-    def counted(self, metric: str | None = None) -> tuple[dict[str, rung_runs.RungRuns], list[rung_runs.Note]]:
+    def counted(self, metric: Metric | None = None) -> tuple[dict[str, rung_runs.RungRuns], list[rung_runs.Note]]:
         """Rung -> the runs that a report counts, and notes on those that it leaves out.
 
-        `metric` is what they must have; without it, the test score.
+        `metric` is the one whose score they must have; without it, the one that selects the model.
         """
         notes = list(self.notes)
-        return rung_runs.select(self.for_reports, metric or form_of(self.plan.task.metric).result, notes), notes
+        return rung_runs.select(self.for_reports, metric or self.plan.task.metric, notes), notes
+
+    def with_speed(self) -> tuple[dict[str, rung_runs.RungRuns], list[rung_runs.Note]]:
+        """Rung -> the runs that have recorded their speed, and notes on those that have not."""
+        notes = list(self.notes)
+        return rung_runs.with_speed(self.for_reports, notes), notes
 
     def take_look(self, so_far: DesignProgress) -> LookRecord:
         """The next look of its sequential design. It is not recorded here."""
@@ -269,7 +274,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             runs=sorted(used),
             by_metric={
                 metric.name: scored_runs.scored(
-                    self.counted(form_of(metric).result)[0],
+                    self.counted(metric)[0],
                     scored_runs.scoring_of(metric, self.data, items, selects=False),
                 )
                 for metric in scored_runs.claimed_metrics(plan.ladder, plan.task.name, plan.task.metrics)
@@ -299,7 +304,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         shared = rung_runs.first_of_same(self.plan.ladder, self.plan.same_as_base)
         counted: dict[str, set[int]] = {}
         for run in self.runs:
-            if run.state in ("done", "diverged") and run.excluded is None and not run.superseded:
+            if run.state in FINISHED and run.excluded is None and not run.superseded:
                 for place in run.memberships:
                     if place.ladder_key == self.instance.key and place.stage == "train" and place.rung in shared:
                         counted.setdefault(shared[place.rung], set()).add(run.seed)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
 from lrurun.config.ladder import Published
 from lrurun.config.resolve import RateSource
 from lrurun.data.metric import ESCAPE, SLOT
+from lrurun.ledger.values import FINISHED
 from lrurun.report.judging import statistics
 from lrurun.report.judging.verdicts import Comparison
 from lrurun.report.rung_runs import between
@@ -56,7 +57,7 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     branches: bool
     """Whether its base is not the previous rung."""
     n: int
-    """Finished seeds with a score: those that the mean is over."""
+    """Finished seeds with a finite score: those that the mean is over."""
     mean: float | None
     stderr: float | None
     diverged: int
@@ -95,7 +96,7 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     paper: Comparison | None = None
     """The comparison with the base rung by the paper's own numbers, where it has any."""
     learning: int | None = None
-    """Seeds that learn, of all that finished or diverged; None where chance is not known."""
+    """Seeds that learn, of `ranked` ones; None where chance is not known."""
     failure_bound: float | None = None
     """The 95 % upper bound of the rate at which seeds fail to learn; where that is not known, to finish."""
     improving: int = 0
@@ -111,11 +112,36 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     """The median step at which runs left their plateau, of those that did."""
     escaped: int | None = None
     """How many of the finished runs left it; None where that is not recorded."""
+    unscored: int = 0
+    """Seeds that finished without a usable score: they rank as diverged ones do."""
+    infinite: int = 0
+    """Seeds whose score is an infinity of the better sign, an error of the metric: nothing is judged with them."""
+
+    @property
+    def ranked(self) -> int:
+        """Seeds that verdicts count: those with a score, and those that diverged or have no usable one."""
+        return self.n + self.diverged + self.unscored
+
+    @property
+    def finished_otherwise(self) -> list[str]:
+        """The runs that are finished and not counted, by their ids."""
+        return [run.id for run in self.other_runs if run.state in FINISHED]
 
     @property
     def still_improving(self) -> bool:
         """Whether most of its seeds might score better with more steps."""
         return 2 * self.improving > self.n
+
+
+Row = TypeVar("Row", bound=LadderRow)
+
+
+def with_fewest_lost(rows: Iterable[Row]) -> list[Row]:
+    """The rows with the fewest seeds that diverged or have no usable score, of those with a mean: a mean is not the
+    best because the bad seeds leave it."""
+    scored = [row for row in rows if row.mean is not None]
+    least = min((row.ranked - row.n for row in scored), default=0)
+    return [row for row in scored if row.ranked - row.n == least]
 
 
 def further_tests(runs: Sequence[Run], metric: str) -> tuple[FurtherScore, ...]:

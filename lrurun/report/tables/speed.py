@@ -12,7 +12,7 @@ from lrurun.console import clean
 from lrurun.report.devices import several
 from lrurun.report.instance_label import label_of
 from lrurun.report.judging import statistics
-from lrurun.report.rung_runs import SPEED, InstanceRuns, Note, RungRuns, numerics, select
+from lrurun.report.rung_runs import SPEED, InstanceRuns, Note, RungRuns, numerics, with_speed
 from lrurun.report.tables import content
 from lrurun.report.tables.content import PARAMETERS, RUNG, TITLE
 from lrurun.table import NOTHING, Column, Table
@@ -126,7 +126,7 @@ def build(
     Speed-ups are over the first rung of those. Runs on unequal data are refused.
     """
     ladder, task, notes = instance.ladder, instance.task, list(instance.notes)
-    selected = select(instance, SPEED, notes)
+    selected = with_speed(instance, notes)
     counted = {run.id: run for runs in selected.values() for run in runs.counted}
     attempts = {name: last_attempt(name) for name in counted}
     settings = {name: _setting(run, attempts[name]) for name, run in counted.items()}

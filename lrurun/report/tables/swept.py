@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from lrurun.report.tables import cells, content, loaded_instance
 from lrurun.report.tables.content import PARAMETERS, RUNG
 from lrurun.report.tables.ladder_table import LadderReport, further_tests_of
 from lrurun.report.tables.loaded_instance import LoadedInstance
-from lrurun.report.tables.row_scores import LadderRow
+from lrurun.report.tables.row_scores import LadderRow, with_fewest_lost
 from lrurun.table import KEPT, NOTHING, Column, Table
 
 if TYPE_CHECKING:
@@ -119,7 +120,8 @@ def build(
             # Rungs without the setting share their runs.
             if (row.rung, values, row.runs) in [(earlier.rung, earlier.by, earlier.runs) for earlier in rows]:
                 continue
-            scores = [runs[run][score.validation] for run in row.runs if score.validation in runs.get(run, {})]
+            found = [runs[run][score.validation] for run in row.runs if score.validation in runs.get(run, {})]
+            scores = [value for value in found if math.isfinite(value)]
             rows.append(
                 SweptRow(
                     **structs.asdict(row),
@@ -188,12 +190,7 @@ def title(report: SweptReport) -> str:
 def content_of(report: SweptReport) -> content.ReportContent:
     """The contents of the report."""
     form = report.score
-    best = {
-        row.rung: form.best(
-            other.validation for other in report.rows if other.rung == row.rung and other.validation is not None
-        )
-        for row in report.rows
-    }
+    best = {row.rung: _best([other for other in report.rows if other.rung == row.rung], form) for row in report.rows}
     label = _label(report.task, report.profile, report.tune, report.set)
     tests = further_tests_of(report.rows)
     columns = (
@@ -209,7 +206,7 @@ def content_of(report: SweptReport) -> content.ReportContent:
                 f"val {form.title}", lambda row: NOTHING if row.validation is None else form.full(row.validation), 9
             ),
             right=True,
-            marked=lambda row: row.validation is not None and row.validation == best[row.rung],
+            marked=lambda row: row in best[row.rung],
         ),
         structs.replace(PARAMETERS, link=_anchor),
         structs.replace(
@@ -235,6 +232,13 @@ def content_of(report: SweptReport) -> content.ReportContent:
         label=label.anchor(report.ladder, "by-" + "-".join(report.by)),
         csv=(*_CSV_COLUMNS[:6], *report.by, *_CSV_COLUMNS[6:], *content.further_fields(tests)),
     )
+
+
+def _best(rows: Sequence[SweptRow], form: ScoreForm) -> list[SweptRow]:
+    """The rows of a rung with the best validation score, of those with the fewest lost seeds."""
+    few = [row for row in with_fewest_lost(rows) if row.validation is not None]
+    best = form.best(row.validation for row in few if row.validation is not None)
+    return [row for row in few if row.validation == best]
 
 
 def _anchor(row: SweptRow) -> str:
@@ -263,10 +267,12 @@ def _score(row: SweptRow, form: ScoreForm) -> str:
 
 def _foot(report: SweptReport) -> list[str]:
     form = report.score
+    is_lost = any(row.ranked > row.n for row in report.rows)
+    fewest = ", of the values with the fewest seeds without one" if is_lost else ""
     sentences = [
         f"{form.sentence}: mean ± standard error over n finished seeds; validation: mean of the best scores of the "
-        "same seeds. The best validation score of each rung is marked. Choose a value by it: the best of several test "
-        "scores is too good. No difference between rows is tested."
+        f"same seeds. The best validation score of each rung is marked{fewest}. Choose a value by it: the best of "
+        "several test scores is too good. No difference between rows is tested."
     ]
     if any(value is None for row in report.rows for value in row.by.values()):
         sentences.append(f"{NOTHING}: the rung has no such setting, or tuning chose its value.")
