@@ -270,7 +270,7 @@ ROWS = np.zeros((10, 3072), np.uint8)
         (changed(data=ROWS[:9]), "data_batch_3: data: expected an array of shape (10, 3072), found (9, 3072)"),
         (changed(data=ROWS[:, :-1]), "data_batch_3: data: expected an array of shape (10, 3072), found (10, 3071)"),
         (changed(data="text"), "data_batch_3: data: expected an array of shape (10, 3072), found bytes"),
-        (changed(data=None), "data_batch_3: expected data and labels, found batch_label, filenames, labels"),
+        (changed(data=None), "data_batch_3: expected data and labels, found 'batch_label', 'filenames', 'labels'"),
         (changed(labels=[1] * 9), "data_batch_3: labels: expected 10 whole numbers, found 9 of them"),
         (changed(labels=["1"] * 10), "data_batch_3: labels: expected 10 whole numbers, found 10 of them"),
         (changed(labels=ROWS), "data_batch_3: labels: expected 10 whole numbers, found ndarray"),
@@ -328,8 +328,10 @@ def test_cifar_100_is_called_so(tmp_path, folder, names):
         message, hint = refused(tmp_path, given)
         assert message == f"{shown}: this is CIFAR-100, not CIFAR-10"
         assert hint.startswith("give cifar-10-binary.tar.gz or cifar-10-python.tar.gz, the unpacked folder ")
-    formats.tree(place, formats.cifar_pickled_archive(PICKLED))  # beside CIFAR-10
+    formats.tar(place / "cifar-10-python.tar.gz", formats.cifar_pickled_archive(PICKLED))  # beside CIFAR-10
     formats.prepared(COLOUR, tmp_path / "out", place)
+    formats.tree(place, formats.cifar_pickled_archive(PICKLED))
+    formats.prepared(COLOUR, tmp_path / "again", place)
 
 
 @pytest.mark.parametrize("name", ["plain_text/train-00000-of-00001.parquet", "train/0000.parquet", "train.parquet"])

@@ -129,7 +129,7 @@ class Cifar(Task):
             archives=[ARCHIVE.name, PICKLED_ARCHIVE.name],
             data_set="cifar10",
         )
-        if (copy is None or copy.archive) and (other := _cifar_100(path)):
+        if (copy is None or copy.archive == path) and (other := _cifar_100(path)):
             raise LrurunError(f"{other}: this is CIFAR-100, not CIFAR-10", f"give {self.wanted}")
         if copy is None and _has_parquet(path):
             reason = "their rows do not say which image of the archive they are, on which the splits depend"
@@ -315,7 +315,7 @@ def _pickled(file: File, count: int) -> Batch:
     if "fine_labels" in batch:
         raise LrurunError(f"{file.where}: has the labels of CIFAR-100, not of CIFAR-10", _HINT)
     if not {"data", "labels"} <= set(batch):
-        keys = ", ".join(sorted(batch))[:100] or "nothing"
+        keys = ", ".join(map(repr, sorted(batch)))[:100] or "nothing"
         raise LrurunError(f"{file.where}: expected data and labels, found {keys}", _HINT)
     images, labels = batch["data"], batch["labels"]
     shape = images.shape if isinstance(images, np.ndarray) else ()
