@@ -89,7 +89,8 @@ def runs(
             else:
                 console.say(opening.nothing_yet(places, "runs"))
             return 0
-        settings, values = [], {}
+        settings: list[str] = []
+        values: dict[str, tuple[object, ...]] = {}
         if ledger is not None and len(shown) <= listing.MOST_COMPARED:
             compared = list(listed)
             (settings, values), listed = listing.varying(compared, ledger), iter(compared)

@@ -212,7 +212,7 @@ class _Parser:
         return condition
 
     def _split(self, text: str) -> list[_Token]:
-        tokens = []
+        tokens: list[_Token] = []
         position = 0
         while position < len(text):
             match = _TOKEN.match(text, position)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import itertools
 import json
@@ -20,9 +21,12 @@ from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Run
 from lrurun.report.listing import Choice
 from tests.harness import where
+from tests.harness.browsing import View, closed
 from tests.harness.machine import Machine
 from tests.harness.recorded_programs import add_ladder, record
 from tests.harness.stores import SERVER, machine_with
+
+__all__ = ["closed"]  # a fixture
 
 VALUES: list[Any] = [
     *([64, 64], [64.0, 64], [64, 64, 64], [128], [], [[1, 2.5], ["x", True]], [[1, 2.5], ["x", 1]], [1e20, 0.1]),
@@ -141,10 +145,19 @@ def test_lists_are_sorted_alike_in_lists_and_in_groups(machine: Machine, ledger:
     assert values(backwards)[0] == lists[-1]
 
 
+def test_the_page_of_runs_has_them(machine: Machine, tmp_path: Path) -> None:
+    page = View(machine.ledger, tmp_path).page("/runs?column=settings.x&where=settings.x=[64,+64]+or+seed=9&sort=seed")
+    for text in ("[64, 64]", "[64.0, 64]", '["q\\"u", "ü", "it\'s"]'):
+        assert f">{html.escape(text)}<" in page.replace("&#39;", "&#x27;").replace("&#34;", "&quot;"), text
+
+
 def test_frames_have_them_as_text(machine: Machine) -> None:
     pytest.importorskip("pandas")
+    pytest.importorskip("polars")
     with lrurun.open(str(machine.ledger)) as opened:
-        frame = opened.runs("seed<90", sort="seed").to_pandas()
+        runs = opened.runs("seed<90", sort="seed")
+    frame = runs.to_pandas()
+    assert list(frame["settings.x"]) == runs.to_polars()["settings.x"].to_list()
     for text, value in zip(frame["settings.x"], VALUES, strict=True):
         if isinstance(value, list):
             assert text == json.dumps(value, ensure_ascii=False)
