@@ -26,7 +26,7 @@ def select(path: Place, sql: str) -> tuple[list[str], list[tuple[Any, ...]], str
     with _ledger(path) as ledger:
         used = ledger.views(views.names_in(sql))
         try:
-            columns, rows = ledger.database.query(sql, {view.name: view.rows for view in used}, MAX_ROWS + 1)
+            columns, rows = ledger.database.query(sql, {view.name: view.rows_for(sql) for view in used}, MAX_ROWS + 1)
         except QueryError as error:
             hint = views.hint(error.column, used, ledger.database.catalogue)
             if (column := error.column) is not None:

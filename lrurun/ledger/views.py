@@ -24,7 +24,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from lrurun.config.runs import POSITIONS
 from lrurun.config.schema import LADDER_KINDS, SETTINGS
 from lrurun.config.settings import flatten
-from lrurun.errors import nearest
+from lrurun.errors import UsageError, nearest
 from lrurun.ledger.columns import FIELDS, METRICS, expression, is_plain
 from lrurun.ledger.database.schema import documents, exclusions, ladder_runs, ladders, metric_keys, metrics, runs
 from lrurun.ledger.database.sql import json_kind, json_number, json_text, longest_name
@@ -55,6 +55,27 @@ class View(Struct, frozen=True):
     about: str
     columns: Sequence[Column]
     rows: Select[Any]
+
+    def rows_for(self, sql: str) -> Select[Any]:
+        """The statement for a query: where there are very many columns, with those alone that it names, and `id`.
+
+        Raises:
+            UsageError: the query asks for all of very many columns.
+        """
+        if len(self.columns) <= MAX_COLUMNS:
+            return self.rows
+        if _EVERY_COLUMN.search(sql):
+            raise UsageError(
+                f"SQL: {self.name} has {len(self.columns):,} columns, too many for *",
+                "name those that you need; lrurun query --views lists them",
+            )
+        words = {"id", *re.findall(r"\w+", sql.lower())}
+        return self.rows.with_only_columns(*(c.value.label(c.name) for c in self.columns if c.name in words))
+
+
+MAX_COLUMNS = 1600
+"""The most columns that a statement may have: in PostgreSQL 1664, in SQLite 2000."""
+_EVERY_COLUMN = re.compile(r"(\b(select|distinct|all)|[,.])\s*\*", re.IGNORECASE)
 
 
 def names_in(sql: str) -> list[str]:

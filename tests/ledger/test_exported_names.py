@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -224,6 +225,25 @@ def test_a_killed_export_is_repeated_and_a_second_one_is_refused(odd: Machine, t
         error = machine.run("ledger", "export", "--to", format, str(target), code=1).stderr
         assert error.startswith(f"error: {target}: exists already, and is not overwritten\n")
         assert {path: path.stat().st_mtime_ns for path in target.rglob("*")} == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["file", "server"])
+def test_views_have_more_columns_than_a_statement_may_have(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    for machine in machine_with(kind, tmp_path, request):
+        with Ledger.open(machine.ledger) as ledger:
+            result = {f"test/m{k}": float(k) for k in range(2100)}
+            record(ledger, add_ladder(ledger), {"x": 1}, result=result)
+        sql = 'select id, TEST_M7 * test_m2099 as p, "test_m1", count(*) over () as n from results where test_m5 = 5'
+        [[_, *row]] = machine.json("query", sql)["rows"]
+        assert row == [7.0 * 2099.0, 1.0, 1]
+        assert machine.json("query", "select count(*) from results")["rows"] == [[1]]
+        error = machine.run("query", "select * from results", code=2).stderr
+        assert re.fullmatch(r"error: SQL: results has 2,\d+ columns, too many for \*\nhint: name those .*\n", error)
+        wrong = machine.run("query", "select test_m2100 from results", code=2).stderr
+        assert "hint: did you mean 'test_m" in wrong
 
 
 @pytest.mark.parametrize("kind", ["file", SERVER])
