@@ -70,6 +70,39 @@ class Kind(ABC):
         """Executes the run of an attempt in a worker, and records its result; or interrupts it at a stop request."""
 
 
+class Trial(Struct, kw_only=True):
+    """What a trial of a program has shown."""
+
+    command: list[str]
+    rows: list[tuple[int, dict[str, float]]] = []
+    """Steps with the metrics that were logged there, or read from what was printed."""
+    printed: list[str] = []
+    """The last lines that it has printed."""
+    end: str = ""
+    """How it ended, in words."""
+    is_cut: bool = False
+    """Whether it was ended before it did so by itself."""
+    problem: str = ""
+    """Why it failed; empty if it did not."""
+
+    def steps_of(self, metric: str) -> dict[int, float]:
+        """Step -> value of a metric."""
+        return {step: values[metric] for step, values in self.rows if metric in values}
+
+    def is_complete(self, metric: str) -> bool:
+        """Whether it has logged a validation score and its test score, or another validation score without one."""
+        tests, validated = self.steps_of(f"test/{metric.removeprefix('val/')}"), self.steps_of(metric)
+        return bool(validated) and (bool(tests) or len(validated) > 1)
+
+
+class WithTrials(Kind):
+    """A kind whose runs can be tried before anything is recorded."""
+
+    @abstractmethod
+    def try_out(self, config: Any, execution: Any, folder: Path, runs: Path, seconds: float) -> Trial:
+        """Starts a run in a folder, which writes into the folder `runs`, for so long at most. Raises LrurunError."""
+
+
 class OwnReports(Kind):
     """A kind whose instances are no ladders: what its runs are called, and how they are shown, reported, repeated."""
 
@@ -142,6 +175,13 @@ def get(name: str) -> OwnReports:
     kind = of(name)
     assert isinstance(kind, OwnReports)
     return kind
+
+
+def with_trials(kind: str) -> WithTrials:
+    """The kind of a recipe's runs, as "program"."""
+    of_kind = of(kind)
+    assert isinstance(of_kind, WithTrials)
+    return of_kind
 
 
 def with_reports(kind: str) -> OwnReports | None:

@@ -1,7 +1,9 @@
-"""`lrurun check`: whether a ladder, a recipe, a recurrence or a study is valid."""
+"""`lrurun check`: whether a ladder, a recipe, a recurrence, a study or a program is valid."""
 
 from __future__ import annotations
 
+import math
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,10 +16,13 @@ from lrurun import console, kinds, paths, table
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, OnLadders, choice
 from lrurun.commands._shared.rules import examples
+from lrurun.commands._shared.training_options import seconds_of
+from lrurun.console import setting
 from lrurun.errors import LrurunError, UsageError, hint_for, nearest, plural
 
 if TYPE_CHECKING:
     from lrurun.config.ladder import Ladder
+    from lrurun.config.program import ProgramTable
     from lrurun.config.recipe import Profile, Recipe
     from lrurun.config.resolve import ResolvedRung
 
@@ -45,25 +50,31 @@ class CheckDocument(Struct, frozen=True):
 )
 def check(
     what: Annotated[
-        Literal["ladder", "recipe", "recurrence", "study"],
+        Literal["ladder", "recipe", "recurrence", "study", "program"],
         typer.Argument(
-            help="ladder, recipe, recurrence or study.", **choice("check", ("ladder", "recipe", "recurrence", "study"))
+            help="ladder, recipe, recurrence, study or program.",
+            **choice("check", ("ladder", "recipe", "recurrence", "study", "program")),
         ),
     ],
     name: Annotated[Optional[str], typer.Argument(metavar="NAME|FILE", help="Its name, or a file.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="Check all of them.")] = False,
     ladder: OnLadders = None,
+    time_limit: Annotated[
+        Optional[str],
+        typer.Option("--time-limit", metavar="T", help="Of a program: end it after this time: 90 (seconds), 5m."),
+    ] = None,
     details: Annotated[bool, typer.Option("--details", help="Say all of what is valid, too.")] = False,
     json: Json = False,
 ) -> int:
-    """Check a ladder, a recipe, a recurrence or a study.
+    """Check a ladder, a recipe, a recurrence, a study or a program.
 
     Ladders and recipes are resolved against each other: a ladder on every recipe, a recipe on the ladders that it has
     values for, or on those that --ladder names. All that is missing or wrong in a recipe is listed at once; what is
     documentation in your own is only a warning. A recurrence has to pass the tests of the built-in ones: scan against
     step, gradients, padding, long sequences, initial variance. A study is computed in its quickest form, and not
-    recorded. The exit code is 2 if a ladder or recipe is invalid, 1 if a recurrence fails a test, 3 if a check of a
-    study fails.
+    recorded. A program, named by its recipe, is started with the settings of the first rung and ended after its first
+    scores; nothing is recorded. The exit code is 2 if a ladder or recipe is invalid, 1 if a recurrence fails a test or
+    a program logs no scores, 3 if a check of a study fails.
     """
     from lrurun.config.ladder import read_ladder
     from lrurun.config.recurrences import KINDS
@@ -73,18 +84,25 @@ def check(
         "recipe": lambda: list(paths.names("recipes")),
         "recurrence": lambda: list(KINDS),
         "study": lambda: [study.name for study in kinds.get(kinds.STUDY).named()],
+        "program": list,
     }[what]()
+    if what == "program" and (all_ or name is None):
+        raise UsageError("check program: expected the file of its recipe", "as in lrurun check program mine.toml")
+    if time_limit is not None and what != "program":
+        raise UsageError(f"check {what}: --time-limit is for programs", "leave it out")
     if all_ == (name is not None):
         plural_of = "studies" if what == "study" else f"{what}s"
         raise UsageError(f"check {what}: expected a name, or --all", f"{plural_of}: {', '.join(names)}")
-    if ladder and what != "recipe":
+    if ladder and what not in ("recipe", "program"):
         raise UsageError(f"check {what}: --ladder is for recipes", "omit it")
+    seconds = math.inf if time_limit is None else seconds_of(time_limit)
     chosen = names if all_ else [str(name)]
     checks: dict[str, Callable[[str], list[CheckResult]]] = {
         "ladder": partial(_check_ladder, details=details or json),
         "recipe": partial(_check_recipe, ladders=ladder or ()),
         "recurrence": _check_recurrence,
         "study": _check_study,
+        "program": partial(_check_program, ladders=ladder or (), seconds=seconds),
     }
     findings: list[CheckResult] = []
     for name in chosen:
@@ -101,7 +119,11 @@ def check(
             [[_state(finding), finding.name, finding.check, finding.detail] for finding in findings],
             cut={"detail": 16},
             # what is wrong, of ladders all, and with --details everything
-            below={"detail": lambda row: f"{row[1]}, {row[2]}" * (details or what == "ladder" or row[0] != "ok")},
+            below={
+                "detail": lambda row: (
+                    f"{row[1]}, {row[2]}" * (details or what in ("ladder", "program") or row[0] != "ok")
+                )
+            },
         )
     if all(finding.passed for finding in findings):
         return 0
@@ -113,7 +135,7 @@ def _failure(what: str, findings: Sequence[CheckResult]) -> LrurunError:
     where = ", ".join(dict.fromkeys(bad))
     if what == "recipe":
         return UsageError(f"check recipe: {plural(len(bad), 'fault')} in {where}", "listed above")
-    kind = {"recurrence": LrurunError, "study": ChecksFailed}.get(what, UsageError)
+    kind = {"recurrence": LrurunError, "program": LrurunError, "study": ChecksFailed}.get(what, UsageError)
     return kind(f"check {what}: {len(bad)} of {len(findings)} checks failed: {where}", "the table above shows which")
 
 
@@ -356,3 +378,90 @@ def _check_recurrence(name: str) -> list[CheckResult]:
 def _check_study(name: str) -> list[CheckResult]:
     studies = kinds.get(kinds.STUDY)
     return [CheckResult(studies.get(name).name, *finding) for finding in studies.check(name)]
+
+
+def _check_program(name: str, *, ladders: Sequence[str], seconds: float) -> list[CheckResult]:
+    """Tries the program of the recipe in this file, with the settings of the first rung of its ladder and seed 0."""
+    from lrurun.config import plan as planning
+    from lrurun.config.program import paths_of, steps_of
+    from lrurun.config.schema import ProgramConfig
+    from lrurun.runner.program_faults import check_command
+
+    if len(ladders) > 1:
+        raise UsageError("check program: expected one --ladder at most", "name the one whose first rung is tried")
+    plan = planning.make(name, ladder=next(iter(ladders), None))
+    rung, program = plan.rungs[0], plan.recipe.program
+    if program is None or not isinstance(rung.config, ProgramConfig):
+        raise UsageError(
+            f"{name}: its recipe has no [program], and trains a model of lrurun",
+            f"lrurun check recipe {name} checks it",
+        )
+    check_command([rung], plan.recipe.folder, name)
+    count = steps_of(program, rung.config)
+    console.say(f"starting the program of rung {rung.name}, seed 0; ^C ends it")
+    with tempfile.TemporaryDirectory(prefix="lrurun-check-") as folder:
+        kind = kinds.with_trials(plan.kind)
+        trial = kind.try_out(rung.config, rung.execution, plan.recipe.folder, Path(folder).resolve(), seconds)
+        shown = " ".join(trial.command).replace(str(Path(folder).resolve()), "FOLDER")
+    given = ", ".join(
+        f"{path.partition('.')[2]} = {setting(value)}" for path, value in paths_of(rung.config.settings).items()
+    )
+    findings = [
+        CheckResult(name, "command", not trial.problem, f"{shown}: {trial.problem or trial.end}"),
+        CheckResult(name, "settings", True, given or "none"),
+        *_scores_found(name, trial, program),
+        *_others_found(name, trial, program),
+    ]
+    first = min((step for step, _ in trial.rows), default=0)
+    if count and first > count:
+        text = f"{count} by the recipe, and the first one that was logged is {first}"
+        findings.append(CheckResult(name, "steps", True, text, warning=True))
+    if trial.problem or not all(finding.passed for finding in findings):
+        lines = [line for line in trial.printed if line.strip()][-LINES_PRINTED:]
+        findings.append(CheckResult(name, "printed", True, " | ".join(lines) or "nothing"))
+    return findings
+
+
+LINES_PRINTED = 5
+"""How many of the lines that a program has printed are shown when it logs no scores."""
+
+
+def _scores_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Iterator[CheckResult]:
+    """What a trial of a program has shown of the scores that are compared."""
+    metric, test = program.metric, f"test/{program.name}"
+    logged = list(dict.fromkeys(metric for _, values in trial.rows for metric in values))
+    line = f'run.log(step, **{{"{metric}": ..., "{test}": ...}})'
+    for wanted in (metric, test):
+        if found := trial.steps_of(wanted):
+            values = ", ".join(f"{value:.6g} at step {step}" for step, value in list(found.items())[:3])
+            yield CheckResult(name, wanted, True, values)
+            continue
+        if trial.problem:
+            continue  # which is to be corrected first
+        if wanted == test and trial.is_cut and metric in logged:
+            text = f"not logged yet: log it at the steps of {metric}, or once"
+            yield CheckResult(name, wanted, True, text, warning=True)
+            continue
+        if wanted in program.read:
+            advice = f"no printed line matches {program.read[wanted]!r}"
+        elif program.read:
+            advice = f"add a pattern for it to read in [program], or the line {line}"
+        else:
+            advice = f"add the line {line}, with run = lrurun.this_run()"
+        seen = f"; logged were {', '.join(logged)}" if logged else ""
+        yield CheckResult(name, wanted, False, f"not logged{seen}: {advice}")
+
+
+def _others_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Iterator[CheckResult]:
+    """The other metrics that a trial of a program has shown, and patterns that have found nothing."""
+    from lrurun.config.program import STEP
+
+    scores = (program.metric, f"test/{program.name}")
+    logged = dict.fromkeys(metric for _, values in trial.rows for metric in values if metric not in scores)
+    if logged:
+        yield CheckResult(name, "other metrics", True, ", ".join(logged))
+    for metric, pattern in program.read.items():
+        if metric != STEP and metric not in scores and metric not in logged:
+            yield CheckResult(name, metric, True, f"no printed line matches {pattern!r}", warning=True)
+    if STEP in program.read and trial.rows and max(step for step, _ in trial.rows) == 0:
+        yield CheckResult(name, STEP, True, f"no printed line matches {program.read[STEP]!r}", warning=True)

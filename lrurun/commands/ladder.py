@@ -206,6 +206,8 @@ def train(
     if options.dry_run:
         console.write(executor.script())
         return 0
+    if of_programs and options.site.is_local and not options.on_node:
+        _check_command(places, request, plan, rungs)
     if not options.fresh and not opening.is_writable(places):
         with opening.read(places) or nullcontext() as ledger:
             if ledger is not None and _is_finished(ledger, places, request, plan):
@@ -274,6 +276,24 @@ def train(
                 return max((outcome.exit_code for outcome in outcomes), default=0)
     except Stopped as stopped:
         return options.stopped(stopped, when)
+
+
+def _check_command(
+    places: Places, request: LadderRequest, plan: planning.Plan, rungs: Sequence[planning.ResolvedRung]
+) -> None:
+    """Checks that the program's command is on this machine, if anything remains to be trained. Nodes may have others.
+
+    Raises:
+        UsageError: it is not.
+    """
+    from lrurun.runner.program_faults import check_command
+
+    try:
+        check_command(rungs, plan.recipe.folder, plan.recipe.path)
+    except UsageError:
+        with opening.read(places) or nullcontext() as ledger:
+            if ledger is None or not _is_finished(ledger, places, request, plan):
+                raise
 
 
 def _selections(

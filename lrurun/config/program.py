@@ -40,6 +40,9 @@ class ProgramTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The validation score, as in "val/accuracy": it chooses the step whose "test/accuracy" counts."""
     direction: Literal["max", "min"] = "max"
     """Whether higher or lower scores are better."""
+    read: dict[str, str] = {}
+    """Metric -> regular expression of Python with one group, for numbers that the program prints: { "val/accuracy" =
+    'val_acc=([0-9.]+)' }; "step" is the step."""
     chance: _Finite | None = None
     """The score of a guess, with which runs without a usable score count in comparisons, diverged ones too; without it,
     they count in ranks only."""
@@ -64,6 +67,9 @@ class ProgramTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.metric.removeprefix("val/")
 
 
+STEP = "step"
+"""The name in `read` of what is the step."""
+_METRIC = re.compile(r"(?!.{101})(?!machine/)[A-Za-z][\w.@-]*(/[\w@-][\w.@-]*)*", re.ASCII)
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
 
 
@@ -123,6 +129,7 @@ def rules(program: ProgramTable, settings: Mapping[str, Any], where: str) -> Ite
         if path in (f"{SETTINGS}seed", f"{SETTINGS}run_dir"):
             name = path.removeprefix(SETTINGS)
             yield Fault("lrurun sets it", where, path, hint=f"remove it, and write {{{name}}} in the command")
+    yield from _pattern_faults(program.read, f"{where} [program]")
     names = ["config", "seed", "run_dir", *known]
     for index, argument in enumerate(program.command):
         for name in placeholders(argument):
@@ -142,6 +149,24 @@ def rules(program: ProgramTable, settings: Mapping[str, Any], where: str) -> Ite
     if program.unit == "%" and program.chance is not None and not 0 <= program.chance <= 1:
         rule = 'expected a fraction, because unit = "%"'
         yield Fault(rule, f"{where} [program]", "chance", value=program.chance, hint="write 0.1 for 10 %")
+
+
+def _pattern_faults(read: Mapping[str, str], where: str) -> Iterator[UsageError]:
+    """Faults of the patterns of `read`."""
+    example = """as in read = { "val/accuracy" = 'val_acc=([0-9.]+)' }"""
+    for name, pattern in read.items():
+        if not _METRIC.fullmatch(name):
+            yield Fault(f"{name!r} is no name of a metric", where, "read", hint=f"{example}; step is the step")
+        try:
+            groups = re.compile(pattern).groups
+        except (re.error, OverflowError, RecursionError) as error:
+            yield Fault(f"not a regular expression of Python: {error}", where, f"read.{name}", value=pattern)
+            continue
+        if groups != 1:
+            rule = f"expected one group, around the number, found {groups}"
+            yield Fault(rule, where, f"read.{name}", value=pattern, hint=f"{example}; (?:...) is no group")
+    if set(read) == {STEP}:
+        yield Fault("has the step alone", where, "read", hint=example)
 
 
 _RULE = "expected a string, a number, true or false, or a list of these"
@@ -245,6 +270,7 @@ def config_of(
             files=digests(program, folder, where) if files is None else dict(files),
             metric=program.metric,
             direction=program.direction,
+            read=program.read or None,
         ),
         settings=dict(settings),
         seed=0,

@@ -284,6 +284,9 @@ class Program(_Frozen, frozen=True, kw_only=True, omit_defaults=True):
     """Path of a file from the folder of the recipe -> `sha256:` and 64 hex digits."""
     metric: str
     direction: Literal["max", "min"] = "max"
+    read: dict[str, str] | None = None
+    """Metric -> the regular expression with which it is read from what the program prints. Where there is none it is
+    None, not empty, so that fingerprints do not have it."""
 
 
 class ProgramConfig(_Frozen, frozen=True, kw_only=True):

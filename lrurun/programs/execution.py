@@ -19,12 +19,15 @@ from lrurun.config import program as programs
 from lrurun.config.schema import ProgramConfig
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger.values import Outcome
+from lrurun.programs import faults
 from lrurun.programs.commands import from_copy
+from lrurun.programs.printed import Printed
 from lrurun.programs.reports import Reports, Row, WrongReport
 from lrurun.report.rung_runs import SPEED
-from lrurun.runner import logs
+from lrurun.runner import logs, program_faults
 from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
 from lrurun.runner.processes import cause
+from lrurun.runner.program_faults import ProgramFault
 from lrurun.runner.program_files import ProgramCopy, changed, digest_at
 from lrurun.runner.recorder import LedgerThread, Recorder
 
@@ -67,29 +70,46 @@ def execute(attempt: ActiveAttempt, stop: StopRequest) -> None:
         if attempt.claim.attempt == 1 and kept.exists():  # of a ledger that was removed, or of another one
             kept.rename(kept.with_name(f"{KEPT}.old-{time.time_ns()}"))
         kept.mkdir(exist_ok=True)
-        files.write(folder / "config.json", json.dumps({**config.settings, "seed": config.seed}).encode())
-        (folder / REPORTS).touch()
+        write_files(config, folder)
     except OSError as error:
         raise MachineFault(f"{place}: {error.strerror}", "free some space, or choose another --runs-dir") from None
     if attempt.claim.attempt > 1:
         _end_leftovers(kept)
-    values = {path: programs.as_argument(value) for path, value in programs.paths_of(config.settings).items()}
-    values |= {"config": str(folder / "config.json"), "seed": str(config.seed), "run_dir": str(kept)}
-    command, copied = from_copy([programs.filled(text, values) for text in config.program.command], copy)
+    command, copied = from_copy(command_of(config, folder, kept), copy)
     _check_files(config.program.files, copied, attempt.data_folder)
     of_copy = {"copy": str(copy.path.relative_to(attempt.runs))} if copy else {}
     attempt.ledger.describe(attempt.claim, environment=_device(attempt.data_folder) | of_copy)
-    logs.write(f"run {attempt.id}, attempt {attempt.claim.attempt}: {' '.join(command)}")
+    logs.write(f"{_begin(attempt.id, folder)}{' '.join(' '.join(command).splitlines())}")
     execution = _Execution(attempt, config, stop)
     try:
         if execution.repeat(_unrecorded(attempt, place)):
             return
-        with _started(command, attempt.data_folder, _environment(folder, kept)) as process:
+        with started(command, attempt.data_folder, environment(folder, kept)) as process:
             execution.follow(process, Reports(folder / REPORTS))
+    except NotStarted as error:
+        execution.end_ladder(ProgramFault(error.message, error.hint or ""))
     except WrongReport as error:
         execution.reject(error)
     finally:
         execution.close()
+
+
+def write_files(config: ProgramConfig, folder: Path) -> None:
+    """Writes the settings of an attempt, and the empty file of its metrics. Raises OSError."""
+    files.write(folder / "config.json", json.dumps({**config.settings, "seed": config.seed}).encode())
+    (folder / REPORTS).touch()
+
+
+def command_of(config: ProgramConfig, folder: Path, kept: Path) -> list[str]:
+    """The command of a run, filled in for an attempt."""
+    values = {path: programs.as_argument(value) for path, value in programs.paths_of(config.settings).items()}
+    values |= {"config": str(folder / "config.json"), "seed": str(config.seed), "run_dir": str(kept)}
+    return [programs.filled(text, values) for text in config.program.command]
+
+
+def _begin(run: str, folder: Path) -> str:
+    """What the line of the log begins with after which an attempt's program prints."""
+    return f"run {run}, attempt {folder.name}: "
 
 
 def _unrecorded(attempt: ActiveAttempt, place: Path) -> list[Path]:
@@ -136,7 +156,7 @@ def _device(folder: Path) -> dict[str, Any]:
     }
 
 
-def _environment(folder: Path, kept: Path) -> dict[str, str]:
+def environment(folder: Path, kept: Path) -> dict[str, str]:
     """The environment of the program; the folder of the module `lrurun` is the last one of PYTHONPATH."""
     env = dict(os.environ)
     module = str(Path(__file__).parent / "module")
@@ -168,12 +188,19 @@ _GUARD = 'read -r group; read -r end; kill -s KILL -- "-$group"'
 """A shell that kills the program's process group when this process is gone, whose end closes its input."""
 
 
+class NotStarted(LrurunError):
+    """The command cannot be started."""
+
+
 @contextlib.contextmanager
-def _started(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> Iterator[_Process]:
-    """The program in a process group of its own, of which nothing is left afterwards.
+def started(
+    command: Sequence[str], folder: Path, env: Mapping[str, str], output: int | None = None
+) -> Iterator[Process]:
+    """The program in a process group of its own, of which nothing is left afterwards. It prints to the file descriptor
+    `output`, by default to where this process prints.
 
     Raises:
-        WrongReport: there is no such executable.
+        NotStarted: there is no such executable.
         MachineFault: the folder is not here, or the machine can start no process.
     """
     if not folder.is_dir():
@@ -189,7 +216,13 @@ def _started(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> It
     try:
         try:
             program = subprocess.Popen(
-                command, cwd=folder, env=dict(env), stdin=subprocess.DEVNULL, start_new_session=True
+                command,
+                cwd=folder,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
             )
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
@@ -198,8 +231,8 @@ def _started(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> It
             hint = (
                 "correct the command in the recipe's [program]; it is looked up on PATH, and started beside the recipe"
             )
-            raise WrongReport(f"{command[0]!r} cannot be started: {reason}", hint) from None
-        process = _Process(program)
+            raise NotStarted(f"{command[0]!r} cannot be started: {reason}", hint) from None
+        process = Process(program)
         try:
             guard.stdin.write(f"{program.pid}\n".encode())
             guard.stdin.flush()
@@ -212,7 +245,7 @@ def _started(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> It
         guard.wait()
 
 
-class _Process:
+class Process:
     """The process that was started, and its group."""
 
     def __init__(self, program: subprocess.Popen[bytes]) -> None:
@@ -246,6 +279,7 @@ class _Execution:
         self.folder = attempt.runs / attempt.id / str(self.claim.attempt)
         self.writes = LedgerThread()
         self.recorder = Recorder(self.ledger, self.claim, self.writes, self.program.metric)
+        self.sources: list[Reports | Printed] = []
         self._log_size = 0
         self._is_active = False
         self._first: tuple[int, float] | None = None
@@ -263,15 +297,17 @@ class _Execution:
     def repeat(self, unrecorded: Sequence[Path]) -> bool:
         """Records once more what earlier attempts have reported; whether that has ended this one."""
         for file in unrecorded:
-            self._first, reports = None, Reports(file)
-            with contextlib.suppress(WrongReport):  # what follows a wrong line was not recorded
-                while not (self._diverged or self.stop.requested):
-                    for row in reports.rows():
-                        self._take(row)
-                        if self._diverged:
+            self._first = None
+            sources: list[Reports | Printed] = [Reports(file), *self._printed(file.parent)]
+            for source in sources:
+                with contextlib.suppress(WrongReport):  # what follows a wrong line was not recorded
+                    while not (self._diverged or self.stop.requested):
+                        for row in source.rows():
+                            self._take(row)
+                            if self._diverged:
+                                break
+                        if not source.is_behind:
                             break
-                    if not reports.is_behind:
-                        break
         self._first, self._speed_at = None, time.monotonic()
         self.recorder.flush()
         if self._diverged or self.stop.requested:
@@ -282,22 +318,28 @@ class _Execution:
                 self.attempt.interrupt("SIGTERM")
         return self._diverged or self.stop.requested
 
-    def follow(self, process: _Process, reports: Reports) -> None:
+    def _printed(self, folder: Path) -> list[Printed]:
+        """What the program of an attempt prints, if the recipe says how to read it."""
+        read = self.program.read
+        return [Printed(folder / "log.txt", read, _begin(self.attempt.id, folder))] if read else []
+
+    def follow(self, process: Process, reports: Reports) -> None:
         """Records what the program reports until it exits, diverges or is asked to stop; ends the attempt.
 
         Raises:
             WrongReport: it reports what cannot be recorded.
         """
-        self.reports, exited = reports, False
+        self.sources, exited = [reports, *self._printed(self.folder)], False
         began = time.monotonic()
         while not self._diverged:
             exited = process.has_exited()
             self._record()
-            if (exited and not reports.is_behind) or self.stop.requested:
+            is_behind = any(source.is_behind for source in self.sources)
+            if (exited and not is_behind) or self.stop.requested:
                 break
             self.writes.poll()
             self._check_held()
-            if not reports.is_behind:
+            if not is_behind:
                 time.sleep(min(0.1, 0.002 + (time.monotonic() - began) / 20))
         if self.stop.requested and not exited and not self._diverged:
             self._stop(process)
@@ -310,6 +352,8 @@ class _Execution:
             self._finish("diverged")
         elif not exited or (self.stop.requested and (reports.interrupted or code in _OF_SIGTERM)):
             self.attempt.interrupt("SIGTERM")
+        elif not reports.interrupted and (fault := self._fault(code)) is not None:
+            self.end_ladder(fault)
         elif code != 0:
             self._fail_at_exit(code)
         elif reports.interrupted:
@@ -319,6 +363,22 @@ class _Execution:
             )
         else:
             self._finish("done")
+
+    def _fault(self, code: int) -> ProgramFault | None:
+        """Why a program that has ended by itself would always end so; None if it has logged something."""
+        if self.stop.requested or self.ledger.metric_names([self.attempt.id]):
+            return None
+        return faults.of_exit(code, logs.tail(self.folder / "log.txt", TAIL)[1:], self.program)
+
+    def end_ladder(self, fault: ProgramFault) -> None:
+        """Ends the attempt with a fault that every run would have: the commands that train the ladder stop, unless
+        another run of it shows that the fault is one of this run."""
+        ladder = {run.id for m in self.claim.run.memberships for run in self.ledger.runs(m.ladder_key, brief=True)}
+        if not self.ledger.metric_names(ladder):
+            self.stop.refused = True  # this process claims no other run of it
+            text = f"{fault.message}; {fault.hint}"
+            self.ledger.event(program_faults.KIND, text, fault, run=self.attempt.id, attempt=self.claim.attempt)
+        self._fail(f"{fault.message}; {fault.hint}", rejected=True)
 
     def _check_held(self) -> None:
         """Raises Fenced if another attempt has the run: a program that reports nothing would not find out."""
@@ -344,11 +404,12 @@ class _Execution:
 
         A program that prints counts as active even if it reports no row.
         """
-        for row in self.reports.rows(last=last):
-            self._take(row)
-            self._is_active = True
-            if self._diverged:
-                break
+        for source in self.sources:
+            for row in () if self._diverged else source.rows(last=last):
+                self._take(row)
+                self._is_active = True
+                if self._diverged:
+                    break
         size = os.fstat(1).st_size  # the log, to which the program prints
         if size > LARGEST_LOG:
             raise WrongReport(f"the program has printed more than {LARGEST_LOG:,} bytes", "print less")
@@ -357,7 +418,7 @@ class _Execution:
         if self._is_active and self.recorder.write_soon(self._step):
             self._is_active = False
 
-    def _stop(self, process: _Process) -> None:
+    def _stop(self, process: Process) -> None:
         """Asks the program to save and exit, and gives it the time for it."""
         logs.write("SIGTERM: the program may save and exit")
         process.terminate()
@@ -368,12 +429,14 @@ class _Execution:
 
     def _take(self, row: Row) -> None:
         if self._first is None:
-            self._first = row.step, time.monotonic()
+            self._first, self._step = (row.step, time.monotonic()), row.step
             before = row.step - 1 if row.step else None
             self.recorder.flush()
             # what was recorded from this step on is replaced: the program has resumed here, or begins again
             self.writes.submit(lambda: self.ledger.rewind(self.claim, before, score=self.program.metric))
-        self._step = row.step
+        self._step = max(
+            self._step, row.step
+        )  # numbers that are printed and those that are logged have steps of their own
         values = row.values
         if self.attempt.is_tuning:
             values = {name: value for name, value in values.items() if not name.startswith("test")}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from lrurun.kinds import Kind, limited
+from lrurun.kinds import Trial, WithTrials, limited
 
 
-class ProgramKind(Kind):
+class ProgramKind(WithTrials):
     """Executions of users' programs."""
 
     uses_jax = False
@@ -20,6 +21,11 @@ class ProgramKind(Kind):
         from lrurun.programs import execution
 
         execution.execute(attempt, stop)
+
+    def try_out(self, config: Any, execution: Any, folder: Path, runs: Path, seconds: float) -> Trial:
+        from lrurun.programs import trial
+
+        return trial.run(config, execution, folder, runs, seconds, self.environment(execution.threads))
 
 
 KIND = ProgramKind()

@@ -154,7 +154,11 @@ def _program(config: ProgramConfig) -> programs.ProgramTable:
     """What a recipe says about the program of a run."""
     program = config.program
     return programs.ProgramTable(
-        command=program.command, files=tuple(program.files), metric=program.metric, direction=program.direction
+        command=program.command,
+        files=tuple(program.files),
+        metric=program.metric,
+        direction=program.direction,
+        read=program.read or {},
     )
 
 
@@ -178,6 +182,7 @@ def _program_document(run: Run, config: ProgramConfig, table: programs.ProgramTa
         f"files = {toml_value(list(program.files))}",
         f"metric = {toml_value(program.metric)}",
         f"direction = {toml_value(program.direction)}",
+        *(f"read.{toml_value(name)} = {toml_value(pattern)}" for name, pattern in (program.read or {}).items()),
         *(f"{name} = {toml_value(value)}" for name, value in display.items() if value not in (None, "")),
         f"threads = {execution.threads}",
         f"devices = {execution.devices}",

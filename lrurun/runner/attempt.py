@@ -30,8 +30,8 @@ class StopRequest:
         self.idle = True
         """Whether this process trains no run."""
         self.refused = False
-        """Whether the ledger has refused a write of this process, because another one has the run: it claims no more,
-        so that its supervisor can find out why."""
+        """Whether the ledger has refused a write of this process, because another one has the run, or other runs would
+        end as this one: it claims no more, so that its supervisor can find out why."""
 
     def request(self, *_: object) -> None:
         """Handles SIGTERM."""

@@ -75,8 +75,8 @@ class ProgramCopy:
             ) from None
 
     def _links(self) -> Iterator[tuple[Path, str]]:
-        """Each link that is missing beside the copied files, and the path to which it leads from there: both folders may
-        be moved together."""
+        """Each link that is missing beside the copied files, and the path to which it leads from there, so that both
+        folders may be moved together."""
         here, there = os.path.realpath(self.path), os.path.realpath(self.folder)
         for at in {str(parent) for name in self.digests for parent in PurePosixPath(name).parents}:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # the folder was moved since

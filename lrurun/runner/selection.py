@@ -175,6 +175,16 @@ class SelectedRuns:
         """Needs of a run -> how many runs that have them are queued, as far as was read."""
         return Counter(self.needs[run.id] for run in self.in_state("queued"))
 
+    def known(self, run_id: str) -> Run | None:
+        """The run when it was last read."""
+        return self._known.get(run_id)
+
+    def put_back(self) -> None:
+        """Queues the runs that were interrupted, for another command."""
+        with contextlib.suppress(LedgerError):  # what ended the training is the error to show
+            self.load()
+            self.ledger.requeue([run.id for run in self.in_state("interrupted")])
+
     def in_state(self, state: str) -> list[Run]:
         """The runs that were in a state when they were last read."""
         return list(self._by_state.get(state, {}).values())

@@ -19,10 +19,11 @@ from lrurun.files import identity
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import FINISHED, LadderInstance, Run
-from lrurun.runner import node, records
+from lrurun.runner import node, program_faults, records
 from lrurun.runner.executors import Executor
 from lrurun.runner.executors.local import LocalExecutor
 from lrurun.runner.processes import POLL_SECONDS
+from lrurun.runner.program_faults import FaultyProgram
 from lrurun.runner.selection import RunSelection, SelectedRuns
 from lrurun.runner.signals import Signals, Stopped
 from lrurun.runner.work import Work
@@ -126,8 +127,10 @@ class Supervisor:
             self._stop("stopping: runs are saved after the current steps (^C again stops without saving)")
             if self.remaining()[0] > 0:
                 raise
-        except BaseException:
+        except BaseException as error:
             self._stop("stopping the other workers, which save their runs")
+            if isinstance(error, FaultyProgram):
+                self.runs.put_back()
             raise
         self._executor.stop(self.runs, self.signals, finished=True)
         return SupervisorResult(self.instance, self.runs.load(), worked=True)
@@ -207,6 +210,8 @@ class Supervisor:
                 self._task.check(event)
             if event.run not in self.runs.needs:
                 continue
+            if (fault := program_faults.of_event(event, self.runs.known(event.run))) is not None:
+                raise fault
             if event.kind in ("checkpoint", "changed", "restarted", "resumed"):
                 text = f"resumed {event.text}" if event.kind == "resumed" else event.text
                 self.display.say(f"{event.run}: {text}")

@@ -206,6 +206,7 @@ def documents() -> dict[str, type]:
         "query": query.QueryDocument,
         "query --views": query.ViewsDocument,
         "show --log": show.LogDocument,
+        "show --files": show.FilesDocument,
         "list": Listing,
         "check": check.CheckDocument,
         "doctor": doctor.DoctorDocument,
@@ -301,7 +302,11 @@ def program_table() -> str:
             assert isinstance(text.value, ast.Constant)
             default = None if node.value is None else ast.literal_eval(node.value)
             shown = (
-                "required" if node.value is None else "" if default in (None, (), "") else f"`{json.dumps(default)}`"
+                "required"
+                if node.value is None
+                else ""
+                if default in (None, (), "", {})
+                else f"`{json.dumps(default)}`"
             )
             rows.append([f"`{node.target.id}`", shown, " ".join(str(text.value.value).split())])
     return table(["field", "default", "what it is"], rows)
@@ -339,6 +344,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "program-pytorch": partial(file, "pytorch/digits.py"),
     "program-pytorch-recipe": partial(file, "pytorch/digits.toml"),
     "program-pytorch-answer": partial(session, "pytorch"),
+    "program-printed": partial(file, "printed/fit.py"),
+    "program-printed-recipe": partial(file, "printed/fit.toml"),
     "program-shell": partial(file, "shell/integral.sh"),
     "program-shell-recipe": partial(file, "shell/integral.toml"),
     "parameters": parameters,

@@ -243,6 +243,22 @@ def test_the_shell_script_of_the_page_on_programs_is_a_ladder(machine: Machine) 
 
 
 @pytest.mark.slow
+def test_the_script_of_the_page_on_programs_that_prints_is_a_ladder(machine: Machine) -> None:
+    example("printed", machine)
+    found = {one["check"]: one for one in machine.json("check", "program", "fit.toml")["findings"]}
+    assert all(one["passed"] and not one["warning"] for one in found.values())
+    assert found["val/mse"]["detail"].startswith("0.")
+    machine.run("ladder", "fit.toml", "--jobs", "1", "--seeds", "2")
+    one, three, momentum = machine.json("report", "fit.toml")["rows"]
+    assert one["mean"] > 10 * three["mean"] > 20 * momentum["mean"] > 0
+    [run] = machine.json("runs", "--where", "rung=one and seed=0")["runs"]
+    curves = machine.json("show", run["id"])["metrics"]
+    assert {name: len(points) for name, points in curves.items() if not name.startswith("machine/")} == {
+        **{"train/loss": 40, "val/mse": 40, "test/mse": 40}
+    }
+
+
+@pytest.mark.slow
 def test_the_training_script_of_the_page_on_programs_becomes_table_and_figure(machine: Machine) -> None:
     example("argparse", machine)
     module = {"PYTHONPATH": str(ROOT / "lrurun/programs/module")}

@@ -124,7 +124,6 @@ _STOPS = "import os\nworker = os.getppid()\nstop = lambda: os.kill(worker, 15)\n
 """A function that asks the worker to stop."""
 SCRIPTS = {
     "best": logs([0.5, 0.9, 0.9, 0.7], [0.1, 0.2, 0.3, 0.4]) + "run.log(4, **{'train/norm': float('nan')})\n",
-    "silent": "",
     "not-json": writes("accuracy 0.9\n"),
     "no-name": logs([0.5], [0.4]) + "run.log(2, {'val/../x': 1})\n",
     "cut": writes('{"step": 2, "val/accuracy": 0.7, "test/accuracy": 0.6}'),
@@ -179,8 +178,7 @@ def ended() -> Machine:
 
     def make(folder: Path) -> None:
         machine = Machine(folder)
-        write_scripts(folder, SCRIPTS, programs={"missing": "no-such", "text": "./text"})
-        (folder / "text").write_text("no program")
+        write_scripts(folder, SCRIPTS)
         machine.run("ladder", "scripts.toml", "--seeds", "1", "--jobs", "2", code=3)
 
     return Machine(conftest.once("programs", make))
@@ -311,7 +309,6 @@ def test_what_is_missing_for_a_result_is_named(curves: dict[str, list[float | No
     ("script", "message"),
     [
         ("overwrites", "the program has overwritten its metrics; append to the file"),
-        ("silent", "the program logged no val/accuracy; log it, or name another metric in [program]"),
         ("not-json", "line 2 of the program's metrics is not JSON; write one object a line, as in "),
         (
             "no-name",
@@ -554,15 +551,6 @@ def test_a_shell_script_whose_scores_are_better_when_lower(machine: Machine) -> 
     assert (small["mean"], large["mean"]) == (pytest.approx(1.1), pytest.approx(3.1))
     assert large["verdict"] == "hurts"
     assert "lower is better" in machine.run("report", "shell.toml", "--details").stdout
-
-
-def test_a_command_that_cannot_be_started(ended: Machine) -> None:
-    reasons = {"missing": "'no-such' cannot be started: No such file or directory; correct the command in the recipe's"}
-    reasons["text"] = "'./text' cannot be started: Permission denied; "
-    for rung, reason in reasons.items():
-        run, [attempt] = runs_of(ended)[rung]
-        assert attempt.outcome == "rejected"
-        assert error_of(run).startswith(reason)
 
 
 def test_a_program_whose_worker_is_asked_to_stop_may_save_and_is_killed_otherwise(ended: Machine) -> None:
