@@ -30,7 +30,7 @@ _EPOCHS, _FEWEST, _MOST = 50, 500, 5000
 _RATES = [0.002, 0.004, 0.008, 0.016, 0.032]
 _WIDTH = 32
 """Width and state of the model. The profile smoke has the same, so that the values of rungs hold for it, too."""
-_FEW, _MANY = 64, 1024
+_FEW, _MANY = 64, 256
 """The least and the largest number of states of the rungs that ask whether many are needed."""
 
 _OURS = {

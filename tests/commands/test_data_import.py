@@ -160,7 +160,7 @@ def test_every_packaged_ladder_can_be_planned_and_tuned(imported, ladder):
 
 def test_the_recipe_has_states_for_ladders_that_compare_their_number(own):
     save(own, long=arrays()["X"].reshape(N, -1).repeat(3, axis=1), longer=np.zeros((N, 2000), np.uint8))
-    for inputs, many in (("X", 64), ("long", 108), ("longer", 1024)):
+    for inputs, many in (("X", 64), ("long", 108), ("longer", 256)):
         own.run("data", "import", inputs, "--inputs", f"{inputs}.npy", *OWN[2:])
         rungs = recipe(own, inputs)["ladder"]["states"]["rung"]
         found = [rungs[rung]["model"]["state"] for rung in ("dlr", "few-states")]
