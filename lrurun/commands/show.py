@@ -388,6 +388,8 @@ def _follow(places: Places, run: Run, number: int) -> int:
         over = run.state not in ("running", "queued")
         for block in _blocks(reader, last=over or newest > number):
             console.write("\n".join(block) + "\n")
+        if settled := reader.settled():
+            console.write("\n".join(settled) + "\n")
         if over:
             console.say(f"run {run.id}: {run.state} at {run.reached}")
             return 0

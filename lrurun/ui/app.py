@@ -174,7 +174,9 @@ class Pages:
                 self._render("error.html", {"failure": Failure(error.message, error.hint)}, section="", state=""),
                 _status(error),
             )
-        return StreamingResponse(logs.blocks(path), media_type="text/plain")
+        reader = logs.Reader(path)
+        lines = iter(lambda: reader.lines(last=True), [])
+        return StreamingResponse(("\n".join(block) + "\n" for block in lines), media_type="text/plain")
 
     async def figure(self, request: Request) -> Response:
         """The figure of an instance that has one of its own, as a study; one is drawn at a time."""

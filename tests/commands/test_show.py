@@ -226,6 +226,29 @@ def test_logs_are_of_the_newest_attempt_or_of_one(machine: Machine, twice: str) 
     assert machine.run(*log).stdout == long
 
 
+BARS = (
+    "begun\n\router:   0%|          | 0/2 [00:00<?, ?it/s]\n"
+    "\rinner:   0%|          | 0/9 [00:00<?, ?it/s]\x1b[A"
+    + "".join(f"\n\rinner: {k}1%|{'#' * k}{' ' * (10 - k)}| {k}/9 [00:0{k}<00:09, 1.0it/s]\x1b[A" for k in range(10))
+    + f"\n\r{' ' * 60}\r\x1b[A"
+    + "\router:  50%|#####     | 1/2 [00:09<00:09, 9.0s/it]" * 9000
+    + "\n\x1b[2K\rinner: 100%\n"
+    + "[1/3] saving\b\b\b\b\b\bdone \x1b[K\r\n\x1b[1mend\x1b[0m"
+)
+"""Nested bars as tqdm draws them into a file, more than 400,000 characters long, and a line that is written over."""
+
+
+def test_a_log_is_what_a_terminal_shows_in_the_end(machine: Machine, twice: str) -> None:
+    """Of a progress bar the last state, with `--json` and after everything else too; the file stays as it is."""
+    log = write_log(machine, twice, 2, BARS)
+    lines = ["begun", "outer:  50%|#####     | 1/2 [00:09<00:09, 9.0s/it]", "inner: 100%", "[1/3] done", "end"]
+    assert machine.run("show", twice, "--log").stdout.splitlines() == lines
+    assert machine.run("show", twice, "--log", "-f").stdout.splitlines() == lines
+    assert machine.json("show", twice, "--log")["lines"] == lines
+    assert machine.run("show", twice).stdout.splitlines()[-5:] == lines
+    assert log.read_text(newline="") == BARS
+
+
 @pytest.mark.parametrize(
     ("words", "code", "error"),
     [
@@ -266,6 +289,9 @@ def test_logs_are_followed_until_the_run_is_over(machine: Machine) -> None:
         with log.open("a") as file:
             file.write(" a line\n")
         assert out.readline() == "half a line\n"
+        with log.open("a") as file:
+            file.write("".join(f"outer {k}\ninner {k}\x1b[A\r" for k in range(9)) + "\n\n")
+        assert [out.readline(), out.readline()] == ["outer 8\n", "inner 8\n"]
         with log.open("a") as file:
             file.write("unfinished")
         process.send_signal(signal.SIGSTOP)  # it sees the run fail and begin again at once: otherwise it would end
