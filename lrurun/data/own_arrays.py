@@ -155,12 +155,19 @@ def _key(keys: Sequence[str], asked: str, option: str, file: Path) -> str:
 
 
 def doubts(examples: OwnArrays) -> list[str]:
-    """Sentences on arrays that may be meant otherwise: whole numbers as real ones, ids without --tokens, axes in
+    """Sentences on arrays that may be meant otherwise: whole numbers as real ones, one-hot rows, ids without --tokens, axes in
     another order, constants."""
     x, y = examples.inputs, examples.labels
     x_name, y_name, _ = examples.names
     sentences = []
-    if y.dtype.kind == "f":
+    if _are_one_hot(y):
+        size, is_real = y.shape[-1], y.dtype.kind == "f"
+        imported = f"{size} real values, and scored by R²" if is_real else f"classes 0 and 1 at {size} positions"
+        sentences.append(
+            f"{y_name}: labels have a single 1 in every row, as one-hot rows of classes: they are imported as "
+            f"{imported}. Classes must be saved as their numbers: labels.argmax(axis=-1)"
+        )
+    elif y.dtype.kind == "f":
         values = np.unique(y[~np.isnan(y)])
         if len(values) <= MAX_CLASS_VALUES and _are_whole(values):
             sentences.append(
@@ -199,6 +206,14 @@ def _constants(examples: OwnArrays) -> list[str]:
         return []
     constant = np.flatnonzero(low.min(axis=0) == high.max(axis=0)).tolist()
     return [f"{examples.names[0]}: feature {k} is the same number everywhere" for k in constant[:3]]
+
+
+def _are_one_hot(labels: np.ndarray) -> bool:
+    """Whether rows of the last axis have a 1 and otherwise 0; those without a label have NaN."""
+    if labels.ndim == 1 or labels.shape[-1] == 1:
+        return False
+    rows = labels[~np.isnan(labels).any(axis=-1)] if labels.dtype.kind == "f" else labels
+    return bool(((rows == 0) | (rows == 1)).all() and (rows.sum(axis=-1) == 1).all())
 
 
 def _are_whole(numbers: np.ndarray) -> bool:

@@ -217,6 +217,33 @@ def test_few_steps_of_many_features_get_a_warning(own, shape, labels, more, warn
     assert (facts["length"], facts["features"]) == shape
 
 
+@pytest.mark.parametrize(
+    ("shape", "dtype", "imported"),
+    [
+        ((), int, "classes 0 and 1 at 3 positions"),
+        ((), bool, "classes 0 and 1 at 3 positions"),
+        ((), float, "3 real values, and scored by R²"),
+        ((4,), float, "3 real values, and scored by R²"),
+    ],
+)
+def test_one_hot_labels_get_a_warning(own, shape, dtype, imported):
+    """Once, and with the way to save their classes; rows with two ones are labels of their own."""
+    classes = np.random.default_rng(0).integers(0, 3, (N, *shape))
+    rows = np.eye(3)[classes]
+    if shape:
+        rows[0, 0] = np.nan
+    save(own, Y=rows.astype(dtype))
+    said = own.run("data", "import", "wells", *OWN).stderr
+    assert said.count("warning") == 1
+    assert (
+        "warning: --labels Y.npy: labels have a single 1 in every row, as one-hot rows of classes: they are imported "
+        f"as {imported}. Classes must be saved as their numbers: labels.argmax(axis=-1)\n"
+    ) in said
+    rows[-1] = 1
+    save(own, Y=rows.astype(dtype))
+    assert "one-hot" not in own.run("data", "import", "others", *OWN).stderr
+
+
 def test_inputs_that_say_nothing_and_classes_that_a_split_lacks_get_a_warning(own):
     x, rare = arrays()["X"], np.arange(N) % 2
     rare[order()["train"][0]] = 2
