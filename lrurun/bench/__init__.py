@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import json as jsonlib
+import math
 import os
+import select
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import comb
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -144,6 +146,10 @@ def interval(ordered: Sequence[float]) -> tuple[float, float]:
     return ordered[first], ordered[n - 1 - first]
 
 
+WAIT_SECONDS = 0.25
+"""How often a command that waits for an answer looks after signals and its display."""
+
+
 class Process:
     """A process that prepares forms and times them."""
 
@@ -172,36 +178,68 @@ class Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=env,
-            text=True,
             start_new_session=True,  # ^C reaches only the command, which ends them
         )
+        self._received = b""
+        """What has arrived of lines that were not read."""
 
-    def ask(self, **request: Any) -> dict[str, Any]:
+    def ask(self, progress: Callable[[str], None] | None = None, **request: Any) -> dict[str, Any]:
         """The answer to a request.
+
+        Args:
+            progress: as in `receive`.
 
         Raises:
             LrurunError: the process has exited.
         """
         self.send(**request)
-        return self.receive()
+        return self.receive(progress)
 
     def send(self, **request: Any) -> None:
         """Sends a request, whose answer is to be received."""
         requests = self._process.stdin
         assert requests
         with contextlib.suppress(BrokenPipeError):  # it has exited, which `receive` reports
-            requests.write(jsonlib.dumps(request) + "\n")
+            requests.write(jsonlib.dumps(request).encode() + b"\n")
             requests.flush()
 
-    def receive(self) -> dict[str, Any]:
+    def receive(self, progress: Callable[[str], None] | None = None) -> dict[str, Any]:
         """The answer to the request that was sent.
+
+        Args:
+            progress: called several times a second with what the process does.
 
         Raises:
             LrurunError: the process has exited.
         """
-        answers = self._process.stdout
-        assert answers
-        line = answers.readline()
+        stage = "starting"
+        while True:
+            if progress is not None:
+                progress(stage)
+            line = self._line(math.inf if progress is None else WAIT_SECONDS)
+            if line is None:
+                continue
+            answer = self._decoded(line)
+            if "stage" not in answer:
+                return answer
+            stage = answer["stage"]
+
+    def _line(self, seconds: float) -> bytes | None:
+        """The next line, empty after the last one; None if none has arrived in this time."""
+        assert self._process.stdout
+        descriptor = self._process.stdout.fileno()
+        while b"\n" not in self._received:
+            ready, _, _ = select.select([descriptor], [], [], None if math.isinf(seconds) else seconds)
+            if not ready:
+                return None
+            block = os.read(descriptor, 1 << 16)
+            if not block:
+                return b""
+            self._received += block
+        line, _, self._received = self._received.partition(b"\n")
+        return line
+
+    def _decoded(self, line: bytes) -> dict[str, Any]:
         if not line:
             code = self._process.wait()
             if code == -signal.SIGKILL:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -14,10 +15,12 @@ from lrurun.bench import Process
 from lrurun.config.schema import program_key
 from lrurun.errors import LrurunError
 from lrurun.paths import cache_dir
+from lrurun.runner.signals import Stopped
 
 if TYPE_CHECKING:
     from lrurun.config.plan import ResolvedRung
     from lrurun.config.schema import TrainConfig
+    from lrurun.runner.signals import Signals
 
 TOLERANCE = 1e-4
 """The largest relative difference of a device from the CPU that a short run may have. The two forms of the scans differ
@@ -51,38 +54,70 @@ class Measurement(Struct, frozen=True, kw_only=True):
         return train.steps * self.seconds_per_step + evaluations * self.seconds_per_evaluation
 
 
+class MeasurementDisplay(Protocol):
+    """Shows the progress of measurements."""
+
+    def update(self, what: str) -> None: ...
+
+    def found(self, rung: ResolvedRung, measurement: Measurement | LrurunError) -> None: ...
+
+
 class Measurements:
     """Measurements of rungs, each program once."""
 
-    def __init__(self, rungs: Sequence[ResolvedRung], folder: Path, say: Callable[[str], None]) -> None:
-        """Measures the rungs, one after the other; `folder` has the data of their task, if they are prepared."""
+    def __init__(
+        self, rungs: Sequence[ResolvedRung], folder: Path, signals: Signals, display: MeasurementDisplay
+    ) -> None:
+        """Measures the rungs, one after the other, until a signal or the time limit.
+
+        `folder` has the data of their task, if they are prepared.
+        """
         self._of: dict[str, Measurement | LrurunError] = {}
-        for rung in rungs:
-            key = _key(rung)
-            if key not in self._of:
-                say(f"measuring {rung.name}")
-                self._of[key] = _measured(rung, folder)
+        self.stopped: Stopped | None = None
+        """Why not all were measured."""
+
+        def progress(rung: ResolvedRung, stage: str) -> None:
+            signals.check()
+            display.update(f"measuring {rung.name}: {stage}")
+
+        try:
+            for rung in rungs:
+                if _key(rung) not in self._of:
+                    self._of[_key(rung)] = found = _measured(rung, folder, partial(progress, rung))
+                    display.found(rung, found)
+        except Stopped as stopped:
+            self.stopped = stopped
 
     def of(self, rung: ResolvedRung) -> Measurement | None:
-        """The measurement of a rung; None if it failed."""
-        found = self._of[_key(rung)]
+        """The measurement of a rung; None if it failed, or there is none."""
+        found = self._of.get(_key(rung))
         return found if isinstance(found, Measurement) else None
 
     def error(self, rung: ResolvedRung) -> str | None:
-        """Why a rung could not be measured."""
-        found = self._of[_key(rung)]
-        return "; ".join(filter(None, (found.message, found.hint))) if isinstance(found, LrurunError) else None
+        """Why a rung could not be measured; None if it was not tried."""
+        found = self._of.get(_key(rung))
+        return error_text(found) if isinstance(found, LrurunError) else None
+
+
+def error_text(error: LrurunError) -> str:
+    """An error of a measurement, in one line."""
+    return "; ".join(filter(None, (error.message, error.hint)))
 
 
 def _key(rung: ResolvedRung) -> str:
     return program_key(rung.training, rung.execution)
 
 
-def _measured(rung: ResolvedRung, folder: Path) -> Measurement | LrurunError:
-    """A rung's measurement, by a process with the environment of a worker: it may run out of memory."""
+def _measured(rung: ResolvedRung, folder: Path, progress: Callable[[str], None]) -> Measurement | LrurunError:
+    """A rung's measurement, by a process with the environment of a worker: it may run out of memory.
+
+    Raises:
+        Stopped: `progress`, which gets what the process does, raised it.
+    """
     process = Process(rung.execution.threads, str(cache_dir()), shares=False)
     try:
         answer = process.ask(
+            progress,
             do="rung",
             plugins=msgspec.to_builtins(plugins.loaded()),
             config=msgspec.to_builtins(rung.training),

@@ -41,6 +41,11 @@ def serve() -> None:
     out = sys.stdout
     sys.stdout = sys.stderr  # nothing else may appear between the answers
     turn: Turn | None = None
+
+    def write(message: dict[str, Any]) -> None:
+        out.write(json.dumps(message) + "\n")
+        out.flush()
+
     for line in sys.stdin:
         asked = json.loads(line)
         answer: dict[str, Any]
@@ -73,12 +78,11 @@ def serve() -> None:
             case "device":
                 answer = steps.device()
             case "rung" | "recurrences":
-                answer = steps.answer(asked)
+                answer = steps.answer(asked, lambda stage: write({"stage": stage}))
             case _:
                 assert turn, "nothing is ready"
                 answer = {"seconds": turn(asked["seconds"])}
-        out.write(json.dumps(answer) + "\n")
-        out.flush()
+        write(answer)
 
 
 def compiled(form: Form) -> tuple[Any, float]:

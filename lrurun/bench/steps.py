@@ -93,8 +93,10 @@ def evaluate_arguments(programs: Programs, split: Split) -> tuple[Any, ...]:
     return batch, np.ones(programs.batch, np.float32), np.ones(programs.batch, np.bool_)
 
 
-def measure(config: RunConfig, execution: Execution, folder: Path) -> Measurement:
-    """Compiles and times the training step and the evaluation of a configuration."""
+def measure(
+    config: RunConfig, execution: Execution, folder: Path, say: Callable[[str], object] = lambda stage: None
+) -> Measurement:
+    """Compiles and times the training step and the evaluation of a configuration; `say` gets what is begun."""
     task = tasks.get(config.task, config.data)
     options = tasks.options_of(task, config.data)
     synthetic = store.manifest(task, options, folder) is None
@@ -118,7 +120,9 @@ def measure(config: RunConfig, execution: Execution, folder: Path) -> Measuremen
     evaluated = evaluate_arguments(programs, split if synthetic else validation)
     state = programs.init(SEEDS)
     began = time.perf_counter()
+    say("compiling the training step")
     run = programs.dispatch.lower(state, *arguments).compile()
+    say("compiling the evaluation")
     evaluate = programs.evaluate.lower(Best(state.params, state.stats), *evaluated).compile()
     compile_seconds = time.perf_counter() - began
     timed = 0
@@ -134,6 +138,7 @@ def measure(config: RunConfig, execution: Execution, folder: Path) -> Measuremen
     def evaluation() -> None:
         jax.block_until_ready(evaluate(Best(state.params, state.stats), *evaluated))
 
+    say("timing")
     steps(1)
     began = time.perf_counter()
     steps(1)
@@ -242,15 +247,15 @@ def message(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The answer to a request of `lrurun.bench.rungs`."""
+def answer(request: dict[str, Any], say: Callable[[str], object]) -> dict[str, Any]:
+    """The answer to a request of `lrurun.bench.rungs`; `say` gets what is begun in between."""
     plugins.load_all(msgspec.convert(request["plugins"], plugins.Loaded))
     if request["do"] == "recurrences":
         return short_runs(request["kinds"], request["backend"])
     try:
         config = decode(request["config"], RunConfig, "plan")
         execution = msgspec.convert(request["execution"], Execution)
-        found: dict[str, Any] = msgspec.to_builtins(measure(config, execution, Path(request["folder"])))
+        found: dict[str, Any] = msgspec.to_builtins(measure(config, execution, Path(request["folder"]), say))
     except Exception as error:  # for lack of memory, mostly: the other rungs are still of interest
         return {"error": message(error)}
     return found

@@ -141,7 +141,8 @@ def ladder(
     cautions.warn_of_batches(plan, rungs)
     if site.is_local:
         cautions.warn_of_cores(rungs, jobs)
-        cautions.warn_of_scale(plan)
+        if not dry_run:  # the plan says so
+            cautions.warn_of_scale(plan)
     claims = is_given(context, "ladder")
     return train(context.obj.places, request, plan, rungs, chosen_seeds, options, signals, name=name, claims=claims)
 
@@ -364,6 +365,8 @@ def _prepare(places: Places, request: LadderRequest, plan: planning.Plan, signal
     with opening.read(places) or nullcontext() as ledger:
         document, rungs, design = planned(places, request, plan, ledger)
         if fresh or _remains(document, design, request):
+            if text := cautions.missing_data(places, plan):
+                console.say(text)
             _prepare_data(places, plan, signals)
         if ledger is not None and not fresh:
             _with_checked_data(Selection(plan=plan, rungs=rungs, seeds=document.seeds), ledger, places)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import msgspec
 import typer
@@ -162,6 +162,7 @@ class SweepDocument(Struct, frozen=True, kw_only=True):
 @excludes("decide", "seeds", "rung", hint=DECIDE_HINT)
 @excludes("measure", "sweep", hint="measure one instance, with --set")
 @needs("max_seeds", "decide")
+@needs("time_limit", "measure")
 def plan(
     context: typer.Context,
     task: Task,
@@ -177,12 +178,17 @@ def plan(
     measure: Annotated[
         bool, typer.Option("--measure", help="Compile each rung and time a few steps here: time and memory.")
     ] = False,
+    time_limit: Annotated[
+        Optional[str],
+        typer.Option("--time-limit", metavar="T", help="With --measure: stop within this time, as in 10m."),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Show what a ladder would train, and how long that takes.
 
     No run is trained or recorded. With -v also the parameter groups of every rung. The exit code is 3 if --measure
-    fails on a rung, for lack of memory, for example.
+    fails on a rung, for lack of memory, for example. ^C and --time-limit end the measuring; the plan has what was
+    found.
     """
     places: Places = context.obj.places
     request = LadderRequest(
@@ -210,8 +216,34 @@ def plan(
                 f"--measure: {made.recipe.task} is trained by a program, whose steps lrurun cannot time",
                 "leave --measure out: plan knows the time of a run when the first one is finished",
             )
-        measured = Measurements(rungs, places.data / made.data_name, console.say)
+        measured = _measure(places, made, rungs, time_limit)
     return show(places, request, made, measured, json=json)
+
+
+def _measure(
+    places: Places, made: planning.Plan, rungs: Sequence[planning.ResolvedRung], time_limit: str | None
+) -> Measurements:
+    """Measures the rungs, and prints what is found of each."""
+    from lrurun.bench.rungs import error_text
+    from lrurun.commands._shared.training_options import seconds_of
+    from lrurun.report.live.view import MeasuringView
+    from lrurun.runner.signals import GRACE_SECONDS, Signals
+
+    class Display(MeasuringView):
+        def found(self, rung: planning.ResolvedRung, measurement: Measurement | LrurunError) -> None:
+            if isinstance(measurement, LrurunError):
+                console.say(f"{rung.name}: {error_text(measurement)}")
+                return
+            run = console.rough_duration(measurement.seconds(rung.training.train))
+            console.say(
+                f"{rung.name}: {_seconds(measurement.seconds_per_step)} a step, {run} a run, compiled in "
+                f"{_seconds(measurement.compile_seconds)}, {_bytes(measurement.training_bytes)} for training"
+            )
+
+    signals = Signals(None if time_limit is None else seconds_of(time_limit))
+    signals.reserve(1.0 - GRACE_SECONDS)  # nothing is to be saved
+    with signals.recorded(), Display() as display:
+        return Measurements(rungs, places.data / made.data_name, signals, display)
 
 
 def show_sweep(places: Places, request: LadderRequest, sweep: Sequence[str], *, json: bool = False) -> int:
@@ -236,6 +268,10 @@ def show(
     with opening.read(places) or nullcontext() as ledger:
         document, rungs, so_far = _complete(places, request, made, ledger, measured)
     code = 3 if any(row.measurement_error for row in document.rungs) else 0
+    if measured is not None and measured.stopped is not None:
+        code = measured.stopped.exit_code
+        count = sum(row.measurement is not None for row in document.rungs)
+        console.say(f"stopped by {measured.stopped}: {count} of {plural(len(document.rungs), 'rung')} measured")
     if json:
         output.write_json(document)
         return code
@@ -271,7 +307,6 @@ def planned(
     """What a request would train, its rungs, and its sequential design; times are those measured, if there are any."""
     from lrurun.commands._shared import deciding
     from lrurun.config import tuning
-    from lrurun.data import store
     from lrurun.report.tables import loaded_instance
 
     rungs, seeds = request.chosen(made)
@@ -285,10 +320,10 @@ def planned(
     if ledger is not None:
         past = ledger.newest_durations("program") if made.kind == "program" else ledger.newest_speeds()
     rows = [_planned(made, rung, seeds_of[rung.name], ledger, past, measured) for rung in rungs]
-    folder = places.data / made.data_name
-    absent = made.task.restore and store.manifest(made.task, made.options, folder) is None
+    remains = any(row.runs_done < row.runs for row in rows)
     phrases = [
-        f"the data of {made.task.name} are not in {folder}, and must come from you: {made.task.restore}" * bool(absent),
+        cautions.scale(made) if remains else None,
+        cautions.missing_data(places, made) if remains else None,
         tuning.replacement_note(made.recipe, made.profile) if made.tune else "",
         "" if ledger is None else loaded_instance.other_versions(made, ledger),
     ]
@@ -609,8 +644,8 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
         return
     if document.eta_seconds is None:
         reason = "no finished run shows how fast these rungs train here"
-        if any(_is_about_memory(row.measurement_error or "") for row in document.rungs):
-            reason = "not all rungs could be measured"
+        if any(row.measurement or row.measurement_error for row in document.rungs):
+            reason = "not all rungs were measured"
         console.paragraph(f"Time left: unknown, because {reason}.{later}")
         return
     left = sorted({seed for row in document.rungs for seed in row.seeds_left})
@@ -626,9 +661,12 @@ def _is_about_memory(error: str) -> bool:
 def _print_measured(document: PlanDocument, rungs: Sequence[planning.ResolvedRung]) -> None:
     """Prints time and memory of each rung, and what was measured."""
     rows = []
+    if not any(row.measurement or row.measurement_error for row in document.rungs):
+        return
     for row in document.rungs:
         if (found := row.measurement) is None:
-            rows.append([row.rung, *["failed"] * 6])
+            cells = ["failed"] * 6 if row.measurement_error else ["not measured", *[""] * 5]
+            rows.append([row.rung, *cells])
             continue
         rows.append(
             [
@@ -788,6 +826,8 @@ def _show_sweep(points: Sequence[sweeps.Point], documents: Sequence[PlanDocument
     table.show_text(
         [*points[0].values, "done", "time left"], rows, title=f"ladder {first.ladder} on {first.task}{profile}"
     )
+    for note in dict.fromkeys(note for document in documents for note in document.notes):
+        console.paragraph(f"{note[0].upper()}{note[1:]}.")
     left = sum(row.runs_left for document in documents for row in document.rungs)
     if not left:
         console.paragraph("All runs are finished.")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
@@ -461,6 +462,32 @@ def digest(sha256: Mapping[str, str]) -> str:
 
 def _settings(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} = {value!r}" for name, value in options.items()) or "the published settings"
+
+
+def to_obtain(task: Task, options: Options, folder: Path) -> str | None:
+    """What data need that are missing: a download, or a copy that the user has. None for data that are there, and for
+    those that lrurun has, generates, or makes from others that are prepared."""
+    if manifest(task, options, folder) is not None:
+        return None
+    subject = f"the data of {task.name} are not in {folder}"
+    if task.restore:
+        return f"{subject}, and must come from you: {task.restore}"
+    if _reduced(task, options, folder, no_progress) is not None:
+        return None
+    downloads = folder.parent / "downloads"
+    if remotes := [remote for remote in task.remotes if not (downloads / remote.name).is_file()]:
+        sizes = [remote.bytes for remote in remotes]
+        size = f"{len(remotes)} files" if None in sizes else _megabytes(sum(filter(None, sizes)))
+        hosts = dict.fromkeys(str(urlsplit(remote.url).hostname) for remote in remotes)
+        names = ", ".join(remote.name for remote in remotes)
+        return f"{subject}: {size} to download from {', '.join(hosts)} ({names})"
+    if task.remotes or task.offline(options) is not None:
+        return None
+    return f"{subject}, and must come from you; {_how_to_get(task, folder)}"
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:.0f} MB" if count < 1e9 else f"{count / 1e9:.1f} GB"
 
 
 def missing(task: Task, folder: Path, arguments: str = "") -> LrurunError:

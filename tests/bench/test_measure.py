@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from msgspec import structs
 
@@ -15,7 +17,7 @@ from lrurun.bench.rungs import DeviceCheck, DeviceComparison, Measurement
 from lrurun.config import plan as planning
 from lrurun.errors import LrurunError
 from lrurun.machine import CORES
-from tests.harness.machine import Machine
+from tests.harness.machine import Machine, wait_for
 from tests.harness.programs import write
 
 PLAN = ("plan", "sDigits", "--profile", "smoke", "--seeds", "2", "--rung", "ring-init", "--rung", "small-phase")
@@ -38,7 +40,7 @@ def measured_as(monkeypatch: pytest.MonkeyPatch, **failing: str) -> list[str]:
     """Every rung is measured as `FOUND`, except those that fail; the names of those that are measured."""
     asked: list[str] = []
 
-    def measured(rung: Any, folder: Path) -> Measurement | LrurunError:
+    def measured(rung: Any, folder: Path, progress: Any) -> Measurement | LrurunError:
         asked.append(rung.name)
         return LrurunError(failing[rung.name]) if rung.name in failing else FOUND
 
@@ -52,11 +54,62 @@ def test_times_are_those_measured(machine: Machine, monkeypatch: pytest.MonkeyPa
     machine.env |= {"COLUMNS": "80", CORES: "1", "XDG_DATA_HOME": unprepared}
     measured_as(monkeypatch)
     done = machine.run(*PLAN, "--measure")
-    assert done.stderr == "measuring ring-init\nmeasuring small-phase\n"
+    figures = "10 ms a step, {} a run, compiled in 2.5 s, 1.8 MB for training"
+    assert done.stderr == "".join(f"{name}: {figures.format('2 s')}\n" for name in ("ring-init", "small-phase"))
     measured_as(monkeypatch, **{"small-phase": "RESOURCE_EXHAUSTED: Out of memory"})
     failed = machine.run(*PLAN, "--measure", code=3)
     golden("plan-measure.txt", f"{done.stdout}\n--- a rung fails ---\n\n{failed.stdout}")
     assert machine.files() == []
+
+
+def test_what_is_done_is_said_with_its_time_until_a_limit_stops_it(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first rung's figures are there before the second one is begun, and in the plan of a measuring that ends."""
+    clock = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+
+    def measured(rung: Any, folder: Path, progress: Any) -> Measurement:
+        for stage, seconds in (("starting", 3), ("compiling the training step", 25), ("timing", 2)):
+            for _ in range(seconds):
+                progress(stage)
+                clock[0] += 1.0
+        return FOUND
+
+    monkeypatch.setattr(rungs, "_measured", measured)
+    done = machine.run(*PLAN, "--measure", "--time-limit", "50", code=143)
+    assert done.stderr.splitlines() == [
+        "measuring ring-init: starting",
+        "measuring ring-init: compiling the training step",
+        "measuring ring-init: compiling the training step, 0:10 so far",
+        "measuring ring-init: compiling the training step, 0:20 so far",
+        "measuring ring-init: timing",
+        "ring-init: 10 ms a step, 2 s a run, compiled in 2.5 s, 1.8 MB for training",
+        "measuring small-phase: starting",
+        "measuring small-phase: compiling the training step",
+        "measuring small-phase: compiling the training step, 0:10 so far",
+        "stopped by the time limit of 0:50: 1 of 2 rungs measured",
+    ]
+    assert re.search(r"^ring-init +1,850 .* 2.5 s ", done.stdout, re.MULTILINE)
+    assert re.search(r"^small-phase +not measured$", done.stdout, re.MULTILINE)
+    assert "Time left: unknown, because not all rungs were measured." in done.stdout
+    clock[0] = 0.0
+    stopped = machine.json(*PLAN, "--measure", "--time-limit", "50", code=143)
+    assert [(row["measurement"] or {}).get("parameters") for row in stopped["rungs"]] == [1850, None]
+    assert [row["measurement_error"] for row in stopped["rungs"]] == [None, None]
+
+
+def test_an_interrupted_measuring_gives_what_was_found(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(rung: Any, folder: Path, progress: Any) -> Measurement:
+        if rung.name == "small-phase":
+            signal.raise_signal(signal.SIGINT)
+        progress("starting")
+        return FOUND
+
+    monkeypatch.setattr(rungs, "_measured", measured)
+    done = machine.run(*PLAN, "--measure", code=130)
+    assert done.stderr.endswith("stopped by ^C: 1 of 2 rungs measured\n")
+    assert re.search(r"^ring-init +1,850 ", done.stdout, re.MULTILINE)
 
 
 def test_times_for_firm_verdicts_are_those_measured(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,6 +156,21 @@ def test_a_rung_is_measured_without_its_data(machine: Machine) -> None:
     assert found["steps"] >= 3
     assert found["training_bytes"] > found["evaluation_bytes"] > 4 * found["parameters"]
     assert not list(machine.folder.iterdir())
+
+
+@pytest.mark.slow
+def test_a_measuring_process_says_what_it_does_and_ends_with_the_command(machine: Machine) -> None:
+    done = machine.run(*PLAN[:-2], "--measure")
+    stages = re.findall(r"^measuring ring-init: ([a-z ]+)$", done.stderr, re.MULTILINE)
+    assert stages == ["starting", "compiling the training step", "compiling the evaluation", "timing"]
+    assert re.search(r"^ring-init: .* a step, .* a run, compiled in .*, .* for training$", done.stderr, re.MULTILINE)
+    process = machine.start(*PLAN, "--measure", "--time-limit", "2")
+    wait_for(lambda: psutil.Process(process.pid).children())
+    [child] = psutil.Process(process.pid).children()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert err.endswith("stopped by the time limit of 0:02: 0 of 2 rungs measured\n")
+    assert not child.is_running()
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from lrurun.config.recurrences import KINDS
 from lrurun.config.resolve import Difference
 from lrurun.config.schema import Execution, fingerprint, known_paths
 from lrurun.config.settings import flatten, parse_set
+from lrurun.errors import LrurunError
 from tests.harness.machine import Machine
 from tests.harness.plans import LADDER, RECIPE, changed, differences, error, make, on, rungs, write_documents
 from tests.harness.results import fill
@@ -429,3 +430,44 @@ def test_a_report_says_how_many_seeds_a_difference_needs(machine):
 )
 def test_detect_is_a_positive_difference_on_one_task(machine, words, error):
     assert error in machine.refused("report", *words)
+
+
+def test_a_plan_says_what_the_ladder_says_first(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise LrurunError("no connection")
+
+    monkeypatch.setattr("lrurun.commands.ladder._prepare_data", fail)
+    monkeypatch.setattr("lrurun.machine.accelerators", lambda: [])
+    where = ("--data-dir", "d")
+    scale, data = machine.json("plan", "sCIFAR", *where)["notes"]
+    assert scale.startswith("the plain recipe of sCIFAR is of the paper's scale, about 206 hours on one NVIDIA A100, ")
+    assert data == "the data of sCIFAR are not in d/sCIFAR: 170 MB to download from www.cs.toronto.edu " + (
+        "(cifar-10-binary.tar.gz)"
+    )
+    for words in (
+        ("plan", "sCIFAR"),
+        ("plan", "sCIFAR", "--sweep", "optim.lr=0.1,0.2"),
+        ("ladder", "sCIFAR", "--dry-run"),
+    ):
+        done = machine.run(*words, *where)
+        assert [done.stdout.count(f"{note[0].upper()}{note[1:]}.\n") for note in (scale, data)] == [1, 1]
+        assert done.stderr == ""
+    said = machine.refused("ladder", "sCIFAR", *where, code=1)
+    assert said == f"warning: {scale}\n{data}\nerror: no connection\n"
+    [data] = machine.json("plan", "sCIFAR", "--profile", "smoke", *where)["notes"]
+    assert machine.refused("ladder", "sCIFAR", "--profile", "smoke", *where, code=1).startswith(f"{data}\n")
+
+
+def test_a_plan_says_what_data_need(machine: Machine) -> None:
+    def said(task: str) -> list[str]:
+        notes = machine.json("plan", task, "--data-dir", "d")["notes"]
+        return [note for note in notes if note.startswith("the data of ")]
+
+    assert said("sDigits") == said("ListOps") == [], "lrurun has or makes them"
+    [text] = said("Retrieval")
+    assert ": 3 files to download from huggingface.co (new_aan_pairs.train.tsv, " in text
+    [text] = said("PG19")
+    assert ", and must come from you; if you have a copy: lrurun data prepare PG19 --from PATH" in text
+    (machine.folder / "d/downloads").mkdir(parents=True)
+    (machine.folder / "d/downloads/cifar-10-binary.tar.gz").touch()
+    assert said("sCIFAR") == [], "it is downloaded already"

@@ -66,17 +66,37 @@ def warn_of_jobs(jobs: int | None, threads: int = 1) -> None:
         )
 
 
-def warn_of_scale(plan: planning.Plan) -> None:
-    """Warns of the paper's scale on a machine without accelerator, where the recipe says that it needs one."""
+def scale(plan: planning.Plan) -> str | None:
+    """The time of a recipe at the paper's scale on the device that it names, and whether this machine has one; None for
+    profiles, and for recipes that need no accelerator."""
     from lrurun import machine
 
     about, reduced = plan.recipe.about, "laptop"
-    is_large = plan.profile is None and reduced in plan.recipe.profile and "CPU" not in about.device
-    if is_large and not machine.accelerators():
-        console.warn(
-            f"the plain recipe of {plan.recipe.task} is of the paper's scale, about {about.hours:g} hours on "
-            f"{about.device}, and this machine has no accelerator; --profile {reduced} is reduced"
-        )
+    has_reduced = reduced in plan.recipe.profile
+    if plan.profile is not None or "CPU" in about.device or not (about.hours or has_reduced):
+        return None
+    hours = f"about {about.hours:g} hours " if about.hours else ""
+    text = f"the plain recipe of {plan.recipe.task} is of the paper's scale, {hours}on {about.device}"
+    if machine.accelerators():
+        return text
+    return f"{text}, and this machine has no accelerator" + f"; --profile {reduced} is reduced" * has_reduced
+
+
+def warn_of_scale(plan: planning.Plan) -> None:
+    """Says what `scale` does: a warning on a machine without accelerator."""
+    from lrurun import machine
+
+    if text := scale(plan):
+        (console.say if machine.accelerators() else console.warn)(text)
+
+
+def missing_data(places: Places, plan: planning.Plan) -> str | None:
+    """What the data of a plan need that are missing; None if nothing has to be obtained."""
+    from lrurun.data import store
+
+    if plan.kind == "program":  # which has data of its own
+        return None
+    return store.to_obtain(plan.task, plan.options, places.data / plan.data_name)
 
 
 def report_hidden(request: LadderRequest) -> None:

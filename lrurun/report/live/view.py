@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 MOST_SILENT_SECONDS = 30.0
 """The longest time without a line in a pipe."""
 
+OFTEN_SECONDS = 10.0
+"""The same for what a user waits for in front of the screen."""
+
 PAUSE = 20.0
 """The time between two drawings of the live view that no change of a state causes, as a multiple of the time of one."""
 
@@ -152,3 +155,51 @@ class PreparationView:
             self._bar.add_task(console.clean(what), total=None)
             self._what = what
         self._bar.update(self._bar.task_ids[-1], completed=done, total=total)
+
+
+class MeasuringView:
+    """Shows what is measured, and for how long already: a line that changes in a terminal, plain lines in a pipe. A
+    context manager, which removes the line."""
+
+    def __init__(self) -> None:
+        self._live: Live | None = None
+        self._what = ""
+        self._began = self._printed_at = 0.0
+
+    def __enter__(self) -> MeasuringView:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            with contextlib.suppress(OSError):
+                self._live.stop()
+
+    def update(self, what: str) -> None:
+        """`what` is being done."""
+        if console.verbosity() < 0:
+            return
+        now, is_new = time.monotonic(), what != self._what
+        if is_new:
+            self._what, self._began = what, now
+        if console.is_terminal():
+            with contextlib.suppress(OSError):
+                self._draw(f"{what}, {console.duration(now - self._began)}")
+        elif is_new or now - self._printed_at >= OFTEN_SECONDS:
+            console.say(what if is_new else f"{what}, {console.duration(now - self._began)} so far")
+            self._printed_at = now
+
+    def _draw(self, text: str) -> None:
+        from rich.text import Text
+
+        if self._live is None:
+            from rich.live import Live
+
+            self._live = Live(
+                console=console.err(),
+                auto_refresh=False,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
+        self._live.update(Text(console.clean(text), no_wrap=True, overflow="ellipsis"), refresh=True)
