@@ -38,6 +38,10 @@ class NoEigenvaluesError(LrurunError):
     """The kind of recurrence defines no eigenvalues."""
 
 
+class FaultyProgram(LrurunError):
+    """The runs of a user's program would all end with the same fault."""
+
+
 class LedgerError(LrurunError):
     """The ledger is busy, of another version, or not a ledger."""
 

@@ -23,7 +23,7 @@ from lrurun.commands._shared.options import (
 from lrurun.commands._shared.rules import examples
 from lrurun.commands._shared.training_options import TrainingOptions, site_of
 from lrurun.commands.ladder import train
-from lrurun.errors import LaterVersionError, LedgerError, PreparationError, UsageError, plural
+from lrurun.errors import FaultyProgram, LaterVersionError, LedgerError, PreparationError, UsageError, plural
 from lrurun.ledger.database import implementation
 from lrurun.report import continuing
 from lrurun.report import request as requests
@@ -98,9 +98,9 @@ def resume(
                     code = kind.repeat(places, request, options, signals)
                 else:
                     code = _repeat(places, ladder, request, options, signals)
-            except (UsageError, LaterVersionError, PreparationError) as error:
-                # A ladder whose files have changed, one that a later lrurun began, or one without data, does not stop
-                # the others.
+            except (UsageError, LaterVersionError, PreparationError, FaultyProgram) as error:
+                # A ladder whose files have changed, one that a later lrurun began, one without data, or one whose
+                # program logs nothing does not stop the others.
                 console.fail(error)
                 code = error.exit_code
             if code > 128:

@@ -155,8 +155,8 @@ def _key(keys: Sequence[str], asked: str, option: str, file: Path) -> str:
 
 
 def doubts(examples: OwnArrays) -> list[str]:
-    """Sentences on arrays that may be meant otherwise: whole numbers as real ones, one-hot rows, ids without --tokens, axes in
-    another order, constants."""
+    """Sentences on arrays that may be meant otherwise: whole numbers as real ones, one-hot rows, ids without --tokens,
+    axes in another order, constants."""
     x, y = examples.inputs, examples.labels
     x_name, y_name, _ = examples.names
     sentences = []

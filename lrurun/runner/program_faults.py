@@ -14,7 +14,7 @@ from msgspec import Struct, convert
 from lrurun.config import program as programs
 from lrurun.config.resolve import ResolvedRung
 from lrurun.config.schema import ProgramConfig
-from lrurun.errors import LrurunError, UsageError, nearest
+from lrurun.errors import FaultyProgram, UsageError, nearest
 from lrurun.ledger.values import Event, Run
 
 KIND = "program"
@@ -26,10 +26,6 @@ class ProgramFault(Struct, frozen=True):
 
     message: str
     hint: str
-
-
-class FaultyProgram(LrurunError):
-    """A program whose runs would all end with the same fault."""
 
 
 def of_event(event: Event, run: Run | None) -> FaultyProgram | None:
@@ -57,7 +53,9 @@ def check_command(rungs: Iterable[ResolvedRung], folder: Path, where: str) -> No
         if names.keys() - values.keys():
             continue  # the seed or the folder of a run
         executable = programs.filled(config.program.command[0], values)
-        if shutil.which(str(folder / executable) if "/" in executable else executable) is None:
+        # relative folders of PATH begin where the program is started
+        path = os.pathsep.join(str(folder / place) for place in os.get_exec_path())
+        if shutil.which(str(folder / executable) if "/" in executable else executable, path=path) is None:
             raise UsageError(
                 f"{where} [program], command, rung {rung.name}: {executable!r} {_why(executable, folder)}",
                 _instead(executable, folder),

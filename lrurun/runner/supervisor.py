@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from lrurun import paths
-from lrurun.errors import UnreachableError, plural
+from lrurun.errors import FaultyProgram, UnreachableError, plural
 from lrurun.files import identity
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
@@ -23,7 +23,6 @@ from lrurun.runner import node, program_faults, records
 from lrurun.runner.executors import Executor
 from lrurun.runner.executors.local import LocalExecutor
 from lrurun.runner.processes import POLL_SECONDS
-from lrurun.runner.program_faults import FaultyProgram
 from lrurun.runner.selection import RunSelection, SelectedRuns
 from lrurun.runner.signals import Signals, Stopped
 from lrurun.runner.work import Work

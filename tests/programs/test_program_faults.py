@@ -137,6 +137,27 @@ def test_commands_are_looked_up_before_runs_are_queued(machine: Machine, command
     assert not machine.ledger.exists()
 
 
+def test_path_begins_where_the_program_is_started(machine: Machine) -> None:
+    folder = machine.folder / "mine"
+    write(folder, (PYTHON, '"tool"'))
+    (folder / "bin").mkdir()
+    (folder / "bin" / "tool").symlink_to(sys.executable)
+    arguments = ("ladder", "mine/toy.toml", "--rung", "narrow", "--seeds", "1")
+    machine.run(*arguments, env={"PATH": f"bin:{machine.env['PATH']}"})
+    assert runs_of(machine)["narrow"][0].state == "done"
+
+
+@pytest.mark.slow
+def test_resume_goes_on_with_other_ladders(machine: Machine) -> None:
+    for name in ("first", "second"):
+        write(machine.folder / name)
+        (machine.folder / name / "toy.py").write_text("")
+        arguments = ("ladder", f"{name}/toy.toml", "--rung", "narrow", "--seeds", "1", "--name", name)
+        machine.run(*arguments, "--set", f"settings.lr=0.{len(name)}", code=1)
+    done = machine.run("resume", code=1)
+    assert done.stderr.count("the program ended with exit code 0 and logged nothing; no run") == 2
+
+
 def test_a_finished_ladder_needs_no_command(machine: Machine) -> None:
     write(machine.folder, (PYTHON, '"{settings.name}"'), ("plain text", sys.executable))
     arguments = ("ladder", "toy.toml", "--rung", "narrow", "--seeds", "1")
