@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import re
+import sqlite3
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -57,14 +58,17 @@ def write(ledger: Ledger, ids: Sequence[str], folder: Path, named: Path) -> list
         from mlflow.utils.validation import MAX_ENTITY_KEY_LENGTH
 
         with _quiet():
-            export = _Export(ledger, folder, named, most=MAX_ENTITY_KEY_LENGTH)
             try:
+                export = _Export(ledger, folder, named, most=MAX_ENTITY_KEY_LENGTH)
                 for run in ledger.each(ids, brief=False):
                     export.add(run)
-            except MlflowException as error:
-                raise LrurunError(
-                    f"{named}: MLflow: {_first_line(error)}", "export to parquet or csv instead"
-                ) from error
+            except Exception as error:
+                of_database = isinstance(error.__cause__, sqlite3.Error)  # as on a full disk
+                if not of_database and not isinstance(error, MlflowException):
+                    raise
+                reason = _first_line(error.__cause__ if of_database and error.__cause__ else error)
+                hint = "make room, or name another folder; --to parquet has the same"
+                raise LrurunError(f"{named}: MLflow: {reason}", hint) from error
     return export.sentences()
 
 
@@ -224,7 +228,7 @@ class _Export:
         return None
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return console.clean(str(error).strip().splitlines()[0])
 
 

@@ -55,6 +55,7 @@ def write(ledger: Ledger, ids: Sequence[str], format: ExportFormat, target: Path
 
             return export_mlflow.write(ledger, ids, folder, target.absolute())
     except OSError as error:
+        check_new(target)  # another export was quicker
         raise LrurunError(f"{target}: {error.strerror or error}", "name another folder, or make room") from None
     except ModuleNotFoundError as error:
         raise LrurunError(f"{error.name} is not installed", f"install it: pip install 'lrurun[{format}]'") from None

@@ -228,6 +228,27 @@ def test_a_killed_export_is_repeated_and_a_second_one_is_refused(odd: Machine, t
 
 
 @pytest.mark.slow
+def test_of_two_exports_at_once_one_has_the_folder(odd: Machine, tmp_path: Path) -> None:
+    machine = odd.copy(tmp_path / "copy")
+    processes = [machine.start("ledger", "export", "--to", "tensorboard", "out") for _ in range(2)]
+    said = sorted(process.communicate()[1].splitlines()[-2:] for process in processes)
+    assert [process.returncode for process in processes] in ([0, 1], [1, 0])
+    assert said[0] == ["error: out: exists already, and is not overwritten", "hint: name a new folder"]
+    assert len(list(tmp_path.glob("copy/out/own/toy/first/*/events.*"))) == 2
+    assert not list(machine.folder.glob(".out.*"))
+
+
+@pytest.mark.slow
+def test_a_database_that_cannot_be_made_whole_leaves_nothing(odd: Machine, tmp_path: Path) -> None:
+    """A limit on the size of files, as of a full disk."""
+    machine = odd.copy(tmp_path / "copy")
+    full = ("bash", "-c", 'ulimit -f 200; exec "$0" "$@"')
+    done = machine.run("ledger", "export", "--to", "mlflow", "out", code=1, prefix=full)
+    assert re.match(r"error: \S*/out: MLflow: disk I/O error\nhint: make room", done.stderr), done.stderr
+    assert not list(machine.folder.glob("*out*")) + list(machine.folder.glob(".*out*"))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["file", "server"])
 def test_views_have_more_columns_than_a_statement_may_have(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
