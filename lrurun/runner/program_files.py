@@ -65,9 +65,9 @@ class ProgramCopy:
                 if not any(_copied(source / name, target, digest) for source in (self.folder, *others)):
                     raise self._lost(name, digest)
                 storage.put(target)
-            for link, target in self._links():
+            for link, original in self._links():
                 with contextlib.suppress(FileExistsError):
-                    link.symlink_to(target)
+                    link.symlink_to(original)
         except OSError as error:
             raise LrurunError(
                 f"{self.path}: the files of the program cannot be copied: {error.strerror or error}",
