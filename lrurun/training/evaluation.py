@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -54,9 +55,27 @@ def evaluate(programs: Programs, best: Best, split: Split, batch: int, metrics: 
         scores = {"loss": float(of_run["loss"].sum() / of_run["count"].sum())}
         for metric in metrics:
             known = of_run | _own(metric, of_run)
-            scores |= {metric.name: metric.value(known), **metric.parts(known)}
+            scores |= {metric.name: metric.value(known), **_parts(metric, known)}
         evaluations.append(Evaluation(scores, {f"norm/layer{layer}": value for layer, value in enumerate(layers)}))
     return evaluations
+
+
+_PART = re.compile(r"[A-Za-z][\w.-]{0,49}(?:/\.*[\w-][\w.-]*)*", re.ASCII)
+"""The names of parts of a score, which other programs take for paths."""
+
+
+def _parts(metric: Metric, sums: dict[str, np.ndarray]) -> dict[str, float]:
+    """The scores of parts of the labels.
+
+    Raises:
+        ValueError: the name of one of them cannot be that of a curve.
+    """
+    parts = metric.parts(sums)
+    for name in parts:
+        if not _PART.fullmatch(name):
+            rule = "expected letters, digits, '.', '_', '-' and '/', with more than dots on each side of a '/'"
+            raise ValueError(f"metric {metric.name}: parts returns the name {name!r}, {rule}")
+    return parts
 
 
 def _own(metric: Metric, sums: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,13 @@ from lrurun.data.metric import (
     Mean,
     Metric,
     Perplexity,
+    Sums,
 )
 from lrurun.data.task import Data, Output, Spec
 from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger.store import Ledger
 from lrurun.nn.network import Model
+from lrurun.training import evaluation
 from lrurun.training.events import Ended, Measured, Reached
 from lrurun.training.loop import train
 from lrurun.training.objective import Objective, own_sum
@@ -305,6 +308,16 @@ def test_a_mean_needs_a_number_for_each_label() -> None:
     outputs, labels = np.zeros((3, 4), np.float32), np.zeros(3, np.int32)
     with pytest.raises(ValueError, match=r"metric top_two: each returns \(3, 4\), expected \(3,\), a number per label"):
         jax.eval_shape(Objective(spec(Output(), 4), [Wide()]).sums, outputs, labels, np.ones(3, np.float32))
+
+
+@pytest.mark.parametrize("name", ["half//1", "half/", "half/../1", "/half", "", "a half"])
+def test_a_part_of_a_score_has_a_name_that_is_no_other_path(name: str) -> None:
+    class Halves(TopTwo, frozen=True, kw_only=True):
+        def parts(self, sums: Sums) -> dict[str, float]:
+            return {"half/1": 0.5, name: 0.5}
+
+    with pytest.raises(ValueError, match=rf"metric top_two: parts returns the name '{re.escape(name)}', expected"):
+        evaluation._parts(Halves(), {})
 
 
 DECLARED = "    metrics = (Accuracy(chance=0.5), Own())\n"
