@@ -240,7 +240,7 @@ def _repeat(
         )
     if plan.spec != instance.spec:
         console.say(
-            f"ladder {instance.short_name}: its ladder, recipe or plug-ins have changed since; training another "
+            f"ladder {instance.short_name}: its ladder, recipe or code has changed since; training another "
             "instance, as they are now"
         )
     rungs, seeds = request.chosen(plan)

@@ -185,7 +185,7 @@ def test_the_command_that_supersedes_an_instance_says_so_once(here: Machine) -> 
     ask(here, "mine.toml", RECIPE, train=False)
     (here.folder / "mine.toml").write_text(CHANGED)
     fill(here.ledger, "mine.toml", {"tanh-rnn": [0.3]}, **OF_SMOKE)
-    again = ("ladder", "mine.toml", *OPTIONS, "--rung", "tanh-rnn", "--seeds", "0,")
+    again = ("ladder", "mine.toml", *OPTIONS, "--rung", "tanh-rnn", "--seeds", "0,", "--data-dir", "none")
     assert [here.run(*again).stderr.count(SUPERSEDED) for _ in range(2)] == [1, 0]
 
 

@@ -241,7 +241,7 @@ def test_resume_after_the_file_has_changed_trains_its_present_code(here: Machine
     Path("gone.py").rename(file)
     file.write_text(AVERAGES + "# changed\n")
     said = here.run("resume").stderr
-    assert "its ladder, recipe or plug-ins have changed since; training another instance" in said
+    assert "its ladder, recipe or code has changed since; training another instance" in said
     old, new = sorted(here.json("runs")["runs"], key=lambda run: run["state"], reverse=True)
     assert (old["state"], new["state"]) == ("queued", "done")
     assert old["fingerprint"] != new["fingerprint"]
