@@ -769,14 +769,15 @@ def _other_numerics(rows: Sequence[PlannedRung]) -> list[str]:
 
 
 def _changes(row: PlannedRung, made: planning.Plan) -> list[str]:
-    """What a rung changes, without the values that tuning replaces."""
+    """What a rung changes, without the values that tuning replaces, and those that a new kind has by default."""
     from lrurun.config import tuning
 
-    tuned = made.free(row.rung)
+    [rung] = (rung for rung in made.rungs if rung.name == row.rung)
+    hidden = {*made.free(row.rung), *(change.path for change in rung.differences if change.is_default)}
     changes = [
         f"{re.sub(r'^(model[.](recurrence[.])?|settings[.])', '', change.path)} = {tuning.short(change.after)}"
         for change in row.moves
-        if change.after is not None and not change.path.startswith("code.") and change.path not in tuned
+        if change.after is not None and not change.path.startswith("code.") and change.path not in hidden
     ]
     return changes + [f"code = {change.source}" for change in row.moves if change.path.startswith("code.")]
 

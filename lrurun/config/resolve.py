@@ -46,6 +46,11 @@ class Difference(Struct, frozen=True):
     after: Any
     source: str
 
+    @property
+    def is_default(self) -> bool:
+        """Whether the base has no such setting, and the rung has it at its default: it follows from the new kind."""
+        return self.before is None and self.source == "default"
+
 
 class RateSource(Struct, frozen=True):
     """Where the learning rate of a rung comes from."""

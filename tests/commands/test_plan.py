@@ -152,6 +152,30 @@ def test_the_plan_names_a_base_that_is_not_the_previous_rung(machine, monkeypatc
     golden("plan.txt", "\n".join(machine.shown(*words, width=80) for words in calls))
 
 
+def test_what_a_new_kind_has_by_default_is_no_change(machine, monkeypatch):
+    monkeypatch.chdir(machine.folder)
+    machine.env["XDG_DATA_HOME"] = str(machine.folder / "share")
+    machine.run("new", "recurrence", "averages")
+    ladder = Path("averages.toml").read_text()
+    shown = []
+    for new in ("", ', "model.recurrence.longest" = 64.0', ', "model.recurrence.longest" = 32.0'):
+        Path("averages.toml").write_text(ladder.replace(', "model.recurrence.longest" = 64.0', new))
+        lines = machine.run("plan", "npDigits", "--ladder", "averages.toml").stdout.splitlines()
+        [line] = [line for line in lines if line.startswith("averages ")]
+        shown.append(line.partition("unknown")[2].strip())
+        checked = machine.json("check", "ladder", "averages.toml")["findings"][1]["detail"]
+        assert ("model.recurrence.longest" in checked) == (new != "")
+    assert shown == [
+        "kind = averages; code = averages.py",
+        "kind = averages; longest = 64; code = averages.py",
+        "kind = averages; longest = 32; code = averages.py",  # the ladder says so
+    ]
+    moves = {
+        move["path"] for move in machine.json("plan", "npDigits", "--ladder", "averages.toml")["rungs"][1]["moves"]
+    }
+    assert "model.recurrence.longest" in moves
+
+
 def test_later_wins_recipe_profile_rung_set():
     sets = ("train.steps=6", "model.recurrence.r_max=0.7", "optim.lr=0.5")
     one, two, three = make(), make(profile="small"), make(profile="small", sets=sets)
