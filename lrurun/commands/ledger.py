@@ -242,6 +242,7 @@ def merge(
 ) -> int:
     """Add the runs of another ledger to this one."""
     from lrurun.ledger import copies, merging
+    from lrurun.report.live.view import PreparationView
     from lrurun.runner import records
 
     places: Places = context.obj.places
@@ -251,7 +252,7 @@ def merge(
             "--runs-dir: merge copies checkpoints between folders, and this runs folder is in an object store",
             "copy the store to a folder, and name it with --runs-dir",
         )
-    with copies.unpacked(named) as source:
+    with PreparationView(pause=2.0) as view, copies.unpacked(named, view.update) as source:
         source_ledger = opening.read(structs.replace(places, ledger=source))
         if source_ledger is None:
             raise NotFoundError(f"{other}: there is no ledger", "name the other ledger's file")
@@ -260,8 +261,9 @@ def merge(
                 raise UsageError(f"{other}: is this ledger", "name another ledger")
             with opening.write(places) as ledger:
                 other_folder = (other_runs or paths.default_runs(named)).absolute()
-                merged, changed = merging.merge(ledger, source_ledger, places.runs, other_folder)
-                records.keep_all(ledger, places.runs, changed, [ladder.key for ladder in source_ledger.ladders()])
+                merged, changed = merging.merge(ledger, source_ledger, places.runs, other_folder, view.update)
+                ladders = [ladder.key for ladder in source_ledger.ladders()]
+                records.keep_all(ledger, places.runs, changed, ladders, view.update)
     if json:
         output.write_json(merged)
         return 0

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Table
 
@@ -20,6 +20,13 @@ from lrurun.ledger.database import COMPRESSED
 from lrurun.ledger.database.schema import documents, info, metadata, metric_keys
 from lrurun.ledger.store import Ledger
 from lrurun.server import Place
+
+if TYPE_CHECKING:
+    from lrurun.data.task import Progress
+
+
+def no_progress(_what: str, _done: int, _total: int | None) -> None:
+    """Shows nothing of a long step."""
 
 
 def backup(ledger: Ledger, target: Path) -> None:
@@ -52,8 +59,10 @@ def backup(ledger: Ledger, target: Path) -> None:
 
 
 @contextlib.contextmanager
-def unpacked(place: Place) -> Iterator[Place]:
+def unpacked(place: Place, progress: Progress = no_progress) -> Iterator[Place]:
     """The place of a ledger; of a compressed backup a temporary copy that can be read.
+
+    Errors about the copy name the backup.
 
     Raises:
         DamagedError: the compressed file is not whole.
@@ -66,8 +75,11 @@ def unpacked(place: Place) -> Iterator[Place]:
     with tempfile.TemporaryDirectory(prefix="lrurun-") as folder:
         whole = Path(folder) / place.stem
         try:
-            with lzma.open(place) as packed, whole.open("wb") as target:
-                shutil.copyfileobj(packed, target)
+            size = place.stat().st_size
+            with place.open("rb") as source, lzma.open(source) as packed, whole.open("wb") as target:
+                while chunk := packed.read(2**20):
+                    target.write(chunk)
+                    progress(f"unpacking {place.name}", source.tell(), size)
         except (lzma.LZMAError, EOFError):
             raise DamagedError(f"{place}: is not an xz file, or is incomplete", "copy it again") from None
         except OSError as error:
@@ -75,7 +87,12 @@ def unpacked(place: Place) -> Iterator[Place]:
             raise LrurunError(f"{place} cannot be unpacked: {error.strerror}", hint) from None
         if not is_database(whole):
             raise LedgerError(f"{place}: has no ledger in it", "name a file that lrurun ledger backup wrote")
-        yield whole
+        try:
+            yield whole
+        except LrurunError as error:
+            error.message = error.message.replace(str(whole), str(place))
+            error.hint = error.hint and error.hint.replace(str(whole), str(place))
+            raise
 
 
 _NAMED = {

@@ -9,16 +9,21 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from lrurun.errors import LedgerError, LrurunError
+from lrurun.ledger.copies import no_progress
 from lrurun.ledger.database import Joined, command, schema
 from lrurun.ledger.rows import altered_documents
 from lrurun.ledger.store import Ledger
 from lrurun.paths import inside
+
+if TYPE_CHECKING:
+    from lrurun.data.task import Progress
 
 
 class Merged(Struct, frozen=True, kw_only=True):
@@ -204,7 +209,9 @@ _REST = (
 )
 
 
-def merge(ledger: Ledger, other: Ledger, runs: Path, other_runs: Path) -> tuple[Merged, list[str]]:
+def merge(
+    ledger: Ledger, other: Ledger, runs: Path, other_runs: Path, progress: Progress = no_progress
+) -> tuple[Merged, list[str]]:
     """Add the runs of the ledger `other` to `ledger`. Returns the ids of the runs that may have changed, too.
 
     Of a run that both have, the finished one is kept, and this ledger's if both are finished. Runs that are running in
@@ -224,10 +231,11 @@ def merge(ledger: Ledger, other: Ledger, runs: Path, other_runs: Path) -> tuple[
             target.execute(_PAIRS)
             attempts = target.execute(_FOLDERS)
             target.rollback()
-            folders.copy(attempts)
+            folders.copy(attempts, progress)
             target.begin(writing=True)
             target.execute(_PAIRS)
-            for statement in (*_RUNS, *_REST):
+            for done, statement in enumerate(statements := (*_RUNS, *_REST)):
+                progress("adding runs to the ledger", done, len(statements))
                 target.execute(statement)
             folders.place(target.execute(_FOLDERS))
             checkpoints = _add_checkpoints(target, runs)
@@ -308,13 +316,14 @@ class AttemptFolders:
         self._placed: list[tuple[Path, Path | None]] = []
         """Folders that were put into their places, each with the new path of the folder that it replaced, or None."""
 
-    def copy(self, attempts: Iterable[MergedAttempt]) -> None:
+    def copy(self, attempts: Sequence[MergedAttempt], progress: Progress = no_progress) -> None:
         """Copies folders beside their places. Copying may take long: no transaction should wait for it.
 
         Raises:
             LrurunError: a file cannot be copied, or both ledgers have the same folder for two attempts.
         """
-        for run_id, n, shift in attempts:
+        for done, (run_id, n, shift) in enumerate(attempts):
+            progress("copying the folders of runs", done, len(attempts))
             source, folder = inside(self.other_runs, run_id, str(n)), inside(self.runs, run_id, str(n + shift))
             if not source.is_dir() or source in self._copies or _same(source, folder):
                 continue

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
 from lrurun import files, paths
 from lrurun.errors import LedgerError, LrurunError
+from lrurun.ledger.copies import no_progress
 from lrurun.ledger.records import LADDERS_FOLDER, RUN_FILE, encode
 from lrurun.ledger.store import Ledger
 from lrurun.runner.storage import storage_for
 from lrurun.server import Place
+
+if TYPE_CHECKING:
+    from lrurun.data.task import Progress
 
 _OWN: set[tuple[Place, Path]] = set()
 """Ledgers and records that are theirs, as this process has seen."""
@@ -63,9 +68,16 @@ def keep_ladder(ledger: Ledger, runs: Path, key: str) -> None:
         ledger.event("record", f"the record of the ladder is not written: {error}", ladder=key)
 
 
-def keep_all(ledger: Ledger, runs: Path, run_ids: Iterable[str], ladder_keys: Iterable[str]) -> None:
+def keep_all(
+    ledger: Ledger,
+    runs: Path,
+    run_ids: Sequence[str],
+    ladder_keys: Iterable[str],
+    progress: Progress = no_progress,
+) -> None:
     """Writes the records of these runs and ladder instances."""
-    for run_id in run_ids:
+    for done, run_id in enumerate(run_ids):
+        progress("writing the records of runs", done, len(run_ids))
         keep_run(ledger, runs, run_id)
     for key in ladder_keys:
         keep_ladder(ledger, runs, key)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import lzma
 import math
 import os
+import sqlite3
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from lrurun.config.runs import InstanceSpec
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger import copies, merging
 from lrurun.ledger.store import Ledger
+from lrurun.runner import records
 from lrurun.server import Place
 from tests.harness.configs import config
 from tests.harness.machine import Machine
@@ -315,9 +319,46 @@ def test_a_compressed_backup_is_merged(here: Machine, tmp_path: Path) -> None:
     cut.write_bytes(kept.read_bytes()[:-100])
     assert "is not an xz file, or is incomplete" in here.run("ledger", "merge", str(cut), code=5).stderr
     assert "there is no ledger" in here.run("ledger", "merge", str(tmp_path / "none.xz"), code=4).stderr
+    half = kept.read_bytes()
+    with lzma.open(cut, "wb") as packed:
+        packed.write(lzma.decompress(half)[:6000])
+    error = here.run("ledger", "merge", str(cut), code=5).stderr
+    assert error.startswith(f"error: the ledger {cut} is damaged: ")
+    other = tmp_path / "other.db"
+    with contextlib.closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE unrelated (a)")
+    cut.write_bytes(lzma.compress(other.read_bytes()))
+    error = here.run("ledger", "merge", str(cut), code=5).stderr
+    assert error.startswith(f"error: {cut} is not a ledger of lrurun\nhint: ")
     cut.write_bytes(lzma.compress(b"a text"))
     error = here.run("ledger", "merge", str(cut), code=5).stderr
     assert error == f"error: {cut}: has no ledger in it\nhint: name a file that lrurun ledger backup wrote\n"
+
+
+def test_a_merge_says_how_far_it_is(here: Machine, there: Machine, tmp_path: Path) -> None:
+    for seed in range(3):
+        add(there, "mine", seed, "done")
+    steps: dict[str, list[tuple[int, int | None]]] = {}
+
+    def progress(what: str, done: int, total: int | None) -> None:
+        steps.setdefault(what, []).append((done, total))
+
+    kept = tmp_path / "kept.db.xz"
+    there.run("ledger", "backup", "--out", str(kept))
+    with copies.unpacked(kept, progress) as place, Ledger.open(place) as other, Ledger.open(here.ledger) as ledger:
+        merging.merge(ledger, other, here.runs, there.runs, progress)
+        records.keep_all(ledger, here.runs, ledger.run_ids(), [], progress)
+    assert list(steps) == [
+        "unpacking kept.db.xz",
+        "copying the folders of runs",
+        "adding runs to the ledger",
+        "writing the records of runs",
+    ]
+    assert steps["unpacking kept.db.xz"][-1] == (kept.stat().st_size, kept.stat().st_size)
+    assert steps["writing the records of runs"] == [(0, 3), (1, 3), (2, 3)]
+    for done in steps.values():
+        assert all(first <= second for first, second in pairwise(done))
+    assert here.run("ledger", "merge", str(kept)).stderr == "", "a quick one says nothing"
 
 
 @on_file

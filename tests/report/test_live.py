@@ -49,6 +49,28 @@ def test_a_pipe_gets_a_line_for_every_step_and_one_every_30_seconds(monkeypatch,
     ]
 
 
+def test_a_merge_is_silent_at_first_and_between_two_lines(monkeypatch, clock):
+    said: list[str] = []
+    monkeypatch.setattr(console, "is_terminal", lambda: False)
+    monkeypatch.setattr(console, "say", said.append)
+    with live.PreparationView(pause=2.0) as merging:
+        for what in ("unpacking", "adding", "writing"):
+            for done in range(25):
+                merging.update(what, done, 25)
+                clock[0] += 0.125
+    assert said == ["unpacking: 64%", "adding: 28%", "adding: 92%", "writing: 56%"]
+    screen = io.StringIO()
+    monkeypatch.setattr(console, "is_terminal", lambda: True)
+    monkeypatch.setattr(console, "err", lambda: Console(file=screen, force_terminal=True, width=80, color_system=None))
+    with live.PreparationView(pause=2.0) as merging:
+        merging.update("unpacking", 1, 4)
+        assert screen.getvalue() == ""
+        clock[0] += 2
+        merging.update("adding", 1, 4)
+    assert "25%" in screen.getvalue()
+    assert "unpacking" not in screen.getvalue()
+
+
 @pytest.mark.parametrize("width", [44, 100])
 def test_a_terminal_shows_a_line_a_step_that_fits(monkeypatch, width):
     screen = io.StringIO()

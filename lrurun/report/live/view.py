@@ -105,10 +105,13 @@ class LadderView:
 class PreparationView:
     """Shows the progress of a preparation: a bar in a terminal, plain lines in a pipe. A context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, pause: float = 0.0) -> None:
+        """`pause`: for how many seconds it shows nothing at first, and in a pipe between two lines."""
         self._bar: Any = None
         self._what = ""
-        self._printed_at = 0.0
+        self._pause = pause
+        self._began = time.monotonic()
+        self._printed_at = self._began if pause else 0.0
 
     def __enter__(self) -> PreparationView:
         return self
@@ -120,15 +123,16 @@ class PreparationView:
 
     def update(self, what: str, done: int, total: int | None) -> None:
         """`done` of `total` units of the step `what` are finished."""
-        if console.verbosity() < 0:
+        now = time.monotonic()
+        if console.verbosity() < 0 or now - self._began < self._pause:
             return
         if console.is_terminal():
             with contextlib.suppress(OSError):
                 self._draw(what, done, total)
             return
-        now = time.monotonic()
-        if what != self._what or now - self._printed_at >= MOST_SILENT_SECONDS:
-            share = f": {done / total:.0%}" if total and what == self._what else ""
+        silent = now - self._printed_at
+        if silent >= (self._pause or MOST_SILENT_SECONDS) or (what != self._what and not self._pause):
+            share = f": {done / total:.0%}" if total and (self._pause or what == self._what) else ""
             console.say(what + share)
             self._what, self._printed_at = what, now
 
