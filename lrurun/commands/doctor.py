@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,13 +62,16 @@ def doctor(
             problem = [MachineCheck("recurrences", "; ".join(filter(None, (error.message, error.hint))), ok=False)]
     machine = [_packages(), _devices(), *problem]
     data, prepared = _data(places)
+    others = _other_data(places)
     stores = [_ledger(places), _disk(places.runs, "runs"), _disk(paths.cache_dir(), "compiled programs")]
-    checks = [*machine, *data, *stores]
+    checks = [*machine, *data, *others, *stores]
     if json:
         output.write_json(DoctorDocument(checks, comparison))
     else:
         known = f"in {places.data}, for {len(prepared)} of {len(data)} recipes: {', '.join(prepared) or 'none'}"
-        problems = [check for check in data if not check.ok]
+        if named := [check.part.removeprefix("data in ") for check in others if check.ok]:
+            known += f"; of own tasks and of profiles: {', '.join(named)}"
+        problems = [check for check in (*data, *others) if not check.ok]
         shown = [*machine, MachineCheck("prepared data", known), *problems, *stores]
         table.show_facts([(f"{'ok' if c.ok else 'PROBLEM':7}  {c.part}", c.detail) for c in shown])
         if comparison is not None:
@@ -169,6 +173,30 @@ def _data(places: Places) -> tuple[list[MachineCheck], list[str]]:
                 MachineCheck(f"data of {name}", "; ".join(filter(None, (error.message, error.hint))), ok=False)
             )
     return findings, prepared
+
+
+def _other_data(places: Places) -> list[MachineCheck]:
+    """A check for each folder of prepared data that is no recipe's: of a task of one's own, or of a profile."""
+    from lrurun.config import plan as planning
+    from lrurun.data import store
+
+    of_recipes = set()
+    for name in paths.names("recipes"):
+        with suppress(LrurunError):
+            of_recipes.add(planning.data_of(name)[2])
+    findings = []
+    folders: list[Path] = []
+    with suppress(OSError):  # no such folder, or a private one
+        folders = sorted(places.data.iterdir())
+    for folder in (folder for folder in folders if folder.name not in of_recipes):
+        try:
+            if (manifest := store.found(folder)) is not None:
+                detail = f"of {manifest.task}, from {manifest.source}"
+                findings.append(MachineCheck(f"data in {folder.name}", detail))
+        except LrurunError as error:
+            detail = "; ".join(filter(None, (error.message, error.hint)))
+            findings.append(MachineCheck(f"data in {folder.name}", detail, ok=False))
+    return findings
 
 
 def _ledger(places: Places) -> MachineCheck:

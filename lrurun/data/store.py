@@ -108,6 +108,18 @@ def manifest(task: Task, options: Options, folder: Path) -> Manifest | None:
     return stored
 
 
+def found(folder: Path) -> Manifest | None:
+    """The manifest in a folder, of whatever task, or None if nothing is prepared there.
+
+    Raises:
+        LrurunError: it cannot be read, or an array that it lists is missing or has another size.
+    """
+    stored = _read(folder / "manifest.json")
+    if stored is not None:
+        check_sizes(stored, folder)
+    return stored
+
+
 def _read(path: Path) -> Manifest | None:
     try:
         with reading.open_regular(path) as file:
