@@ -54,7 +54,9 @@ def compare(
     with opening.read_for_run(context.obj.places, runs[0]) as ledger:
         different = list({run.id: run for run in map(ledger.run, runs)}.values())
     if len(different) < 2:
-        raise UsageError(f"compare: found only run {different[0].id}", "name a different run to compare it with")
+        found = f"{' and '.join(runs)}, which are one run" if len(runs) > 1 else f"only {different[0].id}"
+        hint = "name another run beside it, as in lrurun compare RUN RUN; lrurun runs lists them"
+        raise UsageError(f"compare: expected two runs, found {found}", hint)
     compared = run_tables.compare(different)
     if json:
         output.write_json(

@@ -179,8 +179,11 @@ def test_compare_has_execution_code_and_data(machine: Machine) -> None:
 
 def test_compare_of_equal_unknown_and_single_runs(machine: Machine, pair: tuple[str, str]) -> None:
     one = pair[0]
-    for words in ((one,), (one, one[:8])):
-        assert f"compare: found only run {one}" in machine.refused("compare", *words)
+    for words, found in (((one,), f"only {one}"), ((one, one[:8]), f"{one} and {one[:8]}, which are one run")):
+        assert machine.refused("compare", *words) == (
+            f"error: compare: expected two runs, found {found}\n"
+            "hint: name another run beside it, as in lrurun compare RUN RUN; lrurun runs lists them\n"
+        )
     assert "no run 'zz' in this ledger" in machine.refused("compare", one, "zz", code=4)
     assert "there is no ledger at none.db" in machine.refused("compare", one, "zz", "--ledger", "none.db", code=4)
     plan = planning.make("sDigits", profile="smoke")

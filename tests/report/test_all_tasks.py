@@ -247,6 +247,18 @@ def test_where_everything_is_refused_it_says_why(machine: Machine) -> None:
     assert "these runs were trained on unequal data and are never averaged or compared: " in error
 
 
+def test_a_profile_that_no_instance_has_is_named_with_the_nearest(machine: Machine) -> None:
+    fill(machine.ledger, "npDigits", {"linear-rnn": (0.5,)}, profile="map")
+    fill(machine.ledger, "npDigits", {"linear-rnn": (0.5,)}, profile="smoke", tune=True)
+    for words, hint in (
+        (["--profile", "mapp"], "did you mean 'map'? this ledger has: "),
+        (["--profile", "smoke"], "add --tune; this ledger has: "),
+        (["--profile", "map", "--tune"], "leave --tune out; this ledger has: "),
+        (["--profile", "xyz"], "this ledger has: "),
+    ):
+        assert f"\nhint: {hint}ladder lru on npDigits" in machine.run("report", "--all", *words, code=4).stderr
+
+
 def test_wrong_words_and_nothing_to_report(filled: Machine) -> None:
     for words, error in (
         (["--profile", "smoke"], "expected a TASK, --instance or --all"),

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from lrurun import data as tasks
 from lrurun.config.ladder import Ladder
 from lrurun.config.schema import LADDER_KINDS
-from lrurun.errors import LrurunError, NotFoundError
+from lrurun.errors import LrurunError, NotFoundError, nearest_hint
 from lrurun.report.instance_label import InstanceLabel, data_sentence
 from lrurun.report.rung_runs import Note
 from lrurun.report.scores import ScoreForm
@@ -141,11 +141,23 @@ def collect(
         )
         hint = f"run: lrurun ladder TASK --ladder {request.ladder}"
         if differing or ladders:
-            hint = f"this ledger has: {_some(differing or list(ladders))}"
+            hint = f"{_meant(ledger.ladders(ladder.name), request)}this ledger has: {_some(differing or list(ladders))}"
         raise NotFoundError(f"{requested}: on no task of this ledger", hint)
     if differing:
         notes.append(f"left out, because profile, --set, --tune or the recipe differ: {_some(differing)}")
     return build(ladder, reports, notes)
+
+
+def _meant(instances: Sequence[LadderInstance], request: LadderRequest) -> str:
+    """The beginning of a hint where no instance is requested: the profile or the option that is probably meant."""
+    profiles = {instance.profile for instance in instances if instance.profile}
+    if request.profile is not None and request.profile not in profiles:
+        close = nearest_hint(request.profile, sorted(profiles))
+        return f"{close} " if close else ""
+    tuned = {instance.spec.tune for instance in instances if request.profile in (None, instance.profile)}
+    if tuned == {not request.tune}:
+        return "leave --tune out; " if request.tune else "add --tune; "
+    return ""
 
 
 def _place(instance: LadderInstance) -> tuple[int, str, str]:
