@@ -121,6 +121,8 @@ def _table(
     options = [("--columns", name) for name in names]
     options += [("--by", name) for name in groups] + ([] if metric is None else [("--metric", metric)])
     on_screen = limit is None and format == "table" and console.is_screen()
+    if by and (sorted_by := run_table.metric_sorted_by(groups, sort)):
+        options.append(("--sort", sorted_by))
     ledger = opening.read_current(places)
     with ledger if ledger is not None else nullcontext():
         choice = listing.Choice(where, None if by else sort, ledger, further=options, instance=instance)

@@ -85,9 +85,18 @@ def check_by(by: Sequence[str], metric: str | None, sort: str | None) -> None:
             raise UsageError(f"--by {name}: runs are grouped by fields and settings", f"{fields}; as optim.lr")
     if metric is not None and (metric in FIELDS or is_setting(metric)):
         raise UsageError(f"--metric {metric}: is no result", "as in --metric val/accuracy")
-    sortable = (*by, *_SORTS)
-    if sort is not None and sort.removeprefix("-") not in sortable:
-        raise UsageError(f"--sort {sort}: groups have no {sort.removeprefix('-')}", f"they have: {', '.join(sortable)}")
+    if sort is None or (name := sort.removeprefix("-")) in (*by, *_SORTS):
+        return
+    if name in FIELDS or is_setting(name):
+        raise UsageError(f"--sort {sort}: groups have no {name}", f"they have: {', '.join((*by, *_SORTS))}")
+    if metric not in (None, name):
+        raise UsageError(f"--sort {sort}: groups have the means of {metric}", f"--sort mean, or --metric {name}")
+
+
+def metric_sorted_by(by: Sequence[str], sort: str | None) -> str | None:
+    """The metric by whose mean groups are sorted; None where it is one of their values, see `check_by`."""
+    name = (sort or "").removeprefix("-")
+    return name if name and name not in (*by, *_SORTS) else None
 
 
 def columns(
@@ -124,7 +133,12 @@ def groups(
     sort: str | None,
     limit: int | None,
 ) -> RunTable:
-    """The means of the groups of the runs that are asked for: of the main test score of their task, or of `metric`."""
+    """The means of the groups of the runs that are asked for: of the main test score of their task, or of `metric`.
+
+    A metric that they are sorted by is the one that is shown.
+    """
+    if sort_metric := metric_sorted_by(by, sort):
+        metric, sort = sort_metric, "-mean" if sort and sort.startswith("-") else "mean"
     means: list[GroupMean] = []
     forms: dict[str, scores.ScoreForm] = {}
     if ledger is not None:

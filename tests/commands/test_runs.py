@@ -285,6 +285,19 @@ def test_tables_of_columns_and_groups(kept: Machine, golden) -> None:
     golden("runs.txt", re.sub(r"\b[0-9a-f]{12}\b", "123456789abc", text))
 
 
+def test_groups_are_sorted_by_the_mean_of_a_metric(kept: Machine) -> None:
+    by = ("runs", "--by", "optim.lr", "--where", "profile=smoke")
+    expected = kept.json(*by, "--sort", "-mean")["groups"]
+    means = [group["mean"] for group in expected if group["mean"] is not None]
+    assert means == sorted(means, reverse=True)
+    assert len(set(means)) > 1
+    assert kept.json(*by, "--sort", "-test/accuracy")["groups"] == expected
+    assert kept.json(*by, "--metric", "test/accuracy", "--sort", "-test/accuracy")["groups"] == expected
+    rare = kept.json(*by, "--metric", "probe/rare", "--sort", "mean")["groups"]
+    assert kept.json(*by, "--sort", "probe/rare")["groups"] == rare
+    assert {group["metric"] for group in rare} == {"probe/rare"}
+
+
 def test_groups_without_a_value_come_last(kept: Machine) -> None:
     """Here those of runs that no process has begun."""
     assert [group["numerics"] for group in kept.json("runs", "--by", "numerics")["groups"]] == [1, None]
@@ -321,6 +334,11 @@ def test_columns_and_groups_in_json(kept: Machine) -> None:
         (
             ["--by", "rung", "--sort", "-seed"],
             "--sort -seed: groups have no seed\nhint: they have: rung, runs, n, mean",
+        ),
+        (["--by", "rung", "--sort", "probe/rar"], "--sort: unknown name 'probe/rar'\nhint: did you mean 'probe/rare'?"),
+        (
+            ["--by", "rung", "--metric", "probe/rare", "--sort", "-test/accuracy"],
+            "--sort -test/accuracy: groups have the means of probe/rare\nhint: --sort mean, or --metric test/accuracy",
         ),
         (["--sort=-sed"], "--sort: unknown name 'sed'\nhint: did you mean 'seed'?"),
         (["--sort", "--", "-sed"], "no such option"),
