@@ -250,6 +250,12 @@ def find(kind: Kind, name: str) -> Path:
         return path
     known = names(kind)
     if name not in known:
+        if kind == "recipes" and name in names("ablations"):
+            hint = f"name it with --ladder, beside a task: --ladder {name}; lrurun list tasks shows the tasks"
+            raise UsageError(f"{name!r} is a ladder, expected a task", hint)
+        if kind == "ablations" and name in names("recipes"):
+            hint = f"name it in the place of the task; ladders: {', '.join(known)}"
+            raise UsageError(f"{name!r} is a task, expected a ladder", hint)
         noun = "ladder" if kind == "ablations" else "task"
         file = f"{name}.toml"
         hint = f"did you mean the file {file}?" if Path(file).is_file() else hint_for(name, known, f"{noun}s")

@@ -42,7 +42,8 @@ def split_global(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def options_of(command: Any) -> list[str]:
     """All spellings of the options of a command."""
-    return [name for parameter in command.params for name in parameter.opts]
+    spellings = [name for parameter in command.params for name in parameter.opts]
+    return [spelling for spelling in spellings if spelling.startswith("-")]  # the others are arguments
 
 
 def with_json(arguments: Sequence[str], options: Collection[str]) -> list[str]:

@@ -32,7 +32,8 @@ _ELSEWHERE = {
     "include": "mark RUN --include",
     **dict.fromkeys(("logs", "log", "tail"), "show RUN --log"),
     **dict.fromkeys(("train", "run", "fit", "ablate"), "ladder TASK"),
-    **dict.fromkeys(("continue", "restart"), "resume"),
+    "continue": "resume",
+    **dict.fromkeys(("start", "begin"), "ladder TASK"),
     **dict.fromkeys(("watch", "progress", "ps"), "status --watch"),
     **dict.fromkeys(("ls", "tasks", "recipes", "ladders", "recurrences", "studies"), "list"),
     **dict.fromkeys(("diff",), "compare RUN RUN"),
@@ -44,17 +45,36 @@ _ELSEWHERE = {
     **dict.fromkeys(("download", "fetch"), "data prepare TASK"),
     **dict.fromkeys(("sweep", "grid"), "ladder TASK --sweep K=V,V"),
     **dict.fromkeys(("tune", "search"), "ladder TASK --tune"),
-    **dict.fromkeys(("clean", "delete", "remove", "rm"), "ledger gc"),
+    "clean": "ledger gc",
     "help": "--help",
     "version": "--version",
 }
 """Commands that people type and that do not exist -> the command that does it."""
+_NO_COMMAND = {
+    **dict.fromkeys(
+        ("delete", "del", "remove", "rm", "erase", "purge"),
+        "no command removes runs: lrurun mark RUN --exclude WHY leaves one out of reports; --ledger FILE begins a new "
+        "ledger",
+    ),
+    **dict.fromkeys(
+        ("restart", "reset"), "lrurun resume continues what was interrupted; lrurun ladder TASK --fresh trains again"
+    ),
+    **dict.fromkeys(("stop", "cancel", "kill", "abort", "pause"), "^C in the terminal of a command saves and ends it"),
+    **dict.fromkeys(("unmark", "untag", "undo"), "lrurun mark RUN --untag TAG, or --include after --exclude"),
+    **dict.fromkeys(
+        ("restore", "recover", "repair"),
+        "lrurun ledger rebuild makes a lost ledger from the runs folder; a backup is a ledger: --ledger BACKUP",
+    ),
+}
+"""Those that no command does, or several -> what to do. The nearest name may mean the opposite."""
 
 
 def _command_hint(word: str, commands: Mapping[str, Any]) -> str:
     """The command that someone meant who typed a word that is none, also one that is in a group."""
     if word in _ELSEWHERE:
         return f"it is: lrurun {_ELSEWHERE[word]}"
+    if word in _NO_COMMAND:
+        return _NO_COMMAND[word]
     inner = [f"{name} {word}" for name, group in everything().items() if word in getattr(group, "commands", ())]
     if inner:
         return f"it is: {' or '.join(f'lrurun {name}' for name in inner)}"
@@ -95,6 +115,8 @@ def usage_error(error: Exception, arguments: Sequence[str]) -> UsageError:
             return UsageError(f"{command}: no command given", f"{command} --help; commands: {', '.join(commands)}")
         if named[depth] not in commands:
             return UsageError(f"no such command {named[depth]!r}", _command_hint(named[depth], commands))
+    if context and hasattr(error, "param") and hasattr(error, "param_type"):  # a missing argument or option
+        help_ = _example(context, error.param, arguments) or help_
     if context and option is None and getattr(error, "param", None) is None:
         # all that is left: more arguments than the command takes
         words = list(arguments)
@@ -106,6 +128,22 @@ def usage_error(error: Exception, arguments: Sequence[str]) -> UsageError:
             return UsageError(f"{command}: unexpected argument {extra[0]!r}", _word_hint(extra[0], context) or help_)
     message = error.format_message().strip().rstrip(".")  # type: ignore[attr-defined]
     return UsageError(message[:1].lower() + message[1:], help_)
+
+
+def _example(context: Any, parameter: Any, arguments: Sequence[str]) -> str:
+    """A hint with an example of the command that lacks a parameter; empty if it has no examples.
+
+    What was typed with the option that is missing, where no other is; else the example that is most like it.
+    """
+    names = [name for name in parameter.opts if name.startswith("-")]
+    lines = [shlex.split(line) for line in getattr(context.command.callback, "examples", ())]
+    lines.sort(key=lambda words: len({*words} & {*arguments, *names}), reverse=True)
+    lacking = [other for other in context.command.params if other.required and not {*other.opts} & {*arguments}]
+    for words in lines:
+        for name in names if lacking == [parameter] else ():
+            if name in words:
+                return f"as in: {shlex.join(['lrurun', *arguments, *words[words.index(name) :][:2]])}"
+    return f"as in: {shlex.join(lines[0])}" if lines else ""
 
 
 def _option_hint(option: str, context: Any, arguments: Sequence[str]) -> str:

@@ -36,6 +36,8 @@ class CheckResult(Struct, frozen=True):
     detail: str
     warning: bool = False
     """Whether it passed with a warning, which `detail` gives."""
+    recipes: list[str] = []
+    """The recipes on which a ladder was found so."""
 
 
 class CheckDocument(Struct, frozen=True):
@@ -130,11 +132,22 @@ def check(
     raise _failure(what, findings)
 
 
+_NAMED = 8
+"""How many recipes an error names."""
+
+
 def _failure(what: str, findings: Sequence[CheckResult]) -> LrurunError:
     bad = [finding.name for finding in findings if not finding.passed]
     where = ", ".join(dict.fromkeys(bad))
     if what == "recipe":
         return UsageError(f"check recipe: {plural(len(bad), 'fault')} in {where}", "listed above")
+    on = list(dict.fromkeys(recipe for finding in findings if not finding.passed for recipe in finding.recipes))
+    if on:
+        more = f" and {len(on) - _NAMED} more" if len(on) > _NAMED else ""
+        return UsageError(
+            f"check ladder: {where} fails on {', '.join(on[:_NAMED])}{more}",
+            'the table above shows why; a ladder for some recipes names them: recipes = ["NAME", ...]',
+        )
     kind = {"recurrence": LrurunError, "program": LrurunError, "study": ChecksFailed}.get(what, UsageError)
     return kind(f"check {what}: {len(bad)} of {len(findings)} checks failed: {where}", "the table above shows which")
 
@@ -208,7 +221,8 @@ def _check_ladder(name: str, *, details: bool) -> list[CheckResult]:
     tolerated = not ladder.recipes and not ladder.is_packaged and len(findings) > 1
     for fault, texts in on_recipes.items():
         text = fault if len(texts) > 1 else next(iter(texts.values()))
-        findings.append(CheckResult(name, where(texts), tolerated, detailed(text, texts), warning=tolerated))
+        detail = detailed(text, texts)
+        findings.append(CheckResult(name, where(texts), tolerated, detail, warning=tolerated, recipes=list(texts)))
     return findings
 
 
@@ -221,7 +235,7 @@ def _changes(rung: ResolvedRung) -> str:
     """What a rung changes on a task."""
     if rung.same_as_base:
         return f"same settings as {rung.on} on this task, shares its runs"
-    return ", ".join(difference.path for difference in rung.differences)
+    return ", ".join(difference.path for difference in rung.differences if not difference.is_default)
 
 
 def _check_recipe(name: str, ladders: Sequence[str]) -> list[CheckResult]:

@@ -277,6 +277,11 @@ def _packaged_ladder(path: Path, _changed: int, where: str) -> tuple[Ladder | No
 
 
 def _examined(table: dict[str, Any], where: str) -> tuple[Ladder | None, list[Fault]]:
+    if RECIPE_KEYS & table.keys() and not isinstance(table.get("rung"), list):
+        raise UsageError(
+            f"{where}: this is a recipe, expected a ladder",
+            f"name it in the place of the task, as in: lrurun plan {where}; lrurun check recipe {where} checks it",
+        )
     if has_ladder(table):
         own = {key: value for key, value in table.items() if key in LADDER_KEYS}
         table = {"name": table["task"], "title": "ladder", "source": "", **own}
@@ -290,6 +295,23 @@ def _examined(table: dict[str, Any], where: str) -> tuple[Ladder | None, list[Fa
 
 LADDER_KEYS = frozenset(Ladder.__struct_encode_fields__) - {"path"}
 """The keys of a ladder's file."""
+
+
+RECIPE_KEYS = frozenset({"task", "extends", "about", "data", "model", "optim", "train", "program", "tune", "profile"})
+"""Keys by which the file of a recipe is recognised: no ladder has them."""
+
+
+def refuse_ladder(table: dict[str, Any], where: str) -> None:
+    """Refuses the table of a ladder's file where that of a recipe is expected.
+
+    Raises:
+        UsageError: it has rungs or claims, and nothing of a recipe.
+    """
+    if {"rung", "claim"} & table.keys() and not RECIPE_KEYS & table.keys():
+        raise UsageError(
+            f"{where}: this is a ladder, expected a recipe",
+            f"name it with --ladder, as in: lrurun plan TASK --ladder {where}; lrurun check ladder {where} checks it",
+        )
 
 
 def has_ladder(table: dict[str, Any]) -> bool:

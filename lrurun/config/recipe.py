@@ -23,6 +23,7 @@ from lrurun.config.ladder import (
     find_recurrence,
     has_ladder,
     read_ladder,
+    refuse_ladder,
 )
 from lrurun.config.program import ProgramTable
 from lrurun.config.schema import OF_PROGRAMS, SECTIONS, known_paths
@@ -306,6 +307,7 @@ def examine_recipe(name: str) -> tuple[Recipe | None, list[Fault], list[Fault]]:
     path = find("recipes", name)
     where = shown(path)
     table, sources = extended(decoding.load_toml(path), path)
+    refuse_ladder(table, where)
     if has_ladder(table):
         table = {key: value for key, value in table.items() if key not in LADDER_KEYS}
     if "program" in table:  # a file of the user's own, which need not document itself or a model

@@ -79,6 +79,19 @@ list tasks memory
 list studies memry
 check recipe
 check recipe sDigitz
+check recipe lru
+plan lru
+plan sDigits --ladder npDigits
+plot sDigits
+plot --kind curves
+new recipe
+claims --task lru
+compare
+ledger delete
+rm 3f2a
+ledger restore
+stop
+restart
 show 3f2a 81bc
 show a X.npy
 show 0123 --log --attempt 1.5

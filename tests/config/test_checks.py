@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,41 @@ def test_a_ladder_need_not_be_meant_for_every_recipe(machine: Machine) -> None:
     assert 0 < sum(int(one["check"].split()[1]) if one["check"].endswith("recipes") else 1 for one in warnings)
     assert any(one["check"].startswith("on ") and not one["warning"] for one in findings)
     assert all(one["passed"] for one in findings)
+    some = 'recipes = ["sDigits", "npDigits", "PathX"]\n' + heads
+    Path("l.toml").write_text(some.replace("48", "4099"))
+    error = machine.run("check", "ladder", "l.toml", code=2).stderr
+    assert error == (
+        "error: check ladder: l.toml fails on sDigits, npDigits, PathX\n"
+        'hint: the table above shows why; a ladder for some recipes names them: recipes = ["NAME", ...]\n'
+    )
     Path("l.toml").write_text(heads.replace("48", "4099"))  # none that it can run on
+    error = machine.run("check", "ladder", "l.toml", code=2).stderr
+    more = len(paths.names("recipes")) - 8
+    assert re.match(rf"error: check ladder: l\.toml fails on (\w+, ){{7}}\w+ and {more} more\nhint: ", error)
     findings = machine.json("check", "ladder", "l.toml", code=2)["findings"]
     assert len({one["detail"] for one in findings}) == len(findings) < 10, "each fault is there once"
+
+
+def test_a_recipe_in_the_place_of_a_ladder_is_called_so_and_the_other_way_round(machine: Machine) -> None:
+    recipe = paths.find("recipes", "sDigits").read_text()
+    texts = {
+        "r.toml": recipe,
+        "half.toml": 'task = "npDigits"\n',
+        "untitled.toml": "[model]\ndepth = 1\n",
+        "l.toml": LADDER,
+        "claims.toml": LADDER[LADDER.index("[[claim]]") :] if "[[claim]]" in LADDER else '[[claim]]\ntext = "x"\n',
+    }
+    for name, text in texts.items():
+        Path(name).write_text(text)
+    for name in ("r.toml", "half.toml", "untitled.toml"):
+        for words in (["plan", "sDigits", "--ladder", name], ["claims", "--ladder", name], ["check", "ladder", name]):
+            error = machine.refused(*words)
+            assert error.startswith(f"error: {name}: this is a recipe, expected a ladder\nhint: ")
+            assert f"lrurun plan {name}" in error
+    for name in ("l.toml", "claims.toml"):
+        for words in (["plan", name], ["report", name], ["data", "info", name], ["check", "recipe", name]):
+            error = machine.refused(*words)
+            assert error.startswith(f"error: {name}: this is a ladder, expected a recipe\nhint: ")
+            assert f"--ladder {name}" in error
+    both = machine.refused("plan", "l.toml", "--ladder", "r.toml")
+    assert "r.toml: this is a recipe" in both or "l.toml: this is a ladder" in both
