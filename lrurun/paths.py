@@ -239,6 +239,11 @@ def find(kind: Kind, name: str) -> Path:
             f"{name}: an array, expected a task",
             "make a task of arrays: lrurun data import NAME --inputs X.npy --labels Y.npy",
         )
+    if name.endswith(".py"):
+        raise UsageError(
+            f"{name}: code, expected a {'task' if kind == 'recipes' else 'ladder'}",
+            "lrurun new program NAME writes the recipe that a program needs; plug-ins are loaded with --load FILE",
+        )
     if kind == "recipes" and _RUN.fullmatch(name):
         raise UsageError(f"{name}: a run, expected a task", f"lrurun show {name} shows a run")
     if is_path(name):

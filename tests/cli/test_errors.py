@@ -81,6 +81,7 @@ check recipe
 check recipe sDigitz
 check recipe lru
 plan lru
+plan train.py
 plan sDigits --ladder npDigits
 plot sDigits
 plot --kind curves
