@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import data as tasks
-from lrurun import decoding, paths, plugins
+from lrurun import decoding, floats, paths, plugins
 from lrurun.config import program as programs
 from lrurun.config import tuning
 from lrurun.config.ladder import Ladder, default_ladder, load_ladder, metric_rules, outside_scope
@@ -502,7 +502,7 @@ class _PointScores(Struct, frozen=True):
 
     @property
     def mean(self) -> float:
-        return fmean(self.scores + self.lost)
+        return _mean(self.scores + self.lost)
 
     @property
     def count(self) -> int:
@@ -522,6 +522,11 @@ def _point_scores(plan: Plan, results: Results) -> list[_PointScores]:
         lost = [] if metric.chance is None else [metric.oriented(metric.chance)] * (seeds - len(finite))
         points.append(_PointScores([score for score, _ in finite], [loss for _, loss in finite], lost))
     return points
+
+
+def _mean(values: Sequence[float]) -> float:
+    unit = floats.unit_of(values)
+    return unit * fmean(value / unit for value in values)
 
 
 def _loss(plan: Plan, result: dict[str, float]) -> float:
@@ -559,7 +564,7 @@ def choose_point(plan: Plan, rung: ResolvedRung, results: Results) -> dict[str, 
     points = _points(plan, rung, results)
     ranked = sorted(
         (k for k, point in enumerate(scored) if point.scores and point.count == most),
-        key=lambda k: (-scored[k].mean, fmean(scored[k].losses)),
+        key=lambda k: (-scored[k].mean, _mean(scored[k].losses)),
     )
     best = scored[ranked[0]]
     if len(best.scores) == 1:

@@ -49,7 +49,8 @@ class ProgramTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     unit: str = ""
     """The unit of scores; with "%", the program reports fractions, which are printed in per cent."""
     decimals: Annotated[int, Meta(ge=0, le=12)] | None = None
-    """Decimals of printed scores; without it, 1 for per cent, else 3."""
+    """Decimals of printed scores; without it, 1 for per cent, else 3. Very large and very small scores have a power of
+    ten."""
     steps: Annotated[int, Meta(ge=1, le=2**31 - 1)] | str | None = None
     """The number of steps of a run, or the setting that has it, as in "settings.epochs"; progress shows it."""
     threads: Annotated[int, Meta(ge=1, le=1024)] = 1

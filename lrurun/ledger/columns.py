@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 from sqlalchemy import Connection, Select, and_, case, exists, func, literal, null, select
@@ -311,17 +311,27 @@ def groups(
         least = func.min(per_run.c[f"k{len(keys) - 1}"]).label(f"k{len(keys) - 1}")
         per_run = select(*grouped, least).group_by(*grouped).subquery()
     names = [per_run.c[f"k{k}"] for k in range(len(keys))]
-    mean = func.avg(per_run.c.value * _SCALE).over(partition_by=names).label("mean")
-    with_mean = select(*names, per_run.c.value, mean).subquery()
+    largest = func.max(func.abs(per_run.c.value)).over(partition_by=names)
+    unit = case((largest > 1e140, _LARGE), (and_(largest > 0, largest < 1e-140), _SMALL), else_=1.0).label("unit")
+    scaled = select(*names, per_run.c.value, unit).subquery()
+    names = [scaled.c[f"k{k}"] for k in range(len(keys))]
+    value = (scaled.c.value / scaled.c.unit).label("value")
+    mean = func.avg(scaled.c.value / scaled.c.unit).over(partition_by=names).label("mean")
+    with_mean = select(*names, value, mean, scaled.c.unit).subquery()
     names = [with_mean.c[f"k{k}"] for k in range(len(keys))]
-    small = func.abs(with_mean.c.value * _SCALE - with_mean.c.mean) < 1e150 * _SCALE
-    deviation = with_mean.c.value - with_mean.c.mean / _SCALE
-    squares = case((with_mean.c.value.is_(None), null()), (small, deviation * deviation), else_=infinity())
-    sums = (func.count(), func.count(with_mean.c.value), func.max(with_mean.c.mean) / _SCALE, total(squares))
+    deviation = with_mean.c.value - with_mean.c.mean
+    units = func.max(with_mean.c.unit)
+    sums = (
+        func.count(),
+        func.count(with_mean.c.value),
+        func.max(with_mean.c.mean),
+        total(deviation * deviation),
+        units,
+    )
     settings = _settings(connection, list(document_columns), ids)
     positions = {name: k for k, name in enumerate(columns)}
     document_positions = {column: len(columns) + k for k, column in enumerate(dict.fromkeys(document_columns.values()))}
-    merged: dict[tuple[Any, ...], tuple[int, int, float, float]] = {}
+    merged: dict[tuple[Any, ...], _Sums] = {}
     values_of: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     instances: dict[tuple[Any, ...], set[int]] = {}
     for row in connection.execute(select(*names, *sums).group_by(*names)):
@@ -333,7 +343,7 @@ def groups(
         )
         key = (*map(_distinct, values), row[len(keys) - 2])
         values_of.setdefault(key, values)
-        merged[key] = _merged(merged.get(key, (0, 0, 0.0, 0.0)), row[-4:])
+        merged[key] = _merged(merged.get(key), _Sums(*row[-5:]))
         instances.setdefault(key, set()).update({row[len(keys) - 1]} - {None})
     short_names: dict[int, str] = dict(connection.execute(select(ladders.c.id, ladders.c.short_name)).all())
     run_groups = [
@@ -346,30 +356,40 @@ def groups(
 
 
 _LARGEST = 1.7976931348623157e308
-_SCALE = 2.0**-540
-"""Numbers are averaged times this, which is exact: PostgreSQL refuses means of numbers whose squares overflow."""
+_LARGE, _SMALL = 2.0**540, 2.0**-540
+"""Units of numbers whose squares overflow, which PostgreSQL refuses in means, or vanish. Dividing by them is exact."""
 
 
-def _merged(sums: tuple[int, int, float, float], row: Sequence[Any]) -> tuple[int, int, float, float]:
-    """Number of runs, number of values, mean, and sum of squared differences from the mean, of two groups together."""
-    count, n, mean, squares = sums
-    more, more_n, more_squares = row[0], row[1], row[3]
-    if not more_n:
-        return count + more, n, mean, squares
-    if not n:
-        return count + more, more_n, row[2], more_squares
-    difference = row[2] - mean
-    total_mean = mean + difference * more_n / (n + more_n)
-    total_squares = squares + more_squares + difference * difference * n * more_n / (n + more_n)
-    return count + more, n + more_n, total_mean, total_squares
+class _Sums(NamedTuple):
+    """Sums over a group of runs, in a unit."""
+
+    runs: int
+    n: int
+    """Runs with a value."""
+    mean: float | None
+    squares: float
+    """The sum of squared differences from the mean."""
+    unit: float
 
 
-def _group(
-    values: tuple[Any, ...], metric: str, sums: tuple[int, int, float, float], instances: tuple[str, ...]
-) -> GroupMean:
-    count, n, mean, squares = sums
-    stderr = math.sqrt(squares / (n - 1) / n) if n > 1 else None
-    return GroupMean(values, metric, count, n, mean if n else None, stderr, instances)
+def _merged(sums: _Sums | None, more: _Sums) -> _Sums:
+    """The sums over two groups together, in the larger one of their units."""
+    if sums is None or sums.mean is None or more.mean is None:
+        known = more if sums is None or sums.mean is None else sums
+        return known._replace(runs=more.runs + (0 if sums is None else sums.runs))
+    unit, n = max(sums.unit, more.unit), sums.n + more.n
+    mean = sums.mean * (sums.unit / unit)
+    squares = (each.squares * (each.unit / unit) ** 2 for each in (sums, more))
+    difference = more.mean * (more.unit / unit) - mean
+    between = difference * difference * sums.n * more.n / n
+    return _Sums(sums.runs + more.runs, n, mean + difference * more.n / n, sum(squares) + between, unit)
+
+
+def _group(values: tuple[Any, ...], metric: str, sums: _Sums, instances: tuple[str, ...]) -> GroupMean:
+    n = sums.n
+    stderr = math.sqrt(sums.squares / (n - 1) / n) * sums.unit if n > 1 else None
+    mean = None if sums.mean is None else sums.mean * sums.unit
+    return GroupMean(values, metric, sums.runs, n, mean, stderr, instances)
 
 
 def _rank(name: str, value: Any, rungs: Mapping[str, int]) -> tuple[bool, tuple[int, Any]]:

@@ -44,10 +44,12 @@ def _is_usual(column: ColumnElement[Any]) -> ColumnElement[bool]:
 
 def mean_score(row: Any) -> float | None:
     """The mean of the scores of a row of `summaries`; None without any."""
+    usual: float | None = row.usual_score
     if row.usual == row.scored:
-        return row.usual_score  # type: ignore[no-any-return]
-    share = row.usual / row.scored
-    return (row.usual_score or 0.0) * share + row.large_score * (1 - share) / SCALE
+        return usual
+    share: float = row.usual / row.scored
+    large: float = row.large_score
+    return (usual or 0.0) * share + large * (1 - share) / SCALE
 
 
 def _by_state(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import sys
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from lrurun import data as tasks
 from lrurun.config.program import ProgramTable, metric_of
@@ -19,8 +22,24 @@ if TYPE_CHECKING:
     from lrurun.ledger.values import LadderInstance
 
 
+LARGE = 1e9
+"""Numbers from here on are printed with a power of ten."""
+_DIGITS = 2
+"""Decimals before a power of ten, in the short form."""
+
+
+def number(value: float, decimals: int, *, least: float | None = None, digits: int = _DIGITS, sign: str = "") -> str:
+    """A number with these decimals; with a power of ten from `LARGE` on, and below `least`, by default a thousandth of
+    the last decimal."""
+    least = 10.0 ** -(decimals + 3) if least is None else least
+    if math.isfinite(value) and (abs(value) >= LARGE or 0 < abs(value) < least):
+        return f"{value:{sign}.{digits}e}"
+    return f"{value:{sign}z.{decimals}f}" if sign else f"{value:.{decimals}f}"
+
+
 class ScoreForm(Struct, frozen=True, kw_only=True):
-    """How scores are printed: times `scale`. Means over seeds have one decimal more than single numbers, see `Metric`.
+    """How scores are printed: times `scale`, with `decimals`. Means over seeds have one decimal more than single
+    numbers, see `Metric`. Large numbers have a power of ten, and those below a thousandth of the last decimal.
 
     Differences have the `unit`; of two scores the higher one is better, or the lower one.
     """
@@ -32,6 +51,16 @@ class ScoreForm(Struct, frozen=True, kw_only=True):
     symbol: str = Accuracy().symbol
     higher_is_better: bool | None = True
     """Whether a higher score is better; None if that is not known, as the task is not loaded."""
+    is_of_small: ClassVar[bool] = False
+    """Whether errors and differences have a power of ten too where they would be printed as 0."""
+
+    def beside(self, scores: Iterable[float | None]) -> ScoreForm:
+        """The form of an error or a difference of these scores: one that is smaller than the last decimal is printed
+        as 0, unless all of them have a negative power of ten."""
+        known = [score for score in scores if score]
+        if known and all(abs(score * self.scale) < self._least for score in known):
+            return _SmallForm(**structs.asdict(self))
+        return self
 
     @property
     def title(self) -> str:
@@ -72,11 +101,49 @@ class ScoreForm(Struct, frozen=True, kw_only=True):
 
     def short(self, score: float) -> str:
         """A score with `decimals`, without a symbol."""
-        return f"{score * self.scale:.{self.decimals}f}"
+        return self._score(score, self.decimals, _DIGITS)
 
     def full(self, score: float) -> str:
-        """A score with one decimal more: means, their errors, and the scores of single runs."""
-        return f"{score * self.scale:.{self.decimals + 1}f}"
+        """A score with one decimal more: means, and the scores of single runs."""
+        return self._score(score, self.decimals + 1, _DIGITS + 1)
+
+    def short_size(self, value: float) -> str:
+        """The size of an error or a difference, with `decimals`."""
+        return self._size(value, self.decimals, _DIGITS, sign="")
+
+    def size(self, value: float) -> str:
+        """The size of an error or a difference, with one decimal more."""
+        return self._size(value, self.decimals + 1, _DIGITS + 1, sign="")
+
+    def needs_decimals(self, value: float) -> bool:
+        """Whether the short form of an error or a difference is 0 and the full one is not."""
+        return self._is_small(value, self.decimals) and not self._is_small(value, self.decimals + 1)
+
+    @property
+    def _least(self) -> float:
+        """A thousandth of the last decimal: smaller scores have a power of ten."""
+        return 10.0 ** -(self.decimals + 3)
+
+    def _is_small(self, value: float, decimals: int) -> bool:
+        """Whether it would be printed as 0 with so many decimals, though it is not."""
+        scaled = value * self.scale
+        return scaled != 0 and math.isfinite(scaled) and float(f"{scaled:.{decimals}f}") == 0
+
+    def _score(self, score: float, decimals: int, digits: int, sign: str = "") -> str:
+        scaled = score * self.scale
+        if math.isfinite(score) and not math.isfinite(scaled):
+            return f"{Decimal(score) * Decimal(self.scale):{sign}.{digits}e}"
+        least = 10.0**-decimals / 2 if self.is_of_small else self._least
+        return number(scaled, decimals, least=least, digits=digits, sign=sign)
+
+    def _size(self, value: float, decimals: int, digits: int, sign: str) -> str:
+        """An error or a difference; of one that overflows, the largest number and that it is beyond it."""
+        if math.isinf(value):
+            largest = math.copysign(sys.float_info.max, value)
+            return f"{'over' if value > 0 else 'under'} {self._score(largest, decimals, digits, sign)}"
+        if abs(value * self.scale) < self._least and not self.is_of_small:
+            value = 0.0
+        return self._score(value, decimals, digits, sign)
 
     def with_symbol(self, text: str) -> str:
         """A text with its symbol, for example "70.2 %"."""
@@ -88,15 +155,15 @@ class ScoreForm(Struct, frozen=True, kw_only=True):
 
     def difference(self, value: float) -> str:
         """A difference with its sign, without the unit."""
-        return f"{value * self.scale:+z.{self.decimals + 1}f}"
+        return self._size(value, self.decimals + 1, _DIGITS + 1, sign="+")
 
     def short_difference(self, value: float) -> str:
-        return f"{value * self.scale:+z.{self.decimals}f}"
+        return self._size(value, self.decimals, _DIGITS, sign="+")
 
     def published(self, score: float) -> str:
         """A score as papers print it: without a last decimal that is 0."""
         text = self.full(score)
-        return text[:-1] if text.endswith("0") else text
+        return text[:-1] if text.endswith("0") and "e" not in text else text
 
     def best(self, scores: Iterable[float]) -> float | None:
         """The best of them; None for none, and where it is not known which is better."""
@@ -104,6 +171,12 @@ class ScoreForm(Struct, frozen=True, kw_only=True):
         if not values or self.higher_is_better is None:
             return None
         return max(values) if self.higher_is_better else min(values)
+
+
+class _SmallForm(ScoreForm, frozen=True, kw_only=True):
+    """The form of scores that are all below a thousandth of the last decimal."""
+
+    is_of_small: ClassVar[bool] = True
 
 
 ACCURACY = ScoreForm()

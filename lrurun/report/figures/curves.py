@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import structs
 
+from lrurun import floats
 from lrurun.report.figures.figures import Curve, Panel, suited
 
 BAND = "Line: mean over n finished seeds; band: ± standard error."
@@ -20,7 +21,7 @@ def average(name: str, curves: Sequence[Sequence[tuple[int, float]]]) -> Curve:
     tables = [dict(curve) for curve in curves]
     steps = sorted(set.intersection(*(set(table) for table in tables))) if tables else []
     columns = [[table[step] for table in tables] for step in steps]
-    means = [math.fsum(column) / len(column) for column in columns]
+    means = [_mean(column) for column in columns]
     errors = [_stderr(column, mean) for column, mean in zip(columns, means, strict=True)] if len(tables) > 1 else []
     return Curve(
         label=name,
@@ -32,11 +33,25 @@ def average(name: str, curves: Sequence[Sequence[tuple[int, float]]]) -> Curve:
     )
 
 
-def _stderr(values: Sequence[float], mean: float) -> float:
-    """The standard error by NumPy: `statistics.stderr` computes with fractions, too slow for every point of many
-    curves."""
+def _mean(values: Sequence[float]) -> float:
     try:
-        return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
+        return math.fsum(values) / len(values)
+    except OverflowError:
+        unit = floats.unit_of(values)
+        return unit * (math.fsum(value / unit for value in values) / len(values))
+    except ValueError:  # infinities of both signs
+        return math.nan
+
+
+def _stderr(values: Sequence[float], mean: float) -> float:
+    """The standard error without fractions, with which `statistics.stderr` computes: they are too slow for every point
+    of many curves."""
+    unit = 1.0
+    if not 1e-140 < abs(mean) < 1e140:
+        unit = floats.unit_of(values)
+    try:
+        squares = math.fsum((value / unit - mean / unit) ** 2 for value in values)
+        return unit * math.sqrt(squares / (len(values) - 1) / len(values))
     except (OverflowError, ValueError):  # infinities, or squares beyond the largest number
         return math.nan
 

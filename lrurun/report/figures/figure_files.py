@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from lrurun.console import clean
+from lrurun.report import scores
+from lrurun.report.figures import figures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,6 +123,7 @@ def draw(figure: Figure, width: Width = "column") -> Drawing:
     from matplotlib.figure import Figure as Drawing
     from matplotlib.lines import Line2D
 
+    figure = figures.in_powers_of_ten(figure)
     curves = [curve for panel in figure.panels for curve in panel.curves]
     families = list(dict.fromkeys(curve.family or curve.label for curve in curves if not curve.grey))
     solid = any(curve.family and curve.style == "dashed" for curve in curves)
@@ -447,8 +450,8 @@ def _power(value: float, _: object = None) -> str:
 
 
 def _number(value: float, _: object = None) -> str:
-    """A tick without an exponent: 20, 0.5, 20k, 3M."""
+    """A tick without an exponent, as 20, 0.5, 20k, 3M; large ones have one."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
+        if size <= abs(value) < scores.LARGE:
             return f"{value / size:g}{letter}".replace("-", "−")
     return f"{value:g}".replace("-", "−")

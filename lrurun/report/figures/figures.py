@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from functools import partial
 from typing import Any, Literal
 
@@ -93,6 +95,63 @@ class Figure(Struct, frozen=True, kw_only=True):
     def without_texts(self) -> Figure:
         """The figure without title and caption, for a paper that has its own."""
         return structs.replace(self, title="", caption="")
+
+
+_LIMITS = 1e-100, 1e100
+"""Matplotlib multiplies what is on an axis: numbers beyond these are drawn in a unit of a power of ten."""
+
+
+def in_powers_of_ten(figure: Figure) -> Figure:
+    """The figure with linear axes of numbers that Matplotlib can place; their labels name the powers of ten."""
+    panels = list(figure.panels)
+    for axis, is_shared in (("x", figure.same_x), ("y", bool(figure.same_y))):
+        groups = [range(len(panels))] if is_shared else [[k] for k in range(len(panels))]
+        for group in groups:
+            numbers = [number for k in group for number in _on_axis(panels[k], axis)]
+            largest = max((abs(number) for number in numbers if math.isfinite(number)), default=0.0)
+            if largest == 0 or _LIMITS[0] <= largest <= _LIMITS[1]:
+                continue
+            exponent = Decimal(largest).adjusted()
+            for k in group:
+                panels[k] = _times_power(panels[k], axis, -exponent)
+    return structs.replace(figure, panels=tuple(panels))
+
+
+def _on_axis(panel: Panel, axis: str) -> Iterator[float]:
+    """The numbers of curves on an axis; none where it is logarithmic, has names or belongs to a picture."""
+    if panel.picture is None and getattr(panel, f"{axis}_scale") == "linear" and not getattr(panel, f"{axis}_ticks"):
+        for curve in panel.curves:
+            for name in _names_on(curve, axis):
+                yield from getattr(curve, name)
+
+
+def _names_on(curve: Curve, axis: str) -> tuple[str, ...]:
+    return (axis, "low", "high") if curve.sideways == (axis == "x") else (axis,)
+
+
+def _times_power(panel: Panel, axis: str, exponent: int) -> Panel:
+    """The panel with the numbers of an axis times 10^`exponent`; an end of a band or bar that overflows is at the
+    largest number."""
+    largest = sys.float_info.max
+
+    def scaled(number: float) -> float:
+        return float(Decimal(number).scaleb(exponent)) if math.isfinite(number) else number
+
+    def end(number: float) -> float:
+        return scaled(math.copysign(largest, number) if math.isinf(number) else number)
+
+    curves = [
+        structs.replace(
+            curve,
+            **{
+                name: tuple(map(scaled if name == axis else end, getattr(curve, name)))
+                for name in _names_on(curve, axis)
+            },
+        )
+        for curve in panel.curves
+    ]
+    label = f"{getattr(panel, axis)}, in 1e{-exponent:+}"
+    return structs.replace(panel, curves=tuple(curves), **{axis: label})
 
 
 def greek(text: str) -> str:

@@ -15,10 +15,12 @@ from msgspec import Struct, structs
 from lrurun.console import clean
 from lrurun.report.figures import curves, figure_files, figures
 from lrurun.report.figures.figures import Curve, Figure, Panel
+from lrurun.report.judging import claims
 from lrurun.report.judging.claims import JudgedClaim
 from lrurun.report.run_details import RunDetail
 from lrurun.report.scores import ScoreForm, curves_of
 from lrurun.report.tables import answer, cells
+from lrurun.report.tables import axis as axes
 from lrurun.report.tables.content import RunGroup
 from lrurun.report.tables.ladder_table import LadderReport
 from lrurun.report.tables.row_scores import LadderRow
@@ -62,14 +64,12 @@ class DotPlot(Struct, frozen=True, kw_only=True):
 def ladder(report: LadderReport) -> DotPlot | None:
     """The dot plot of a ladder; None without a score."""
     form = report.score
-    scores = [score * form.scale for row in report.rows for score in row.scores if math.isfinite(score)]
-    if not scores:
+    axis = axes.of((score for row in report.rows for score in row.scores), form.scale)
+    if axis is None:
         return None
-    ticks = answer.ticks(scores)
-    low, high = ticks[0], ticks[-1]
 
     def place(value: float) -> float:
-        return round(100 * (value * form.scale - low) / (high - low), 2)
+        return round(100 * axis.place(value), 2)
 
     def plotted(row: LadderRow) -> DotPlotRow:
         mean, error = row.mean, row.stderr or 0.0
@@ -88,7 +88,7 @@ def ladder(report: LadderReport) -> DotPlot | None:
     return DotPlot(
         axis=f"test {form.axis}",
         unit=form.unit,
-        ticks=tuple((place(tick / form.scale), f"{tick:g}".replace("-", "−")) for tick in ticks),
+        ticks=tuple((round(100 * place, 2), label.replace("-", "−")) for place, label in axis.labelled),
         rows=tuple(map(plotted, report.rows)),
     )
 
@@ -111,20 +111,22 @@ class Interval(Struct, frozen=True, kw_only=True):
 
 
 def interval(claim: JudgedClaim, form: ScoreForm) -> Interval | None:
-    """The interval of a claim, with 0 in the middle of its axis; None where it has none.
+    """The interval of a claim, with 0 in the middle of its axis; None where it has none, or an end overflows.
 
     `form` is that of the metric of the report.
     """
     if claim.difference is None or claim.low is None or claim.high is None:
         return None
     low, high, margin = claim.low, claim.high, claim.margin or 0.0
-    edge = 1.6 * max(abs(low), abs(high), margin) or 1.0
+    edge = max(abs(low), abs(high), margin) or 1.0
+    if math.isinf(edge):
+        return None
 
     def x(value: float) -> float:
-        return round(_WIDTH / 2 * (1 + value / edge), 1)
+        return round(_WIDTH / 2 * (1 + value / edge / 1.6), 1)
 
     def number(value: float) -> str:
-        return form.difference(value) if not claim.metric else f"{value:+.3g}"
+        return claims.form_beside(form, claim).difference(value) if not claim.metric else f"{value:+.3g}"
 
     return Interval(
         label=f"interval from {number(low)} to {number(high)} around the difference {number(claim.difference)}",

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from lrurun.report.judging import claims
 from lrurun.report.tables import all_tasks, content
 from lrurun.report.tables.all_tasks import AllTasksReport, AllTasksRow, TaskCell, TaskColumn
 from lrurun.table import NOTHING, Column, Table
@@ -66,7 +67,7 @@ def make(report: AllTasksReport) -> TaskMap:
     largest: dict[str, float] = defaultdict(float)
     for row in report.rows:
         for cell in row.cells:
-            if (size := _difference(cell)) is not None:
+            if (size := _difference(cell)) is not None and math.isfinite(size):
                 largest[cell.metric] = max(largest[cell.metric], abs(size))
     tasks = [column.name + column.score.direction for column in report.columns]
     rungs = tuple(row.rung for row in report.rows)
@@ -89,8 +90,7 @@ def _counts(row: AllTasksRow) -> MapCell:
 
 
 def _difference(cell: TaskCell) -> float | None:
-    difference = None if cell.comparison is None or cell.same_as_before else cell.comparison.difference
-    return difference if difference is not None and math.isfinite(difference) else None
+    return None if cell.comparison is None or cell.same_as_before else cell.comparison.difference
 
 
 def _cell(column: TaskColumn, cell: TaskCell, largest: dict[str, float]) -> MapCell:
@@ -100,10 +100,15 @@ def _cell(column: TaskColumn, cell: TaskCell, largest: dict[str, float]) -> MapC
     if size is None and not cell.same_as_before and cell.mean is not None:
         text = form.with_symbol(form.short(cell.mean))
     else:
-        number = "" if size is None else form.short_difference(size)
+        number = ""
+        if size is not None and cell.comparison is not None:
+            number = claims.form_beside(form, cell.comparison).short_difference(size)
         opposite = gain is not None and direction * gain < 0
         text = f"{SIGNS.get(cell.verdict, '')} {'mean ' if opposite else ''}{number}".strip()
-    share = None if gain is None else math.copysign(gain, direction or gain) / (largest[cell.metric] or 1.0)
+    share = None
+    if gain is not None:
+        part = 1.0 if math.isinf(gain) else abs(gain) / (largest[cell.metric] or 1.0)
+        share = math.copysign(part, direction or gain)
     return MapCell(anchor=all_tasks.anchor(column, cell.rung), text=text, verdict=cell.verdict, benefit=share)
 
 

@@ -131,7 +131,13 @@ def escape(text: str) -> str:
     # Two hyphens would become a dash; the sign of a number is a minus.
     text = re.sub(r"-(?=-)", "-\0", clean(text))
     text = "".join(_character(character) for character in text)
-    return re.sub(r"(?<![\w.\-])-(?=\d)", "$-$", text)
+    text = re.sub(r"(?<![\w.\-])-(?=\d)", "$-$", text)
+    return re.sub(r"(?<![\w.])(\d\.\d+)e([+-])0*(\d+)(?!\w)", _power_of_ten, text)
+
+
+def _power_of_ten(number: re.Match[str]) -> str:
+    sign = "" if number[2] == "+" else "-"
+    return rf"{number[1]}$\cdot 10^{{{sign}{number[3]}}}$"
 
 
 def _character(character: str) -> str:

@@ -322,8 +322,8 @@ def describe(comparison: Comparison, scoring: Scoring, beside: float | None = No
     is_without_runs = comparison.verdict in (NOT_RUN, NOT_JUDGED) and not any(side.n for side in comparison.sides)
     if comparison.verdict == NOT_RUN or comparison.same_runs or is_without_runs:
         return [comparison.reason]
-    form = form_of(scoring.metric)
-    phrases = [*remarks(comparison, form), _sides(comparison, scoring)]
+    form = form_beside(form_of(scoring.metric), comparison)
+    phrases = [*remarks(comparison, form), _sides(comparison, scoring, form)]
     if comparison.difference is not None:
         phrases.append(f"difference {_difference_text(comparison, form)}")
     if comparison.improvement is not None and not comparison.margin:  # a margin shifts what is tested
@@ -379,7 +379,7 @@ def in_short(comparison: Comparison, metric: Metric) -> str:
     """A comparison of published numbers, as in "undecided, -1.1 [-4.0, +1.8], p = 0.21"."""
     if comparison.difference is None:
         return f"{comparison.verdict}: {comparison.reason}"
-    form = form_of(metric)
+    form = form_beside(form_of(metric), comparison)
     text = f"{comparison.verdict}, {form.short_difference(comparison.difference)}"
     if comparison.low is not None and comparison.high is not None:
         text += f" [{form.short_difference(comparison.low)}, {form.short_difference(comparison.high)}]"
@@ -396,6 +396,11 @@ def look_text(comparison: Comparison | None) -> str:
 def p_text(p: float) -> str:
     """An adjusted p as text, for example "p = 0.012"."""
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def form_beside(form: ScoreForm, comparison: Comparison) -> ScoreForm:
+    """The form of a comparison's errors and differences."""
+    return form.beside(side.mean for side in comparison.sides)
 
 
 def _difference_text(comparison: Comparison, form: ScoreForm) -> str:
@@ -415,21 +420,21 @@ def improvement_text(comparison: Comparison) -> str:
     return f"{text} [{100 * comparison.improvement_low:.0f}, {100 * comparison.improvement_high:.0f}]"
 
 
-def _sides(comparison: Comparison, scoring: Scoring) -> str:
+def _sides(comparison: Comparison, scoring: Scoring, form: ScoreForm) -> str:
     mine, other = comparison.sides
     if other.rung is None:
-        return f"{_side(mine, scoring)}, chance {_number(scoring.chance, scoring)}"
-    return f"{_side(mine, scoring)}, {_side(other, scoring)}"
+        return f"{_side(mine, scoring, form)}, chance {_score(scoring.chance, form)}"
+    return f"{_side(mine, scoring, form)}, {_side(other, scoring, form)}"
 
 
-def _side(side: Side, scoring: Scoring) -> str:
-    error = "" if side.stderr is None else f" ± {_number(side.stderr, scoring)}"
+def _side(side: Side, scoring: Scoring, form: ScoreForm) -> str:
+    error = "" if side.stderr is None else f" ± {form.size(side.stderr)}"
     lost = f", {side.diverged} diverged" if side.diverged else ""
     lost += f", {side.unscored} without a usable score" if side.unscored else ""
     if lost and scoring.chance is not None:
-        lost += f", counted as chance, {_number(scoring.chance, scoring)}"
-    return f"{side.rung} {_number(side.mean, scoring)}{error} (n={side.n}{lost})"
+        lost += f", counted as chance, {_score(scoring.chance, form)}"
+    return f"{side.rung} {_score(side.mean, form)}{error} (n={side.n}{lost})"
 
 
-def _number(score: float | None, scoring: Scoring) -> str:
-    return "no score" if score is None else form_of(scoring.metric).full(score)
+def _score(score: float | None, form: ScoreForm) -> str:
+    return "no score" if score is None else form.full(score)

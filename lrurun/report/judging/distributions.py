@@ -22,6 +22,8 @@ def t_above(t: float, df: float) -> float:
     if math.isinf(df):
         return math.erfc(t / math.sqrt(2)) / 2
     square = t * t
+    if math.isinf(square):
+        return float(t < 0)
     tail = _beta(df / 2, 0.5, df / (df + square), square / (df + square)) / 2
     return tail if t >= 0 else 1 - tail
 

@@ -11,8 +11,7 @@ import msgspec
 from lrurun import data as tasks
 from lrurun.config.ladder import Claim, Ladder, Published
 from lrurun.data.metric import Metric
-from lrurun.report.judging import questions
-from lrurun.report.judging.statistics import Estimate
+from lrurun.report.judging import questions, statistics
 from lrurun.report.judging.verdicts import NOT_JUDGED, Comparison, Pair, Question, Sample, Scoring, constant
 from lrurun.report.scores import form_of
 
@@ -97,7 +96,7 @@ def _sample(score: Published | None, metric: Metric) -> Sample:
     if score.stderr is None or score.n is None:
         return Sample(counted=None, finished=None, mean=score.value, n=score.n or 0)
     spread = score.stderr or 0.5 * 10**-metric.decimals / metric.scale
-    estimate = Estimate(mean=score.value, variance=spread**2, df=score.n - 1, n=score.n)
+    estimate = statistics.printed(score.value, spread, score.n)
     return Sample(counted=estimate, finished=estimate, mean=score.value, n=score.n)
 
 
@@ -116,7 +115,7 @@ def _reported(score: Published, metric: Metric) -> str:
     if score.value is None:
         return "not above chance"
     form = form_of(metric)
-    return form.short(score.value) + ("" if score.stderr is None else f" ± {form.short(score.stderr)}")
+    return form.short(score.value) + ("" if score.stderr is None else f" ± {form.short_size(score.stderr)}")
 
 
 def speed_ratio(ladder: Ladder, claim: Claim, task: str) -> tuple[float, str] | None:

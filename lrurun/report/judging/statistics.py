@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 from collections.abc import Sequence
 
 from msgspec import Struct
 
+from lrurun import floats
 from lrurun.report.judging import distributions
 
 ALPHA = 0.05
@@ -25,31 +27,36 @@ class Estimate(Struct, frozen=True, kw_only=True):
 
     mean: float
     variance: float = 0.0
-    """The variance of the mean."""
+    """The variance of the mean, over the square of `unit`."""
     df: float = math.inf
     """Degrees of freedom of the variance; infinite where it is known."""
     n: int = 0
     """Values that the mean is over; 0 for a constant."""
+    unit: float = 1.0
+    """See `floats.unit_of`: of scores whose squares overflow or vanish, the variance is known in this unit."""
 
     @property
     def stderr(self) -> float:
-        return math.sqrt(self.variance)
+        return math.sqrt(self.variance) * self.unit
 
     def with_seeds(self, n: int) -> Estimate:
         """The same mean with the precision of `n` values; a variance that is known does not change with them."""
         if math.isinf(self.df):
             return self
-        return Estimate(mean=self.mean, variance=self.variance * self.n / n, df=n - 1, n=n)
+        return Estimate(mean=self.mean, variance=self.variance * self.n / n, df=n - 1, n=n, unit=self.unit)
 
 
 class MeanDifference(Struct, frozen=True, kw_only=True):
     """The difference of two means, with what Welch's test needs."""
 
     estimate: float
+    """The difference, in `unit`s."""
     stderr: float | None
-    """The standard error; None below two values a side, or where neither side has spread."""
+    """Its standard error, in `unit`s; None below two values a side, or where neither side has spread."""
     df: float | None
     """Welch and Satterthwaite's degrees of freedom."""
+    unit: float = 1.0
+    """That of the larger spread. The difference itself may overflow; tests are made in this unit."""
 
     def p_value(self) -> float | None:
         """Two-sided p of Welch's t test."""
@@ -58,11 +65,11 @@ class MeanDifference(Struct, frozen=True, kw_only=True):
 
     def p_above(self, bound: float) -> float | None:
         """One-sided p of the true difference being above `bound`: the null hypothesis is that it is at most `bound`."""
-        return self._tail(bound - self.estimate)
+        return self._tail(bound / self.unit - self.estimate)
 
     def p_below(self, bound: float) -> float | None:
         """One-sided p of the true difference being below `bound`."""
-        return self._tail(self.estimate - bound)
+        return self._tail(self.estimate - bound / self.unit)
 
     def _tail(self, distance: float) -> float | None:
         if self.stderr is None or self.df is None:
@@ -77,14 +84,14 @@ class MeanDifference(Struct, frozen=True, kw_only=True):
         """
         if self.stderr is None or self.df is None:
             return None
-        return _noncentrality(self.df, ALPHA / 2) * self.stderr
+        return _noncentrality(self.df, ALPHA / 2) * self.stderr * self.unit
 
     def interval(self, level: float) -> tuple[float, float] | None:
         """The two-sided interval."""
         if self.stderr is None or self.df is None:
             return None
         half = distributions.t_limit((1 - level) / 2, self.df) * self.stderr
-        return self.estimate - half, self.estimate + half
+        return (self.estimate - half) * self.unit, (self.estimate + half) * self.unit
 
 
 def mean(values: Sequence[float]) -> float | None:
@@ -97,34 +104,48 @@ def median(values: Sequence[float]) -> float | None:
     return statistics.median(values) if values else None
 
 
-def variance(values: Sequence[float]) -> float | None:
-    """The unbiased variance; None below two values. Equal values have exactly none."""
-    return statistics.variance(values) if len(values) > 1 else None
-
-
 def stderr(values: Sequence[float]) -> float | None:
-    """The standard error of the mean, over n - 1; None below two values."""
-    spread = variance(values)
-    return None if spread is None else math.sqrt(spread / len(values))
+    """The standard error of the mean, over n - 1; None below two values. Equal values have exactly none."""
+    known = estimate(values)
+    return None if known is None else known.stderr
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
     """The mean of independent values; None below two."""
-    spread = variance(values)
-    if spread is None:
+    if len(values) < 2:
         return None
-    n = len(values)
-    return Estimate(mean=statistics.mean(values), variance=spread / n, df=n - 1, n=n)
+    n, unit = len(values), floats.unit_of(values)
+    spread = statistics.variance([value / unit for value in values])
+    return Estimate(mean=statistics.mean(values), variance=spread / n, df=n - 1, n=n, unit=unit)
+
+
+def printed(mean: float, stderr: float, n: int) -> Estimate:
+    """A mean over `n` values of which the standard error is known."""
+    unit = floats.unit_of([stderr])
+    return Estimate(mean=mean, variance=(stderr / unit) ** 2, df=n - 1, n=n, unit=unit)
+
+
+def difference(mine: float, other: float) -> float:
+    """mine - other, infinite if it overflows; 0 where the two differ by what rounding does."""
+    found = mine - other
+    return 0.0 if abs(found) <= _ROUNDING * max(abs(mine), abs(other)) else found
+
+
+_ROUNDING = 4 * sys.float_info.epsilon
+"""Means of scores that differ relatively by no more are equal: each score and each mean is rounded."""
 
 
 def between(mine: Estimate, other: Estimate) -> MeanDifference:
     """mine - other, unequal variances."""
-    total = mine.variance + other.variance
+    unit = max((side.unit for side in (mine, other) if side.variance), default=1.0)
+    estimate = mine.mean / unit - other.mean / unit
+    first, second = (side.variance and side.variance * (side.unit / unit) ** 2 for side in (mine, other))
+    total = first + second
     if total == 0:
-        return MeanDifference(estimate=mine.mean - other.mean, stderr=None, df=None)
-    share = mine.variance / total
+        return MeanDifference(estimate=estimate, stderr=None, df=None, unit=unit)
+    share = first / total
     parts = share**2 / mine.df + (1 - share) ** 2 / other.df
-    return MeanDifference(estimate=mine.mean - other.mean, stderr=math.sqrt(total), df=1 / parts if parts else math.inf)
+    return MeanDifference(estimate=estimate, stderr=math.sqrt(total), df=1 / parts if parts else math.inf, unit=unit)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -153,7 +174,7 @@ def seeds_to_detect(difference: float, mine: Estimate, other: Estimate, level: f
         expected = between(mine.with_seeds(n), other.with_seeds(n))
         if expected.stderr is None or expected.df is None:
             return True
-        return _noncentrality(expected.df, level / 2) * expected.stderr <= difference
+        return _noncentrality(expected.df, level / 2) * expected.stderr * expected.unit <= difference
 
     if not enough(MOST_SEEDS):
         return None

@@ -38,7 +38,8 @@ _ACCIDENTAL = 3
 """A score that is further above chance than this many standard errors of the test set is no accident [ours]: of models
 that predict at random, about one in 500 scores better."""
 _DIGITS = 10
-"""Decimals at which shifted scores are compared: 0.93 less a margin of 0.03 equals 0.9."""
+"""Decimals at which shifted scores are compared, significant ones of smaller scores: 0.93 less a margin of 0.03 equals
+0.9."""
 
 
 # 1. Scores
@@ -307,8 +308,9 @@ def _tail(pair: Pair, bound: float, *, above: bool, finished: bool = False) -> f
     if pair.question.other is None:
         by_ranks = _beyond_chance(pair, bound, above=above, finished=finished)
     else:
-        shifted = tuple(round(score - bound, _DIGITS) for score in pair.mine.ranked)
-        rank_test = ranks.p_values(shifted, tuple(round(score, _DIGITS) for score in pair.other.ranked))
+        digits = _digits([*pair.mine.ranked, *pair.other.ranked, bound])
+        shifted = tuple(round(score - bound, digits) for score in pair.mine.ranked)
+        rank_test = ranks.p_values(shifted, tuple(round(score, digits) for score in pair.other.ranked))
         by_ranks = rank_test.above if above else rank_test.below
     of_test_set = _of_test_set(pair, finished=finished)
     return by_ranks if by_ranks is None or not of_test_set else max(by_ranks, p or 0.0)
@@ -322,12 +324,19 @@ def _beyond_chance(pair: Pair, bound: float, *, above: bool, finished: bool) -> 
     scores = [score for score in pair.mine.ranked if math.isfinite(score)]
     if not finished:
         scores += [chance] * pair.mine.without_score
-    distances = [round(score - chance - bound, _DIGITS) for score in scores]
+    digits = _digits([*scores, chance, bound])
+    distances = [round(score - chance - bound, digits) for score in scores]
     return (
         ranks.sign_test(sum(distance > 0 if above else distance < 0 for distance in distances), len(distances))
         if scores
         else None
     )
+
+
+def _digits(numbers: Sequence[float]) -> int:
+    """The decimals at which numbers of this size are compared."""
+    largest = max((abs(number) for number in numbers if math.isfinite(number)), default=0.0)
+    return _DIGITS if largest == 0 or largest > 1e-3 else _DIGITS - math.floor(math.log10(largest))
 
 
 def _of_test_set(pair: Pair, *, finished: bool = False) -> bool:
@@ -464,7 +473,7 @@ def _comparison(pair: Pair, tested: tuple[Test, ...], adjusted: Mapping[Hypothes
         ),
         provisional=bool(tested) and any(side.ranked and pair.seeds(side) < LEAST_SEEDS for side in (mine, other)),
         sides=(side_of(pair.question.rung, mine), side_of(pair.question.other, other)),
-        difference=None if mine.mean is None or other.mean is None else mine.mean - other.mean,
+        difference=None if mine.mean is None or other.mean is None else statistics.difference(mine.mean, other.mean),
         low=low,
         high=high,
         improvement=improvement[0],

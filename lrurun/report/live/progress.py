@@ -21,7 +21,7 @@ from lrurun.ledger import owner
 from lrurun.ledger.values import STATES, Attempt, LadderInstance, RemainingWork, Run, StateSummary
 from lrurun.report import devices
 from lrurun.report.instance_label import make_label
-from lrurun.report.scores import ACCURACY, ScoreForm, of_instance, of_task
+from lrurun.report.scores import ACCURACY, ScoreForm, number, of_instance, of_task
 from lrurun.table import KEPT, Column, Table
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def rows(progress: LadderProgress) -> list[list[str]]:
             f"{rung.counts.get('done', 0) + rung.counts.get('diverged', 0)}/{rung.total}",
             "compiling" if _is_compiling(rung, progress) else state_of(rung.counts),
             f"{rung.step / rung.steps:.0%}" if rung.steps else "",
-            "" if rung.loss is None else f"{rung.loss:.3f}",
+            "" if rung.loss is None else number(rung.loss, 3),
             *([] if _is_without_score(progress) else ["" if rung.score is None else progress.form.short(rung.score)]),
             "" if rung.speed is None else f"{rung.speed:.{0 if rung.speed >= 10 else 1}f}",
             "" if rung.eta_seconds is None else duration(rung.eta_seconds),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 from collections import Counter
@@ -20,6 +19,7 @@ from lrurun.report.instance_label import label_of
 from lrurun.report.judging import claims, sequential, verdicts
 from lrurun.report.judging.sequential import MAX_SEEDS, known_before
 from lrurun.report.request import LadderRequest
+from lrurun.report.tables import axis as axes
 from lrurun.report.tables import cells, content
 from lrurun.report.tables.content import RUNG
 from lrurun.report.tables.ladder_content import BASE, detect_foot, has_branches, p_cell, with_difference
@@ -132,17 +132,19 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
 
 def score(row: LadderRow, report: LadderReport) -> str:
     """The mean of a rung with its error, in as many digits as the numbers of the report need."""
-    digits = report.score.full if _needs_decimals(report) else report.score.short
+    form, long = report.score.beside([row.mean]), _needs_decimals(report)
+    digits, size = (form.full, form.size) if long else (form.short, form.short_size)
     if row.mean is None:
         return next(iter(cells.uncounted(row)), NOTHING)
-    return report.score.with_symbol(digits(row.mean) + ("" if row.stderr is None else f" ± {digits(row.stderr)}"))
+    return form.with_symbol(digits(row.mean) + ("" if row.stderr is None else f" ± {size(row.stderr)}"))
 
 
 def difference(row: LadderRow, report: LadderReport) -> str:
     """The difference of a rung to its base, in as many digits; empty where there is none."""
-    change = report.score.difference if _needs_decimals(report) else report.score.short_difference
-    value = None if row.comparison is None or row.same_as_before else row.comparison.difference
-    return "" if value is None else change(value)
+    if row.comparison is None or row.same_as_before or row.comparison.difference is None:
+        return ""
+    form = claims.form_beside(report.score, row.comparison)
+    return (form.difference if _needs_decimals(report) else form.short_difference)(row.comparison.difference)
 
 
 def _is_of_fewer_seeds(report: LadderReport) -> bool:
@@ -167,27 +169,25 @@ def _needs_decimals(report: LadderReport) -> bool:
     """Whether the short form of scores would print an error or a difference as zero."""
     differences = (row.comparison.difference for row in report.rows if row.comparison is not None)
     numbers = [number for number in (*(row.stderr for row in report.rows), *differences) if number]
-    short, full = report.score.short, report.score.full
-    return any(float(short(number)) == 0 != float(full(number)) for number in numbers)
+    return any(map(report.score.needs_decimals, numbers))
 
 
 def _plot(report: LadderReport) -> tuple[Column, ...]:
     """The scores of all seeds on one axis, and their means, as characters; the narrower forms of the column."""
-    scale, symbol = report.score.scale, report.score.symbol
-    scores = [score * scale for row in report.rows for score in row.scores if math.isfinite(score)]
-    if not scores:
+    symbol = report.score.symbol
+    axis = axes.of((score for row in report.rows for score in row.scores), report.score.scale)
+    if axis is None:
         return ()
-    low, *_, high = ticks(scores)
 
     def form(width: int, narrower: Column | None) -> Column:
         def cell(row: LadderRow) -> str:
             line = [" "] * width
             means = [] if row.mean is None else [(row.mean, "●")]
             for score, mark in [*((score, "○") for score in row.scores), *means]:
-                line[round((score * scale - low) / (high - low) * (width - 1))] = mark
+                line[round(axis.place(score) * (width - 1))] = mark
             return f"|{''.join(line)}|"
 
-        first, last = f"{low:g} {symbol}".rstrip(), f"{high:g}"
+        first, last = f"{axis.labelled[0][1]} {symbol}".rstrip(), axis.labelled[-1][1]
         return Column(
             name=first + last.rjust(width + 2 - len(first)),
             cell=cell,
@@ -203,16 +203,6 @@ def _plot(report: LadderReport) -> tuple[Column, ...]:
         column = form(width, column)
     assert column is not None
     return (column,)
-
-
-def ticks(scores: Sequence[float]) -> list[float]:
-    """Round numbers around the scores, in equal steps: two or more."""
-    low, high = min(scores), max(scores)
-    least = (high - low or abs(high) or 1) / 4
-    power = 10 ** math.floor(math.log10(least))
-    step = next(size * power for size in (1, 2, 5, 10) if size * power >= least)
-    first, last = math.floor(low / step), math.ceil(high / step)
-    return [number * step for number in range(first, max(last, first + 1) + 1)]
 
 
 # The sentences below it

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from lrurun.config.ladder import Published
-from lrurun.report.judging.claims import look_text, p_text
+from lrurun.report.judging.claims import form_beside, look_text, p_text
 from lrurun.report.judging.verdicts import NOT_RUN
 from lrurun.report.scores import ScoreForm
 from lrurun.report.tables import content
@@ -43,6 +43,7 @@ def change(row: LadderRow, form: ScoreForm) -> list[str]:
         return []
     if comparison.difference is None or row.same_as_before:
         return [row.verdict]
+    form = form_beside(form, comparison)
     lines = [f"{row.verdict} {form.difference(comparison.difference)}{look_text(comparison)}"]
     if comparison.low is not None and comparison.high is not None:
         lines.append(f"[{form.difference(comparison.low)}, {form.difference(comparison.high)}]")
@@ -57,7 +58,7 @@ def further_scores(row: LadderRow, form: ScoreForm) -> list[str]:
 def _mean(mean: float | None, stderr: float | None, form: ScoreForm) -> str:
     if mean is None:
         return NOTHING
-    return form.full(mean) + ("" if stderr is None else f" ± {form.full(stderr)}")
+    return form.full(mean) + ("" if stderr is None else f" ± {form.beside([mean]).size(stderr)}")
 
 
 def uncounted(row: LadderRow) -> list[str]:

@@ -112,7 +112,10 @@ def _decided(comparison: Comparison, form: ScoreForm) -> str:
         return (
             f"a run of {comparison.rung} is {'better' if is_better else 'worse'} than one of {comparison.other}{beside}"
         )
-    size, direction = f"{form.full(abs(difference))} {form.unit}", "more" if difference > 0 else "less"
+    size, direction = (
+        f"{claims.form_beside(form, comparison).size(abs(difference))} {form.unit}",
+        "more" if difference > 0 else "less",
+    )
     return f"{comparison.rung} scores {size} {direction} than {comparison.other}{beside}"
 
 
@@ -149,6 +152,7 @@ def _between(comparison: Comparison, form: ScoreForm) -> str:
     """The interval of the difference of the means, for example "between -0.8 and +1.9 points"."""
     if comparison.low is None or comparison.high is None:
         return f"chance of improvement {claims.improvement_text(comparison)}"
+    form = claims.form_beside(form, comparison)
     return f"between {form.difference(comparison.low)} and {form.difference(comparison.high)} {form.unit}"
 
 

@@ -384,15 +384,18 @@ def _difference_column(report: LadderReport) -> Column:
     def alone(row: LadderRow) -> str:
         if row.same_as_before:
             return f"as {clean(row.on or '')}"
-        difference = row.comparison.difference if row.comparison else None
-        return NOTHING if difference is None else f"{form.difference(difference)}{look_text(row.comparison)}"
+        if row.comparison is None or row.comparison.difference is None:
+            return NOTHING
+        number = claims.form_beside(form, row.comparison).difference
+        return f"{number(row.comparison.difference)}{look_text(row.comparison)}"
 
     def interval(row: LadderRow) -> str:
         comparison = row.comparison
         if comparison is None or comparison.low is None or comparison.high is None or comparison.difference is None:
             return alone(row)
-        between = f"[{form.difference(comparison.low)}, {form.difference(comparison.high)}]"
-        return f"{form.difference(comparison.difference)} {between}{look_text(row.comparison)}"
+        number = claims.form_beside(form, comparison).difference
+        between = f"[{number(comparison.low)}, {number(comparison.high)}]"
+        return f"{number(comparison.difference)} {between}{look_text(row.comparison)}"
 
     def short(row: LadderRow) -> str:
         return "same" if row.same_as_before else alone(row)
