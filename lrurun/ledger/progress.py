@@ -42,14 +42,25 @@ def _is_usual(column: ColumnElement[Any]) -> ColumnElement[bool]:
     return func.abs(column) < 1e100
 
 
-def mean_score(row: Any) -> float | None:
-    """The mean of the scores of a row of `summaries`; None without any."""
-    usual: float | None = row.usual_score
-    if row.usual == row.scored:
+def mean(row: Any, name: str) -> float | None:
+    """The mean of a number of the runs in a row of `summaries`, "loss" or "score"; None without any."""
+    columns = row._mapping
+    usual: float | None = columns[f"usual_{name}"]
+    large: float | None = columns[f"large_{name}"]
+    if large is None:
         return usual
-    share: float = row.usual / row.scored
-    large: float = row.large_score
+    share: float = columns[f"usual_{name}s"] / columns[f"{name}s"]
     return (usual or 0.0) * share + large * (1 - share) / SCALE
+
+
+def _means(column: ColumnElement[Any], name: str) -> list[ColumnElement[Any]]:
+    """The columns from which `mean` is."""
+    return [
+        func.avg(case((_is_usual(column), column))).label(f"usual_{name}"),
+        func.avg(case((not_(_is_usual(column)), column * SCALE))).label(f"large_{name}"),
+        func.count(column).label(f"{name}s"),
+        func.count().filter(_is_usual(column)).label(f"usual_{name}s"),
+    ]
 
 
 def _by_state(
@@ -65,11 +76,8 @@ def _by_state(
             func.count().label("count"),
             total(runs.c.step).label("step"),  # which does not overflow, whatever a ledger contains
             total(runs.c.steps).label("steps"),
-            func.avg(runs.c.last_loss).label("loss"),
-            func.avg(case((_is_usual(score), score))).label("usual_score"),
-            func.avg(case((not_(_is_usual(score)), score * SCALE))).label("large_score"),
-            func.count(score).label("scored"),
-            func.count().filter(_is_usual(score)).label("usual"),
+            *_means(runs.c.last_loss, "loss"),
+            *_means(score, "score"),
             numbers_as_json(speed).label("speeds"),
             func.min(runs.c.config_id).label("first_config"),
             func.max(runs.c.config_id).label("last_config"),

@@ -1169,7 +1169,9 @@ class Ledger:
                 row,
                 step=int(row.step),
                 steps=int(row.steps),
-                score=progress.mean_score(row),
+                loss=progress.mean(row, "loss"),
+                score=progress.mean(row, "score"),
+                scored=row.scores,
                 speeds=unpack_numbers(row.speeds),
             )
             for row in rows

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -246,6 +247,10 @@ def test_figures_have_powers_of_ten_as_units_of_their_axes(tmp_path: Path) -> No
     [panel] = in_powers_of_ten(tiny).panels
     assert (panel.y, panel.curves[0].y, panel.x) == ("y, in 1e-200", (pytest.approx(2.0),), "x")
     assert figure_files._number(1e20) == "1e+20"
+    losses = Curve(label="a", x=(1.0, 2.0), y=(1.0, LARGEST))
+    logarithmic = Figure(panels=(Panel(x="step", y="loss", curves=(losses,), y_scale="log"),))
+    with warnings.catch_warnings(action="error"):
+        assert figure_files.render(logarithmic, ".svg").startswith(b"<?xml")
     mean = curves.average("a", [[(1, LARGEST), (2, math.inf)], [(1, LARGEST / 2), (2, -math.inf)]])
     assert mean.y[0] == pytest.approx(0.75 * LARGEST)
     assert mean.high[0] - mean.y[0] == pytest.approx(LARGEST / 4)
@@ -260,10 +265,12 @@ def test_means_in_the_ledger_have_every_size(ledger: Ledger, key: str) -> None:
         claim = take(ledger, key)
         rung, seed = claim.run.memberships[0].rung, claim.run.seed
         score = sizes[rung] * (1 + seed) if rung != "mixed" else (1.0, 1e300)[seed]
+        ledger.record(claim, [(20, "train/loss", score)], 20)
         ledger.finish(claim, "done", result={"val/accuracy": score, "test/accuracy": score}, step=100)
     expected = {"large": 0.75 * LARGEST, "tiny": 1e-323, "usual": statistics.mean([0.1, 0.2]), "mixed": 5e299}
-    found = {one.rung: one.score for one in ledger.state_summaries(key)}
-    assert found == {rung: pytest.approx(score, rel=1e-9, abs=0) for rung, score in expected.items()}
+    near = {rung: pytest.approx(score, rel=1e-9, abs=0) for rung, score in expected.items()}
+    assert {one.rung: one.score for one in ledger.state_summaries(key)} == near
+    assert {one.rung: one.loss for one in ledger.state_summaries(key)} == near
     groups = {group.values[0]: group for group in ledger.groups_of(["rung"], {"sDigits": "test/accuracy"})}
     assert {name: group.mean for name, group in groups.items()} == {
         rung: pytest.approx(score, rel=1e-9, abs=SMALLEST) for rung, score in expected.items()

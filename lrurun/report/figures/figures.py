@@ -97,19 +97,20 @@ class Figure(Struct, frozen=True, kw_only=True):
         return structs.replace(self, title="", caption="")
 
 
-_LIMITS = 1e-100, 1e100
+_LIMITS: Mapping[Scale, tuple[float, float]] = {"linear": (1e-100, 1e100), "log": (1e-250, 1e250)}
 """Matplotlib multiplies what is on an axis: numbers beyond these are drawn in a unit of a power of ten."""
 
 
 def in_powers_of_ten(figure: Figure) -> Figure:
-    """The figure with linear axes of numbers that Matplotlib can place; their labels name the powers of ten."""
+    """The figure with axes of numbers that Matplotlib can place; their labels name the powers of ten."""
     panels = list(figure.panels)
     for axis, is_shared in (("x", figure.same_x), ("y", bool(figure.same_y))):
         groups = [range(len(panels))] if is_shared else [[k] for k in range(len(panels))]
         for group in groups:
             numbers = [number for k in group for number in _on_axis(panels[k], axis)]
             largest = max((abs(number) for number in numbers if math.isfinite(number)), default=0.0)
-            if largest == 0 or _LIMITS[0] <= largest <= _LIMITS[1]:
+            low, high = _LIMITS[getattr(panels[group[0]], f"{axis}_scale")]
+            if largest == 0 or low <= largest <= high:
                 continue
             exponent = Decimal(largest).adjusted()
             for k in group:
@@ -118,8 +119,8 @@ def in_powers_of_ten(figure: Figure) -> Figure:
 
 
 def _on_axis(panel: Panel, axis: str) -> Iterator[float]:
-    """The numbers of curves on an axis; none where it is logarithmic, has names or belongs to a picture."""
-    if panel.picture is None and getattr(panel, f"{axis}_scale") == "linear" and not getattr(panel, f"{axis}_ticks"):
+    """The numbers of curves on an axis; none where it has names or belongs to a picture."""
+    if panel.picture is None and not getattr(panel, f"{axis}_ticks"):
         for curve in panel.curves:
             for name in _names_on(curve, axis):
                 yield from getattr(curve, name)
