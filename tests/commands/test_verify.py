@@ -108,7 +108,7 @@ def repeated(recorded, temporary, monkeypatch):
     machine, run = recorded
 
     def install(*changes: Change) -> tuple[Machine, str]:
-        def train(places: Any, plan: Any, run: Any, signals: Any) -> Recorded:
+        def train(places: Any, plan: Any, run: Any, signals: Any, *, copies: Any) -> Recorded:
             ledger = Ledger.read(machine.ledger)
             assert ledger is not None
             with ledger:

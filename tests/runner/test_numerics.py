@@ -98,7 +98,7 @@ def test_resume_finishes_the_other_ladders(machine: Machine, monkeypatch: pytest
         (known,) = ledger.ladders()
         other = ledger.add_ladder("other", known.task, known.profile, known.spec)
         (asked,) = [event.payload for event in ledger.events(ladder_key=known.key) if event.kind == request.ASKED]
-        ledger.event(request.ASKED, "requested", asked, ladder=other.key)
+        ledger.event(request.ASKED, "requested", {**asked, "ladder": "other"}, ladder=other.key)
         (rung,) = planning.choose_rungs(plan, ["diagonal"])
         ledger.enqueue(other.key, final_runs(plan, rung, [0]))
     refused = machine.run("resume", code=5)
