@@ -313,11 +313,9 @@ def _states(places: Places, only: str | None) -> list[_State]:
     if ledger is None:
         return []
     with ledger:
-        superseded = continuing.superseded(ledger)
+        superseded, missing = continuing.superseded(ledger), continuing.missing_files(ledger)
         return [
-            _State(
-                progress.collect(ledger, ladder), superseded.get(ladder.key), continuing.missing_file_of(ledger, ladder)
-            )
+            _State(progress.collect(ledger, ladder), superseded.get(ladder.key), missing.get(ladder.key))
             for ladder in _instances(ledger, only)
         ]
 

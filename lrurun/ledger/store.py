@@ -1154,6 +1154,19 @@ class Ledger:
         return loaded[::-1] if limit is not None else loaded
 
     @retried
+    def events_of_ladders(self, kind: str) -> list[tuple[str, Event]]:
+        """The events of a kind that belong to ladder instances and to no run, oldest first, each with the key of its
+        instance. One statement: a ledger may have hundreds of instances."""
+        query = (
+            select(events, ladders.c.key.label("ladder_key"))
+            .join(ladders, ladders.c.id == events.c.ladder)
+            .where(events.c.kind == kind, events.c.run.is_(None))
+            .order_by(events.c.id)
+        )
+        with self._reading() as connection:
+            return [(row.ladder_key, build_event(row)) for row in connection.execute(query)]
+
+    @retried
     def state_summaries(self, ladder_key: str, score: str = SCORE) -> list[StateSummary]:
         """The runs of a ladder by rung, stage and state, in the order of the ladder.
 

@@ -13,7 +13,7 @@ from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
-    from lrurun.ledger.values import LadderInstance
+    from lrurun.ledger.values import Event, LadderInstance
 
 
 def is_unfinished(ledger: Ledger, instance: LadderInstance) -> bool:
@@ -33,12 +33,14 @@ def replacements(ledger: Ledger) -> dict[str, LadderInstance]:
     After a change of a ladder, a recipe, a plug-in or a program, the same command is for another instance: that one is
     continued.
     """
-    instances = {instance.key: instance for instance in ledger.ladders()}
-    newest = requests.newest_instances(ledger)
-    made: dict[str, list[str]] = {}
-    for runs, key in requests.made(ledger):
-        made.setdefault(key, []).append(newest[runs])
-    return {key: instances[now[-1]] for key, now in made.items() if key not in now}
+    made = requests.made(ledger)
+    newest = dict(made)
+    newest_of: dict[str, list[str]] = {}
+    for runs, key in made:
+        newest_of.setdefault(key, []).append(newest[runs])
+    replaced = {key: now[-1] for key, now in newest_of.items() if key not in now}
+    instances = {instance.key: instance for instance in ledger.ladders()} if replaced else {}
+    return {key: instances[by] for key, by in replaced.items()}
 
 
 def superseded(ledger: Ledger) -> dict[str, LadderInstance]:
@@ -58,23 +60,28 @@ def sentence(instance: LadderInstance, by: LadderInstance) -> str:
     )
 
 
-def missing_file_of(ledger: Ledger, instance: LadderInstance) -> str | None:
-    """The file without which none of the commands of an unfinished ladder can be repeated; None if there is none.
+def missing_files(ledger: Ledger) -> dict[str, str]:
+    """Key of each unfinished ladder instance of which no command can be repeated -> the file that is not where it was.
 
     Files of other users may be on other machines.
     """
     from lrurun.config.schema import LADDER_KINDS
     from lrurun.ledger import owner
 
-    if instance.kind not in LADDER_KINDS:
-        return None
-    recorded = list[LadderRequest]()
-    with suppress(LedgerError):  # which resume shows
-        recorded = requests.recorded(ledger, instance, LadderRequest)
-    missing = [missing_file(request) for request in recorded if request.user in (None, owner.user())]
-    if not missing or None in missing or not is_unfinished(ledger, instance):
-        return None
-    return missing[0]
+    events: dict[str, list[Event]] = {}
+    for key, event in ledger.events_of_ladders(requests.ASKED):
+        events.setdefault(key, []).append(event)
+    missing: dict[str, str] = {}
+    for instance in ledger.ladders():
+        if instance.kind not in LADDER_KINDS or instance.key not in events:
+            continue
+        recorded = list[LadderRequest]()
+        with suppress(LedgerError):  # which resume shows
+            recorded = requests.decoded(events[instance.key], LadderRequest, instance)
+        files = [missing_file(request) for request in recorded if request.user in (None, owner.user())]
+        if files and files[0] is not None and None not in files and is_unfinished(ledger, instance):
+            missing[instance.key] = files[0]
+    return missing
 
 
 def missing_file(request: LadderRequest) -> str | None:

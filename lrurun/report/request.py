@@ -194,8 +194,13 @@ def recorded(ledger: Ledger, instance: LadderInstance, kind: type[R]) -> list[R]
     Raises:
         LedgerError: a record is not one of a request of this kind.
     """
+    return decoded(asked(ledger, instance), kind, instance)
+
+
+def decoded(events: Sequence[Event], kind: type[R], instance: LadderInstance) -> list[R]:
+    """The requests in the events that record them for an instance, as `recorded`."""
     newest_first: dict[str, Any] = {}
-    for event in reversed(asked(ledger, instance)):
+    for event in reversed(events):
         newest_first.setdefault(_runs_of(event.payload), event.payload)
     return [decode(payload, kind, instance) for payload in reversed(newest_first.values())]
 
@@ -229,10 +234,7 @@ def _runs_of(payload: Any) -> str:
 def made(ledger: Ledger) -> list[tuple[str, str]]:
     """All requests in the order in which they were recorded, without how runs are executed, each with the key of the
     instance that it was made for."""
-    events = [
-        (event.id, _runs_of(event.payload), each.key) for each in ledger.ladders() for event in asked(ledger, each)
-    ]
-    return [(runs, key) for _, runs, key in sorted(events)]
+    return [(_runs_of(event.payload), key) for key, event in ledger.events_of_ladders(ASKED)]
 
 
 def newest_instances(ledger: Ledger) -> dict[str, str]:

@@ -19,7 +19,7 @@ from lrurun.config.settings import by_paths, sweep_points
 from lrurun.errors import UsageError
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
-from lrurun.report import instance_documents
+from lrurun.report import continuing, instance_documents
 from lrurun.report import request as requests
 from lrurun.report.figures import drawing, figure_files
 from lrurun.report.figures.figures import Figure
@@ -218,6 +218,31 @@ def test_status_names_the_file_without_which_resume_fails(here: Machine) -> None
     fill(here.ledger, "mine.toml", {"tanh-rnn": [0.3]}, **OF_SMOKE)
     file.unlink()
     assert here.json("status")["ladders"][0]["missing_file"] is None
+
+
+def test_what_resume_can_continue_is_read_in_as_many_statements_from_any_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ledger may have hundreds of instances, and another command may add a request meanwhile."""
+    reading, statements = Ledger._reading, []
+
+    def counted(ledger: Ledger) -> Any:
+        statements.append(ledger)
+        return reading(ledger)
+
+    monkeypatch.setattr(Ledger, "_reading", counted)
+    counts = []
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        for number in range(20):
+            instance = ledger.add_ladder("lru", f"task{number}", None, InstanceSpec())
+            table = {"task": instance.task, "ladder": "lru", "profile": None, "rungs": [], "tune": False, "sets": []}
+            ledger.event(requests.ASKED, "requested", table, ladder=instance.key)
+            if number in (0, 19):
+                statements.clear()
+                assert continuing.superseded(ledger) == {}
+                assert continuing.missing_files(ledger) == {}
+                counts.append(len(statements))
+    assert counts[0] == counts[1] > 0
 
 
 def test_resume_says_that_a_command_is_not_recorded(here: Machine) -> None:
