@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, median_low, stdev
+from statistics import median_low, stdev
 from typing import Any, Literal
 
 import msgspec
@@ -502,7 +502,7 @@ class _PointScores(Struct, frozen=True):
 
     @property
     def mean(self) -> float:
-        return _mean(self.scores + self.lost)
+        return floats.mean(self.scores + self.lost)
 
     @property
     def count(self) -> int:
@@ -522,11 +522,6 @@ def _point_scores(plan: Plan, results: Results) -> list[_PointScores]:
         lost = [] if metric.chance is None else [metric.oriented(metric.chance)] * (seeds - len(finite))
         points.append(_PointScores([score for score, _ in finite], [loss for _, loss in finite], lost))
     return points
-
-
-def _mean(values: Sequence[float]) -> float:
-    unit = floats.unit_of(values)
-    return unit * fmean(value / unit for value in values)
 
 
 def _loss(plan: Plan, result: dict[str, float]) -> float:
@@ -564,7 +559,7 @@ def choose_point(plan: Plan, rung: ResolvedRung, results: Results) -> dict[str, 
     points = _points(plan, rung, results)
     ranked = sorted(
         (k for k, point in enumerate(scored) if point.scores and point.count == most),
-        key=lambda k: (-scored[k].mean, _mean(scored[k].losses)),
+        key=lambda k: (-scored[k].mean, floats.mean(scored[k].losses)),
     )
     best = scored[ranked[0]]
     if len(best.scores) == 1:

@@ -21,7 +21,7 @@ def average(name: str, curves: Sequence[Sequence[tuple[int, float]]]) -> Curve:
     tables = [dict(curve) for curve in curves]
     steps = sorted(set.intersection(*(set(table) for table in tables))) if tables else []
     columns = [[table[step] for table in tables] for step in steps]
-    means = [_mean(column) for column in columns]
+    means = [floats.mean(column) for column in columns]
     errors = [_stderr(column, mean) for column, mean in zip(columns, means, strict=True)] if len(tables) > 1 else []
     return Curve(
         label=name,
@@ -31,16 +31,6 @@ def average(name: str, curves: Sequence[Sequence[tuple[int, float]]]) -> Curve:
         low=tuple(mean - error for mean, error in zip(means, errors, strict=False)),
         high=tuple(mean + error for mean, error in zip(means, errors, strict=False)),
     )
-
-
-def _mean(values: Sequence[float]) -> float:
-    try:
-        return math.fsum(values) / len(values)
-    except OverflowError:
-        unit = floats.unit_of(values)
-        return unit * (math.fsum(value / unit for value in values) / len(values))
-    except ValueError:  # infinities of both signs
-        return math.nan
 
 
 def _stderr(values: Sequence[float], mean: float) -> float:
