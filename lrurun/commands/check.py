@@ -442,13 +442,17 @@ LINES_PRINTED = 5
 
 def _scores_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Iterator[CheckResult]:
     """What a trial of a program has shown of the scores that are compared."""
+    from lrurun.config.program import line_to_add
+
     metric, test = program.metric, f"test/{program.name}"
     logged = list(dict.fromkeys(metric for _, values in trial.rows for metric in values))
-    line = f'run.log(step, **{{"{metric}": ..., "{test}": ...}})'
+    line = line_to_add(metric)
     for wanted in (metric, test):
         if found := trial.steps_of(wanted):
             values = ", ".join(f"{value:.6g} at step {step}" for step, value in list(found.items())[:3])
-            yield CheckResult(name, wanted, True, values)
+            is_usable = any(map(math.isfinite, found.values()))
+            more = "" if is_usable else "; a run without a finite one ranks below all others"
+            yield CheckResult(name, wanted, True, values + more, warning=not is_usable)
             continue
         if trial.problem:
             continue  # which is to be corrected first

@@ -70,7 +70,8 @@ class ProgramTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 STEP = "step"
 """The name in `read` of what is the step."""
-_METRIC = re.compile(r"(?!.{101})(?!machine/)[A-Za-z][\w.@-]*(/[\w@-][\w.@-]*)*", re.ASCII)
+METRIC_NAME = re.compile(r"(?!.{101})[A-Za-z][\w.@-]*(?:/\.*[\w@-][\w.@-]*)*", re.ASCII)
+"""What the whole name of a metric matches: as METRIC_NAME of the module `lrurun`, which imports nothing from here."""
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
 
 
@@ -156,7 +157,7 @@ def _pattern_faults(read: Mapping[str, str], where: str) -> Iterator[UsageError]
     """Faults of the patterns of `read`."""
     example = """as in read = { "val/accuracy" = 'val_acc=([0-9.]+)' }"""
     for name, pattern in read.items():
-        if not _METRIC.fullmatch(name):
+        if not METRIC_NAME.fullmatch(name) or name.startswith("machine/"):
             yield Fault(f"{name!r} is no name of a metric", where, "read", hint=f"{example}; step is the step")
         try:
             groups = re.compile(pattern).groups
@@ -168,6 +169,11 @@ def _pattern_faults(read: Mapping[str, str], where: str) -> Iterator[UsageError]
             yield Fault(rule, where, f"read.{name}", value=pattern, hint=f"{example}; (?:...) is no group")
     if set(read) == {STEP}:
         yield Fault("has the step alone", where, "read", hint=example)
+
+
+def line_to_add(metric: str) -> str:
+    """The line that logs the scores of a program whose validation score is this metric."""
+    return f'run.log(step, {{"{metric}": ..., "test/{metric.removeprefix("val/")}": ...}})'
 
 
 _RULE = "expected a string, a number, true or false, or a list of these"

@@ -434,9 +434,8 @@ class _Execution:
             self.recorder.flush()
             # what was recorded from this step on is replaced: the program has resumed here, or begins again
             self.writes.submit(lambda: self.ledger.rewind(self.claim, before, score=self.program.metric))
-        self._step = max(
-            self._step, row.step
-        )  # numbers that are printed and those that are logged have steps of their own
+        # numbers that are printed and those that are logged have steps of their own
+        self._step = max(self._step, row.step)
         values = row.values
         if self.attempt.is_tuning:
             values = {name: value for name, value in values.items() if not name.startswith("test")}

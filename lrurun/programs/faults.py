@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
+from lrurun.config.program import line_to_add
 from lrurun.config.schema import Program
 from lrurun.runner.program_faults import ProgramFault
 
@@ -60,7 +61,7 @@ def _nothing_logged(program: Program) -> ProgramFault:
         text = "the program ended with exit code 0, and nothing that it printed matches a pattern of read"
         return ProgramFault(text, f"correct read in the recipe's [program]; {_TRY}, and shows what it prints")
     hint = (
-        f'add to the program: run.log(step, **{{"{metric}": ..., "test/{score}": ...}}), with run = lrurun.this_run(); '
+        f"add to the program: {line_to_add(metric)}, with run = lrurun.this_run(); "
         f"""or have printed numbers read: [program] read = {{ "{metric}" = '{score}=([0-9.]+)' }}"""
     )
     return ProgramFault("the program ended with exit code 0 and logged nothing", hint)

@@ -70,7 +70,7 @@ def test_faults_of_real_interpreters(tmp_path: Path, command: list[str], message
 def test_the_lines_to_add_are_those_of_the_recipe() -> None:
     fault = faults.of_exit(0, [], PROGRAM)
     assert fault is not None
-    assert 'run.log(step, **{"val/acc": ..., "test/acc": ...})' in fault.hint
+    assert 'run.log(step, {"val/acc": ..., "test/acc": ...})' in fault.hint
     assert """read = { "val/acc" = 'acc=([0-9.]+)' }""" in fault.hint
     fault = faults.of_exit(0, [], Program(command=("sh",), metric="val/acc", read={"val/acc": "a(b)"}))
     assert fault is not None

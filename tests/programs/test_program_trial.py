@@ -56,7 +56,7 @@ def test_a_trial_ends_after_the_first_scores(machine: Machine) -> None:
         (
             "",
             "val/accuracy",
-            'FAILED: not logged: add the line run.log(step, **{"val/accuracy": ..., "test/accuracy": ...}',
+            'FAILED: not logged: add the line run.log(step, {"val/accuracy": ..., "test/accuracy": ...}',
         ),
         ("print('accuracy 0.9')", "printed", "ok: accuracy 0.9"),
         (logs('{"val/acc": 0.5}'), "val/accuracy", "FAILED: not logged; logged were val/acc: add the line run.log"),
@@ -78,6 +78,12 @@ def test_a_test_score_may_follow(machine: Machine) -> None:
     found = checked(machine, logs('{"val/accuracy": 0.5}', '{"val/accuracy": 0.6}') + WAIT)
     assert found["val/accuracy"] == "ok: 0.5 at step 1, 0.6 at step 2"
     assert found["test/accuracy"] == "warning: not logged yet: log it at the steps of val/accuracy, or once"
+
+
+def test_scores_that_are_not_finite_are_a_warning(machine: Machine) -> None:
+    found = checked(machine, logs('{"val/accuracy": 0.5, "test/accuracy": float("nan")}') + WAIT)
+    assert found["val/accuracy"] == "ok: 0.5 at step 1"
+    assert found["test/accuracy"] == "warning: nan at step 1; a run without a finite one ranks below all others"
 
 
 def test_a_time_limit_ends_a_trial(machine: Machine) -> None:

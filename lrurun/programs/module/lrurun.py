@@ -20,7 +20,7 @@ from typing import Any, Dict, Mapping
 
 __all__ = ["Run", "Settings", "this_run"]
 
-METRIC_NAME = re.compile(r"(?!.{101})(?=[A-Za-z])\.*[\w@-][\w.@-]*(?:/\.*[\w@-][\w.@-]*)*", re.ASCII)
+METRIC_NAME = re.compile(r"(?!.{101})[A-Za-z][\w.@-]*(?:/\.*[\w@-][\w.@-]*)*", re.ASCII)
 """What the whole name of a metric matches. Other programs take names for paths, so no part is empty, '.' or '..'."""
 NAME_RULE = (
     "names have a letter, then letters, digits, '/', '.', '_', '-' and '@', at most 100, "
