@@ -109,7 +109,7 @@ def other_versions(plan: planning.Plan, ledger: Ledger) -> str:
                 phrases.append(f"--instance {instance.short_name} ({plural(finished, 'finished run')}{more})")
     if not phrases:
         return ""
-    return f"another version of the ladder, the recipe or their plug-ins has results: {'; '.join(phrases)}"
+    return f"another version of the ladder, recipe or code has results: {'; '.join(phrases)}"
 
 
 def title(instance: LadderInstance) -> str:
