@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from lrurun import console
 from lrurun.config.schema import LADDER_KINDS
@@ -170,7 +170,7 @@ class MeasuringView:
         self._what = ""
         self._began = self._printed_at = 0.0
 
-    def __enter__(self) -> MeasuringView:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
