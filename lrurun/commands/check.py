@@ -452,7 +452,9 @@ def _scores_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Itera
             values = ", ".join(f"{value:.6g} at step {step}" for step, value in list(found.items())[:3])
             is_usable = any(map(math.isfinite, found.values()))
             more = "" if is_usable else "; a run without a finite one ranks below all others"
-            yield CheckResult(name, wanted, True, values + more, warning=not is_usable)
+            if program.unit == "%" and any(1 < abs(value) < math.inf for value in found.values()):
+                more += '; with unit = "%" scores are fractions, which are printed in per cent'
+            yield CheckResult(name, wanted, True, values + more, warning=bool(more))
             continue
         if trial.problem:
             continue  # which is to be corrected first

@@ -170,6 +170,7 @@ def _train(places: Places, plan: Plan, run: Run, signals: Signals, *, copies: Se
         LrurunError: the training failed.
     """
     from lrurun.ledger.values import FINISHED
+    from lrurun.report import instance_documents
     from lrurun.report.live.view import LadderView
     from lrurun.runner.selection import Selection
     from lrurun.runner.supervisor import Supervisor
@@ -180,6 +181,7 @@ def _train(places: Places, plan: Plan, run: Run, signals: Signals, *, copies: Se
             instance = ledger.add_ladder(
                 plan.ladder.name, plan.recipe.task, plan.profile, plan.spec, plan.short_name, kind=plan.kind
             )
+            instance_documents.record(ledger, instance, plan)  # which say how scores are printed
             selection.keep_files(places.runs, *copies)
             work = selection.work(instance, places, jobs=1)
             outcome = Supervisor(ledger, work, selection, display, signals).run()

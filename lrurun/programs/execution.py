@@ -22,7 +22,7 @@ from lrurun.ledger.values import Outcome
 from lrurun.programs import faults
 from lrurun.programs.commands import from_copy
 from lrurun.programs.printed import Printed
-from lrurun.programs.reports import Reports, Row, WrongReport
+from lrurun.programs.reports import Reports, Row, WrongReport, divergence
 from lrurun.report.rung_runs import SPEED
 from lrurun.runner import logs, program_faults
 from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
@@ -439,8 +439,7 @@ class _Execution:
         values = row.values
         if self.attempt.is_tuning:
             values = {name: value for name, value in values.items() if not name.startswith("test")}
-        losses = [value for name, value in values.items() if name.rpartition("/")[2] == "loss"]
-        self._diverged |= not all(map(math.isfinite, losses))
+        self._diverged |= divergence(Row(row.step, values)) is not None
         self.recorder.add(row.step, values | self._speed())
 
     def _speed(self) -> dict[str, float]:
@@ -500,7 +499,10 @@ class _Execution:
         if chosen not in curves:
             near = [name for name in curves if name.startswith("val/")]
             seen = f"; it logged {', '.join(near)}" if near else ""
-            return {}, f"the program logged no {chosen}{seen}; log it, or name another metric in [program]"
+            todo = "log it, or name another metric in [program]"
+            if pattern := (self.program.read or {}).get(chosen):
+                todo = f"no printed line matches {pattern!r}, see read in [program]"
+            return {}, f"the program logged no {chosen}{seen}; {todo}"
         points = list(zip(curves[chosen].steps, curves[chosen].values, strict=True))
         sign = 1.0 if self.program.direction == "max" else -1.0
         finite = [(sign * value, -step) for step, value in points if math.isfinite(value)]

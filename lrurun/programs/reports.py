@@ -32,6 +32,12 @@ class Row(NamedTuple):
     values: dict[str, float]
 
 
+def divergence(row: Row) -> str | None:
+    """The loss that is NaN or infinite, by which a run has diverged; None if none is."""
+    losses = (name for name in row.values if name.rpartition("/")[2] == "loss")
+    return next((name for name in losses if not math.isfinite(row.values[name])), None)
+
+
 class Reports:
     """Reads the file of one attempt, and checks every line. A last line that is unfinished waits for its end."""
 

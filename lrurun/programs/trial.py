@@ -12,6 +12,7 @@ from lrurun.kinds import Trial
 from lrurun.programs.commands import from_copy
 from lrurun.programs.execution import (
     KEPT,
+    LARGEST_LOG,
     REPORTS,
     STOPPING_POLL,
     NotStarted,
@@ -22,7 +23,7 @@ from lrurun.programs.execution import (
     write_files,
 )
 from lrurun.programs.printed import Printed
-from lrurun.programs.reports import Reports, WrongReport
+from lrurun.programs.reports import Reports, WrongReport, divergence
 from lrurun.runner import logs
 from lrurun.runner.processes import cause
 from lrurun.runner.program_files import ProgramCopy
@@ -78,8 +79,14 @@ def _follow(
     began = time.monotonic()
     while True:
         exited, now = process.has_exited(), time.monotonic()
-        for source in sources:
-            trial.rows.extend(source.rows(last=exited))
+        rows = [row for source in sources for row in source.rows(last=exited)]
+        trial.rows.extend(rows)
+        if lost := next((row for row in rows if divergence(row)), None):
+            name = divergence(lost) or ""
+            trial.problem = f"{name} is {lost.values[name]} at step {lost.step}: the run has diverged, and is ended"
+            return
+        if log.stat().st_size > LARGEST_LOG:
+            raise WrongReport(f"the program has printed more than {LARGEST_LOG:,} bytes", "print less")
         if exited and not any(source.is_behind for source in sources):
             if code := process.end():
                 last = next((f": {line.strip()}" for line in reversed(logs.tail(log, 3)) if line.strip()), "")

@@ -206,17 +206,33 @@ def test_what_a_program_does_not_record(finished: Machine) -> None:
 
 def test_verify_executes_a_run_again(machine: Machine) -> None:
     """It says by how much a program differs that is not the same twice."""
-    write(machine.folder)
+    write(machine.folder, ('unit = "%"\n', ""))
     (machine.folder / "toy.py").write_text(NOISY)
     machine.run("ladder", "toy.toml", "--rung", "wide", "--seeds", "1", "--jobs", "1")
     run, before = a_run(machine), sorted(machine.runs.rglob("*"))
-    assert "verified: all 15 values of 4 metrics are equal bit for bit" in machine.run("verify", run).stdout
+    done = machine.run("verify", run)
+    assert "verified: all 15 values of 4 metrics are equal bit for bit" in done.stdout
+    assert re.search(r"test 0\.\d+ accuracy", done.stdout + done.stderr)  # as the recipe says
     assert sorted(machine.runs.rglob("*")) == before
     (machine.folder / "noise").write_text("1e-4")
     done = machine.run("verify", run)
     assert "verified within the tolerance: " in done.stdout
     assert "a program need not give the same numbers twice" in done.stdout
     assert re.search(r"Largest differences: .*val/accuracy at step \d: 0\.5\d* in the run, 0\.5\d+ in ", done.stdout)
+
+
+@pytest.mark.slow
+def test_a_rung_is_tuned_that_tuning_gave_the_values_of_runs_that_were_there(machine: Machine) -> None:
+    """The best rate is that of the recipe, with which the ladder was trained before without --tune."""
+    write(machine.folder, ("[tune.grid]", "[tune]\nseeds = 1\n[tune.grid]"), ("lr = 0.01", "lr = 0.02"))
+    machine.run("ladder", "toy.toml", "--seeds", "1", "--jobs", "1")
+    machine.run("ladder", "toy.toml", "--tune", "--seeds", "1", "--jobs", "1")
+    untuned, tuned = (machine.json("report", "toy.toml", *more)["rows"] for more in ([], ["--tune"]))
+    assert [row["runs"] for row in tuned] == [row["runs"] for row in untuned]
+    assert [row["rate_source"]["kind"] for row in tuned] == ["tuned", "tuned"]
+    answer = machine.run("report", "toy.toml", "--tune").stdout
+    assert "chosen on validation with 1 seed: settings.lr = 0.02 (narrow, wide)\n" in answer
+    assert "not tuned" not in answer
 
 
 @pytest.mark.slow

@@ -86,6 +86,19 @@ def test_scores_that_are_not_finite_are_a_warning(machine: Machine) -> None:
     assert found["test/accuracy"] == "warning: nan at step 1; a run without a finite one ranks below all others"
 
 
+def test_a_loss_that_diverges_ends_a_trial_as_it_ends_a_run(machine: Machine) -> None:
+    found = checked(machine, logs('{"train/loss": float("inf")}') + WAIT, code=1)
+    assert found["command"].endswith("train/loss is inf at step 1: the run has diverged, and is ended")
+
+
+def test_per_cent_in_place_of_fractions_are_a_warning(machine: Machine) -> None:
+    scores = logs('{"val/accuracy": 51.1, "test/accuracy": 1.0}')
+    found = checked(machine, scores + WAIT)
+    warning = 'with unit = "%" scores are fractions, which are printed in per cent'
+    assert found["val/accuracy"] == f"warning: 51.1 at step 1; {warning}"
+    assert found["test/accuracy"] == "ok: 1 at step 1"
+
+
 def test_a_time_limit_ends_a_trial(machine: Machine) -> None:
     found = checked(machine, WAIT, code=1, limit="1")
     assert found["command"].endswith("toy.py: ended after 1 s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -341,9 +342,19 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         return next((run for run, place in places if _is_final(place, self.instance, rung)), None)
 
     def _is_tuned(self, rung: ResolvedRung) -> bool:
-        """Whether tuning has chosen the values of its final runs. It has not if no tuning run finished."""
+        """Whether tuning has chosen the values of its final runs. It has not if no tuning run finished.
+
+        A final run that another instance trained first has the sources that its values had there.
+        """
         run = self._final_run(rung.name)
-        return run is not None and any(run.sources.get(path, "").startswith("tuned") for path in rung.grid)
+        if run is None or any(run.sources.get(path, "").startswith("tuned") for path in rung.grid):
+            return run is not None
+        score, place = f"val/{self.plan.task.metric.name}", (self.instance.key, "tune", rung.name)
+        return any(
+            math.isfinite((run.result or {}).get(score, math.nan))
+            and place in ((each.ladder_key, each.stage, each.rung) for each in run.memberships)
+            for run in self.runs
+        )
 
     def _tuning(self) -> ladder_table.Tuning:
         """How many seeds and items decided, and which of the chosen values are at the edge of what was tried."""
