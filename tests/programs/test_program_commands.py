@@ -236,6 +236,20 @@ def test_a_rung_is_tuned_that_tuning_gave_the_values_of_runs_that_were_there(mac
 
 
 @pytest.mark.slow
+def test_a_rung_of_which_tuning_chose_the_settings_of_its_base_is_not_compared_with_it(machine: Machine) -> None:
+    """Its only change is a setting that is tuned: their runs are the same."""
+    change = ('"settings.block.wide" = true', '"settings.lr" = 0.5')
+    write(machine.folder, ("[tune.grid]", "[tune]\nseeds = 1\n[tune.grid]"), change)
+    machine.run("ladder", "toy.toml", "--tune", "--seeds", "2", "--jobs", "1")
+    narrow, wide = machine.json("report", "toy.toml", "--tune")["rows"]
+    assert narrow["runs"] == wide["runs"]
+    assert (wide["verdict"], wide["same_as_before"], wide["comparison"]["same_runs"]) == ("same runs", True, True)
+    answer = machine.run("report", "toy.toml", "--tune").stdout
+    assert "Same runs as before: wide." in answer
+    assert "does the program use the setting?" not in answer
+
+
+@pytest.mark.slow
 def test_tuning_chooses_for_each_rung_without_a_look_at_the_test(machine: Machine) -> None:
     """A rung of which no tuning run has finished is not called tuned."""
     write(machine.folder, ("[tune.grid]", "[tune]\nseeds = 1\n[tune.grid]"))

@@ -182,6 +182,18 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         return {}
 
     @cached_property
+    def _same_as_base(self) -> frozenset[str]:
+        """The rungs whose runs are those of their base: by their settings, or because tuning chose equal ones."""
+        final: dict[str, set[str]] = {}
+        for run in self.runs:
+            for place in run.memberships:
+                if _is_final(place, self.instance, place.rung):
+                    final.setdefault(place.rung, set()).add(run.id)
+        bases = self.plan.ladder.bases.items()
+        shared = {rung for rung, base in bases if base is not None and final.get(rung, set()) & final.get(base, set())}
+        return self.plan.same_as_base | shared
+
+    @cached_property
     def for_reports(self) -> rung_runs.InstanceRuns:
         """The instance with its runs, as reports take it."""
         plan, task = self.plan, self.plan.task
@@ -192,7 +204,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             key=self.instance.key,
             runs=self.runs,
             notes=self.notes,
-            same_as_base=plan.same_as_base,
+            same_as_base=self._same_as_base,
             changes=plan.changes,
             tune=plan.tune,
             data=self.data,
@@ -302,7 +314,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
                 # Without --seeds, it is a sequential design that adds seeds, and reports describe the design.
                 if rung in added and recorded.seeds is not None:
                     added[rung] |= seeds - before
-        shared = rung_runs.first_of_same(self.plan.ladder, self.plan.same_as_base)
+        shared = rung_runs.first_of_same(self.plan.ladder, self._same_as_base)
         counted: dict[str, set[int]] = {}
         for run in self.runs:
             if run.state in FINISHED and run.excluded is None and not run.superseded:
