@@ -249,7 +249,6 @@ def train(
                             display.say(continuing.sentence(ledger.ladder(key), instance))
                         instance_documents.record(ledger, instance, plan)
                         for selection in selections:
-                            selection.keep_files(places.runs)
                             work = selection.work(instance, places, **options.work_fields)
                             supervisor = Supervisor(ledger, work, selection, display, signals, executor)
                             outcomes.append(options.train(supervisor))
@@ -351,16 +350,18 @@ def _no_new_folder(runs: Path) -> Iterator[None]:
 
 
 def _prepare(places: Places, request: LadderRequest, plan: planning.Plan, signals: Signals, *, fresh: bool) -> None:
-    """Makes sure that the data are there if anything is to be trained, before anything is recorded: where that fails,
-    no run is queued, and there is no new ledger.
+    """Makes sure that the data are there if anything is to be trained, and of programs the copy of their files, before
+    anything is recorded: where that fails, no run is queued, and there is no new ledger.
 
     Raises:
-        LrurunError: the data cannot be prepared, or finished runs were trained on other data.
+        LrurunError: the data cannot be prepared, or finished runs were trained on other data; no copy can be made.
     """
-    if plan.kind == "program":  # which has data of its own
-        return
     from lrurun.commands.plan import planned
     from lrurun.runner.selection import Selection
+
+    if plan.kind == "program":  # which has data of its own
+        Selection(plan=plan, rungs=plan.rungs, seeds=()).keep_files(places.runs)
+        return
 
     with opening.read(places) or nullcontext() as ledger:
         document, rungs, design = planned(places, request, plan, ledger)

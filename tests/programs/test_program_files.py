@@ -265,6 +265,21 @@ def test_a_program_may_be_edited_while_its_runs_train(machine: Machine) -> None:
     assert states == {"train.py": "unchanged", "model.py": "changed"}
 
 
+CHANGING = Path("/proc/sys/kernel/random/uuid")
+"""A file of Linux that is another one each time it is read."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CHANGING.exists(), reason="Linux has such a file")
+def test_nothing_is_recorded_where_a_file_changes_before_it_is_copied(machine: Machine) -> None:
+    write_scripts(machine.folder, {"first": "", "second": ""})
+    (machine.folder / "first.py").unlink()
+    (machine.folder / "first.py").symlink_to(CHANGING)
+    done = machine.run("ladder", "scripts.toml", code=1)
+    assert "first.py: has changed since this run was queued: sha256:" in done.stderr
+    assert not machine.ledger.exists()
+
+
 @pytest.mark.slow
 def test_runs_of_an_earlier_version_have_no_copy_and_are_checked(machine: Machine) -> None:
     """They were queued, and their program was edited before this version copied it."""
