@@ -173,6 +173,6 @@ def test_the_page_in_the_documentation_is_that_of_the_kept_ledger() -> None:
 @pytest.mark.slow
 def test_the_kept_ledger_is_merged(machine: Machine) -> None:
     merged = machine.run("ledger", "merge", str(generated.KEPT))
-    assert merged.stderr == ""
+    assert all(line.endswith("%") for line in merged.stderr.splitlines())  # progress, where it takes long
     assert "unfinished here and now finished: 0" in merged.stdout
     assert machine.json("report", "study:disk")["unfinished"] == 0

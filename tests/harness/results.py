@@ -20,7 +20,10 @@ from tests.harness.machine import Machine
 from tests.harness.shared import SHARED, once
 from tests.harness.stores import make_empty
 
-DIGESTS = {"sDigits": "sha256:8e35cebbf3f66111f4e583a83301de652cb863bfa62acde0da1e34a333008da1"}
+DIGESTS = {
+    "npDigits": "sha256:634d8f0f63a40a3f37cdc3b42297a8034169fd407d61df9f0aed107b43236f39",
+    "sDigits": "sha256:8e35cebbf3f66111f4e583a83301de652cb863bfa62acde0da1e34a333008da1",
+}
 """Task -> the digest of its data, where tests train it too: all tests share the folder of data."""
 OWNER = values.Owner(host="here", boot="b", namespace="n", pid=1, pid_started=1.0)
 

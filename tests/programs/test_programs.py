@@ -229,7 +229,7 @@ def result_of(curves: dict[str, list[float | None]], direction: str, tuning: boo
     run = object.__new__(execution._Execution)
     run.ledger, run._step, run._diverged = cast("Any", ledger), 2, False
     run.attempt = cast("Any", SimpleNamespace(id="run", is_tuning=tuning))
-    run.program = cast("Any", SimpleNamespace(metric="val/accuracy", direction=direction))
+    run.program = cast("Any", SimpleNamespace(metric="val/accuracy", direction=direction, read=None))
     result, problem = run._result()
     assert run._step == (max(step for step, _ in [(2, 0), *found.get("val/accuracy", [])]) if result else 2)
     assert problem or result.pop(SPEED) == 3.0
@@ -381,7 +381,7 @@ def test_the_error_of_an_exit_code_says_whether_all_scores_were_logged(
         ),
     )
     run._step, run.folder, run.attempt = 0, tmp_path, cast("Any", SimpleNamespace(id="run", is_tuning=False))
-    run.program = cast("Any", SimpleNamespace(metric="val/accuracy", direction="max"))
+    run.program = cast("Any", SimpleNamespace(metric="val/accuracy", direction="max", read=None))
     run.claim = cast("Any", SimpleNamespace(run=SimpleNamespace(steps=last)))
     (tmp_path / "log.txt").write_text("run abc, attempt 1: train\nbye\n\n")
     run._fail_at_exit(code)
