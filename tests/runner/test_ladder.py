@@ -245,7 +245,7 @@ def test_nothing_is_recorded_where_data_cannot_be_prepared(
 def test_nothing_is_recorded_for_another_ladder_on_other_data(
     finished: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first rung of both ladders is the same run, which was trained on data that have been prepared anew since."""
+    """The first rung of both ladders is the same run, which was trained before the data were prepared again."""
     machine = finished.copy(tmp_path / "copy")
     with Ledger.open(machine.ledger) as ledger:
         [wanted] = [run for run in ledger.runs() if run.memberships[0].rung == "tanh-rnn"]
