@@ -181,7 +181,8 @@ def _train(places: Places, plan: Plan, run: Run, signals: Signals, *, copies: Se
             instance = ledger.add_ladder(
                 plan.ladder.name, plan.recipe.task, plan.profile, plan.spec, plan.short_name, kind=plan.kind
             )
-            instance_documents.record(ledger, instance, plan)  # which say how scores are printed
+            if plan.kind == "program":  # whose recipe says how scores are printed
+                instance_documents.record(ledger, instance, plan)
             selection.keep_files(places.runs, *copies)
             work = selection.work(instance, places, jobs=1)
             outcome = Supervisor(ledger, work, selection, display, signals).run()
