@@ -92,7 +92,7 @@ class SlurmExecutor(NodeExecutor):
             console.say(node.NO_GPU.format(engine="slurm", setting="gres=gpu:1"))
 
     def _nodes_listed(self, field: str) -> str:
-        """What `sinfo` says of the nodes on which tasks may run, a line for each."""
+        """A field that `sinfo` prints of each node on which tasks may run, one a line."""
         settings = (("partition", "partition"), ("nodelist", "nodes"))
         options = [f"--{name}={self.job.settings[key]}" for key, name in settings if key in self.job.settings]
         return _run("sinfo", "--noheader", "--Node", f"--format={field}", *options).stdout
