@@ -1,0 +1,92 @@
+"""The results of a run on single test items, of which its score is a weighted mean.
+
+A verdict that holds for other test items needs them: how far a difference would move with another choice of items is
+seen only in how it is spread over those at hand. A ledger has them compressed, see `pack`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.float64]
+
+
+class TestSet(Struct, frozen=True, kw_only=True):
+    """The items of a test set, in their order."""
+
+    count: int
+    order: str = ""
+    """A digest of the items and of their order; empty where a program does not say which items they are."""
+    weights: Numbers | None = None
+    """(count,) the weight of each item in the score; None: they are equal."""
+    groups: NDArray[np.int64] | None = None
+    """(count,) the number of the group of each item, such as its speaker; None: every item is a group of its own."""
+
+    @property
+    def sha256(self) -> str:
+        """A digest of all that two runs must have in common for their items to be paired."""
+        digest = hashlib.sha256(f"{self.count}\n{self.order}\n".encode())
+        for part in (self.weights, self.groups):
+            digest.update(b"none\n" if part is None else pack(np.asarray(part, np.float64)))
+        return digest.hexdigest()
+
+
+class ItemResults(Struct, frozen=True, kw_only=True):
+    """The results of one run on the items of a test set, for one score."""
+
+    test_set: TestSet
+    sums: Numbers
+    """(count,) the contribution of each item: the mean is their sum over that of the weights."""
+
+    @property
+    def mean(self) -> float:
+        """The weighted mean over all items."""
+        weights = self.test_set.weights
+        return float(self.sums.sum() / (self.test_set.count if weights is None else weights.sum()))
+
+
+# Compressed numbers
+
+_BITS, _FLOATS = b"b", b"f"
+_WHOLE = {b"1": np.int8, b"2": np.int16, b"4": np.int32}
+"""First byte of packed numbers -> how the rest is to be read."""
+
+
+def pack(numbers: Numbers) -> bytes:
+    """Numbers as few bytes: zeros and ones as bits, whole numbers as integers, all others as float32."""
+    if np.isin(numbers, (0.0, 1.0)).all():
+        return _BITS + len(numbers).to_bytes(4, "big") + zlib.compress(np.packbits(numbers == 1).tobytes(), 9)
+    largest = np.abs(numbers).max(initial=0.0)
+    if largest < 2**31 and np.array_equal(numbers, np.round(numbers)):  # false for NaN and infinities
+        kind, form = next((kind, form) for kind, form in _WHOLE.items() if largest <= np.iinfo(form).max)
+        return kind + zlib.compress(numbers.astype(np.dtype(form).newbyteorder("<")).tobytes(), 9)
+    table = numbers.astype("<f4").view(np.uint8).reshape(-1, 4)
+    return _FLOATS + zlib.compress(np.ascontiguousarray(table.T).tobytes(), 9)  # bytes of one place are alike
+
+
+def unpack(packed: bytes) -> Numbers:
+    """The numbers that `pack` has packed.
+
+    Raises:
+        ValueError: these are no packed numbers.
+    """
+    kind, rest = packed[:1], packed[1:]
+    try:
+        if kind == _BITS:
+            bits = np.frombuffer(zlib.decompress(rest[4:]), np.uint8)
+            return np.unpackbits(bits, count=int.from_bytes(rest[:4], "big")).astype(np.float64)
+        raw: Any = zlib.decompress(rest)
+        if kind in _WHOLE:
+            return np.frombuffer(raw, np.dtype(_WHOLE[kind]).newbyteorder("<")).astype(np.float64)
+        if kind == _FLOATS:
+            table = np.frombuffer(raw, np.uint8).reshape(4, -1)
+            return np.ascontiguousarray(table.T).view("<f4").ravel().astype(np.float64)
+    except (zlib.error, ValueError) as error:
+        raise ValueError(f"results of items cannot be read: {error}") from None
+    raise ValueError(f"results of items cannot be read: unknown form {kind!r}")
