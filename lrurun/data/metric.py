@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from msgspec import Struct, structs
 
@@ -76,6 +76,12 @@ class Metric(Struct, frozen=True, kw_only=True):
     """Two models whose scores are at most this far from chance have learned next to nothing; None: not declared."""
     over: Literal["labels", "sequences"] = "sequences"
     """The unit that `step` counts. A sequence with one label is one of both."""
+    of_test_items: ClassVar[bool] = True
+    """Whether it is a score on test items, so that another choice of these would change it."""
+
+    def of_mean(self, mean: float) -> float:
+        """The score that follows from the mean over all test items; increasing or decreasing. The mean itself."""
+        return mean
 
     def measure(self, outputs: Any, labels: Any, weight: Any) -> Mapping[str, Any]:
         """Sums of this metric's own over a batch: name -> an array, as jax computes it; none by default.
@@ -218,6 +224,7 @@ class EscapeStep(Metric, frozen=True, kw_only=True):
     unit: str = "steps"
     decimals: int = 0
     higher_is_better: bool = False
+    of_test_items: ClassVar[bool] = False
 
 
 def named(name: str, metrics: Sequence[Metric]) -> Metric | None:

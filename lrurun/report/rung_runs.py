@@ -16,6 +16,7 @@ from lrurun.report.instance_label import InstanceLabel, make_label
 from lrurun.report.scores import form_of
 
 if TYPE_CHECKING:
+    from lrurun.items import ItemResults
     from lrurun.ledger.values import Run
 
 SPEED = "machine/steps_per_second"
@@ -30,6 +31,10 @@ class Note(Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.text}; runs: {', '.join(self.runs)}" if self.runs else self.text
+
+
+def _no_items(_runs: Sequence[str], _result: str) -> Mapping[str, ItemResults]:
+    return {}
 
 
 class InstanceRuns(Struct, frozen=True, kw_only=True):
@@ -55,6 +60,8 @@ class InstanceRuns(Struct, frozen=True, kw_only=True):
     """The metric of the task; without one, accuracy with an unknown score of chance."""
     metrics: Sequence[Metric] = ()
     """All metrics of the task, those that claims name among them."""
+    items: Callable[[Sequence[str], str], Mapping[str, ItemResults]] = _no_items
+    """Finds the results of runs on single test items, by the runs' ids, for the score of this name."""
 
     @property
     def label(self) -> InstanceLabel:
@@ -279,11 +286,16 @@ def score_of(run: Run, metric: str) -> float | None:
     if metric == ESCAPE:
         step = result.get(ESCAPE)
         return float(run.steps) if step == math.inf else step
-    if metric.startswith(f"test@{LONGEST}/"):
-        name = metric.partition("/")[2]
-        named = {test: key for key in result if (test := between(key, "test@", f"/{name}")).isdecimal()}
-        return result[named[max(named, key=int)]] if named else None
-    return result.get(metric)
+    return result.get(name_in(result, metric))
+
+
+def name_in(result: Mapping[str, float], metric: str) -> str:
+    """The name that a metric has among the results of a run, of which "test@longest/..." is the longest test."""
+    if not metric.startswith(f"test@{LONGEST}/"):
+        return metric
+    name = metric.partition("/")[2]
+    named = {test: key for key in result if (test := between(key, "test@", f"/{name}")).isdecimal()}
+    return named[max(named, key=int)] if named else metric
 
 
 def between(text: str, first: str, last: str) -> str:

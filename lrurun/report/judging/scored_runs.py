@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from lrurun.config.ladder import Ladder
 from lrurun.data.metric import ESCAPE, Metric, named
+from lrurun.errors import LrurunError, plural
 from lrurun.report.judging import claims, questions
 from lrurun.report.judging.verdicts import Result, Scoring
-from lrurun.report.rung_runs import RungRuns, score_of
+from lrurun.report.rung_runs import InstanceRuns, RungRuns, name_in, score_of
 
 if TYPE_CHECKING:
+    from lrurun.items import ItemResults, TestSet
     from lrurun.ledger.values import Run
 
 
@@ -21,12 +23,50 @@ def claimed_metrics(ladder: Ladder, task: str, metrics: Sequence[Metric]) -> lis
     return [metric for name in names if name and (metric := named(name, metrics)) is not None]
 
 
-def scored(selected: Mapping[str, RungRuns], scoring: Scoring) -> claims.Scored:
-    """The selected runs with the scores of a metric."""
-    return claims.Scored(rungs={rung: results_of(runs) for rung, runs in selected.items()}, scoring=scoring)
+def scored(
+    instance: InstanceRuns, selected: Mapping[str, RungRuns], metric: Metric, test_items: int | None
+) -> claims.Scored:
+    """The selected runs with the scores of a metric, and with the results on single test items that were recorded.
+
+    Args:
+        test_items: the number of test items, where the task knows it.
+
+    Raises:
+        LrurunError: runs were scored on unequal test items.
+    """
+    found = _items_of(instance, selected)
+    test_set = next(iter(found.values())).test_set if found else None
+    count = test_set.count if test_set else test_items
+    selects = metric == instance.metric
+    return claims.Scored(
+        rungs={rung: results_of(runs, found) for rung, runs in selected.items()},
+        scoring=_scoring_of(metric, instance.data, count if metric.of_test_items else None, selects=selects),
+    )
 
 
-def scoring_of(metric: Metric, data: Mapping[str, Any], test_items: int | None, *, selects: bool = True) -> Scoring:
+def _items_of(instance: InstanceRuns, selected: Mapping[str, RungRuns]) -> dict[str, ItemResults]:
+    """The results of runs on single test items, by their ids."""
+    by_name: dict[str, list[str]] = {}
+    for run in {run.id: run for runs in selected.values() for run in runs.counted}.values():
+        name = name_in(run.result or {}, next(iter(selected.values())).metric)
+        by_name.setdefault(name, []).append(run.id)
+    found = {run: items for name, runs in by_name.items() for run, items in instance.items(runs, name).items()}
+    test_sets: dict[str, tuple[TestSet, list[str]]] = {}
+    for run, items in found.items():
+        test_sets.setdefault(items.test_set.sha256, (items.test_set, []))[1].append(run)
+    if len(test_sets) > 1:
+        sides = "; ".join(
+            f"{plural(test_set.count, 'item')}, {test_set.order[:12] or sha256[:12]}: {', '.join(sorted(runs))}"
+            for sha256, (test_set, runs) in test_sets.items()
+        )
+        raise LrurunError(
+            f"these runs were scored on unequal test items, or in another order, and are never compared: {sides}",
+            hint="leave some of them out: lrurun mark RUN --exclude WHY; or score them on the same items",
+        )
+    return found
+
+
+def _scoring_of(metric: Metric, data: Mapping[str, Any], test_items: int | None, *, selects: bool) -> Scoring:
     """How runs on these data are scored: chance is that of the data where they have it, else that of the task.
 
     The baselines of data are scores of the metric that selects the model: they are ignored unless it `selects`.
@@ -42,12 +82,16 @@ def _diverged(run: Run, metric: str) -> float | None:
     return (score_of(run, ESCAPE) or float(run.steps)) if metric == ESCAPE else None
 
 
-def results_of(rung_runs: RungRuns) -> claims.RungResults:
+def results_of(rung_runs: RungRuns, items: Mapping[str, ItemResults]) -> claims.RungResults:
     """The finished runs with a score, those without a usable one, and the diverged ones."""
     scores: dict[str, float | None] = dict(zip((run.id for run in rung_runs.counted), rung_runs.scores, strict=True))
     unscored = {run.id for run in rung_runs.unscored}
     scores |= dict.fromkeys(unscored)
     if scores or not rung_runs.unmeasured:  # else no run of the rung has measured it
         scores |= {run.id: _diverged(run, rung_runs.metric) for run in rung_runs.runs if run.state == "diverged"}
-    results = tuple(Result(run.seed, scores[run.id], run.id in unscored) for run in rung_runs.runs if run.id in scores)
+    results = tuple(
+        Result(run.seed, scores[run.id], run.id in unscored, items.get(run.id))
+        for run in rung_runs.runs
+        if run.id in scores
+    )
     return claims.RungResults(rung=rung_runs.rung, results=results, problem=rung_runs.problem)

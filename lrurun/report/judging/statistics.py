@@ -58,6 +58,17 @@ class MeanDifference(Struct, frozen=True, kw_only=True):
     unit: float = 1.0
     """That of the larger spread. The difference itself may overflow; tests are made in this unit."""
 
+    def widened(self, variance: float, df: float) -> MeanDifference:
+        """The same difference with a further, independent variance, of so many degrees of freedom."""
+        first, second = (self.stderr or 0.0) ** 2, variance / self.unit**2
+        total = first + second
+        if total == 0:
+            return self
+        share = first / total
+        parts = share**2 / (self.df or math.inf) + (1 - share) ** 2 / df
+        stderr, df = math.sqrt(total), 1 / parts if parts else math.inf
+        return MeanDifference(estimate=self.estimate, stderr=stderr, df=df, unit=self.unit)
+
     def p_value(self) -> float | None:
         """Two-sided p of Welch's t test."""
         p = self.p_above(0.0) if self.estimate >= 0 else self.p_below(0.0)

@@ -4,8 +4,8 @@
    usable score is below every other one, and as a mean, where it has the score of chance.
 2. **Tests.** `tests` gives the p-values of a question: for "better" that of one two-sided test, for the other kinds
    those of the statement and of its opposite. From `LEAST_SEEDS` a side on they compare ranks (`judging.ranks`), which
-   holds when seeds fail; with fewer seeds, and for the means of a paper, they are Welch's. Each belongs to a
-   hypothesis; equal kind, rungs and margin are one.
+   holds when seeds fail; with fewer seeds, and for the means of a paper, they are Welch's. Both are widened by what the
+   choice of test items moves (`judging.items`). Each belongs to a hypothesis; equal kind, rungs and margin are one.
 3. **Verdicts.** `judge` corrects the p-values of all hypotheses by Holm's method. An adjusted p of at most 5 % decides
    the question: supported or contradicted. If there is none, it is undecided.
 
@@ -15,13 +15,17 @@ Steps 1 and 2 do not know of other comparisons, and step 3 does not know where t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
+import numpy as np
 from msgspec import Struct, structs
+from numpy.typing import NDArray
 
 from lrurun.data.metric import Metric
-from lrurun.report.judging import ranks, statistics
+from lrurun.items import ItemResults
+from lrurun.report.judging import items, ranks, statistics
+from lrurun.report.judging.items import ItemSpread, Shift
 from lrurun.report.judging.statistics import ALPHA, Estimate, MeanDifference
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
@@ -53,6 +57,8 @@ class Result(NamedTuple):
     """The score; None if the run diverged or has no usable one."""
     unscored: bool = False
     """Whether it finished without a usable score."""
+    items: ItemResults | None = None
+    """Its results on single test items; None where they are not known."""
 
 
 class Scoring(Struct, frozen=True, kw_only=True):
@@ -119,6 +125,8 @@ class Sample(Struct, frozen=True, kw_only=True):
     """Seeds that learn: that score better than `Scoring.learns_from`; None where that is not known."""
     missing: str = ""
     """Why there is no test."""
+    items: ItemSpread | None = None
+    """How these scores depend on the choice of test items, in the order of `ranked`; None where that is not known."""
 
     @property
     def without_score(self) -> int:
@@ -150,7 +158,59 @@ def sample(results: Sequence[Result], scoring: Scoring) -> Sample:
         missing=f"runs {'have no usable score' if unscored else 'diverged'}, and chance is not known on this task"
         if unknown
         else "n = 1: no test",
+        items=item_spread([result for result in results if result.score is not None], without, scoring),
     )
+
+
+def item_spread(results: Sequence[Result], without: int, scoring: Scoring) -> ItemSpread | None:
+    """How the scores of runs depend on the choice of test items, and those of `without` more that have no score.
+
+    It comes from their results on single items, else from the number of items where the metric gives a variance, as a
+    share does; None where nothing is known.
+    """
+    known = [
+        (result.items, result.score) for result in results if result.items is not None and result.score is not None
+    ]
+    if known and len(known) == len(results):
+        influences = np.stack(
+            [_influences(found, scoring) for found, _ in known] + [np.zeros(_groups(known[0][0]))] * without
+        )
+        groups = influences.shape[1]
+        counted = scoring.step is not None
+        return ItemSpread(
+            variances=(influences**2).sum(1) * (groups / max(groups - 1, 1)),
+            influences=influences,
+            least=known[0][0].test_set.count ** -2.0 if counted else 0.0,
+        )
+    if scoring.items is None:
+        return None
+    bounds = [scoring.metric.variance(result.score, scoring.items) for result in results if result.score is not None]
+    variances = [bound for bound in bounds if bound is not None]
+    return ItemSpread(variances=np.array([*variances, *[0.0] * without])) if len(variances) == len(bounds) else None
+
+
+def _groups(found: ItemResults) -> int:
+    groups = found.test_set.groups
+    return found.test_set.count if groups is None else len(np.unique(groups))
+
+
+def _influences(found: ItemResults, scoring: Scoring) -> NDArray[np.float64]:
+    """The contribution of each item, or group of items, to the score of a run, less the mean over all."""
+    weights, groups = found.test_set.weights, found.test_set.groups
+    count = found.test_set.count
+    shares = np.full(count, 1 / count) if weights is None else weights / weights.sum()
+    total = count if weights is None else float(weights.sum())
+    influences = (found.sums / total - found.mean * shares) * _slope(scoring.metric, found.mean)
+    if groups is not None:
+        influences = np.bincount(np.unique(groups, return_inverse=True)[1], influences)
+    return np.asarray(influences, np.float64)
+
+
+def _slope(metric: Metric, mean: float) -> float:
+    """The change of a score, higher being better, with the mean over items of which it is made."""
+    step = 1e-6 * max(abs(mean), 1e-6)
+    low, high = (metric.oriented(metric.of_mean(mean + side)) for side in (-step, step))
+    return (high - low) / (2 * step)
 
 
 def _ranked(score: float, scoring: Scoring) -> float:
@@ -260,6 +320,19 @@ class Test(NamedTuple):
     p: float | None
     """The p value; None where there are results, but they allow no test."""
     verdict: str
+    p_of_seeds: float | None
+    """The p value for these test items: of new seeds alone."""
+
+
+class _P(NamedTuple):
+    """A p value for new seeds and new test items, and for new seeds alone; None where results allow no test."""
+
+    p: float | None
+    of_seeds: float | None
+
+    def doubled(self) -> _P:
+        """Twice the p, at most 1: for one of two directions."""
+        return _P(*(None if p is None else min(1.0, 2 * p) for p in self))
 
 
 def tests(pair: Pair) -> tuple[Test, ...]:
@@ -279,41 +352,64 @@ def tests(pair: Pair) -> tuple[Test, ...]:
         inside = [_tail(pair, bound, above=bound < 0, finished=finished) for bound in (-margin, margin)]
         outside = [_tail(pair, bound, above=bound > 0) for bound in (-margin, margin)]
         # equivalence: both must reject; its opposite: one of two
-        supports = None if None in inside else max(p for p in inside if p is not None)
-        contradicts = None if None in outside else min(1.0, 2 * min(p for p in outside if p is not None))
-    return (Test(statement, supports, SUPPORTED), Test(opposite[0], contradicts, CONTRADICTED))
+        supports = _P(*(_of_all(max, p_values) for p_values in zip(*inside, strict=True)))
+        contradicts = _P(*(_of_all(min, p_values) for p_values in zip(*outside, strict=True))).doubled()
+    return (
+        Test(statement, supports.p, SUPPORTED, supports.of_seeds),
+        Test(opposite[0], contradicts.p, CONTRADICTED, contradicts.of_seeds),
+    )
+
+
+def _of_all(choose: Callable[[list[float]], float], p_values: Sequence[float | None]) -> float | None:
+    known = [p for p in p_values if p is not None]
+    return choose(known) if len(known) == len(p_values) else None
 
 
 def _better(pair: Pair, hypothesis: Hypothesis) -> Test:
-    """The two-sided test. Where a side spans less than one step, the larger p of ranks and of the test set's error, in
-    the direction that the ranks have."""
-    mean = _mean_difference(pair)
-    p = None if mean is None else mean.p_value()
-    above = mean is not None and mean.estimate > 0
-    if pair.by_ranks:
-        rank_test = ranks.p_values(pair.mine.ranked, pair.other.ranked)
-        above, one_sided = rank_test.above < rank_test.below, None
-        if mean is not None and _of_test_set(pair):
-            one_sided = mean.p_above(0.0) if above else mean.p_below(0.0)
-        p = max(rank_test.two_sided, min(1.0, 2 * (one_sided or 0.0)))
-    return Test(hypothesis, p, SUPPORTED if above else CONTRADICTED)
-
-
-def _tail(pair: Pair, bound: float, *, above: bool, finished: bool = False) -> float | None:
-    """One-sided p of the rung being better than the other side by more than `bound`, or by less."""
-    mean = _mean_difference(pair, finished=finished)
-    p = None if mean is None else mean.p_above(bound) if above else mean.p_below(bound)
+    """The two-sided test."""
     if not pair.by_ranks:
-        return p
+        mean = _mean_difference(pair)
+        p = _P(*(_two_sided(test) for test in (_with_items(pair, mean), mean)))
+        return Test(hypothesis, p.p, SUPPORTED if mean and mean.estimate > 0 else CONTRADICTED, p.of_seeds)
+    rank_test = ranks.p_values(pair.mine.ranked, pair.other.ranked)
+    above, p_of_seeds = rank_test.above < rank_test.below, rank_test.two_sided
+    shift = _median_shift(pair)
+    p_both = p_of_seeds
+    if shift is not None:
+        agrees = (shift.value > 0) == above  # else the ranks are nearly even
+        p_both = items.combined(p_of_seeds, shift.p_above(two_sided=True) if agrees else 1.0, two_sided=True)
+    return Test(hypothesis, p_both, SUPPORTED if above else CONTRADICTED, p_of_seeds)
+
+
+def _two_sided(test: tuple[MeanDifference, float] | MeanDifference | None) -> float | None:
+    mean, least = test if isinstance(test, tuple) else (test, 0.0)
+    p = None if mean is None else mean.p_value()
+    return None if p is None else max(p, min(1.0, 2 * least))
+
+
+def _tail(pair: Pair, bound: float, *, above: bool, finished: bool = False) -> _P:
+    """One-sided p of the rung being better than the other side by more than `bound`, or by less."""
+    if not pair.by_ranks:
+        mean = _mean_difference(pair, finished=finished)
+        both = _with_items(pair, mean, bound, finished=finished)
+
+        def p_of(some: MeanDifference | None) -> float | None:
+            return None if some is None else some.p_above(bound) if above else some.p_below(bound)
+
+        p = None if both is None else p_of(both[0])
+        return _P(None if p is None or both is None else max(p, both[1]), p_of(mean))
     if pair.question.other is None:
-        by_ranks = _beyond_chance(pair, bound, above=above, finished=finished)
+        p_of_seeds = _beyond_chance(pair, bound, above=above, finished=finished)
     else:
         digits = _digits([*pair.mine.ranked, *pair.other.ranked, bound])
         shifted = tuple(round(score - bound, digits) for score in pair.mine.ranked)
         rank_test = ranks.p_values(shifted, tuple(round(score, digits) for score in pair.other.ranked))
-        by_ranks = rank_test.above if above else rank_test.below
-    of_test_set = _of_test_set(pair, finished=finished)
-    return by_ranks if by_ranks is None or not of_test_set else max(by_ranks, p or 0.0)
+        p_of_seeds = rank_test.above if above else rank_test.below
+    shift = _median_shift(pair, bound, finished=finished)
+    if shift is None or p_of_seeds is None:
+        return _P(p_of_seeds, p_of_seeds)
+    towards = shift if above else shift._replace(value=-shift.value)
+    return _P(items.combined(p_of_seeds, towards.p_above(), two_sided=False), p_of_seeds)
 
 
 def _beyond_chance(pair: Pair, bound: float, *, above: bool, finished: bool) -> float | None:
@@ -321,9 +417,7 @@ def _beyond_chance(pair: Pair, bound: float, *, above: bool, finished: bool) -> 
     if pair.other.mean is None:
         return None
     chance = pair.metric.oriented(pair.other.mean)
-    scores = [score for score in pair.mine.ranked if math.isfinite(score)]
-    if not finished:
-        scores += [chance] * pair.mine.without_score
+    scores = _against_chance(pair, finished=finished)
     digits = _digits([*scores, chance, bound])
     distances = [round(score - chance - bound, digits) for score in scores]
     return (
@@ -333,21 +427,72 @@ def _beyond_chance(pair: Pair, bound: float, *, above: bool, finished: bool) -> 
     )
 
 
+def _against_chance(pair: Pair, *, finished: bool) -> list[float]:
+    """The scores that are compared with chance; a run without one counts as chance itself."""
+    scores = [score for score in pair.mine.ranked if math.isfinite(score)]
+    return scores if finished else scores + [pair.metric.oriented(pair.other.mean or 0.0)] * pair.mine.without_score
+
+
 def _digits(numbers: Sequence[float]) -> int:
     """The decimals at which numbers of this size are compared."""
     largest = max((abs(number) for number in numbers if math.isfinite(number)), default=0.0)
     return _DIGITS if largest == 0 or largest > 1e-3 else _DIGITS - math.floor(math.log10(largest))
 
 
-def _of_test_set(pair: Pair, *, finished: bool = False) -> bool:
-    return pair.mine.of_test_set(finished=finished) or pair.other.of_test_set(finished=finished)
+# 2a. What the choice of test items moves
 
 
-def _mean_difference(pair: Pair, *, finished: bool = False) -> MeanDifference | None:
-    """The difference of the means, above 0 where the rung is better."""
-    sides = [side.finished if finished else side.counted for side in (pair.mine, pair.other)]
+def _spreads(pair: Pair, *, finished: bool = False) -> tuple[ItemSpread, ItemSpread] | None:
+    """How the scores of both sides depend on the choice of items; chance does not. None where that is not known."""
+    mine, other = pair.mine.items, pair.other.items
+    if mine is not None and pair.question.other is None:
+        other = items.constant_beside(mine)
+    if mine is None or other is None:
+        return None
+    return mine.first(len(mine.variances) - pair.mine.without_score) if finished else mine, other
+
+
+def _median_shift(pair: Pair, bound: float = 0.0, *, finished: bool = False) -> Shift | None:
+    """The median difference of two runs less `bound`, above 0 where the rung is better; None where the error from the
+    choice of items is not known."""
+    spreads = _spreads(pair, finished=finished)
+    if spreads is None:
+        return None
+    if pair.question.other is not None:
+        return items.median_shift(pair.mine.ranked, pair.other.ranked, *spreads, bound)
+    if pair.other.mean is None:
+        return None
+    scores = _against_chance(pair, finished=finished)
+    return items.median_shift(scores, [pair.metric.oriented(pair.other.mean)], *spreads, bound) if scores else None
+
+
+def _mean_difference(pair: Pair, *, finished: bool = False, spread: bool = True) -> MeanDifference | None:
+    """The difference of the means, above 0 where the rung is better.
+
+    Without `spread`, sides whose error is that of the test set have none: it is counted elsewhere.
+    """
+    sides = []
+    for side in (pair.mine, pair.other):
+        mean = side.finished if finished else side.counted
+        if mean is not None and not spread and side.of_test_set(finished=finished):
+            mean = structs.replace(mean, variance=0.0)
+        sides.append(mean)
     mine, other = sides if pair.metric.higher_is_better else reversed(sides)
     return None if mine is None or other is None else statistics.between(mine, other)
+
+
+def _with_items(
+    pair: Pair, mean: MeanDifference | None, bound: float = 0.0, *, finished: bool = False
+) -> tuple[MeanDifference, float] | None:
+    """The difference of the means with the error of seeds and items, and the least one-sided p that so few differing
+    items allow."""
+    spreads = _spreads(pair, finished=finished)
+    if mean is None or spreads is None:
+        return None if mean is None else (mean, 0.0)
+    alone = _mean_difference(pair, finished=finished, spread=False)
+    assert alone is not None
+    shift = items.mean_shift(alone.estimate * alone.unit, *spreads)
+    return alone.widened(shift.variance, shift.df), shift.least_p
 
 
 # 3. Verdicts
@@ -378,6 +523,12 @@ class Side(Struct, frozen=True, kw_only=True):
     def without_score(self) -> int:
         """Runs that diverged, or finished without a usable score."""
         return self.diverged + self.unscored
+
+
+Items = Literal["", "results", "number", "unknown", "none"]
+"""What a comparison knows of the test items: the results on each of them; their number, which bounds the error of a
+share; neither, so that the verdict is about these items. "none": its scores are no scores on test items. Empty: it was
+not tested, or before this was known."""
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -420,6 +571,15 @@ class Comparison(Struct, frozen=True, kw_only=True):
     """Why there is no test."""
     look: int | None = None
     """The seeds a side of the look of a sequential design that these numbers are from."""
+    verdict_on_these_items: str = ""
+    """The verdict for new seeds on these test items, where it is decided and that for other items is not."""
+    p_on_these_items: float | None = None
+    """The adjusted p for new seeds on these test items."""
+    items: Items = ""
+    item_error: float | None = None
+    """The standard error of the difference of two typical runs from the choice of test items."""
+    item_share: float | None = None
+    """The share of test items in the variance of that difference; the rest is from seeds."""
 
     @property
     def is_tested(self) -> bool:
@@ -439,8 +599,10 @@ def judge(pairs: Sequence[Pair], *, share: float = 1.0, count: int | None = None
     """
     tested = [tests(pair) for pair in pairs]
     unadjusted = {test.hypothesis: test.p for some in tested for test in some}
-    adjusted = correct(unadjusted, share=share, rest=0 if count is None else count - len(unadjusted))
-    return [_comparison(pair, some, adjusted) for pair, some in zip(pairs, tested, strict=True)]
+    rest = 0 if count is None else count - len(unadjusted)
+    adjusted = correct(unadjusted, share=share, rest=rest)
+    of_seeds = correct({test.hypothesis: test.p_of_seeds for some in tested for test in some}, share=share, rest=rest)
+    return [_comparison(pair, some, adjusted, of_seeds) for pair, some in zip(pairs, tested, strict=True)]
 
 
 _Key = TypeVar("_Key")
@@ -456,15 +618,24 @@ def correct(p_values: Mapping[_Key, float | None], *, share: float = 1.0, rest: 
     return {key: p for key, p in zip(p_values, corrected, strict=False) if p is not None}
 
 
-def _comparison(pair: Pair, tested: tuple[Test, ...], adjusted: Mapping[Hypothesis, float]) -> Comparison:
+def _comparison(
+    pair: Pair, tested: tuple[Test, ...], adjusted: Mapping[Hypothesis, float], of_seeds: Mapping[Hypothesis, float]
+) -> Comparison:
     mine, other = pair.mine, pair.other
     deciding = next((test for test in tested if adjusted[test.hypothesis] <= ALPHA), None)
+    on_these = next((test for test in tested if of_seeds[test.hypothesis] <= ALPHA), None)
     leading = deciding or next(iter(tested), None)
     has_p = leading is not None and leading.p is not None
-    mean = statistics.between(mine.counted, other.counted) if tested and mine.counted and other.counted else None
-    low, high = (mean.interval(ranks.LEVEL) if mean else None) or (None, None)
+    mean = _with_items(pair, _mean_difference(pair)) if tested else None
+    interval = mean[0].interval(ranks.LEVEL) if mean else None
+    if interval is not None and not pair.metric.higher_is_better:
+        interval = -interval[1], -interval[0]
+    low, high = interval or (None, None)
     comparable = tested and min(len(mine.ranked), len(other.ranked)) >= 2
     improvement = ranks.improvement(mine.ranked, other.ranked) if comparable else (None, None, None)
+    error = _item_error(pair) if tested else None
+    if comparable and error is not None:
+        improvement = _for_other_items(pair, ranks.improvement(mine.ranked, other.ranked), error.share)
     return structs.replace(
         untested(
             pair.question,
@@ -481,9 +652,78 @@ def _comparison(pair: Pair, tested: tuple[Test, ...], adjusted: Mapping[Hypothes
         improvement_high=improvement[2],
         p_adjusted=adjusted[leading.hypothesis] if leading and has_p else None,
         p_unadjusted=leading.p if leading else None,
-        detectable=mean.detectable() if mean and pair.question.other is not None else None,
+        detectable=mean[0].detectable() if mean and pair.question.other is not None else None,
         same_runs=pair.same_runs,
+        verdict_on_these_items="" if deciding or not on_these else on_these.verdict,
+        p_on_these_items=of_seeds[leading.hypothesis] if leading and leading.p_of_seeds is not None else None,
+        items=_items(pair) if tested else "",
+        item_error=error.size if error else None,
+        item_share=error.share if error else None,
     )
+
+
+def _items(pair: Pair) -> Items:
+    if not pair.metric.of_test_items:
+        return "none"
+    spreads = _spreads(pair)
+    if spreads is None:
+        return "unknown"
+    return "number" if None in (side.influences for side in spreads) else "results"
+
+
+class _ItemError(NamedTuple):
+    """The standard error of a difference from the choice of test items, and its share in the variance."""
+
+    size: float
+    share: float | None
+
+
+def _item_error(pair: Pair) -> _ItemError | None:
+    """That of the difference of two typical runs; with few seeds, of the means."""
+    if not pair.by_ranks:
+        spreads, mean = _spreads(pair), _mean_difference(pair, spread=False)
+        if spreads is None or mean is None:
+            return None
+        variance = items.mean_shift(mean.estimate * mean.unit, *spreads).variance
+        of_seeds = ((mean.stderr or 0.0) * mean.unit) ** 2
+        return _ItemError(math.sqrt(variance), _share(variance, of_seeds))
+    shift = _median_shift(pair)
+    if shift is None:
+        return None
+    of_seeds = None
+    if pair.question.other is not None and math.isfinite(shift.value):
+        z = items.z_value(ranks.p_values(pair.mine.ranked, pair.other.ranked).two_sided / 2)
+        if abs(z) > _EVEN:
+            of_seeds = (shift.value / z) ** 2
+        else:  # near 0 the density of the differences gives their change with the chance of improvement
+            of_seeds = (
+                (ranks.error_of(pair.mine.ranked, pair.other.ranked) / shift.density) ** 2 if shift.density else None
+            )
+    return _ItemError(math.sqrt(shift.variance), None if of_seeds is None else _share(shift.variance, of_seeds))
+
+
+def _share(of_items: float, of_seeds: float) -> float | None:
+    return of_items / (of_items + of_seeds) if of_items + of_seeds > 0 else None
+
+
+_EVEN = 0.5
+"""A z value below which the ranks of two sides are nearly even."""
+
+
+def _for_other_items(pair: Pair, on_these: ranks.Improvement, share: float | None) -> ranks.Improvement:
+    """The chance of improvement with an interval that holds for other test items, too.
+
+    Its half width grows as the standard error does. Where ranks are not even, it contains 1/2 if the test of this
+    comparison alone does not decide.
+    """
+    estimate, low, high = on_these
+    if share is not None and share < 1:
+        grown = 1 / math.sqrt(1 - share)
+        low, high = estimate - grown * (estimate - low), estimate + grown * (high - estimate)
+    p = _better(pair, hypotheses(structs.replace(pair.question, kind="better"))[0]).p
+    z = items.z_value((1.0 if p is None else p) / 2)
+    half = abs(estimate - 0.5) * items.z_value((1 - ranks.LEVEL) / 2) / z if z > 0 else abs(estimate - 0.5)
+    return ranks.Improvement(estimate, max(0.0, min(low, estimate - half)), min(1.0, max(high, estimate + half)))
 
 
 def untested(question: Question, verdict: str, reason: str) -> Comparison:

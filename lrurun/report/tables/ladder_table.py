@@ -15,7 +15,7 @@ from lrurun.config.schema import TUNING_SEED, RunConfig, RunKind
 from lrurun.ledger.values import FINISHED
 from lrurun.report.judging import claims, published, ranks, sequential, statistics, verdicts
 from lrurun.report.judging.claims import JudgedClaim
-from lrurun.report.judging.scored_runs import claimed_metrics, results_of, scored, scoring_of
+from lrurun.report.judging.scored_runs import claimed_metrics, scored
 from lrurun.report.judging.sequential import DesignProgress
 from lrurun.report.judging.verdicts import Comparison, Sample
 from lrurun.report.rung_runs import SPEED, InstanceRuns, Note, RungRuns, numerics, select
@@ -150,13 +150,13 @@ def build(
     selected = select(instance, metric, notes)
     if any(_test_selected(run) for runs in selected.values() for run in runs.runs):
         notes.append(PAPER_PROTOCOL)
-    results = {rung: results_of(runs) for rung, runs in selected.items()}
+    selecting = scored(instance, selected, metric, test_items)
+    results, scoring = selecting.rungs, selecting.scoring
     untuned = [rung for rung, (_, source) in rates.items() if source.kind == "default"]
-    scoring = scoring_of(metric, instance.data, test_items)
     by_metric = {}
     for claimed in claimed_metrics(ladder, task, instance.metrics):
         counted = select(instance, claimed, notes)
-        by_metric[claimed.name] = scored(counted, scoring_of(claimed, instance.data, test_items, selects=False))
+        by_metric[claimed.name] = scored(instance, counted, claimed, test_items)
     notes = list(dict.fromkeys(notes))
     judged = claims.judge(
         ladder,
@@ -191,7 +191,7 @@ def build(
         metric=name,
         rows=rows,
         claims=their_claims,
-        test_items=test_items,
+        test_items=scoring.items,
         data=dict(instance.data),
         notes=tuple(notes),
         grid=ladder.grid if shown is None else None,

@@ -210,6 +210,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             data=self.data,
             metric=task.metric,
             metrics=task.metrics,
+            items=self.ledger.items,
         )
 
     @property
@@ -275,21 +276,19 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         """The next look of its sequential design. It is not recorded here."""
         plan, look = self.plan, so_far.next_look
         assert look is not None
-        items = plan.task.sizes(plan.options).get("test")
+        test_items = plan.task.sizes(plan.options).get("test")
         selected, _ = self.counted()
         used = {run.id for rung in so_far.next_rungs for run in selected[rung].runs if run.seed < look.seeds}
+        selecting = scored_runs.scored(self.for_reports, selected, plan.task.metric, test_items)
         return claims.take_look(
             so_far,
             look,
-            {rung: scored_runs.results_of(runs) for rung, runs in selected.items()},
-            scoring=scored_runs.scoring_of(plan.task.metric, self.data, items),
+            selecting.rungs,
+            scoring=selecting.scoring,
             design=design_record.digest(so_far.design),
             runs=sorted(used),
             by_metric={
-                metric.name: scored_runs.scored(
-                    self.counted(metric)[0],
-                    scored_runs.scoring_of(metric, self.data, items, selects=False),
-                )
+                metric.name: scored_runs.scored(self.for_reports, self.counted(metric)[0], metric, test_items)
                 for metric in scored_runs.claimed_metrics(plan.ladder, plan.task.name, plan.task.metrics)
             },
         )
