@@ -1,15 +1,15 @@
-"""How far a difference would move with another choice of test items, and the test that takes it into account.
+"""How far a difference would move with another choice of test items, and the p that takes this into account.
 
-All runs are scored on the same items, so that their ranks say nothing about others. Here a difference is the **shift**:
-the median of the differences between a run of one side and a run of the other, by which one side must be shifted for a
-chance of improvement of 1/2. Its variance from the choice of items comes from the results of the single items; the
-variance from the choice of seeds is in the rank test's p.
+All runs are scored on the same items, so that their ranks say nothing about others. A difference is here the **shift**:
+the median of the differences between a run of one side and a run of the other, by which a side must be shifted for a
+chance of improvement of 1/2. Its variance from the choice of items comes from the results on single items, that from
+the choice of seeds from the p of the rank test.
 
-Both are combined as z values: 1 / z^2 = 1 / z_seeds^2 + 1 / z_items^2 with z_items = shift / its error from items, as if
-z_seeds were shift / its error from seeds. Where items do not matter, p is that of the ranks, and it is never smaller.
+Both are combined as z values: 1 / z^2 = 1 / z_seeds^2 + 1 / z_items^2, where z is the shift over its error. Where items
+do not matter, p is that of the ranks, and it is never smaller.
 
-Sources: Brunner and Munzel (2000) for seeds; Hodges and Lehmann (1963) for the shift; Cameron, Gelbach and Miller (2011)
-for errors that are clustered in two ways, here by runs and by items; Owen and Eckles (2012) on crossed random effects.
+Sources: Brunner and Munzel (2000) for seeds; Hodges and Lehmann (1963) for the shift; Cameron, Gelbach and Miller
+(2011) for errors that are clustered in two ways, here by runs and by items; Owen and Eckles (2012) on crossed effects.
 """
 
 from __future__ import annotations
@@ -184,7 +184,8 @@ def _shift(
         # the runs of a side share the items, and may be right on the same ones
         variance = sum(float(w @ np.sqrt(side.variances)) ** 2 for w, side in ((first, mine), (second, other)))
         return Shift(value, variance, math.inf, math.inf)
-    assert mine.influences is not None and other.influences is not None
+    assert mine.influences is not None
+    assert other.influences is not None
     n, groups = len(first), mine.influences.shape[1]
     both = np.concatenate([first, -second])
     of_items = float(both @ pairs @ both)

@@ -369,8 +369,9 @@ def _better(pair: Pair, hypothesis: Hypothesis) -> Test:
     """The two-sided test."""
     if not pair.by_ranks:
         mean = _mean_difference(pair)
-        p = _P(*(_two_sided(test) for test in (_with_items(pair, mean), mean)))
-        return Test(hypothesis, p.p, SUPPORTED if mean and mean.estimate > 0 else CONTRADICTED, p.of_seeds)
+        p_of_seeds = None if mean is None else mean.p_value()
+        p = _of_all(max, (_two_sided(_with_items(pair, mean)), p_of_seeds or 0.0))
+        return Test(hypothesis, p, SUPPORTED if mean and mean.estimate > 0 else CONTRADICTED, p_of_seeds)
     rank_test = ranks.p_values(pair.mine.ranked, pair.other.ranked)
     above, p_of_seeds = rank_test.above < rank_test.below, rank_test.two_sided
     shift = _median_shift(pair)
@@ -381,10 +382,9 @@ def _better(pair: Pair, hypothesis: Hypothesis) -> Test:
     return Test(hypothesis, p_both, SUPPORTED if above else CONTRADICTED, p_of_seeds)
 
 
-def _two_sided(test: tuple[MeanDifference, float] | MeanDifference | None) -> float | None:
-    mean, least = test if isinstance(test, tuple) else (test, 0.0)
-    p = None if mean is None else mean.p_value()
-    return None if p is None else max(p, min(1.0, 2 * least))
+def _two_sided(test: tuple[MeanDifference, float] | None) -> float | None:
+    p = None if test is None else test[0].p_value()
+    return None if p is None or test is None else max(p, min(1.0, 2 * test[1]))
 
 
 def _tail(pair: Pair, bound: float, *, above: bool, finished: bool = False) -> _P:
@@ -396,8 +396,8 @@ def _tail(pair: Pair, bound: float, *, above: bool, finished: bool = False) -> _
         def p_of(some: MeanDifference | None) -> float | None:
             return None if some is None else some.p_above(bound) if above else some.p_below(bound)
 
-        p = None if both is None else p_of(both[0])
-        return _P(None if p is None or both is None else max(p, both[1]), p_of(mean))
+        p, p_of_seeds = None if both is None else p_of(both[0]), p_of(mean)
+        return _P(None if p is None or both is None else max(p, both[1], p_of_seeds or 0.0), p_of_seeds)
     if pair.question.other is None:
         p_of_seeds = _beyond_chance(pair, bound, above=above, finished=finished)
     else:
@@ -668,7 +668,7 @@ def _items(pair: Pair) -> Items:
     spreads = _spreads(pair)
     if spreads is None:
         return "unknown"
-    return "number" if None in (side.influences for side in spreads) else "results"
+    return "results" if all(side.influences is not None for side in spreads) else "number"
 
 
 class _ItemError(NamedTuple):
