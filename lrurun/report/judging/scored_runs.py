@@ -52,8 +52,8 @@ def _items_of(instance: InstanceRuns, selected: Mapping[str, RungRuns]) -> dict[
         by_name.setdefault(name, []).append(run.id)
     found = {run: items for name, runs in by_name.items() for run, items in instance.items(runs, name).items()}
     test_sets: dict[str, tuple[TestSet, list[str]]] = {}
-    for run, items in found.items():
-        test_sets.setdefault(items.test_set.sha256, (items.test_set, []))[1].append(run)
+    for run_id, items in found.items():
+        test_sets.setdefault(items.test_set.sha256, (items.test_set, []))[1].append(run_id)
     if len(test_sets) > 1:
         sides = "; ".join(
             f"{plural(test_set.count, 'item')}, {test_set.order[:12] or sha256[:12]}: {', '.join(sorted(runs))}"

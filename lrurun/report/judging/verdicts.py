@@ -690,16 +690,15 @@ def _item_error(pair: Pair) -> _ItemError | None:
     shift = _median_shift(pair)
     if shift is None:
         return None
-    of_seeds = None
+    error: float | None = None
     if pair.question.other is not None and math.isfinite(shift.value):
         z = items.z_value(ranks.p_values(pair.mine.ranked, pair.other.ranked).two_sided / 2)
         if abs(z) > _EVEN:
-            of_seeds = (shift.value / z) ** 2
+            error = abs(shift.value / z)
         else:  # near 0 the density of the differences gives their change with the chance of improvement
-            of_seeds = (
-                (ranks.error_of(pair.mine.ranked, pair.other.ranked) / shift.density) ** 2 if shift.density else None
-            )
-    return _ItemError(math.sqrt(shift.variance), None if of_seeds is None else _share(shift.variance, of_seeds))
+            of_chance = ranks.error_of(pair.mine.ranked, pair.other.ranked)
+            error = of_chance / shift.density if shift.density else None
+    return _ItemError(math.sqrt(shift.variance), None if error is None else _share(shift.variance, error**2))
 
 
 def _share(of_items: float, of_seeds: float) -> float | None:
