@@ -58,16 +58,17 @@ class MeanDifference(Struct, frozen=True, kw_only=True):
     unit: float = 1.0
     """That of the larger spread. The difference itself may overflow; tests are made in this unit."""
 
-    def widened(self, variance: float, df: float) -> MeanDifference:
-        """The same difference with a further, independent variance, of so many degrees of freedom."""
-        first, second = (self.stderr or 0.0) ** 2, variance / self.unit**2
-        total = first + second
-        if total == 0:
+    def widened(self, error: float, df: float) -> MeanDifference:
+        """The same difference with a further, independent standard error, of so many degrees of freedom."""
+        own = (self.stderr or 0.0) * self.unit
+        if own == error == 0:
             return self
-        share = first / total
+        unit = floats.unit_of([own, error])
+        stderr = math.hypot(own / unit, error / unit)
+        share = (own / unit / stderr) ** 2
         parts = share**2 / (self.df or math.inf) + (1 - share) ** 2 / df
-        stderr, df = math.sqrt(total), 1 / parts if parts else math.inf
-        return MeanDifference(estimate=self.estimate, stderr=stderr, df=df, unit=self.unit)
+        estimate = self.estimate * (self.unit / unit)
+        return MeanDifference(estimate=estimate, stderr=stderr, df=1 / parts if parts else math.inf, unit=unit)
 
     def p_value(self) -> float | None:
         """Two-sided p of Welch's t test."""
