@@ -40,7 +40,7 @@ def scored(
     selects = metric == instance.metric
     return claims.Scored(
         rungs={rung: results_of(runs, found) for rung, runs in selected.items()},
-        scoring=_scoring_of(metric, instance.data, count if metric.of_test_items else None, selects=selects),
+        scoring=scoring_of(metric, instance.data, count if metric.of_test_items else None, selects=selects),
     )
 
 
@@ -66,7 +66,7 @@ def _items_of(instance: InstanceRuns, selected: Mapping[str, RungRuns]) -> dict[
     return found
 
 
-def _scoring_of(metric: Metric, data: Mapping[str, Any], test_items: int | None, *, selects: bool) -> Scoring:
+def scoring_of(metric: Metric, data: Mapping[str, Any], test_items: int | None, *, selects: bool = True) -> Scoring:
     """How runs on these data are scored: chance is that of the data where they have it, else that of the task.
 
     The baselines of data are scores of the metric that selects the model: they are ignored unless it `selects`.
