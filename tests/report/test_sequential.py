@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
+from msgspec import structs
 
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.data.metric import Accuracy
-from lrurun.report.judging import claims, questions, sequential, verdicts
+from lrurun.report.judging import claims, design_record, questions, sequential, verdicts
 from lrurun.report.judging.claims import RungResults
 from lrurun.report.judging.sequential import Design, DesignProgress, LookRecord
 from lrurun.report.judging.verdicts import Question, Result, Scoring
@@ -159,6 +160,32 @@ def test_a_verdict_stays_as_it_is_at_its_look() -> None:
     later = next_look(progress, results_of(other, 20, set(NAMES)))
     assert later.answers[JUMP] == progress.answers[JUMP]
     assert len(later.records[-1].comparisons) == len(progress.undecided)
+
+
+OLD_LOOK = """{
+    "design": "d", "seeds": 12, "hypotheses": 2, "runs": [], "comparisons": [
+        {"kind": "better", "rung": "four", "other": "three", "verdict": "supported", "p_adjusted": 0.002,
+         "p_unadjusted": 0.0005, "look": 12, "sides": [{"rung": "four", "n": 12}, {"rung": "three", "n": 12}]},
+        {"kind": "better", "rung": "two", "other": "one", "verdict": "undecided", "p_adjusted": 0.6,
+         "p_unadjusted": 0.3, "look": 12, "sides": [{"rung": "two", "n": 12}, {"rung": "one", "n": 12}]}
+    ]
+}"""
+"""A record as lrurun 1.0 wrote it: its verdicts are about the test items at hand."""
+
+
+def test_a_design_of_the_first_release_goes_on_with_the_present_rule() -> None:
+    """Its digest is what it was, so that its looks are found; what they decided stays."""
+    asked = [JUMP, Question(kind="better", rung="two", other="one")]
+    assert design_record.digest(begin(asked=asked).design) == "4acfdbae6fd6cb3c"
+    old = msgspec.json.decode(OLD_LOOK, type=LookRecord)
+    progress = structs.replace(begin(asked=asked), records=(old,))
+    # on 300 items, one side is 15 of them better with each seed
+    runs = RUNS | {name: [level + seed / 3000 for seed in range(20)] for name, level in (("one", 0.8), ("two", 0.85))}
+    later = next_look(progress, results_of(runs, 20, progress.next_rungs))
+    assert [record.rule for record in later.records] == ["seeds", "seeds and items"]
+    assert later.answers[JUMP] == old.comparisons[0]
+    found = later.answers[asked[1]]
+    assert (found.verdict, found.verdict_on_these_items, found.items) == ("undecided", "supported", "number")
 
 
 def test_seeds_are_added_to_rungs_of_undecided_questions_alone() -> None:

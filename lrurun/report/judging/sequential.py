@@ -14,7 +14,7 @@ Sources: Maurer and Bretz (2013), Multiple testing in group sequential trials us
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from typing import Literal, cast
 
 from msgspec import Struct, structs
 
@@ -66,12 +66,19 @@ class Design(Struct, frozen=True, kw_only=True):
     """Final runs with these settings that were finished when the design was recorded."""
 
 
+Rule = Literal["seeds", "seeds and items"]
+"""What the p-values of a look hold for: new seeds on these test items, as in lrurun 1.0, or new test items too."""
+
+
 class LookRecord(Struct, frozen=True, kw_only=True):
     """The outcome of a look."""
 
     design: str
     """A digest of its design."""
     seeds: int
+    rule: Rule = "seeds"
+    """Records of lrurun 1.0 do not name it. Later looks of their designs use the later rule, whose p-values are never
+    smaller, so that the error rate of the design holds."""
     hypotheses: int
     """Hypotheses that Holm's method corrected for."""
     runs: tuple[str, ...]
@@ -194,6 +201,7 @@ def take(
     return LookRecord(
         design=design,
         seeds=look.seeds,
+        rule="seeds and items",
         hypotheses=count,
         runs=tuple(runs),
         comparisons=tuple(
