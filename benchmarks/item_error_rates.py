@@ -110,7 +110,7 @@ def p_values(right: NDArray[np.float32], pairs: Sequence[tuple[int, int]]) -> tu
     others = np.stack([every[j, :, j] for j in other])
     distances = scores[mine][:, :, None] - scores[other][:, None, :]
     diagonal, other_diagonal = (np.einsum("kii->ki", part) for part in (own, others))
-    spread = (diagonal[:, :, None] + other_diagonal[:, None, :] - 2 * crossed).mean((1, 2))
+    spread = np.median(diagonal[:, :, None] + other_diagonal[:, None, :] - 2 * crossed, axis=(1, 2))
     shift, first, second = smoothed(distances, spread)
     variance = (
         np.einsum("ki,kij,kj->k", first, own, first)
@@ -124,9 +124,8 @@ def p_values(right: NDArray[np.float32], pairs: Sequence[tuple[int, int]]) -> tu
     differing = np.abs(differences).sum(1) ** 2 / np.maximum((differences**2).sum(1), 1e-30)
     p_items = np.maximum(2 * stdtr(items - 1, -np.abs(shift) / np.sqrt(variance)), 2 * 2.0**-differing)
     binomial = np.sqrt(np.maximum(scores * (1 - scores), 1 / items) / items)
-    bound_shift, first, second = smoothed(
-        distances, (binomial[mine][:, :, None] ** 2 + binomial[other][:, None, :] ** 2).mean((1, 2))
-    )
+    bounds = binomial[mine][:, :, None] ** 2 + binomial[other][:, None, :] ** 2
+    bound_shift, first, second = smoothed(distances, np.median(bounds, axis=(1, 2)))
     bound = (first * binomial[mine]).sum(1) ** 2 + (second * binomial[other]).sum(1) ** 2
     p_bound = 2 * ndtr(-np.abs(bound_shift) / np.sqrt(bound))
     even = (shift > 0) != (direction > 0)

@@ -23,6 +23,8 @@ LEAST = 12
 """Names are cut to at least this width, where nothing else helps."""
 
 _NUMBER = re.compile(r"[-+]?\d[\d.,:/]*(?:e[-+]?\d+)?(?: ?%)?")
+_FIRST = re.compile(r",| \(")
+"""Ends the first words of a cell, whose style it has."""
 _BOLD, _DIM, _RED, _GREEN, _YELLOW, _CYAN = (f"\x1b[{code}m" for code in (1, 2, 31, 32, 33, 36))
 _RESET = "\x1b[0m"
 STYLES = {
@@ -137,7 +139,7 @@ class Table(Struct, frozen=True, kw_only=True):
                 for column, lines, size in zip(self.columns, parts, widths, strict=True):
                     text = lines[k] if k < len(lines) else ""
                     blanks = " " * (size - _size(text))
-                    chosen = STYLES.get(text.partition(",")[0].strip(), "") if style is None else style
+                    chosen = STYLES.get(_FIRST.split(text, 1)[0].strip(), "") if style is None else style
                     text = f"{chosen}{text}{_RESET}" if color and chosen and text else text
                     line.append(blanks + text if column.right else text + blanks)
                 yield (" " * GAP).join(line).rstrip()

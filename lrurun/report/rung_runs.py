@@ -33,7 +33,7 @@ class Note(Struct, frozen=True):
         return f"{self.text}; runs: {', '.join(self.runs)}" if self.runs else self.text
 
 
-def _no_items(_runs: Sequence[str], _result: str) -> Mapping[str, ItemResults]:
+def _no_items(_runs: Sequence[str], _result: str) -> Mapping[str, Any]:
     return {}
 
 
@@ -62,6 +62,8 @@ class InstanceRuns(Struct, frozen=True, kw_only=True):
     """All metrics of the task, those that claims name among them."""
     items: Callable[[Sequence[str], str], Mapping[str, ItemResults]] = _no_items
     """Finds the results of runs on single test items, by the runs' ids, for the score of this name."""
+    items_removed: Callable[[Sequence[str], str], Mapping[str, int]] = _no_items
+    """Finds those of which these results were removed, each with the number of test items."""
 
     @property
     def label(self) -> InstanceLabel:

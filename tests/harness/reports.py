@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from lrurun.config.ladder import Claim, Ladder, Published, Rung
 from lrurun.data.metric import Accuracy
+from lrurun.items import ItemResults
 from lrurun.ledger import values
 from lrurun.report import formats
 from lrurun.report.rung_runs import InstanceRuns, Note
 from lrurun.report.tables import ladder_table
-from tests.harness import configs
+from tests.harness import configs, items
 
 
 def make_run(
@@ -126,9 +130,17 @@ def build(ladder: Ladder = MINI, runs: list[values.Run] | None = None, **more: A
     }
     fields |= {name: more.pop(name) for name in InstanceRuns.__struct_fields__ if name in more}
     fields["notes"] = list(map(Note, fields.get("notes", ())))
-    return ladder_table.build(
-        InstanceRuns(ladder=ladder, key="k", **fields), **({"test_items": 300, "steps_path": "train.steps"} | more)
-    )
+    more = {"test_items": 300, "steps_path": "train.steps"} | more
+    fields = {"items": partial(_alike, fields["runs"], more["test_items"])} | fields
+    return ladder_table.build(InstanceRuns(ladder=ladder, key="k", **fields), **more)
+
+
+def _alike(runs: list[values.Run], count: int | None, ids: Sequence[str], result: str) -> Mapping[str, ItemResults]:
+    """Results on single test items that do not change verdicts."""
+    if count is None:
+        return {}
+    scores = {run.id: run.result.get(result, math.nan) for run in runs if run.result}
+    return {run: items.alike(scores[run], count) for run in ids if math.isfinite(scores[run])}
 
 
 def two_rungs(*runs: values.Run, **more: Any) -> ladder_table.LadderReport:

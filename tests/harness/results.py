@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from lrurun.config.plan import final_runs
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
 from lrurun.server import Server
+from tests.harness.items import alike
 from tests.harness.machine import Machine
 from tests.harness.shared import SHARED, once
 from tests.harness.stores import make_empty
@@ -42,15 +44,18 @@ def fill(
     about: dict[str, Any] | None = None,
     first: int = 0,
     more: dict[str, float] | None = None,
+    with_items: bool = True,
 ) -> None:
     """Adds an instance with a finished run a score: rung -> test scores in order of their seeds, from `first` on;
     None is a diverged run.
 
     `data` is the letter that a made-up digest of its data consists of; `eigenvalues`, moment -> those of the one layer,
-    are recorded for every run, and `about` its data; every result has the values of `more` too.
+    are recorded for every run, and `about` its data; every result has the values of `more` too. Unless `with_items` is
+    false, test items are recorded that do not change verdicts.
     """
     plan = planning.make(task, ladder=ladder, profile=profile, sets=sets, tune=tune)
     name = plan.task.metric.name
+    test_items = plan.task.sizes(plan.options).get("test") if with_items else None
     digest = (data or "d") * 64 if data or task not in DIGESTS else DIGESTS[task]
     environment = {"device": "cpu", **({"data": about} if about else {})}
     rungs = {}
@@ -75,11 +80,14 @@ def fill(
                 for moment, found in (eigenvalues or {}).items():
                     ledger.record_eigenvalues(claim, moment, [found, None])
                 result = {f"test/{name}": score, "machine/steps_per_second": 10.0, **(more or {})}
-                ledger.finish(claim, "done", result=result, step=20)
+                items = (
+                    {} if test_items is None or not math.isfinite(score) else {f"test/{name}": alike(score, test_items)}
+                )
+                ledger.finish(claim, "done", result=result, items=items, step=20)
             assert not left, "these seeds had runs already"
 
     content = (plan.ladder.name, plan.recipe.task, profile, plan.spec, plan.short_name, rungs, environment)
-    _write_or_copy(path, repr((content, name, digest, eigenvalues, more)), write)
+    _write_or_copy(path, repr((content, name, digest, eigenvalues, more, test_items)), write)
 
 
 def memory() -> Machine:

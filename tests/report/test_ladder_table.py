@@ -71,7 +71,7 @@ def compared(row: LadderRow) -> Comparison:
 
 
 def test_the_change_of_a_rung_is_its_comparison_with_its_base() -> None:
-    rows = {row.rung: row for row in build().rows}
+    rows = {row.rung: row for row in build(test_items=None).rows}
     first = scipy.stats.ttest_ind(LINEAR, TANH, equal_var=False)
     diverged = (0.97, 0.98, 0.1)
     second = scipy.stats.ttest_ind(diverged, LINEAR, equal_var=False)
@@ -97,7 +97,7 @@ def test_verdicts_of_twelve_seeds_are_firm_and_by_ranks() -> None:
     rungs = tuple(make_rung(rung) for rung in scores)
     ladder = Ladder(name="x", title="x", source="s", rungs=rungs)
     runs = [make_run(f"{rung}{k}", rung, k, center + 0.01 * k) for rung, center in scores.items() for k in range(12)]
-    report = build(ladder, runs)
+    report = build(ladder, runs, test_items=None)
     assert [row.verdict for row in report.rows] == ["", "helps", "hurts"]
     for row, improvement in zip(report.rows[1:], (1.0, 0.0), strict=True):
         assert (compared(row).provisional, compared(row).improvement) == (False, improvement)
@@ -139,7 +139,8 @@ def test_a_shared_rung_has_the_runs_of_the_one_before() -> None:
 
 
 def test_a_rung_is_compared_with_the_one_that_it_changes() -> None:
-    rows = {row.rung: row for row in grid().rows}
+    report = build(GRID, GRID_RUNS, same_as_base={"free-3", "stable-3"}, test_items=None)
+    rows = {row.rung: row for row in report.rows}
     assert [row.on for row in rows.values()] == ON
     assert [row.branches for row in rows.values()] == [False, False, True, False, True, True]
     tests = {
@@ -227,16 +228,17 @@ def test_the_seeds_that_a_difference_needs_are_those_of_welchs_test_at_the_level
     rungs = tuple(make_rung(rung) for rung in "abcde")
     ladder = Ladder(name="x", title="x", source="s", rungs=rungs)
     runs = [*of_seeds({"a": 0.005, "b": 0.03, "c": 0.03}), make_run("d0", "d", 0, 0.5)]
-    report = build(ladder, runs, detect=0.02)
+    report = build(ladder, runs, detect=0.02, test_items=None)
     assert report.hypotheses == 3, "of e there are no runs; the one seed of d counts"
     narrow, wide = (Estimate(mean=0.5, variance=step**2 / 3, df=2.0, n=3) for step in (0.005, 0.03))
-    few, many = (statistics.seeds_to_detect(0.02, wide, other, 0.05 / 3) for other in (narrow, wide))
+    few, many = (statistics.to_detect(0.02, wide, other, 0.05 / 3, None, least=12)[0] for other in (narrow, wide))
     assert report.detect is not None
     assert report.detect.seeds == {"b": few, "c": many}
     assert 12 < (few or 0) < (many or 0) < 60
     assert (
         "Seeds a side to detect 2 points between a rung and its base (by means, power 80 %, spreads as seen here, "
-        f"Holm's correction of 3 hypotheses): {few} (b); {many} (c)."
+        f"Holm's correction of 3 hypotheses): {few} (b); {many} (c). These seeds are for the same test items: nothing is "
+        "known of others."
     ) in formats.render(report, "md")
 
 
@@ -288,7 +290,7 @@ def test_a_column_counts_the_seeds_that_learn_where_any_does_not() -> None:
     report = learners(a=(0.5, 0.6), b=(0.12, 0.5, None), c=())
     assert [row.learning for row in report.rows] == [2, 1, 0]
     lines = [line.split() for line in body(formats.render(report, "table", width=200)).split("\n")]
-    assert lines[0][-8:] == ["p", "learn", "better", "[95", "%]", "parameters", "steps/s", "published"]
+    assert lines[0][-9:] == ["p", "learn", "better", "[95", "%]", "items", "parameters", "steps/s", "published"]
     assert [" ".join(line[line.index("of") - 1 :][:3]) for line in lines[2:4]] == ["2 of 2", "1 of 3"]
     assert " of " not in " ".join(lines[4]), "there are no runs of c"
     assert "Learn: seeds better than chance." in formats.render(report, "table")

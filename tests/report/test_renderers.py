@@ -363,7 +363,7 @@ def test_published_scores_are_of_the_metric_and_of_the_profile_first() -> None:
 def test_the_label_of_a_latex_table_distinguishes_instances_and_the_table_may_stand_alone() -> None:
     whole = formats.render(made("ladder"), "latex")
     alone = formats.render(made("ladder"), "latex", table_only=True)
-    assert alone.startswith("\\begin{tabular}{llrrrrrrr}\n\\toprule\n")
+    assert alone.startswith("\\begin{tabular}{llrrrrrrrr}\n\\toprule\n")
     assert alone.endswith("\\bottomrule\n\\end{tabular}")
     assert alone in whole
     changed = formats.render(build(changes={"optim.lr": 0.5, "model.norm_first": True}, tune=True), "latex")

@@ -98,8 +98,11 @@ def test_every_number_of_a_report_is_that_of_another_computation(
 def check(one: dict[str, Any], answer: rule.Answer, sides: list[rule.Scores], task: rule.Task) -> None:
     """A comparison in JSON against the answer, and its estimates against scipy."""
     assert one["verdict"] == answer.verdict or not answer.sure
-    assert answer.agrees(one["p_adjusted"])
-    assert one["p_unadjusted"] == pytest.approx(answer.unadjusted.value, abs=answer.unadjusted.error + 1e-9)
+    # The answer is for new seeds. Test items that are alike raise p a little.
+    assert answer.agrees(one["p_on_these_items"])
+    assert one["p_on_these_items"] <= one["p_adjusted"] == pytest.approx(one["p_on_these_items"], abs=0.01)
+    seeds = answer.unadjusted
+    assert seeds.value - seeds.error - 1e-9 <= one["p_unadjusted"] <= seeds.value + seeds.error + 0.01
     assert one["provisional"] == (min(map(len, sides)) < 12)
     counted = [[task.chance if score is None else score for score in scores] for scores in sides]
     means = [rule.moments(scores, task) for scores in sides]
@@ -109,12 +112,14 @@ def check(one: dict[str, Any], answer: rule.Answer, sides: list[rule.Scores], ta
         assert side["mean"] == pytest.approx(np.mean(scores))
         assert side["stderr"] == pytest.approx(moments and moments[1] ** 0.5)
     assert one["difference"] == pytest.approx(np.mean(counted[0]) - np.mean(counted[1]))
-    (_, a, f), (_, b, g) = (moments or (0, 0, 0) for moments in means)
-    half = scipy.stats.t.isf(0.025, (a + b) ** 2 / (a**2 / f + b**2 / g)) * (a + b) ** 0.5
+    spreads = [(a, f) for _, a, f in (moments or (0, 0, 1) for moments in means) if np.isfinite(f)]
+    spreads.append((task.items**-2.0, task.items - 1))  # that of one item, of items that are alike
+    total = sum(a for a, _ in spreads)
+    half = scipy.stats.t.isf(0.025, total**2 / sum(a**2 / f for a, f in spreads)) * total**0.5
     assert (one["low"], one["high"]) == pytest.approx((one["difference"] - half, one["difference"] + half))
-    if np.isfinite(f + g):
+    if len(spreads) == 3:
         test = scipy.stats.ttest_ind(*counted, equal_var=False).confidence_interval(0.95)
-        assert (one["low"], one["high"]) == pytest.approx((test.low, test.high))
+        assert (one["low"], one["high"]) == pytest.approx((test.low, test.high), abs=task.items**-1.0)
     mine, other = (np.array(rule.ranked(scores, task)) for scores in sides)
     wins = (mine[:, None] > other).mean() + (mine[:, None] == other).mean() / 2
     assert one["improvement"] == pytest.approx(wins)
@@ -129,7 +134,8 @@ def check(one: dict[str, Any], answer: rule.Answer, sides: list[rule.Scores], ta
         low = high = wins
     least = 0.025 ** (1 / min(len(mine), len(other)))
     ends = (max(0.0, min(low, least)), min(1.0, max(high, 1 - least)))
-    assert (one["improvement_low"], one["improvement_high"]) == pytest.approx(ends)
+    # that of seeds alone, which the choice of test items widens
+    assert one["improvement_low"] <= ends[0] + 1e-9 <= wins + 2e-9 <= ends[1] + 2e-9 <= one["improvement_high"] + 3e-9
 
 
 def check_row(row: dict[str, Any], scores: rule.Scores, task: rule.Task) -> None:

@@ -134,7 +134,8 @@ def test_scores_give_the_decisions_of_another_implementation(max_seeds: int, sco
         progress = begin(max_seeds)
         while (look := progress.next_look) is not None:
             progress = next_look(progress, results_of(runs, look.seeds, progress.next_rungs), scoring)
-        expected = rule.sequential(asked, runs, rule.Task(0.1, scoring.items), list(sequential.SHARES[max_seeds].items()))
+        task = rule.Task(0.1, scoring.items)
+        expected = rule.sequential(asked, runs, task, list(sequential.SHARES[max_seeds].items()))
         if not all(answer.sure for answer, _ in expected.values()):
             continue  # another verdict at the first look would change the second one
         for question, one in zip(QUESTIONS, asked, strict=True):

@@ -111,20 +111,22 @@ def test_the_detectable_difference_is_found_four_times_in_five(n: int) -> None:
 @pytest.mark.parametrize("difference", [0.05, 0.02, 0.01, 0.0075])
 def test_seeds_to_detect_is_the_first_number_with_the_power(difference: float, level: float) -> None:
     one = statistics.Estimate(mean=0.0, variance=0.013**2 / 3, df=2, n=3)
-    n = statistics.seeds_to_detect(difference, one, one, level)
-    assert n is not None
+    found = statistics.to_detect(difference, one, one, level, None, least=2)
+    assert found is not None
+    n, items = found
+    assert items is None
     assert power(difference, 0.013, n, alpha=level) >= 0.8 - 1e-6
     assert n == 2 or power(difference, 0.013, n - 1, alpha=level) < 0.8
 
 
 def test_what_more_seeds_do_not_show() -> None:
     one = statistics.Estimate(mean=0.0, variance=0.013**2 / 3, df=2, n=3)
-    assert statistics.seeds_to_detect(0.001, one, one, 0.05) is None
+    assert statistics.to_detect(0.001, one, one, 0.05, None, least=2) is None
     # a variance that is known does not change with seeds
     known, none = statistics.Estimate(mean=0.0, variance=0.01**2), statistics.Estimate(mean=0.0)
     wanted = (scipy.stats.norm.isf(0.025) + scipy.stats.norm.isf(0.2)) * 0.01
-    assert statistics.seeds_to_detect(wanted * 1.001, known, none, 0.05) == 2
-    assert statistics.seeds_to_detect(wanted * 0.999, known, none, 0.05) is None
+    assert statistics.to_detect(wanted * 1.001, known, none, 0.05, None, least=2) == (2, None)
+    assert statistics.to_detect(wanted * 0.999, known, none, 0.05, None, least=2) is None
 
 
 def test_one_sided_p_values_are_the_tails() -> None:

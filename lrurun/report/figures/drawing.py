@@ -129,10 +129,10 @@ def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float]) -> Fi
 
 def every_task(report: AllTasksReport) -> Figure:
     """The map of tasks by rungs."""
-    sentences = [task_map.LEGEND, "Colour: blue helps, orange hurts, grey is undecided."]
+    drawn = task_map.make(report)
+    sentences = [drawn.legend, "Colour: blue helps, orange hurts, grey is undecided."]
     sentences += [f"Caution: {'; '.join(cautions)}."] if (cautions := all_tasks.cautions(report)) else []
     title = all_tasks.content_of(report).title
-    drawn = task_map.make(report)
     places = [(float(k), -float(n), cell) for n, row in enumerate(drawn.cells) for k, cell in enumerate(row)]
     picture = Picture(
         x=floats(range(len(drawn.columns))),

@@ -46,6 +46,8 @@ class DotPlotRow(Struct, frozen=True, kw_only=True):
     """The mean with its error, and how many runs have no score."""
     verdict: str
     """The verdict on the change; empty for a rung without a base."""
+    on_these_items: str
+    """The verdict on these test items, where it is another one; else empty."""
     change: str
     """The difference to the base."""
     base: str
@@ -81,6 +83,7 @@ def ladder(report: LadderReport) -> DotPlot | None:
             high=None if mean is None else min(place(mean + error), 100.0),
             score="\n".join([answer.score(row, report), *(cells.uncounted(row) if mean is not None else [])]),
             verdict=row.verdict,
+            on_these_items=row.on_these_items,
             change=answer.difference(row, report),
             base=row.on or "" if row.branches else "",
         )

@@ -18,10 +18,8 @@ SIGNS = dict(zip(all_tasks.COMPARED, "▲▼·=", strict=True))
 COUNTS = "number of tasks"
 """The name of the row or column that counts verdicts."""
 DECIDED = ("helps", "hurts")
-LEGEND = (
-    "Difference to the base of each rung: ▲ helps, ▼ hurts, · undecided, = the same runs; "
-    "without a base to compare with: the score."
-)
+HIDDEN = {verdict: f"({SIGNS[verdict]})" for verdict in DECIDED}
+"""The verdict on these test items, where that for others is undecided -> its sign."""
 STRENGTHS = 4
 """How many strengths a colour of a page has."""
 
@@ -49,11 +47,20 @@ class MapCell(Struct, frozen=True, kw_only=True):
         return f"{'better' if self.verdict == 'helps' else 'worse'} s{strength}"
 
 
+def _legend(*, hidden: bool) -> str:
+    """What the signs mean; those of verdicts on these test items where there are any."""
+    more = f" ({' '.join(HIDDEN.values())}: decided on these test items alone)" if hidden else ""
+    return (
+        f"Difference to the base of each rung: ▲ helps, ▼ hurts, · undecided{more}, = the same runs; "
+        "without a base to compare with: the score."
+    )
+
+
 class TaskMap(Struct, frozen=True, kw_only=True):
     """The map of tasks, each with its profile, by rungs. What there is more of goes down; after several tasks, the
     verdicts on each rung are counted."""
 
-    legend: str = LEGEND
+    legend: str
     of_rows: str
     """What the rows are: "rung" or "task"."""
     rows: tuple[str, ...]
@@ -77,9 +84,11 @@ def make(report: AllTasksReport) -> TaskMap:
     if len(tasks) > 1:
         tasks.append(COUNTS)
         by_task.append(tuple(map(_counts, report.rows)))
+    legend = _legend(hidden=any(cell.on_these_items for row in report.rows for cell in row.cells))
     if len(report.columns) > len(rungs):
-        return TaskMap(of_rows="task", rows=tuple(tasks), columns=rungs, cells=tuple(by_task))
-    return TaskMap(of_rows="rung", rows=rungs, columns=tuple(tasks), cells=tuple(zip(*by_task, strict=True)))
+        return TaskMap(legend=legend, of_rows="task", rows=tuple(tasks), columns=rungs, cells=tuple(by_task))
+    by_rung = tuple(zip(*by_task, strict=True))
+    return TaskMap(legend=legend, of_rows="rung", rows=rungs, columns=tuple(tasks), cells=by_rung)
 
 
 def _counts(row: AllTasksRow) -> MapCell:
@@ -104,7 +113,8 @@ def _cell(column: TaskColumn, cell: TaskCell, largest: dict[str, float]) -> MapC
         if size is not None and cell.comparison is not None:
             number = claims.form_beside(form, cell.comparison).short_difference(size)
         opposite = gain is not None and direction * gain < 0
-        text = f"{SIGNS.get(cell.verdict, '')} {'mean ' if opposite else ''}{number}".strip()
+        sign = HIDDEN.get(cell.on_these_items) or SIGNS.get(cell.verdict, "")
+        text = f"{sign} {'mean ' if opposite else ''}{number}".strip()
     share = None
     if gain is not None:
         part = 1.0 if math.isinf(gain) else abs(gain) / (largest[cell.metric] or 1.0)
@@ -126,7 +136,7 @@ def answer_of(report: AllTasksReport) -> content.ReportContent:
         table=Table(columns=(first, *columns), rows=tuple(zip(drawn.rows, drawn.cells, strict=True))),
         foot=(
             *report.conclusions,
-            LEGEND,
+            drawn.legend,
             *([f"Caution: {'; '.join(cautions)}."] if (cautions := all_tasks.cautions(report)) else []),
             *(f"Note: {note}" for note in report.notes),
             "Scores, intervals, rates and published values: --details",

@@ -48,6 +48,8 @@ class Scored(Struct, frozen=True, kw_only=True):
 
     rungs: Mapping[str, RungResults]
     scoring: Scoring
+    items_removed: tuple[str, ...] = ()
+    """The runs whose results on single test items were removed from the ledger."""
 
 
 class JudgedClaim(Comparison, frozen=True, kw_only=True):
@@ -82,8 +84,11 @@ class JudgedClaim(Comparison, frozen=True, kw_only=True):
 
     @property
     def mark(self) -> str:
-        """The mark after the verdict on a claim that the paper makes on other tasks only."""
-        return " (stand-in task)" if self.stand_in and self.shown in (SUPPORTED, CONTRADICTED, UNDECIDED) else ""
+        """The mark after the verdict on a claim that the paper makes on other tasks only, and where that on these test
+        items is another one."""
+        stand_in = self.stand_in and self.shown in (SUPPORTED, CONTRADICTED, UNDECIDED)
+        marks = [*["stand-in task"] * stand_in, *filter(None, [on_these_items(self.verdict_on_these_items)])]
+        return f" ({'; '.join(marks)})" if marks else ""
 
 
 class Judged(Struct, frozen=True, kw_only=True):
@@ -317,6 +322,11 @@ def judge_speed(ladder: Ladder, claim: Claim, task: str, measured: SpeedRatio | 
 # Sentences
 
 
+def on_these_items(verdict: str) -> str:
+    """The verdict on these test items in words, where there is one."""
+    return verdict and f"on these items: {verdict}"
+
+
 def describe(comparison: Comparison, scoring: Scoring, beside: float | None = None) -> list[str]:
     """A comparison in phrases; `beside` is the p of the difference beside a claim with a margin."""
     is_without_runs = comparison.verdict in (NOT_RUN, NOT_JUDGED) and not any(side.n for side in comparison.sides)
@@ -331,6 +341,10 @@ def describe(comparison: Comparison, scoring: Scoring, beside: float | None = No
     if comparison.p_adjusted is not None:
         margin = f"margin {form.full(comparison.margin)}, " if comparison.margin else ""
         phrases.append(margin + p_text(comparison.p_adjusted))
+        if comparison.verdict_on_these_items and comparison.p_on_these_items is not None:
+            phrases.append(f"on these items {p_text(comparison.p_on_these_items)}")
+        if comparison.item_share is not None:
+            phrases.append(f"test items are {100 * comparison.item_share:.0f} % of the variance")
     elif comparison.reason:
         phrases.append(comparison.reason)
     if beside is not None:

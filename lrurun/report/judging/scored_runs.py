@@ -34,23 +34,32 @@ def scored(
     Raises:
         LrurunError: runs were scored on unequal test items.
     """
-    found = _items_of(instance, selected)
+    found, removed = _items_of(instance, selected)
     test_set = next(iter(found.values())).test_set if found else None
-    count = test_set.count if test_set else test_items
+    count = test_set.count if test_set else next(iter(removed.values()), test_items)
     selects = metric == instance.metric
     return claims.Scored(
         rungs={rung: results_of(runs, found) for rung, runs in selected.items()},
         scoring=scoring_of(metric, instance.data, count if metric.of_test_items else None, selects=selects),
+        items_removed=tuple(removed),
     )
 
 
-def _items_of(instance: InstanceRuns, selected: Mapping[str, RungRuns]) -> dict[str, ItemResults]:
-    """The results of runs on single test items, by their ids."""
+def _items_of(
+    instance: InstanceRuns, selected: Mapping[str, RungRuns]
+) -> tuple[dict[str, ItemResults], dict[str, int]]:
+    """The results of runs on single test items, by their ids; the number of items of runs whose results were
+    removed."""
     by_name: dict[str, list[str]] = {}
     for run in {run.id: run for runs in selected.values() for run in runs.counted}.values():
         name = name_in(run.result or {}, next(iter(selected.values())).metric)
         by_name.setdefault(name, []).append(run.id)
-    found = {run: items for name, runs in by_name.items() for run, items in instance.items(runs, name).items()}
+    found: dict[str, ItemResults] = {}
+    removed: dict[str, int] = {}
+    for name, runs in by_name.items():
+        found |= (known := instance.items(runs, name))
+        if without := [run for run in runs if run not in known]:
+            removed |= instance.items_removed(without, name)
     test_sets: dict[str, tuple[TestSet, list[str]]] = {}
     for run_id, items in found.items():
         test_sets.setdefault(items.test_set.sha256, (items.test_set, []))[1].append(run_id)
@@ -63,7 +72,7 @@ def _items_of(instance: InstanceRuns, selected: Mapping[str, RungRuns]) -> dict[
             f"these runs were scored on unequal test items, or in another order, and are never compared: {sides}",
             hint="leave some of them out: lrurun mark RUN --exclude WHY; or score them on the same items",
         )
-    return found
+    return found, removed
 
 
 def scoring_of(metric: Metric, data: Mapping[str, Any], test_items: int | None, *, selects: bool = True) -> Scoring:

@@ -159,6 +159,8 @@ class DesignSummary(Struct, frozen=True, kw_only=True):
     undecided: int
     finished_before: int
     """Final runs with its settings that were finished when the design was recorded."""
+    looks_of_seeds: tuple[int, ...] = ()
+    """The seeds of looks that decided a question by the rule of lrurun 1.0: for new seeds on these test items alone."""
 
 
 def summary(progress: DesignProgress, first: Mapping[str, str]) -> DesignSummary:
@@ -174,6 +176,11 @@ def summary(progress: DesignProgress, first: Mapping[str, str]) -> DesignSummary
         questions=len(progress.design.questions),
         undecided=len(progress.undecided),
         finished_before=progress.design.finished_before,
+        looks_of_seeds=tuple(
+            record.seeds
+            for record in progress.records
+            if record.rule == "seeds" and any(comparison.is_decided for comparison in record.comparisons)
+        ),
     )
 
 

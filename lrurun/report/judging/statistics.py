@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -176,22 +177,55 @@ def _noncentrality(df: float, level: float) -> float:
     return distributions.noncentrality(1 - POWER, distributions.t_limit(level, df), df)
 
 
-def seeds_to_detect(difference: float, mine: Estimate, other: Estimate, level: float) -> int | None:
-    """The seeds a side with which Welch's two-sided test at `level` detects a true difference with 80 % power.
+class ItemError(NamedTuple):
+    """The standard error of a difference from the choice of test items."""
 
-    The spreads of both sides are taken as observed. None above `MOST_SEEDS`.
+    stderr: float
+    df: float
+    """Its degrees of freedom; infinite where it is a bound."""
+    count: int
+    """The number of test items. The square of the error is inversely proportional to it."""
+
+    def with_items(self, count: float) -> tuple[float, float]:
+        """The error with so many items, and its degrees of freedom."""
+        return self.stderr * math.sqrt(self.count / count), self.df * count / self.count
+
+
+def to_detect(
+    difference: float, mine: Estimate, other: Estimate, level: float, items: ItemError | None, *, least: int
+) -> tuple[int, int | None] | None:
+    """The seeds a side, at least `least`, and the test items with which Welch's two-sided test at `level` detects a
+    true difference with 80 % power.
+
+    Today's items where some number of seeds is enough with them. Else so many seeds that their part of the variance is
+    at most half of what may remain, and the items for the rest. The spreads are taken as observed. None above
+    `MOST_SEEDS`; no items without `items`, whose error `mine` and `other` do not have.
     """
 
-    def enough(n: int) -> bool:
+    def enough(n: int, count: float | None, part: float = 1.0) -> bool:
         expected = between(mine.with_seeds(n), other.with_seeds(n))
-        if expected.stderr is None or expected.df is None:
+        if items is not None and count is not None:
+            expected = expected.widened(*items.with_items(count))
+        if not expected.stderr or expected.df is None:
             return True
-        return _noncentrality(expected.df, level / 2) * expected.stderr * expected.unit <= difference
+        return _noncentrality(expected.df, level / 2) * expected.stderr * expected.unit <= difference * math.sqrt(part)
 
-    if not enough(MOST_SEEDS):
+    today = None if items is None else items.count
+    if enough(MOST_SEEDS, today):
+        return _least(lambda n: enough(n, today), least, MOST_SEEDS), today
+    if items is None or not enough(MOST_SEEDS, None, 0.5):
         return None
-    few, many = 1, MOST_SEEDS
+    seeds = _least(lambda n: enough(n, None, 0.5), least, MOST_SEEDS)
+    many = items.count
+    while not enough(seeds, many):
+        many *= 2
+    return seeds, _least(lambda count: enough(seeds, count), many // 2, many)
+
+
+def _least(is_enough: Callable[[int], bool], least: int, most: int) -> int:
+    """The smallest number from `least` to `most` that is enough, as `most` is."""
+    few, many = least - 1, most
     while many - few > 1:
         middle = (few + many) // 2
-        few, many = (few, middle) if enough(middle) else (middle, many)
+        few, many = (few, middle) if is_enough(middle) else (middle, many)
     return many

@@ -18,17 +18,27 @@ from lrurun.errors import plural
 from lrurun.report.instance_label import label_of
 from lrurun.report.judging import claims, sequential, verdicts
 from lrurun.report.judging.sequential import MAX_SEEDS, known_before
+from lrurun.report.judging.verdicts import Comparison
 from lrurun.report.request import LadderRequest
 from lrurun.report.tables import axis as axes
 from lrurun.report.tables import cells, content
 from lrurun.report.tables.content import RUNG
-from lrurun.report.tables.ladder_content import BASE, detect_foot, has_branches, p_cell, with_difference
+from lrurun.report.tables.ladder_content import (
+    BASE,
+    LARGE_ITEM_SHARE,
+    detect_foot,
+    has_branches,
+    p_cell,
+    with_difference,
+)
 from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LEFT_OUT, PAPER_PROTOCOL, LadderReport
 from lrurun.report.tables.row_scores import LadderRow
 from lrurun.table import NOTHING, Column, Table
 
 _PLOT_WIDTHS = (10, 12, 16, 20, 24, 28, 32)
 """Characters of the dot plot, without its ends: the widest that the table has room for."""
+_WORDS = -_PLOT_WIDTHS.index(20)
+"""The priority of longer words: the plot becomes narrower than this only where there is no room for short ones."""
 _FEW = 3
 """The largest number of rungs that are named in a sentence that need not name them all."""
 
@@ -99,7 +109,7 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
             note="±: the standard error over seeds." if error else "",
         ),
         *_plot(report),
-        Column(name="change", cell=lambda row: row.verdict, right=False),
+        _change(report),
     ]
     if any(difference(row, report) for row in report.rows):
         columns.append(
@@ -128,6 +138,20 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
     if _is_of_fewer_seeds(report):
         columns.append(_LOOK)
     return tuple(columns)
+
+
+def _change(report: LadderReport) -> Column:
+    """The verdicts on the changes; those on these items beside them as far as there is room."""
+    column = Column(name="change", cell=lambda row: row.verdict, right=False)
+    if not any(row.on_these_items for row in report.rows):
+        return column
+
+    def in_brackets(row: LadderRow) -> str:
+        return f"{row.verdict} ({row.on_these_items})" if row.on_these_items else row.verdict
+
+    note = "In brackets: the verdict on these test items."
+    narrow = structs.replace(column, cell=in_brackets, priority=10, narrower=column, note=note)
+    return structs.replace(narrow, cell=cells.verdict, priority=_WORDS, narrower=narrow, note="")
 
 
 def score(row: LadderRow, report: LadderReport) -> str:
@@ -252,7 +276,9 @@ def _outcome(rows: Sequence[LadderRow]) -> str:
                 names = f"the other {count}" if len(rungs) > 1 else f"all {count} changes"
             names += " (intervals: --details)" if intervals else ""
         parts.append(f"{_CHANGES[verdict]}: {names}.")
-    return " ".join(parts)
+    hidden = {word: [clean(row.rung) for row in rows if row.on_these_items == word] for word in ("helps", "hurts")}
+    on_these = [f"{word} ({', '.join(names)})" for word, names in hidden.items() if names]
+    return " ".join([*parts, *([f"On these test items: {', '.join(on_these)}."] if on_these else [])])
 
 
 def _looks(report: LadderReport) -> str:
@@ -273,6 +299,9 @@ def _claims(report: LadderReport, request: LadderRequest | str | None) -> str:
             continue
         rungs = list(dict.fromkeys(clean(claim.rung) for claim in report.claims if claim.shown == verdict))
         names = f" ({', '.join(rungs)})" if verdict in decided and 0 < len(rungs) <= _FEW else ""
+        if verdict == verdicts.UNDECIDED and (on_these := Counter(map(_on_these_items, report.claims))):
+            counted = [f"{on_these[word]} {word}" for word in decided if on_these[word]]
+            names = f" (on these test items: {', '.join(counted)})" if counted else ""
         parts.append(f"{counts[verdict]} {verdict}{names}")
     judged = [claim for claim in report.claims if claim.shown in order]
     stand_ins = sum(claim.stand_in for claim in judged)
@@ -284,6 +313,10 @@ def _claims(report: LadderReport, request: LadderRequest | str | None) -> str:
     subject = f"Claims of {clean(paper)}" if paper else "Claims"
     where = "" if isinstance(request, str) else f" ({_command(report, request, 'claims')})"
     return f"{subject}{stand_in}: {', '.join(parts)}{where}."
+
+
+def _on_these_items(comparison: Comparison) -> str:
+    return comparison.verdict_on_these_items
 
 
 _UNCOUNTED = {
@@ -304,6 +337,8 @@ class Caution(Struct, frozen=True, kw_only=True):
     where: str = ""
     """The rungs that it is about, as in "all but tanh-rnn"."""
     advice: str = ""
+    beside_others: str = ""
+    """What it says in a report on all tasks, if it is shorter there."""
     runs: int | None = None
     """How many runs it is about, if it is about single ones."""
 
@@ -348,6 +383,7 @@ def cautions(report: LadderReport) -> list[Caution]:
         _about("the typical run and the mean disagree", opposite, compared),
         _about(SELECTED_ON_TEST, [row for row in rows if row.test_selected], rows),
     ]
+    warnings += _item_cautions(report)
     untested: dict[str, list[LadderRow]] = {}
     for row in rows:
         if row.verdict == verdicts.UNDECIDED and row.comparison is not None and not row.comparison.is_tested:
@@ -364,10 +400,96 @@ def cautions(report: LadderReport) -> list[Caution]:
     ):
         warnings.append(Caution(what=f"runs of {len(versions)} {kind} versions") if len(versions) > 1 else None)
     if report.design is not None:
+        if older := report.design.looks_of_seeds:
+            at = " and ".join(map(str, older))
+            what = f"the verdicts of the look at {at} seeds, recorded by lrurun 1.0, hold for these test items alone"
+            warnings.append(Caution(what=what))
         before, look = known_before(report.design.finished_before), report.design.next_look
         warnings.append(Caution(what=before) if before else None)
         warnings.append(Caution(what=f"the next look is at {look} seeds") if look else None)
     return [caution for caution in warnings if caution is not None]
+
+
+OFTEN = 0.25
+"""A side that fails in this share of seeds, beside one that never does, often fails [ours]."""
+STRONG_ITEM_SHARE = 0.3
+"""From this share of test items in the variance on, which items are drawn decides much [ours]."""
+
+
+def _item_cautions(report: LadderReport) -> list[Caution | None]:
+    """How far verdicts hold for other test items, and how much these alone move a score."""
+    changes = [row.comparison for row in report.rows if row.comparison is not None]
+    compared = [each for each in (*changes, *report.claims) if each.is_tested]
+    hidden = [each for each in compared if each.verdict_on_these_items]
+    limited = [each for each in compared if not each.metric and (each in hidden or _is_limited_by_items(each))]
+    names = {name for each in limited for name in (each.rung, each.other)}
+    error = max((row.score_item_error or 0.0 for row in report.rows if row.rung in names), default=0.0)
+    moved = f"{report.test_items or 0:,} test items alone move a score by ± {_size(error, report)}"
+    are_most = all((each.item_share or 0.0) >= LARGE_ITEM_SHARE for each in limited)
+    few = _about(
+        moved,
+        limited if error > (report.test_step or 0.0) else [],
+        compared,
+        "more seeds help little" if are_most else "",
+    )
+    how = _how_to_record(report)
+    return [
+        _about(
+            "verdicts hold for these test items alone",
+            [each for each in compared if each.items == "unknown"],
+            compared,
+            how,
+        ),
+        few and structs.replace(few, beside_others="few test items for small differences"),
+        _about(
+            "results on single test items are not known",
+            [each for each in hidden if each.items == "number"],
+            compared,
+            how,
+        ),
+        _about(
+            "verdicts on rungs of which one often fails and test items matter much err more often than in 5 %",
+            [each for each in compared if each.is_decided and _is_hard(each)],
+            compared,
+        ),
+    ]
+
+
+def _is_limited_by_items(comparison: Comparison) -> bool:
+    """Whether the choice of test items makes most of the error of an undecided difference that is no smaller."""
+    difference, error = comparison.difference, comparison.item_error
+    return (
+        comparison.verdict == verdicts.UNDECIDED
+        and (comparison.item_share or 0.0) >= LARGE_ITEM_SHARE
+        and difference is not None
+        and error is not None
+        and abs(difference) >= error
+    )
+
+
+def _size(error: float, report: LadderReport) -> str:
+    form = report.score
+    return f"{(form.size if form.needs_decimals(error) else form.short_size)(error)} {form.unit}"
+
+
+def _how_to_record(report: LadderReport) -> str:
+    """How results on single test items are recorded."""
+    if report.kind != "program":
+        return "lrurun verify --items"
+    share = "" if report.test_items is not None or report.score.unit != "points" else ", or test_items in [program]"
+    return f"run.log_items{share}"
+
+
+def _is_hard(comparison: Comparison) -> bool:
+    """Whether one side often fails, the other never, and test items matter much: there the rule errs more often."""
+    failing = [side.failures / side.n for side in comparison.sides if side.n]
+    return (
+        len(failing) == 2
+        and min(side.n for side in comparison.sides) >= MAX_SEEDS
+        and min(failing) == 0
+        and max(failing) >= OFTEN
+        and (comparison.item_share or 0.0) >= STRONG_ITEM_SHARE
+    )
 
 
 def _unchanged(report: LadderReport) -> list[LadderRow]:
@@ -395,15 +517,20 @@ def _is_at_edge(row: LadderRow, report: LadderReport) -> bool:
     return RATE in paths or any(path.startswith(SETTINGS) for path in paths)
 
 
-def _about(what: str, rows: Sequence[LadderRow], every: Sequence[LadderRow], advice: str = "") -> Caution | None:
+def _about(
+    what: str,
+    rows: Sequence[LadderRow] | Sequence[Comparison],
+    every: Sequence[LadderRow] | Sequence[Comparison],
+    advice: str = "",
+) -> Caution | None:
     """A caution about these rungs of all in `every`, for example "not tuned (all rungs)"; None without any.
 
     More than three rungs are not named: those that are left out are, or there are more than three of them too.
     """
     if not rows:
         return None
-    names = [clean(row.rung) for row in rows]
-    rest = [clean(row.rung) for row in every if row not in rows]
+    names = list(dict.fromkeys(clean(row.rung) for row in rows))
+    rest = list(dict.fromkeys(name for row in every if (name := clean(row.rung)) not in names))
     if not rest:
         where = "all rungs"
     elif len(names) <= _FEW:
@@ -428,6 +555,9 @@ def proposal(report: LadderReport) -> Literal["", "firm", "look", "repetition"]:
         return ""
     if report.design is not None and report.design.next_look is not None:
         return "look"
+    open_ = [row.comparison for row in report.rows if row.verdict == verdicts.UNDECIDED and row.comparison]
+    if not longer(report) and all((each.item_share or 0.0) >= LARGE_ITEM_SHARE for each in open_):
+        return ""  # more seeds would help little
     return "" if report.fresh_seeds is None else "repetition"
 
 

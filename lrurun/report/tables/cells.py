@@ -36,6 +36,11 @@ def further_score(row: LadderRow, test: str, form: ScoreForm) -> str:
     return NOTHING
 
 
+def verdict(row: LadderRow) -> str:
+    """The verdict on the change; beside it that on these test items, where it is another one."""
+    return f"{row.verdict} (on these items: {row.on_these_items})" if row.on_these_items else row.verdict
+
+
 def change(row: LadderRow, form: ScoreForm) -> list[str]:
     """What the change to the base did: verdict and difference, its interval, p. Nothing without a base or runs."""
     comparison = row.comparison
@@ -45,6 +50,8 @@ def change(row: LadderRow, form: ScoreForm) -> list[str]:
         return [row.verdict]
     form = form_beside(form, comparison)
     lines = [f"{row.verdict} {form.difference(comparison.difference)}{look_text(comparison)}"]
+    if row.on_these_items:
+        lines.append(f"on these items: {row.on_these_items}")
     if comparison.low is not None and comparison.high is not None:
         lines.append(f"[{form.difference(comparison.low)}, {form.difference(comparison.high)}]")
     return lines if comparison.p_adjusted is None else [*lines, p_text(comparison.p_adjusted)]

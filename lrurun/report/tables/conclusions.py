@@ -10,6 +10,7 @@ from lrurun.errors import plural
 from lrurun.report.judging import claims, sequential, verdicts
 from lrurun.report.judging.claims import JudgedClaim, look_text, p_text
 from lrurun.report.scores import ACCURACY, ScoreForm
+from lrurun.report.tables.row_scores import CHANGES
 
 if TYPE_CHECKING:
     from lrurun.report.judging.sequential import DesignSummary
@@ -120,7 +121,10 @@ def _decided(comparison: Comparison, form: ScoreForm) -> str:
 
 
 def _remarks(comparison: Comparison, form: ScoreForm) -> list[str]:
-    return [claims.failures(comparison), claims.opposite_mean(comparison, form)]
+    on_these = CHANGES.get(comparison.verdict_on_these_items, "")
+    p = comparison.p_on_these_items
+    these = f"on these items: {on_these}" + ("" if p is None else f", {p_text(p)}") if on_these else ""
+    return [these, claims.failures(comparison), claims.opposite_mean(comparison, form)]
 
 
 def _undecided(undecided: Sequence[Comparison], form: ScoreForm) -> list[str]:

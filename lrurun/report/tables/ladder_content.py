@@ -75,6 +75,7 @@ _CSV_COLUMNS = (
     *_CSV_FIRST,
     *(name for name in LadderRow.__struct_fields__ if name not in {*_CSV_FIRST, *_NOT_IN_CSV}),
     "label",
+    *("verdict_on_these_items", "p_on_these_items", "items", "item_error", "item_share"),
 )
 
 
@@ -104,6 +105,7 @@ def _foot(report: LadderReport) -> list[str]:
         error = f"the error of {plural(report.test_items or 0, 'test item')}"
         sentences.append(f"No spread over seeds: {error} is used in tests and claims ({rungs}).")
     sentences += _failures_foot(report)
+    sentences += _verdict_items_foot(report)
     if report.grid:
         fewest = ", of the rungs with the fewest seeds without a score" if _ranked_last(report.rows) else ""
         sentences.insert(0, f"Grid: the best mean is marked{fewest}; in parentheses, the published values.")
@@ -141,6 +143,44 @@ def _items_foot(report: LadderReport) -> list[str]:
     return sentences
 
 
+LARGE_ITEM_SHARE = 0.5
+"""From this share of test items in the variance on, more seeds help less than more test items [ours]."""
+
+
+def _verdict_items_foot(report: LadderReport) -> list[str]:
+    """What verdicts know of the test items, and whether more seeds or more test items would help."""
+    compared = [row.comparison for row in report.rows if row.comparison is not None and row.comparison.is_tested]
+    by_kind: dict[str, list[str]] = {}
+    for comparison in compared:
+        by_kind.setdefault(comparison.items, []).append(comparison.rung)
+    sentences = []
+    for kind, about in _ITEM_KINDS.items():
+        if kind in by_kind:
+            where = f" ({', '.join(map(clean, by_kind[kind]))})" if len(by_kind) > 1 else ""
+            sentences.append(about.format(where=where, items=f"{report.test_items or 0:,} test items"))
+    if large := [
+        comparison
+        for comparison in compared
+        if comparison.item_share is not None and comparison.item_share >= LARGE_ITEM_SHARE and not comparison.is_decided
+    ]:
+        shares = [f"{100 * (comparison.item_share or 0):.0f} % ({clean(comparison.rung)})" for comparison in large]
+        sentences.append(
+            f"Of the variance of a difference, {', '.join(shares)} is from the choice of test items: there more test "
+            "items would help, and more seeds little."
+        )
+    return sentences
+
+
+_ITEM_KINDS = {
+    "results": "Verdicts hold for new seeds and new test items{where}: they use the results on each of {items}.",
+    "number": "Verdicts hold for new seeds and new test items{where}, by a bound: only their number is known, {items}. "
+    "Results on each of them would decide more.",
+    "unknown": "Verdicts hold for new seeds on these test items{where}: nothing is known of how far others would move "
+    "them.",
+}
+"""What comparisons know of the test items -> in a sentence."""
+
+
 def _failures_foot(report: LadderReport) -> list[str]:
     """Which seeds learn, and how often seeds of each rung may fail, or diverge where nothing else is known."""
     bounds: dict[str, list[str]] = {}
@@ -160,30 +200,55 @@ def _failures_foot(report: LadderReport) -> list[str]:
 
 
 def detect_foot(report: LadderReport) -> list[str]:
-    """The seeds that a difference needs which --detect names."""
-    if report.detect is None:
+    """The seeds and test items that a difference needs which --detect names."""
+    detect = report.detect
+    if detect is None:
         return []
-    seeds: dict[int | None, list[str]] = {}
-    for rung, count in report.detect.seeds.items():
-        seeds.setdefault(count, []).append(rung)
-    size = f"{report.detect.difference * report.score.scale:.6g} {report.score.unit}"
-    if not seeds and not report.detect.failing:
+    size = f"{detect.difference * report.score.scale:.6g} {report.score.unit}"
+    if not detect.seeds and not detect.failing:
         return [f"Seeds to detect {size}: not known before two seeds of both rungs have a score."]
-    by_count = sorted((count, rungs) for count, rungs in seeds.items() if count is not None)
-    parts = [f"{count} ({', '.join(rungs)})" for count, rungs in by_count]
-    parts += [f"more than {statistics.MOST_SEEDS:,} ({', '.join(seeds[None])})"] if None in seeds else []
-    if report.detect.failing:
-        parts.append(f"no number, because a seed of it or of its base fails ({', '.join(report.detect.failing)})")
-    return [
+    needed: dict[tuple[int, int], list[str]] = {}
+    for rung, count in detect.seeds.items():
+        items = detect.items[rung]
+        more = items if items is not None and items != report.test_items else 0
+        needed.setdefault((count or 0, more), []).append(rung)
+    too_many = needed.pop((0, 0), [])
+    parts = [
+        f"{seeds}{f' and {items:,} test items' if items else ''} ({', '.join(rungs)})"
+        for (seeds, items), rungs in sorted(needed.items())
+    ]
+    parts += [f"more than {statistics.MOST_SEEDS:,} ({', '.join(too_many)})"] if too_many else []
+    if detect.failing:
+        parts.append(f"no number, because a seed of it or of its base fails ({', '.join(detect.failing)})")
+    sentences = [
         f"Seeds a side to detect {size} between a rung and its base (by means, power 80 %, spreads as seen here, "
         f"Holm's correction of {plural(report.hypotheses, 'hypothesis')}): {'; '.join(parts)}."
     ]
+    if any(items for _, items in needed):
+        sentences.append(
+            f"Where test items are named, no number of seeds is enough with today's {report.test_items:,}."
+        )
+    known = [rung for rung, count in detect.seeds.items() if count is not None]
+    if detect.bounds:
+        rungs = f" ({', '.join(detect.bounds)})" if len(detect.bounds) < len(known) else ""
+        sentences.append(f"These are upper bounds{rungs}: results on single test items are not known.")
+    if of_seeds := [rung for rung in known if detect.items[rung] is None]:
+        rungs = f" ({', '.join(of_seeds)})" if len(of_seeds) < len(known) else ""
+        sentences.append(f"These seeds are for the same test items{rungs}: nothing is known of others.")
+    return [" ".join(sentences)]
 
 
 def _design_foot(design: DesignSummary) -> list[str]:
     """The sequential design, how far it is, and what it does not cover."""
     looks = [f"{look.seeds} seeds ({look.share * 100:.0f} %)" for look in design.looks]
     state = "the design is complete"
+    older = ""
+    if design.looks_of_seeds:
+        at = " and ".join(map(str, design.looks_of_seeds))
+        older = (
+            f" Verdicts of the look at {at} seeds hold for new seeds on these test items alone: lrurun 1.0 recorded "
+            "them, and they stay."
+        )
     if design.next_look is not None and design.level is not None:
         state = f"the next look, at {design.next_look} seeds, corrects for {plural(design.hypotheses, 'hypothesis')}"
     caution = sequential.known_before(design.finished_before)
@@ -191,7 +256,7 @@ def _design_foot(design: DesignSummary) -> list[str]:
     return [
         f"Sequential design (--decide --max-seeds {design.max_seeds}): looks at {', '.join(looks)}. In brackets: the "
         f"share of a hypothesis's level that the look spends. {plural(design.looks_done, 'look')} taken, "
-        f"{design.undecided} of {plural(design.questions, 'question')} undecided; {state}.{before}",
+        f"{design.undecided} of {plural(design.questions, 'question')} undecided; {state}.{before}{older}",
         "A difference, its p and its verdict are from the look beside it: the one that decided it, or the last one. A "
         "look uses exactly the first seeds of both rungs; means are over all finished seeds. Intervals are not "
         "adjusted for stopping. Later seeds, claims and exclusions are outside the design and change no verdict.",
@@ -289,6 +354,7 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
         *((Column(name="p", cell=p_cell, link=content.runs_of, priority=11, note=tests),) if tested else ()),
         *_learning_column(report),
         *_improvement_column(report),
+        *_items_column(report),
         *(() if of_program else (PARAMETERS,)),
         content.number("steps/s", "steps_per_second", content.three_digits, priority=4, note="Steps/s: median."),
         *(() if of_program else (paper,)),
@@ -375,6 +441,19 @@ def _improvement_column(report: LadderReport) -> tuple[Column, ...]:
         return ()
     note = "Better: the chance that a run scores better than one of the base, with its 95 % interval."
     return (Column(name="better [95 %]", cell=cell, link=content.runs_of, priority=3, note=note),)
+
+
+def _items_column(report: LadderReport) -> tuple[Column, ...]:
+    """The share of test items in the variance of a difference; none where it is not known."""
+
+    def cell(row: LadderRow) -> str:
+        share = None if row.comparison is None else row.comparison.item_share
+        return NOTHING if share is None else f"{100 * share:.0f} %"
+
+    if all(cell(row) == NOTHING for row in report.rows):
+        return ()
+    note = "Items: the share of the choice of test items in the variance of the difference; the rest is of the seeds."
+    return (Column(name="items", cell=cell, link=content.runs_of, priority=3, note=note),)
 
 
 def _difference_column(report: LadderReport) -> Column:

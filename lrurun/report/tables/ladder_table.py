@@ -7,13 +7,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from lrurun.config.ladder import Grid, Ladder, Published, Rung
 from lrurun.config.resolve import RateSource
 from lrurun.config.schema import TUNING_SEED, RunConfig, RunKind
+from lrurun.errors import plural
 from lrurun.ledger.values import FINISHED
-from lrurun.report.judging import claims, published, ranks, sequential, statistics, verdicts
+from lrurun.report.judging import claims, items, published, ranks, sequential, statistics, verdicts
 from lrurun.report.judging.claims import JudgedClaim
 from lrurun.report.judging.scored_runs import claimed_metrics, scored
 from lrurun.report.judging.sequential import DesignProgress
@@ -36,11 +37,16 @@ BASE_NOT_RUN, LEFT_OUT = "base not run", "left out"
 
 
 class Detect(Struct, frozen=True, kw_only=True):
-    """The seeds that a true difference of the means needs to be decided."""
+    """The seeds and test items that a true difference of the means needs to be decided."""
 
     difference: float
     seeds: dict[str, int | None]
     """Rung -> seeds a side, in the comparison with its base; None for more than a thousand."""
+    items: dict[str, int | None] = {}
+    """Rung -> test items, with these seeds: today's where they are enough; None where these seeds are about today's
+    items alone, because nothing is known of others, and where more than a thousand seeds are needed."""
+    bounds: tuple[str, ...] = ()
+    """Rungs for which these are upper bounds, because only the number of test items is known."""
     failing: tuple[str, ...] = ()
     """Rungs for which no number is given: a seed of theirs, or of their base, fails, which is most of the spread."""
 
@@ -157,6 +163,10 @@ def build(
     for claimed in claimed_metrics(ladder, task, instance.metrics):
         counted = select(instance, claimed, notes)
         by_metric[claimed.name] = scored(instance, counted, claimed, test_items)
+    removed = {run for every in (selecting, *by_metric.values()) for run in every.items_removed}
+    if removed:
+        what = f"{plural(len(removed), 'run')} lost their results on single test items by lrurun ledger gc --items"
+        notes.append(Note(f"{what}: verdicts know only how many items there are"))
     notes = list(dict.fromkeys(notes))
     judged = claims.judge(
         ladder,
@@ -210,7 +220,7 @@ def build(
         kind=kind,
         can_tune=can_tune,
         steps_path=steps_path,
-        detect=None if detect is None else _detect(detect, ladder, names, judged, hypotheses, progress),
+        detect=None if detect is None else _detect(detect, ladder, names, judged, hypotheses, progress, scoring.items),
         fresh_seeds=_fresh_seeds(
             {run.seed for runs in selected.values() for run in runs.runs if run.state in FINISHED}
         ),
@@ -231,24 +241,43 @@ def _detect(
     judged: claims.Judged,
     hypotheses: int,
     progress: DesignProgress | None,
+    test_items: int | None,
 ) -> Detect:
-    """The seeds that detect a difference: by the spreads seen, with a power of 80 %, at the level that Holm's method
-    leaves to the smallest p (of a sequential design, at its last look); at least as many as a firm verdict needs."""
+    """The seeds and test items that detect a difference: by the spreads seen, with a power of 80 %, at the level that
+    Holm's method leaves to the smallest p (of a sequential design, at its last look); at least as many seeds as a firm
+    verdict needs."""
     share = 1.0 if progress is None else progress.design.looks[-1].share
     level = share * statistics.ALPHA / max(hypotheses, 1)
 
     seeds: dict[str, int | None] = {}
-    failing = []
+    of_items: dict[str, int | None] = {}
+    failing, bounds = [], []
     for rung, base in ladder.bases.items():
         if base is None or rung not in names or judged.differences[rung].same_runs:
             continue
-        mine, other = judged.samples[rung].counted, judged.samples[base].counted
+        mine, other = judged.samples[rung], judged.samples[base]
         if any(side.failures for side in judged.differences[rung].sides):
             failing.append(rung)
-        elif mine is not None and other is not None:
-            needed = statistics.seeds_to_detect(difference, mine, other, level)
-            seeds[rung] = None if needed is None else max(needed, verdicts.LEAST_SEEDS)
-    return Detect(difference=difference, seeds=seeds, failing=tuple(failing))
+        elif mine.counted is not None and other.counted is not None:
+            spread = _item_spread(mine, other, test_items)
+            sides = [
+                structs.replace(mean, variance=0.0) if spread is not None and side.of_test_set() else mean
+                for side, mean in ((mine, mine.counted), (other, other.counted))
+            ]
+            needed = statistics.to_detect(difference, *sides, level, spread, least=verdicts.LEAST_SEEDS)
+            seeds[rung], of_items[rung] = needed or (None, None)
+            if needed is not None and spread is not None and math.isinf(spread.df):
+                bounds.append(rung)
+    return Detect(difference=difference, seeds=seeds, items=of_items, failing=tuple(failing), bounds=tuple(bounds))
+
+
+def _item_spread(mine: Sample, other: Sample, test_items: int | None) -> statistics.ItemError | None:
+    """The variance of the difference of the means of two samples from the choice of test items; None where it is not
+    known."""
+    if mine.items is None or other.items is None or test_items is None:
+        return None
+    shift = items.mean_shift(0.0, mine.items, other.items)
+    return statistics.ItemError(stderr=shift.error, df=shift.df, count=test_items)
 
 
 def _rows(
@@ -345,6 +374,7 @@ def _row(
         slots=row_scores.slots(runs.counted),
         escape_step=escape_step,
         escaped=escaped,
+        score_item_error=row_scores.score_item_error(sample),
     )
 
 
@@ -354,7 +384,7 @@ def _verdict(comparison: Comparison, sample: Sample, left_out: int) -> str:
         return "same runs"
     if comparison.verdict == verdicts.NOT_RUN and (sample.n or left_out):
         return BASE_NOT_RUN if sample.n else LEFT_OUT
-    return {verdicts.SUPPORTED: "helps", verdicts.CONTRADICTED: "hurts"}.get(comparison.verdict, comparison.verdict)
+    return row_scores.CHANGES.get(comparison.verdict, comparison.verdict)
 
 
 def _improving(runs: Iterable[Run]) -> int:

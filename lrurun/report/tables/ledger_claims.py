@@ -20,7 +20,8 @@ from lrurun.ledger.values import FINISHED
 from lrurun.report import instance_documents, request
 from lrurun.report.instance_label import ladder_command
 from lrurun.report.judging import published
-from lrurun.report.judging.verdicts import CONTRADICTED, NOT_JUDGED, NOT_RUN, SUPPORTED, UNDECIDED
+from lrurun.report.judging.claims import on_these_items
+from lrurun.report.judging.verdicts import CONTRADICTED, NOT_JUDGED, NOT_RUN, SUPPORTED, UNDECIDED, Items
 from lrurun.report.request import LadderRequest
 from lrurun.report.tables import content, loaded_instance, published_claims
 from lrurun.report.tables.cells import score
@@ -62,13 +63,25 @@ class LedgerVerdict(Struct, frozen=True, kw_only=True):
     """Whether task, data or scale are not those of the paper."""
     provisional: bool = False
     """Whether the verdict is from fewer seeds than hold when seeds fail."""
+    verdict_on_these_items: str = ""
+    """The verdict for new seeds on these test items, where it is decided and that for other items is not."""
+    items: Items = ""
+    """What is known of the test items, see `Comparison.items`."""
 
     @property
     def cautions(self) -> tuple[str, ...]:
         """What changes the reading of the verdict, in a word or two each."""
         stand_in = self.stand_in and self.verdict not in OPEN
         smoke = self.profile == "smoke" and self.verdict not in OPEN
-        return (*["stand-in"] * stand_in, *["profile smoke"] * smoke, *["provisional"] * self.provisional)
+        these = [text] if (text := on_these_items(self.verdict_on_these_items)) else []
+        of_these = self.items == "unknown" and self.verdict in (SUPPORTED, CONTRADICTED)
+        return (
+            *["stand-in"] * stand_in,
+            *["profile smoke"] * smoke,
+            *["provisional"] * self.provisional,
+            *["on these items"] * of_these,
+            *these,
+        )
 
 
 class LedgerClaim(PublishedClaim, frozen=True, kw_only=True):
@@ -496,6 +509,8 @@ def _judged(report: LadderReport, instance: LadderInstance, command: str, *, red
             profile=instance.profile,
             stand_in=claim.stand_in or reduced,
             provisional=claim.provisional,
+            verdict_on_these_items=claim.verdict_on_these_items,
+            items=claim.items,
         )
         for claim in report.claims
     }

@@ -211,6 +211,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             metric=task.metric,
             metrics=task.metrics,
             items=self.ledger.items,
+            items_removed=self.ledger.items_removed,
         )
 
     @property

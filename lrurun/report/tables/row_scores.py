@@ -13,7 +13,7 @@ from lrurun.config.resolve import RateSource
 from lrurun.data.metric import ESCAPE, SLOT
 from lrurun.ledger.values import FINISHED
 from lrurun.report.judging import statistics
-from lrurun.report.judging.verdicts import Comparison
+from lrurun.report.judging.verdicts import CONTRADICTED, SUPPORTED, Comparison, Sample
 from lrurun.report.rung_runs import between
 
 if TYPE_CHECKING:
@@ -45,6 +45,10 @@ class OtherRun(Struct, frozen=True, kw_only=True):
 
     id: str
     state: str
+
+
+CHANGES = {SUPPORTED: "helps", CONTRADICTED: "hurts"}
+"""The verdict on the question whether a change makes the rung better -> that on the change."""
 
 
 class LadderRow(Struct, frozen=True, kw_only=True):
@@ -117,6 +121,16 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     infinite: int = 0
     """Seeds whose score is an infinity of the better sign, an error of the metric: nothing is judged with them."""
 
+    score_item_error: float | None = None
+    """The standard error of the score of one of its runs from the choice of test items alone; None where that is not
+    known."""
+
+    @property
+    def on_these_items(self) -> str:
+        """The verdict on the change for these test items, where that for others is undecided: helps, hurts; else
+        empty."""
+        return "" if self.comparison is None else CHANGES.get(self.comparison.verdict_on_these_items, "")
+
     @property
     def ranked(self) -> int:
         """Seeds that verdicts count: those with a score, and those that diverged or have no usable one."""
@@ -142,6 +156,14 @@ def with_fewest_lost(rows: Iterable[Row]) -> list[Row]:
     scored = [row for row in rows if row.mean is not None]
     least = min((row.ranked - row.n for row in scored), default=0)
     return [row for row in scored if row.ranked - row.n == least]
+
+
+def score_item_error(sample: Sample) -> float | None:
+    """The standard error of a score from the choice of test items: that of a typical run with one."""
+    scored = sample.n - sample.without_score
+    if sample.items is None or not scored:
+        return None
+    return math.hypot(*map(float, sample.items.errors[:scored])) / math.sqrt(scored)
 
 
 def further_tests(runs: Sequence[Run], metric: str) -> tuple[FurtherScore, ...]:
