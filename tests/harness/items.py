@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lrurun.items import ItemResults, TestSet
 
@@ -17,6 +18,11 @@ def _test_set(count: int) -> TestSet:
 def alike(score: float, count: int) -> ItemResults:
     """Every item contributes the same, so that another choice of items would not change this score."""
     return ItemResults(test_set=_test_set(count), sums=np.full(count, score))
+
+
+def on_items(values: NDArray[np.float64]) -> ItemResults:
+    """The results of a run that contributed so much on each item."""
+    return ItemResults(test_set=_test_set(len(values)), sums=values)
 
 
 def drawn(score: float, count: int, seed: int, spread: float = 0.0) -> ItemResults:

@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lrurun.config import plan as planning
 from lrurun.config.plan import final_runs
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
 from lrurun.server import Server
-from tests.harness.items import alike
+from tests.harness.items import alike, on_items
 from tests.harness.machine import Machine
 from tests.harness.shared import SHARED, once
 from tests.harness.stores import make_empty
@@ -45,19 +48,22 @@ def fill(
     first: int = 0,
     more: dict[str, float] | None = None,
     with_items: bool = True,
+    right: Mapping[str, NDArray[np.float64]] | None = None,
 ) -> None:
     """Adds an instance with a finished run a score: rung -> test scores in order of their seeds, from `first` on;
     None is a diverged run.
 
     `data` is the letter that a made-up digest of its data consists of; `eigenvalues`, moment -> those of the one layer,
     are recorded for every run, and `about` its data; every result has the values of `more` too. Unless `with_items` is
-    false, test items are recorded that do not change verdicts.
+    false, test items are recorded that do not change verdicts; or `right`, rung -> (seeds, items) whether each run is
+    right on each item.
     """
     plan = planning.make(task, ladder=ladder, profile=profile, sets=sets, tune=tune)
     name = plan.task.metric.name
     test_items = plan.task.sizes(plan.options).get("test") if with_items else None
     digest = (data or "d") * 64 if data or task not in DIGESTS else DIGESTS[task]
     environment = {"device": "cpu", **({"data": about} if about else {})}
+    recorded = {rung: hashlib.sha256(one.tobytes()).hexdigest() for rung, one in (right or {}).items()}
     rungs = {}
     for rung, found in scores.items():
         [resolved] = planning.choose_rungs(plan, [rung])
@@ -66,7 +72,7 @@ def fill(
 
     def write(ledger: Ledger) -> None:
         instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, profile, plan.spec, plan.short_name)
-        for wanted, runs in rungs.values():
+        for rung, (wanted, runs) in rungs.items():
             left = dict(wanted)
             ledger.enqueue(instance.key, runs)
             while claim := ledger.claim(instance.key, OWNER, environment=environment):
@@ -80,14 +86,15 @@ def fill(
                 for moment, found in (eigenvalues or {}).items():
                     ledger.record_eigenvalues(claim, moment, [found, None])
                 result = {f"test/{name}": score, "machine/steps_per_second": 10.0, **(more or {})}
-                items = (
-                    {} if test_items is None or not math.isfinite(score) else {f"test/{name}": alike(score, test_items)}
-                )
+                items = {}
+                if test_items is not None and math.isfinite(score):
+                    found = on_items(right[rung][claim.run.seed - first]) if right else alike(score, test_items)
+                    items = {f"test/{name}": found}
                 ledger.finish(claim, "done", result=result, items=items, step=20)
             assert not left, "these seeds had runs already"
 
     content = (plan.ladder.name, plan.recipe.task, profile, plan.spec, plan.short_name, rungs, environment)
-    _write_or_copy(path, repr((content, name, digest, eigenvalues, more, test_items)), write)
+    _write_or_copy(path, repr((content, name, digest, eigenvalues, more, test_items, recorded)), write)
 
 
 def memory() -> Machine:
