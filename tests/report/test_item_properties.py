@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -256,6 +256,3 @@ def test_items_that_are_there_twice_tell_no_more_where_they_are_one_group(seed: 
     error = judge(case).item_error
     if error and case.test_set.count >= 30 and case.test_set.groups is None and without_groups.item_error:
         assert without_groups.item_error < error
-
-
-_ = Callable

@@ -50,33 +50,32 @@ class ItemSpread(Struct, frozen=True, kw_only=True):
     score; None where the results of single items are not known, so that the errors are bounds."""
     shares: Array | None = None
     """(groups,) the share of each of them in the weight of all."""
-    counted: bool = False
-    """Whether each item is right or wrong, so that some that differ are seen only where there are enough."""
+    step: float = 0.0
+    """The share of one item in the weight of all, where each is right or wrong; 0 where scores are continuous."""
 
     def first(self, runs: int) -> ItemSpread:
         """That of the first runs alone."""
         influences = None if self.influences is None else self.influences[:runs]
-        return ItemSpread(errors=self.errors[:runs], influences=influences, shares=self.shares, counted=self.counted)
+        return ItemSpread(errors=self.errors[:runs], influences=influences, shares=self.shares, step=self.step)
 
 
-def of_results(influences: Array, shares: Array, *, counted: bool, without: int = 0) -> ItemSpread:
+def of_results(influences: Array, shares: Array, *, step: float, without: int = 0) -> ItemSpread:
     """That of runs with results on single items, and of `without` more that have no score."""
     unit = floats.unit_of([float(np.abs(influences).max(initial=0.0))])
     errors = unit * np.sqrt(np.square(_unbiased(influences / unit, shares)).sum(1))
-    if counted:
-        errors = np.maximum(errors, float(np.square(shares).sum()))  # runs that are right on all items have one too
+    errors = np.maximum(errors, step)  # also of runs that are right on all items
     return ItemSpread(
         errors=np.concatenate([errors, np.zeros(without)]),
         influences=np.concatenate([influences, np.zeros((without, len(shares)))]),
         shares=shares,
-        counted=counted,
+        step=step,
     )
 
 
 def of_constant(beside: ItemSpread, runs: int = 1) -> ItemSpread:
     """That of a constant, or of runs of which none has a score, beside other runs: there is none."""
     influences = None if beside.influences is None else np.zeros((runs, beside.influences.shape[1]))
-    return ItemSpread(errors=np.zeros(runs), influences=influences, shares=beside.shares, counted=beside.counted)
+    return ItemSpread(errors=np.zeros(runs), influences=influences, shares=beside.shares, step=beside.step)
 
 
 class Shift(NamedTuple):
@@ -238,12 +237,13 @@ class _Both:
         return Shift(value * self.unit, math.sqrt(variance) * self.unit, max(items - 1, 1.0), differing)
 
     def _least_variance(self, bound: float) -> float:
-        """That of one item, where the metric counts them; of a difference as large as `bound`, the variance that items
-        of which so many differ have."""
-        if not all(side.counted for side in self._sides):
+        """Where items are right or wrong: that of one item; of a difference as large as `bound`, that of items of which
+        so many differ."""
+        step = min(side.step for side in self._sides)
+        if step == 0:
             return 0.0
-        share, size = float(np.square(self._shares).sum()), min(abs(bound), 0.5)
-        return max(share**2, size * (1 - size) * share) / self.unit**2
+        size = min(abs(bound), 0.5)
+        return max(step**2, size * (1 - size) * float(np.square(self._shares).sum())) / self.unit**2
 
 
 def _unbiased(influences: Array, shares: Array) -> Array:

@@ -176,10 +176,11 @@ def item_spread(results: Sequence[Result], without: int, scoring: Scoring) -> It
     if not results:
         return None
     if len(found) == len(results):
-        shares = _shares(found[0].test_set)
+        of_items = _item_shares(found[0].test_set)
         influences = np.stack([_influences(one, scoring.metric) for one in found])
         if np.isfinite(influences).all():
-            return items.of_results(influences, shares, counted=scoring.step is not None, without=without)
+            step = 0.0 if scoring.step is None else float(np.square(of_items).sum())
+            return items.of_results(influences, _by_group(of_items, found[0].test_set), step=step, without=without)
     if scoring.items is None:
         return None
     bounds = [scoring.metric.variance(result.score, scoring.items) for result in results if result.score is not None]
@@ -188,10 +189,10 @@ def item_spread(results: Sequence[Result], without: int, scoring: Scoring) -> It
     return ItemSpread(errors=np.array([*(math.sqrt(bound or 0.0) for bound in bounds), *[0.0] * without]))
 
 
-def _shares(test_set: TestSet) -> Array:
-    """The share of each item, or group of items, in the weight of all."""
+def _item_shares(test_set: TestSet) -> Array:
+    """The share of each item in the weight of all."""
     weights = np.ones(test_set.count) if test_set.weights is None else test_set.weights
-    return _by_group(weights / weights.sum(), test_set)
+    return np.asarray(weights / weights.sum(), np.float64)
 
 
 def _influences(found: ItemResults, metric: Metric) -> Array:
