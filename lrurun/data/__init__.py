@@ -73,6 +73,15 @@ _SELECTED_ON = {
 """The metric that selects the models of a task, where it is not accuracy: lists of runs show it, without the task."""
 _CHANCE = {"Pathfinder": 0.5, "PathX": 0.5}
 """The accuracy of chance where claims of papers are about it: they are judged without the task."""
+_TEST_ITEMS = {
+    "sCIFAR": 10_000,
+    "ListOps": 2_000,
+    "Text": 25_000,
+    "Retrieval": 17_437,
+    "Pathfinder": 20_000,
+    "PathX": 20_000,
+}
+"""The number of test items where papers give spreads over seeds."""
 
 IMPORTED = "imported"
 """The setting that only data of users' own arrays have."""
@@ -100,6 +109,14 @@ def selected_on(name: str) -> Metric:
         return TASKS[name].metric
     metric = METRICS[_SELECTED_ON.get(name, "accuracy")]
     return structs.replace(metric, chance=_CHANCE.get(name, metric.chance))
+
+
+def test_items(name: str) -> int | None:
+    """The number of test items of a task, without importing lrurun's own; None where it is not known so."""
+    if TASKS.is_imported(name):
+        task = TASKS[name]
+        return task.sizes(task.options()).get("test")
+    return _TEST_ITEMS.get(name)
 
 
 def metrics() -> dict[str, Metric]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Callable
@@ -394,6 +395,13 @@ def test_the_table_of_the_papers_own_numbers() -> None:
         pytest.approx(-0.0403, abs=5e-5),
         pytest.approx(0.0183, abs=5e-5),
     )
+    # Of 10,000 test items nothing else is known.
+    assert (found.items, found.item_error) == (
+        "number",
+        pytest.approx(math.hypot(*(math.sqrt(side.mean * (1 - side.mean) / 10_000) for side in found.sides))),
+    )
+    other = judge(load("lru"), "sCIFAR")[difference("gamma-norm", "ring-init")]
+    assert (other.verdict, other.verdict_on_these_items) == ("undecided", "supported")
     # A printed 0.0 counts as 0.05 points.
     ring = judge(load("lru"), "sCIFAR")[difference("ring-init", "stable-exponential")].sides[0]
     assert ring.stderr == pytest.approx(0.0005)

@@ -137,9 +137,11 @@ def check(
     shift = rule.moved(one["difference"], *on_items, *even, 0.0)
     # equal scores have no spread over seeds: what test items move is counted once
     spreads = [(a, f) for _, a, f in (moments or (0, 0, 1) for moments in means) if np.isfinite(f)]
-    spreads.append((shift.variance, shift.df))
-    total = sum(a for a, _ in spreads)
-    half = scipy.stats.t.isf(0.025, total**2 / sum(a**2 / f for a, f in spreads)) * total**0.5
+    halves = []
+    for some in (spreads, [*spreads, (shift.variance, shift.df)]):
+        if total := sum(a for a, _ in some):
+            halves.append(scipy.stats.t.isf(0.025, total**2 / sum(a**2 / f for a, f in some)) * total**0.5)
+    half = max(halves)
     assert (one["low"], one["high"]) == pytest.approx((one["difference"] - half, one["difference"] + half))
     mine, other = (np.array(rule.ranked(scores, task)) for scores in sides)
     wins = (mine[:, None] > other).mean() + (mine[:, None] == other).mean() / 2

@@ -6,12 +6,16 @@ digit of accuracies. Numbers without a spread are shown, but not judged, and "no
 
 from __future__ import annotations
 
+import math
+
 import msgspec
+import numpy as np
 
 from lrurun import data as tasks
 from lrurun.config.ladder import Claim, Ladder, Published
 from lrurun.data.metric import Metric
 from lrurun.report.judging import questions, statistics
+from lrurun.report.judging.items import ItemSpread
 from lrurun.report.judging.verdicts import NOT_JUDGED, Comparison, Pair, Question, Sample, Scoring, constant
 from lrurun.report.scores import form_of
 
@@ -48,6 +52,8 @@ def _judge(ladder: Ladder, task: str, profile: str | None) -> dict[Question, Com
     if not rows or task not in tasks.TASKS:
         return {}
     metric = tasks.selected_on(task)
+    of_profile = bool(profile) and names_profile(ladder, task, profile or "")
+    test_items = None if of_profile else tasks.test_items(task)
 
     def chance() -> Sample:
         # imports the task only where its chance is not known without it
@@ -57,7 +63,10 @@ def _judge(ladder: Ladder, task: str, profile: str | None) -> dict[Question, Com
     def pair(question: Question) -> Pair:
         mine, other = (None, None) if question.metric else _chosen(rows, question)
         against_chance = question.other is None and mine is not None
-        sides = (_sample(mine, metric), chance() if against_chance else _sample(other, metric))
+        sides = (
+            _sample(mine, metric, test_items),
+            chance() if against_chance else _sample(other, metric, test_items),
+        )
         return Pair(
             question=question,
             mine=sides[0],
@@ -90,14 +99,16 @@ def _kind(score: Published) -> tuple[str, str, str]:
     return score.source.partition(",")[0], score.metric, score.profile
 
 
-def _sample(score: Published | None, metric: Metric) -> Sample:
+def _sample(score: Published | None, metric: Metric, test_items: int | None) -> Sample:
     if score is None or score.value is None:
         return Sample(counted=None, finished=None)
     if score.stderr is None or score.n is None:
         return Sample(counted=None, finished=None, mean=score.value, n=score.n or 0)
     spread = score.stderr or 0.5 * 10**-metric.decimals / metric.scale
     estimate = statistics.printed(score.value, spread, score.n)
-    return Sample(counted=estimate, finished=estimate, mean=score.value, n=score.n)
+    bound = None if test_items is None else metric.variance(score.value, test_items)
+    spread_of_items = None if bound is None else ItemSpread(errors=np.array([math.sqrt(bound)]))
+    return Sample(counted=estimate, finished=estimate, mean=score.value, n=score.n, items=spread_of_items)
 
 
 def _reason(question: Question, mine: Published | None, other: Published | None, metric: Metric) -> str:

@@ -494,19 +494,31 @@ class _WithItems(NamedTuple):
     """A difference of means with the error of seeds and items."""
 
     difference: MeanDifference
+    of_seeds: MeanDifference
+    """With the error of seeds alone."""
     least_p: float = 0.0
     """The least one-sided p that so few items allow on which the sides differ."""
+
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval. It contains that of seeds alone, which few seeds may make wider: items add degrees of
+        freedom."""
+        known = [found for one in self[:2] if (found := one.interval(ranks.LEVEL)) is not None]
+        return (min(low for low, _ in known), max(high for _, high in known)) if known else None
+
+    def detectable(self) -> float | None:
+        """The smallest true difference that is shown with 80 % power, see `MeanDifference.detectable`."""
+        return max((found for one in self[:2] if (found := one.detectable()) is not None), default=None)
 
 
 def _with_items(pair: Pair, bound: float = 0.0, *, finished: bool = False) -> _WithItems | None:
     """The difference of the means; `bound` is what it is compared with."""
     spreads, mean = _spreads(pair, finished=finished), _mean_difference(pair, finished=finished)
     if mean is None or spreads is None:
-        return None if mean is None else _WithItems(mean)
+        return None if mean is None else _WithItems(mean, mean)
     alone = _mean_difference(pair, finished=finished, spread=False)
     assert alone is not None
     shift = items.mean_shift(alone.estimate * alone.unit, *spreads, bound)
-    return _WithItems(alone.widened(shift.error, shift.df), shift.least_p)
+    return _WithItems(alone.widened(shift.error, shift.df), alone, shift.least_p)
 
 
 # 3. Verdicts
@@ -643,7 +655,7 @@ def _comparison(
     leading_on_these = on_these or leading
     has_p = leading is not None and leading.p is not None
     both = _with_items(pair) if tested else None
-    interval = both.difference.interval(ranks.LEVEL) if both else None
+    interval = both.interval() if both else None
     if interval is not None and not pair.metric.higher_is_better:
         interval = -interval[1], -interval[0]
     low, high = interval or (None, None)
@@ -667,7 +679,7 @@ def _comparison(
         improvement_high=improvement and improvement.high,
         p_adjusted=adjusted[leading.hypothesis] if leading and has_p else None,
         p_unadjusted=leading.p if leading else None,
-        detectable=both.difference.detectable() if both and pair.question.other is not None else None,
+        detectable=both.detectable() if both and pair.question.other is not None else None,
         same_runs=pair.same_runs,
         verdict_on_these_items=on_these.verdict if on_these else "",
         p_on_these_items=of_seeds[leading_on_these.hypothesis]
