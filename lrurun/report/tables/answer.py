@@ -448,7 +448,7 @@ def _item_cautions(report: LadderReport) -> list[Caution | None]:
             how,
         ),
         _about(
-            "verdicts on rungs of which one often fails and test items matter much err more often than in 5 %",
+            "a side often fails and test items matter: such verdicts are wrong more often than in 5 %",
             [each for each in compared if each.is_decided and _is_hard(each)],
             compared,
         ),
@@ -475,9 +475,9 @@ def _size(error: float, report: LadderReport) -> str:
 def _how_to_record(report: LadderReport) -> str:
     """How results on single test items are recorded."""
     if report.kind != "program":
-        return "lrurun verify --items"
+        return "lrurun verify --items records the results on each"
     share = "" if report.test_items is not None or report.score.unit != "points" else ", or test_items in [program]"
-    return f"run.log_items{share}"
+    return f"use run.log_items{share}"
 
 
 def _is_hard(comparison: Comparison) -> bool:

@@ -277,7 +277,18 @@ def _item_spread(mine: Sample, other: Sample, test_items: int | None) -> statist
     if mine.items is None or other.items is None or test_items is None:
         return None
     shift = items.mean_shift(0.0, mine.items, other.items)
-    return statistics.ItemVariance(variance=shift.variance, df=shift.df, count=test_items)
+    of_runs = (_between_runs(mine.items), _between_runs(other.items))
+    return statistics.ItemVariance(variance=shift.variance, df=shift.df, count=test_items, of_runs=of_runs)
+
+
+def _between_runs(spread: items.ItemSpread) -> float:
+    """The variance of the score of a run from the answers that it does not share with the other runs of its rung."""
+    found = spread.influences
+    if found is None or len(found) < 2:
+        return 0.0
+    groups = found.shape[1]
+    left = found - found.mean(axis=0)
+    return float((left**2).sum()) / (len(found) - 1) * groups / max(groups - 1, 1)
 
 
 def _rows(
