@@ -122,7 +122,8 @@ def test_the_error_of_the_test_set_is_that_of_a_score_on_other_items() -> None:
     rows = {row.rung: row for row in shown().rows}
     largest = max(rows[rung].score_item_error or 0.0 for rung in ("small", "wider"))
     texts = [caution.text for caution in cautions(shown())]
-    assert f"90 test items alone move a score by ± {100 * largest:.1f} points (wider): more seeds help little" in texts
+    moved = f"90 alone move a score by ± {100 * largest:.1f} points, and more seeds help little"
+    assert f"few test items (wider): {moved}" in texts
     assert shown(items=nothing, test_items=None).rows[1].score_item_error is None
 
 

@@ -215,7 +215,7 @@ def build(
         design=design,
         score=form,
         test_step=scoring.step,
-        without_spread=tuple(row.rung for row in rows if judged.samples[row.rung].of_test_set()),
+        without_spread=tuple(row.rung for row in rows if _has_error_of_test_set(judged.samples[row.rung])),
         hypotheses=hypotheses,
         kind=kind,
         can_tune=can_tune,
@@ -225,6 +225,11 @@ def build(
             {run.seed for runs in selected.values() for run in runs.runs if run.state in FINISHED}
         ),
     )
+
+
+def _has_error_of_test_set(sample: Sample) -> bool:
+    """Whether its runs show no spread, and no results on single test items that do."""
+    return sample.of_test_set() and (sample.items is None or sample.items.influences is None)
 
 
 def _fresh_seeds(finished: Collection[int]) -> str | None:
