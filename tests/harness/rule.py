@@ -1,16 +1,18 @@
 """Another implementation of the rule of verdicts, by scipy and by counting, to which tests compare that of the program.
 
-Its p of the rank test are from draws of its own, so that each comes with the error that both draws leave.
+Its p of the rank test are from draws of its own, so that each comes with the error that both draws leave. The errors
+from test items are variances of sums that are formed for each item.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.optimize
 import scipy.stats
 from numpy.typing import NDArray
 
@@ -19,6 +21,8 @@ LEAST_SEEDS = 12
 DRAWS = 5_000
 THEIR_DRAWS = 20_000
 SIGMAS = 4
+MANY = 50
+"""From so many items on which two sides differ, their number limits no p."""
 
 Floats = NDArray[np.float64]
 Scores = Sequence[float | None]
@@ -32,6 +36,10 @@ class Task(NamedTuple):
     items: int | None
     sign: int = 1
     """-1 where lower is better."""
+    results: Mapping[Any, Floats] = {}
+    """Rung -> (runs, items) whether each of its runs is right on each item; for those of which this is known."""
+    seeds_alone: bool = False
+    """Whether verdicts are about these test items."""
 
 
 class Asked(NamedTuple):
@@ -63,7 +71,7 @@ class Answer(NamedTuple):
     def agrees(self, p: float | None) -> bool:
         if p is None or self.low is None or self.high is None:
             return p is self.low is None
-        return self.low - 1e-9 <= p <= self.high + 1e-9
+        return self.low - 1e-7 <= p <= self.high + 1e-7
 
 
 # Ranks
@@ -169,23 +177,184 @@ def welch(mine: Any, other: Any, bound: float, task: Task) -> float | None:
     return float(scipy.stats.t.sf((task.sign * (m1 - m2) - bound) / math.sqrt(v1 + v2), df))
 
 
-def tail(
-    mine: Scores,
-    other: Scores | None,
-    bound: float,
-    task: Task,
-    *,
-    above: bool,
-    finished: bool = False,
-    at_chance: bool = False,
-) -> P:
+# Test items
+
+
+class Runs(NamedTuple):
+    """The runs of a rung, or chance; where lower is better, scores are negated."""
+
+    scores: Floats
+    """-inf for diverged runs."""
+    values: Floats | None
+    """(runs, items), 0 for diverged ones."""
+    variances: Floats
+    """(runs,) of the scores, by binomials."""
+
+
+def runs_of(scores: Scores, rung: str, task: Task) -> Runs:
+    assert task.items is not None
+    known = np.array([0.0 if score is None else score for score in scores])
+    lost = np.array([score is None for score in scores])
+    values = task.results.get(rung)
+    variances = np.where(lost, 0, np.maximum(known * (1 - known), 1 / task.items) / task.items)
+    ranks = np.where(lost, -np.inf, task.sign * known)
+    return Runs(ranks, None if values is None else np.where(lost[:, None], 0, values[: len(lost)]), variances)
+
+
+def chance(task: Task) -> Runs:
+    return Runs(np.array([task.sign * task.chance]), np.zeros((1, task.items or 0)), np.zeros(1))
+
+
+def of_mean(values: Floats) -> float:
+    """The variance of a mean over items."""
+    return float(np.var(values, ddof=1)) / len(values)
+
+
+def alone(side: Runs) -> Floats:
+    """The variances of the scores of runs, where the items of the other side are not known."""
+    if side.values is None:
+        return side.variances
+    known = np.array([max(of_mean(row), len(row) ** -2.0) for row in side.values])
+    return np.where(side.variances > 0, known, 0)
+
+
+def of_runs_alone(values: Floats, weights: Floats) -> float:
+    """The part of the variance from items that falls with the number of runs."""
+    together = float((weights**2).sum())
+    if together > 1 - 1e-9:
+        return 0.0
+    left = values - weights @ values
+    return together / (1 - together) * sum(w * of_mean(row) for w, row in zip(weights, left, strict=True))
+
+
+class Moved(NamedTuple):
+    """A difference, its variance from the choice of items, its degrees of freedom, the least p of one side."""
+
+    value: float
+    variance: float
+    df: float
+    least: float = 0.0
+
+    def p_above(self) -> float:
+        if math.isinf(self.value):
+            return max(float(self.value < 0), self.least)
+        return max(float(scipy.stats.t.sf(self.value / math.sqrt(self.variance), self.df)), self.least)
+
+
+def moved(value: float, mine: Runs, other: Runs, first: Floats, second: Floats, bound: float) -> Moved:
+    """The difference of the weighted means of the sides, if its value less the bound is this."""
+    if mine.values is None or other.values is None:
+        ends = [(w * np.sqrt(alone(side))).sum() ** 2 for w, side in ((first, mine), (second, other))]
+        return Moved(value, float(sum(ends)), math.inf)
+    items = mine.values.shape[1]
+    by_item = first @ mine.values - second @ other.values
+    variance = of_mean(by_item) - of_runs_alone(mine.values, first) - of_runs_alone(other.values, second)
+    size = min(abs(bound), 0.5)
+    differences = by_item - by_item.mean() + (value if math.isfinite(value) else 0.0)
+    squares = float((differences**2).sum())
+    differing = float(np.abs(differences).sum()) ** 2 / squares if squares > 1e-20 else math.inf
+    least = 0.5**differing if differing < MANY else 0.0
+    return Moved(value, max(variance, items**-2.0, size * (1 - size) / items), items - 1, least)
+
+
+def typical(mine: Runs, other: Runs, bound: float) -> Moved:
+    """The median of the differences of two runs less the bound, smoothed by their error from items."""
+    with np.errstate(invalid="ignore"):
+        apart = mine.scores[:, None] - other.scores[None, :] - bound
+    apart = np.where(np.isnan(apart), 0, apart)
+    if mine.values is None or other.values is None:
+        spread = alone(mine)[:, None] + alone(other)
+    else:
+        spread = np.array([[of_mean(one - two) for two in other.values] for one in mine.values])
+    scale = math.sqrt(3 * float(np.median(spread))) / math.pi
+    middle = float(np.median(apart))
+    density = np.ones_like(apart)
+    if math.isfinite(middle) and np.mean(np.isfinite(apart)) > 0.5:
+        value = middle
+        if scale > 0:
+
+            def share(point: float) -> float:
+                return float(scipy.stats.logistic.cdf(apart, point, scale).mean()) - 0.5
+
+            finite = apart[np.isfinite(apart)]
+            if abs(share(middle)) > 1e-12:
+                value = scipy.optimize.brentq(share, finite.min() - 99 * scale, finite.max() + 99 * scale, xtol=1e-14)
+        distance = np.abs(apart - value)
+        density = np.where(distance <= distance.min() + 1e-12, 1.0, 0.0)
+        if scale > 0:
+            density = np.exp(scipy.stats.logistic.logpdf(distance / scale) - scipy.stats.logistic.logpdf(distance.min() / scale))  # fmt: skip  # noqa: E501
+    else:
+        value = middle
+    density = density / density.sum()
+    return moved(value, mine, other, density.sum(1), density.sum(0), bound)
+
+
+def both(p: P, of_items: float, sides: int) -> P:
+    """p for other seeds and other items."""
+
+    def combined(value: float) -> float:
+        if of_items <= 0:
+            return value
+        z = scipy.stats.norm.isf([min(1.0, value) / sides, of_items / sides])
+        if z.min() <= 0:
+            return max(value, of_items)
+        return max(value, of_items, sides * float(scipy.stats.norm.sf((z**-2.0).sum() ** -0.5)))
+
+    if p.value is None:
+        return p
+    ends = [combined(max(p.value + direction * p.error, 1e-12)) for direction in (-1, 0, 1)]
+    return P(ends[1], max(ends[2] - ends[1], ends[1] - ends[0]) + 1e-6)
+
+
+def sides_of(asked: Asked, runs: Mapping[str, Any], task: Task, *, finished: bool = False) -> tuple[Runs, Runs] | None:
+    """Both sides where test items count; against chance, diverged runs score it."""
+    if task.items is None or task.seeds_alone:
+        return None
+    mine = runs_of(runs[asked.rung], asked.rung, task)
+    if asked.other is not None:
+        return mine, runs_of(runs[asked.other], asked.other, task)
+    lost = np.isinf(mine.scores)
+    mine = mine._replace(scores=np.where(lost, task.sign * task.chance, mine.scores))
+    if finished:
+        mine = Runs(*(None if part is None else part[~lost] for part in mine))  # type: ignore[arg-type]
+    return mine, chance(task)
+
+
+def welch_on_items(
+    mine: Any, other: Any, sides: tuple[Runs, Runs], bound: float, task: Task, *, above: bool
+) -> float | None:
+    """One-sided p of Welch's test with the error from items beside that from seeds: these are (mean, variance, df)."""
+    if mine is None or other is None:
+        return None
+    (m1, v1, f1), (m2, v2, f2) = ((m, 0.0 if math.isinf(df) else v, df) for m, v, df in (mine, other))
+    value = task.sign * (m1 - m2) - bound
+    found = moved(value, *sides, *(np.full(len(side.scores), 1 / len(side.scores)) for side in sides), bound)
+    parts = v1**2 / f1 + v2**2 / f2 + found.variance**2 / found.df
+    total = v1 + v2 + found.variance
+    p = float(
+        scipy.stats.t.sf((value if above else -value) / math.sqrt(total), total**2 / parts if parts else math.inf)
+    )
+    return max(p, found.least)
+
+
+# Tests of a question
+
+
+def tail(asked: Asked, runs: Mapping[str, Any], bound: float, task: Task, *, above: bool, finished: bool = False) -> P:
     """One-sided p of the difference being above the bound, or below it."""
+    mine = runs[asked.rung]
+    other = None if asked.other is None else runs[asked.other]
     theirs = (task.chance, 0.0, math.inf) if other is None else moments(other, task)
-    p = welch(moments(mine, task, finished=finished), theirs, bound, task)
-    p = p if p is None or above else 1 - p
-    seeds = len(mine) - (0 if not at_chance else sum(score is None for score in mine))
+    ours = moments(mine, task, finished=finished)
+    seeds = len(mine) - (sum(score is None for score in mine) if asked.kind == "at-chance" else 0)
+    sides = sides_of(asked, runs, task, finished=finished)
     if min(seeds, LEAST_SEEDS if other is None else len(other)) < LEAST_SEEDS:
-        return P(p)
+        p = welch(ours, theirs, bound, task)
+        p = p if p is None or above else 1 - p
+        if sides is None:
+            return P(p)
+        on_items = welch_on_items(ours, theirs, sides, bound, task, above=above)
+        return P(on_items if on_items is None else max(on_items, p or 0.0))
     if other is None:
         known = [task.chance if one is None else one for one in mine if one is not None or not finished]
         beyond = [round(task.sign * (one - task.chance) - bound, 9) for one in known]
@@ -193,8 +362,10 @@ def tail(
         found = P(scipy.stats.binomtest(wins, len(known), 0.5, "greater").pvalue) if known else P(None)
     else:
         found = drawn_p(ranked(mine, task, bound), ranked(other, task))[1 if above else 2]
-    tested = [one for one in mine if one is not None] if finished else mine
-    return larger(found, p) if of_test_set(tested, other, task) else found
+    if sides is None or found.value is None:
+        return found
+    shift = typical(*sides, bound)
+    return both(found, (shift if above else shift._replace(value=-shift.value)).p_above(), 1)
 
 
 @cache
@@ -203,47 +374,48 @@ def drawn_p(mine: tuple[float, ...], other: tuple[float, ...]) -> tuple[P, P, P]
     return two_sided, above, below
 
 
-def of_test_set(mine: Scores, other: Scores | None, task: Task) -> bool:
-    sides = [mine] if other is None else [mine, other]
-    return any(is_flat([task.chance if one is None else one for one in side], task) for side in sides)
-
-
-def larger(found: P, p: float | None) -> P:
-    return found if found.value is None or p is None or p < found.value else P(p, found.error)
+def better(asked: Asked, runs: Mapping[str, Any], task: Task) -> tuple[P, bool]:
+    """The two-sided p, and whether it is for the rung."""
+    mine, other = runs[asked.rung], runs[asked.other]
+    sides = sides_of(asked, runs, task)
+    if min(len(mine), len(other)) < LEAST_SEEDS:
+        ours, theirs = moments(mine, task), moments(other, task)
+        upper = welch(ours, theirs, 0.0, task)
+        one_sided = [upper, None if upper is None else 1 - upper]
+        if sides is not None:
+            on_items = [welch_on_items(ours, theirs, sides, 0.0, task, above=above) for above in (True, False)]
+            one_sided = [a if a is None else max(a, b or 0.0) for a, b in zip(on_items, one_sided, strict=True)]
+        up = ours is not None and theirs is not None and task.sign * (ours[0] - theirs[0]) > 0
+        p = one_sided[0 if up else 1]
+        return P(None if p is None else min(1.0, 2 * p)), up
+    found, above, below = drawn_p(ranked(mine, task), ranked(other, task))
+    up = (above.value or 0) < (below.value or 0)
+    if sides is None:
+        return found, up
+    shift = typical(*sides, 0.0)
+    one_sided_p = (shift if up else shift._replace(value=-shift.value)).p_above()
+    return both(found, min(1.0, 2 * one_sided_p), 2), up
 
 
 def tests(asked: Asked, runs: dict[str, Any], task: Task) -> list[tuple[Any, P, str]]:
     """Of each hypothesis: its key, p, and the verdict if it is small."""
     kind, margin = asked.kind, asked.margin
-    mine, other = runs[asked.rung], None if asked.other is None else runs[asked.other]
-    both: Any = (asked.rung, asked.other)
+    rungs: Any = (asked.rung, asked.other)
     if kind == "better":
-        upper = welch(moments(mine, task), moments(other, task), 0.0, task)
-        lower = None if upper is None else 1 - upper
-        up = (upper or 0) < (lower or 0)
-        found = P(None if upper is None or lower is None else min(1.0, 2 * min(upper, lower)))
-        if min(len(mine), len(other)) >= LEAST_SEEDS:
-            found, above, below = drawn_p(ranked(mine, task), ranked(other, task))
-            up = (above.value or 0) < (below.value or 0)
-            one_sided = upper if up else lower
-            if one_sided is not None and of_test_set(mine, other, task):
-                found = larger(found, min(1.0, 2 * one_sided))
-        return [((kind, frozenset(both)), found, "supported" if up else "contradicted")]
+        found, up = better(asked, runs, task)
+        return [((kind, frozenset(rungs)), found, "supported" if up else "contradicted")]
     if kind in ("no-worse", "above-chance"):
         bound = margin if kind == "above-chance" else -margin
-        supports, contradicts = (tail(mine, other, bound, task, above=up) for up in (True, False))
+        supports, contradicts = (tail(asked, runs, bound, task, above=up) for up in (True, False))
     else:
-        finished = other is None
-        more = {"at_chance": finished}
-        inside = [
-            tail(mine, other, bound, task, above=bound < 0, finished=finished, **more) for bound in (-margin, margin)
-        ]
-        outside = [tail(mine, other, bound, task, above=bound > 0, **more) for bound in (-margin, margin)]
+        finished = asked.other is None
+        inside = [tail(asked, runs, bound, task, above=bound < 0, finished=finished) for bound in (-margin, margin)]
+        outside = [tail(asked, runs, bound, task, above=bound > 0) for bound in (-margin, margin)]
         supports = P(None) if None in (p.value for p in inside) else max(inside, key=lambda p: p.value or 0)
         contradicts = P(None) if None in (p.value for p in outside) else min(outside, key=lambda p: p.value or 0)
         if contradicts.value is not None:
             contradicts = P(min(1.0, 2 * contradicts.value), 2 * contradicts.error)
-    pair = frozenset(both) if kind == "equal" else both
+    pair = frozenset(rungs) if kind == "equal" else rungs
     return [((kind, pair, margin, 1), supports, "supported"), ((kind, pair, margin, -1), contradicts, "contradicted")]
 
 

@@ -97,11 +97,11 @@ def test_every_number_of_a_report_is_that_of_another_computation(
 
 def check(one: dict[str, Any], answer: rule.Answer, sides: list[rule.Scores], task: rule.Task) -> None:
     """A comparison in JSON against the answer, and its estimates against scipy."""
-    assert one["verdict"] == answer.verdict or not answer.sure
     # The answer is for new seeds, and test items that are alike raise p a little. Where seeds show no spread, it has
     # the error of the test set, as before results on single items were known.
     assert one["p_on_these_items"] <= one["p_adjusted"]
     if all(len(set(scores)) > 1 for scores in sides):
+        assert one["verdict"] == answer.verdict or not answer.sure
         assert answer.agrees(one["p_on_these_items"])
         assert one["p_adjusted"] == pytest.approx(one["p_on_these_items"], abs=0.01)
         seeds = answer.unadjusted

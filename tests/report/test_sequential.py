@@ -34,6 +34,8 @@ LADDER = Ladder(
 QUESTIONS = questions.asked(LADDER, "sDigits")
 """The differences of neighbours, and the claims: "four against three" is both."""
 SCORING = Scoring(metric=Accuracy(chance=0.1), chance=0.1, items=ITEMS)
+SEEDS_ALONE = structs.replace(SCORING, items=None)
+"""Of an unknown number of test items."""
 
 Runs = dict[str, list[float | None]]
 
@@ -60,11 +62,11 @@ def results_of(runs: Runs, seeds: int, rungs: set[str]) -> dict[str, RungResults
     }
 
 
-def next_look(progress: DesignProgress, results: dict[str, RungResults]) -> DesignProgress:
+def next_look(progress: DesignProgress, results: dict[str, RungResults], scoring: Scoring = SCORING) -> DesignProgress:
     """The next look. Between looks, everything goes through JSON, as a resumed command reads it."""
     look = progress.next_look
     assert look is not None
-    found = claims.take_look(progress, look, results, scoring=SCORING, design="d", runs=())
+    found = claims.take_look(progress, look, results, scoring=scoring, design="d", runs=())
     records = msgspec.json.decode(msgspec.json.encode([*progress.records, found]), type=tuple[LookRecord, ...])
     return DesignProgress(design=progress.design, records=records)
 
@@ -109,7 +111,7 @@ def test_hypotheses_without_a_p_value_count_as_not_rejected() -> None:
 
 
 def random_runs(random: np.random.Generator) -> Runs:
-    """Rungs of unequal levels, spreads and rates of failure, and diverged runs."""
+    """Rungs of unequal levels, spreads and rates of failure, and diverged runs, in whole items."""
     runs: Runs = {}
     for name in NAMES:
         level, spread = random.choice([0.6, 0.625, 0.65]), random.choice([0.01, 0.03])
@@ -119,8 +121,9 @@ def random_runs(random: np.random.Generator) -> Runs:
     return runs
 
 
+@pytest.mark.parametrize("scoring", [SEEDS_ALONE, SCORING], ids=["seeds", "items"])
 @pytest.mark.parametrize("max_seeds", sequential.SHARES)
-def test_scores_give_the_decisions_of_another_implementation(max_seeds: int) -> None:
+def test_scores_give_the_decisions_of_another_implementation(max_seeds: int, scoring: Scoring) -> None:
     random = np.random.default_rng(22)
     asked = [Asked(one.kind, one.rung, one.other, one.margin) for one in QUESTIONS]
     seen = set()
@@ -128,8 +131,9 @@ def test_scores_give_the_decisions_of_another_implementation(max_seeds: int) -> 
         runs = random_runs(random)
         progress = begin(max_seeds)
         while (look := progress.next_look) is not None:
-            progress = next_look(progress, results_of(runs, look.seeds, progress.next_rungs))
-        expected = rule.sequential(asked, runs, rule.Task(0.1, ITEMS), list(sequential.SHARES[max_seeds].items()))
+            progress = next_look(progress, results_of(runs, look.seeds, progress.next_rungs), scoring)
+        task = rule.Task(0.1, scoring.items)
+        expected = rule.sequential(asked, runs, task, list(sequential.SHARES[max_seeds].items()))
         if not all(answer.sure for answer, _ in expected.values()):
             continue  # another verdict at the first look would change the second one
         for question, one in zip(QUESTIONS, asked, strict=True):

@@ -9,7 +9,8 @@ Both are combined as z values: 1 / z^2 = 1 / z_seeds^2 + 1 / z_items^2, where z 
 do not matter, p is that of the ranks, and it is never smaller.
 
 Sources: Brunner and Munzel (2000) for seeds; Hodges and Lehmann (1963) for the shift; Cameron, Gelbach and Miller
-(2011) for errors that are clustered in two ways, here by runs and by items; Owen and Eckles (2012) on crossed effects.
+(2011) for errors that are clustered in two ways, here by runs and by items; MacKinnon and White (1985) for items of
+unequal weight; Owen and Eckles (2012) on crossed effects.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from lrurun import floats
 from lrurun.report.judging import distributions
 
 Array = NDArray[np.float64]
 
-_ITERATIONS = 50
-"""Halvings of an interval that holds the shift."""
 _LOGISTIC = math.sqrt(3) / math.pi
 """The scale of a logistic distribution of variance 1."""
+ROUNDING = 1e-12
+"""Differences of this part of what they are between are 0."""
 _MANY = 50
 """So many items that differ are not few: 2^-50 is no bound that matters."""
 
@@ -41,35 +43,51 @@ class ItemSpread(Struct, frozen=True, kw_only=True):
     A run without a usable score does not depend on it.
     """
 
-    variances: Array
-    """(runs,) the variance of the score of each run from the choice of items."""
+    errors: Array
+    """(runs,) the standard error of the score of each run from the choice of items."""
     influences: Array | None = None
-    """(runs, groups) the contribution of each item, or group of items, to the score of each run, less its mean over
-    them; None where the results of single items are not known, so that the variances are bounds."""
-    least: float = 0.0
-    """The least variance of a difference: that of one item, where the metric counts them."""
+    """(runs, groups) the contribution of each item, or group of items, to the score of each run, less its share of the
+    score; None where the results of single items are not known, so that the errors are bounds."""
+    shares: Array | None = None
+    """(groups,) the share of each of them in the weight of all."""
+    counted: bool = False
+    """Whether each item is right or wrong, so that some that differ are seen only where there are enough."""
 
     def first(self, runs: int) -> ItemSpread:
         """That of the first runs alone."""
         influences = None if self.influences is None else self.influences[:runs]
-        return ItemSpread(variances=self.variances[:runs], influences=influences, least=self.least)
+        return ItemSpread(errors=self.errors[:runs], influences=influences, shares=self.shares, counted=self.counted)
 
 
-def constant_beside(spread: ItemSpread) -> ItemSpread:
-    """The spread of a constant that is compared with runs: it has none."""
-    influences = None if spread.influences is None else np.zeros((1, spread.influences.shape[1]))
-    return ItemSpread(variances=np.zeros(1), influences=influences)
+def of_results(influences: Array, shares: Array, *, counted: bool, without: int = 0) -> ItemSpread:
+    """That of runs with results on single items, and of `without` more that have no score."""
+    unit = floats.unit_of([float(np.abs(influences).max(initial=0.0))])
+    errors = unit * np.sqrt(np.square(_unbiased(influences / unit, shares)).sum(1))
+    if counted:
+        errors = np.maximum(errors, float(np.square(shares).sum()))  # runs that are right on all items have one too
+    return ItemSpread(
+        errors=np.concatenate([errors, np.zeros(without)]),
+        influences=np.concatenate([influences, np.zeros((without, len(shares)))]),
+        shares=shares,
+        counted=counted,
+    )
+
+
+def of_constant(beside: ItemSpread, runs: int = 1) -> ItemSpread:
+    """That of a constant, or of runs of which none has a score, beside other runs: there is none."""
+    influences = None if beside.influences is None else np.zeros((runs, beside.influences.shape[1]))
+    return ItemSpread(errors=np.zeros(runs), influences=influences, shares=beside.shares, counted=beside.counted)
 
 
 class Shift(NamedTuple):
     """A difference of two sides, above 0 where the first one is better, and its error from the choice of items."""
 
     value: float
-    variance: float
+    error: float
     df: float
-    """Degrees of freedom of the variance; infinite where it is a bound."""
+    """Degrees of freedom of the error; infinite where it is a bound."""
     differing: float
-    """The effective number of items on which the two sides differ."""
+    """The effective number of items on which the two sides differ, in sum by the value."""
     density: float = 0.0
     """The density of the differences of two runs at the shift, where it is a median."""
 
@@ -78,26 +96,31 @@ class Shift(NamedTuple):
         """The least one-sided p: 2^-k if the sides differ on k items, which may all have gone one way by chance."""
         return 2.0**-self.differing if self.differing < _MANY else 0.0
 
-    def p_above(self, *, two_sided: bool = False) -> float:
-        """p of the shift being above 0 for other items, with these seeds; of it being no 0 where it is two-sided."""
-        value = abs(self.value) if two_sided else self.value
-        sides = 2 if two_sided else 1
-        if self.variance > 0 and math.isfinite(value):
-            tail = distributions.t_above(value / math.sqrt(self.variance), self.df)
+    @property
+    def opposite(self) -> Shift:
+        """That of the second side."""
+        return self._replace(value=-self.value)
+
+    def p_above(self) -> float:
+        """One-sided p of the shift being above 0 for other items, with these seeds."""
+        if self.error > 0 and math.isfinite(self.value):
+            tail = distributions.t_above(self.value / self.error, self.df)
         else:
-            tail = 0.5 if value == 0 else float(value < 0)
-        return min(1.0, sides * max(tail, self.least_p))
+            tail = 0.5 if self.value == 0 else float(self.value < 0)
+        return max(tail, self.least_p)
+
+    def p_not_zero(self) -> float:
+        """Two-sided p of the shift being another one than 0."""
+        return min(1.0, 2 * self._replace(value=abs(self.value)).p_above())
 
 
 def combined(p_seeds: float, p_items: float, *, two_sided: bool) -> float:
     """p for other seeds and other items, from that for other seeds and that for other items; at least the larger."""
     sides = 2 if two_sided else 1
-    z_values = [z_value(p / sides) for p in (p_seeds, p_items)]
-    if min(z_values) <= 0:
+    z_seeds, z_items = (z_value(p / sides) for p in (p_seeds, p_items))
+    if min(z_seeds, z_items) <= 0 or math.isinf(z_items):
         return max(p_seeds, p_items)
-    if math.isinf(z_values[1]):
-        return p_seeds
-    z = 1 / math.hypot(*(1 / z for z in z_values))
+    z = 1 / math.hypot(1 / z_seeds, 1 / z_items)
     return max(p_seeds, p_items, sides * NormalDist().cdf(-z))
 
 
@@ -114,88 +137,118 @@ def median_shift(
     The median is smoothed as far as the choice of items moves a difference of two runs: runs near it count, runs that
     failed far away do not. Scores are as ranks need them: higher is better, -inf without one.
     """
-    first, second = np.asarray(scores, np.float64), np.asarray(other_scores, np.float64)
-    with np.errstate(invalid="ignore"):
-        distances = first[:, None] - second[None, :] - bound
+    both = _Both(mine, other)
+    with np.errstate(invalid="ignore", over="ignore"):
+        first, second = (np.asarray(side, np.float64) for side in (scores, other_scores))
+        distances = (first[:, None] - second[None, :] - bound) / both.unit
     distances[np.isnan(distances)] = 0.0  # two runs without a score
-    pairs = _covariance(mine, other)
-    if pairs is None:
-        spread = mine.variances[:, None] + other.variances[None, :]
-    else:
-        n = len(first)
-        own = np.diag(pairs)
-        spread = own[:n, None] + own[None, n:] - 2 * pairs[:n, n:]
-    width, density = math.sqrt(max(float(spread.mean()), 0.0)) * _LOGISTIC, 0.0
-    value = _center(distances, width)
-    if not math.isfinite(value) or width == 0:
-        nearest = np.abs(distances - value) if math.isfinite(value) else np.zeros(distances.shape)
-        weights = (nearest <= nearest.min()).astype(np.float64)
-    else:
-        away = (
-            np.abs(distances - value) / width
-        )  # the density of a logistic distribution, scaled to be 1 at the nearest
+    width = _LOGISTIC * both.error_of_two
+    value, density = _center(distances, width), 0.0
+    if math.isfinite(value) and width > 0:
+        # the density of a logistic distribution, scaled to be 1 at the nearest difference
+        away = np.abs(distances - value) / width
         weights = np.exp(away.min() - away) / (1 + np.exp(-away)) ** 2
         density = float((weights * np.exp(-away.min())).mean()) / width
+    elif math.isfinite(value):
+        nearest = np.abs(distances - value)
+        weights = (nearest <= nearest.min()).astype(np.float64)
+    else:
+        weights = np.ones(distances.shape)
     weights /= weights.sum()
-    return _shift(value, weights.sum(1), weights.sum(0), mine, other, pairs, bound)._replace(density=density)
+    return both.shift(value, weights.sum(1), weights.sum(0), bound)._replace(density=density / both.unit)
 
 
-def mean_shift(difference: float, mine: ItemSpread, other: ItemSpread) -> Shift:
-    """A difference of means over all runs, with its error from the choice of items."""
-    first, second = (np.full(len(side.variances), 1 / len(side.variances)) for side in (mine, other))
-    return _shift(difference, first, second, mine, other, _covariance(mine, other), 0.0)
+def mean_shift(difference: float, mine: ItemSpread, other: ItemSpread, bound: float = 0.0) -> Shift:
+    """A difference of means over all runs, less `bound`, with its error from the choice of items."""
+    both = _Both(mine, other)
+    first, second = (np.full(len(side.errors), 1 / len(side.errors)) for side in (mine, other))
+    return both.shift((difference - bound) / both.unit, first, second, bound)
 
 
 def _center(distances: Array, width: float) -> float:
     """The median of numbers, each smoothed by a logistic distribution of this scale."""
-    if width == 0:
-        return float(np.median(distances))
-    finite = distances[np.isfinite(distances)]
-    above, below = (distances == math.inf).sum(), (distances == -math.inf).sum()
+    above, below = int((distances == math.inf).sum()), int((distances == -math.inf).sum())
     if 2 * max(above, below) >= distances.size:
         return 0.0 if above == below else math.inf if above > below else -math.inf
-    low, high = float(finite.min()), float(finite.max())
+    median = float(np.median(distances))
+
+    def above_less_below(point: float) -> float:
+        return float(np.tanh((distances - point) / (2 * width)).sum())
+
+    if width == 0 or (math.isfinite(median) and abs(above_less_below(median)) < _PRECISION):
+        return median  # also where it is between two groups of runs, and every point there has as many on both sides
+    finite = distances[np.isfinite(distances)]
     reach = 2 * width * math.log(2 * distances.size)
-    low, high = low - reach, high + reach
-    for _ in range(_ITERATIONS):
-        middle = (low + high) / 2
-        if np.tanh((distances - middle) / (2 * width)).sum() > 0:
-            low = middle
+    low, high = float(finite.min()) - reach, float(finite.max()) + reach
+    while high - low > _PRECISION * width and low < (middle := low / 2 + high / 2) < high:
+        low, high = (middle, high) if above_less_below(middle) > 0 else (low, middle)
+    return low / 2 + high / 2
+
+
+_PRECISION = 1e-9
+"""The precision of the shift, in widths of the smoothing, and of the balance on its sides, in runs."""
+
+
+class _Both:
+    """Two sides, and the covariances of the scores of their runs from the choice of items."""
+
+    def __init__(self, mine: ItemSpread, other: ItemSpread) -> None:
+        self._sides = mine, other
+        self.unit = floats.unit_of(float(side.errors.max(initial=0.0)) for side in self._sides)
+        """All that follows is in this unit, so that squares neither overflow nor vanish."""
+        self._influences: Array | None = None
+        """(runs of both sides, groups); None where the results of single items are not known."""
+        if mine.influences is not None and other.influences is not None and mine.shares is not None:
+            self._shares = mine.shares
+            self._influences = np.concatenate([mine.influences, other.influences]) / self.unit
+            corrected = _unbiased(self._influences, self._shares)
+            self._covariances = corrected @ corrected.T
+
+    @property
+    def error_of_two(self) -> float:
+        """The error of the difference of two typical runs, one of each side."""
+        first, second = (np.square(side.errors / self.unit) for side in self._sides)
+        if self._influences is None:
+            spread = first[:, None] + second[None, :]
         else:
-            high = middle
-    return (low + high) / 2
+            own, n = np.diag(self._covariances), len(first)
+            spread = own[:n, None] + own[None, n:] - 2 * self._covariances[:n, n:]
+        return math.sqrt(max(float(np.median(spread)), 0.0))
+
+    def shift(self, value: float, first: Array, second: Array, bound: float) -> Shift:
+        """A difference, less `bound`, that depends on the runs with these weights, of which those of a side add up to
+        1."""
+        if self._influences is None:
+            # the runs of a side share the items, and may be right on the same ones
+            ends = (float(w @ side.errors) / self.unit for w, side in zip((first, second), self._sides, strict=True))
+            return Shift(value * self.unit, math.hypot(*ends) * self.unit, math.inf, math.inf)
+        n, pairs = len(first), self._covariances
+        both = np.concatenate([first, -second])
+        of_cells = _of_cells(first, pairs[:n, :n]) + _of_cells(second, pairs[n:, n:])
+        variance = float(both @ pairs @ both) - of_cells
+        if variance <= ROUNDING * float(both**2 @ np.diag(pairs)):
+            variance = 0.0
+        variance = max(variance, self._least_variance(bound))
+        items = 1 / float(np.square(self._shares).sum())
+        each = both @ self._influences + (self._shares * value if math.isfinite(value) else 0.0)
+        largest = float(np.abs(each).max())
+        differing = (
+            float(np.abs(each / largest).sum()) ** 2 / float(np.square(each / largest).sum()) if largest else math.inf
+        )
+        return Shift(value * self.unit, math.sqrt(variance) * self.unit, max(items - 1, 1.0), differing)
+
+    def _least_variance(self, bound: float) -> float:
+        """That of one item, where the metric counts them; of a difference as large as `bound`, the variance that items
+        of which so many differ have."""
+        if not all(side.counted for side in self._sides):
+            return 0.0
+        share, size = float(np.square(self._shares).sum()), min(abs(bound), 0.5)
+        return max(share**2, size * (1 - size) * share) / self.unit**2
 
 
-def _covariance(mine: ItemSpread, other: ItemSpread) -> Array | None:
-    """The covariances of the scores of all runs of both sides from the choice of items; None where they are not
-    known."""
-    if mine.influences is None or other.influences is None:
-        return None
-    both = np.concatenate([mine.influences, other.influences])
-    groups = both.shape[1]
-    return np.asarray(both @ both.T * (groups / max(groups - 1, 1)), np.float64)
-
-
-def _shift(
-    value: float, first: Array, second: Array, mine: ItemSpread, other: ItemSpread, pairs: Array | None, bound: float
-) -> Shift:
-    """A difference that depends on the runs with these weights, of which those of a side add up to 1."""
-    if pairs is None:
-        # the runs of a side share the items, and may be right on the same ones
-        variance = sum(float(w @ np.sqrt(side.variances)) ** 2 for w, side in ((first, mine), (second, other)))
-        return Shift(value, variance, math.inf, math.inf)
-    assert mine.influences is not None
-    assert other.influences is not None
-    n, groups = len(first), mine.influences.shape[1]
-    both = np.concatenate([first, -second])
-    of_items = float(both @ pairs @ both)
-    of_cells = _of_cells(first, pairs[:n, :n]) + _of_cells(second, pairs[n:, n:])
-    moves = first @ mine.influences - second @ other.influences
-    each = moves + (value + bound) / groups if math.isfinite(value) else moves
-    squares = float((each**2).sum())
-    differing = float(np.abs(each).sum()) ** 2 / squares if squares > 0 else math.inf
-    least = max(mine.least, other.least)
-    return Shift(value, max(of_items - of_cells, least), max(groups - 1, 1), differing)
+def _unbiased(influences: Array, shares: Array) -> Array:
+    """Influences of which the squares add up to the variance: each item has moved the mean towards itself."""
+    return influences / np.sqrt(np.where(shares < 1, 1 - shares, 1.0))
 
 
 def _of_cells(weights: Array, pairs: Array) -> float:

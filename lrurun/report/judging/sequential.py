@@ -77,8 +77,8 @@ class LookRecord(Struct, frozen=True, kw_only=True):
     """A digest of its design."""
     seeds: int
     rule: Rule = "seeds"
-    """Records of lrurun 1.0 do not name it. Later looks of their designs use the later rule, whose p-values are never
-    smaller, so that the error rate of the design holds."""
+    """Records of lrurun 1.0 do not name it. Later looks of their designs use the later rule, whose p-values are at
+    least those for these items, so that the error rate of the design holds."""
     hypotheses: int
     """Hypotheses that Holm's method corrected for."""
     runs: tuple[str, ...]

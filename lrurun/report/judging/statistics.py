@@ -43,12 +43,12 @@ class Estimate(Struct, frozen=True, kw_only=True):
     def with_seeds(self, n: int, of_items: float = 0.0, share: float = 1.0) -> Estimate:
         """The same mean with the precision of `n` values; a variance that is known does not change with them.
 
-        `of_items` is a part of the variance of one value of which this `share` remains.
+        `of_items` is the standard error of a part of one value, of whose variance this `share` remains.
         """
         if math.isinf(self.df):
             return self
         of_one = self.variance * self.n
-        of_one -= min(of_items / self.unit**2, of_one) * (1 - share)
+        of_one -= min((of_items / self.unit) ** 2, of_one) * (1 - share)
         return Estimate(mean=self.mean, variance=of_one / n, df=n - 1, n=n, unit=self.unit)
 
 
@@ -64,16 +64,17 @@ class MeanDifference(Struct, frozen=True, kw_only=True):
     unit: float = 1.0
     """That of the larger spread. The difference itself may overflow; tests are made in this unit."""
 
-    def widened(self, variance: float, df: float) -> MeanDifference:
-        """The same difference with a further, independent variance, of so many degrees of freedom."""
-        first, second = (self.stderr or 0.0) ** 2, variance / self.unit**2
-        total = first + second
-        if total == 0:
+    def widened(self, error: float, df: float) -> MeanDifference:
+        """The same difference with a further, independent standard error, of so many degrees of freedom."""
+        own = (self.stderr or 0.0) * self.unit
+        if own == error == 0:
             return self
-        share = first / total
+        unit = floats.unit_of([own, error])
+        stderr = math.hypot(own / unit, error / unit)
+        share = (own / unit / stderr) ** 2
         parts = share**2 / (self.df or math.inf) + (1 - share) ** 2 / df
-        stderr, df = math.sqrt(total), 1 / parts if parts else math.inf
-        return MeanDifference(estimate=self.estimate, stderr=stderr, df=df, unit=self.unit)
+        estimate = self.estimate * (self.unit / unit)
+        return MeanDifference(estimate=estimate, stderr=stderr, df=1 / parts if parts else math.inf, unit=unit)
 
     def p_value(self) -> float | None:
         """Two-sided p of Welch's t test."""
@@ -181,29 +182,28 @@ def _noncentrality(df: float, level: float) -> float:
     return distributions.noncentrality(1 - POWER, distributions.t_limit(level, df), df)
 
 
-class ItemVariance(NamedTuple):
-    """What the choice of test items contributes to the variance of a difference of means. It is inversely proportional
-    to their number."""
+class ItemError(NamedTuple):
+    """What the choice of test items contributes to the error of a difference of means."""
 
-    variance: float
+    stderr: float
     df: float
     """Its degrees of freedom; infinite where it is a bound."""
     count: int
-    """The number of test items."""
+    """The number of test items. The square of the error is inversely proportional to it."""
     of_runs: tuple[float, float] = (0.0, 0.0)
-    """The part of the variance between the runs of each side that is from test items too: runs of one rung are right on
-    different ones."""
+    """Standard errors: the part of the spread of the runs of each side that is from test items too, as runs of one rung
+    are right on different ones."""
 
 
 def to_detect(
-    difference: float, mine: Estimate, other: Estimate, level: float, items: ItemVariance | None, *, least: int
+    difference: float, mine: Estimate, other: Estimate, level: float, items: ItemError | None, *, least: int
 ) -> tuple[int, int | None] | None:
     """The seeds a side, at least `least`, and the test items with which Welch's two-sided test at `level` detects a
     true difference with 80 % power.
 
     Today's items where some number of seeds is enough with them. Else the seeds whose part of the variance is at most
     half of what may remain with any number of items, and the items for the rest. The spreads are taken as observed.
-    None above `MOST_SEEDS`; no items without `items`, whose variance `mine` and `other` do not have.
+    None above `MOST_SEEDS`; no items without `items`, whose error `mine` and `other` do not have.
     """
 
     def enough(n: int, count: float, part: float = 1.0) -> bool:
@@ -212,7 +212,7 @@ def to_detect(
         sides = (side.with_seeds(n, each, share) for side, each in zip((mine, other), of_runs, strict=True))
         expected = between(*sides)
         if items is not None:
-            expected = expected.widened(items.variance * share, items.df / share if share else math.inf)
+            expected = expected.widened(items.stderr * math.sqrt(share), items.df / share if share else math.inf)
         if not expected.stderr or expected.df is None:
             return True
         return _noncentrality(expected.df, level / 2) * expected.stderr * expected.unit <= difference * math.sqrt(part)

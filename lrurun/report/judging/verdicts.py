@@ -20,12 +20,11 @@ from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from msgspec import Struct, structs
-from numpy.typing import NDArray
 
 from lrurun.data.metric import Metric
-from lrurun.items import ItemResults
+from lrurun.items import ItemResults, TestSet
 from lrurun.report.judging import items, ranks, statistics
-from lrurun.report.judging.items import ItemSpread, Shift
+from lrurun.report.judging.items import Array, ItemSpread, Shift
 from lrurun.report.judging.statistics import ALPHA, Estimate, MeanDifference
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
@@ -133,6 +132,11 @@ class Sample(Struct, frozen=True, kw_only=True):
         """Runs that diverged, or finished without a usable score."""
         return self.diverged + self.unscored
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether it is chance, or no run has a score, so that test items do not matter."""
+        return self.n == self.without_score
+
     def of_test_set(self, *, finished: bool = False) -> bool:
         """Whether all runs, or the finished ones, show no spread, so that the error is that of the test set."""
         mean = self.finished if finished else self.counted
@@ -168,47 +172,49 @@ def item_spread(results: Sequence[Result], without: int, scoring: Scoring) -> It
     It comes from their results on single items, else from the number of items where the metric gives a variance, as a
     share does; None where nothing is known.
     """
-    known = [
-        (result.items, result.score) for result in results if result.items is not None and result.score is not None
-    ]
-    if known and len(known) == len(results):
-        influences = np.stack(
-            [_influences(found, scoring) for found, _ in known] + [np.zeros(_groups(known[0][0]))] * without
-        )
-        groups = influences.shape[1]
-        counted = scoring.step is not None
-        return ItemSpread(
-            variances=(influences**2).sum(1) * (groups / max(groups - 1, 1)),
-            influences=influences,
-            least=known[0][0].test_set.count ** -2.0 if counted else 0.0,
-        )
+    found = [result.items for result in results if result.items is not None]
+    if not results:
+        return None
+    if len(found) == len(results):
+        shares = _shares(found[0].test_set)
+        influences = np.stack([_influences(one, scoring.metric) for one in found])
+        if np.isfinite(influences).all():
+            return items.of_results(influences, shares, counted=scoring.step is not None, without=without)
     if scoring.items is None:
         return None
     bounds = [scoring.metric.variance(result.score, scoring.items) for result in results if result.score is not None]
-    variances = [bound for bound in bounds if bound is not None]
-    return ItemSpread(variances=np.array([*variances, *[0.0] * without])) if len(variances) == len(bounds) else None
+    if None in bounds:
+        return None
+    return ItemSpread(errors=np.array([*(math.sqrt(bound or 0.0) for bound in bounds), *[0.0] * without]))
 
 
-def _groups(found: ItemResults) -> int:
-    groups = found.test_set.groups
-    return found.test_set.count if groups is None else len(np.unique(groups))
+def _shares(test_set: TestSet) -> Array:
+    """The share of each item, or group of items, in the weight of all."""
+    weights = np.ones(test_set.count) if test_set.weights is None else test_set.weights
+    return _by_group(weights / weights.sum(), test_set)
 
 
-def _influences(found: ItemResults, scoring: Scoring) -> NDArray[np.float64]:
-    """The contribution of each item, or group of items, to the score of a run, less the mean over all."""
-    weights, groups = found.test_set.weights, found.test_set.groups
-    count = found.test_set.count
-    shares = np.full(count, 1 / count) if weights is None else weights / weights.sum()
-    total = count if weights is None else float(weights.sum())
-    influences = (found.sums / total - found.mean * shares) * _slope(scoring.metric, found.mean)
-    if groups is not None:
-        influences = np.bincount(np.unique(groups, return_inverse=True)[1], influences)
-    return np.asarray(influences, np.float64)
+def _influences(found: ItemResults, metric: Metric) -> Array:
+    """The contribution of each item, or group of items, to the score of a run, less its share of the whole."""
+    test_set = found.test_set
+    weights = np.ones(test_set.count) if test_set.weights is None else test_set.weights
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = found.mean
+        left = _by_group(found.sums - mean * weights, test_set)
+        left[np.abs(left) <= items.ROUNDING * _by_group(np.abs(found.sums), test_set)] = 0.0
+        return left / weights.sum() * _slope(metric, mean)
+
+
+def _by_group(numbers: Array, test_set: TestSet) -> Array:
+    """The sums over the items of each group."""
+    if test_set.groups is None:
+        return numbers
+    return np.asarray(np.bincount(np.unique(test_set.groups, return_inverse=True)[1], numbers), np.float64)
 
 
 def _slope(metric: Metric, mean: float) -> float:
     """The change of a score, higher being better, with the mean over items of which it is made."""
-    step = 1e-6 * max(abs(mean), 1e-6)
+    step = 1e-6 * (abs(mean) or 1.0)
     low, high = (metric.oriented(metric.of_mean(mean + side)) for side in (-step, step))
     return (high - low) / (2 * step)
 
@@ -368,36 +374,35 @@ def _of_all(choose: Callable[[list[float]], float], p_values: Sequence[float | N
 def _better(pair: Pair, hypothesis: Hypothesis) -> Test:
     """The two-sided test."""
     if not pair.by_ranks:
-        mean = _mean_difference(pair)
+        mean, both = _mean_difference(pair), _with_items(pair)
         p_of_seeds = None if mean is None else mean.p_value()
-        p = _of_all(max, (_two_sided(_with_items(pair, mean)), p_of_seeds or 0.0))
+        p = None if both is None else _largest(both.difference.p_value(), min(1.0, 2 * both.least_p), p_of_seeds or 0.0)
         return Test(hypothesis, p, SUPPORTED if mean and mean.estimate > 0 else CONTRADICTED, p_of_seeds)
     rank_test = ranks.p_values(pair.mine.ranked, pair.other.ranked)
     above, p_of_seeds = rank_test.above < rank_test.below, rank_test.two_sided
-    shift = _median_shift(pair)
-    p_both = p_of_seeds
+    shift, p = _median_shift(pair), p_of_seeds
     if shift is not None:
         agrees = (shift.value > 0) == above  # else the ranks are nearly even
-        p_both = items.combined(p_of_seeds, shift.p_above(two_sided=True) if agrees else 1.0, two_sided=True)
-    return Test(hypothesis, p_both, SUPPORTED if above else CONTRADICTED, p_of_seeds)
+        p = items.combined(p_of_seeds, shift.p_not_zero() if agrees else 1.0, two_sided=True)
+    return Test(hypothesis, p, SUPPORTED if above else CONTRADICTED, p_of_seeds)
 
 
-def _two_sided(test: tuple[MeanDifference, float] | None) -> float | None:
-    p = None if test is None else test[0].p_value()
-    return None if p is None or test is None else max(p, min(1.0, 2 * test[1]))
+def _largest(*p_values: float | None) -> float | None:
+    return _of_all(max, p_values)
 
 
 def _tail(pair: Pair, bound: float, *, above: bool, finished: bool = False) -> _P:
     """One-sided p of the rung being better than the other side by more than `bound`, or by less."""
     if not pair.by_ranks:
-        mean = _mean_difference(pair, finished=finished)
-        both = _with_items(pair, mean, bound, finished=finished)
+        mean, both = _mean_difference(pair, finished=finished), _with_items(pair, bound, finished=finished)
 
-        def p_of(some: MeanDifference | None) -> float | None:
-            return None if some is None else some.p_above(bound) if above else some.p_below(bound)
+        def p_of(some: MeanDifference) -> float | None:
+            return some.p_above(bound) if above else some.p_below(bound)
 
-        p, p_of_seeds = None if both is None else p_of(both[0]), p_of(mean)
-        return _P(None if p is None or both is None else max(p, both[1], p_of_seeds or 0.0), p_of_seeds)
+        p_of_seeds = None if mean is None else p_of(mean)
+        return _P(
+            None if both is None else _largest(p_of(both.difference), both.least_p, p_of_seeds or 0.0), p_of_seeds
+        )
     if pair.question.other is None:
         p_of_seeds = _beyond_chance(pair, bound, above=above, finished=finished)
     else:
@@ -408,8 +413,8 @@ def _tail(pair: Pair, bound: float, *, above: bool, finished: bool = False) -> _
     shift = _median_shift(pair, bound, finished=finished)
     if shift is None or p_of_seeds is None:
         return _P(p_of_seeds, p_of_seeds)
-    towards = shift if above else shift._replace(value=-shift.value)
-    return _P(items.combined(p_of_seeds, towards.p_above(), two_sided=False), p_of_seeds)
+    p_of_items = (shift if above else shift.opposite).p_above()
+    return _P(items.combined(p_of_seeds, p_of_items, two_sided=False), p_of_seeds)
 
 
 def _beyond_chance(pair: Pair, bound: float, *, above: bool, finished: bool) -> float | None:
@@ -443,13 +448,16 @@ def _digits(numbers: Sequence[float]) -> int:
 
 
 def _spreads(pair: Pair, *, finished: bool = False) -> tuple[ItemSpread, ItemSpread] | None:
-    """How the scores of both sides depend on the choice of items; chance does not. None where that is not known."""
+    """How the scores of both sides depend on the choice of items; those of chance and of runs without a score do not.
+    None where that is not known."""
     mine, other = pair.mine.items, pair.other.items
-    if mine is not None and pair.question.other is None:
-        other = items.constant_beside(mine)
+    if pair.other.is_constant and mine is not None:
+        other = items.of_constant(mine, max(pair.other.n, 1))
+    elif pair.mine.is_constant and other is not None:
+        mine = items.of_constant(other, pair.mine.n)
     if mine is None or other is None:
         return None
-    return mine.first(len(mine.variances) - pair.mine.without_score) if finished else mine, other
+    return mine.first(len(mine.errors) - pair.mine.without_score) if finished else mine, other
 
 
 def _median_shift(pair: Pair, bound: float = 0.0, *, finished: bool = False) -> Shift | None:
@@ -481,18 +489,23 @@ def _mean_difference(pair: Pair, *, finished: bool = False, spread: bool = True)
     return None if mine is None or other is None else statistics.between(mine, other)
 
 
-def _with_items(
-    pair: Pair, mean: MeanDifference | None, bound: float = 0.0, *, finished: bool = False
-) -> tuple[MeanDifference, float] | None:
-    """The difference of the means with the error of seeds and items, and the least one-sided p that so few differing
-    items allow."""
-    spreads = _spreads(pair, finished=finished)
+class _WithItems(NamedTuple):
+    """A difference of means with the error of seeds and items."""
+
+    difference: MeanDifference
+    least_p: float = 0.0
+    """The least one-sided p that so few items allow on which the sides differ."""
+
+
+def _with_items(pair: Pair, bound: float = 0.0, *, finished: bool = False) -> _WithItems | None:
+    """The difference of the means; `bound` is what it is compared with."""
+    spreads, mean = _spreads(pair, finished=finished), _mean_difference(pair, finished=finished)
     if mean is None or spreads is None:
-        return None if mean is None else (mean, 0.0)
+        return None if mean is None else _WithItems(mean)
     alone = _mean_difference(pair, finished=finished, spread=False)
     assert alone is not None
-    shift = items.mean_shift(alone.estimate * alone.unit, *spreads)
-    return alone.widened(shift.variance, shift.df), shift.least_p
+    shift = items.mean_shift(alone.estimate * alone.unit, *spreads, bound)
+    return _WithItems(alone.widened(shift.error, shift.df), shift.least_p)
 
 
 # 3. Verdicts
@@ -574,7 +587,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     verdict_on_these_items: str = ""
     """The verdict for new seeds on these test items, where it is decided and that for other items is not."""
     p_on_these_items: float | None = None
-    """The adjusted p for new seeds on these test items."""
+    """The adjusted p for new seeds on these test items: of the statement, or of its opposite where that is what they
+    contradict."""
     items: Items = ""
     item_error: float | None = None
     """The standard error of the difference of two typical runs from the choice of test items."""
@@ -623,19 +637,19 @@ def _comparison(
 ) -> Comparison:
     mine, other = pair.mine, pair.other
     deciding = next((test for test in tested if adjusted[test.hypothesis] <= ALPHA), None)
-    on_these = next((test for test in tested if of_seeds[test.hypothesis] <= ALPHA), None)
+    on_these = None if deciding else next((test for test in tested if of_seeds[test.hypothesis] <= ALPHA), None)
     leading = deciding or next(iter(tested), None)
+    leading_on_these = on_these or leading
     has_p = leading is not None and leading.p is not None
-    mean = _with_items(pair, _mean_difference(pair)) if tested else None
-    interval = mean[0].interval(ranks.LEVEL) if mean else None
+    both = _with_items(pair) if tested else None
+    interval = both.difference.interval(ranks.LEVEL) if both else None
     if interval is not None and not pair.metric.higher_is_better:
         interval = -interval[1], -interval[0]
     low, high = interval or (None, None)
-    comparable = tested and min(len(mine.ranked), len(other.ranked)) >= 2
-    improvement = ranks.improvement(mine.ranked, other.ranked) if comparable else (None, None, None)
     error = _item_error(pair) if tested else None
-    if comparable and error is not None:
-        improvement = _for_other_items(pair, ranks.improvement(mine.ranked, other.ranked), error.share)
+    improvement = (
+        _improvement(pair, error, tested) if tested and min(len(mine.ranked), len(other.ranked)) >= 2 else None
+    )
     return structs.replace(
         untested(
             pair.question,
@@ -647,15 +661,17 @@ def _comparison(
         difference=None if mine.mean is None or other.mean is None else statistics.difference(mine.mean, other.mean),
         low=low,
         high=high,
-        improvement=improvement[0],
-        improvement_low=improvement[1],
-        improvement_high=improvement[2],
+        improvement=improvement and improvement.estimate,
+        improvement_low=improvement and improvement.low,
+        improvement_high=improvement and improvement.high,
         p_adjusted=adjusted[leading.hypothesis] if leading and has_p else None,
         p_unadjusted=leading.p if leading else None,
-        detectable=mean[0].detectable() if mean and pair.question.other is not None else None,
+        detectable=both.difference.detectable() if both and pair.question.other is not None else None,
         same_runs=pair.same_runs,
-        verdict_on_these_items="" if deciding or not on_these else on_these.verdict,
-        p_on_these_items=of_seeds[leading.hypothesis] if leading and leading.p_of_seeds is not None else None,
+        verdict_on_these_items=on_these.verdict if on_these else "",
+        p_on_these_items=of_seeds[leading_on_these.hypothesis]
+        if leading_on_these and leading_on_these.p_of_seeds is not None
+        else None,
         items=_items(pair) if tested else "",
         item_error=error.size if error else None,
         item_share=error.share if error else None,
@@ -684,43 +700,48 @@ def _item_error(pair: Pair) -> _ItemError | None:
         spreads, mean = _spreads(pair), _mean_difference(pair, spread=False)
         if spreads is None or mean is None:
             return None
-        variance = items.mean_shift(mean.estimate * mean.unit, *spreads).variance
-        of_seeds = ((mean.stderr or 0.0) * mean.unit) ** 2
-        return _ItemError(math.sqrt(variance), _share(variance, of_seeds))
+        error = items.mean_shift(mean.estimate * mean.unit, *spreads).error
+        return _ItemError(error, _share(error, (mean.stderr or 0.0) * mean.unit))
     shift = _median_shift(pair)
     if shift is None:
         return None
-    error: float | None = None
+    of_seeds: float | None = None
     if pair.question.other is not None and math.isfinite(shift.value):
         z = items.z_value(ranks.p_values(pair.mine.ranked, pair.other.ranked).two_sided / 2)
         if abs(z) > _EVEN:
-            error = abs(shift.value / z)
+            of_seeds = abs(shift.value / z)
         else:  # near 0 the density of the differences gives their change with the chance of improvement
             of_chance = ranks.error_of(pair.mine.ranked, pair.other.ranked)
-            error = of_chance / shift.density if shift.density else None
-    return _ItemError(math.sqrt(shift.variance), None if error is None else _share(shift.variance, error**2))
+            of_seeds = of_chance / shift.density if shift.density else None
+    return _ItemError(shift.error, None if of_seeds is None else _share(shift.error, of_seeds))
 
 
 def _share(of_items: float, of_seeds: float) -> float | None:
-    return of_items / (of_items + of_seeds) if of_items + of_seeds > 0 else None
+    """The share of the first error in the variance; None where both are 0."""
+    both = math.hypot(of_items, of_seeds)
+    return (of_items / both) ** 2 if both > 0 else None
 
 
 _EVEN = 0.5
 """A z value below which the ranks of two sides are nearly even."""
 
 
-def _for_other_items(pair: Pair, on_these: ranks.Improvement, share: float | None) -> ranks.Improvement:
-    """The chance of improvement with an interval that holds for other test items, too.
+def _improvement(pair: Pair, error: _ItemError | None, tested: Sequence[Test]) -> ranks.Improvement:
+    """The chance of improvement with an interval that holds for other test items, too, where their error is known.
 
     Its half width grows as the standard error does. Where ranks are not even, it contains 1/2 if the test of this
     comparison alone does not decide.
     """
+    on_these = ranks.improvement(pair.mine.ranked, pair.other.ranked)
+    if error is None:
+        return on_these
     estimate, low, high = on_these
-    if share is not None and share < 1:
-        grown = 1 / math.sqrt(1 - share)
+    if error.share is not None:
+        grown = 1 / math.sqrt(max(1 - error.share, 1e-12))
         low, high = estimate - grown * (estimate - low), estimate + grown * (high - estimate)
-    p = _better(pair, hypotheses(structs.replace(pair.question, kind="better"))[0]).p
-    z = items.z_value((1.0 if p is None else p) / 2)
+    [better] = hypotheses(structs.replace(pair.question, kind="better"))
+    test = next((one for one in tested if one.hypothesis == better), None) or _better(pair, better)
+    z = items.z_value((1.0 if test.p is None else test.p) / 2)
     half = abs(estimate - 0.5) * items.z_value((1 - ranks.LEVEL) / 2) / z if z > 0 else abs(estimate - 0.5)
     return ranks.Improvement(estimate, max(0.0, min(low, estimate - half)), min(1.0, max(high, estimate + half)))
 

@@ -276,24 +276,24 @@ def _detect(
     return Detect(difference=difference, seeds=seeds, items=of_items, failing=tuple(failing), bounds=tuple(bounds))
 
 
-def _item_spread(mine: Sample, other: Sample, test_items: int | None) -> statistics.ItemVariance | None:
+def _item_spread(mine: Sample, other: Sample, test_items: int | None) -> statistics.ItemError | None:
     """The variance of the difference of the means of two samples from the choice of test items; None where it is not
     known."""
     if mine.items is None or other.items is None or test_items is None:
         return None
     shift = items.mean_shift(0.0, mine.items, other.items)
     of_runs = (_between_runs(mine.items), _between_runs(other.items))
-    return statistics.ItemVariance(variance=shift.variance, df=shift.df, count=test_items, of_runs=of_runs)
+    return statistics.ItemError(stderr=shift.error, df=shift.df, count=test_items, of_runs=of_runs)
 
 
 def _between_runs(spread: items.ItemSpread) -> float:
-    """The variance of the score of a run from the answers that it does not share with the other runs of its rung."""
+    """The standard error of the score of a run from the answers that it does not share with the other runs of its
+    rung."""
     found = spread.influences
-    if found is None or len(found) < 2:
+    if found is None or spread.shares is None or len(found) < 2:
         return 0.0
-    groups = found.shape[1]
-    left = found - found.mean(axis=0)
-    return float((left**2).sum()) / (len(found) - 1) * groups / max(groups - 1, 1)
+    own = items.of_results(found - found.mean(axis=0), spread.shares, counted=spread.counted)
+    return math.hypot(*map(float, own.errors)) / math.sqrt(len(found) - 1)
 
 
 def _rows(

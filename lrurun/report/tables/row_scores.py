@@ -163,7 +163,7 @@ def score_item_error(sample: Sample) -> float | None:
     scored = sample.n - sample.without_score
     if sample.items is None or not scored:
         return None
-    return math.sqrt(sum(map(float, sample.items.variances[:scored])) / scored)
+    return math.hypot(*map(float, sample.items.errors[:scored])) / math.sqrt(scored)
 
 
 def further_tests(runs: Sequence[Run], metric: str) -> tuple[FurtherScore, ...]:
