@@ -54,12 +54,18 @@ class ItemResults(Struct, frozen=True, kw_only=True):
 # Compressed numbers
 
 _BITS, _FLOATS = b"b", b"f"
-_WHOLE = {b"1": np.int8, b"2": np.int16, b"4": np.int32}
+_WHOLE: dict[bytes, type[np.signedinteger[Any]]] = {b"1": np.int8, b"2": np.int16, b"4": np.int32}
 """First byte of packed numbers -> how the rest is to be read."""
 
 
 def pack(numbers: Numbers) -> bytes:
-    """Numbers as few bytes: zeros and ones as bits, whole numbers as integers, all others as float32."""
+    """Numbers as few bytes: zeros and ones as bits, whole numbers as integers, all others as float32.
+
+    What `unpack` reads from them has the same bytes again.
+    """
+    if not np.array_equal(numbers, np.round(numbers)):  # false for NaN too
+        with np.errstate(over="ignore"):
+            numbers = numbers.astype(np.float32).astype(np.float64)  # which may be whole numbers now
     if np.isin(numbers, (0.0, 1.0)).all():
         return _BITS + len(numbers).to_bytes(4, "big") + zlib.compress(np.packbits(numbers == 1).tobytes(), 9)
     largest = np.abs(numbers).max(initial=0.0)
@@ -77,6 +83,8 @@ def unpack(packed: bytes) -> Numbers:
         ValueError: these are no packed numbers.
     """
     kind, rest = packed[:1], packed[1:]
+    if kind not in (_BITS, _FLOATS, *_WHOLE):
+        raise ValueError(f"results of items cannot be read: unknown form {kind!r}")
     try:
         if kind == _BITS:
             bits = np.frombuffer(zlib.decompress(rest[4:]), np.uint8)
@@ -84,9 +92,7 @@ def unpack(packed: bytes) -> Numbers:
         raw: Any = zlib.decompress(rest)
         if kind in _WHOLE:
             return np.frombuffer(raw, np.dtype(_WHOLE[kind]).newbyteorder("<")).astype(np.float64)
-        if kind == _FLOATS:
-            table = np.frombuffer(raw, np.uint8).reshape(4, -1)
-            return np.ascontiguousarray(table.T).view("<f4").ravel().astype(np.float64)
+        table = np.frombuffer(raw, np.uint8).reshape(4, -1)
+        return np.ascontiguousarray(table.T).view("<f4").ravel().astype(np.float64)
     except (zlib.error, ValueError) as error:
         raise ValueError(f"results of items cannot be read: {error}") from None
-    raise ValueError(f"results of items cannot be read: unknown form {kind!r}")

@@ -17,10 +17,13 @@ from lrurun.ledger.database.schema import (
     documents,
     eigenvalues,
     events,
+    item_results,
     ladders,
     metadata,
     runs,
+    test_sets,
 )
+from lrurun.ledger.records import ItemsRecord
 from lrurun.ledger.rows import altered_documents
 from lrurun.ledger.values import STATES
 
@@ -51,9 +54,31 @@ def _contents(connection: Connection) -> Iterator[str]:
             yield f"{plural(count, 'row')} of {column.table.name} hold no JSON in {column.name}"
 
 
+def _items(database: Database, connection: Connection) -> Iterator[str]:
+    if database.lacking >= {item_results.name}:
+        return
+    from lrurun.ledger import item_rows
+
+    counts: dict[int, int] = {}
+    for row in connection.execute(select(test_sets)):
+        record = item_rows.test_set_record(row)
+        counts[row.id] = record.count
+        try:
+            item_rows.check(ItemsRecord(test_set=record))
+        except ValueError as error:
+            yield f"test set {row.id}: {error}"
+    columns = (runs.c.id, item_results.c.result, item_results.c.test_set, item_results.c.sums)
+    rows = select(*columns).join(runs).where(item_results.c.sums.is_not(None)).execution_options(yield_per=1000)
+    for run_id, result, number, content in connection.execute(rows):
+        try:
+            item_rows.sums(content, counts[number])
+        except ValueError as error:
+            yield f"run {run_id}, {result}: {error}"
+
+
 def _missing(database: Database, connection: Connection) -> list[str]:
     indexes = {str(index.name) for table in metadata.tables.values() for index in table.indexes}
-    expected = {*metadata.tables, *TRIGGERS, *VIEWS} | indexes
+    expected = {*metadata.tables, *TRIGGERS, *VIEWS, *indexes} - database.lacking
     return [f"{name} is missing from the schema" for name in sorted(expected - database.names(connection))]
 
 
@@ -68,8 +93,8 @@ def _no_json(text: str) -> bool:
 def problems(database: Database) -> list[str]:
     """The faults of a ledger, one sentence each; empty if there are none."""
     sentences: list[str] = []
-    checks = (database.damage, database.references, _contradictions, _contents, partial(_missing, database))
-    for check in checks:
+    of_rows = (_contradictions, _contents, partial(_items, database))
+    for check in (database.damage, database.references, *of_rows, partial(_missing, database)):
         try:
             with database.reading() as connection:
                 for sentence in check(connection):

@@ -17,7 +17,7 @@ from sqlalchemy import Table
 from lrurun.errors import DamagedError, LedgerError, LrurunError
 from lrurun.files import atomic, is_database
 from lrurun.ledger.database import COMPRESSED
-from lrurun.ledger.database.schema import documents, info, metadata, metric_keys
+from lrurun.ledger.database.schema import documents, info, item_results, metadata, metric_keys, test_sets
 from lrurun.ledger.store import Ledger
 from lrurun.server import Place
 
@@ -99,6 +99,7 @@ _NAMED = {
     "run": ("stored_runs", "number", "id"),
     "ladder": ("ladders", "id", "key"),
     "key": ("metric_keys", "id", "name"),
+    "test_set": ("test_sets", "id", "sha256"),
 }
 """Column that refers to a row by its number -> the table, its column of numbers, and that of names."""
 
@@ -135,8 +136,11 @@ EXPORTED = {
 }
 """Table -> the query that exports it, so that an export can be read without the ledger."""
 
-PACKED = frozenset({"spec", "config", "execution", "provenance", "result", "environment", "pairs", "payload"})
-"""Columns that hold JSON."""
+PACKED = frozenset(
+    {"spec", "config", "execution", "provenance", "result", "environment", "pairs", "payload"}
+    | {"weights", "groups", "sums"}
+)
+"""Columns that hold JSON, in an export."""
 
 
 def export(ledger: Ledger) -> Generator[tuple[str, list[str], Iterator[tuple[Any, ...]]], None, None]:
@@ -146,6 +150,19 @@ def export(ledger: Ledger) -> Generator[tuple[str, list[str], Iterator[tuple[Any
     """
     with ledger.database.rows() as source:
         for table, statement in EXPORTED.items():
+            if table in ledger.database.lacking:
+                continue
             columns, rows = source.select(statement)
             with contextlib.closing(rows):  # it cannot be closed after its connection
-                yield table, columns, rows
+                yield table, columns, _readable(rows) if table in _WITH_NUMBERS else rows
+
+
+_WITH_NUMBERS = (test_sets.name, item_results.name)
+"""The tables with packed numbers."""
+
+
+def _readable(rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    from lrurun.ledger import item_rows
+
+    for row in rows:
+        yield tuple(item_rows.as_json(cell) if isinstance(cell, bytes) else cell for cell in row)

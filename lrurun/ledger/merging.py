@@ -98,9 +98,11 @@ _CHANGED = f"""
     WHERE p.kind IN ('new', 'finished')
         OR EXISTS (SELECT 1 FROM other.events e WHERE e.run = p.other_run AND e.kind IN {_SAID})
         OR EXISTS (SELECT 1 FROM other.tags t WHERE t.run = p.other_run)
+        {{items}}
     ORDER BY r.number
 """
 """The runs that a merge adds or may change."""
+_OR_ITEMS = "OR EXISTS (SELECT 1 FROM other.item_results i WHERE i.run = p.other_run)"
 
 _STATE = "CASE t.state WHEN 'running' THEN 'interrupted' ELSE t.state END"
 
@@ -208,6 +210,29 @@ _REST = (
     """,
 )
 
+_ITEMS = (
+    """
+    INSERT INTO main.test_sets (sha256, count, order_sha256, weights, groups)
+    SELECT t.sha256, t.count, t.order_sha256, t.weights, t.groups FROM other.test_sets t
+    WHERE t.id IN (SELECT i.test_set FROM other.item_results i JOIN pairs p ON p.other_run = i.run) ORDER BY t.id
+    ON CONFLICT DO NOTHING
+    """,
+    # Of a run that both have, if it was trained once: its results are the same.
+    """
+    INSERT INTO main.item_results (run, result, test_set, sums)
+    SELECT p.main_run, i.result, h.id, i.sums
+    FROM pairs p JOIN other.item_results i ON i.run = p.other_run JOIN other.test_sets t ON t.id = i.test_set
+        JOIN main.test_sets h ON h.sha256 = t.sha256
+        JOIN other.stored_runs theirs ON theirs.number = p.other_run
+        JOIN main.stored_runs ours ON ours.number = p.main_run
+    WHERE p.kind IN ('new', 'finished') OR (p.kind = 'known' AND ours.result = theirs.result)
+    ORDER BY p.main_run, i.result
+    ON CONFLICT (run, result) DO UPDATE SET test_set = excluded.test_set, sums = excluded.sums
+    WHERE item_results.sums IS NULL
+    """,
+)
+"""Not for ledgers of an older revision, which have no such tables."""
+
 
 def merge(
     ledger: Ledger, other: Ledger, runs: Path, other_runs: Path, progress: Progress = no_progress
@@ -223,6 +248,7 @@ def merge(
     """
     _refuse_altered(other)
     folders = AttemptFolders(runs, other_runs)
+    has_items = not other.database.lacking
     with ledger.database.joined(other.database) as target:
         committing = False
         try:
@@ -234,13 +260,14 @@ def merge(
             folders.copy(attempts, progress)
             target.begin(writing=True)
             target.execute(_PAIRS)
-            for done, statement in enumerate(statements := (*_RUNS, *_REST)):
+            statements = (*_RUNS, *_REST, *(_ITEMS if has_items else ()))
+            for done, statement in enumerate(statements):
                 progress("adding runs to the ledger", done, len(statements))
                 target.execute(statement)
             folders.place(target.execute(_FOLDERS))
             checkpoints = _add_checkpoints(target, runs)
             kinds = dict(target.execute("SELECT kind, count(*) FROM pairs GROUP BY kind"))
-            changed = [run_id for (run_id,) in target.execute(_CHANGED)]
+            changed = [run_id for (run_id,) in target.execute(_CHANGED.format(items=_OR_ITEMS if has_items else ""))]
             committing = True
             target.commit()
         except BaseException:

@@ -14,7 +14,7 @@ from lrurun import paths
 from lrurun.errors import LrurunError, NotFoundError
 from lrurun.ledger import database as databases
 from lrurun.ledger import records
-from lrurun.ledger.database.schema import SCHEMA
+from lrurun.ledger.database.schema import LACKING, SCHEMA
 from lrurun.ledger.records import Head, LadderRecord, RunRecord
 from lrurun.ledger.store import Ledger
 from lrurun.server import Place
@@ -92,7 +92,7 @@ def _sorted(files: list[Path], problems: list[str]) -> list[Path]:
         for head in _read([path], _Named, problems):
             if head.name != name:
                 problems.append(f"{path}: left out: is the record of {head.name}")
-            elif head.schema == SCHEMA:
+            elif head.schema == SCHEMA or head.schema in LACKING:
                 numbers[path] = head.number
             else:
                 problems.append(f"{path}: left out: of a ledger of version {head.schema}, this lrurun reads {SCHEMA}")

@@ -38,6 +38,24 @@ class RunRow(Run, frozen=True, kw_only=True):
     settings: None = None
 
 
+class TestSetRecord(Struct, frozen=True, kw_only=True):
+    """The items of a test set, as a ledger has them: packed numbers are those of `lrurun.items`."""
+
+    sha256: str
+    count: int
+    order: str
+    weights: bytes | None = None
+    groups: bytes | None = None
+
+
+class ItemsRecord(Struct, frozen=True, kw_only=True):
+    """The results of a run on single test items."""
+
+    test_set: TestSetRecord
+    sums: bytes | None = None
+    """None: they were removed."""
+
+
 class RunRecord(Head, frozen=True, kw_only=True):
     """A run, without its places in ladders, which are in the records of the ladder instances."""
 
@@ -52,6 +70,8 @@ class RunRecord(Head, frozen=True, kw_only=True):
     eigenvalues: dict[str, list[list[tuple[float, float]] | None]]
     """Moment -> real and imaginary parts of the eigenvalues of each layer."""
     curves: dict[str, CurveRecord]
+    items: dict[str, ItemsRecord] = {}
+    """Name of a score -> the results of single test items."""
 
 
 class PlaceRecord(Struct, frozen=True):

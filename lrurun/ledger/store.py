@@ -67,12 +67,14 @@ from lrurun.ledger.database.schema import (
     eigenvalues,
     events,
     exclusions,
+    item_results,
     ladder_runs,
     ladders,
     metric_keys,
     metrics,
     runs,
     tags,
+    test_sets,
 )
 from lrurun.ledger.database.sql import (
     ENQUEUE,
@@ -89,10 +91,12 @@ from lrurun.ledger.records import (
     LADDERS_FOLDER,
     RUN_FILE,
     CurveRecord,
+    ItemsRecord,
     LadderRecord,
     PlaceRecord,
     RunRecord,
     RunRow,
+    TestSetRecord,
 )
 from lrurun.ledger.rows import (
     Document,
@@ -138,6 +142,7 @@ from lrurun.server import Place
 
 if TYPE_CHECKING:
     from lrurun.config.runs import PlannedRun
+    from lrurun.items import ItemResults
     from lrurun.ledger.filters import Condition, ValueKind
 
 HEARTBEAT_TIMEOUT = 120.0
@@ -674,15 +679,20 @@ class Ledger:
         reason: str | None = None,
         step: int | None = None,
         outcome: Outcome | None = None,
+        items: Mapping[str, ItemResults] | None = None,
     ) -> None:
         """End the attempt and the run: "done", "diverged", "failed" or "interrupted".
 
         `reason` is why the attempt ended, the state by default; `error` is the traceback of a failed run. Results may
         contain NaN and infinities. A run that is done or has diverged never changes again. `outcome` is that of the
-        attempt, where it is not the state.
+        attempt, where it is not the state. `items` are the results of a run that is done on single test items, by the
+        names of scores.
         """
         if state not in _ENDS:
             raise ValueError(f"a run ends as one of {', '.join(_ENDS)}, not {state!r}")
+        if items and state != "done":
+            raise ValueError(f"only a run that is done has results of single items, not one that is {state}")
+        item_records = _packed_items(items)
         changes: dict[str, Any] = {"state": state, "error": clean(error)}
         if result is not None:
             changes["result"] = pack_result(result)
@@ -698,6 +708,7 @@ class Ledger:
             if state != "interrupted":
                 changes["finished_at"] = time
             connection.execute(update(runs).where(runs.c.number == number).values(changes))
+            _write_items(connection, number, item_records)
             connection.execute(
                 update(attempts)
                 .where(_attempt_of(claim, number))
@@ -748,6 +759,45 @@ class Ledger:
             return add_event(
                 connection, now(connection), kind, text, payload, run=run_number, attempt=attempt, ladder=ladder_number
             )
+
+    @retried
+    def record_items(self, run_id: str, items: Mapping[str, ItemResults]) -> list[str]:
+        """Add the results on single test items of a run that is done; those that it has stay as they are.
+
+        Returns the names of the scores whose results were added.
+
+        Raises:
+            ValueError: the run is not done.
+        """
+        item_records = _packed_items(items)
+        with self._writing() as connection:
+            number = self._run_number(connection, run_id)
+            if connection.execute(select(runs.c.state).where(runs.c.number == number)).scalar_one() != "done":
+                raise ValueError(f"only a run that is done has results of single items: run {run_id} is not")
+            added = _write_items(connection, number, item_records)
+            if added:
+                text = f"results of single test items added: {', '.join(added)}"
+                add_event(connection, now(connection), "items", text, run=number)
+            return added
+
+    @retried
+    def drop_items(self, run_ids: Iterable[str]) -> int:
+        """Remove the results of runs on single test items; that they were removed, and from which test set, is kept.
+
+        Returns how many bytes they had.
+        """
+        table = item_results
+        chosen = table.c.run.in_(select(runs.c.number).where(among(runs.c.id, run_ids)))
+        having = and_(chosen, table.c.sums.is_not(None))
+        with self._writing() as connection:
+            sizes = select(table.c.run, table.c.result, func.length(table.c.sums)).where(having)
+            removed = connection.execute(sizes.order_by(table.c.run, table.c.result)).all()
+            connection.execute(update(table).where(having).values(sums=None))
+            time = now(connection)
+            for number, rows in groupby(removed, key=itemgetter(0)):
+                text = f"results of single test items removed: {', '.join(row.result for row in rows)}"
+                add_event(connection, time, "items", text, run=number)
+        return sum(size for *_, size in removed)
 
     @retried
     def drop_checkpoints(self, ids: Iterable[int]) -> list[int]:
@@ -1122,6 +1172,63 @@ class Ledger:
         return layers
 
     @retried
+    def items(self, run_ids: Iterable[str], result: str) -> dict[str, ItemResults]:
+        """Run -> its results on single test items for a score, as "test/accuracy"; runs without them are left out.
+
+        Runs with the same test set have the same object as `test_set`.
+        """
+        from lrurun.items import ItemResults
+        from lrurun.ledger import item_rows
+
+        table = item_results.c
+        with self._reading() as connection:
+            rows = self._item_rows(
+                connection,
+                select(runs.c.id, table.test_set, table.sums).where(
+                    among(runs.c.id, run_ids), table.result == result, table.sums.is_not(None)
+                ),
+            )
+            records = _test_sets(connection, {row.test_set for row in rows})
+            try:
+                sets = {number: item_rows.test_set(record) for number, record in records.items()}
+                return {
+                    row.id: ItemResults(
+                        test_set=sets[row.test_set], sums=item_rows.sums(row.sums, sets[row.test_set].count)
+                    )
+                    for row in rows
+                }
+            except ValueError as error:
+                raise databases.damaged(self.path, error) from None
+
+    @retried
+    def item_names(self, run_ids: Iterable[str]) -> list[str]:
+        """The names of the scores of which some of these runs have results on single test items, sorted."""
+        table = item_results.c
+        names = select(table.result).distinct().where(among(runs.c.id, run_ids), table.sums.is_not(None))
+        with self._reading() as connection:
+            return [row.result for row in self._item_rows(connection, names.order_by(table.result))]
+
+    @retried
+    def items_removed(self, run_ids: Iterable[str], result: str) -> dict[str, int]:
+        """Run -> the number of test items of a score, where `ledger gc --items` removed the results on them."""
+        table = item_results.c
+        removed = select(runs.c.id, test_sets.c.count).where(
+            among(runs.c.id, run_ids), table.result == result, table.sums.is_(None)
+        )
+        with self._reading() as connection:
+            return dict(self._item_rows(connection, removed, test_sets))
+
+    def _item_rows(self, connection: Connection, query: Select[Any], *more: Table) -> Sequence[Any]:
+        """The rows of a query on runs and their results on single items; none where the ledger is of an older revision,
+        which has no such tables."""
+        if self.database.lacking >= {item_results.name}:
+            return []
+        joined = runs.join(item_results, item_results.c.run == runs.c.number)
+        for table in more:
+            joined = joined.join(table, table.c.id == item_results.c.test_set)
+        return connection.execute(query.select_from(joined)).all()
+
+    @retried
     def events(
         self,
         after: int = 0,
@@ -1272,6 +1379,10 @@ class Ledger:
         run = self.run(run_id)
         with self._reading() as connection:
             number = self._run_number(connection, run.id)
+            table = item_results.c
+            item_query = select(table.result, table.test_set, table.sums).where(runs.c.number == number)
+            item_table = self._item_rows(connection, item_query.order_by(table.result))
+            sets = _test_sets(connection, {row.test_set for row in item_table})
         moments = self.eigenvalues(run.id)
         return RunRecord(
             number=number,
@@ -1290,6 +1401,7 @@ class Ledger:
             curves={
                 curve.key: CurveRecord(curve.steps.tolist(), curve.values.tolist()) for curve in self.curves([run.id])
             },
+            items={row.result: ItemsRecord(test_set=sets[row.test_set], sums=row.sums) for row in item_table},
         )
 
     @retried
@@ -1424,6 +1536,12 @@ class Ledger:
                 metrics,
                 [{"run": number, "key": keys[name], "step": step, "value": to_real(value)} for step, value in rows],
             )
+        if record.items:
+            from lrurun.ledger import item_rows
+
+            for item_record in record.items.values():
+                item_rows.check(item_record)
+            _write_items(connection, number, record.items)
         _insert(connection, tags, [{"run": number, "name": name} for name in run.tags])
         if run.excluded is not None:
             times = [event.time for event in record.events if event.kind == "excluded"]
@@ -1738,6 +1856,69 @@ def _ended(connection: Connection, claim: ClaimedRun, changes: Mapping[str, Any]
 
 def _attempt_of(claim: ClaimedRun, number: int) -> ColumnElement[bool]:
     return and_(attempts.c.run == number, attempts.c.n == claim.attempt)
+
+
+# Results of single items
+
+
+def _packed_items(items: Mapping[str, ItemResults] | None) -> dict[str, ItemsRecord]:
+    if not items:
+        return {}
+    from lrurun.ledger import item_rows  # which imports NumPy
+
+    return item_rows.packed(items)
+
+
+def _write_items(connection: Connection, run: int, items: Mapping[str, ItemsRecord]) -> list[str]:
+    """Writes those that the run does not have, or of which the results were removed. Returns their names."""
+    if not items:
+        return []
+    test_set = {record.test_set.sha256: record.test_set for record in items.values()}
+    add = upsert(connection, test_sets)
+    connection.execute(
+        add.on_conflict_do_nothing(index_elements=[test_sets.c.sha256]),
+        # In one order, so that processes which add the same ones at once do not wait for each other.
+        [_test_set_row(test_set[sha256]) for sha256 in sorted(test_set)],
+    )
+    known = select(test_sets.c.sha256, test_sets.c.id).where(among(test_sets.c.sha256, test_set))
+    numbers: dict[str, int] = dict(connection.execute(known).all())
+    table = item_results
+    having = select(table.c.result).where(table.c.run == run, table.c.sums.is_not(None))
+    present = set(connection.execute(having).scalars())
+    added = [name for name in items if name not in present]
+    if added:
+        put = upsert(connection, table)
+        connection.execute(
+            put.on_conflict_do_update(
+                index_elements=["run", "result"],
+                set_={"test_set": put.excluded.test_set, "sums": put.excluded.sums},
+            ),
+            [
+                {
+                    "run": run,
+                    "result": name,
+                    "test_set": numbers[items[name].test_set.sha256],
+                    "sums": items[name].sums,
+                }
+                for name in added
+            ],
+        )
+    return added
+
+
+def _test_set_row(record: TestSetRecord) -> dict[str, Any]:
+    row = structs.asdict(record)
+    return {"order_sha256": row.pop("order"), **row}
+
+
+def _test_sets(connection: Connection, numbers: Collection[int]) -> dict[int, TestSetRecord]:
+    """Number -> test set."""
+    if not numbers:
+        return {}
+    from lrurun.ledger import item_rows
+
+    rows = connection.execute(select(test_sets).where(among(test_sets.c.id, numbers)))
+    return {row.id: item_rows.test_set_record(row) for row in rows}
 
 
 # Reading

@@ -9,8 +9,11 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lrurun.config.runs import InstanceSpec, PlannedRun
 from lrurun.config.schema import Execution
+from lrurun.items import ItemResults, TestSet
 from lrurun.ledger.database import migrate
 from lrurun.ledger.database.schema import SCHEMA
 from lrurun.ledger.store import Ledger
@@ -72,6 +75,14 @@ def wanted(rung: str, seed: int, position: int, stage: str = "train") -> Planned
     )
 
 
+def items_of(score: float) -> ItemResults:
+    """Results on 16 items of two groups, of which a share is right."""
+    groups = np.repeat([0, 1], 8)
+    return ItemResults(
+        test_set=TestSet(count=16, order="0" * 64, groups=groups), sums=(np.arange(16) < 16 * score).astype(float)
+    )
+
+
 def build(path: Path) -> None:
     owner = Owner(host="old-host", boot="old-boot", namespace="pid:[1]", pid=123, pid_started=4567.89)
     code = {"lrurun": "0.1.0", "commit": "0123456789abcdef0123456789abcdef01234567"}
@@ -98,9 +109,8 @@ def build(path: Path) -> None:
             ledger.record_eigenvalues(claim, "end", [[1.0, complex(math.inf, math.nan)], None])
             checkpoint = ledger.begin_checkpoint(claim, 40, f"{claim.run.id}/1/checkpoints/40")
             ledger.commit_checkpoint(claim, checkpoint, 1000, "c" * 64)
-            ledger.finish(
-                claim, "done", result={"val/accuracy": result, "best_step": 40, "steps_per_second": 321.5}, step=100
-            )
+            results = {"val/accuracy": result, "best_step": 40, "steps_per_second": 321.5}
+            ledger.finish(claim, "done", result=results, step=100, items={"test/accuracy": items_of(result)})
         claim = take()
         ledger.record(claim, [(1, "train/loss", 2.5), (2, "train/loss", math.inf), (3, "train/loss", math.nan)], 3)
         ledger.record(claim, [(3, "train/gradient", -math.inf)], 3)

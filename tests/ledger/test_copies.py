@@ -27,7 +27,7 @@ from tests.harness.machine import Machine
 from tests.harness.stores import ME, SERVER, drop_trigger, machine_with, raw, want
 
 TABLES = ("ladders", "runs", "ladder_runs", "attempts", "metric_keys", "metrics", "checkpoints", "events")
-TABLES += ("tags", "exclusions", "eigenvalues")
+TABLES += ("tags", "exclusions", "eigenvalues", "test_sets", "item_results")
 
 
 def key_of(ledger: Ledger) -> str:
@@ -383,8 +383,11 @@ def test_an_export_may_end_at_any_row(here: Machine) -> None:
         tables = copies.export(ledger)
         _, _, ladders = next(tables)
         assert len(list(ladders)) == 1
-        name, _, rows = next(tables)
-        assert (name, next(rows)[0] is not None) == ("runs", True)
+        for name, _, rows in tables:
+            if name == "runs":
+                break
+            list(rows)
+        assert next(rows)[0] is not None
         tables.close()
         assert list(rows) == []
 

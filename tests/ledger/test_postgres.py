@@ -25,6 +25,7 @@ from lrurun.ledger.values import Run
 from lrurun.server import VARIABLE, Server
 from tests.harness.forks import at_once
 from tests.harness.machine import Machine
+from tests.harness.old_ledgers import items_of
 from tests.harness.results import fill
 from tests.harness.servers import LOCKED, PASSWORD, PrivateServer, path, running
 from tests.harness.stores import ELSEWHERE, ME, counts, dump, key, ledger, raw, take, want
@@ -73,7 +74,8 @@ def test_the_schema_is_that_of_the_tables(ledger: Ledger, path: Server) -> None:
 
 
 def _server_type(kind: str) -> str:
-    return {"INTEGER": "BIGINT", "REAL": "DOUBLE PRECISION", "TEXT": 'TEXT COLLATE "C"'}[kind]
+    types = {"INTEGER": "BIGINT", "REAL": "DOUBLE PRECISION", "TEXT": 'TEXT COLLATE "C"', "BLOB": "BYTEA"}
+    return types[kind]
 
 
 OPEN = """
@@ -443,11 +445,18 @@ def test_every_write_of_a_worker_may_be_done_twice(ledger: Ledger, key: str, pat
     [found] = ledger.checkpoints(claim.run.id)
     assert (found.state, found.bytes) == ("committed", 10)
     with answers_lost(ledger):
-        ledger.finish(claim, "done", result={"val/accuracy": 0.5}, step=100)
+        items = {"test/accuracy": items_of(0.5)}
+        ledger.finish(claim, "done", result={"val/accuracy": 0.5}, step=100, items=items)
     assert ledger.run(claim.run.id).result == {"val/accuracy": 0.5}
+    assert ledger.items([claim.run.id], "test/accuracy")[claim.run.id].mean == 0.5
+    with answers_lost(ledger):
+        ledger.drop_items([claim.run.id])
+    with answers_lost(ledger):
+        ledger.record_items(claim.run.id, items)
+    assert ledger.items([claim.run.id], "test/accuracy")[claim.run.id].mean == 0.5
     with pytest.raises(Fenced):
         ledger.finish(claim, "done", result={"val/accuracy": 0.75}, step=100)
-    assert [e.kind for e in ledger.events(run=claim.run.id)] == ["running", "done"]
+    assert [e.kind for e in ledger.events(run=claim.run.id)] == ["running", "done", "items", "items"]
     assert ledger.metrics(claim.run.id) == {"train/loss": [(5, 2.0)]}
 
 

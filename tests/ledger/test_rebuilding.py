@@ -19,6 +19,7 @@ from lrurun.ledger.store import Ledger
 from lrurun.runner.node import NodeTask
 from lrurun.server import Place
 from tests.harness.machine import FINISHED_LADDER, LONG, Machine, stop, wait_for
+from tests.harness.old_ledgers import items_of
 from tests.harness.results import OWNER, fill
 from tests.harness.shared import once
 from tests.harness.stores import ME, keep_all, take, want
@@ -69,7 +70,8 @@ def make(folder: Path) -> None:
             opened.record(claim, [(2, name, value) for name, value in values.items()], 2)
             opened.finish(claim, state, **fields)
         opened.enqueue(own.key, [want(seed=2)], fresh=True)
-        opened.finish(take(opened, own.key, OWNER), "done", result={"x": 2.0})
+        items = {"test/accuracy": items_of(0.5)}
+        opened.finish(take(opened, own.key, OWNER), "done", result={"x": 2.0}, items=items)
         done, *others = [run.id for run in opened.runs(states=["done"])]
         opened.event("tuned", '{"é": 1}', ladder=first.key)
         NodeTask("slurm:é", 1).begin(opened, first, "n1")

@@ -77,6 +77,8 @@ class Database(ABC):
 
     place: Place
     read_only: bool
+    lacking: frozenset[str] = frozenset()
+    """The tables that a ledger of its revision does not have: it is read as it is, see `schema.LACKING`."""
     note: str | None
     """A sentence for the user about how it had to be opened, or None."""
     timeout: float

@@ -168,12 +168,14 @@ _UNEXPECTED = (sqlite3.Error, LookupError, ValueError, TypeError, AttributeError
 
 def _damage(path: Path) -> DamagedError | None:
     """The error for a file that SQLite finds damaged, or that lacks a table; None if it is whole."""
-    from lrurun.ledger.database.schema import metadata
+    from lrurun.ledger.database.schema import LACKING, VERSION_TABLE, metadata
 
     try:
         with contextlib.closing(connect(path, read_query(path)[0], 0.0)) as connection:
             [(answer,)] = connection.execute("PRAGMA integrity_check(1)")
             tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+            versions = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}") if VERSION_TABLE in tables else ()
+            lacking = frozenset[str]().union(*(LACKING.get(version, ()) for (version,) in versions))
     except sqlite3.DatabaseError as error:
         explained = explain(error, path, 0.0)
         return explained if isinstance(explained, DamagedError) else None
@@ -181,7 +183,7 @@ def _damage(path: Path) -> DamagedError | None:
         return None
     if answer != "ok":
         return damaged(path, str(answer).splitlines()[-1])
-    missing = sorted(metadata.tables.keys() - tables)
+    missing = sorted(metadata.tables.keys() - tables - lacking)
     return damaged(path, f"it has no table {missing[0]}") if missing and tables else None
 
 

@@ -20,7 +20,7 @@ from sqlalchemy.pool import QueuePool
 
 from lrurun.errors import LedgerError, LrurunError, NotFoundError, UnreachableError, UsageError
 from lrurun.ledger.database import TIMEOUT, Database, QueryError, Rows, command, files, migrate, servers, sqlite
-from lrurun.ledger.database.schema import SCHEMA, VERSION_TABLE, VIEWS, info, metadata
+from lrurun.ledger.database.schema import LACKING, SCHEMA, VERSION_TABLE, VIEWS, info, metadata
 from lrurun.ledger.database.sql import ENQUEUE, MIGRATION, close, literal_statement, lock
 from lrurun.server import Server
 
@@ -82,7 +82,7 @@ class PostgreSQL(Database):
         database = cls(place, timeout=min(timeout, OPENING), read_only=True)
         try:
             version = database.retry(database._version)
-            if version is not None and version < SCHEMA:
+            if version is not None and version < SCHEMA and version not in LACKING:
                 raise migrate.older(
                     place, version, f"save it with pg_dump, then migrate it: {command('migrate', place)}"
                 )
@@ -93,6 +93,7 @@ class PostgreSQL(Database):
         if version is None:
             database.close()
             return None
+        database.lacking = LACKING.get(version, frozenset())
         return database
 
     @classmethod
@@ -271,13 +272,16 @@ class PostgreSQL(Database):
             contextlib.closing(files.connect(target, "mode=rw", TIMEOUT, "synchronous=OFF")) as copy,
         ):
             copy.execute("BEGIN")
-            for table in TABLES:
+            for table in self._tables():
                 names = [column.name for column in table.columns]
                 columns, values = ", ".join(names), ", ".join("?" * len(names))
                 order = ", ".join(column.name for column in table.primary_key)
                 _, rows = source.select(f"SELECT {columns} FROM {table.name} ORDER BY {order}")
                 copy.executemany(f"INSERT INTO {table.name} ({columns}) VALUES ({values})", rows)
             copy.execute("COMMIT")
+
+    def _tables(self) -> list[Table]:
+        return [table for table in TABLES if table.name not in self.lacking]
 
     @contextlib.contextmanager
     def file(self) -> Iterator[Path]:
@@ -291,7 +295,8 @@ class PostgreSQL(Database):
         with servers.plain_errors(self.place), contextlib.closing(servers.connect(self.place)) as connection:
             with other.rows() as source:
                 for table in TABLES:
-                    _copy(source, connection, table)
+                    if table.name not in other.lacking:
+                        _copy(source, connection, table)
             connection.commit()
             yield _Joined(connection)
 

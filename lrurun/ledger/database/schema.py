@@ -7,7 +7,7 @@ Settings and environments are the same for many runs: `documents` has each text 
 `stored_attempts` refer to it. The views `runs` and `attempts` show the rows with their texts.
 
 The tables are the same in a file and on a server: there, whole numbers are bigint, other numbers double precision, and
-texts are compared by code points (COLLATE "C"), as SQLite does.
+texts are compared by code points (COLLATE "C"), as SQLite does; blobs are bytea.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Identity,
     Index,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -32,13 +33,19 @@ from sqlalchemy.types import TypeEngine
 
 from lrurun.ledger.database.sql import NUMBER, WHOLE, create_refusal, create_tables
 
-SCHEMA = "1000"
+SCHEMA = "1001"
 """The newest revision in `migrations/versions`. Revisions are four digits and sort as text."""
+
+LACKING = {"1000": frozenset({"test_sets", "item_results"})}
+"""Older revision -> the tables that it does not have. Ledgers of these revisions are read as they are; those of
+others have to be migrated before."""
 
 VERSION_TABLE = "lrurun_version"
 
 APPLICATION_ID = 0x4C525552
 """"LRUR" in the header of the file, by which `file` and other programs can recognise it."""
+
+BYTES: TypeEngine[bytes] = LargeBinary()
 
 TEXT: TypeEngine[str] = Text().with_variant(Text(collation="C"), "postgresql")
 
@@ -209,6 +216,31 @@ eigenvalues = Table(
     CheckConstraint("moment IN ('start', 'end')", name="moment"),
     sqlite_strict=True,
     sqlite_with_rowid=False,
+)
+
+test_sets = Table(
+    "test_sets",
+    metadata,
+    Column("id", WHOLE, Identity(), primary_key=True),
+    Column("sha256", TEXT, nullable=False, unique=True, comment="of all that follows"),
+    Column("count", WHOLE, nullable=False, comment="of the items"),
+    Column("order_sha256", TEXT, nullable=False, comment="of the items, in their order; empty where it is not known"),
+    Column("weights", BYTES, comment="packed: the weight of each item in the score; NULL where they are equal"),
+    Column("groups", BYTES, comment="packed: the number of the group of each item; NULL where there are no groups"),
+    comment="the items of test sets, which runs share; a row never changes",
+    sqlite_strict=True,
+)
+
+# With row ids: without them, SQLite would give each row of more than about 1,000 bytes a page of its own.
+item_results = Table(
+    "item_results",
+    metadata,
+    Column("run", WHOLE, ForeignKey(runs.c.number), primary_key=True),
+    Column("result", TEXT, primary_key=True, comment="the name of the score, as in test/accuracy"),
+    Column("test_set", WHOLE, ForeignKey(test_sets.c.id), nullable=False),
+    Column("sums", BYTES, comment="packed: what each item contributes; NULL where `ledger gc --items` removed them"),
+    comment="the results of single test items, of which the score is the weighted mean",
+    sqlite_strict=True,
 )
 
 checkpoints = Table(

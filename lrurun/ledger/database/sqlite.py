@@ -19,7 +19,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 from lrurun.errors import LedgerError, LrurunError, NotFoundError, UsageError
 from lrurun.files import atomic, identity
 from lrurun.ledger.database import DAMAGED, TIMEOUT, Database, QueryError, Rows, command, damaged, files, migrate
-from lrurun.ledger.database.schema import APPLICATION_ID, SCHEMA, VERSION_TABLE, metadata
+from lrurun.ledger.database.schema import APPLICATION_ID, LACKING, SCHEMA, VERSION_TABLE, metadata
 from lrurun.ledger.database.sql import close, literal_statement
 
 WAITING_INTERVAL = 1.0
@@ -111,9 +111,11 @@ class SQLite(Database):
                 return None
             if version > SCHEMA:
                 raise migrate.newer(path, version, _writer(connection))
-            if version < SCHEMA:
+            if version < SCHEMA and version not in LACKING:
                 raise migrate.older(path, version, f"migrate it, a backup is made: {command('migrate', place)}")
-        return cls(path, query=query, timeout=timeout, read_only=True, write_ahead=False, note=note)
+        database = cls(path, query=query, timeout=timeout, read_only=True, write_ahead=False, note=note)
+        database.lacking = LACKING.get(version, frozenset())
+        return database
 
     @classmethod
     def exists(cls, place: Path) -> bool:
