@@ -438,7 +438,7 @@ def _variation(labels: np.ndarray) -> np.ndarray:
 
     rows = labels.reshape(len(labels), -1, labels.shape[-1]).astype(np.float64)
     known = ~np.isnan(rows[..., :1])
-    mean = np.where(known, rows, 0.0).mean(axis=-1).sum() / known.sum()
+    mean = float(np.where(known, rows, 0.0).mean(axis=-1).sum()) / int(known.sum())
     squares: np.ndarray = np.where(known, np.square(rows - mean), 0.0).mean(axis=-1).sum(axis=-1)
     return squares
 
