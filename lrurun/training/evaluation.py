@@ -34,6 +34,8 @@ class Evaluation(NamedTuple):
     """Metric -> its results on single items, where they were asked for and it has some."""
     faults: dict[str, str]
     """Metric -> why the results on single items that it gives are not used."""
+    labels: int
+    """How many labels were predicted."""
 
 
 def evaluate(
@@ -93,12 +95,18 @@ def evaluate(
                     faults[metric.name] = str(error) if isinstance(error, ValueError) else repr(error)
                 else:
                     items |= {metric.name: found} if found is not None else {}
-        evaluations.append(Evaluation(scores, norms_of_run, items, faults))
+        evaluations.append(Evaluation(scores, norms_of_run, items, faults, round(of_run["count"].sum())))
     return evaluations
 
 
 TOLERANCE = 1e-4
 """How far a score may be from what its items give, relative where it is above 1: sums over a batch are of 32 bits."""
+
+
+def tolerance(metric: Metric, score: float, count: int) -> float:
+    """How far an evaluation may be from a score on `count` of what `Metric.over` names: half a step, or rounding."""
+    step = metric.step(count)
+    return TOLERANCE * max(1.0, abs(score)) if step is None else step / 2
 
 
 def _items(metric: Metric, sums: ItemSums, labels: np.ndarray, order: str, score: float) -> ItemResults | None:
@@ -118,9 +126,7 @@ def _items(metric: Metric, sums: ItemSums, labels: np.ndarray, order: str, score
         raise ValueError("items returns weights that are negative, NaN, or all zero")
     tests = TestSet(count=len(labels), order=order, weights=None if (weights == 1).all() else weights)
     results = ItemResults(test_set=tests, sums=values)
-    step = metric.step(round(weights.sum()))
-    tolerance = TOLERANCE * max(1.0, abs(score)) if step is None else step / 2
-    if not abs(metric.of_mean(results.mean) - score) <= tolerance:
+    if not abs(metric.of_mean(results.mean) - score) <= tolerance(metric, score, round(weights.sum())):
         raise ValueError(f"the mean over items gives {metric.of_mean(results.mean):.6g}, the score is {score:.6g}")
     return results
 
