@@ -467,6 +467,8 @@ def _size(error: float, report: LadderReport) -> str:
 
 def _how_to_record(report: LadderReport) -> str:
     """How results on single test items are recorded."""
+    if not report.has_items:
+        return f"{report.score.title} is no mean over them"
     if report.kind != "program":
         return "lrurun verify --items records the results on each"
     share = "" if report.test_items is not None or report.score.unit != "points" else ", or test_items in [program]"

@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 from lrurun.config.ladder import Grid, Ladder, Published, Rung
 from lrurun.config.resolve import RateSource
 from lrurun.config.schema import TUNING_SEED, RunConfig, RunKind
+from lrurun.data.metric import Metric
 from lrurun.errors import plural
 from lrurun.ledger.values import FINISHED
 from lrurun.report.judging import claims, items, published, ranks, sequential, statistics, verdicts
@@ -103,6 +104,8 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     """The smallest difference between two scores on the test split; None for a continuous score."""
     without_spread: tuple[str, ...] = ()
     """Rungs whose seeds show no spread: comparisons use the error of the test set for them."""
+    has_items: bool = True
+    """Whether the metric has results on single test items, of which it is a mean."""
     hypotheses: int = 0
     """The number of hypotheses with results, which p is corrected for."""
     kind: RunKind = "training"
@@ -216,6 +219,7 @@ def build(
         score=form,
         test_step=scoring.step,
         without_spread=tuple(row.rung for row in rows if _has_error_of_test_set(judged.samples[row.rung])),
+        has_items=kind == "program" or type(metric).items is not Metric.items,
         hypotheses=hypotheses,
         kind=kind,
         can_tune=can_tune,
