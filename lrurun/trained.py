@@ -17,8 +17,9 @@ from lrurun import paths, plugins
 from lrurun.config import plugin_code
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.data.on_device import stream
-from lrurun.data.task import Spec, Split
+from lrurun.data.task import Data, Spec, Split
 from lrurun.errors import LrurunError, NoEigenvaluesError, NotFoundError, UsageError, check_type
+from lrurun.items import ItemResults
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Checkpoint, Run
 from lrurun.nn.network import Model
@@ -27,7 +28,9 @@ from lrurun.paths import inside
 from lrurun.report import instance_documents
 from lrurun.runner.storage import storage_for
 from lrurun.training import checkpoints, digests
-from lrurun.training.programs import Programs
+from lrurun.training.evaluation import evaluate, tolerance
+from lrurun.training.loop import order_digest
+from lrurun.training.programs import Programs, programs_for
 
 ENCODER = checkpoints.leaf("params", "encoder", "kernel")
 
@@ -173,6 +176,44 @@ def predictions(run: Run, ledger: Ledger, folder: Path, split: Split) -> np.ndar
     if model.spec.output.at == "positions":
         predicted = predicted[:, predicted.shape[1] - split.labels.shape[1] :]
     return predicted
+
+
+class OtherScores(Exception):
+    """An evaluation of a kept model does not give the scores that are recorded."""
+
+
+def final(run: Run, entries: Sequence[Checkpoint], folder: Path) -> Path:
+    """The folder of the checkpoint that a finished run ended with; the arguments are those of `newest`.
+
+    Raises:
+        LrurunError: it is not kept, or damaged.
+    """
+    return newest(run, [entry for entry in entries if entry.step == run.step], folder)[1]
+
+
+def items(run: Run, config: RunConfig, checkpoint: Path, data: Data) -> dict[str, ItemResults]:
+    """Name of a test score -> the results of a run on single items, by an evaluation of its final checkpoint.
+
+    Raises:
+        OtherScores: the evaluation gives other scores than those of the run.
+        LrurunError: the checkpoint cannot be read.
+    """
+    compiled = programs_for(config, run.execution, data)
+    best = jax.tree.map(lambda array: array[None], checkpoints.restore(checkpoint, compiled, run.fingerprint).best)
+    splits = {"test": data.test, **{f"test@{name}": split for name, split in data.further_tests.items()}}
+    found: dict[str, ItemResults] = {}
+    for name, split in splits.items():
+        order = order_digest(data, name)
+        [evaluated] = evaluate(compiled, best, split, config.train.batch, data.metrics, order)
+        for metric in data.metrics:
+            score, recorded = evaluated.scores[metric.name], (run.result or {}).get(f"{name}/{metric.name}")
+            labels = evaluated.labels
+            if recorded is None or not abs(score - recorded) <= tolerance(metric, recorded, labels):
+                raise OtherScores(f"{name}/{metric.name} is {score!r} in the evaluation, {recorded!r} in the run")
+        if evaluated.faults:
+            raise OtherScores("; ".join(f"{name}/{key}: {why}" for key, why in evaluated.faults.items()))
+        found |= {f"{name}/{key}": results for key, results in evaluated.items.items()}
+    return found
 
 
 def newest(run: Run, entries: Sequence[Checkpoint], folder: Path) -> tuple[Checkpoint, Path]:

@@ -90,7 +90,7 @@ def dispatch_arguments(programs: Programs, split: Split, n: int, rate: float = 0
 def evaluate_arguments(programs: Programs, split: Split) -> tuple[Any, ...]:
     """The arguments of `Programs.evaluate` after the parameters, for one batch."""
     batch = feed.to_devices(_repeated(split, np.resize, programs.batch), programs.placement.batch())
-    return batch, np.ones(programs.batch, np.float32), np.ones(programs.batch, np.bool_)
+    return batch, np.ones(programs.batch, np.float32), np.ones(programs.batch, np.bool_), np.bool_(False)
 
 
 def measure(

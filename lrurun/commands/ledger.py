@@ -314,22 +314,31 @@ app.command()(ledger_export.export)
 @examples(
     "lrurun ledger gc --dry-run",
     "lrurun ledger gc --finished",
+    "lrurun ledger gc --items --dry-run",
 )
 def gc(
     context: typer.Context,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
     finished: Annotated[bool, typer.Option("--finished", help="Also the checkpoints of finished runs.")] = False,
+    items: Annotated[
+        bool, typer.Option("--items", help="Also the results of all runs on single test items, from the ledger.")
+    ] = False,
 ) -> int:
     """Remove checkpoints that are no longer needed.
 
     These are checkpoints of superseded runs, half-written ones, and those of abandoned attempts. With --finished also
     those of finished runs, which are needed only to load the trained parameters. Unfinished runs keep theirs. Folders
     of runs that are not in this ledger are left alone.
+
+    With --items also what the ledger has of single test items. Scores stay, but reports then judge without these
+    results, and say so; lrurun verify --items adds them again where the checkpoints are kept.
     """
     from lrurun.ledger import owner
+    from lrurun.runner import records
 
     places: Places = context.obj.places
     with opening.change(places) as ledger:
+        sizes = ledger.item_bytes() if items else {}
         ledger.reap(owner.this_process())
         removable, problems = _removable(ledger, places, finished=finished)
         size = sum(_bytes(folder) for folder in removable)
@@ -338,16 +347,22 @@ def gc(
             for folder, number in removable.items():
                 if number is None or number in removed:
                     _remove(places, folder)
+            if sizes:
+                ledger.drop_items(sizes)
+                records.keep_all(ledger, places.runs, list(sizes), [])
     for problem in problems:
         console.warn(f"{problem}; not removed")
     if dry_run:
         for folder in removable:
             console.write(str(folder))
-    if not removable:
-        console.say("nothing to remove")
-        return 0
+    parts = [f"{plural(len(removable), 'folder')} with {size / 1e6:.1f} MB"] if removable else []
+    if sizes:
+        of_runs = f"the results of {plural(len(sizes), 'run')} on single test items"
+        parts.append(
+            f"{of_runs} with {sum(sizes.values()) / 1e6:.1f} MB, which the ledger uses for what it records next"
+        )
     action = "to be removed" if dry_run else "removed"
-    console.say(f"{action}: {plural(len(removable), 'folder')} with {size / 1e6:.1f} MB")
+    console.say(f"{action}: {', and '.join(parts)}" if parts else "nothing to remove")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`lrurun verify`: train a run again, and compare."""
+"""`lrurun verify`: train a run again, and compare; `--items`: see `verify_items`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import contextlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec import Struct, structs
 
 from lrurun import console
 from lrurun.commands._shared import opening, output
-from lrurun.commands._shared.options import Json, RunId
-from lrurun.commands._shared.rules import examples
-from lrurun.errors import LrurunError, plural
+from lrurun.commands._shared.options import Json, OnlyInstance, SomeRunIds
+from lrurun.commands._shared.rules import examples, needs
+from lrurun.errors import LrurunError, UsageError, plural
 from lrurun.report.verification import Difference
 
 if TYPE_CHECKING:
@@ -62,20 +62,44 @@ class VerifyDocument(Struct, frozen=True, kw_only=True):
 
 @examples(
     "lrurun verify 3f2a",
-    "lrurun verify 3f2a --json",
+    "lrurun verify --items --instance npDigits",
 )
-def verify(context: typer.Context, run: RunId, json: Json = False) -> int:
+@needs("instance", "items")
+def verify(
+    context: typer.Context,
+    run: SomeRunIds = None,
+    items: Annotated[
+        bool, typer.Option("--items", help="Add results on single test items from final checkpoints, without training.")
+    ] = False,
+    instance: OnlyInstance = None,
+    json: Json = False,
+) -> int:
     """Train a run again and compare its curves and result.
 
     It is trained in a temporary folder, on the data that it was trained on; ledger and runs folder stay as they are. On
     a machine of the same type all values must be equal bit for bit, on another one within a tolerance. The exit code is
     3 if they are not.
+
+    With --items runs that were recorded without results on single test items get them: their final checkpoints, where
+    they are kept, are evaluated once on the test split, and must give the recorded scores.
     """
+    places: Places = context.obj.places
+    names = run or []
+    if items:
+        from lrurun.commands import verify_items
+
+        return verify_items.verify_items(places, names, instance, json=json)
+    if len(names) != 1:
+        found = f"{len(names)} RUNs" if names else "none"
+        raise UsageError(f"verify: expected one RUN, found {found}", "lrurun runs lists the runs")
+    return _verify(places, names[0], json=json)
+
+
+def _verify(places: Places, run: str, *, json: bool) -> int:
     from lrurun.report import instance_documents, verification
     from lrurun.runner.preparation import check_devices
     from lrurun.runner.signals import Signals, Stopped
 
-    places: Places = context.obj.places
     with opening.existing(places, run) as ledger:
         recorded = _recorded(ledger, run)
         instance_documents.load_code_of(ledger, recorded.run)

@@ -31,6 +31,10 @@ OF_VALUES = frozenset({"mean", "variation"})
 """The names of sums beside "loss" and "count"."""
 
 
+ItemSums = Mapping[str, "np.ndarray"]
+"""Name of a sum -> (items,) float64, its value over the labels of each item, that is of each example of a split: "loss"
+and "count"; of "correct", "sequences" and "exact" those that `Metric.sums` names; what `measure_items` returns."""
+
 MAJORITY = "majority class"
 """The naive predictor of the most frequent class; preparation measures it."""
 
@@ -79,10 +83,6 @@ class Metric(Struct, frozen=True, kw_only=True):
     of_test_items: ClassVar[bool] = True
     """Whether it is a score on test items, so that another choice of these would change it."""
 
-    def of_mean(self, mean: float) -> float:
-        """The score that follows from the mean over all test items; increasing or decreasing. The mean itself."""
-        return mean
-
     def measure(self, outputs: Any, labels: Any, weight: Any) -> Mapping[str, Any]:
         """Sums of this metric's own over a batch: name -> an array, as jax computes it; none by default.
 
@@ -100,6 +100,28 @@ class Metric(Struct, frozen=True, kw_only=True):
     def value(self, sums: Sums) -> float:
         """The score of an evaluation."""
         raise NotImplementedError(f"{type(self).__name__} defines no value")
+
+    def measure_items(self, outputs: Any, labels: Any, weight: Any) -> Mapping[str, Any]:
+        """Sums of this metric's own over the labels of each example of a batch: name -> (B,), as jax computes it; none
+        by default. The arguments are those of `measure`."""
+        return {}
+
+    def items(self, sums: ItemSums, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """A sum and a weight for each item of a split, if the score is a function of the weighted mean over items.
+
+        The mean is that of all sums divided by that of all weights, and `of_mean` gives the score from it. None by
+        default: the score is no such function, and nothing is recorded of single items.
+
+        Args:
+            sums: those of the items.
+            labels: of the whole split, as `Output` describes them. The weights depend on nothing else, so that they are
+                the same for all runs.
+        """
+        return None
+
+    def of_mean(self, mean: float) -> float:
+        """The score that belongs to a weighted mean over items, which it increases with: the mean itself by default."""
+        return mean
 
     def parts(self, sums: Sums) -> dict[str, float]:
         """Name -> the scores of parts of the labels, which are recorded beside the score, as in `test/slot/1`."""
@@ -144,15 +166,26 @@ class Mean(Metric, frozen=True, kw_only=True):
         Raises:
             ValueError: `each` does not return one number for each label.
         """
+        return {"total": self._weighted(outputs, labels, weight).sum()}
+
+    def measure_items(self, outputs: Any, labels: Any, weight: Any) -> Mapping[str, Any]:
+        """The sums of `each` over the labels of each example."""
+        each = self._weighted(outputs, labels, weight)
+        return {"total": each.reshape(len(each), -1).sum(axis=1)}
+
+    def _weighted(self, outputs: Any, labels: Any, weight: Any) -> Any:
         each = self.each(outputs, labels)
         if getattr(each, "shape", None) != weight.shape:
             actual = getattr(each, "shape", type(each).__name__)
             raise ValueError(f"metric {self.name}: each returns {actual}, expected {weight.shape}, a number per label")
-        return {"total": (each * weight).sum()}
+        return each * weight
 
     def value(self, sums: Sums) -> float:
         """The mean of `each`."""
         return _share(sums["total"], sums["count"])
+
+    def items(self, sums: ItemSums, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return sums["total"], sums["count"]
 
 
 class _PerCent(Metric, frozen=True, kw_only=True):
@@ -179,6 +212,9 @@ class Accuracy(_PerCent, frozen=True, kw_only=True):
     def value(self, sums: Sums) -> float:
         return _share(sums["correct"], sums["count"])
 
+    def items(self, sums: ItemSums, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return sums["correct"], sums["count"]
+
     def step(self, items: int) -> float:
         """One item."""
         return 1 / items
@@ -198,6 +234,9 @@ class Exact(Accuracy, frozen=True, kw_only=True):
 
     def value(self, sums: Sums) -> float:
         return _share(sums["exact"], sums["sequences"])
+
+    def items(self, sums: ItemSums, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return sums["exact"], sums["sequences"]
 
 
 class WorstSlot(_PerCent, frozen=True, kw_only=True):
@@ -278,6 +317,11 @@ class R2(Metric, frozen=True, kw_only=True):
     def value(self, sums: Sums) -> float:
         return 1 - _unexplained(sums)
 
+    def items(self, sums: ItemSums, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """What is explained of the variation of the labels of each item around the mean of the split."""
+        variation = _variation(labels)
+        return variation - sums["loss"], variation
+
 
 class Nmse(Metric, frozen=True, kw_only=True):
     """MSE / variance of the labels, over all labels of a split, in decibel: 0 for their mean, lower is better.
@@ -298,6 +342,13 @@ class Nmse(Metric, frozen=True, kw_only=True):
     def value(self, sums: Sums) -> float:
         return 10 * math.log10(max(_unexplained(sums), 1e-20))
 
+    def items(self, sums: ItemSums, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What is not explained of the variation, as a difference from 1 would lose small errors."""
+        return sums["loss"], _variation(labels)
+
+    def of_mean(self, mean: float) -> float:
+        return 10 * math.log10(max(mean, 1e-20))
+
 
 class BatchR2(R2, frozen=True, kw_only=True):
     """R^2 of each batch, averaged over batches, as in the code of Gupta et al. 2023: it depends on the batch size."""
@@ -309,6 +360,8 @@ class BatchR2(R2, frozen=True, kw_only=True):
 
         floor = 1e-5 * sums["count"]  # as in the published code
         return float(np.mean(1 - sums["loss"] / np.maximum(sums["variation"], floor)))
+
+    items = Metric.items  # none: it is a mean over batches
 
 
 class BitsPerByte(Metric, frozen=True, kw_only=True):
@@ -322,6 +375,12 @@ class BitsPerByte(Metric, frozen=True, kw_only=True):
     def value(self, sums: Sums) -> float:
         return _share(sums["loss"], sums["count"]) / math.log(2)
 
+    def items(self, sums: ItemSums, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return sums["loss"], sums["count"]
+
+    def of_mean(self, mean: float) -> float:
+        return mean / math.log(2)
+
 
 class CrossEntropy(Metric, frozen=True, kw_only=True):
     """The cross-entropy of tokens, in nats. Chance is a unigram model, among the baselines of the data."""
@@ -334,6 +393,9 @@ class CrossEntropy(Metric, frozen=True, kw_only=True):
     def value(self, sums: Sums) -> float:
         return _share(sums["loss"], sums["count"])
 
+    def items(self, sums: ItemSums, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return sums["loss"], sums["count"]
+
 
 class Perplexity(Metric, frozen=True, kw_only=True):
     """exp(cross-entropy) of tokens."""
@@ -345,6 +407,12 @@ class Perplexity(Metric, frozen=True, kw_only=True):
 
     def value(self, sums: Sums) -> float:
         return math.exp(min(_share(sums["loss"], sums["count"]), 700.0))
+
+    def items(self, sums: ItemSums, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return sums["loss"], sums["count"]
+
+    def of_mean(self, mean: float) -> float:
+        return math.exp(min(mean, 700.0))
 
 
 METRICS: Mapping[str, Metric] = {
@@ -364,6 +432,17 @@ def _unexplained(sums: Sums) -> float:
     count, mean = sums["count"], sums["mean"]
     between = count * np.square(mean - (count @ mean) / count.sum())
     return float(sums["loss"].sum() / np.sum(sums["variation"] + between))
+
+
+def _variation(labels: np.ndarray) -> np.ndarray:
+    """(N,) the squared distances of the labels of each example to the mean of all labels, NaN left out."""
+    import numpy as np
+
+    rows = labels.reshape(len(labels), -1, labels.shape[-1]).astype(np.float64)
+    known = ~np.isnan(rows[..., :1])
+    mean = float(np.where(known, rows, 0.0).mean(axis=-1).sum()) / int(known.sum())
+    squares: np.ndarray = np.where(known, np.square(rows - mean), 0.0).mean(axis=-1).sum(axis=-1)
+    return squares
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> float:

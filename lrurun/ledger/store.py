@@ -1209,6 +1209,15 @@ class Ledger:
             return [row.result for row in self._item_rows(connection, names.order_by(table.result))]
 
     @retried
+    def item_bytes(self) -> dict[str, int]:
+        """Run -> the bytes of its results on single test items, of the runs that have some."""
+        table = item_results.c
+        sizes = select(runs.c.id, func.sum(func.length(table.sums))).where(table.sums.is_not(None))
+        with self._reading() as connection:
+            rows = self._item_rows(connection, sizes.group_by(runs.c.number, runs.c.id).order_by(runs.c.number))
+            return {run_id: int(size) for run_id, size in rows}
+
+    @retried
     def items_removed(self, run_ids: Iterable[str], result: str) -> dict[str, int]:
         """Run -> the number of test items of a score, where `ledger gc --items` removed the results on them."""
         table = item_results.c

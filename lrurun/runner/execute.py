@@ -229,7 +229,11 @@ class EventWriter:
                 self.snapshots.commit(keep=1)
                 self.writes.drain()
                 result = self._escape() | event.result
-                self.ledger.finish(self.claim, event.state, result=result, reason=event.state, step=event.step)
+                for name, why in event.item_faults.items():
+                    self.attempt.note("items", f"no results on single items of {name}: {why}")
+                self.ledger.finish(
+                    self.claim, event.state, result=result, reason=event.state, step=event.step, items=event.items
+                )
                 results = ", ".join(f"{name} {value:.6g}" for name, value in sorted(result.items()))
                 logs.write(f"{event.state} at step {event.step}" + (f": {results}" if results else ""))
                 return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,8 +12,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from lrurun.data.metric import Metric
+from lrurun.data.metric import ItemSums, Metric
 from lrurun.data.task import Split
+from lrurun.items import ItemResults, TestSet
 from lrurun.training.feed import label_type, to_devices
 from lrurun.training.objective import own_sum
 from lrurun.training.programs import Best, Programs
@@ -28,10 +30,28 @@ class Evaluation(NamedTuple):
     """Mean loss and every metric, each example counted once."""
     norms: dict[str, float]
     """Mean norm of the recurrent state, layer by layer, on the first batch."""
+    items: dict[str, ItemResults]
+    """Metric -> its results on single items, where they were asked for and it has some."""
+    faults: dict[str, str]
+    """Metric -> why the results on single items that it gives are not used."""
+    labels: int
+    """How many labels were predicted."""
 
 
-def evaluate(programs: Programs, best: Best, split: Split, batch: int, metrics: Sequence[Metric]) -> list[Evaluation]:
-    """Scores and norms of each member. The last batch is padded, so that nothing is compiled twice."""
+def evaluate(
+    programs: Programs,
+    best: Best,
+    split: Split,
+    batch: int,
+    metrics: Sequence[Metric],
+    order: str | None = None,
+) -> list[Evaluation]:
+    """Scores and norms of each member. The last batch is padded, so that nothing is compiled twice.
+
+    Args:
+        order: a digest of the examples and their order: then results on single items too, which otherwise stay on the
+            device.
+    """
     count = len(split.labels)
     outputs = []
     for start in range(0, count, batch):
@@ -44,11 +64,18 @@ def evaluate(programs: Programs, best: Best, split: Split, batch: int, metrics: 
         )
         counted = real if start == 0 else np.zeros_like(real)
         arrays = to_devices(part, programs.placement.batch())
-        outputs.append(programs.evaluate(best, arrays, real.astype(np.float32), counted))
+        with_items = np.bool_(order is not None)
+        sums_of_batch, norms_of_batch, items = programs.evaluate(
+            best, arrays, real.astype(np.float32), counted, with_items
+        )
+        outputs.append((sums_of_batch, norms_of_batch, {} if order is None else items))
         if len(outputs) > MAX_IN_FLIGHT:
             jax.block_until_ready(outputs[-MAX_IN_FLIGHT])  # otherwise the inputs of all batches wait in memory
-    of_batches, norms = zip(*jax.device_get(outputs), strict=True)
+    of_batches, norms, items_of_batches = zip(*jax.device_get(outputs), strict=True)
     sums = {name: np.stack([of_batch[name] for of_batch in of_batches], axis=1) for name in of_batches[0]}
+    item_sums = {
+        name: np.concatenate([part[name] for part in items_of_batches], axis=1) for name in items_of_batches[0]
+    }
     evaluations = []
     for member, layers in enumerate(norms[0].tolist()):
         of_run = {name: batches[member].astype(np.float64) for name, batches in sums.items()}
@@ -56,8 +83,52 @@ def evaluate(programs: Programs, best: Best, split: Split, batch: int, metrics: 
         for metric in metrics:
             known = of_run | _own(metric, of_run)
             scores |= {metric.name: metric.value(known), **_parts(metric, known)}
-        evaluations.append(Evaluation(scores, {f"norm/layer{layer}": value for layer, value in enumerate(layers)}))
+        norms_of_run = {f"norm/layer{layer}": value for layer, value in enumerate(layers)}
+        items: dict[str, ItemResults] = {}
+        faults: dict[str, str] = {}
+        if order is not None:
+            of_items = {name: arrays[member, :count].astype(np.float64) for name, arrays in item_sums.items()}
+            for metric in metrics:
+                try:
+                    found = _items(metric, of_items | _own(metric, of_items), split.labels, order, scores[metric.name])
+                except Exception as error:  # of a plug-in: its score is worth having all the same
+                    faults[metric.name] = str(error) if isinstance(error, ValueError) else repr(error)
+                else:
+                    items |= {metric.name: found} if found is not None else {}
+        evaluations.append(Evaluation(scores, norms_of_run, items, faults, round(of_run["count"].sum())))
     return evaluations
+
+
+TOLERANCE = 1e-4
+"""How far a score may be from what its items give, relative where it is above 1: sums over a batch are of 32 bits."""
+
+
+def tolerance(metric: Metric, score: float, count: int) -> float:
+    """How far an evaluation may be from a score on `count` of what `Metric.over` names: half a step, or rounding."""
+    step = metric.step(count)
+    return TOLERANCE * max(1.0, abs(score)) if step is None else step / 2
+
+
+def _items(metric: Metric, sums: ItemSums, labels: np.ndarray, order: str, score: float) -> ItemResults | None:
+    """The results on single items that a metric gives; None if it gives none, or the score is not finite.
+
+    Raises:
+        ValueError: they do not give the score.
+    """
+    found = metric.items(sums, labels) if math.isfinite(score) else None
+    if found is None:
+        return None
+    values, weights = (np.asarray(part, np.float64) for part in found)
+    for part in (values, weights):
+        if part.shape != (len(labels),):
+            raise ValueError(f"items returns an array of shape {part.shape}, expected {(len(labels),)}, one per item")
+    if not (weights >= 0).all() or not weights.any():
+        raise ValueError("items returns weights that are negative, NaN, or all zero")
+    tests = TestSet(count=len(labels), order=order, weights=None if (weights == 1).all() else weights)
+    results = ItemResults(test_set=tests, sums=values)
+    if not abs(metric.of_mean(results.mean) - score) <= tolerance(metric, score, round(weights.sum())):
+        raise ValueError(f"the mean over items gives {metric.of_mean(results.mean):.6g}, the score is {score:.6g}")
+    return results
 
 
 _PART = re.compile(r"[A-Za-z][\w.-]{0,49}(?:/\.*[\w-][\w.-]*)*", re.ASCII)
@@ -112,4 +183,4 @@ def _compile(programs: Programs, members: int, split: Split, batch: int) -> None
     lengths = None if split.lengths is None else like(split.lengths, np.int32)
     inputs = (like(split.inputs, split.inputs.dtype), like(split.labels, label_type(split)), lengths)
     weight, counted = (jax.ShapeDtypeStruct((batch,), dtype) for dtype in (np.float32, np.bool_))
-    programs.evaluate.lower(best, inputs, weight, counted).compile()
+    programs.evaluate.lower(best, inputs, weight, counted, jax.ShapeDtypeStruct((), np.bool_)).compile()

@@ -10,6 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from lrurun.items import ItemResults
 from lrurun.nn.spectra import Spectra
 from lrurun.training.programs import Best, TrainState
 
@@ -74,6 +75,10 @@ class Ended(Struct, frozen=True, kw_only=True):
     step: int
     result: dict[str, float]
     """Metrics at the best validation step, and the training speed."""
+    items: dict[str, ItemResults] = {}
+    """Name of a test score, as "test/accuracy" -> the results on single items, of which it is the mean."""
+    item_faults: dict[str, str] = {}
+    """Name of a test score -> why those that its metric gives are not used."""
     snapshot: Snapshot
 
 

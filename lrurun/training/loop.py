@@ -7,6 +7,7 @@ to stop. A run is a pure function of its configuration and seed.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -81,6 +82,11 @@ def train_together(
             yield from training.boundary()
         speed = training.speed(training.step)
     yield from training.finish(speed, test)
+
+
+def order_digest(data: Data, split: str) -> str:
+    """A digest of the examples of a test split and of their order, "test" or "test@NAME"."""
+    return hashlib.sha256(f"{data.sha256}\n{split}".encode()).hexdigest()
 
 
 class Dispatched(NamedTuple):
@@ -242,8 +248,8 @@ class Training:
         if is_better.any():
             self.best, self.on_host = self.programs.keep(self.best, self.state, is_better), None
         for member in active:
-            scores, norms = evaluations[member.number]
-            values = speed | {f"val/{name}": value for name, value in scores.items()} | norms
+            found = evaluations[member.number]
+            values = speed | {f"val/{name}": value for name, value in found.scores.items()} | found.norms
             yield Measured(member=member.number, step=self.step, values=values | inside.get(member.number, {}))
 
     def boundary(self) -> Iterator[Event]:
@@ -259,7 +265,10 @@ class Training:
         if test:
             further = {f"test@{name}": split for name, split in self.data.further_tests.items()}
             splits |= {"test": self.data.test} | further
-        evaluations = {name: self._evaluate(self.best, split) for name, split in splits.items()}
+        evaluations = {
+            name: self._evaluate(self.best, split, None if name == "val" else order_digest(self.data, name))
+            for name, split in splits.items()
+        }
         at_end: list[Evaluation] = []
         if not all(member.is_chosen for member in self.active):
             at_end = self._evaluate(Best(self.state.params, self.state.stats), self.data.validation)
@@ -278,8 +287,16 @@ class Training:
             last = self.snapshot(member, self.step)
             yield from self._spectrum(member, self.step, last.live.params, "end")
             best_step = {"best_step": float(member.best_step)} if member.is_chosen else {}
-            result = best_step | scores | speed
-            yield Ended(member=member.number, state="done", step=self.step, result=result, snapshot=last)
+            tested_on = {name: of_split[member.number] for name, of_split in evaluations.items() if member.is_chosen}
+            yield Ended(
+                member=member.number,
+                state="done",
+                step=self.step,
+                result=best_step | scores | speed,
+                items={f"{name}/{key}": of_key for name, of in tested_on.items() for key, of_key in of.items.items()},
+                item_faults={f"{name}/{key}": why for name, of in tested_on.items() for key, why in of.faults.items()},
+                snapshot=last,
+            )
 
     def snapshot(self, member: Member, step: int) -> Snapshot:
         """A copy of one run's state at `step`, on the host."""
@@ -294,8 +311,8 @@ class Training:
         seconds, steps = time.perf_counter() - self.started_at, step - self.first_step
         return {"machine/steps_per_second": steps / seconds} if steps and seconds > 0 else {}
 
-    def _evaluate(self, best: Best, split: Split) -> list[Evaluation]:
-        return evaluate(self.programs, best, split, self.schedule.batch, self.data.metrics)
+    def _evaluate(self, best: Best, split: Split, order: str | None = None) -> list[Evaluation]:
+        return evaluate(self.programs, best, split, self.schedule.batch, self.data.metrics, order)
 
     def _spectrum(self, member: Member, step: int, params: Tree, moment: Literal["start", "end"]) -> Iterator[Spectrum]:
         layers = probes.spectra(self.programs, params, step)

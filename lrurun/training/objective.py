@@ -24,7 +24,9 @@ class Objective:
 
     Attributes:
         needed: names of the sums that the metrics need, beside "loss" and "count".
+        needed_items: names of the sums over the labels of single examples that some need.
         measures: metric -> the function that computes its own sums, of those that have some.
+        item_measures: the same for sums over the labels of single examples.
     """
 
     def __init__(self, spec: Spec, metrics: Sequence[Metric]) -> None:
@@ -34,6 +36,15 @@ class Objective:
             metric.name: metric.measure for metric in metrics if type(metric).measure is not Metric.measure
         }
         self.needed = tuple(dict.fromkeys(name for metric in metrics for name in metric.sums))
+        with_items = [metric for metric in metrics if type(metric).items is not Metric.items]
+        self.needed_items = tuple(
+            dict.fromkeys(name for metric in with_items for name in ("loss", "count", *metric.sums))
+        )
+        self.item_measures = {
+            metric.name: metric.measure_items
+            for metric in with_items
+            if type(metric).measure_items is not Metric.measure_items
+        }
 
     def places(self, labels: Array, length: int) -> tuple[Places | None, Array]:
         """The positions to decode, of `length`, and the labels there; None and all labels for one of a sequence."""
@@ -98,13 +109,42 @@ class Objective:
         return wanted | self._own_sums(outputs, labels, labelled, real.astype(jnp.float32)) if self.measures else wanted
 
     def _own_sums(self, outputs: Array, labels: Array, labelled: Array, weight: Array) -> dict[str, Array]:
-        known = labelled if labels.ndim == labelled.ndim else labelled[..., None]
-        labels = jnp.where(known, labels, jnp.zeros((), labels.dtype))
+        labels = _without_unknown(labels, labelled)
         return {
             own_sum(metric, name): jnp.asarray(value, jnp.float32)
             for metric, measure in self.measures.items()
             for name, value in measure(outputs, labels, weight).items()
         }
+
+    def items(self, outputs: Array, labels: Array, weight: Array) -> dict[str, Array]:
+        """The sums of `lrurun.data.metric.ItemSums`, (B,) float32; the arguments are those of `sums`.
+
+        Raises:
+            ValueError: a metric's own sums have another shape.
+        """
+        losses, labelled = self._losses(outputs, labels)
+        each = weight[:, None] if losses.ndim > 1 else weight
+        real = (labelled * each).astype(jnp.float32)
+
+        def of_examples(values: Array) -> Array:
+            return jnp.sum((values * each).astype(jnp.float32).reshape(len(values), -1), axis=1)
+
+        sums = {"loss": of_examples(losses), "count": of_examples(labelled)}
+        if self.output.loss == "cross-entropy":
+            right = (jnp.argmax(outputs, -1) == labels) & labelled
+            present, wrong = (jnp.any(part.reshape(len(part), -1), axis=1) for part in (labelled, labelled & ~right))
+            sums |= {"correct": of_examples(right), "sequences": present * weight, "exact": (present & ~wrong) * weight}
+        wanted = {name: sums[name] for name in self.needed_items if name in sums}
+        known = _without_unknown(labels, labelled)
+        for metric, measure in self.item_measures.items():
+            for name, value in measure(outputs, known, real).items():
+                if jnp.shape(value) != weight.shape:
+                    rule = f"expected {weight.shape}, a number per example"
+                    raise ValueError(
+                        f"metric {metric}: measure_items returns {name} of shape {jnp.shape(value)}, {rule}"
+                    )
+                wanted[own_sum(metric, name)] = jnp.asarray(value, jnp.float32)
+        return wanted
 
     def _sums_of_classes(self, predicted: Array, labels: Array, labelled: Array, weight: Array) -> dict[str, Array]:
         right = (predicted == labels) & labelled
@@ -124,3 +164,9 @@ class Objective:
             guess = jax.nn.one_hot(predicted, self.classes)
             sums["confusion"] = jnp.einsum("...c,...d->cd", actual, guess, precision="float32")
         return sums
+
+
+def _without_unknown(labels: Array, labelled: Array) -> Array:
+    """Labels with 0 where there is none."""
+    known = labelled if labels.ndim == labelled.ndim else labelled[..., None]
+    return jnp.where(known, labels, jnp.zeros((), labels.dtype))

@@ -75,7 +75,8 @@ class Programs:
 
     Attributes:
         dispatch: states, seeds, index, rates, reset, n, split -> states, Readings; see `_dispatch`.
-        evaluate: Best, batch, weight, counted -> sums and (members, depth) float32, see `_evaluate`.
+        evaluate: Best, batch, weight, counted, with_items -> sums, (members, depth) float32, sums of items; see
+            `_evaluate`.
         keep: Best so far, states, is_better -> Best.
         placement: the devices they run on.
     """
@@ -114,8 +115,8 @@ class Programs:
         )
         self.evaluate = jax.jit(
             self._evaluate,
-            in_shardings=(everywhere, batch, batch, batch),
-            out_shardings=everywhere,
+            in_shardings=(everywhere, batch, batch, batch, everywhere),
+            out_shardings=(everywhere, everywhere, self.placement.batch(axis=1)),
         )
         self.keep = jax.jit(_keep, in_shardings=everywhere, out_shardings=everywhere)
 
@@ -200,20 +201,33 @@ class Programs:
         return states, Readings(states.window, states.bad_step)
 
     def _evaluate(
-        self, bests: Best, batch: Batch, weight: jax.Array, counted: jax.Array
-    ) -> tuple[dict[str, jax.Array], jax.Array]:
+        self, bests: Best, batch: Batch, weight: jax.Array, counted: jax.Array, with_items: jax.Array
+    ) -> tuple[dict[str, jax.Array], jax.Array, dict[str, jax.Array]]:
         """Loss, labels and what the metrics need, summed over a batch with weights (B,), 0 for padding.
 
         And (members, depth) float32: the mean norm of the recurrent state of each layer, over the examples where
-        `counted` (B,) is true; one program for both, because programs take long to compile.
+        `counted` (B,) is true. And what the metrics need of single items, (members, B), zeros without
+        `with_items`. One program for all, because programs take long to compile.
         """
         inputs, labels, lengths = batch
         places, labels = self.objective.places(labels, inputs.shape[-2 if inputs.ndim == 3 else -1])
 
-        def evaluate(best: Best) -> tuple[dict[str, jax.Array], jax.Array]:
+        def evaluate(best: Best) -> tuple[dict[str, jax.Array], jax.Array, dict[str, jax.Array]]:
             with shared_by(self.placement.mesh.abstract_mesh):
                 outputs, norms = self.model.evaluate(best.params, best.stats, inputs, lengths, counted, places)
-            return self.objective.sums(outputs, labels, weight), norms
+            sums = self.objective.sums(outputs, labels, weight)
+            # Apart from the sums and after them: XLA would round them differently if it computed both together, or need
+            # a copy of the outputs.
+            sums, outputs = jax.lax.optimization_barrier((sums, outputs))
+            of_items = self.objective.items
+            shapes = jax.eval_shape(of_items, outputs, labels, weight)
+            items = jax.lax.cond(
+                with_items,
+                of_items,
+                lambda *_: jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes),
+                *(outputs, labels, weight),
+            )
+            return sums, norms, items
 
         return over_members(evaluate, bests)
 

@@ -252,7 +252,7 @@ def test_on_the_page(scored: Machine) -> None:
     )
     improvement = ("improvement", "improvement_low", "improvement_high")
     for row in rows:
-        score, difference, p, better, parameters, speed, _ = numbers[row["rung"]]
+        score, difference, p, better, items, parameters, speed, _ = numbers[row["rung"]]
         compared = row["comparison"] or {}
         _, mean, change = picture[row["rung"]]
         assert mean == [f"{100 * row[name]:.1f}" for name in ("mean", "stderr") if row[name] is not None]
@@ -263,9 +263,10 @@ def test_on_the_page(scored: Machine) -> None:
             *(100 * compared[name] for name in ("difference", "low", "high") if compared.get(name) is not None),
             *([compared["p_adjusted"]] if compared.get("p_adjusted") is not None else []),
             *(100 * compared[name] for name in improvement if compared.get(name) is not None),
+            *([100 * compared["item_share"]] if compared.get("item_share") is not None else []),
             *(row[name] for name in ("parameters", "steps_per_second") if row[name] is not None),
         ]
-        printed = [*score, *difference, *p, *better, *parameters, *speed]
+        printed = [*score, *difference, *p, *better, *items, *parameters, *speed]
         assert len(printed) == len(expected), row["rung"]
         for text, value in zip(printed, expected, strict=True):
             assert f"{value:.{len(text.partition('.')[2])}f}" == text.lstrip("+"), (row["rung"], text)

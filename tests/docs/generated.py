@@ -174,6 +174,7 @@ def documents() -> dict[str, type]:
         show,
         status,
         verify,
+        verify_items,
     )
     from lrurun.commands.list import Listing
     from lrurun.ledger.merging import Merged
@@ -203,6 +204,7 @@ def documents() -> dict[str, type]:
         "claims": LedgerClaims,
         "compare": compare.CompareDocument,
         "verify": verify.VerifyDocument,
+        "verify --items": verify_items.VerifyItemsDocument,
         "query": query.QueryDocument,
         "query --views": query.ViewsDocument,
         "show --log": show.LogDocument,

@@ -175,8 +175,7 @@ def answer() -> str:
             f"and help on {len(lru['small-phase']['helps'])}.",
             f"* From the LRU to the RG-LRU, real numbers in place of complex ones hurt on "
             f"{len(selective['real']['hurts'])} of {len(shown()['selective']['columns'])} tasks, and the gate of the "
-            f"recurrence helps on {len(selective['recurrence-gate']['helps'])}: "
-            f"{', '.join(selective['recurrence-gate']['helps'])}.",
+            f"recurrence helps on {_named(selective['recurrence-gate']['helps'])}.",
             f"* Of the parameters of S6, Delta alone and B and C alone learn to copy selectively: with "
             f"{BUDGETS[-2]:,} steps both have at least {math.floor(100 * min(means))} % of exact copies.",
         ]
@@ -191,6 +190,17 @@ def _tasks_by_verdict(ladder: str) -> dict[str, dict[str, list[str]]]:
     }
 
 
+def _on_these_items(row: dict[str, Any]) -> str:
+    """The tasks on which a change is undecided, and decided on these test items."""
+    words = {"supported": "helps", "contradicted": "hurts"}
+    found = [
+        f"{cell['task']} ({words[verdict]})"
+        for cell in row["cells"]
+        if cell["comparison"] and (verdict := cell["comparison"]["verdict_on_these_items"])
+    ]
+    return ", ".join(found) or "–"
+
+
 def changes(ladder: str, rungs: Sequence[str] = ()) -> str:
     """Each rung, or only some, with the tasks on which its change helps or hurts; on how many it is undecided."""
     rows = []
@@ -199,8 +209,9 @@ def changes(ladder: str, rungs: Sequence[str] = ()) -> str:
         if rungs and row["rung"] not in rungs:
             continue
         base = f" on `{row['cells'][0]['on']}`" if row["cells"][0]["branches"] else ""
-        rows.append([f"`{row['rung']}`{base}", *_counted(on[row["rung"]])])
-    return table(["change to the rung before", *(f"{verdict} on" for verdict in VERDICTS)], rows)
+        rows.append([f"`{row['rung']}`{base}", *_counted(on[row["rung"]]), _on_these_items(row)])
+    heads = [*(f"{verdict} on" for verdict in VERDICTS), "of these, on these test items"]
+    return table(["change to the rung before", *heads], rows)
 
 
 def smallest() -> str:
@@ -368,8 +379,12 @@ def _score(form: dict[str, Any], cell: dict[str, Any]) -> str:
     return f"{form['scale'] * cell['mean']:.{form['decimals']}f} {form['symbol']}".rstrip()
 
 
+def _named(tasks: Sequence[str]) -> str:
+    return f"{len(tasks)}: {', '.join(tasks)}" if tasks else "none"
+
+
 def _counted(on: dict[str, list[str]]) -> list[str]:
     """The names by verdict; of the undecided ones, the last, only how many."""
     *decided, undecided = on.values()
-    named = [f"{len(names)}: {', '.join(names)}" if names else "–" for names in decided]
+    named = [_named(names) if names else "–" for names in decided]
     return [*named, str(len(undecided) or "–")]

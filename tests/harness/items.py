@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 
 import numpy as np
@@ -25,10 +26,20 @@ def on_items(values: NDArray[np.float64]) -> ItemResults:
     return ItemResults(test_set=_test_set(len(values)), sums=values)
 
 
-def drawn(score: float, count: int, seed: int, spread: float = 0.0) -> ItemResults:
-    """So many right answers that their share is nearly this score: for all runs of a `seed` on the same items, but for
-    a `spread` of their difficulty."""
-    rng = np.random.default_rng(seed)
-    difficulty = np.random.default_rng(0).normal(size=count) + spread * rng.normal(size=count)
-    right = np.argsort(np.argsort(difficulty)) < round(score * count)
-    return ItemResults(test_set=_test_set(count), sums=right.astype(np.float64))
+def drawn(
+    rungs: Mapping[str, float], seeds: int, count: int, *, taste: float, spread: float = 0.05, number: int = 0
+) -> dict[str, list[ItemResults]]:
+    """Right and wrong answers of runs: rung -> those of each seed.
+
+    The logit of a right answer is that of the item, the `taste` of the rung for it, the skill of the rung, which
+    `rungs` names, and that of the seed, whose `spread` is given.
+    """
+    rng = np.random.default_rng(number)
+    difficulty = rng.normal(1.0, 1.5, count)
+    found: dict[str, list[ItemResults]] = {}
+    for rung, skill in rungs.items():
+        own = difficulty + skill + taste * rng.normal(size=count)
+        logits = own + spread * rng.normal(size=(seeds, 1)) + 0.3 * rng.normal(size=(seeds, count))
+        right = rng.random((seeds, count)) < 1 / (1 + np.exp(-logits))
+        found[rung] = [ItemResults(test_set=_test_set(count), sums=answers.astype(np.float64)) for answers in right]
+    return found

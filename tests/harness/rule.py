@@ -289,8 +289,8 @@ def typical(mine: Runs, other: Runs, bound: float) -> Moved:
     return moved(value, mine, other, density.sum(1), density.sum(0), bound)
 
 
-def both(p: P, of_items: float, sides: int) -> P:
-    """p for other seeds and other items."""
+def both(p: P, of_items: float, sides: int, least: float) -> P:
+    """p for other seeds and other items; p for other seeds is at least `least`."""
 
     def combined(value: float) -> float:
         if of_items <= 0:
@@ -302,7 +302,7 @@ def both(p: P, of_items: float, sides: int) -> P:
 
     if p.value is None:
         return p
-    ends = [combined(max(p.value + direction * p.error, 1e-12)) for direction in (-1, 0, 1)]
+    ends = [combined(max(p.value + direction * p.error, least)) for direction in (-1, 0, 1)]
     return P(ends[1], max(ends[2] - ends[1], ends[1] - ends[0]) + 1e-6)
 
 
@@ -365,7 +365,8 @@ def tail(asked: Asked, runs: Mapping[str, Any], bound: float, task: Task, *, abo
     if sides is None or found.value is None:
         return found
     shift = typical(*sides, bound)
-    return both(found, (shift if above else shift._replace(value=-shift.value)).p_above(), 1)
+    least = 2.0 ** -min(len(sides[0].scores), math.inf if other is None else len(other))
+    return both(found, (shift if above else shift._replace(value=-shift.value)).p_above(), 1, least)
 
 
 @cache
@@ -394,7 +395,7 @@ def better(asked: Asked, runs: Mapping[str, Any], task: Task) -> tuple[P, bool]:
         return found, up
     shift = typical(*sides, 0.0)
     one_sided_p = (shift if up else shift._replace(value=-shift.value)).p_above()
-    return both(found, min(1.0, 2 * one_sided_p), 2), up
+    return both(found, min(1.0, 2 * one_sided_p), 2, 2.0 ** (1 - min(len(mine), len(other)))), up
 
 
 def tests(asked: Asked, runs: dict[str, Any], task: Task) -> list[tuple[Any, P, str]]:

@@ -49,6 +49,11 @@ def config(**changes: object) -> RunConfig:
 
 @pytest.fixture(scope="module")
 def data() -> Data:
+    """The data of the task."""
+    return make_data()
+
+
+def make_data() -> Data:
     """Sequences of 0 and 1 of different lengths; the label says whether the ones are in the majority."""
     draw = np.random.RandomState(0)
 

@@ -181,6 +181,30 @@ def test_check_finds_items_that_cannot_be_read(ledger: Ledger, key: str, path: P
             ledger.items([run], name)
 
 
+def test_gc_removes_items_from_ledger_and_records(machine: Machine) -> None:
+    with Ledger.open(machine.ledger) as ledger:
+        key = ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key
+        ids = finish(ledger, key, 2, test_accuracy=lambda seed: accuracy(seed, 40_000))
+        for run in ids:
+            (machine.runs / run).mkdir(parents=True)
+        keep_all(ledger, machine.runs)
+        size = sum(ledger.item_bytes().values())
+        assert 5_000 < size < 10_000
+    assert machine.run("ledger", "gc").stderr == "nothing to remove\n"
+    said = "the results of 2 runs on single test items with 0.0 MB, which the ledger uses for what it records next\n"
+    assert machine.run("ledger", "gc", "--items", "--dry-run").stderr == f"to be removed: {said}"
+    with Ledger.read(machine.ledger) as ledger:
+        assert len(ledger.items(ids, ACCURACY)) == 2
+    assert machine.run("ledger", "gc", "--items").stderr == f"removed: {said}"
+    assert machine.run("ledger", "gc", "--items").stderr == "nothing to remove\n"
+    rebuilding.rebuild(machine.folder / "again.db", machine.runs)
+    for kept in (machine.ledger, machine.folder / "again.db"):
+        with Ledger.read(kept) as ledger:
+            assert ledger.items(ids, ACCURACY) == {}
+            assert ledger.items_removed(ids, ACCURACY) == dict.fromkeys(ids, 40_000)
+            assert ledger.runs()[0].result[ACCURACY] == pytest.approx(0.8, abs=0.02), "scores stay"
+
+
 # Copies
 
 

@@ -237,8 +237,8 @@ def test_the_seeds_that_a_difference_needs_are_those_of_welchs_test_at_the_level
     assert 12 < (few or 0) < (many or 0) < 60
     assert (
         "Seeds a side to detect 2 points between a rung and its base (by means, power 80 %, spreads as seen here, "
-        f"Holm's correction of 3 hypotheses): {few} (b); {many} (c). These seeds are for the same test items: nothing is "
-        "known of others."
+        f"Holm's correction of 3 hypotheses): {few} (b); {many} (c). These seeds are for the same test items: nothing "
+        "is known of others."
     ) in formats.render(report, "md")
 
 

@@ -137,9 +137,10 @@ def test_a_continuous_score_has_no_size_of_a_test_item() -> None:
 )
 def test_a_score_over_labels_moves_by_one_label(metric: Metric, data: dict[str, Any], sentence: str) -> None:
     runs = runs_of(metric, "a", (0.97, 0.93, 0.93)) + runs_of(metric, "b", (0.5, 0.5, 0.5))
-    report = build(metric, runs, test_items=20, data=data)
+    report = build(metric, runs, test_items=20, data=data, items=lambda *_: {})
     assert sentence in formats.render(report, "md")
     assert report.without_spread == (("b",) if sentence.startswith("One label") else ("a", "b"))
+    assert build(metric, runs, test_items=20, data=data).without_spread == (), "results on single items have the error"
 
 
 # Other settings

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from msgspec import structs
 from sklearn.metrics import (
     accuracy_score,
     balanced_accuracy_score,
@@ -30,12 +31,15 @@ from lrurun.data.metric import (
     BalancedAccuracy,
     BatchR2,
     BitsPerByte,
+    CrossEntropy,
     Exact,
     MacroF1,
     Mean,
     Metric,
+    Nmse,
     Perplexity,
     Sums,
+    WorstSlot,
 )
 from lrurun.data.task import Data, Output, Spec
 from lrurun.errors import LrurunError, UsageError
@@ -43,8 +47,9 @@ from lrurun.ledger.store import Ledger
 from lrurun.nn.network import Model
 from lrurun.training import evaluation
 from lrurun.training.events import Ended, Measured, Reached
-from lrurun.training.loop import train
+from lrurun.training.loop import train, train_together
 from lrurun.training.objective import Objective, own_sum
+from tests.harness import toy
 from tests.harness.machine import Machine
 from tests.harness.plug_ins import MAJORITY, forget
 
@@ -90,6 +95,136 @@ def test_metrics_of_tags_are_those_of_scikit_learn() -> None:
         np.exp(logs.mean()),
     ]
     np.testing.assert_allclose([metric.value(sums) for metric in metrics], wanted, rtol=1e-6)
+
+
+def items_of(output: Output, metric: Metric, outputs: np.ndarray, labels: np.ndarray) -> Any:
+    """The sums and weights of single examples, of which those of padding are left out."""
+    objective = Objective(spec(output, outputs.shape[-1]), [metric])
+    padded = [np.concatenate([array, array[-1:]]) for array in (outputs, labels)]
+    weight = np.array([1.0] * len(labels) + [0.0], np.float32)
+    found = jax.jit(objective.items)(*padded, weight)
+    assert all(value[-1] == 0 for value in found.values()), "padding"
+    sums = {name.removeprefix(own_sum(metric.name, "")): np.float64(value[:-1]) for name, value in found.items()}
+    return metric.items(sums, labels)
+
+
+class Distance(Mean, frozen=True, kw_only=True):
+    """A metric of one's own, of tags."""
+
+    name: str = "distance"
+    unit: str = "classes"
+
+    def each(self, outputs: Any, labels: Any) -> Any:
+        return jnp.abs(jnp.argmax(outputs, -1) - labels).astype(jnp.float32)
+
+
+TAG_METRICS = [Accuracy(), Exact(), BitsPerByte(), CrossEntropy(), Perplexity(), Distance()]
+
+
+@pytest.mark.parametrize("metric", TAG_METRICS, ids=lambda metric: metric.name)
+@pytest.mark.parametrize("output", [Output(), TAGS, Output(at="positions", labelled=12)], ids=["one", "all", "some"])
+def test_the_mean_over_items_gives_the_score_of_classes(metric: Metric, output: Output) -> None:
+    random = np.random.default_rng(3)
+    places = () if output.at == "sequence" else (12,)
+    outputs = random.normal(size=(10, *places, 3)).astype(np.float32)
+    labels = random.integers(-1 if places else 0, 3, size=(10, *places)).astype(np.int32)
+    labels[0] = np.argmax(outputs[0], -1)
+    if places:
+        labels[1] = -1
+    sums, weights = items_of(output, metric, outputs, labels)
+    assert sums.shape == weights.shape == (10,)
+    known = sums_of(output, [metric], outputs, labels)
+    score_of = metric.value({name.removeprefix(own_sum(metric.name, "")): value for name, value in known.items()})
+    assert metric.of_mean(sums.sum() / weights.sum()) == pytest.approx(score_of, rel=1e-6)
+    right = np.argmax(outputs, -1) == labels
+    if metric.name == "accuracy":
+        assert np.array_equal(sums, right.reshape(10, -1).sum(1))
+        assert np.array_equal(weights, (labels >= 0).reshape(10, -1).sum(1))
+    if metric.name == "exact":
+        has_label = (labels >= 0).reshape(10, -1).any(1)
+        assert np.array_equal(sums, has_label & (right | (labels < 0)).reshape(10, -1).all(1))
+        assert np.array_equal(weights, has_label)
+
+
+@pytest.mark.parametrize("metric", [R2(), Nmse()], ids=lambda metric: metric.name)
+@pytest.mark.parametrize(("output", "size"), [(VALUES, 1), (VALUES, 3), (Output(loss="squared-error"), 2)])
+def test_the_mean_over_items_gives_the_score_of_values(metric: Metric, output: Output, size: int) -> None:
+    random = np.random.default_rng(4)
+    places = () if output.at == "sequence" else (12,)
+    labels = (random.normal(size=(10, *places, size)) + np.arange(10.0).reshape(10, *[1] * (len(places) + 1))).astype(
+        "f4"
+    )
+    outputs = (labels + 0.01 * random.normal(size=labels.shape)).astype(np.float32)
+    if places:
+        labels[2, 3:] = np.nan
+    sums, weights = items_of(output, metric, outputs, labels)
+    wanted = metric.value(sums_of(output, [metric], outputs, labels))
+    assert metric.of_mean(sums.sum() / weights.sum()) == pytest.approx(wanted, rel=1e-5)
+    rows = [labels[k].astype(np.float64)[~np.isnan(labels[k])] for k in range(10)]
+    mean = np.concatenate(rows).mean()
+    assert weights == pytest.approx(np.array([np.square(row - mean).sum() / size for row in rows]), rel=1e-6)
+    assert metric.of_mean(0.3) > metric.of_mean(0.2), "it increases with the mean, whichever direction is better"
+
+
+@pytest.mark.parametrize(
+    "metric", [MacroF1(), BalancedAccuracy(), WorstSlot(), BatchR2()], ids=lambda metric: metric.name
+)
+def test_scores_that_are_no_mean_over_items_have_none(metric: Metric) -> None:
+    values = isinstance(metric, BatchR2)
+    outputs = RANDOM.normal(size=(10, 12, 3)).astype(np.float32)
+    labels = outputs if values else RANDOM.integers(0, 3, size=(10, 12)).astype(np.int32)
+    assert items_of(VALUES if values else TAGS, metric, outputs, labels) is None
+
+
+class Halved(Accuracy, frozen=True, kw_only=True):
+    """A metric whose items do not give its score."""
+
+    name: str = "halved"
+
+    def value(self, sums: Sums) -> float:
+        return super().value(sums) / 2
+
+
+class Loud(Accuracy, frozen=True, kw_only=True):
+    name: str = "loud"
+
+    def items(self, sums: Any, labels: Any) -> Any:
+        raise KeyError("a mistake")
+
+
+def test_a_run_ends_with_items_and_names_those_that_do_not_give_the_score() -> None:
+    metrics = (Accuracy(), Halved(), Loud(), MacroF1(), BitsPerByte())
+    made = structs.replace(toy.make_data(), metrics=metrics)
+    further = {"long": made.validation}
+    data = structs.replace(made, further_tests=further)
+    [ended] = [event for event in train(toy.config(steps=9), toy.EXECUTION, data) if isinstance(event, Ended)]
+    assert list(ended.items) == ["test/accuracy", "test/bits_per_byte", "test@long/accuracy", "test@long/bits_per_byte"]
+    for name, found in ended.items.items():
+        mean = found.mean / (np.log(2) if "bits" in name else 1)
+        assert mean == pytest.approx(ended.result[name], rel=1e-6)
+        assert found.test_set.weights is None
+        assert found.test_set.count == (21 if "long" in name else 19)
+    orders = {name: found.test_set.order for name, found in ended.items.items()}
+    assert orders["test/accuracy"] == orders["test/bits_per_byte"] != orders["test@long/accuracy"]
+    other = structs.replace(data, sha256="sha256:1")
+    [again] = [event for event in train(toy.config(steps=9), toy.EXECUTION, other) if isinstance(event, Ended)]
+    assert again.items["test/accuracy"].test_set.order != orders["test/accuracy"]
+    score, half = ended.result["test/accuracy"], ended.result["test/halved"]
+    assert ended.item_faults["test/halved"] == f"the mean over items gives {score:.6g}, the score is {half:.6g}"
+    assert ended.item_faults["test@long/loud"] == "KeyError('a mistake')"
+    tuned = [event for event in train(toy.config(steps=9), toy.EXECUTION, data, test=False) if isinstance(event, Ended)]
+    assert [event.items for event in tuned] == [{}]
+
+
+def test_runs_that_are_trained_together_have_items_of_their_own() -> None:
+    data = toy.make_data()
+    ended = {}
+    for seeds in ((3, 4), (3,), (4,)):
+        for event in train_together([toy.config(steps=9, seed=seed) for seed in seeds], toy.EXECUTION, data):
+            if isinstance(event, Ended):
+                ended[len(seeds), seeds[event.member]] = event.items["test/accuracy"].sums
+    assert all(np.array_equal(ended[2, seed], ended[1, seed]) for seed in (3, 4))
+    assert not np.array_equal(ended[1, 3], ended[1, 4])
 
 
 @pytest.mark.parametrize("size", [1, 3])

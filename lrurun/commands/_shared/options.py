@@ -364,6 +364,10 @@ RunIds = Annotated[
     list[str],
     typer.Argument(metavar="RUN ...", help="Ids of runs, or their first characters.", autocompletion=complete_runs),
 ]
+SomeRunIds = Annotated[
+    Optional[list[str]],
+    typer.Argument(metavar="RUN ...", help="Ids of runs, or their first characters.", autocompletion=complete_runs),
+]
 TaskOrRuns = Annotated[
     Optional[list[str]],
     typer.Argument(metavar="TASK|RUN ...", help="A task, or runs by their ids.", autocompletion=_tasks_and_runs),

@@ -49,7 +49,7 @@ class MapCell(Struct, frozen=True, kw_only=True):
 
 def _legend(*, hidden: bool) -> str:
     """What the signs mean; those of verdicts on these test items where there are any."""
-    more = f" ({' '.join(HIDDEN.values())}: decided on these test items alone)" if hidden else ""
+    more = f", {' '.join(HIDDEN.values())} undecided, but helps or hurts on these test items" if hidden else ""
     return (
         f"Difference to the base of each rung: ▲ helps, ▼ hurts, · undecided{more}, = the same runs; "
         "without a base to compare with: the score."

@@ -40,11 +40,16 @@ class Estimate(Struct, frozen=True, kw_only=True):
     def stderr(self) -> float:
         return math.sqrt(self.variance) * self.unit
 
-    def with_seeds(self, n: int) -> Estimate:
-        """The same mean with the precision of `n` values; a variance that is known does not change with them."""
+    def with_seeds(self, n: int, of_items: float = 0.0, share: float = 1.0) -> Estimate:
+        """The same mean with the precision of `n` values; a variance that is known does not change with them.
+
+        `of_items` is the standard error of a part of one value, of whose variance this `share` remains.
+        """
         if math.isinf(self.df):
             return self
-        return Estimate(mean=self.mean, variance=self.variance * self.n / n, df=n - 1, n=n, unit=self.unit)
+        of_one = self.variance * self.n
+        of_one -= min((of_items / self.unit) ** 2, of_one) * (1 - share)
+        return Estimate(mean=self.mean, variance=of_one / n, df=n - 1, n=n, unit=self.unit)
 
 
 class MeanDifference(Struct, frozen=True, kw_only=True):
@@ -178,17 +183,16 @@ def _noncentrality(df: float, level: float) -> float:
 
 
 class ItemError(NamedTuple):
-    """The standard error of a difference from the choice of test items."""
+    """What the choice of test items contributes to the error of a difference of means."""
 
     stderr: float
     df: float
     """Its degrees of freedom; infinite where it is a bound."""
     count: int
     """The number of test items. The square of the error is inversely proportional to it."""
-
-    def with_items(self, count: float) -> tuple[float, float]:
-        """The error with so many items, and its degrees of freedom."""
-        return self.stderr * math.sqrt(self.count / count), self.df * count / self.count
+    of_runs: tuple[float, float] = (0.0, 0.0)
+    """Standard errors: the part of the spread of the runs of each side that is from test items too, as runs of one rung
+    are right on different ones."""
 
 
 def to_detect(
@@ -197,26 +201,29 @@ def to_detect(
     """The seeds a side, at least `least`, and the test items with which Welch's two-sided test at `level` detects a
     true difference with 80 % power.
 
-    Today's items where some number of seeds is enough with them. Else so many seeds that their part of the variance is
-    at most half of what may remain, and the items for the rest. The spreads are taken as observed. None above
-    `MOST_SEEDS`; no items without `items`, whose error `mine` and `other` do not have.
+    Today's items where some number of seeds is enough with them. Else the seeds whose part of the variance is at most
+    half of what may remain with any number of items, and the items for the rest. The spreads are taken as observed.
+    None above `MOST_SEEDS`; no items without `items`, whose error `mine` and `other` do not have.
     """
 
-    def enough(n: int, count: float | None, part: float = 1.0) -> bool:
-        expected = between(mine.with_seeds(n), other.with_seeds(n))
-        if items is not None and count is not None:
-            expected = expected.widened(*items.with_items(count))
+    def enough(n: int, count: float, part: float = 1.0) -> bool:
+        share = 1.0 if items is None else items.count / count
+        of_runs = (0.0, 0.0) if items is None else items.of_runs
+        sides = (side.with_seeds(n, each, share) for side, each in zip((mine, other), of_runs, strict=True))
+        expected = between(*sides)
+        if items is not None:
+            expected = expected.widened(items.stderr * math.sqrt(share), items.df / share if share else math.inf)
         if not expected.stderr or expected.df is None:
             return True
         return _noncentrality(expected.df, level / 2) * expected.stderr * expected.unit <= difference * math.sqrt(part)
 
-    today = None if items is None else items.count
+    today = math.inf if items is None else items.count
     if enough(MOST_SEEDS, today):
-        return _least(lambda n: enough(n, today), least, MOST_SEEDS), today
-    if items is None or not enough(MOST_SEEDS, None, 0.5):
+        return _least(lambda n: enough(n, today), least, MOST_SEEDS), None if items is None else items.count
+    if items is None or not enough(MOST_SEEDS, math.inf, 0.5):
         return None
-    seeds = _least(lambda n: enough(n, None, 0.5), least, MOST_SEEDS)
-    many = items.count
+    seeds = _least(lambda n: enough(n, math.inf, 0.5), least, MOST_SEEDS)
+    many = 2 * items.count
     while not enough(seeds, many):
         many *= 2
     return seeds, _least(lambda count: enough(seeds, count), many // 2, many)

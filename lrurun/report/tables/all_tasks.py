@@ -276,7 +276,7 @@ def cautions(report: AllTasksReport) -> list[str]:
     columns: dict[str, list[str]] = {}
     for column in report.columns:
         for caution in column.cautions:
-            text = caution.beside_others or (caution.what if caution.runs is None else f"runs {caution.what}")
+            text = caution.what if caution.runs is None else f"runs {caution.what}"
             columns.setdefault(text, []).append(column.name.replace(", ", " "))
     every = len(report.columns)
     return [f"{text} ({', '.join(names) if len(names) < every else 'all tasks'})" for text, names in columns.items()]

@@ -337,8 +337,6 @@ class Caution(Struct, frozen=True, kw_only=True):
     where: str = ""
     """The rungs that it is about, as in "all but tanh-rnn"."""
     advice: str = ""
-    beside_others: str = ""
-    """What it says in a report on all tasks, if it is shorter there."""
     runs: int | None = None
     """How many runs it is about, if it is about single ones."""
 
@@ -424,14 +422,9 @@ def _item_cautions(report: LadderReport) -> list[Caution | None]:
     limited = [each for each in compared if not each.metric and (each in hidden or _is_limited_by_items(each))]
     names = {name for each in limited for name in (each.rung, each.other)}
     error = max((row.score_item_error or 0.0 for row in report.rows if row.rung in names), default=0.0)
-    moved = f"{report.test_items or 0:,} test items alone move a score by ± {_size(error, report)}"
-    are_most = all((each.item_share or 0.0) >= LARGE_ITEM_SHARE for each in limited)
-    few = _about(
-        moved,
-        limited if error > (report.test_step or 0.0) else [],
-        compared,
-        "more seeds help little" if are_most else "",
-    )
+    moved = f"{report.test_items or 0:,} alone move a score by ± {_size(error, report)}"
+    if all((each.item_share or 0.0) >= LARGE_ITEM_SHARE for each in limited):
+        moved += ", and more seeds help little"
     how = _how_to_record(report)
     return [
         _about(
@@ -440,7 +433,7 @@ def _item_cautions(report: LadderReport) -> list[Caution | None]:
             compared,
             how,
         ),
-        few and structs.replace(few, beside_others="few test items for small differences"),
+        _about("few test items", limited if error > (report.test_step or 0.0) else [], compared, moved),
         _about(
             "results on single test items are not known",
             [each for each in hidden if each.items == "number"],
@@ -448,7 +441,7 @@ def _item_cautions(report: LadderReport) -> list[Caution | None]:
             how,
         ),
         _about(
-            "verdicts on rungs of which one often fails and test items matter much err more often than in 5 %",
+            "a side often fails and test items matter: such verdicts are wrong more often than in 5 %",
             [each for each in compared if each.is_decided and _is_hard(each)],
             compared,
         ),
@@ -474,10 +467,12 @@ def _size(error: float, report: LadderReport) -> str:
 
 def _how_to_record(report: LadderReport) -> str:
     """How results on single test items are recorded."""
+    if not report.has_items:
+        return f"{report.score.title} is no mean over them"
     if report.kind != "program":
-        return "lrurun verify --items"
+        return "lrurun verify --items records the results on each"
     share = "" if report.test_items is not None or report.score.unit != "points" else ", or test_items in [program]"
-    return f"run.log_items{share}"
+    return f"use run.log_items{share}"
 
 
 def _is_hard(comparison: Comparison) -> bool:

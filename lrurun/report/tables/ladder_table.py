@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 from lrurun.config.ladder import Grid, Ladder, Published, Rung
 from lrurun.config.resolve import RateSource
 from lrurun.config.schema import TUNING_SEED, RunConfig, RunKind
+from lrurun.data.metric import Metric
 from lrurun.errors import plural
 from lrurun.ledger.values import FINISHED
 from lrurun.report.judging import claims, items, published, ranks, sequential, statistics, verdicts
@@ -103,6 +104,8 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     """The smallest difference between two scores on the test split; None for a continuous score."""
     without_spread: tuple[str, ...] = ()
     """Rungs whose seeds show no spread: comparisons use the error of the test set for them."""
+    has_items: bool = True
+    """Whether the metric has results on single test items, of which it is a mean."""
     hypotheses: int = 0
     """The number of hypotheses with results, which p is corrected for."""
     kind: RunKind = "training"
@@ -215,7 +218,8 @@ def build(
         design=design,
         score=form,
         test_step=scoring.step,
-        without_spread=tuple(row.rung for row in rows if judged.samples[row.rung].of_test_set()),
+        without_spread=tuple(row.rung for row in rows if _has_error_of_test_set(judged.samples[row.rung])),
+        has_items=kind == "program" or type(metric).items is not Metric.items,
         hypotheses=hypotheses,
         kind=kind,
         can_tune=can_tune,
@@ -225,6 +229,11 @@ def build(
             {run.seed for runs in selected.values() for run in runs.runs if run.state in FINISHED}
         ),
     )
+
+
+def _has_error_of_test_set(sample: Sample) -> bool:
+    """Whether its runs show no spread, and no results on single test items that do."""
+    return sample.of_test_set() and (sample.items is None or sample.items.influences is None)
 
 
 def _fresh_seeds(finished: Collection[int]) -> str | None:
@@ -277,7 +286,18 @@ def _item_spread(mine: Sample, other: Sample, test_items: int | None) -> statist
     if mine.items is None or other.items is None or test_items is None:
         return None
     shift = items.mean_shift(0.0, mine.items, other.items)
-    return statistics.ItemError(stderr=shift.error, df=shift.df, count=test_items)
+    of_runs = (_between_runs(mine.items), _between_runs(other.items))
+    return statistics.ItemError(stderr=shift.error, df=shift.df, count=test_items, of_runs=of_runs)
+
+
+def _between_runs(spread: items.ItemSpread) -> float:
+    """The standard error of the score of a run from the answers that it does not share with the other runs of its
+    rung."""
+    found = spread.influences
+    if found is None or spread.shares is None or len(found) < 2:
+        return 0.0
+    own = items.of_results(found - found.mean(axis=0), spread.shares, step=spread.step)
+    return math.hypot(*map(float, own.errors)) / math.sqrt(len(found) - 1)
 
 
 def _rows(
