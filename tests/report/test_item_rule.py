@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,12 @@ from benchmarks import error_rates, item_error_rates
 from benchmarks.item_error_rates import Case
 from lrurun import items
 from lrurun.data.metric import Accuracy, Metric, Perplexity
+from lrurun.ledger.store import Ledger
 from lrurun.report.judging import items as judging_items
 from lrurun.report.judging import verdicts
 from lrurun.report.judging.verdicts import Comparison, Pair, Question, Result, Scoring
+from tests.harness.machine import Machine
+from tests.harness.results import fill
 
 Floats = NDArray[np.float64]
 ACCURACY = Accuracy(chance=0.1)
@@ -256,3 +260,60 @@ def test_few_ladders_of_eight_rungs_have_a_wrong_verdict(case: Case) -> None:
     by_seeds, rule, bound = (float(error_rates.step_down(one, every, 0.05).any(1).mean()) for one in p)
     assert max(rule, bound) < 0.06 + 3 * math.sqrt(0.06 * 0.94 / ladders)
     assert by_seeds > max(2 * rule, 0.08)
+
+
+# Runs that are not alike
+
+LADDER = ("--ladder", "nonlinearity", "--profile", "smoke")
+
+
+def fill_ladder(machine: Machine, levels: dict[str, float], seeds: range, count: int | None) -> None:
+    """Runs that are right on so many of `count` items; None: nothing is known of single ones."""
+    right = {
+        rung: (np.arange(count or 300) < level * (count or 300) + np.arange(len(seeds))[:, None]).astype(np.float64)
+        for rung, level in levels.items()
+    }
+    fill(
+        machine.ledger,
+        "sDigits",
+        {rung: values.mean(1).tolist() for rung, values in right.items()},
+        ladder="nonlinearity",
+        profile="smoke",
+        first=seeds.start,
+        with_items=count is not None,
+        right=right,
+    )
+
+
+def test_runs_that_were_scored_on_unequal_test_items_are_not_compared(machine: Machine) -> None:
+    fill_ladder(machine, {"relu-rnn": 0.5, "tanh-rnn": 0.6}, range(3), 300)
+    fill_ladder(machine, {"relu-rnn": 0.5}, range(3, 4), 200)
+    with Ledger.open(machine.ledger) as ledger:
+        [instance] = ledger.ladders()
+        runs = ledger.runs(instance.key)
+        [other] = [run.id for run in runs if run.seed == 3]
+    said = " ".join(machine.refused("report", "sDigits", *LADDER, code=1).split())
+    assert "these runs were scored on unequal test items, or in another order, and are never compared" in said
+    assert f"200 items, 000000000000: {other}" in said
+    assert f"300 items, 000000000000: {', '.join(sorted(run.id for run in runs if run.id != other))}" in said
+    assert "lrurun mark RUN --exclude WHY" in said
+    machine.run("mark", other, "--exclude", "other test items")
+    report = machine.json("report", "sDigits", *LADDER)
+    assert [row["n"] for row in report["rows"]] == [3, 3, 0]
+    assert report["rows"][1]["comparison"]["items"] == "results"
+
+
+def test_where_some_runs_of_a_rung_have_no_results_on_items_their_number_counts(
+    machine: Machine, tmp_path: Path
+) -> None:
+    """As of a rung that was trained before they were recorded, and later went on with more seeds."""
+    levels = {"relu-rnn": 0.5, "tanh-rnn": 0.6}
+    fill_ladder(machine, levels, range(6), None)
+    fill_ladder(machine, levels, range(6, 12), 300)
+    never = Machine(tmp_path / "never")
+    fill_ladder(never, levels, range(6), None)
+    fill_ladder(never, levels, range(6, 12), None)
+    found, expected = (one.json("report", "sDigits", *LADDER)["rows"][1]["comparison"] for one in (machine, never))
+    assert (found["items"], found["provisional"]) == ("number", False)
+    assert found["p_adjusted"] > found["p_on_these_items"]
+    assert found == expected
