@@ -434,6 +434,28 @@ def test_a_rung_may_have_the_worse_mean_and_the_better_runs() -> None:
     assert claims.opposite_mean(judged("better", SPREAD, base), form) == ""
 
 
+def test_p_on_these_items_is_that_of_the_opposite_where_they_contradict() -> None:
+    found = judged("no-worse", [score - 0.03 for score in SPREAD], SPREAD, 0.01, ON_ITEMS)
+    assert (found.verdict, found.verdict_on_these_items) == ("undecided", "contradicted")
+    assert found.p_on_these_items is not None
+    assert found.p_on_these_items <= 0.05 < 0.5 < (found.p_adjusted or 0)
+
+
+@pytest.mark.parametrize(("differing", "decided"), [(4, False), (5, False), (12, True)])
+def test_few_items_that_all_go_one_way_decide_nothing(differing: int, decided: bool) -> None:
+    """Two rungs of which all seeds are alike, and right on the same items but for these."""
+    values = np.ones((12, ITEMS))
+    values[:, :100] = 0
+    better = values.copy()
+    better[:, :differing] = 1
+    sides = [sample(one.mean(1).tolist(), ON_ITEMS, one) for one in (better, values)]
+    [found] = verdicts.judge([pair("better", *sides)])
+    assert found.p_on_these_items == 2.0**-11
+    assert found.p_unadjusted is not None
+    assert found.p_unadjusted >= 2.0 ** (1 - differing)
+    assert (found.verdict == "supported") == decided
+
+
 def test_equal_scores_in_whole_items_tie() -> None:
     """Scores are recorded in float32, whose last bits are no difference."""
     scores = [0.9, 0.91, 0.92] * 4
