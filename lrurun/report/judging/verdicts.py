@@ -203,7 +203,7 @@ def _influences(found: ItemResults, metric: Metric) -> Array:
         mean = found.mean
         left = _by_group(found.sums - mean * weights, test_set)
         left[np.abs(left) <= items.ROUNDING * _by_group(np.abs(found.sums), test_set)] = 0.0
-        return left / weights.sum() * _slope(metric, mean)
+        return np.asarray(left / weights.sum() * _slope(metric, mean), np.float64)
 
 
 def _by_group(numbers: Array, test_set: TestSet) -> Array:
