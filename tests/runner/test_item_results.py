@@ -55,7 +55,7 @@ def add_event(connection, time, kind, *rest, **more):
 metric.Accuracy.items = items
 store.add_event = add_event
 """
-"""Kills command and worker twice: between evaluation and record, and in the transaction that has written score and items."""
+"""Kills command and worker twice: between evaluation and record, and in the transaction after score and items."""
 
 
 def test_a_kill_leaves_score_and_items_or_neither(machine: Machine) -> None:
