@@ -103,7 +103,7 @@ def test_final_checkpoints_give_the_items_that_training_recorded(finished: Machi
     statuses = {one["run"]: one["status"] for one in found}
     assert statuses == {run: "no checkpoint" if run == lost else "added" for run in ids}
     [missing] = [one["detail"] for one in found if one["run"] == lost]
-    assert missing.startswith(f"run {lost}: no checkpoint to read")
+    assert missing.startswith("no checkpoint to read")
     with Ledger.open(machine.ledger) as ledger:
         after = ledger.items(ids, ACCURACY)
         assert after.keys() == set(ids[1:])
