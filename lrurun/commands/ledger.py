@@ -313,8 +313,7 @@ app.command()(ledger_export.export)
 @app.command()
 @examples(
     "lrurun ledger gc --dry-run",
-    "lrurun ledger gc --finished",
-    "lrurun ledger gc --items --dry-run",
+    "lrurun ledger gc --finished --items",
 )
 def gc(
     context: typer.Context,
