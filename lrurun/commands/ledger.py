@@ -313,8 +313,7 @@ app.command()(ledger_export.export)
 @app.command()
 @examples(
     "lrurun ledger gc --dry-run",
-    "lrurun ledger gc --finished",
-    "lrurun ledger gc --items --dry-run",
+    "lrurun ledger gc --finished --items",
 )
 def gc(
     context: typer.Context,
@@ -359,7 +358,7 @@ def gc(
     if sizes:
         of_runs = f"the results of {plural(len(sizes), 'run')} on single test items"
         parts.append(
-            f"{of_runs} with {sum(sizes.values()) / 1e6:.1f} MB, which the ledger uses for what it records next"
+            f"{of_runs} with {sum(sizes.values()) / 1e3:,.1f} kB, which the ledger uses for what it records next"
         )
     action = "to be removed" if dry_run else "removed"
     console.say(f"{action}: {', and '.join(parts)}" if parts else "nothing to remove")

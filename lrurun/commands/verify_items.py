@@ -120,7 +120,8 @@ def _evaluated(ledger: Ledger, places: Places, run: Run, loaded: dict[str, Data]
     try:
         checkpoint = trained.final(run, ledger.checkpoints(run.id, "committed"), places.runs)
     except LrurunError as error:
-        return RunItems(run=run.id, status="no checkpoint", results=(), detail=error.message)
+        detail = error.message.removeprefix(f"run {run.id}: ")
+        return RunItems(run=run.id, status="no checkpoint", results=(), detail=detail)
     config = plugin_code.config_of(run.config, f"run {run.id}")
     plan = again.plan_of(run)
     folder, protocol = places.data / again.data_folder(plan, run, places.data), config.train.protocol

@@ -65,10 +65,10 @@ def evaluate(
         counted = real if start == 0 else np.zeros_like(real)
         arrays = to_devices(part, programs.placement.batch())
         with_items = np.bool_(order is not None)
-        sums_of_batch, norms_of_batch, items = programs.evaluate(
+        sums_of_batch, norms_of_batch, items_of_batch = programs.evaluate(
             best, arrays, real.astype(np.float32), counted, with_items
         )
-        outputs.append((sums_of_batch, norms_of_batch, {} if order is None else items))
+        outputs.append((sums_of_batch, norms_of_batch, {} if order is None else items_of_batch))
         if len(outputs) > MAX_IN_FLIGHT:
             jax.block_until_ready(outputs[-MAX_IN_FLIGHT])  # otherwise the inputs of all batches wait in memory
     of_batches, norms, items_of_batches = zip(*jax.device_get(outputs), strict=True)

@@ -191,7 +191,10 @@ def test_gc_removes_items_from_ledger_and_records(machine: Machine) -> None:
         size = sum(ledger.item_bytes().values())
         assert 5_000 < size < 10_000
     assert machine.run("ledger", "gc").stderr == "nothing to remove\n"
-    said = "the results of 2 runs on single test items with 0.0 MB, which the ledger uses for what it records next\n"
+    kilobytes = f"{size / 1e3:.1f} kB"
+    said = (
+        f"the results of 2 runs on single test items with {kilobytes}, which the ledger uses for what it records next\n"
+    )
     assert machine.run("ledger", "gc", "--items", "--dry-run").stderr == f"to be removed: {said}"
     with Ledger.read(machine.ledger) as ledger:
         assert len(ledger.items(ids, ACCURACY)) == 2

@@ -176,6 +176,22 @@ def test_scores_that_are_no_mean_over_items_have_none(metric: Metric) -> None:
     assert items_of(VALUES if values else TAGS, metric, outputs, labels) is None
 
 
+def test_the_metric_of_the_documentation_has_items() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
+    found: dict[str, Any] = {"Metric": Metric}
+    exec(re.search(r"```python\n(class RootError.*?)```", text, re.DOTALL)[1], found)
+    metric = found["RootError"]()
+    outputs, labels = RANDOM.normal(size=(2, 10, 3)).astype(np.float32)
+    output = Output(loss="squared-error")
+    sums, weights = items_of(output, metric, outputs, labels)
+    known = {
+        name.removeprefix(own_sum("root_error", "")): value
+        for name, value in sums_of(output, [metric], outputs, labels).items()
+    }
+    assert metric.of_mean(sums.sum() / weights.sum()) == pytest.approx(metric.value(known), rel=1e-6)
+    assert metric.value(known) == pytest.approx(np.sqrt(np.square(outputs - labels).mean()), rel=1e-6)
+
+
 class Halved(Accuracy, frozen=True, kw_only=True):
     """A metric whose items do not give its score."""
 
