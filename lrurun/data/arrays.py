@@ -83,7 +83,7 @@ class Writer:
         """Sentences about this copy, for users."""
 
     def create(self, split: str, part: str, shape: Sequence[int], dtype: Any) -> ArrayFile:
-        """Creates the array `<split>-<part>.npy`; `part` is "inputs", "labels" or "lengths"."""
+        """Creates the array `<split>-<part>.npy`; `part` is "inputs", "labels", "lengths" or, for tests, "groups"."""
         name = f"{split}-{part}"
         self.arrays[name] = ArrayFile(self.folder / f"{name}.npy", shape, dtype)
         return self.arrays[name]

@@ -47,7 +47,7 @@ def first_examples(
             for begin in range(0, total, block):
                 rows = _rows(getattr(full, split), begin, min(begin + block, total))
                 changed = change(rows, split, begin) if change else rows
-                for part in ("inputs", "labels", "lengths"):
+                for part in ("inputs", "labels", "lengths", "groups"):
                     values = getattr(changed, part)
                     if values is None:
                         continue
@@ -64,4 +64,5 @@ def _rows(split: Split, first: int, last: int) -> Split:
         inputs=np.asarray(split.inputs[first:last]),
         labels=np.asarray(split.labels[first:last]),
         lengths=None if split.lengths is None else np.asarray(split.lengths[first:last]),
+        groups=None if split.groups is None else np.asarray(split.groups[first:last]),
     )

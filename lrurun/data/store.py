@@ -27,7 +27,7 @@ from lrurun.decoding import canonical
 from lrurun.errors import LrurunError
 from lrurun.version import VERSION
 
-PARTS = ("inputs", "labels", "lengths")
+PARTS = ("inputs", "labels", "lengths", "groups")
 
 _REMAKE = "remove the folder, and run the command again: it prepares the data again"
 _IMPORT = "remove the folder, and import the same arrays again: lrurun data import"
@@ -57,7 +57,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     source: _Text
     counts: Counts
     sha256: dict[
-        Annotated[str, Meta(pattern=r"^(train|validation|test|test@[A-Za-z0-9_.]+)-(inputs|labels|lengths)\Z")],
+        Annotated[str, Meta(pattern=r"^(train|validation|test|test@[A-Za-z0-9_.]+)-(inputs|labels|lengths|groups)\Z")],
         Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")],
     ]
     """Name of an array -> the digest of its file."""
@@ -559,8 +559,14 @@ def check(array: np.ndarray, part: str, spec: Spec, name: str, hint: str, *, val
         "inputs": [(count, *pairs, spec.length)],
         "labels": [(count,)],
         "lengths": [(count, *pairs)],
+        "groups": [(count,)],
     }
-    low, high = {"inputs": (0, spec.features - 1), "labels": (0, spec.classes - 1), "lengths": (1, spec.length)}[part]
+    low, high = {
+        "inputs": (0, spec.features - 1),
+        "labels": (0, spec.classes - 1),
+        "lengths": (1, spec.length),
+        "groups": (0, 2**31 - 1),
+    }[part]
     measured = part == "inputs" and spec.kind == "features"
     if measured:
         shapes[part] = [(count, spec.length, spec.features)] + shapes[part] * (spec.features == 1)
@@ -588,7 +594,7 @@ def _check_written(task: Task, options: Options, writer: Writer, folder: str) ->
     specs |= {f"test@{name}": task.spec(test_options) for name, test_options in task.further_tests(options).items()}
     for split, spec in specs.items():
         count = writer.arrays[f"{split}-labels"].shape[0]
-        for part in ("inputs", "labels", "lengths"):
+        for part in PARTS:
             if (array := writer.arrays.get(f"{split}-{part}")) is not None:
                 name = f"{folder}: {split}-{part}"
                 if array.shape[0] != count:

@@ -86,6 +86,8 @@ class Split(Struct, frozen=True, kw_only=True):
     """(n,) integers below `classes`; other outputs have the labels that `Output` describes."""
     lengths: np.ndarray | None = None
     """(n,) or (n, 2) true lengths; None if every example has the full length."""
+    groups: np.ndarray | None = None
+    """(n,) integers: of a test split, the group of each item, such as its speaker; None: items are independent."""
 
 
 class Grouping(Struct, frozen=True, kw_only=True):

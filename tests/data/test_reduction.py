@@ -12,12 +12,14 @@ import pytest
 from msgspec.structs import asdict, replace
 
 from lrurun.data import store
+from lrurun.data.arrays import Writer
 from lrurun.data.downloaded.images import CifarOptions, Image, ImageOptions, SCifar
 from lrurun.data.downloaded.np_cifar import NpCifar, NpCifarOptions
 from lrurun.data.downloaded.retrieval import Retrieval, RetrievalOptions
 from lrurun.data.downloaded.speech import SpeechCommands, SpeechOptions
 from lrurun.data.downloaded.text import Text, TextOptions
-from lrurun.data.task import Options, Task
+from lrurun.data.reduction import first_examples
+from lrurun.data.task import SPLITS, Options, Progress, Reduction, Source, Spec, Task, limited
 from lrurun.errors import LrurunError
 from tests.data import test_characters, test_speech
 from tests.harness import formats
@@ -147,3 +149,46 @@ def test_a_note_on_the_copy_stays_with_smaller_data(tmp_path: Path) -> None:
     assert few.notes == [note]
     fewer = store.prepare(task, RetrievalOptions(max_length=40, test=9), tmp_path / "Retrieval-fewer")
     assert not fewer.notes
+
+
+class Speakers(Task):
+    """A task whose test items are of speakers."""
+
+    name, title, version, classes = "Speakers", "who speaks?", "1", 2
+
+    def __init__(self, groups: list[int]) -> None:
+        self.groups = np.array(groups)
+
+    def sizes(self, options: Options) -> dict[str, int]:
+        return limited(options, dict.fromkeys(SPLITS, 6))
+
+    def spec(self, options: Options, vocabulary: Any = ()) -> Spec:
+        return Spec(name=self.name, kind="features", features=1, classes=2, length=3)
+
+    def offline(self, options: Options) -> Source:
+        def fill(writer: Writer, progress: Progress) -> None:
+            for split in SPLITS:
+                writer.save(split, "inputs", np.arange(18, dtype=np.uint8).reshape(6, 3))
+                writer.save(split, "labels", np.arange(6, dtype=np.uint8) % 2)
+            writer.save("test", "groups", self.groups)
+
+        return Source(kind="generated", text="numbers", fill=fill)
+
+    def reduction(self, options: Options, full: Options) -> Reduction | None:
+        return first_examples(options) if full == Options() else None
+
+
+def test_groups_of_test_items_are_data_of_a_task(tmp_path: Path) -> None:
+    task, fewer = Speakers([4, 4, 0, 9, 9, 9]), Options(test=4)
+    store.prepare(task, Options(), tmp_path / "Speakers")
+    store.prepare(task, fewer, tmp_path / "Speakers-smoke")
+    for folder, options, count in (("Speakers", Options(), 6), ("Speakers-smoke", fewer, 4)):
+        data = store.load(task, options, tmp_path / folder)
+        assert data.test.groups is not None
+        assert data.test.groups.tolist() == [4, 4, 0, 9, 9, 9][:count]
+        assert (data.train.groups, data.validation.groups) == (None, None)
+    with pytest.raises(LrurunError, match="test-groups: expected one for each of 6 labels, found 5"):
+        store.prepare(Speakers([0, 0, 0, 1, 1]), Options(), tmp_path / "other" / "Speakers")
+    with pytest.raises(LrurunError, match=r"test-groups\[1\]: expected numbers from 0 to 2147483647, found -1"):
+        store.prepare(Speakers([0, -1, 0, 1, 1, 2]), Options(), tmp_path / "other" / "Speakers")
+    assert not (tmp_path / "other").exists()
