@@ -45,6 +45,8 @@ class SplitFacts(Struct, frozen=True, kw_only=True):
     """Labels of an example, on average."""
     values: tuple[float, float] | UnsetType = UNSET
     """Mean and standard deviation of labels that are real values."""
+    groups: int | UnsetType = UNSET
+    """The number of groups to which the items of a test split belong, where they are named."""
     lengths: tuple[int, int, int] | UnsetType = UNSET
     """Shortest, median, longest."""
     histogram: list[tuple[int, int, int]] | UnsetType = UNSET
@@ -207,6 +209,8 @@ def check(
         output.write_json(document)
         return 0
     _print_check(where, document, form_of(requested.task.metric))
+    if few := _few_items(requested.task, data.test):
+        console.warn(few)
     for label, example in examples:
         if isinstance(example, str):
             text, most = console.clean(example), 300 if data.spec.kind == "tokens" else 80
@@ -250,6 +254,8 @@ def _split_columns(splits: Mapping[str, SplitFacts]) -> Iterator[table.Column]:
 
     yield table.Column(name="split", cell=lambda row: row[0], right=False)
     yield column("examples", lambda facts: f"{facts.count:,}")
+    if any(facts.groups for facts in splits.values()):
+        yield column("groups", lambda facts: f"{facts.groups:,}" if facts.groups else "")
     if any(facts.labels != 1 for facts in splits.values()):
         yield column("labels an example", lambda facts: f"{facts.labels:.3g}", priority=3)
     if splits["train"].values:
@@ -350,6 +356,8 @@ def _facts(spec: Spec, split: Split) -> SplitFacts:
     else:
         classes = arrays.count_classes(split.labels, spec.classes).tolist()
         facts = SplitFacts(count=count, classes=classes, labels=sum(classes) / max(1, count))
+    if split.groups is not None:
+        facts = structs.replace(facts, groups=len(np.unique(split.groups)))
     if split.lengths is None:
         return facts
     lengths = np.asarray(split.lengths).ravel()
@@ -359,6 +367,17 @@ def _facts(spec: Spec, split: Split) -> SplitFacts:
         lengths=(int(lengths.min()), int(np.median(lengths)), int(lengths.max())),
         histogram=[(int(low), int(high), int(n)) for low, high, n in zip(edges[:-1], edges[1:], heights, strict=True)],
     )
+
+
+def _few_items(task: TaskClass, test: Split) -> str:
+    """A sentence on a small test split of imported arrays; "" otherwise."""
+    import numpy as np
+
+    from lrurun.data.imported import Imported
+
+    if not isinstance(task, Imported):
+        return ""
+    return task.few_items(None if test.groups is None else np.unique(test.groups, return_counts=True)[1].tolist())
 
 
 Examples = Sequence[tuple[str, "str | np.ndarray"]]

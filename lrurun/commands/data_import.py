@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
+from msgspec import structs
 
 from lrurun import console, files, paths, plugins
 from lrurun.commands._shared.options import number
 from lrurun.commands._shared.rules import examples, exclusive, needs
-from lrurun.errors import LrurunError, UsageError
+from lrurun.errors import LrurunError, UsageError, plural
 
 if TYPE_CHECKING:
     from lrurun.config.ladder import Ladder, Rung
     from lrurun.data.imported import Imported
+    from lrurun.data.own_arrays import NewTask
     from lrurun.data.task import Progress
     from lrurun.paths import Places
 
@@ -69,10 +71,11 @@ def _file(name: str, help_: str) -> typer.models.OptionInfo:
     "lrurun data import mine --inputs X.npy --labels Y.npy",
     "lrurun data import mine --inputs arrays.npz:X --labels arrays.npz:Y --test 0.2",
 )
-@exclusive("test", "test_inputs")
+@exclusive("test", "test_inputs", hint="the arrays of --test-inputs are the test split")
 @needs("test_inputs", "test_labels")
 @needs("test_labels", "test_inputs")
 @needs("test_lengths", "test_inputs")
+@needs("test_groups", "test_inputs")
 def import_(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the new task.")],
@@ -81,6 +84,10 @@ def import_(
         Path, _file("--labels", "(n,) or (n, positions) classes, or (n, values), (n, positions, values) real numbers.")
     ],
     lengths: Annotated[Optional[Path], _file("--lengths", "(n,) real steps of each example [all].")] = None,
+    groups: Annotated[
+        Optional[Path],
+        _file("--groups", "(n,) the group of each example, such as its speaker: a group is in one split."),
+    ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Inputs are ids, with 0 for padding.")] = False,
     classes: Annotated[
         Optional[int],
@@ -94,6 +101,7 @@ def import_(
     test_inputs: Annotated[Optional[Path], _file("--test-inputs", "Inputs of a separate test split.")] = None,
     test_labels: Annotated[Optional[Path], _file("--test-labels", "Their labels.")] = None,
     test_lengths: Annotated[Optional[Path], _file("--test-lengths", "Their lengths.")] = None,
+    test_groups: Annotated[Optional[Path], _file("--test-groups", "Their groups.")] = None,
     validation: Annotated[
         float,
         typer.Option(
@@ -112,6 +120,14 @@ def import_(
             **number("--test", float, 0, 1, example=0.1),
         ),
     ] = None,
+    stratify: Annotated[
+        Optional[bool],
+        typer.Option(
+            "--stratify/--no-stratify",
+            help="Whether splits have the classes in proportion [yes, where an example has one class].",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[
         int, typer.Option("--seed", metavar="S", help="Seed of the split.", **number("--seed", int, 0, example=0))
     ] = 0,
@@ -121,16 +137,21 @@ def import_(
 ) -> int:
     """Make a task and a recipe from your own arrays.
 
-    Examples are divided by a random permutation. The arrays are checked and copied into the data folder. The recipe is
-    a beginning: lrurun ladder NAME trains it. Importing the same arrays again changes nothing.
+    Examples are divided at random, with the classes in proportion; groups stay together. The arrays are checked and
+    copied into the data folder. The recipe is a beginning: lrurun ladder NAME trains it. Importing the same arrays
+    again changes nothing.
     """
     from lrurun.data import store
-    from lrurun.data.own_arrays import Division, doubts, read, task_of
+    from lrurun.data.own_arrays import Division, doubts, no_strata, read, task_of
     from lrurun.runner.signals import Stopped
 
     places: Places = context.obj.places
     _check_name(name)
     target = _target(name, recipe)
+    if groups is not None and test_inputs is not None and test_groups is None:
+        raise UsageError(
+            "--groups: the test split has arrays of its own, and no groups", "name them: --test-groups FILE"
+        )
     division = Division(
         validation=validation, test=None if test_inputs is not None else TEST if test is None else test, seed=seed
     )
@@ -139,17 +160,38 @@ def import_(
             progress("checking the arrays", 0, None)
             of_test = None
             if test_inputs is not None and test_labels is not None:
-                of_test = read(test_inputs, test_labels, test_lengths, prefix="--test-", tokens=tokens)
-            arrays = read(inputs, labels, lengths, tokens=tokens)
-            task = task_of(name, arrays, of_test, division, classes=classes, progress=progress)
+                of_test = read(test_inputs, test_labels, test_lengths, test_groups, prefix="--test-", tokens=tokens)
+            arrays = read(inputs, labels, lengths, groups, tokens=tokens)
+            reason = no_strata(arrays)
+            if stratify and reason is not None:
+                raise LrurunError(f"--stratify: {reason}", "leave --stratify out")
+
+            def made(*, stratified: bool) -> NewTask:
+                chosen = structs.replace(division, stratify=stratified)
+                return task_of(name, arrays, of_test, chosen, classes=classes, progress=progress)
+
+            new = made(stratified=reason is None if stratify is None else stratify)
+            kept = False
+            if stratify is None and reason is None and _differs(new.task, places, target):
+                earlier = made(stratified=False)  # the split of lrurun 1.0
+                if kept := not _differs(earlier.task, places, target):
+                    new = earlier
+            task = new.task
             unchanged = _write(task, places, target, context.obj.arguments, progress)
     except Stopped as stopped:
         console.say(f"stopped by {stopped}; no data were imported; the same command imports them")
         return stopped.exit_code
-    _report(task, places, target, unchanged)
+    _report(new, places, target, unchanged)
+    if kept:
+        console.say(
+            "the split is the one that was there already, without classes in proportion; "
+            "for those, import the arrays under another NAME"
+        )
     manifest = store.manifest(task, task.facts, places.data / task.name)
     for doubt in [*doubts(arrays), *(manifest.notes if manifest else ())]:
         console.warn(doubt)
+    if few := task.few_items(new.groups):
+        console.warn(few + ("; --test SHARE changes how many there are" if of_test is None else ""))
     return 0
 
 
@@ -234,6 +276,17 @@ def _write(task: Imported, places: Places, target: Path, arguments: tuple[str, .
     return unchanged
 
 
+def _differs(task: Imported, places: Places, target: Path) -> bool:
+    """Whether the data folder or the recipe has other arrays under this name, or another split."""
+    try:
+        _has_data(task, places.data / task.name)
+        if target.exists():
+            _check_same(task, target)
+    except LrurunError:
+        return True
+    return False
+
+
 def _has_data(task: Imported, folder: Path) -> bool:
     """Whether the data folder has these arrays.
 
@@ -273,13 +326,14 @@ def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _report(task: Imported, places: Places, target: Path, unchanged: Sequence[Path]) -> None:
-    facts = task.facts
+def _report(new: NewTask, places: Places, target: Path, unchanged: Sequence[Path]) -> None:
+    task, facts = new.task, new.task.facts
     shape = _counted(facts.length, "step")
     if facts.kind == "features":
         shape += f" of {_counted(facts.features, 'feature')}"
     counts = ", ".join(f"{split} {count:,}" for split, count in task.sizes(facts).items())
     console.write(f"{places.data / task.name}: {task.title}; {shape}; {counts}")
+    console.write(f"split: {'; '.join(_split(new))}")
     if facts.loss == "squared-error":
         console.say("the labels are real numbers: a regression, scored by R²; classes are whole numbers")
     if unchanged:
@@ -289,6 +343,16 @@ def _report(task: Imported, places: Places, target: Path, unchanged: Sequence[Pa
         return
     named = task.name if target == Path("recipes") / f"{task.name}.toml" else str(target)
     console.write(f"{target}: a recipe to begin with; train it with: lrurun ladder {named}")
+
+
+def _split(new: NewTask) -> Iterator[str]:
+    """How the examples were divided, and what the splits have of classes and groups."""
+    yield new.divided
+    if new.groups is not None:
+        yield f"the test items are of {plural(len(new.groups), 'group')}"
+    if new.fewest is not None:
+        noun = "labels of each class" if new.task.facts.at == "positions" else "examples of each class"
+        yield f"{noun}, at least: " + ", ".join(f"{split} {number:,}" for split, number in new.fewest.items())
 
 
 def _recipe_text(task: Imported, command: str) -> str:

@@ -324,6 +324,7 @@ def planned(
     phrases = [
         cautions.scale(made) if remains else None,
         cautions.missing_data(places, made) if remains else None,
+        cautions.few_test_items(made) if remains else None,
         tuning.replacement_note(made.recipe, made.profile) if made.tune else "",
         "" if ledger is None else loaded_instance.other_versions(made, ledger),
     ]

@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun import decoding
+from lrurun.data import few_items
 from lrurun.data.metric import R2, Accuracy, Exact, Metric
 from lrurun.data.task import Count, Options, Output, Source, Spec, Split, Task
 
@@ -33,6 +34,8 @@ class ImportedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=
     loss: Literal["cross-entropy", "squared-error"] = "cross-entropy"
     at: Literal["sequence", "positions"] = "sequence"
     labelled: Count | None = None
+    groups: Count | None = None
+    """Groups of the test items, such as speakers; None where they are not named."""
     mean: list[_Number] | None = None
     """Mean of each input feature over the real positions of the training split."""
     std: list[_Positive] | None = None
@@ -97,6 +100,17 @@ class Imported(Task):
 
     def offline(self, options: Any) -> Source | None:
         return self.source
+
+    def few_items(self, groups: Sequence[int] | None = None) -> str:
+        """A sentence on how far the choice of so few test items moves a score; "" where there are enough.
+
+        Args:
+            groups: the number of test items in each group, where that is known.
+        """
+        facts = self.facts
+        return few_items.caution(
+            self.metric, facts.test, groups or facts.groups, several=facts.at == "positions" and facts.labelled != 1
+        )
 
     def example(self, spec: Spec, split: Split, index: int, vocabulary: Sequence[str]) -> str | np.ndarray:
         """The tokens of an example, or its first numbers."""

@@ -1,8 +1,9 @@
 """Users' own arrays: read from their files, checked, and made a prepared task with its splits.
 
 Every error names the option and the file. The splits are those of `numpy.random.RandomState(seed).permutation(n)`: its
-first round(test * n) examples are the test split, the next round(validation * n) the validation split. Each split
-keeps the order of the arrays.
+first round(test * n) examples are the test split, the next round(validation * n) the validation split. With classes in
+proportion, or groups kept together, `lrurun.data.splits` changes which examples these are. Each split keeps the order
+of the arrays.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from msgspec import Struct, structs
 
 from lrurun import decoding
-from lrurun.data import IMPORTED, store
+from lrurun.data import IMPORTED, splits, store
 from lrurun.data.arrays import Writer, count_classes, header
 from lrurun.data.copies import reading
 from lrurun.data.imported import Imported, ImportedOptions
@@ -44,8 +45,10 @@ class OwnArrays(Struct, frozen=True, kw_only=True):
     labels: np.ndarray
     """(n,) or (n, P) integers; (n, D) or (n, P, D) real values."""
     lengths: np.ndarray | None
-    names: tuple[str, str, str]
-    """Option and file of inputs, labels and lengths."""
+    groups: np.ndarray | None
+    """(n,) integers or text: the group of each example, such as its speaker."""
+    names: tuple[str, str, str, str]
+    """Option and file of inputs, labels, lengths and groups."""
     files: str
     """Names of the files, for people."""
     tokens: bool
@@ -55,7 +58,15 @@ class OwnArrays(Struct, frozen=True, kw_only=True):
         return len(self.inputs)
 
 
-def read(inputs: Path, labels: Path, lengths: Path | None, *, prefix: str = "--", tokens: bool = False) -> OwnArrays:
+def read(
+    inputs: Path,
+    labels: Path,
+    lengths: Path | None,
+    groups: Path | None = None,
+    *,
+    prefix: str = "--",
+    tokens: bool = False,
+) -> OwnArrays:
     """The arrays in these files, of equal counts, types and shapes as documented.
 
     Args:
@@ -65,10 +76,11 @@ def read(inputs: Path, labels: Path, lengths: Path | None, *, prefix: str = "--"
     Raises:
         LrurunError: a file that cannot be read or is no array of numbers; other shapes, types or values; other counts.
     """
-    files = {"inputs": inputs, "labels": labels, "lengths": lengths}
-    x_name, y_name, ends_name = (f"{prefix}{option} {file}" for option, file in files.items())
+    files = {"inputs": inputs, "labels": labels, "lengths": lengths, "groups": groups}
+    x_name, y_name, ends_name, groups_name = (f"{prefix}{option} {file}" for option, file in files.items())
     x, y = _read(inputs, f"{prefix}inputs"), _read(labels, f"{prefix}labels")
     ends = None if lengths is None else _read(lengths, f"{prefix}lengths")
+    names = None if groups is None else _read(groups, f"{prefix}groups")
     if x.ndim and not len(x):
         raise LrurunError(f"{x_name}: there are no examples: the array has the shape {x.shape}", "save at least three")
     if x.ndim not in ((2,) if tokens else (2, 3)) or 0 in x.shape:
@@ -76,7 +88,7 @@ def read(inputs: Path, labels: Path, lengths: Path | None, *, prefix: str = "--"
         raise LrurunError(
             f"{x_name}: expected {expected}, found the shape {x.shape}", "reshape the array, and save it again"
         )
-    for array, name in ((y, y_name), (ends, ends_name)):
+    for array, name in ((y, y_name), (ends, ends_name), (names, groups_name)):
         if array is not None and (array.ndim == 0 or len(array) != len(x)):
             count = array.shape[0] if array.ndim else "a single number"
             axis = x.shape.index(count) if count in x.shape else None
@@ -92,8 +104,19 @@ def read(inputs: Path, labels: Path, lengths: Path | None, *, prefix: str = "--"
         ends = _without_padding(x, x_name)
     if ends is not None:
         _check_within(y, ends, y_name, x.shape[1])
-    shown = ", ".join(path.name for path in (inputs, labels, lengths) if path is not None)
-    return OwnArrays(inputs=x, labels=y, lengths=ends, names=(x_name, y_name, ends_name), files=shown, tokens=tokens)
+    if names is not None and (names.ndim != 1 or names.dtype.kind not in "iuUS"):
+        actual = f"{names.dtype} of shape {names.shape}"
+        hint = "(n,) integers, or text such as the names of speakers"
+        raise LrurunError(f"{groups_name}: expected one whole number or text for each example, found {actual}", hint)
+    return OwnArrays(
+        inputs=x,
+        labels=y,
+        lengths=ends,
+        groups=names,
+        names=(x_name, y_name, ends_name, groups_name),
+        files=", ".join(path.name for path in files.values() if path is not None),
+        tokens=tokens,
+    )
 
 
 def _read(path: Path, option: str) -> np.ndarray:
@@ -128,8 +151,9 @@ def _read(path: Path, option: str) -> np.ndarray:
         raise LrurunError(f"{name}: {error.strerror or error}", "check the path and its permissions") from None
     except Exception as error:  # NumPy raises many types for an invalid header
         if "Python objects" in str(error) or "Object arrays" in str(error):
+            kind, dtype = ("text", "str") if option.endswith("groups") else ("numbers", "float")
             hint = (
-                "objects may run code when they are loaded: save numbers, as in numpy.save(FILE, array.astype(float))"
+                f"objects may run code when they are loaded: save {kind}, as in numpy.save(FILE, array.astype({dtype}))"
             )
             raise LrurunError(f"{name}: has Python objects, which are not read", hint) from None
         raise LrurunError(f"{name}: not an array of numbers: {reading.first_line(error)}", hint) from None
@@ -158,7 +182,7 @@ def doubts(examples: OwnArrays) -> list[str]:
     """Sentences on arrays that may be meant otherwise: whole numbers as real ones, one-hot rows, ids without --tokens,
     axes in another order, constants."""
     x, y = examples.inputs, examples.labels
-    x_name, y_name, _ = examples.names
+    x_name, y_name = examples.names[:2]
     sentences = []
     if _are_one_hot(y):
         size, is_real = y.shape[-1], y.dtype.kind == "f"
@@ -379,6 +403,21 @@ class Division(Struct, frozen=True, kw_only=True):
     test: float | None
     """Fraction of all examples; None where there are arrays for testing."""
     seed: int
+    stratify: bool = False
+    """Whether every split has the classes in the same proportions."""
+
+
+class NewTask(Struct, frozen=True, kw_only=True):
+    """A task of users' arrays, and what is known about its splits."""
+
+    task: Imported
+    """With a source that writes its arrays."""
+    divided: str
+    """How the examples are divided, in words."""
+    fewest: dict[str, int] | None
+    """Split -> the least number of labels of a class that occurs; None for real values."""
+    groups: list[int] | None
+    """The number of test items in each group; None where groups are not named."""
 
 
 class _Rows(Struct, frozen=True):
@@ -405,7 +444,7 @@ def task_of(
     *,
     classes: int | None = None,
     progress: Progress = store.no_progress,
-) -> Imported:
+) -> NewTask:
     """The task, with a source that writes its arrays.
 
     Args:
@@ -433,10 +472,37 @@ def task_of(
             ends = np.full(len(array_set), steps) if array_set.lengths is None else array_set.lengths
             arrays[f"{split}-lengths"] = _Rows(ends, index, fitting(1, steps))
     counts = {split: len(index) for split, index in chosen.items()}
-    facts = {**counts, **input_facts, **label_facts, IMPORTED: _digest(arrays)}
+    facts = {**counts, **input_facts, **label_facts}
+    groups = None
+    if (named := sets[-1].groups) is not None:
+        _, numbers, groups = np.unique(named[chosen["test"]], return_inverse=True, return_counts=True)
+        arrays["test-groups"] = _Rows(numbers, np.arange(len(numbers)), fitting(0, len(groups) - 1))
+        facts["groups"] = len(groups)
+    facts[IMPORTED] = _digest(arrays)
     options = decoding.convert(facts, ImportedOptions, f"the arrays of {name}")
-    absent = [] if options.loss == "squared-error" else _absent(arrays, options.classes)
-    return Imported(name, options, _source(arrays, sets, division, absent))
+    fewest, notes = None, _shared_groups(sets)
+    if options.loss == "cross-entropy":
+        occurring, of_class = _occurring(arrays, options.classes)
+        notes = [*_absent(occurring, of_class), *notes]
+        fewest = {split: int(number.min()) for split, number in of_class.items()}
+    divided = _in_words(sets, division)
+    return NewTask(
+        task=Imported(name, options, _source(arrays, sets, division, divided, notes)),
+        divided=divided,
+        fewest=fewest,
+        groups=None if groups is None else groups.tolist(),
+    )
+
+
+def no_strata(examples: OwnArrays) -> str | None:
+    """Why these examples cannot be divided with the classes in proportion; None where they can."""
+    if examples.groups is not None:
+        return "the examples of a group stay together, whatever their classes are"
+    if examples.labels.dtype.kind == "f":
+        return f"{examples.names[1]}: real values have no classes"
+    if examples.labels.ndim == 2:
+        return f"{examples.names[1]}: an example has a class at each of its positions, not one of its own"
+    return None
 
 
 def _check_alike(sets: Sequence[OwnArrays]) -> None:
@@ -453,15 +519,31 @@ def _check_alike(sets: Sequence[OwnArrays]) -> None:
                 raise LrurunError(
                     f"{name}: expected {expected}, as for training, found {actual}", "give both sets the same form"
                 )
+        if examples.groups is None or sets[0].groups is None:
+            continue
+        kinds = [array.dtype.kind in "US" for array in (examples.groups, sets[0].groups)]
+        if kinds[0] != kinds[1]:
+            expected, actual = ("text" if kind else "whole numbers" for kind in kinds[::-1])
+            raise LrurunError(
+                f"{examples.names[3]}: expected {expected}, as for training, found {actual}",
+                "a group has the same name in both files",
+            )
 
 
 def _divide(examples: OwnArrays, test: OwnArrays | None, division: Division) -> dict[str, np.ndarray]:
     """Split -> the numbers of its examples, in ascending order."""
     _check_shares(division)
-    order = np.random.RandomState(division.seed).permutation(len(examples))
-    tested = round((division.test or 0) * len(examples))
-    ends = [tested, tested + round(division.validation * len(examples))]
-    parts = dict(zip(("test", "validation", "train"), map(np.sort, np.split(order, ends)), strict=True))
+    shares = {"test": division.test, "validation": division.validation}
+    sizes = {split: round(share * len(examples)) for split, share in shares.items() if share is not None}
+    counts = list(sizes.values())
+    if examples.groups is not None:
+        divided = splits.grouped(_group_numbers(examples, len(counts)), counts, division.seed)
+    else:
+        order = np.random.RandomState(division.seed).permutation(len(examples))
+        if division.stratify:
+            order = splits.stratified(order, examples.labels, counts)
+        divided = np.split(order, np.cumsum(counts))
+    parts = dict(zip((*sizes, "train"), map(np.sort, divided), strict=True))
     if test is not None:
         parts["test"] = np.arange(len(test))
     for split in SPLITS:
@@ -471,6 +553,31 @@ def _divide(examples: OwnArrays, test: OwnArrays | None, division: Division) -> 
                 "give more examples, or other fractions: --validation, --test",
             )
     return {split: parts[split] for split in SPLITS}
+
+
+def _group_numbers(examples: OwnArrays, parts: int) -> np.ndarray:
+    """(n,) the number of the group of each example.
+
+    Raises:
+        LrurunError: there are too few groups for so many parts beside training.
+    """
+    names, numbers = np.unique(examples.groups, return_inverse=True)
+    if len(names) <= parts:
+        raise LrurunError(
+            f"{examples.names[3]}: {plural(len(names), 'group')}, of which each is in one split: at least {parts + 1} "
+            "are needed",
+            "give more groups, or leave --groups out",
+        )
+    return numbers
+
+
+def _in_words(sets: Sequence[OwnArrays], division: Division) -> str:
+    """How the examples are divided."""
+    if sets[0].groups is not None:
+        count = len(np.unique(sets[0].groups))
+        return f"by a permutation of {count} groups of seed {division.seed}, each in one split"
+    classes = ", with the classes in proportion" if division.stratify else ""
+    return f"by a permutation of seed {division.seed}{classes}"
 
 
 def _check_shares(division: Division) -> None:
@@ -579,19 +686,36 @@ def _count(arrays: Sequence[np.ndarray], names: Sequence[str], classes: int | No
     return highest + 1
 
 
-def _absent(arrays: Mapping[str, _Rows], classes: int) -> list[str]:
-    """Sentences on classes that occur in one split, but not in another."""
-    occurs = {}
+def _occurring(arrays: Mapping[str, _Rows], classes: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """The classes that occur, and how many labels each of them has: split -> numbers."""
+    counts = {}
     for split in SPLITS:
-        total = sum(count_classes(rows, classes) for _, rows in arrays[f"{split}-labels"].blocks())
-        occurs[split] = np.asarray(total) > 0
-    in_any_split, sentences = np.any(list(occurs.values()), axis=0), []
-    for split, in_split in occurs.items():
-        missing = np.flatnonzero(in_any_split & ~in_split)
+        of_blocks = (count_classes(rows, classes) for _, rows in arrays[f"{split}-labels"].blocks())
+        counts[split] = sum(of_blocks, np.zeros(classes, np.int64))
+    occurring = np.flatnonzero(np.any(list(counts.values()), axis=0))
+    return occurring, {split: count[occurring] for split, count in counts.items()}
+
+
+def _absent(occurring: np.ndarray, counts: Mapping[str, np.ndarray]) -> list[str]:
+    """Sentences on classes that occur in one split, but not in another."""
+    sentences = []
+    for split, count in counts.items():
+        missing = occurring[count == 0]
         if len(missing):
             named = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
             sentences.append(f"{split} has no label of class {named}")
     return sentences
+
+
+def _shared_groups(sets: Sequence[OwnArrays]) -> list[str]:
+    """A sentence on groups of a separate test split that the other examples have too."""
+    if len(sets) == 1 or sets[0].groups is None or sets[1].groups is None:
+        return []
+    groups = np.unique(sets[1].groups)
+    shared = len(np.intersect1d(groups, sets[0].groups))
+    if not shared:
+        return []
+    return [f"{shared} of the {plural(len(groups), 'group')} of the test items are groups of the other examples too"]
 
 
 def _digest(arrays: Mapping[str, _Rows]) -> str:
@@ -605,7 +729,9 @@ def _digest(arrays: Mapping[str, _Rows]) -> str:
     return store.digest(digests)
 
 
-def _source(arrays: Mapping[str, _Rows], sets: Sequence[OwnArrays], division: Division, notes: Sequence[str]) -> Source:
+def _source(
+    arrays: Mapping[str, _Rows], sets: Sequence[OwnArrays], division: Division, divided: str, notes: Sequence[str]
+) -> Source:
     def fill(writer: Writer, progress: Progress) -> None:
         writer.notes.extend(notes)
         for name, rows in arrays.items():
@@ -617,8 +743,10 @@ def _source(arrays: Mapping[str, _Rows], sets: Sequence[OwnArrays], division: Di
 
     named = " and ".join(dict.fromkeys(examples.files for examples in sets))
     share = "" if division.test is None else f"{division.test:g} of them for test, "
-    share += f"{division.validation:g} for validation, by a permutation of seed {division.seed}"
+    share += f"{division.validation:g} for validation, {divided}"
     declared = {"permutation": "numpy.random.RandomState", **structs.asdict(division)}
+    if sets[0].groups is not None:
+        declared["groups"] = len(np.unique(sets[0].groups))
     return Source(
         kind="imported",
         text=f"the imported arrays {named}; {share}",

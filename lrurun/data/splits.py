@@ -6,7 +6,7 @@ The file of each task says which examples are for validation. With protocol "pap
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -72,3 +72,58 @@ def hashed_order(keys: Iterable[str], split: str) -> np.ndarray:
         digest.update(key.encode())
         digests.append(digest.digest())
     return np.array(sorted(range(len(digests)), key=digests.__getitem__), np.int64)
+
+
+def stratified(order: np.ndarray, classes: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+    """`order`, changed so that each of its parts, the first ones of these sizes and the rest, has the classes in the
+    proportions of the whole.
+
+    A part takes from each class by the method of Webster (Sainte-Lague), in the order of the class: the example with
+    the smallest (rank + 1/2) / examples of the class comes next, of equal ones the first in `order`. The last example
+    of a class comes after all others, so that a class is left out of the rest only where all are.
+
+    Args:
+        order: (n,) a permutation of the examples.
+        classes: (n,) the class of each example.
+        sizes: the sizes of all parts but the last.
+    """
+    parts, rest = [], order
+    for size in sizes:
+        chosen = np.zeros(len(rest), bool)
+        chosen[_by_share(classes[rest])[:size]] = True
+        parts.append(rest[chosen])
+        rest = rest[~chosen]
+    return np.concatenate([*parts, rest])
+
+
+def _by_share(classes: np.ndarray) -> np.ndarray:
+    """(n,) places, in the order in which a growing part takes them."""
+    by_class = np.argsort(classes, kind="stable")
+    _, counts = np.unique(classes, return_counts=True)
+    count = np.repeat(counts, counts)
+    rank = np.arange(len(classes)) - np.repeat(np.cumsum(counts) - counts, counts)
+    share = np.where(rank == count - 1, 1.0, (rank + 0.5) / count)
+    chosen: np.ndarray = by_class[np.lexsort((by_class, share))]
+    return chosen
+
+
+def grouped(groups: np.ndarray, sizes: Sequence[int], seed: int) -> list[np.ndarray]:
+    """The examples of each part, of about these sizes, and the rest; examples of a group are in one part.
+
+    Each part takes the next groups of `numpy.random.RandomState(seed).permutation(number of groups)`, as many as
+    bring the number of examples up to its end nearest to what is asked for, and at least one.
+
+    Args:
+        groups: (n,) the number of the group of each example, from 0; there are more groups than sizes.
+        sizes: the sizes of all parts but the last.
+    """
+    counts = np.bincount(groups)
+    order = np.random.RandomState(seed).permutation(len(counts))
+    ends, cuts = np.cumsum(counts[order]), [0]
+    for k, wanted in enumerate(np.cumsum(sizes).tolist()):
+        least, most = cuts[-1] + 1, len(counts) - (len(sizes) - k)  # each part that follows needs a group
+        cuts.append(least + int(np.argmin(np.abs(ends[least - 1 : most] - wanted))))
+    place = np.empty(len(counts), np.int64)
+    place[order] = np.arange(len(counts))
+    part = np.searchsorted(cuts, place[groups], side="right") - 1
+    return [np.flatnonzero(part == k) for k in range(len(cuts))]

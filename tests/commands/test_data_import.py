@@ -7,6 +7,7 @@ import shutil
 import signal
 import tomllib
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ import pytest
 
 from lrurun import paths
 from lrurun.config import plan as planning
+from lrurun.data import store
 from tests.harness.machine import Machine, small_files, stop, wait_for
 from tests.harness.shared import once
 
 N, STEPS = 120, 12
 OWN = ("--inputs", "X.npy", "--labels", "Y.npy", "--data-dir", "d")
+PLAIN = (*OWN, "--no-stratify")
 TRAINING = ("--profile", "smoke", "--rung", "gamma-norm", "--data-dir", "d")
 
 
@@ -75,6 +78,11 @@ def prepared(machine: Machine, split: str, part: str = "labels", name: str = "we
     return found
 
 
+def warnings(done: CompletedProcess[str]) -> list[str]:
+    """Its warnings but the one of few test items, which all these arrays get."""
+    return [line for line in done.stderr.splitlines() if "warning" in line and " test items" not in line]
+
+
 def left(machine: Machine) -> set[str]:
     """All paths but the arrays."""
     found = {str(path.relative_to(machine.folder)) for path in machine.folder.rglob("*")}
@@ -82,7 +90,7 @@ def left(machine: Machine) -> set[str]:
 
 
 def order() -> dict[str, np.ndarray]:
-    """The documented split of `N` examples, with seed 0 and a tenth for each."""
+    """The documented split of `N` examples with --no-stratify, seed 0 and a tenth for each."""
     permutation = np.random.RandomState(0).permutation(N)
     tenth = N // 10
     parts = {
@@ -94,7 +102,7 @@ def order() -> dict[str, np.ndarray]:
 
 
 def test_arrays_become_a_recipe_and_prepared_data_in_the_documented_split(own):
-    done = own.run("data", "import", "wells", *OWN)
+    done = own.run("data", "import", "wells", *PLAIN)
     assert "lrurun ladder wells" in done.stdout
     facts, given = recipe(own)["data"], arrays()
     for split, index in order().items():
@@ -112,8 +120,137 @@ def test_arrays_become_a_recipe_and_prepared_data_in_the_documented_split(own):
         "validation": 0.1,
         "test": 0.1,
         "seed": 0,
+        "stratify": False,
     }
     assert "mean = [" in own.run("data", "info", "wells", "--data-dir", "d").stdout
+
+
+OLD = {
+    ("X", "Y", "--seed", "0", "--test", "0.15"): "be0921462f79d5cadd4bb37a3fd9ee9c65a1da1bdcfbd8b7b57f060a0b22bb4c",
+    ("X", "Y", "--seed", "7", "--test", "0.15"): "6f72faeebc695355aeb0abe22930b2d6deecd57e8b226e28808bd4947832cea6",
+    ("X", "above"): "55b22c2365d03bcc846ab35d30e3f539690a85baee9cbabed701265bd049ba78",
+    ("X", "real"): "668d7d28a909bc195f4292407852d1eda07227ce8568c96ea46c83400a36369c",
+    ("ids", "Y", "--tokens", "--test-inputs", "ids.npy", "--test-labels", "Y.npy"): (
+        "29f5fc475385864bc12fca70a29947a8b35da071b89bd4ce60333c50c314af04"
+    ),
+    ("X", "Y"): "50b03f05e4b81764de8e1d609dd198e4197da3e9082d20ce88c7b3da1adb89e5",
+}
+"""Inputs, labels and options -> the digest that lrurun 1.0.0 gave their import."""
+
+
+def test_without_strata_the_data_are_those_of_1_0(own):
+    for number, ((inputs, labels, *more), digest) in enumerate(OLD.items()):
+        files = ("--inputs", f"{inputs}.npy", "--labels", f"{labels}.npy", "--data-dir", "d")
+        own.run("data", "import", f"wells{number}", *files, *more, "--no-stratify")
+        assert recipe(own, f"wells{number}")["data"]["imported"] == f"sha256:{digest}"
+
+
+def test_the_split_has_the_classes_in_proportion_and_is_printed(own):
+    rare = np.repeat([0, 1, 2, 3, 4], [70, 30, 12, 6, 2])
+    save(own, Y=np.random.RandomState(1).permutation(rare))
+    done = own.run("data", "import", "wells", *OWN, "--test", "0.2")
+    shares = {split: np.bincount(prepared(own, split), minlength=5).tolist() for split in order()}
+    assert shares == {"test": [15, 6, 2, 1, 0], "validation": [7, 3, 1, 1, 0], "train": [48, 21, 9, 4, 2]}
+    inputs = np.concatenate([prepared(own, split, "inputs") for split in order()])
+    assert np.array_equal(np.unique(inputs, axis=0), np.unique(arrays()["X"].astype(np.float32), axis=0))
+    assert (
+        "split: by a permutation of seed 0, with the classes in proportion; "
+        "examples of each class, at least: train 2, validation 0, test 0\n"
+    ) in done.stdout
+    assert (
+        "wells: imported arrays, 5 classes; 12 steps of 3 features; train 84, validation 12, test 24\n" in done.stdout
+    )
+    assert "validation has no label of class 4" in done.stderr
+    assert json.loads((own.folder / "d/wells/manifest.json").read_text())["generator"]["stratify"] is True
+    assert "with the classes in proportion" in own.run("data", "info", "wells", "--data-dir", "d").stdout
+
+
+def test_of_a_separate_test_split_only_validation_is_divided(own):
+    tests = ("--test-inputs", "X.npy", "--test-labels", "Y.npy")
+    done = own.run("data", "import", "wells", *OWN, *tests, "--validation", "0.2")
+    assert np.array_equal(prepared(own, "test"), arrays()["Y"])
+    classes = np.bincount(arrays()["Y"])
+    assert np.bincount(prepared(own, "validation")).tolist() == np.round(classes * 0.2).tolist()
+    assert (
+        "warning: 120 test items: the choice of items alone moves an accuracy near 50 % by ± 4.6 points" in done.stderr
+    )
+    assert "--test SHARE" not in done.stderr
+
+
+@pytest.mark.parametrize("remains", ["data and recipe", "data", "recipe"])
+def test_what_was_imported_without_strata_keeps_its_split(own, remains):
+    """The same command as before, on the same machine, with another file for the recipe, and where data are missing."""
+    own.run("data", "import", "wells", *PLAIN)
+    before = recipe(own)["data"]
+    manifest = own.folder / "d/wells/manifest.json"
+    document = json.loads(manifest.read_text())
+    del document["generator"]["stratify"]  # as by 1.0.0
+    manifest.write_text(json.dumps(document))
+    if remains == "data":
+        (own.folder / "recipes/wells.toml").unlink()
+    if remains == "recipe":
+        shutil.rmtree(own.folder / "d")
+    done = own.run("data", "import", "wells", *OWN)
+    assert recipe(own)["data"] == before
+    assert np.array_equal(prepared(own, "test"), arrays()["Y"][order()["test"]])
+    assert "split: by a permutation of seed 0; " in done.stdout
+    assert "the split is the one that was there already, without classes in proportion" in done.stderr
+    assert "was not changed" in own.run("data", "import", "wells", *OWN, "--stratify", code=1).stderr
+    own.run("data", "import", "others", *OWN)
+    assert recipe(own, "others")["data"] != before
+
+
+def test_groups_are_in_one_split_and_those_of_test_items_are_kept(own):
+    speakers = np.array([f"speaker {k}" for k in np.random.RandomState(2).randint(0, 30, N)])
+    x = arrays()["X"]
+    x[:, 0, 0] = np.unique(speakers, return_inverse=True)[1]
+    save(own, X=x, G=speakers)
+    done = own.run("data", "import", "wells", *OWN, "--groups", "G.npy", "--validation", "0.2", "--test", "0.3")
+    found = {split: prepared(own, split, "inputs")[:, 0, 0].astype(int) for split in order()}
+    assert sum(len(set(groups.tolist())) for groups in found.values()) == len(np.unique(speakers))
+    assert abs(len(found["test"]) - 36) <= 4
+    assert np.array_equal(prepared(own, "test", "groups"), np.unique(found["test"], return_inverse=True)[1])
+    count = len(np.unique(found["test"]))
+    assert recipe(own)["data"]["groups"] == count
+    plan = planning.make(str(own.folder / "recipes/wells.toml"))
+    data = store.load(plan.task, plan.options, own.folder / "d/wells")
+    assert np.array_equal(data.test.groups, prepared(own, "test", "groups"))
+    assert (data.train.groups, data.validation.groups) == (None, None)
+    groups = f"{len(np.unique(speakers))} groups of seed 0, each in one split; the test items are of {count} groups; "
+    assert groups in done.stdout
+    few = f"warning: {len(found['test'])} test items in {count} groups: the choice of items alone moves an accuracy"
+    checked = own.run("data", "check", "wells", "--data-dir", "d")
+    assert few in done.stderr
+    assert few in checked.stderr
+    assert own.json("data", "check", "wells", "--data-dir", "d")["splits"]["test"]["groups"] == count
+    [row] = [line.split() for line in checked.stdout.splitlines() if line.startswith("test ")]
+    assert row[1:3] == [str(len(found["test"])), str(count)]
+    assert json.loads((own.folder / "d/wells/manifest.json").read_text())["generator"]["groups"] == 30
+
+
+def test_groups_of_a_separate_test_split(own):
+    save(own, G=np.arange(N) // 4, T=np.arange(N) // 4 + 28)
+    tests = ("--test-inputs", "X.npy", "--test-labels", "Y.npy", "--test-groups", "T.npy")
+    done = own.run("data", "import", "wells", *OWN, *tests, "--groups", "G.npy")
+    assert prepared(own, "test", "groups").tolist() == (np.arange(N) // 4).tolist()
+    assert "warning: 2 of the 30 groups of the test items are groups of the other examples too" in done.stderr
+    assert len(prepared(own, "validation")) == 12
+    own.run("data", "import", "others", *OWN, *tests)  # where only the test set has known groups
+    assert recipe(own, "others")["data"]["groups"] == 30
+
+
+def test_few_test_items_get_a_warning_here_and_in_plans(own):
+    few = "12 test items: the choice of items alone moves an accuracy near 50 % by ± 14.4 points, near 90 % by ± 8.7"
+    few += " points"
+    said = own.run("data", "import", "wells", *OWN).stderr
+    assert f"warning: {few}; --test SHARE changes how many there are\n" in said
+    assert f"\n{few}.\n" in own.run("plan", "wells", "--data-dir", "d").stdout
+    assert few in own.json("plan", "wells", "--data-dir", "d")["notes"]
+    assert "test items" not in own.run("plan", "wells", "--profile", "smoke", "--data-dir", "d").stdout
+    save(own, X=np.zeros((5000, 3)) + np.arange(5000)[:, None], Y=np.arange(5000) % 2)
+    assert "test items" not in own.run("data", "import", "many", *OWN).stderr
+    assert "test items" not in own.run("plan", "many", "--data-dir", "d").stdout
+    assert "499 test items: " in own.run("data", "import", "fewer", *OWN, "--test", "0.0998").stderr
 
 
 PACKAGED = paths.names("ablations")
@@ -178,16 +315,16 @@ def test_what_may_be_meant_otherwise_gets_a_warning(own):
     assert recipe(own)["data"]["loss"] == "squared-error"
     save(own, Y=given["Y"], real=given["real"])
     for name, inputs, end in (
-        ("a", "ids", "need --tokens\n"),
-        ("b", "whole", "saved as integers: inputs.astype(int)\n"),
+        ("a", "ids", "need --tokens"),
+        ("b", "whole", "saved as integers: inputs.astype(int)"),
     ):
         files = ("--inputs", f"{inputs}.npy", "--labels", "Y.npy", "--data-dir", "d")
-        said = own.run("data", "import", name, *files).stderr
+        [said] = warnings(own.run("data", "import", name, *files))
         assert f"warning: --inputs {inputs}.npy: inputs are whole numbers, and imported as measurements" in said
         assert said.endswith(end)
     for name, more in (("c", ("--inputs", "ids.npy", "--tokens")), ("d", ("--inputs", "X.npy"))):
         labels = "Y.npy" if name == "c" else "real.npy"
-        assert "warning" not in own.run("data", "import", name, *more, "--labels", labels, "--data-dir", "d").stderr
+        assert not warnings(own.run("data", "import", name, *more, "--labels", labels, "--data-dir", "d"))
 
 
 @pytest.mark.parametrize(
@@ -206,9 +343,8 @@ def test_what_may_be_meant_otherwise_gets_a_warning(own):
 def test_few_steps_of_many_features_get_a_warning(own, shape, labels, more, warned):
     save(own, X=np.random.RandomState(0).normal(size=(N, *shape)), L=np.full(N, 9))
     save(own, Y=np.arange(N * (labels or (1,))[0]).reshape(N, *labels) % 2)
-    lines = [line for line in own.run("data", "import", "wells", *OWN, *more).stderr.splitlines() if "warning" in line]
     steps, features = shape
-    assert lines == warned * [
+    assert warnings(own.run("data", "import", "wells", *OWN, *more)) == warned * [
         f"warning: --inputs X.npy: inputs of shape ({N}, {steps}, {features}) are imported as {steps} "
         f"step{'s' * (steps > 1)} of {features} features. Should they be {features} steps of {steps} "
         f"feature{'s' * (steps > 1)}, they must be saved with the steps first: inputs.swapaxes(1, 2)"
@@ -233,12 +369,10 @@ def test_one_hot_labels_get_a_warning(own, shape, dtype, imported):
     if shape:
         rows[0, 0] = np.nan
     save(own, Y=rows.astype(dtype))
-    said = own.run("data", "import", "wells", *OWN).stderr
-    assert said.count("warning") == 1
-    assert (
+    assert warnings(own.run("data", "import", "wells", *OWN)) == [
         "warning: --labels Y.npy: labels have a single 1 in every row, as one-hot rows of classes: they are imported "
-        f"as {imported}. Classes must be saved as their numbers: labels.argmax(axis=-1)\n"
-    ) in said
+        f"as {imported}. Classes must be saved as their numbers: labels.argmax(axis=-1)"
+    ]
     rows[-1] = 1
     save(own, Y=rows.astype(dtype))
     assert "one-hot" not in own.run("data", "import", "others", *OWN).stderr
@@ -246,11 +380,12 @@ def test_one_hot_labels_get_a_warning(own, shape, dtype, imported):
 
 def test_inputs_that_say_nothing_and_classes_that_a_split_lacks_get_a_warning(own):
     x, rare = arrays()["X"], np.arange(N) % 2
-    rare[order()["train"][0]] = 2
+    rare[5] = 2
     x[..., 1] = 4.0
     save(own, X=x, Y=rare, same=np.ones((N, STEPS)))
-    said = own.run("data", "import", "wells", *OWN).stderr
-    assert said.count("warning") == 3
+    done = own.run("data", "import", "wells", *OWN)
+    assert len(warnings(done)) == 3
+    said = done.stderr
     assert "validation has no label of class 2" in said
     assert "warning: --inputs X.npy: feature 1 is the same number everywhere" in said
     assert "warning: test has no label of class 2" in own.run("data", "check", "wells", "--data-dir", "d").stderr
@@ -284,8 +419,9 @@ def test_the_same_arrays_again_change_nothing_and_others_are_refused(imported):
 
 def test_other_arrays_give_other_runs(own, monkeypatch):
     save(own, Z=1 - np.minimum(arrays()["Y"], 1))
-    own.run("data", "import", "wells", *OWN)
-    own.run("data", "import", "wells", *OWN[:3], "Z.npy", "--data-dir", "e", "--recipe", "z.toml", "--classes", "3")
+    own.run("data", "import", "wells", *PLAIN)
+    others = ("--labels", "Z.npy", "--classes", "3", "--data-dir", "e", "--recipe", "z.toml")
+    own.run("data", "import", "wells", "--inputs", "X.npy", "--no-stratify", *others)
     monkeypatch.chdir(own.folder)
     plans = [planning.make(name) for name in ("wells", "z.toml")]
     fingerprints = {planning.final_runs(plan, plan.rungs[0], [0])[0].fingerprint for plan in plans}
@@ -317,7 +453,7 @@ def test_labels_at_positions_and_a_test_split_of_its_own(own):
 
 
 def test_ids_end_where_only_padding_follows(own):
-    own.run("data", "import", "wells", "--tokens", "--inputs", "ids.npy", *OWN[2:])
+    own.run("data", "import", "wells", "--tokens", "--inputs", "ids.npy", *PLAIN[2:])
     facts = recipe(own)["data"]
     assert (facts["kind"], facts["features"], "mean" in facts) == ("tokens", 6, False)
     for split, index in order().items():
@@ -455,7 +591,44 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...], int, str]] = {
         {},
         ("--test-inputs", "X.npy", "--test-labels", "Y.npy", "--test", "0.1"),
         2,
-        "--test and --test-inputs exclude each other",
+        "--test and --test-inputs exclude each other\nhint: the arrays of --test-inputs are the test split",
+    ),
+    "strata of values": (
+        {"Y": A["real"]},
+        ("--stratify",),
+        1,
+        "--stratify: --labels Y.npy: real values have no classes",
+    ),
+    "strata at positions": ({"Y": A["above"]}, ("--stratify",), 1, "has a class at each of its positions, not one"),
+    "strata of groups": ({}, ("--stratify", "--groups", "ends.npy"), 1, "--stratify: the examples of a group stay"),
+    "two groups": (
+        {"G": A["Y"] // 2},
+        ("--groups", "G.npy"),
+        1,
+        "--groups G.npy: 2 groups, of which each is in one split",
+    ),
+    "fewer groups": ({"G": A["Y"][1:]}, ("--groups", "G.npy"), 1, "G.npy: expected 120 examples, as many as inputs"),
+    "real groups": (
+        {"G": A["real"][:, 0]},
+        ("--groups", "G.npy"),
+        1,
+        "whole number or text for each example, found float64",
+    ),
+    "groups at positions": ({}, ("--groups", "ids.npy"), 1, "text for each example, found int64 of shape (120, 12)"),
+    "group objects": ({"G": A["Y"].astype(object)}, ("--groups", "G.npy"), 1, "FILE, array.astype(str))"),
+    "no group file": ({}, ("--groups", "none.npy"), 1, "--groups none.npy: No such file or directory"),
+    "groups without a test": ({}, ("--test-groups", "ends.npy"), 2, "--test-groups: belongs to --test-inputs"),
+    "a test without groups": (
+        {},
+        ("--test-inputs", "X.npy", "--test-labels", "Y.npy", "--groups", "ends.npy"),
+        2,
+        "--groups: the test split has arrays of its own, and no groups\nhint: name them: --test-groups FILE",
+    ),
+    "groups of another type": (
+        {"T": A["ends"].astype(str)},
+        ("--test-inputs", "X.npy", "--test-labels", "Y.npy", "--groups", "ends.npy", "--test-groups", "T.npy"),
+        1,
+        "--test-groups T.npy: expected whole numbers, as for training, found text",
     ),
     "no recipe": ({}, ("--recipe", "mine.txt"), 2, "--recipe mine.txt: expected a .toml file"),
     "no folder": ({}, ("--recipe", "no/mine.toml"), 1, "there is no folder no"),

@@ -99,6 +99,16 @@ def missing_data(places: Places, plan: planning.Plan) -> str | None:
     return store.to_obtain(plan.task, plan.options, places.data / plan.data_name)
 
 
+def few_test_items(plan: planning.Plan) -> str | None:
+    """How far the choice of few test items moves a score, of imported arrays; None where there are enough, for other
+    tasks, and for the profile whose scores mean nothing."""
+    if plan.kind == "program" or plan.profile == "smoke":
+        return None
+    from lrurun.data.imported import Imported
+
+    return plan.task.few_items() or None if isinstance(plan.task, Imported) else None
+
+
 def report_hidden(request: LadderRequest) -> None:
     """Reports a local ladder or recipe that is used instead of a packaged one of the same name."""
     from lrurun.config.ladder import read_ladder
