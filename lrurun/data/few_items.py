@@ -39,7 +39,7 @@ def caution(metric: Metric, items: int, groups: int | Sequence[int] | None = Non
         noun, unit, more = "R²", "", ", if the errors of predictions are normal"
     if groups is not None and not several:
         more += " (the larger where the items of a group are alike)"
-    count = plural(items, "test item")
+    count = f"{items:,} test item{'' if items == 1 else 's'}"
     if groups is not None:
         count += f" in {plural(groups if isinstance(groups, int) else len(groups), 'group')}"
     return f"{count}: the choice of items alone moves an {noun} {errors[0]}{unit}, {errors[1]}{unit}{more}"

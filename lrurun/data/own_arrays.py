@@ -537,7 +537,7 @@ def _divide(examples: OwnArrays, test: OwnArrays | None, division: Division) -> 
     sizes = {split: round(share * len(examples)) for split, share in shares.items() if share is not None}
     counts = list(sizes.values())
     if examples.groups is not None:
-        divided = splits.grouped(_group_numbers(examples, len(counts)), counts, division.seed)
+        divided = splits.grouped(_group_numbers(examples.groups, examples.names[3], len(counts)), counts, division.seed)
     else:
         order = np.random.RandomState(division.seed).permutation(len(examples))
         if division.stratify:
@@ -555,17 +555,16 @@ def _divide(examples: OwnArrays, test: OwnArrays | None, division: Division) -> 
     return {split: parts[split] for split in SPLITS}
 
 
-def _group_numbers(examples: OwnArrays, parts: int) -> np.ndarray:
+def _group_numbers(groups: np.ndarray, name: str, parts: int) -> np.ndarray:
     """(n,) the number of the group of each example.
 
     Raises:
         LrurunError: there are too few groups for so many parts beside training.
     """
-    names, numbers = np.unique(examples.groups, return_inverse=True)
+    names, numbers = np.unique(groups, return_inverse=True)
     if len(names) <= parts:
         raise LrurunError(
-            f"{examples.names[3]}: {plural(len(names), 'group')}, of which each is in one split: at least {parts + 1} "
-            "are needed",
+            f"{name}: {plural(len(names), 'group')}, of which each is in one split: at least {parts + 1} are needed",
             "give more groups, or leave --groups out",
         )
     return numbers

@@ -51,7 +51,7 @@ def test_enough_items_need_no_caution_and_groups_of_them_do() -> None:
         "if the errors of predictions are normal"
     )
     assert caution(Accuracy(), 5000, 20) == (
-        "5000 test items in 20 groups: the choice of items alone moves an accuracy near 50 % by ± 0.7 to 11.2 points, "
+        "5,000 test items in 20 groups: the choice of items alone moves an accuracy near 50 % by ± 0.7 to 11.2 points, "
         "near 90 % by ± 0.4 to 6.7 points (the larger where the items of a group are alike)"
     )
     assert caution(Accuracy(), 5000, 500) == ""
