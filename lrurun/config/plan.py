@@ -396,7 +396,8 @@ def task_of(recipe: Recipe) -> Task:
                 f"{recipe.path}, task: {recipe.task!r} is a task of lrurun, and this recipe has a [program]",
                 "choose another name",
             )
-        return ProgramTask(recipe.task, recipe.program.command, programs.metric_of(recipe.program))
+        program = recipe.program
+        return ProgramTask(recipe.task, program.command, programs.metric_of(program), program.test_items)
     if tasks.IMPORTED not in recipe.data and recipe.task not in tasks.TASKS:
         raise UsageError(f"{recipe.path}, task: unknown task {recipe.task!r}", tasks.hint(recipe.task))
     task = tasks.get(recipe.task, recipe.data, f"{recipe.path} [data]")

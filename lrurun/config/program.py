@@ -15,7 +15,7 @@ from lrurun import decoding
 from lrurun.config.schema import SETTINGS, Execution, Program, ProgramConfig
 from lrurun.config.settings import flatten
 from lrurun.console import setting
-from lrurun.data.metric import Metric
+from lrurun.data.metric import Accuracy, Metric
 from lrurun.decoding import Fault
 from lrurun.errors import LrurunError, UsageError, hint_for, raise_first
 from lrurun.paths import shown
@@ -48,6 +48,12 @@ class ProgramTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     they count in ranks only."""
     unit: str = ""
     """The unit of scores; with "%", the program reports fractions, which are printed in per cent."""
+    share: bool | None = None
+    """Whether the score is a share of test items, each of which counts from 0 (wrong) to 1 (right), as in an accuracy;
+    without it, scores with the unit "%" are."""
+    test_items: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    """The number of test items. Where the program does not log the results of single ones, it bounds how far a share
+    moves with the choice of the test set."""
     decimals: Annotated[int, Meta(ge=0, le=12)] | None = None
     """Decimals of printed scores; without it, 1 for per cent, else 3. Very large and very small scores have a power of
     ten."""
@@ -66,6 +72,11 @@ class ProgramTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def name(self) -> str:
         """The name of the metric, as in "accuracy"."""
         return self.metric.removeprefix("val/")
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the score is a share of test items."""
+        return self.unit == "%" if self.share is None else self.share
 
 
 STEP = "step"
@@ -92,16 +103,17 @@ def as_argument(value: Any) -> str:
 
 def metric_of(program: ProgramTable) -> Metric:
     """How the runs of a program are scored."""
-    is_share = program.unit == "%"
-    return Metric(
+    is_percent = program.unit == "%"
+    metric = Metric(
         name=program.name,
-        unit="points" if is_share else program.unit or program.name.replace("_", " "),
-        scale=100.0 if is_share else 1.0,
-        decimals=program.decimals if program.decimals is not None else 1 if is_share else 3,
+        unit="points" if is_percent else program.unit or program.name.replace("_", " "),
+        scale=100.0 if is_percent else 1.0,
+        decimals=program.decimals if program.decimals is not None else 1 if is_percent else 3,
         symbol=program.unit,
         higher_is_better=program.direction == "max",
         chance=program.chance,
     )
+    return Accuracy(**msgspec.structs.asdict(metric)) if program.is_share else metric
 
 
 def paths_of(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,16 +15,17 @@ class ProgramTask(Task):
 
     version, classes = "", 0
 
-    def __init__(self, name: str, command: Sequence[str], metric: Metric) -> None:
+    def __init__(self, name: str, command: Sequence[str], metric: Metric, test_items: int | None = None) -> None:
         self.name, self.title, self._metric = name, f"a program: {' '.join(command)}", metric
+        self._test_items = test_items
 
     @property
     def metric(self) -> Metric:
         return self._metric
 
     def sizes(self, options: Any) -> dict[str, int]:
-        """Empty: nothing is known of its data."""
-        return {}
+        """The number of test items, if the recipe has it; nothing else is known of its data."""
+        return {} if self._test_items is None else {"test": self._test_items}
 
     def spec(self, options: Any, vocabulary: Sequence[str] = ()) -> Spec:
         raise UsageError(f"{self.name}: is the task of a program, whose data lrurun does not know", "name another task")

@@ -167,7 +167,7 @@ def _program_document(run: Run, config: ProgramConfig, table: programs.ProgramTa
     program, execution = config.program, run.execution
     places = ", ".join(f"ladder {m.ladder}, rung {m.rung}" for m in run.memberships[:1])
     settings = programs.paths_of(config.settings)
-    display = {name: getattr(table, name) for name in ("chance", "unit", "decimals")}
+    display = {name: getattr(table, name) for name in ("chance", "unit", "share", "test_items", "decimals")}
     display["steps"] = table.steps or run.steps or None
     lines = [
         f"# Beside the files of its program, executes run {run.id} again, if it is not done (--fresh in any case):",

@@ -11,6 +11,7 @@ from lrurun.config import plan as planning
 from lrurun.config.plan import Plan
 from lrurun.config.schema import fingerprint
 from lrurun.errors import LrurunError, UsageError
+from lrurun.report.judging.scored_runs import scoring_of
 from tests.harness.machine import Machine
 from tests.harness.programs import write
 
@@ -60,6 +61,29 @@ def test_the_metric_has_the_unit_and_the_digits_of_the_recipe(folder: Path) -> N
     assert scored(('unit = "%"', "decimals = 4")) == ("accuracy", "", 1.0, 4, True, 0.1)
 
 
+@pytest.mark.parametrize(
+    ("table", "step", "variance"),
+    [
+        ('unit = "%"', None, None),
+        ('unit = "%"\ntest_items = 400', 1 / 400, 0.5 * 0.5 / 400),
+        ('unit = "%"\ndirection = "min"\ntest_items = 400', 1 / 400, 0.5 * 0.5 / 400),
+        ('unit = "m"\ntest_items = 400', None, None),
+        ('unit = "%"\nshare = false\ntest_items = 400', None, None),
+        ("share = true\ntest_items = 400", 1 / 400, 0.5 * 0.5 / 400),
+    ],
+)
+def test_the_number_of_test_items_bounds_how_far_a_share_moves(
+    folder: Path, table: str, step: float | None, variance: float | None
+) -> None:
+    made = plan(folder, ('unit = "%"', table))
+    scoring = scoring_of(made.task.metric, {}, made.task.sizes(made.options).get("test"))
+    assert scoring.items == (400 if "400" in table else None)
+    assert scoring.step == step
+    assert (scoring.items and scoring.metric.variance(0.5, scoring.items)) == variance
+    assert scoring.learns_from is None
+    assert scoring.chance == 0.1
+
+
 def test_settings_of_a_rung_have_the_types_of_the_recipe(folder: Path) -> None:
     """A whole number is also a fraction: the same run."""
     spelled = plan(folder, (WIDE, '"settings.lr" = 1'))
@@ -87,6 +111,7 @@ def test_settings_of_a_rung_have_the_types_of_the_recipe(folder: Path) -> None:
         ("chance = 0.1", "chance = 0.2", False),
         ('steps = "settings.epochs"', "steps = 7", False),
         ("chance = 0.1", "threads = 3\ndevices = 2\nstop_seconds = 9\nsilent_seconds = 9\ndecimals = 4", False),
+        ("chance = 0.1", "test_items = 400\nshare = false", False),
     ],
 )
 def test_what_makes_another_run(folder: Path, old: str, new: str, is_another: bool) -> None:
