@@ -85,6 +85,8 @@ class RunDocument(Struct, frozen=True, kw_only=True):
     events: list[EventOutput]
     eigenvalues: Mapping[str, list[list[tuple[float, float]] | None]]
     """Moment ("start", "end") -> (real, imaginary) of each layer; empty if they were not recorded."""
+    items: Mapping[str, int]
+    """Score -> the number of test items whose results are recorded."""
 
 
 class LogDocument(Struct, frozen=True):
@@ -156,6 +158,7 @@ def show(
     Without a RUN, it is the one that was begun last. The configuration names the source of every value.
     """
     from lrurun.report import scores
+    from lrurun.report.tables import run_tables
 
     places: Places = context.obj.places
     run = opening.latest_run(places) if run is None else run
@@ -169,6 +172,7 @@ def show(
             ledger.events(run=recorded.id),
         )
         checkpoints, eigenvalues = ledger.checkpoints(recorded.id), ledger.eigenvalues(recorded.id)
+        items = run_tables.item_counts(ledger, recorded)
         programs = scores.of_programs(ledger, [recorded.task] if recorded.kind == "program" else [])
         form = scores.of_task(recorded.task, metrics, programs)
         if files:
@@ -187,9 +191,9 @@ def show(
 
         console.write(versions.text(recorded, attempts))
     elif json:
-        output.write_json(_document(recorded, attempts, metrics, checkpoints, events, eigenvalues))
+        output.write_json(_document(recorded, attempts, metrics, checkpoints, events, eigenvalues, items))
     else:
-        _print_run(recorded)
+        _print_run(recorded, items)
         _print_records(form, recorded.kind, attempts, metrics, eigenvalues, events, checkpoints)
         _print_log(places, recorded, attempts)
     return 0
@@ -202,6 +206,7 @@ def _document(
     checkpoints: list[Checkpoint],
     events: list[Event],
     eigenvalues: Spectra,
+    items: Mapping[str, int],
 ) -> RunDocument:
     from lrurun.ledger.filters import when
 
@@ -233,6 +238,7 @@ def _document(
             moment: [None if layer is None else [(z.real, z.imag) for z in layer] for layer in layers]
             for moment, layers in eigenvalues.items()
         },
+        items=items,
     )
 
 
@@ -285,7 +291,7 @@ def _files_of(
     return FilesDocument(run.id, None if folder is None else str(folder), kept, files)
 
 
-def _print_run(run: Run) -> None:
+def _print_run(run: Run, items: Mapping[str, int]) -> None:
     from lrurun.report.tables import run_tables as tables
 
     console.paragraph(tables.heading(run))
@@ -298,6 +304,8 @@ def _print_run(run: Run) -> None:
         console.write(console.clean(run.error, lines=True))
     if run.result:
         table.show(tables.result(run))
+    if items:
+        console.paragraph(tables.items(items))
     table.show(tables.configuration(run))
 
 

@@ -12,17 +12,20 @@ import subprocess
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from lrurun import files, machine
 from lrurun.config import program as programs
 from lrurun.config.schema import ProgramConfig
 from lrurun.errors import LedgerError, LrurunError
-from lrurun.ledger.values import Outcome
-from lrurun.programs import faults
+from lrurun.items import ItemResults, TestSet
+from lrurun.ledger.values import REFUSED, Outcome
+from lrurun.programs import faults, logged_items
 from lrurun.programs.commands import from_copy
 from lrurun.programs.printed import Printed
 from lrurun.programs.reports import Reports, Row, WrongReport, divergence
+from lrurun.report import instance_documents
 from lrurun.report.rung_runs import SPEED
 from lrurun.runner import logs, program_faults
 from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
@@ -52,6 +55,16 @@ GONE_SECONDS = 10.0
 """How long to wait until processes that were killed are gone."""
 TAIL = 20
 """How many of the last lines of the log a failed run keeps."""
+
+
+class _Scores(NamedTuple):
+    """The result of a run."""
+
+    result: Mapping[str, float]
+    missing: str = ""
+    """What the program has not logged; empty if the run has its scores."""
+    steps: Mapping[str, int] = MappingProxyType({})
+    """Test score -> the step at which it was logged."""
 
 
 def execute(attempt: ActiveAttempt, stop: StopRequest) -> None:
@@ -280,6 +293,8 @@ class _Execution:
         self.writes = LedgerThread()
         self.recorder = Recorder(self.ledger, self.claim, self.writes, self.program.metric)
         self.sources: list[Reports | Printed] = []
+        self._reports: dict[int, Reports] = {}
+        """Attempt -> its metrics, as far as they were read."""
         self._log_size = 0
         self._is_active = False
         self._first: tuple[int, float] | None = None
@@ -330,6 +345,7 @@ class _Execution:
             WrongReport: it reports what cannot be recorded.
         """
         self.sources, exited = [reports, *self._printed(self.folder)], False
+        self._reports[self.claim.attempt] = reports
         began = time.monotonic()
         while not self._diverged:
             exited = process.has_exited()
@@ -461,7 +477,7 @@ class _Execution:
         lines = logs.tail(self.folder / "log.txt", TAIL)[1:]
         printed = next((f": {line[:200]}" for line in reversed(lines) if line.strip()), "")
         text, is_complete = f"the program ended with {cause(code)}{printed}", False
-        if not self._result()[1]:
+        if not self._scores().missing:
             metric, last = self.program.metric, self.claim.run.steps
             steps = [step for step, _ in self.ledger.metrics(self.attempt.id, [metric])[metric]]
             is_complete = bool(last) and steps[-1] >= last - (steps[0] == 0)  # whose first step is 0 or 1
@@ -483,16 +499,87 @@ class _Execution:
 
     def _finish(self, state: str) -> None:
         """Ends the attempt with the scores at the best step; one without them as failed."""
-        result, problem = self._result()
-        if problem and state == "done":
-            self._fail(problem, rejected=True)
+        result, missing, steps = self._scores()
+        if missing and state == "done":
+            self._fail(missing, rejected=True)
             return
-        self.ledger.finish(self.claim, state, result=result, reason=state, step=self._step)
+        items = self._items(result, steps) if state == "done" else {}
+        self.ledger.finish(self.claim, state, result=result, items=items, reason=state, step=self._step)
         scores = ", ".join(f"{name} {value:.6g}" for name, value in sorted(result.items()))
         logs.write(f"{state} at step {self._step}" + (f": {scores}" if scores else ""))
 
-    def _result(self) -> tuple[dict[str, float], str]:
-        """The scores at the step with the best validation score, and what is missing."""
+    def _items(self, result: Mapping[str, float], steps: Mapping[str, int]) -> dict[str, ItemResults]:
+        """The results of single test items at the steps of the scores.
+
+        What cannot be those is left out, and the run has an event that says why. Its scores stay: a training of days is
+        not repeated for them.
+        """
+        if self.attempt.is_tuning:
+            return {}
+        for name, step in steps.items():
+            self._reports_with(name, step)  # of earlier attempts too, where the score is theirs
+        logged = dict.fromkeys(name for reports in self._reports.values() for name in reports.scores_with_items)
+        program = instance_documents.program_of(self.ledger, self.claim.run) if logged else None
+        items: dict[str, ItemResults] = {}
+        for name in logged:
+            if name in result and not math.isfinite(result[name]):
+                continue  # no usable score
+            try:
+                items[name] = self._items_of(name, steps.get(name), result, program)
+            except WrongReport as error:
+                text = f"per-item results of {name} are not recorded: {error.message}; {error.hint}"
+                self.attempt.note(REFUSED, text)
+        return items
+
+    def _items_of(
+        self, name: str, step: int | None, result: Mapping[str, float], program: programs.ProgramTable | None
+    ) -> ItemResults:
+        """The results of test items of a score. Raises WrongReport where those that were logged cannot be that."""
+        if not name.startswith("test"):
+            raise WrongReport("it is no test score", "name one, as in test/accuracy")
+        if step is None:
+            at = f" at step {result['best_step']:.0f}, whose scores count" if "best_step" in result else ""
+            raise WrongReport(f"no score of this name was logged{at}", "log both at the same step")
+        if (reports := self._reports_with(name, step)) is None or (items := reports.items(name, step)) is None:
+            others = _listed({at for reports in self._reports.values() for at in reports.steps_of_items(name)})
+            text = f"the score is that of step {step}, and they were logged at step {others}"
+            raise WrongReport(text, "log both at the same step")
+        logged_items.check(name, items, result[name], program)
+        self._check_test_set(name, items.test_set)
+        return items
+
+    def _check_test_set(self, name: str, test_set: TestSet) -> None:
+        """Raises WrongReport if it is not that of the first run of the same ladder that has results of test items."""
+        for place in self.claim.run.memberships:
+            for run in reversed(self.ledger.runs(place.ladder_key, states=("done",), brief=True)):
+                if run.excluded is None and (other := self.ledger.items([run.id], name).get(run.id)) is not None:
+                    if difference := logged_items.difference(test_set, other.test_set):
+                        hint = "log the same items in the same order in all runs; if that one is wrong: "
+                        raise WrongReport(f"{difference} run {run.id}", f"{hint}lrurun mark {run.id} --exclude WHY")
+                    break
+
+    def _reports_with(self, name: str, step: int) -> Reports | None:
+        """The metrics with results of test items for a score at a step: of the newest attempt that has reached it."""
+        for attempt in range(self.claim.attempt, 0, -1):
+            if (reports := self._reports_of(attempt)) is not None:
+                if step in reports.steps_of_items(name):
+                    return reports
+                if reports.first_step is not None and reports.first_step <= step:
+                    break
+        return None
+
+    def _reports_of(self, attempt: int) -> Reports | None:
+        """The metrics of this attempt or of an earlier one, which has logged scores that still count; None if they are
+        not here."""
+        path = self.folder.with_name(str(attempt)) / REPORTS
+        if attempt not in self._reports and path.is_file():
+            reports = self._reports[attempt] = Reports(path)
+            with contextlib.suppress(WrongReport):  # what follows a wrong line was not recorded
+                reports.read()
+        return self._reports.get(attempt)
+
+    def _scores(self) -> _Scores:
+        """The scores at the step with the best validation score."""
         names = [name for name in self.ledger.metric_names([self.attempt.id]) if name.startswith(("val/", "test"))]
         curves = {curve.key: curve for curve in self.ledger.curves([self.attempt.id], names)}
         chosen = self.program.metric
@@ -502,34 +589,41 @@ class _Execution:
             todo = "log it, or name another metric in [program]"
             if pattern := (self.program.read or {}).get(chosen):
                 todo = f"no printed line matches {pattern!r}, see read in [program]"
-            return {}, f"the program logged no {chosen}{seen}; {todo}"
+            return _Scores({}, f"the program logged no {chosen}{seen}; {todo}")
         points = list(zip(curves[chosen].steps, curves[chosen].values, strict=True))
         sign = 1.0 if self.program.direction == "max" else -1.0
         finite = [(sign * value, -step) for step, value in points if math.isfinite(value)]
         self._step = max(self._step, points[-1][0])
         test = f"test/{chosen.removeprefix('val/')}"
         if not finite and self._diverged:
-            return {}, ""
+            return _Scores({})
         if not finite:  # no step can be chosen, so that there is no test score
             value = sign * math.inf if any(sign * value == math.inf for _, value in points) else points[-1][1]
             tests = [] if self.attempt.is_tuning else [test, *(name for name in names if name.startswith("test"))]
-            return {chosen: value} | dict.fromkeys(tests, math.nan) | self._last_speed(), ""
+            return _Scores({chosen: value} | dict.fromkeys(tests, math.nan) | self._last_speed())
         best = -max(finite)[1]
         result: dict[str, float] = {"best_step": best} if len(points) > 1 else {}  # a single step is not chosen
+        steps: dict[str, int] = {}
         for name, curve in curves.items():
             at = dict(zip(curve.steps, curve.values, strict=True))
-            if best in at:
-                result[name] = at[best]
-            elif name.startswith("test") and len(at) == 1:
-                result[name] = next(iter(at.values()))
+            is_test = name.startswith("test")
+            if best in at or (is_test and len(at) == 1):
+                step = best if best in at else next(iter(at))
+                result[name] = at[step]
+                steps |= {name: step} if is_test else {}
         if test in result or self.attempt.is_tuning:
-            return result | self._last_speed(), ""
+            return _Scores(result | self._last_speed(), "", steps)
         where = f" at step {best}, where {chosen} is best" if test in curves else ""
-        return result, f"the program logged no {test}{where}; log both at the same steps, or {test} once"
+        return _Scores(result, f"the program logged no {test}{where}; log both at the same steps, or {test} once")
 
     def _last_speed(self) -> dict[str, float]:
         speeds = self.ledger.metrics(self.attempt.id, [SPEED]).get(SPEED)
         return {SPEED: speeds[-1][1]} if speeds else {}
+
+
+def _listed(steps: Collection[int]) -> str:
+    """The first steps, as text."""
+    return ", ".join(map(str, sorted(steps)[:3])) + ", ..." * (len(steps) > 3)
 
 
 _OF_SIGTERM = (-signal.SIGTERM, 128 + signal.SIGTERM)

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lrurun.errors import LrurunError
+from lrurun.items import ItemResults
+from lrurun.programs import logged_items
+from lrurun.programs.logged_items import WrongReport
 from lrurun.programs.module.lrurun import METRIC_NAME, NAME_RULE
 
 LONGEST_LINE = 1_000_000
-"""The most bytes of a line."""
+"""The most bytes of a line of metrics."""
+LONGEST_ITEMS = 100_000_000
+"""The most bytes of a line with the results of test items."""
+MOST_SCORES = 100
+"""The most test scores of a run that have results of items."""
 MOST_NAMES = 1_000
 """The most metrics of a run with different names."""
 MOST_VALUES = 1_000_000
 """The most values that an attempt may record."""
 _BLOCK = 1 << 20
 _COMPARED = 64
-
-
-class WrongReport(LrurunError):
-    """A program reports what cannot be recorded: to start it again does not help."""
+_OF_ITEMS = re.compile(rb'\s*\{[^\[\]]{0,400}"(?:%s)"\s*:\s*\[' % "|".join(logged_items.COLUMNS).encode())
+"""The beginning of a line with results of items, whose names may have any order."""
 
 
 class Row(NamedTuple):
@@ -54,6 +59,11 @@ class Reports:
         """Whether the program has said that SIGTERM has reached it, and that it looks at such requests."""
         self._names: set[str] = set()
         self._values = 0
+        self.first_step: int | None = None
+        """The step of the first row."""
+        self._items: dict[str, dict[int, tuple[int, int, int]]] = {}
+        """Test score -> step -> the number of the line with the results of its items, its place in the file, its
+        length."""
 
     def rows(self, *, last: bool = False) -> Iterator[Row]:
         """The rows of the lines that were finished since the last call, of a block at most: a program may report faster
@@ -62,6 +72,7 @@ class Reports:
         Raises:
             WrongReport: the file was overwritten; a line is none, too long, or reports too much, with its number.
         """
+        start = self._at - len(self._rest)
         with self.path.open("rb") as file:
             file.seek(self._at - len(self._end))
             if file.read(len(self._end)) != self._end:
@@ -77,15 +88,58 @@ class Reports:
             lines, self._rest = [*lines, self._rest], b""
         for line in lines:
             self._line += 1
-            if line.strip() and (row := self._row(line)):
+            if line.strip() and (row := self._row(line, start)):
+                self.first_step = row.step if self.first_step is None else self.first_step
                 yield row
+            start += len(line) + 1
         if len(self._rest) > LONGEST_LINE:
-            self._line += 1
-            raise self._wrong(f"is longer than {LONGEST_LINE:,} bytes", "log fewer metrics at a step")
+            self._check_length(self._rest, self._line + 1)
 
-    def _row(self, line: bytes) -> Row | None:
-        if len(line) > LONGEST_LINE:
-            raise self._wrong(f"is longer than {LONGEST_LINE:,} bytes", "log fewer metrics at a step")
+    def read(self) -> None:
+        """Reads all lines that are finished, for the places of results of items. Raises WrongReport as `rows` does."""
+        self.is_behind = True
+        while self.is_behind:
+            for _ in self.rows():
+                pass
+
+    def _check_length(self, line: bytes, number: int) -> None:
+        limit = LONGEST_ITEMS if _OF_ITEMS.match(line) else LONGEST_LINE
+        if len(line) > limit:
+            self._line = number
+            hint = "log fewer items" if limit == LONGEST_ITEMS else "log fewer metrics at a step"
+            raise self._wrong(f"is longer than {limit:,} bytes", hint)
+
+    def steps_of_items(self, name: str) -> list[int]:
+        """The steps at which results of items were logged for a test score."""
+        return list(self._items.get(name, ()))
+
+    @property
+    def scores_with_items(self) -> list[str]:
+        """The test scores for which results of items were logged."""
+        return list(self._items)
+
+    def items(self, name: str, step: int) -> ItemResults | None:
+        """The results of test items that were logged last for a score and step; None if there are none.
+
+        They are read and checked when they are needed: most steps are not, and a training goes on without them.
+
+        Raises:
+            WrongReport: the line is not valid.
+        """
+        if (where := self._items.get(name, {}).get(step)) is None:
+            return None
+        number, start, length = where
+        with self.path.open("rb") as file:
+            file.seek(start)
+            table = json.loads(file.read(length))
+        try:
+            return logged_items.results_of(table)
+        except ValueError as error:
+            what, hint = error.args
+            raise WrongReport(f"line {number} of the program's metrics {what}", hint) from None
+
+    def _row(self, line: bytes, start: int) -> Row | None:
+        self._check_length(line, self._line)
         try:
             table = json.loads(line)
         except (ValueError, RecursionError):
@@ -102,6 +156,9 @@ class Reports:
             raise self._wrong(
                 "has no valid step", 'write a whole number from 0 on, as in {"step": 1, "val/accuracy": 0.9}'
             )
+        if isinstance(table.get("items"), str):
+            self._add_items(table["items"], step, start, len(line))
+            return None
         if step < self._step:
             raise self._wrong(f"has step {step}, after step {self._step}", "log steps in their order")
         self._step = step
@@ -120,6 +177,13 @@ class Reports:
             hint = "log less often, for example at every tenth step"
             raise WrongReport(f"the program has reported more than {MOST_VALUES:,} values", hint)
         return Row(step, values)
+
+    def _add_items(self, name: str, step: int, start: int, length: int) -> None:
+        """Keeps the place of a line with results of items. Its step may be an earlier one."""
+        self._check_name(name)
+        self._items.setdefault(name, {})[step] = self._line, start, length
+        if len(self._items) > MOST_SCORES:
+            raise self._wrong(f"has the items of more than {MOST_SCORES} scores", "log those that are compared")
 
     def _check_name(self, name: str) -> None:
         if not METRIC_NAME.fullmatch(name):

@@ -18,7 +18,7 @@ from lrurun.errors import FaultyProgram, UnreachableError, plural
 from lrurun.files import identity
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
-from lrurun.ledger.values import FINISHED, LadderInstance, Run
+from lrurun.ledger.values import FINISHED, REFUSED, LadderInstance, Run
 from lrurun.runner import node, program_faults, records
 from lrurun.runner.executors import Executor
 from lrurun.runner.executors.local import LocalExecutor
@@ -199,7 +199,8 @@ class Supervisor:
     def _read_events(self) -> None:
         """Reads the runs that have changed, and shows what workers found when they resumed one.
 
-        Every change of state is an event. Found are damaged checkpoints, another machine, other numerics.
+        Every change of state is an event. Found are damaged checkpoints, another machine, other numerics, and results
+        of test items that cannot be those of the score.
         """
         events = self.ledger.events(after=self._last_event)
         self.runs.refresh({event.run for event in events if event.run})
@@ -211,7 +212,7 @@ class Supervisor:
                 continue
             if (fault := program_faults.of_event(event, self.runs.known(event.run))) is not None:
                 raise fault
-            if event.kind in ("checkpoint", "changed", "restarted", "resumed"):
+            if event.kind in ("checkpoint", "changed", "restarted", "resumed", REFUSED):
                 text = f"resumed {event.text}" if event.kind == "resumed" else event.text
                 self.display.say(f"{event.run}: {text}")
 

@@ -33,9 +33,14 @@ def execute(folder: Path, code: str, *script: str, **environment: str) -> subpro
 
 def within(folder: Path, code: str, *script: str, **table: object) -> subprocess.CompletedProcess[str]:
     """The same within a run with these settings."""
-    (folder / "config.json").write_text(json.dumps(table))
+    return execute(folder, code, *script, **_places(folder, **table))
+
+
+def _places(folder: Path, **table: object) -> dict[str, str]:
+    """The environment variables of a run with these settings."""
+    (folder / "config.json").write_text(json.dumps({"seed": 0} | table))
     places = {"CONFIG": "config.json", "FOLDER": "kept", "METRICS": "metrics.jsonl"}
-    return execute(folder, code, *script, **{f"LRURUN_{name}": str(folder / path) for name, path in places.items()})
+    return {f"LRURUN_{name}": str(folder / path) for name, path in places.items()}
 
 
 def test_by_hand_a_run_has_the_settings_of_the_script(tmp_path: Path) -> None:
@@ -121,6 +126,96 @@ def test_metrics_are_given_in_mappings_and_by_keywords(tmp_path: Path) -> None:
         {"step": 4},
         {"step": 5, "a": math.inf, "b": -math.inf},
     ]
+
+
+def test_results_of_items_are_a_line_of_plain_json(tmp_path: Path) -> None:
+    """Which a program in another language can write. The step is that of the last log, or named."""
+    code = (
+        "run = lrurun.this_run()\n"
+        "run.log(4, {'test/accuracy': 0.5})\n"
+        "run.log_items('test/accuracy', [True, 0, 1.0, 0.25])\n"
+        "run.log_items('test@long/loss', (x for x in (2, float('nan'))), step=7, weights=[1, 0.5], groups=['a', 3],"
+        " ids=range(2))\n"
+    )
+    done = within(tmp_path, code, seed=0)
+    assert (done.stdout, done.stderr) == ("", "")
+    assert (tmp_path / "metrics.jsonl").read_text().splitlines() == [
+        '{"step": 4, "test/accuracy": 0.5}',
+        '{"step": 4, "items": "test/accuracy", "values": [1, 0, 1, 0.25]}',
+        '{"step": 7, "items": "test@long/loss", "values": [2.0, NaN], "weights": [1, 0.5], "groups": ["a", 3], '
+        '"ids": [0, 1]}',
+    ]
+    assert execute(tmp_path, code).stdout.splitlines() == [
+        "step 4: test/accuracy 0.5",
+        "step 4: 4 items of test/accuracy, mean 0.5625",
+        "step 7: 2 items of test@long/loss, mean nan",
+    ]
+
+
+def test_arrays_of_numpy_and_jax_are_results_of_items(tmp_path: Path) -> None:
+    code = (
+        "import lrurun, numpy as np, jax.numpy as jnp\n"
+        "run = lrurun.this_run()\n"
+        "run.log(np.int64(1))\n"
+        "groups, ids = np.array(['a', 'b']), np.arange(2)\n"
+        "for values in (np.array([True, False]), jnp.array([1, 0], jnp.int8), np.array([0.5, 2], np.float16),\n"
+        "               jnp.array([0.5, 2], jnp.bfloat16), [jnp.array(True), np.float32(0)], [np.bool_(1), False]):\n"
+        "    run.log_items('test/a', values, groups=groups, ids=ids)\n"
+        "run.log_items('test/a', np.zeros(2), weights=np.ones(2, np.int32), groups=[np.int8(3), np.str_('x')])\n"
+        "run.log_items('test/a', [jnp.zeros(2), jnp.zeros(2)])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(FOLDER), **_places(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [row.pop("values") for row in rows[1:]] == [[1, 0]] * 2 + [[0.5, 2]] * 2 + [[1, 0]] * 2 + [[0, 0]]
+    one = {"step": 1, "items": "test/a", "groups": ["a", "b"], "ids": [0, 1]}
+    assert rows == [{"step": 1}, *[one] * 6, {"step": 1, "items": "test/a", "weights": [1, 1], "groups": [3, "x"]}]
+    assert done.stderr.splitlines()[-1] == (
+        "TypeError: values: expected one entry for each test item, found sequences: join those of all batches"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            "'test/a', [1]",
+            "ValueError: step: nothing was logged yet; name it, as in log_items('test/a', values, step=3)",
+        ),
+        ("'test/a', [1], -1", "ValueError: step: expected a whole number from 0 on, found -1"),
+        ("'val/a', [1], 1", "ValueError: expected the name of a test score, as in 'test/accuracy', found 'val/a'"),
+        ("'test//a', [1], 1", "ValueError: expected the name of a test score, as in 'test/accuracy', found 'test//a'"),
+        ("{'test/a': [1]}, 1", "TypeError: expected the name of a test score, as in 'test/accuracy', found {'test/a'"),
+        ("'test/a', 3, 1", "TypeError: values: expected a sequence with one entry for each test item, found 3"),
+        ("'test/a', '101', 1", "TypeError: values: expected a sequence with one entry for each test item, found '101'"),
+        (
+            "'test/a', {1, 0}, 1",
+            "TypeError: values: expected a sequence with one entry for each test item, found {0, 1}",
+        ),
+        ("'test/a', [[1], [0]], 1", "TypeError: values: expected one entry for each test item, found sequences: join"),
+        ("'test/a', [1, None], 1", "TypeError: values[1]: expected a number, found None"),
+        ("'test/a', ['1'], 1", "TypeError: values[0]: expected a number, found '1'"),
+        ("'test/a', [], 1", "ValueError: values: expected 1 to 1,000,000 entries, found 0"),
+        ("'test/a', [0] * 1000001, 1", "ValueError: values: expected 1 to 1,000,000 entries, found 1,000,001"),
+        ("'test/a', [1, 0], 1, [1]", "ValueError: weights: has 1 entries, for 2 values"),
+        ("'test/a', [1, 0], 1, [1, -1]", "ValueError: weights[1]: expected a number from 0 on, found -1.0"),
+        ("'test/a', [1, 0], 1, [0, 0]", "ValueError: weights: are all 0"),
+        ("'test/a', [1, 0], 1, groups=[1.5, 2]", "TypeError: groups[0]: expected a name or a whole number, found 1.5"),
+        ("'test/a', [1, 0], 1, ids=['x', 'x']", "ValueError: ids: the same one is there twice"),
+    ],
+)
+def test_a_wrong_column_is_an_error_in_the_script(tmp_path: Path, arguments: str, message: str) -> None:
+    """Also by hand; nothing is written."""
+    code = f"run = lrurun.this_run()\nrun.log_items({arguments})"
+    for done in (execute(tmp_path, code), within(tmp_path, code, seed=0)):
+        assert done.stderr.splitlines()[-1].startswith(message)
+    assert (tmp_path / "metrics.jsonl").read_text() == ""
 
 
 def test_by_hand_a_name_that_a_run_could_not_have_is_an_error(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import posixpath
@@ -74,6 +75,8 @@ def test_null_is_a_value_that_was_not_measured(file: Path) -> None:
         ('{"step": 3, "val/a": [1]}', "has val/a = [1], expected a number"),
         (f'{{"step": 3, "a": "{"x" * 99}"}}', f'has a = "{"x" * 36}..., expected a number'),
         ('{"step": 3, "": 1}', "has a metric with the name ''"),
+        ('{"step": 3, "items": "test//a", "values": [1]}', "has a metric with the name 'test//a'"),
+        ('{"step": 3, "values": [1]}', "has values = [1], expected a number"),
         ('{"step": 3, "1a": 1}', "has a metric with the name '1a'"),
         ('{"step": 3, "val a": 1}', "has a metric with the name 'val a'"),
         ('{"step": 3, "machine/x": 1}', "has the metric 'machine/x'"),
@@ -136,3 +139,110 @@ def test_a_name_may_be_that_of_a_further_test(file: Path) -> None:
     file.write_text(json.dumps({"step": 1, **dict.fromkeys(names, 0.5)}) + "\n")
     assert list(Reports(file).rows()) == [(1, dict.fromkeys(names, 0.5))]
     assert all(posixpath.normpath(name) == name for name in names)
+
+
+def test_lines_with_results_of_items_are_no_rows(file: Path) -> None:
+    """They may come before or after the score, of an earlier step too; the last one of a step counts. A metric may be
+    called items."""
+    file.write_text(
+        '{"step": 4, "items": "test/a", "values": [1, 0]}\n'
+        '{"step": 3, "test/a": 0.5, "items": 2}\n'
+        '{"step": 3, "items": "test/a", "values": [true, false, 0.25], "weights": [1, 0, 2.0]}\n'
+        '{"ids": ["x", 1], "groups": ["b", "b"], "values": [1, NaN], "items": "test@9/b", "step": 2.0}\n'
+        '{"step": 3, "items": "test/a", "values": [0, 1, 1]}\n{"step": 3, "items": "test/a", "val'
+    )
+    reader = Reports(file)
+    assert list(reader.rows()) == [(3, {"test/a": 0.5, "items": 2.0})]
+    assert reader.first_step == 3
+    assert (reader.scores_with_items, reader.steps_of_items("test/a")) == (["test/a", "test@9/b"], [4, 3])
+    items = reader.items("test/a", 3)
+    assert items is not None
+    assert items.sums.tolist() == [0, 1, 1]
+    assert (items.test_set.count, items.test_set.order, items.test_set.weights, items.test_set.groups) == (
+        *(3, ""),
+        *(None, None),
+    )
+    other = reader.items("test@9/b", 2)
+    assert other is not None
+    assert other.test_set.order == hashlib.sha256(b'["x", 1]').hexdigest()
+    assert other.test_set.groups is not None
+    assert other.test_set.groups.tolist() == [0, 0]
+    assert reader.items("test/a", 5) is None
+    with file.open("a") as more:
+        more.write('ues": [1, 1, 0], "weights": [1, 0, 2.0]}\n')
+    assert list(reader.rows()) == []
+    items = reader.items("test/a", 3)
+    assert items is not None
+    assert items.sums.tolist() == [1, 0, 0]
+    assert items.mean == 1 / 3
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('"items": "test/a"', "has items without values"),
+        ('"items": "test/a", "values": null', "has items without values"),
+        ('"items": "test/a", "values": 1', "has no list as values"),
+        ('"items": "test/a", "values": []', "has 0 as values"),
+        ('"items": "test/a", "values": [1, "0"]', 'has "0" among values, expected numbers'),
+        ('"items": "test/a", "values": [1, null]', "has null among values, expected numbers"),
+        ('"items": "test/a", "values": [[1]]', "has [1] among values, expected numbers"),
+        ('"items": "test/a", "values": [1, 0], "weights": [1]', "has 1 weights for 2 values"),
+        ('"items": "test/a", "values": [1, 0], "weights": [1, -1]', "has weights that are negative, not finite or all"),
+        ('"items": "test/a", "values": [1, 0], "weights": [1, NaN]', "has weights that are negative, not finite or"),
+        (
+            '"items": "test/a", "values": [1, 0], "weights": [0, 0]',
+            "has weights that are negative, not finite or all",
+        ),
+        ('"items": "test/a", "values": [1, 0], "groups": [1, 1.5]', "has 1.5 among groups, expected names or whole"),
+        ('"items": "test/a", "values": [1, 0], "groups": ["a"]', "has 1 groups for 2 values"),
+        ('"items": "test/a", "values": [1, 0], "ids": ["a", "a"]', "has the same id twice"),
+        ('"items": "test/a", "values": [1, 0], "test/a": 0.5', "has items and 'test/a'"),
+        ('"items": "test/a", "value": [1]', "has items and 'value'"),
+    ],
+)
+def test_a_wrong_line_with_items_is_refused_with_its_number(file: Path, line: str, message: str) -> None:
+    """When its items are needed: other lines are read all the same."""
+    file.write_text(f'{{"step": 3, "val/a": 0.5}}\n{{"step": 3, {line}}}\n{{"step": 4, "val/a": 0.5}}\n')
+    reader = Reports(file)
+    assert list(reader.rows()) == [(3, {"val/a": 0.5}), (4, {"val/a": 0.5})]
+    with pytest.raises(WrongReport) as caught:
+        reader.items("test/a", 3)
+    assert caught.value.message.startswith(f"line 2 of the program's metrics {message}")
+    assert caught.value.hint
+
+
+def test_a_million_items_are_a_line(file: Path) -> None:
+    """Which has its own limit, and arrives in many blocks: other lines are still refused before they end."""
+    values = [1 / 3 + step / 10**7 for step in range(10**6)]
+    names = [f"speaker {number % 1000}" for number in range(10**6)]
+    line = json.dumps({"groups": names, "items": "test/a", "step": 1, "values": values})
+    assert len(line) > 2 * 10**7
+    file.write_text(f'{line}\n{{"step": 1, "test/a": 0.5}}\n')
+    reader = Reports(file)
+    rows = list(reader.rows())
+    while reader.is_behind:
+        rows += reader.rows()
+    assert rows == [(1, {"test/a": 0.5})]
+    items = reader.items("test/a", 1)
+    assert items is not None
+    assert items.sums.tolist() == values
+    assert items.test_set.groups is not None
+    assert items.test_set.groups[[0, 999, 1000, 1001]].tolist() == [0, 999, 0, 1]
+    file.write_text(json.dumps({"step": 1, "items": "test/a", "values": [0] * (10**6 + 1)}) + "\n")
+    reader = Reports(file)
+    reader.read()
+    with pytest.raises(WrongReport, match=r"^line 1 of the program's metrics has 1,000,001 as values$"):
+        reader.items("test/a", 1)
+
+
+def test_the_length_and_number_of_lines_with_items_are_limited(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports, "LONGEST_LINE", 100)
+    monkeypatch.setattr(reports, "LONGEST_ITEMS", 1_000)
+    monkeypatch.setattr(reports, "MOST_SCORES", 2)
+    file.write_text('{"step": 1, "items": "test/a", "values": [' + "0, " * 500)
+    with pytest.raises(WrongReport, match=r"^line 1 of the program's metrics is longer than 1,000 bytes$"):
+        list(Reports(file).rows())
+    file.write_text("".join(f'{{"step": 1, "items": "test/{name}", "values": [1]}}\n' for name in "aabc"))
+    with pytest.raises(WrongReport, match=r"^line 4 of the program's metrics has the items of more than 2 scores$"):
+        list(Reports(file).rows())

@@ -3,7 +3,8 @@
     import lrurun
 
     run = lrurun.this_run(lr=0.001, norm="batch")
-    run.log(step, {"train/loss": loss, "val/accuracy": accuracy})
+    run.log(step, {"train/loss": loss, "val/accuracy": accuracy, "test/accuracy": right.mean()})
+    run.log_items("test/accuracy", right)
 
 This file is all that a program imports: it needs Python 3.8 or later, and no package.
 """
@@ -11,12 +12,13 @@ This file is all that a program imports: it needs Python 3.8 or later, and no pa
 from __future__ import annotations
 
 import json
+import operator
 import os
 import re
 import signal
 import sys
 import threading
-from typing import Any, Dict, Mapping
+from typing import Any, Callable, Dict, List, Mapping
 
 __all__ = ["Run", "Settings", "this_run"]
 
@@ -26,6 +28,9 @@ NAME_RULE = (
     "names have a letter, then letters, digits, '/', '.', '_', '-' and '@', at most 100, "
     "and on each side of a '/' more than dots"
 )
+
+MOST_ITEMS = 1_000_000
+"""The most test items of a score."""
 
 
 class Settings(Dict[str, Any]):
@@ -64,6 +69,8 @@ class Run:
         self._metrics = None if metrics is None else os.open(metrics, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         self._process = os.getpid() if process is None else process
         self._stops = self._handles = False
+        self._step: int | None = None
+        """The step of the last `log`."""
         self._handler_before: Any = None
 
     def __reduce__(self) -> Any:
@@ -151,6 +158,7 @@ class Run:
                     raise TypeError(f"{name}: is there twice")
                 if value is not None:
                     row[name] = _number(name, value)
+        self._step = int(step)
         if self._metrics is not None:
             self._write({"step": int(step), **row})  # lrurun refuses a wrong name, and does not try again
             return
@@ -159,6 +167,88 @@ class Run:
                 raise ValueError(f"{name!r} is no name of a metric: {NAME_RULE}")
         text = ", ".join(f"{name} {value:.6g}" for name, value in row.items())
         print(f"step {int(step)}: {text}", flush=True)
+
+    def log_items(
+        self, name: str, values: Any, step: int | None = None, weights: Any = None, groups: Any = None, ids: Any = None
+    ) -> None:
+        """Records the result of each test item, of which a test score is the mean: `log_items("test/accuracy", right)`.
+
+        With them, verdicts hold for other test items of the same kind. Items have the same order in every run. All
+        columns are sequences, or arrays of NumPy, PyTorch or JAX with one dimension.
+
+        Args:
+            name: the score, as in "test/accuracy".
+            values: a number for each test item, or whether it is right.
+            step: the step at which the score is logged, by default that of the last `log`.
+            weights: the weight of each item in the score, if they differ.
+            groups: the name or number of the group of each item, such as its speaker or document.
+            ids: the name or number of each item, by which lrurun sees that their order is the same in all runs.
+
+        Raises:
+            TypeError, ValueError: the name is not that of a test score, the step is missing, or a column is not valid.
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"expected the name of a test score, as in 'test/accuracy', found {name!r}")
+        if not (METRIC_NAME.fullmatch(name) and name.startswith("test")):
+            raise ValueError(f"expected the name of a test score, as in 'test/accuracy', found {name!r}")
+        step = self._step if step is None else step
+        if step is None:
+            raise ValueError(f"step: nothing was logged yet; name it, as in log_items({name!r}, values, step=3)")
+        if not _is_step(step):
+            raise ValueError(f"step: expected a whole number from 0 on, found {step!r}")
+        row: Dict[str, Any] = {"step": int(step), "items": name, "values": _column("values", values, _value)}
+        for label, column, convert in (
+            ("weights", weights, _weight),
+            ("groups", groups, _label),
+            ("ids", ids, _label),
+        ):
+            if column is not None:
+                row[label] = _column(label, column, convert)
+                if len(row[label]) != len(row["values"]):
+                    raise ValueError(f"{label}: has {len(row[label])} entries, for {len(row['values'])} values")
+        if weights is not None and not sum(row["weights"]) > 0:
+            raise ValueError("weights: are all 0")
+        if ids is not None and len(set(row["ids"])) < len(row["ids"]):
+            raise ValueError("ids: the same one is there twice")
+        if self._metrics is not None:
+            self._write(row)
+            return
+        shares = row.get("weights") or [1] * len(row["values"])
+        mean = sum(map(operator.mul, row["values"], shares)) / sum(shares)
+        print(f"step {int(step)}: {len(shares)} items of {name}, mean {mean:.6g}", flush=True)
+
+
+def _column(label: str, column: Any, convert: Callable[[str, Any], Any]) -> List[Any]:
+    """The entries of a column, one for each test item."""
+    shape = getattr(column, "shape", (0,))
+    if isinstance(column, (str, bytes, Mapping, set, frozenset)) or not hasattr(column, "__iter__") or len(shape) != 1:
+        found = f"shape {tuple(shape)}" if len(shape) != 1 else repr(column)[:80]
+        raise TypeError(f"{label}: expected a sequence with one entry for each test item, found {found}")
+    entries = column.tolist() if hasattr(column, "tolist") else list(column)
+    if not 0 < len(entries) <= MOST_ITEMS:
+        raise ValueError(f"{label}: expected 1 to {MOST_ITEMS:,} entries, found {len(entries):,}")
+    if any(isinstance(entry, (list, tuple)) or getattr(entry, "shape", ()) != () for entry in entries):
+        raise TypeError(f"{label}: expected one entry for each test item, found sequences: join those of all batches")
+    return [convert(f"{label}[{place}]", entry) for place, entry in enumerate(entries)]
+
+
+def _value(name: str, value: Any) -> float:
+    number = float(value) if isinstance(value, bool) else _number(name, value)
+    return int(number) if number in (0.0, 1.0) else number  # as 0 and 1, in fewer bytes
+
+
+def _weight(name: str, value: Any) -> float:
+    number = _value(name, value)
+    if not 0 <= number < float("inf"):
+        raise ValueError(f"{name}: expected a number from 0 on, found {number}")
+    return number
+
+
+def _label(name: str, value: Any) -> Any:
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, (str, int)):
+        return value
+    raise TypeError(f"{name}: expected a name or a whole number, found {value!r}")
 
 
 def _is_step(value: Any) -> bool:

@@ -21,7 +21,7 @@ from lrurun.config.runs import parse_seeds
 from lrurun.config.schema import same_settings
 from lrurun.config.settings import flatten
 from lrurun.errors import LedgerError, NotFoundError, plural
-from lrurun.ledger.values import FINISHED
+from lrurun.ledger.values import FINISHED, REFUSED
 from lrurun.report import instance_documents, request, rung_runs
 from lrurun.report.instance_label import InstanceLabel, data_phrase, instance_title, make_label
 from lrurun.report.judging import claims, design_record, scored_runs, sequential
@@ -236,7 +236,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         sentences = instance_documents.changed_code(self.ledger, self.instance, plan)
         if sentence := other_versions(plan, self.ledger):
             sentences.append(sentence)
-        sentences += [*self.added_seeds(), *plan.cautions(self._finished), *self._tuned()]
+        sentences += [*self.added_seeds(), *plan.cautions(self._finished), *self._tuned(), *self._refused_items()]
         return ladder_table.build(
             structs.replace(self.for_reports, notes=[*self.notes, *map(rung_runs.Note, sentences)]),
             test_items=task.sizes(plan.options).get("test"),
@@ -378,6 +378,18 @@ class LoadedInstance(Struct, frozen=True, dict=True):
                     at_edge[rung.name] = paths
         items = self.plan.task.sizes(self.plan.options).get("validation")
         return ladder_table.Tuning(seeds=len(self.plan.tuning_seeds), items=items, at_edge=at_edge)
+
+    def _refused_items(self) -> list[str]:
+        """A sentence on runs of a program whose per-item results are not recorded; empty if there are none."""
+        if self.plan.kind != "program":
+            return []
+        events = [event for event in self.ledger.events(ladder_key=self.instance.key) if event.kind == REFUSED]
+        counted = {run.id for run in self.runs if run.state == "done"}
+        refused = {event.run: event.text for event in events if event.run in counted}
+        if not refused:
+            return []
+        run, text = next(iter(refused.items()))
+        return [f"{text} (run {run}" + f", and {len(refused) - 1} more" * (len(refused) > 1) + ")"]
 
     def _tuned(self) -> list[str]:
         """A sentence on what tuning chose beside learning rates, as the final runs have it; empty if nothing."""
