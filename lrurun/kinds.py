@@ -70,12 +70,25 @@ class Kind(ABC):
         """Executes the run of an attempt in a worker, and records its result; or interrupts it at a stop request."""
 
 
+class TrialItems(Struct, frozen=True, kw_only=True):
+    """The results of single test items that a trial of a program has logged for a score."""
+
+    name: str
+    step: int
+    count: int
+    """0 if they cannot be read."""
+    mean: float
+    problem: str | None
+    """Why they cannot be those of the score; None if they can, or if it was not logged at their step."""
+
+
 class Trial(Struct, kw_only=True):
     """What a trial of a program has shown."""
 
     command: list[str]
     rows: list[tuple[int, dict[str, float]]] = []
     """Steps with the metrics that were logged there, or read from what was printed."""
+    items: list[TrialItems] = []
     printed: list[str] = []
     """The last lines that it has printed."""
     end: str = ""
@@ -99,8 +112,11 @@ class WithTrials(Kind):
     """A kind whose runs can be tried before anything is recorded."""
 
     @abstractmethod
-    def try_out(self, config: Any, execution: Any, folder: Path, runs: Path, seconds: float) -> Trial:
-        """Starts a run in a folder, which writes into the folder `runs`, for so long at most. Raises LrurunError."""
+    def try_out(self, config: Any, execution: Any, program: Any, folder: Path, runs: Path, seconds: float) -> Trial:
+        """Starts a run in a folder, which writes into the folder `runs`, for so long at most. Raises LrurunError.
+
+        `program` is the table of its recipe.
+        """
 
 
 class OwnReports(Kind):

@@ -415,7 +415,8 @@ def _check_program(name: str, *, ladders: Sequence[str], seconds: float) -> list
     console.say(f"starting the program of rung {rung.name}, seed 0; ^C ends it")
     with tempfile.TemporaryDirectory(prefix="lrurun-check-") as folder:
         kind = kinds.with_trials(plan.kind)
-        trial = kind.try_out(rung.config, rung.execution, plan.recipe.folder, Path(folder).resolve(), seconds)
+        place, runs = plan.recipe.folder, Path(folder).resolve()
+        trial = kind.try_out(rung.config, rung.execution, program, place, runs, seconds)
         shown = " ".join(trial.command).replace(str(Path(folder).resolve()), "FOLDER")
     given = ", ".join(
         f"{path.partition('.')[2]} = {setting(value)}" for path, value in paths_of(rung.config.settings).items()
@@ -424,6 +425,7 @@ def _check_program(name: str, *, ladders: Sequence[str], seconds: float) -> list
         CheckResult(name, "command", not trial.problem, f"{shown}: {trial.problem or trial.end}"),
         CheckResult(name, "settings", True, given or "none"),
         *_scores_found(name, trial, program),
+        *_items_found(name, trial, program),
         *_others_found(name, trial, program),
     ]
     first = min((step for step, _ in trial.rows), default=0)
@@ -470,6 +472,40 @@ def _scores_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Itera
             advice = f"add the line {line}, with run = lrurun.this_run()"
         seen = f"; logged were {', '.join(logged)}" if logged else ""
         yield CheckResult(name, wanted, False, f"not logged{seen}: {advice}")
+
+
+def _items_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Iterator[CheckResult]:
+    """What a trial of a program has shown of the results of single test items."""
+    test = f"test/{program.name}"
+    for score in dict.fromkeys(items.name for items in trial.items):
+        scores = trial.steps_of(score)
+        found = [items for items in trial.items if items.name == score]
+        counts = list(dict.fromkeys(items.count for items in found))
+        listed = ", ".join(f"{items.mean:.6g} at step {items.step}" for items in found)
+        text = f"{' or '.join(f'{count:,}' for count in counts)} items, with the mean {listed}"
+        if problem := next((f"step {items.step}: {items.problem}" for items in found if items.problem), None):
+            yield CheckResult(name, f"items of {score}", False, problem)
+            continue
+        if len(counts) > 1:
+            text = f"{text}: log the same items at every step"
+            yield CheckResult(name, f"items of {score}", False, text)
+            continue
+        is_scored = any(items.step in scores for items in found)
+        more = ", as the score" if is_scored else f"; no {score} was logged at this step yet"
+        yield CheckResult(name, f"items of {score}", True, text + more, warning=not is_scored)
+    if trial.problem or not trial.steps_of(test) or any(items.name == test for items in trial.items):
+        return
+    line = f'run.log_items("{test}", values)'
+    if program.test_items is not None:
+        text = f"no per-item results; test_items = {program.test_items} bounds how far a share moves with the test set"
+        text = text if program.is_share else f"no per-item results, and {test} is no share: add the line {line}"
+        yield CheckResult(name, f"items of {test}", True, text, warning=not program.is_share)
+        return
+    advice = f"add the line {line}" + ", if the score is a mean over them" * (not program.is_share)
+    if test in program.read and program.is_share:
+        advice = "write test_items = N into [program]"
+    text = f"no per-item results: verdicts will be about these test items; {advice}"
+    yield CheckResult(name, f"items of {test}", True, text, warning=True)
 
 
 def _others_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Iterator[CheckResult]:

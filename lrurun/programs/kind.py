@@ -22,10 +22,10 @@ class ProgramKind(WithTrials):
 
         execution.execute(attempt, stop)
 
-    def try_out(self, config: Any, execution: Any, folder: Path, runs: Path, seconds: float) -> Trial:
+    def try_out(self, config: Any, execution: Any, program: Any, folder: Path, runs: Path, seconds: float) -> Trial:
         from lrurun.programs import trial
 
-        return trial.run(config, execution, folder, runs, seconds, self.environment(execution.threads))
+        return trial.run(config, execution, program, folder, runs, seconds, self.environment(execution.threads))
 
 
 KIND = ProgramKind()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from lrurun.config.program import ProgramTable
 from lrurun.config.schema import Execution, ProgramConfig
-from lrurun.kinds import Trial
+from lrurun.kinds import Trial, TrialItems
+from lrurun.programs import logged_items
 from lrurun.programs.commands import from_copy
 from lrurun.programs.execution import (
     KEPT,
@@ -30,14 +33,25 @@ from lrurun.runner.program_files import ProgramCopy
 
 PRINTED = 1_000
 """How many of the last lines that it has printed a trial keeps."""
+STEPS_SHOWN = 3
+"""For how many steps the results of test items are shown."""
+ITEMS_SECONDS = 2.0
+"""How long to wait after the first scores for the results of their test items."""
 
 
 def run(
-    config: ProgramConfig, execution: Execution, folder: Path, runs: Path, seconds: float, limited: Mapping[str, str]
+    config: ProgramConfig,
+    execution: Execution,
+    program: ProgramTable,
+    folder: Path,
+    runs: Path,
+    seconds: float,
+    limited: Mapping[str, str],
 ) -> Trial:
     """Starts a program in the folder of its recipe, and ends it when its first scores are there.
 
     Args:
+        program: the table of its recipe.
         runs: a folder for what it writes.
         seconds: the time that it has.
         limited: environment variables with its numbers of threads.
@@ -62,6 +76,7 @@ def run(
                 _follow(trial, process, [reports, *printed], log, config, execution, seconds)
         except (NotStarted, WrongReport) as error:
             trial.problem = f"{error.message}; {error.hint}"
+    trial.items = _items(trial, reports, program)
     trial.printed = logs.tail(log, PRINTED)[1:]
     return trial
 
@@ -76,7 +91,9 @@ def _follow(
     seconds: float,
 ) -> None:
     """Reads what the program reports until there are scores, and ends it. Raises WrongReport."""
-    began = time.monotonic()
+    began, scored, test = time.monotonic(), math.inf, f"test/{config.program.metric.removeprefix('val/')}"
+    reports, step = sources[0], 0
+    assert isinstance(reports, Reports)
     while True:
         exited, now = process.has_exited(), time.monotonic()
         rows = [row for source in sources for row in source.rows(last=exited)]
@@ -93,15 +110,39 @@ def _follow(
                 trial.problem = f"the program ended with {cause(code)}{last}"
             trial.end = "it ended by itself with exit code 0"
             return
-        if trial.is_complete(config.program.metric) or now - began >= seconds:
-            is_late = now - began >= seconds
+        if scored == math.inf and trial.is_complete(config.program.metric):
+            scored, step = now, trial.rows[-1][0]
+        is_over = bool(reports.steps_of_items(test)) or now - scored >= ITEMS_SECONDS
+        is_over = is_over or any(row.step > step for row in rows)
+        if (scored < math.inf and is_over) or now - began >= seconds:
             trial.end = (
-                f"ended after {seconds:g} s" if is_late else f"ended after its first scores, in {now - began:.1f} s"
+                f"ended after {seconds:g} s"
+                if scored == math.inf
+                else f"ended after its first scores, in {scored - began:.1f} s"
             )
             trial.is_cut = True
             _stop(process, execution.stop_seconds)
             return
         time.sleep(STOPPING_POLL)
+
+
+def _items(trial: Trial, reports: Reports, program: ProgramTable) -> list[TrialItems]:
+    """The results of test items that were logged for the first steps of each score, and what is wrong with them."""
+    found = []
+    for name in reports.scores_with_items:
+        scores = trial.steps_of(name)
+        for step in sorted(reports.steps_of_items(name))[:STEPS_SHOWN]:
+            count, mean, problem = 0, math.nan, None
+            try:
+                items = reports.items(name, step)
+                assert items is not None
+                count, mean = items.test_set.count, items.mean
+                if math.isfinite(scores.get(step, math.nan)):
+                    logged_items.check(name, items, scores[step], program)
+            except WrongReport as error:
+                problem = f"{error.message}; {error.hint}"
+            found.append(TrialItems(name=name, step=step, count=count, mean=mean, problem=problem))
+    return found
 
 
 def _stop(process: Process, seconds: float) -> None:

@@ -42,7 +42,8 @@ def test_a_trial_ends_after_the_first_scores(machine: Machine) -> None:
     assert found["val/accuracy"] == "ok: 0.5 at step 1"
     assert found["test/accuracy"] == "ok: 0.4 at step 1"
     assert found["other metrics"] == "ok: train/loss"
-    assert len(found) == 5
+    assert found["items of test/accuracy"].startswith("warning: no per-item results: verdicts will be about these ")
+    assert len(found) == 6
     for process in psutil.process_iter():
         try:
             assert "lrurun-check-" not in " ".join(process.cmdline())
@@ -84,6 +85,77 @@ def test_scores_that_are_not_finite_are_a_warning(machine: Machine) -> None:
     found = checked(machine, logs('{"val/accuracy": 0.5, "test/accuracy": float("nan")}') + WAIT)
     assert found["val/accuracy"] == "ok: 0.5 at step 1"
     assert found["test/accuracy"] == "warning: nan at step 1; a run without a finite one ranks below all others"
+
+
+ITEMS = "run.log_items('test/accuracy', {}, step={})\n"
+UNIT = 'unit = "%"\n'
+
+
+@pytest.mark.parametrize(
+    ("script", "more", "expected"),
+    [
+        (
+            logs(BOTH) + ITEMS.format([1, 0, 0, 1, 0], 1) + WAIT,
+            "",
+            "ok: 5 items, with the mean 0.4 at step 1, as the score",
+        ),
+        (
+            f"{logs()}{ITEMS.format([1, 0, 0, 1, 0], 1)}run.log(1, **{BOTH})\n{WAIT}",
+            "",
+            "ok: 5 items, with the mean 0.4 at step 1, as the score",
+        ),
+        (
+            logs(BOTH) + ITEMS.format([1, 0, 0, 0, 0], 1),
+            "",
+            "FAILED: step 1: their mean is 0.2, and the score 0.4, which may ",
+        ),
+        (
+            logs(BOTH) + ITEMS.format([1.4, 0, 0, 0, 0.6], 1),
+            "",
+            "FAILED: step 1: item 1 of 5 has 1.4, and those of a share (unit = ",
+        ),
+        (
+            logs(BOTH) + ITEMS.format([1, 0, 0, 1, 0], 1),
+            "test_items = 4\n",
+            "FAILED: step 1: there are 5, and the recipe has test_items = 4; ",
+        ),
+        (
+            logs(BOTH, BOTH) + ITEMS.format([1, 0, 0, 1, 0], 1) + ITEMS.format([1, 0, 0, 0, 0.6, 0.8], 2),
+            "",
+            "FAILED: 5 or 6 items, with the mean 0.4 at step 1, 0.4 at step 2: log the same items at every step",
+        ),
+        (
+            logs(BOTH) + ITEMS.format([1, 0, 0, 1, 0], 9),
+            "",
+            "warning: 5 items, with the mean 0.4 at step 9; no test/accuracy was logged at this step yet",
+        ),
+        (
+            logs(BOTH, BOTH),
+            "",
+            "warning: no per-item results: verdicts will be about these test items; add the line "
+            'run.log_items("test/accuracy", values)',
+        ),
+        (
+            logs(BOTH, BOTH),
+            "test_items = 4\n",
+            "ok: no per-item results; test_items = 4 bounds how far a share moves with the test set",
+        ),
+        (
+            logs(BOTH, BOTH),
+            "test_items = 4\nshare = false\n",
+            "warning: no per-item results, and test/accuracy is no share: add the line run.log_items",
+        ),
+        (
+            logs(BOTH, BOTH),
+            "read.'test/accuracy' = 'acc ([0-9.]+)'\n",
+            "warning: no per-item results: verdicts will be about these test items; write test_items = N into ",
+        ),
+    ],
+)
+def test_results_of_items_are_compared_with_the_score(machine: Machine, script: str, more: str, expected: str) -> None:
+    code = 1 if expected.startswith("FAILED") else 0
+    found = checked(machine, script, (UNIT, UNIT + more), code=code)["items of test/accuracy"]
+    assert found.startswith(expected), found
 
 
 def test_a_loss_that_diverges_ends_a_trial_as_it_ends_a_run(machine: Machine) -> None:
