@@ -295,7 +295,7 @@ class _Execution:
         self.sources: list[Reports | Printed] = []
         self._reports: dict[int, Reports] = {}
         """Attempt -> its metrics, as far as they were read."""
-        self._log_size = 0
+        self._log_size = self._items_lines = 0
         self._is_active = False
         self._first: tuple[int, float] | None = None
         """The first step that was reported, and when."""
@@ -426,11 +426,12 @@ class _Execution:
                 self._is_active = True
                 if self._diverged:
                     break
+        items = sum(source.lines_of_items for source in self.sources if isinstance(source, Reports))
         size = os.fstat(1).st_size  # the log, to which the program prints
         if size > LARGEST_LOG:
             raise WrongReport(f"the program has printed more than {LARGEST_LOG:,} bytes", "print less")
-        self._is_active |= size != self._log_size
-        self._log_size = size
+        self._is_active |= (size, items) != (self._log_size, self._items_lines)
+        self._log_size, self._items_lines = size, items
         if self._is_active and self.recorder.write_soon(self._step):
             self._is_active = False
 

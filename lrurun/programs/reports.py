@@ -61,6 +61,8 @@ class Reports:
         self._values = 0
         self.first_step: int | None = None
         """The step of the first row."""
+        self.lines_of_items = 0
+        """How many lines with results of items were read."""
         self._items: dict[str, dict[int, tuple[int, int, int]]] = {}
         """Test score -> step -> the number of the line with the results of its items, its place in the file, its
         length."""
@@ -181,6 +183,7 @@ class Reports:
     def _add_items(self, name: str, step: int, start: int, length: int) -> None:
         """Keeps the place of a line with results of items. Its step may be an earlier one."""
         self._check_name(name)
+        self.lines_of_items += 1
         self._items.setdefault(name, {})[step] = self._line, start, length
         if len(self._items) > MOST_SCORES:
             raise self._wrong(f"has the items of more than {MOST_SCORES} scores", "log those that are compared")
