@@ -41,4 +41,5 @@ for epoch in range(1, args.epochs + 1):
     print(f"epoch {epoch}: loss {model.loss_:.3f}")
     scores = {"val/accuracy": model.score(val_x, val_y), "test/accuracy": model.score(test_x, test_y)}
     run.log(epoch, **{"train/loss": model.loss_}, **scores)
+    run.log_items("test/accuracy", model.predict(test_x) == test_y)
 print(f"accuracy: {model.score(test_x, test_y):.3f}")

@@ -37,9 +37,9 @@ optimiser = torch.optim.AdamW(model.parameters(), lr=settings.lr)
 
 
 @torch.no_grad()
-def accuracy(part):
+def right(part):
     model.eval()
-    return (model(images[part]).argmax(1) == labels[part]).float().mean()
+    return (model(images[part]).argmax(1) == labels[part]).float()
 
 
 saved, first = Path(run.folder) / "state.pt", 1
@@ -57,7 +57,10 @@ for epoch in range(first, settings.epochs + 1):
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    run.log(epoch, **{"train/loss": loss, "val/accuracy": accuracy(validation), "test/accuracy": accuracy(test)})
+    tested = right(test)
+    scores = {"val/accuracy": right(validation).mean(), "test/accuracy": tested.mean()}
+    run.log(epoch, scores, **{"train/loss": loss})
+    run.log_items("test/accuracy", tested)
     if run.should_stop or epoch % 5 == 0:
         state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "epoch": epoch}
         torch.save(state, saved.with_suffix(".new"))
