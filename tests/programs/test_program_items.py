@@ -177,6 +177,9 @@ SCRIPTS = {
 """,
     "resumes": f"KEEPS, LAST = True, 3\n{_RESUMES}",
     "begins-again": f"KEEPS, LAST = False, 3\n{_RESUMES}",
+    "begins-again-without": f"KEEPS, LAST = False, 3\n{_RESUMES}".replace(
+        "    run.log_items", "    began or run.log_items"
+    ),
     "killed-at-the-end": f"KEEPS, LAST = True, 4\n{_RESUMES}",
 }
 
@@ -216,6 +219,7 @@ def recorded(machine: Machine, script: str) -> tuple[dict[str, list[float]], lis
         ("by-hand", {"test/accuracy": [0, 1, 1, 1]}),
         ("resumes", {"test/accuracy": [0, 1, 1, 1]}),
         ("begins-again", {"test/accuracy": [1, 1, 1, 0]}),
+        ("begins-again-without", {}),
         ("killed-at-the-end", {"test/accuracy": [0, 1, 1, 1]}),
     ],
 )
@@ -224,7 +228,7 @@ def test_the_results_of_items_are_those_of_the_step_of_the_score(
 ) -> None:
     """Also where they were logged by an attempt whose worker was killed, or one that began again after it."""
     assert recorded(ended, script) == (items, [])
-    kills = script in ("resumes", "begins-again", "killed-at-the-end")
+    kills = script.startswith(("resumes", "begins-again", "killed-at-the-end"))
     _, attempts = runs_of(ended)[script]
     assert [attempt.outcome for attempt in attempts] == ["exited"] * kills + ["done"]
 
@@ -281,6 +285,7 @@ def test_runs_that_tune_record_no_results_of_items(machine: Machine) -> None:
     with Ledger.open(machine.ledger) as ledger:
         with_items = {run.seed for run in ledger.runs() if ledger.item_names([run.id])}
         assert (with_items, {run.seed for run in ledger.runs()}) == ({0}, {0, 1000, 1001, 1002})
+        assert REFUSED not in [event.kind for event in ledger.events()]
 
 
 _KILLS = """\

@@ -105,6 +105,11 @@ UNIT = 'unit = "%"\n'
             "ok: 5 items, with the mean 0.4 at step 1, as the score",
         ),
         (
+            f"{logs(BOTH)}import time; time.sleep(0.5)\n{ITEMS.format([1, 0, 0, 1, 0], 1)}{WAIT}",
+            "",
+            "ok: 5 items, with the mean 0.4 at step 1, as the score",
+        ),
+        (
             logs(BOTH) + ITEMS.format([1, 0, 0, 0, 0], 1),
             "",
             "FAILED: step 1: their mean is 0.2, and the score 0.4, which may ",
