@@ -14,6 +14,7 @@ from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import REFUSED
 from lrurun.programs import logged_items
 from tests import conftest
+from tests.harness.browsing import View, words
 from tests.harness.machine import Machine
 from tests.harness.programs import runs_of, write_scripts
 
@@ -269,6 +270,8 @@ def test_what_of_items_is_recorded_is_shown(ended: Machine) -> None:
     assert ended.json("show", once)["items"] == {"test/accuracy": 4, "test@9/loss": 3}
     assert "per-item results: " not in ended.run("show", wrong).stdout
     assert ended.json("show", wrong)["items"] == {}
+    page = words(View(ended.ledger, ended.runs).page(f"/runs/{once}"))
+    assert "Per-item results: 4 of test/accuracy, 3 of test@9/loss." in page
     [note] = [
         note["text"]
         for note in ended.json("report", "scripts.toml")["notes"]

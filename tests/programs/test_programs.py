@@ -230,7 +230,8 @@ def result_of(curves: dict[str, list[float | None]], direction: str, tuning: boo
     run.ledger, run._step, run._diverged = cast("Any", ledger), 2, False
     run.attempt = cast("Any", SimpleNamespace(id="run", is_tuning=tuning))
     run.program = cast("Any", SimpleNamespace(metric="val/accuracy", direction=direction, read=None))
-    result, problem, _ = run._scores()
+    scores, problem, _ = run._scores()
+    result = dict(scores)
     assert run._step == (max(step for step, _ in [(2, 0), *found.get("val/accuracy", [])]) if result else 2)
     assert problem or result.pop(SPEED) == 3.0
     return result, problem
