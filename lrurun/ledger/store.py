@@ -1246,10 +1246,12 @@ class Ledger:
         limit: int | None = None,
         *,
         of_runs: bool = True,
+        kind: str | None = None,
     ) -> list[Event]:
         """Events with a number above `after`, oldest first; with `limit`, that many of the newest.
 
-        The events of a ladder are those of the instance itself and, with `of_runs`, those of its runs.
+        The events of a ladder are those of the instance itself and, with `of_runs`, those of its runs. `kind` is the
+        kind of all events; None: of every kind.
         """
         query: Select[Any] = (
             select(*(c for c in events.c if c.name != "run"), runs.c.id.label("run"))
@@ -1266,6 +1268,8 @@ class Ledger:
                 query = query.where(or_(of_ladder, events.c.run.in_(members)) if of_runs else of_ladder)
             if run is not None:
                 query = query.where(events.c.run == self._run_number(connection, run))
+            if kind is not None:
+                query = query.where(events.c.kind == kind)
             loaded = [build_event(row) for row in connection.execute(query)]
         return loaded[::-1] if limit is not None else loaded
 

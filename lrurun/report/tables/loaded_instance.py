@@ -383,9 +383,9 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         """A sentence on runs of a program whose per-item results are not recorded; empty if there are none."""
         if self.plan.kind != "program":
             return []
-        events = [event for event in self.ledger.events(ladder_key=self.instance.key) if event.kind == REFUSED]
-        counted = {run.id for run in self.runs if run.state == "done"}
-        refused = {event.run: event.text for event in events if event.run in counted}
+        events = self.ledger.events(ladder_key=self.instance.key, kind=REFUSED)
+        done = {run.id for run in self.runs if run.state == "done"}
+        refused = {event.run: event.text for event in events if event.run in done}
         if not refused:
             return []
         run, text = next(iter(refused.items()))
