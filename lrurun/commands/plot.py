@@ -12,6 +12,7 @@ import typer
 from lrurun import console, paths
 from lrurun.commands._shared import completing, opening, output
 from lrurun.commands._shared.options import (
+    ComparedRungs,
     FigureWidth,
     Instance,
     LadderName,
@@ -37,14 +38,17 @@ if TYPE_CHECKING:
     from lrurun.report.tables.loaded_instance import LoadedInstance
 
 Kind = Literal[
-    "curves", "ladder", "eigenvalues", "norms", "speed", "slots", "lengths", "errors", "predictions", "map", "summary"
-]
+    "curves", "ladder", "eigenvalues", "norms", "speed", "slots", "lengths", "items", "errors", "predictions", "map",
+    "summary",
+]  # fmt: skip
 OF_LADDERS = ("map", "summary")
 """Kinds of figures of all tasks of a ladder."""
-OF_TASKS = (*OF_LADDERS, "ladder", "speed", "slots", "lengths")
+OF_TASKS = (*OF_LADDERS, "ladder", "speed", "slots", "lengths", "items")
 """Kinds of figures that compare the rungs of a ladder and cannot show single runs."""
 OF_EXAMPLES = ("errors", "predictions")
 """Kinds for which trained models predict examples of the validation split."""
+DATA = (".json", ".csv")
+"""The suffixes of the numbers of a figure, which those of items have."""
 SHOWN = 4
 """Examples whose predictions are drawn."""
 
@@ -57,7 +61,12 @@ SHOWN = 4
 @excludes("by", "kind", "instance", "count")
 def plot(
     context: typer.Context,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write: .png, .svg or .pdf.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="FILE", help="The file to write: .png, .svg or .pdf; numbers of --kind items: .json, .csv."
+        ),
+    ],
     what: TaskOrRuns = None,
     kind: Annotated[
         Optional[Kind],
@@ -68,9 +77,11 @@ def plot(
         typer.Option(
             "--metric",
             metavar="NAME",
-            help="Draw this curve, as in gradient/recurrent (repeatable); with --by this result, as in test/exact.",
+            help="Draw this curve, as in gradient/recurrent (repeatable); with --by and --kind items this result, as "
+            "in test/exact.",
         ),
     ] = None,
+    rung: ComparedRungs = None,
     by: Annotated[
         Optional[list[str]],
         typer.Option(
@@ -98,21 +109,19 @@ def plot(
         typer.Option(
             "--format",
             help="The format of the figure [by the ending of the file].",
-            **choice(
-                "--format",
-                get_args(FigureFormat),
-                hints={"json": "the numbers of figures are in: lrurun report --json, lrurun show RUN --json"},
-            ),
+            **choice("--format", get_args(FigureFormat)),
         ),
     ] = None,
 ) -> int:
     """Draw a ladder, all its tasks (--kind map) or runs into a PNG, SVG or PDF file.
 
     Without a TASK or RUNs, it is the latest instance. For --kind errors and predictions, trained models predict
-    examples of the validation split; errors are also printed.
+    examples of the validation split; errors are also printed. --kind items compares rungs on single test items, each
+    with its base.
     """
     from lrurun.report import instance_documents
-    from lrurun.report.figures import drawing, figure_files
+    from lrurun.report.figures import compared_items, drawing
+    from lrurun.report.formats import items
     from lrurun.report.tables import all_tasks, loaded_instance
 
     places: Places = context.obj.places
@@ -126,15 +135,7 @@ def plot(
         instance = opening.latest_instance(places, "a TASK, RUNs or --instance")
     ladder = ladder_or_default(ladder, names[0] if names else None)
     request = LadderRequest(task=names[0] if names else "", ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
-    suffix = out.suffix.lower() if format is None else f".{format}"
-    if format is not None and out.suffix.lower() in set(figure_files.SUFFIXES) - {suffix}:
-        raise UsageError(f"--format {format} and --out {out} are different formats", "leave --format out")
-    if suffix not in figure_files.SUFFIXES:
-        ending = repr(out.suffix) if out.suffix else "no suffix"
-        raise UsageError(
-            f"--out {out}: the name must end in .png, .svg or .pdf, found {ending}",
-            f"as in --out {out.stem or 'figure'}.pdf",
-        )
+    suffix = _suffix(context, out, format, kind)
     of_runs = bool(names) and _are_runs(names)
     if by is not None:
         if of_runs or not names:
@@ -145,8 +146,12 @@ def plot(
         _write(_figure_by(places, request, by, metric or ()), out, suffix, plain=plain, width=width)
         return 0
     drawn = kind or ("curves" if of_runs or metric else "ladder")
-    if metric and drawn != "curves":
+    if metric and drawn not in ("curves", "items"):
         raise UsageError(f"--metric: names a curve, found --kind {drawn}", "leave --kind out, or use --kind curves")
+    if metric and drawn == "items" and len(metric) > 1:
+        raise UsageError(f"--metric: a figure shows one, found {', '.join(metric)}", "draw one file for each")
+    if rung and drawn != "items":
+        raise UsageError(f"--rung: is for --kind items, found --kind {drawn}", "leave it out")
     if count is not None and drawn not in OF_EXAMPLES:
         raise UsageError(f"--examples: is for errors and predictions, found --kind {drawn}", "leave it out")
     if of_runs:
@@ -173,7 +178,14 @@ def plot(
             asked = None if instance else request.plan(ledger)
             loaded = loaded_instance.chosen(ledger, request.task or None, asked, instance, request.command())
             command = loaded.command if instance else request.command()
-            if drawn in OF_EXAMPLES:
+            if drawn == "items":
+                compared = compared_items.collect(loaded, command, metric[0] if metric else None, rung or ())
+                if suffix in DATA:
+                    output.write_file(out, items.text(compared, suffix).encode())
+                    console.say(f"wrote {out}")
+                    return 0
+                figure = compared_items.figure(compared)
+            elif drawn in OF_EXAMPLES:
                 figure = _figure_of_examples(
                     drawn,
                     _counted(loaded, command),
@@ -186,6 +198,32 @@ def plot(
                 figure = _figure_of_task(drawn, loaded, places.runs, command, metric or ())
     _write(figure, out, suffix, plain=plain, width=width)
     return 0
+
+
+def _suffix(context: typer.Context, out: Path, format: str | None, kind: str | None) -> str:
+    """The suffix of the format that is written: of `--format`, else of the file."""
+    from lrurun.report.figures import figure_files
+
+    suffix = out.suffix.lower() if format is None else f".{format}"
+    possible = (*figure_files.SUFFIXES, *(DATA if kind == "items" else ()))
+    if suffix in DATA and kind != "items":
+        raise UsageError(
+            f"{f'--out {out}' if format is None else f'--format {format}'}: only --kind items writes its numbers",
+            "the numbers of other figures are in: lrurun report --json, lrurun show RUN --json",
+        )
+    if format is not None and out.suffix.lower() in set(possible) - {suffix}:
+        raise UsageError(f"--format {format} and --out {out} are different formats", "leave --format out")
+    if suffix not in possible:
+        ending = repr(out.suffix) if out.suffix else "no suffix"
+        raise UsageError(
+            f"--out {out}: the name must end in {', '.join(possible[:-1])} or {possible[-1]}, found {ending}",
+            f"as in --out {out.stem or 'figure'}.pdf",
+        )
+    for name in ("plain", "width"):
+        if suffix in DATA and is_given(context, name):
+            option = spelling(context, name)
+            raise UsageError(f"{option}: is for pictures, found {suffix}", f"leave {option} out")
+    return suffix
 
 
 def _write(figure: Figure, out: Path, suffix: str, *, plain: bool, width: Literal["column", "page"]) -> None:
@@ -299,16 +337,13 @@ def _figure_by(places: Places, request: LadderRequest, by: Sequence[str], metric
 
 def _axis(result: str, metrics: Sequence[Metric]) -> tuple[str, float]:
     """The label and the scale of a result's axis; as it is, where the task does not declare its metric."""
-    from lrurun.data.metric import named
-    from lrurun.report.scores import form_of
+    from lrurun.report import scores
 
-    place, _, name = result.partition("/")
-    split, _, test = place.partition("@")
-    metric = named(f"{name}@{test}" if test else name, metrics)
-    if metric is None or split not in (splits := {"val": "validation", "test": "test"}):
+    metric = scores.metric_of_result(result, metrics)
+    if metric is None:
         return result, 1.0
-    form = form_of(metric)
-    return f"{splits[split]} {form.axis}", form.scale
+    form = scores.form_of(metric)
+    return f"{scores.SPLITS[result.partition('/')[0].partition('@')[0]]} {form.axis}", form.scale
 
 
 def _counted(loaded: LoadedInstance, command: str) -> dict[str, Sequence[Run]]:

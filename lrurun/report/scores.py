@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from lrurun import data as tasks
 from lrurun.config.program import ProgramTable, metric_of
-from lrurun.data.metric import ESCAPE, Accuracy, Metric
+from lrurun.data.metric import ESCAPE, Accuracy, Metric, named
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -185,6 +185,17 @@ ACCURACY = ScoreForm()
 def form_of(metric: Metric) -> ScoreForm:
     """The printed form of a metric."""
     return ScoreForm(**{name: getattr(metric, name) for name in ScoreForm.__struct_fields__})
+
+
+SPLITS = {"val": "validation", "test": "test"}
+"""How names of scores begin -> the split that they are of."""
+
+
+def metric_of_result(result: str, metrics: Sequence[Metric]) -> Metric | None:
+    """The metric of a score, as in "test@256/accuracy"; None where the task does not declare it."""
+    place, _, name = result.partition("/")
+    split, _, test = place.partition("@")
+    return named(f"{name}@{test}" if test else name, metrics) if split in SPLITS else None
 
 
 def of_programs(ledger: Ledger | None, names: Iterable[str]) -> dict[str, ScoreForm]:

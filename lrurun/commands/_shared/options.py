@@ -209,6 +209,15 @@ Rungs = Annotated[
     Optional[list[str]],
     typer.Option("--rung", metavar="R", help="Only this rung. Repeatable.", autocompletion=_rungs),
 ]
+ComparedRungs = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--rung",
+        metavar="R",
+        help="With --kind items: only this rung and its base; of two, the second compared with the first.",
+        autocompletion=_rungs,
+    ),
+]
 Tune = Annotated[bool, typer.Option("--tune", help="First choose learning rates by validation score.")]
 TunedInstance = Annotated[bool, typer.Option("--tune", help="The ladder that was trained with --tune.")]
 SetsOfInstance = Annotated[

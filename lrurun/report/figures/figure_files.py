@@ -136,13 +136,14 @@ def draw(figure: Figure, width: Width = "column") -> Drawing:
     grid = drawing.subplots(rows, columns, squeeze=False, sharex=figure.same_x, sharey=figure.same_y)
     axes = list(grid.ravel())
     styles: dict[str, dict[str, Any]] = {}
+    high = _height(figure, inches, columns)
     for place, (panel, ax) in enumerate(zip(figure.panels, axes, strict=False)):
         if panel.picture is not None and not panel.picture.label:
             _unlabelled(panel.picture, ax)
         for curve in panel.curves:
             number = 0 if curve.grey else families.index(curve.family or curve.label)
             style = _style(curve, number, solid=solid)
-            _curve(curve, ax, style, number / max(1, len(families)))
+            _curve(curve, ax, style, number / max(1, len(families)), high)
             if curve.label:
                 styles[curve.label] = _both(styles.get(curve.label, style), style)
         lowest = place + columns >= len(figure.panels)
@@ -157,7 +158,11 @@ def draw(figure: Figure, width: Width = "column") -> Drawing:
         ax.remove()
     _pictures(figure.panels, axes, drawing)
     handles = [Line2D([], [], label=_text(label), **style) for label, style in styles.items()]
-    return _compose(drawing, rows * _height(figure, inches, columns) + 0.2, figure.title, figure.caption, handles)
+    return _compose(drawing, rows * high + 0.2, figure.title, figure.caption, handles)
+
+
+_ROOM_OF_TEXTS = 0.65
+"""About how many inches of the height of a square panel its title and the texts of its horizontal axis have."""
 
 
 def _height(figure: Figure, width: float, columns: int) -> float:
@@ -165,6 +170,8 @@ def _height(figure: Figure, width: float, columns: int) -> float:
     circles = [panel for panel in figure.panels if panel.circles]
     if all(panel.picture is not None and panel.picture.levels for panel in figure.panels):
         return (width - 0.2) / columns
+    if any(panel.square for panel in figure.panels):
+        return (width - 0.2) / columns + _ROOM_OF_TEXTS - 0.25
     if not circles:
         names = max(sum(name.count("\n") + 1 for _, name in panel.y_ticks) for panel in figure.panels)
         return max(1.12 + 0.175 * width / columns, 0.4 + 0.17 * names)
@@ -191,15 +198,19 @@ def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, per_inch: float) -> None:
         ax.tick_params(axis="x", labelrotation=45)
         for label in ax.get_xticklabels():
             label.set(ha="right", rotation_mode="anchor")
-    ax.set_title(_text(panel.title))
+    ax.set_title("\n".join(map(_text, panel.title.split("\n"))))
     columns = len({place for place, _, _ in panel.texts})
     for right, up, text in panel.texts:
         size = SMALL * min(1.0, 9 / per_inch / columns / max(1, len(text)))
         ax.text(right, up, _text(text), fontsize=size, ha="center", va="center")
+    if panel.square:
+        ax.set_box_aspect(1)
+        room = int(17 * (1 / per_inch - 0.5))  # letters
+        ax.set(xlabel=_folded(ax.get_xlabel(), room), ylabel=_folded(ax.get_ylabel(), room))
     if panel.circles:
         _circles(panel.circles, ax)
     elif panel.picture is None:
-        ax.grid(axis="both" if panel.y_ticks else "y", linewidth=0.3, color="#cccccc")
+        ax.grid(axis="both" if panel.y_ticks or panel.square else "y", linewidth=0.3, color="#cccccc")
         if panel.y_ticks:
             places = [place for place, _ in panel.y_ticks]
             ax.set_ylim(min(places) - 0.5, max(places) + 0.5)
@@ -289,8 +300,12 @@ def _both(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     return {**second, **first, "linestyle": drawn[0] if drawn else "none"}
 
 
-def _curve(curve: Curve, ax: Axes, style: dict[str, Any], share: float) -> None:
-    """`share`: of other curves, so that the markers of all are not in one column."""
+def _curve(curve: Curve, ax: Axes, style: dict[str, Any], share: float, high: float) -> None:
+    """`share`: of other curves, so that the markers of all are not in one column; `high`: inches of the panel."""
+    if curve.diameters:
+        areas = [max(72 * (high - _ROOM_OF_TEXTS) * diameter, 1.0) ** 2 for diameter in curve.diameters]
+        ax.scatter(curve.x, curve.y, areas, color=style["color"], linewidth=0, zorder=2.0, clip_on=False)
+        return
     points = style["linestyle"] == "none"
     if curve.style == "marked":
         every = max(1, len(curve.x) // 5)

@@ -37,6 +37,8 @@ class Curve(Struct, frozen=True, kw_only=True):
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     """The ends of the band of a line, or of the bars of points; empty if there are none."""
+    diameters: tuple[float, ...] = ()
+    """Those of points, as shares of the height of the panel; empty if they all have the usual one."""
     sideways: bool = False
     """Whether the bars are along the horizontal axis."""
     grey: bool = False
@@ -71,6 +73,8 @@ class Panel(Struct, frozen=True, kw_only=True):
     x_ticks: tuple[tuple[float, str], ...] = ()
     y_ticks: tuple[tuple[float, str], ...] = ()
     """Places with names, instead of numbers."""
+    square: bool = False
+    """Whether it is as high as it is wide."""
     circles: tuple[tuple[float, float], ...] = ()
     """The middles of unit circles in a plane of complex numbers, whose units are equal. Several have no axes."""
     texts: tuple[tuple[float, float, str], ...] = ()

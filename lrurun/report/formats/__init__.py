@@ -22,8 +22,8 @@ Format = Literal["table", "md", "csv", "latex", "html", "json"]
 """The formats of reports. On the command line, `--format json` is `--json`."""
 RunsFormat = Literal["table", "csv", "md", "json"]
 """The formats of lists of runs."""
-FigureFormat = Literal["png", "svg", "pdf"]
-"""The formats of figures."""
+FigureFormat = Literal["png", "svg", "pdf", "json", "csv"]
+"""The formats of figures; the last two of their numbers, where no report has them."""
 ExportFormat = Literal["parquet", "csv", "tensorboard", "mlflow"]
 """The files of other programs that `report.exports` writes."""
 NAMES = tuple(dict.fromkeys(get_args(Format) + get_args(FigureFormat) + get_args(ExportFormat)))
