@@ -105,10 +105,12 @@ class Pages:
         )
 
     def ladder(self, request: Request) -> Response:
-        key = request.path_params["key"]
-        return self._page(
-            request, "ladder.html", lambda ledger, at: ladder_pages.ladder(self.source, _there(ledger), key, at)
-        )
+        key, items = request.path_params["key"], "items" in request.query_params
+
+        def make(ledger: Ledger | None, stamp: Stamp) -> dict[str, Any]:
+            return ladder_pages.ladder(self.source, _there(ledger), key, stamp, with_items=items)
+
+        return self._page(request, "ladder.html", make)
 
     def runs(self, request: Request) -> Response:
         parameters = {name: request.query_params.getlist(name) for name in request.query_params}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 from msgspec import Struct, structs
 
-from lrurun import kinds
+from lrurun import kinds, paths
 from lrurun.errors import LrurunError, NotFoundError
 from lrurun.ledger import owner
 from lrurun.ledger.filters import when
 from lrurun.report import continuing, run_details
+from lrurun.report.figures import compared_items, page_figures
 from lrurun.report.formats import content_of, html
 from lrurun.report.judging.verdicts import CONTRADICTED, NOT_RUN, SUPPORTED, UNDECIDED
 from lrurun.report.live import progress
@@ -118,8 +120,11 @@ def _conclusion(ledger: Ledger, instance: LadderInstance) -> str:
         return f"No report: {error.message}"
 
 
-def ladder(source: Source, ledger: Ledger, key: str, stamp: Stamp) -> dict[str, Any]:
-    """One ladder instance, or study: progress, and the report. Raises NotFoundError."""
+def ladder(source: Source, ledger: Ledger, key: str, stamp: Stamp, *, with_items: bool) -> dict[str, Any]:
+    """One ladder instance, or study: progress, and the report. Raises NotFoundError.
+
+    Comparisons of test items take long where there are many: they are only made where the address asks for them.
+    """
     instance = ledger.ladder(key)
     now = _progress(source, ledger, instance, stamp)
     kind = kinds.with_reports(instance.kind)
@@ -128,8 +133,12 @@ def ladder(source: Source, ledger: Ledger, key: str, stamp: Stamp) -> dict[str, 
         shown = source.cached(("report", instance.key), results_stamp(stamp), lambda: make(ledger, instance))
     except LrurunError as error:
         shown = {"failure": Failure(error.message, error.hint)}
+    items: Any = None
+    if with_items and kind is None:
+        items = source.cached(("items", instance.key), results_stamp(stamp), lambda: _items(ledger, instance))
     return {
         "instance": instance,
+        "items": items,
         "heading": progress.title(instance),
         "title": progress.title(instance),
         "summary": progress.summary(now),
@@ -150,6 +159,21 @@ def _report(ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
     content = content_of(report)
     details = run_details.collect(content, ledger, curves=False)
     return {"heading": content.title, "report": html.parts(report, content, details)}
+
+
+def _items(ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
+    """The test items of each rung beside its base, or why they cannot be drawn."""
+    try:
+        loaded = loaded_instance.of_instance(ledger, instance)
+        compared = compared_items.collect(loaded, loaded.command)
+    except LrurunError as error:
+        return {"failure": Failure(error.message, error.hint)}
+    words = ["lrurun", "plot", "--instance", instance.short_name, "--kind", "items", "--out", "items.csv"]
+    return {
+        "planes": page_figures.item_planes(compared),
+        "caption": compared_items.caption(compared),
+        "command": shlex.join([*words, *paths.place_options()]),
+    }
 
 
 def _page(kind: kinds.OwnReports, ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`plot --kind items`: on which test items a rung is better than another one."""
+"""`plot --kind items`, and the same on the page of a ladder: on which test items a rung is better than another one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -20,10 +21,13 @@ from lrurun.ledger.store import Ledger
 from lrurun.report.figures import compared_items, figure_files
 from lrurun.report.figures.compared_items import ItemComparison, RungItems
 from lrurun.report.figures.figures import Width
+from tests.harness.browsing import View, closed, words
 from tests.harness.drawings import caption, lines, misplaced
 from tests.harness.machine import Machine
 from tests.harness.results import fill
 from tests.harness.shared import once
+
+__all__ = ["closed"]  # a fixture
 
 ACCURACY = "test/accuracy"
 GROUPS = np.array([5, 5, 7, 7, 9, 9])
@@ -394,3 +398,56 @@ def test_runs_of_one_rung_with_other_test_items_are_not_averaged(tmp_path: Path)
     assert "tanh-rnn: its runs have different test sets: 2 items and 3" in error
     machine.run("mark", second, "--exclude", "other test items")
     machine.run(*ITEMS, "--out", "a.csv")
+
+
+# The browser view
+
+
+def test_the_page_of_a_ladder_has_the_same_numbers_where_the_address_asks_for_them(
+    filled: Machine, numbers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = View(filled.ledger, filled.runs)
+    [address] = re.findall(r'<a href="(/ladders/\w+)">', view.page("/"))
+    [pair] = numbers()["comparisons"]
+    asked = view.page(f"{address}?items")
+    assert "linear-rnn (n=2) ↑ beside tanh-rnn (n=3) →" in words(asked)
+    assert f"better on 4, worse on 1, equal on 1; seeds alone: {pair['by_seeds_alone']:,.0f}" in words(asked)
+    assert "not drawn: diagonal and linear-rnn have different test sets" in words(asked)
+    [drawing] = re.findall(r'<div class="items">(.*?)</div>', asked, re.DOTALL)
+    dots = {
+        style: path.count("M") for style, path in re.findall(r'<path class="(gain|loss|same)" d="([^"]*)"', drawing)
+    }
+    assert dots == {"gain": 3, "loss": 1, "same": 1}
+    # nothing of it is made for a page that is not asked for it
+    monkeypatch.setattr(compared_items, "collect", None)
+    page = view.page(address)
+    assert f'href="{address}?items#test-items"' in page
+    assert '<div class="items">' not in page
+    with pytest.raises(TypeError):
+        View(filled.ledger, filled.runs).page(f"{address}?items")
+
+
+def test_a_page_without_items_says_how_to_get_them(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    fill(machine.ledger, "sDigits", {"tanh-rnn": [0.5], "linear-rnn": [0.6]})
+    view = View(machine.ledger, machine.runs)
+    [address] = re.findall(r'<a href="(/ladders/\w+)">', view.page("/"))
+    page = words(view.page(f"{address}?items"))
+    assert "no run has results on single test items for test/accuracy" in page
+    assert "lrurun verify --items evaluates kept checkpoints" in page
+
+
+def test_the_page_says_where_axes_are_logarithmic_and_on_which_side_lower_is_better(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    values = {"tanh-rnn": [8.0, 1.0, 0.5], "linear-rnn": [4.0, 2.0, 0.5]}
+    fill(machine.ledger, "sSource", {rung: [float(np.mean(found))] for rung, found in values.items()})
+    for rung, found in values.items():
+        result = ItemResults(test_set=items.TestSet(count=3), sums=np.array(found))
+        record(machine.ledger, rung, [result], "test/bits_per_byte", "sSource")
+    view = View(machine.ledger, machine.runs)
+    [address] = re.findall(r'<a href="(/ladders/\w+)">', view.page("/"))
+    page = view.page(f"{address}?items")
+    assert "better on 1, worse on 1, equal on 1; seeds alone: 1; logarithmic axes" in words(page)
+    [x, y] = map(float, re.findall(r'<path class="gain" d="M([\d.]+),([\d.]+)a', page)[0])
+    # 8 is at the right end, 4 three quarters of the way from 0.5 to 8 on a logarithmic axis
+    assert (x, y) == (pytest.approx(184, abs=2), pytest.approx(184 - 0.75 * 168, abs=0.1))

@@ -73,7 +73,7 @@ def addresses(machine: Machine) -> list[str]:
             f"/runs/{runs[0]}",
             f"/runs/{diverged}",
         ),
-        *(f"/ladders/{key}" for key in keys),
+        *(f"/ladders/{key}{asked}" for key in keys for asked in ("", "?items")),
         f"/compare?run={runs[0]}&run={diverged}",
         *((machine.folder / file).as_uri() for file in ("ladder.html", "all.html", "study.html")),
     ]

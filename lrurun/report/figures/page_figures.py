@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 
 from lrurun.console import clean
 from lrurun.report.figures import curves, figure_files, figures
+from lrurun.report.figures.compared_items import ComparedItems, ItemComparison
 from lrurun.report.figures.figures import Curve, Figure, Panel
 from lrurun.report.judging import claims
 from lrurun.report.judging.claims import JudgedClaim
@@ -253,6 +254,64 @@ def eigenvalues(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) ->
 
 def _sampled(values: Sequence[complex], most: int) -> tuple[complex, ...]:
     return tuple(values[:: math.ceil(len(values) / most) or 1])
+
+
+class ItemPlane(Struct, frozen=True, kw_only=True):
+    """The test items in the plane of the means of two rungs, from 0 to 200 in both directions."""
+
+    title: str
+    """The rungs, with an arrow along the axis of each."""
+    counts: str
+    label: str
+    ends: tuple[str, str]
+    """The numbers at both ends of the axes."""
+    low: float
+    high: float
+    """The places of these ends, from left to right."""
+    paths: tuple[tuple[str, str], ...]
+    """The style of the dots of each side, and a path with all of them."""
+
+
+_STYLES = {1: "gain", -1: "loss", 0: "same"}
+_PLANE, _FRAME = 200.0, 16.0
+"""The side of the drawing, and its margin."""
+
+
+def item_planes(compared: ComparedItems) -> tuple[ItemPlane, ...]:
+    """A drawing for each comparison of two rungs."""
+    return tuple(_item_plane(pair, compared.scale) for pair in compared.comparisons)
+
+
+def _item_plane(pair: ItemComparison, scale: float) -> ItemPlane:
+    cells, ends = pair.cells, pair.ends
+    scaled = math.log if cells.scale == "log" else float
+    low, width = scaled(ends[0]), (scaled(ends[1]) - scaled(ends[0])) or 1.0
+    inner = _PLANE - 2 * _FRAME
+
+    def place(value: float) -> float:
+        return _FRAME + inner * (scaled(value) - low) / width
+
+    def number(value: float) -> str:
+        return f"{scale * value:.3g}".replace("-", "−")
+
+    paths = dict.fromkeys(_STYLES, "")
+    for x, y, side, diameter in zip(cells.x, cells.y, cells.sides, cells.diameters(), strict=True):
+        radius = max(inner * diameter / 2, 0.8)
+        arc = f"a{radius:.2f},{radius:.2f} 0 1,0 "
+        paths[side] += (
+            f"M{place(x) - radius:.2f},{_PLANE - place(y):.2f}{arc}{2 * radius:.2f},0{arc}{-2 * radius:.2f},0"
+        )
+    counts = f"better on {pair.better:,}, worse on {pair.worse:,}, equal on {pair.equal:,}"
+    return ItemPlane(
+        title=f"{clean(pair.rung.name)} ↑ beside {clean(pair.other.name)} →",
+        counts=f"{counts}; seeds alone: {pair.changed_by_seeds:,.0f}"
+        + ("; logarithmic axes" if cells.scale == "log" else ""),
+        label=f"{clean(pair.rung.rung)} beside {clean(pair.other.rung)}: {counts}",
+        ends=(number(ends[0]), number(ends[1])),
+        low=_FRAME,
+        high=_PLANE - _FRAME,
+        paths=tuple((style, paths[side]) for side, style in _STYLES.items()),
+    )
 
 
 def inline(figure: Figure, prefix: str, label: str) -> Markup:
