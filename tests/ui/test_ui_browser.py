@@ -11,8 +11,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import numpy as np
 import pytest
 
+from lrurun import items
+from lrurun.items import ItemResults
+from lrurun.ledger.store import Ledger
 from tests.docs.browser import Watched, chromium, served
 from tests.harness.machine import LONG, Machine
 from tests.harness.results import fill
@@ -48,6 +52,12 @@ def trained(finished: Machine, tmp_path_factory: pytest.TempPathFactory) -> Any:
     with contextlib.chdir(machine.folder):
         first, second = (line.split('"')[1] for line in LONG_NAMES.splitlines() if "-rung-" in line)
         fill(machine.ledger, "sDigits", {first: [0.5, 0.6], second: [0.9, None]}, ladder="long")
+    with Ledger.open(machine.ledger) as ledger:
+        for run in ledger.runs():
+            if run.state == "done" and run.memberships[0].rung in (first, second):
+                right = np.random.default_rng(run.seed).random(90) < (run.result or {})["test/accuracy"]
+                result = ItemResults(test_set=items.TestSet(count=90), sums=right.astype(np.float64))
+                ledger.record_items(run.id, {"test/accuracy": result})
     machine.run("study", "powers", "--profile", "ci")
     with served(machine) as (link, _):
         yield machine, link
@@ -73,7 +83,12 @@ def addresses(machine: Machine) -> list[str]:
             f"/runs/{runs[0]}",
             f"/runs/{diverged}",
         ),
-        *(f"/ladders/{key}{asked}" for key in keys for asked in ("", "?items")),
+        *(f"/ladders/{key}" for key in keys),
+        *(
+            f"/ladders/{one['instance']}?items"
+            for one in machine.json("status")["ladders"]
+            if one["ladder"] in LONG_NAMES
+        ),
         f"/compare?run={runs[0]}&run={diverged}",
         *((machine.folder / file).as_uri() for file in ("ladder.html", "all.html", "study.html")),
     ]
