@@ -90,7 +90,7 @@ def evaluate(
             of_items = {name: arrays[member, :count].astype(np.float64) for name, arrays in item_sums.items()}
             for metric in metrics:
                 try:
-                    found = _items(metric, of_items | _own(metric, of_items), split.labels, order, scores[metric.name])
+                    found = _items(metric, of_items | _own(metric, of_items), split, order, scores[metric.name])
                 except Exception as error:  # of a plug-in: its score is worth having all the same
                     faults[metric.name] = str(error) if isinstance(error, ValueError) else repr(error)
                 else:
@@ -109,12 +109,13 @@ def tolerance(metric: Metric, score: float, count: int) -> float:
     return TOLERANCE * max(1.0, abs(score)) if step is None else step / 2
 
 
-def _items(metric: Metric, sums: ItemSums, labels: np.ndarray, order: str, score: float) -> ItemResults | None:
+def _items(metric: Metric, sums: ItemSums, split: Split, order: str, score: float) -> ItemResults | None:
     """The results on single items that a metric gives; None if it gives none, or the score is not finite.
 
     Raises:
         ValueError: they do not give the score.
     """
+    labels = split.labels
     found = metric.items(sums, labels) if math.isfinite(score) else None
     if found is None:
         return None
@@ -124,7 +125,12 @@ def _items(metric: Metric, sums: ItemSums, labels: np.ndarray, order: str, score
             raise ValueError(f"items returns an array of shape {part.shape}, expected {(len(labels),)}, one per item")
     if not (weights >= 0).all() or not weights.any():
         raise ValueError("items returns weights that are negative, NaN, or all zero")
-    tests = TestSet(count=len(labels), order=order, weights=None if (weights == 1).all() else weights)
+    tests = TestSet(
+        count=len(labels),
+        order=order,
+        weights=None if (weights == 1).all() else weights,
+        groups=None if split.groups is None else np.asarray(split.groups, np.int64),
+    )
     results = ItemResults(test_set=tests, sums=values)
     if not abs(metric.of_mean(results.mean) - score) <= tolerance(metric, score, round(weights.sum())):
         raise ValueError(f"the mean over items gives {metric.of_mean(results.mean):.6g}, the score is {score:.6g}")

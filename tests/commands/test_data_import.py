@@ -16,6 +16,7 @@ import pytest
 from lrurun import paths
 from lrurun.config import plan as planning
 from lrurun.data import store
+from lrurun.ledger.store import Ledger
 from tests.harness.machine import Machine, small_files, stop, wait_for
 from tests.harness.shared import once
 
@@ -768,3 +769,14 @@ def test_every_form_of_labels_is_trained_and_reported(own, labels, metric, least
     for words in (("status",), ("show", run["id"]), ("plan", "wells", "--profile", "smoke")):
         own.run(*words)
     assert "import the same arrays again" in own.run("verify", run["id"], "--data-dir", "d", code=1).stderr
+
+
+@pytest.mark.slow
+def test_runs_on_an_import_with_groups_record_the_group_of_each_test_item(own):
+    save(own, G=np.arange(N) // 4)
+    own.run("data", "import", "wells", *OWN, "--groups", "G.npy", "--validation", "0.2", "--test", "0.3")
+    own.run("ladder", "wells", *TRAINING)
+    with Ledger.read(own.ledger) as ledger:
+        [items] = ledger.items(ledger.run_ids(), "test/accuracy").values()
+    assert np.array_equal(items.test_set.groups, prepared(own, "test", "groups"))
+    assert len(np.unique(items.test_set.groups)) < items.test_set.count
