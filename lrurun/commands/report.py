@@ -71,7 +71,7 @@ def report(
         typer.Option(
             "--detect",
             metavar="D",
-            help="Say how many seeds a difference of D needs, in the unit of the table (2: two points).",
+            help="Say how many seeds and test items a difference of D needs, in the unit of the table (2: two points).",
             **number("--detect", float, 0.0001, 10_000, example=2),
         ),
     ] = None,
