@@ -188,7 +188,7 @@ class ItemError(NamedTuple):
     stderr: float
     df: float
     """Its degrees of freedom; infinite where it is a bound."""
-    count: int
+    test_items: int
     """The number of test items. The square of the error is inversely proportional to it."""
     of_runs: tuple[float, float] = (0.0, 0.0)
     """Standard errors: the part of the spread of the runs of each side that is from test items too, as runs of one rung
@@ -207,7 +207,7 @@ def to_detect(
     """
 
     def enough(n: int, count: float, part: float = 1.0) -> bool:
-        share = 1.0 if items is None else items.count / count
+        share = 1.0 if items is None else items.test_items / count
         of_runs = (0.0, 0.0) if items is None else items.of_runs
         sides = (side.with_seeds(n, each, share) for side, each in zip((mine, other), of_runs, strict=True))
         expected = between(*sides)
@@ -217,13 +217,13 @@ def to_detect(
             return True
         return _noncentrality(expected.df, level / 2) * expected.stderr * expected.unit <= difference * math.sqrt(part)
 
-    today = math.inf if items is None else items.count
+    today = math.inf if items is None else items.test_items
     if enough(MOST_SEEDS, today):
-        return _least(lambda n: enough(n, today), least, MOST_SEEDS), None if items is None else items.count
+        return _least(lambda n: enough(n, today), least, MOST_SEEDS), None if items is None else items.test_items
     if items is None or not enough(MOST_SEEDS, math.inf, 0.5):
         return None
     seeds = _least(lambda n: enough(n, math.inf, 0.5), least, MOST_SEEDS)
-    many = 2 * items.count
+    many = 2 * items.test_items
     while not enough(seeds, many):
         many *= 2
     return seeds, _least(lambda count: enough(seeds, count), many // 2, many)

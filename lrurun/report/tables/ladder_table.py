@@ -269,11 +269,11 @@ def _detect(
             failing.append(rung)
         elif mine.counted is not None and other.counted is not None:
             spread = _item_spread(mine, other, test_items)
-            sides = [
+            first, second = (
                 structs.replace(mean, variance=0.0) if spread is not None and side.of_test_set() else mean
                 for side, mean in ((mine, mine.counted), (other, other.counted))
-            ]
-            needed = statistics.to_detect(difference, *sides, level, spread, least=verdicts.LEAST_SEEDS)
+            )
+            needed = statistics.to_detect(difference, first, second, level, spread, least=verdicts.LEAST_SEEDS)
             seeds[rung], of_items[rung] = needed or (None, None)
             if needed is not None and spread is not None and math.isinf(spread.df):
                 bounds.append(rung)
@@ -287,7 +287,7 @@ def _item_spread(mine: Sample, other: Sample, test_items: int | None) -> statist
         return None
     shift = items.mean_shift(0.0, mine.items, other.items)
     of_runs = (_between_runs(mine.items), _between_runs(other.items))
-    return statistics.ItemError(stderr=shift.error, df=shift.df, count=test_items, of_runs=of_runs)
+    return statistics.ItemError(stderr=shift.error, df=shift.df, test_items=test_items, of_runs=of_runs)
 
 
 def _between_runs(spread: items.ItemSpread) -> float:
