@@ -269,11 +269,11 @@ def _detect(
             failing.append(rung)
         elif mine.counted is not None and other.counted is not None:
             spread = _item_spread(mine, other, test_items)
-            sides = [
+            first, second = (
                 structs.replace(mean, variance=0.0) if spread is not None and side.of_test_set() else mean
                 for side, mean in ((mine, mine.counted), (other, other.counted))
-            ]
-            needed = statistics.to_detect(difference, *sides, level, spread, least=verdicts.LEAST_SEEDS)
+            )
+            needed = statistics.to_detect(difference, first, second, level, spread, least=verdicts.LEAST_SEEDS)
             seeds[rung], of_items[rung] = needed or (None, None)
             if needed is not None and spread is not None and math.isinf(spread.df):
                 bounds.append(rung)
