@@ -179,7 +179,7 @@ def test_seeds_and_items_that_detect_a_difference_are_the_first_with_the_power(d
         share = 90 / count
         spreads = [scores.var(ddof=1) for scores in means]
         left = [spread - min(each, spread) * (1 - share) for spread, each in zip(spreads, of_runs, strict=True)]
-        parts = [(spread / n, n - 1) for spread in left]
+        parts = [(spread / n, float(n - 1)) for spread in left]
         parts.append((of_items * share, 89 / share))
         total = sum(part for part, _ in parts)
         # the parts of the seeds are one first, as in the program
