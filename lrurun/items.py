@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 
 
-class TestSet(Struct, frozen=True, kw_only=True):
+class TestSet(Struct, frozen=True, kw_only=True, dict=True):
     """The items of a test set, in their order."""
 
     count: int
@@ -28,12 +29,18 @@ class TestSet(Struct, frozen=True, kw_only=True):
     groups: NDArray[np.int64] | None = None
     """(count,) the number of the group of each item, such as its speaker; None: every item is a group of its own."""
 
-    @property
+    @cached_property
     def sha256(self) -> str:
-        """A digest of all that two runs must have in common for their items to be paired."""
+        """A digest of all that two runs must have in common for their items to be paired.
+
+        Numbers count as a ledger gives them back, and uncompressed: the same ones can be compressed to other bytes by
+        another release of zlib.
+        """
         digest = hashlib.sha256(f"{self.count}\n{self.order}\n".encode())
-        for part in (self.weights, self.groups):
-            digest.update(b"none\n" if part is None else pack(np.asarray(part, np.float64)))
+        for part, column in (("weights", self.weights), ("groups", self.groups)):
+            digest.update(f"{part}\n".encode() if column is not None else f"no {part}\n".encode())
+            if column is not None:
+                digest.update(unpack(pack(np.asarray(column, np.float64))).astype("<f8").tobytes())
         return digest.hexdigest()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,36 @@ def test_items_are_read_back_with_test_sets_that_runs_share(ledger: Ledger, key:
     assert ledger.items(ids, "test@9/accuracy") == {}
     assert ledger.metric_names() == [], "they are no curves"
     assert ledger.check() == []
+
+
+ORDER = "0123456789abcdef" * 4
+DIGESTS = [
+    ({}, "50cbd9b5f1f1924a565e328dcab56c88d062a0ec27909e7a41cf798bb6c3ff28"),
+    (
+        {"order": ORDER, "weights": np.array([0.1, 0.25, 3.0])},
+        "c8d7302b4fea573d02782d6176beeaaf7263fbda2ff9aefb6f71a797bf56e14e",
+    ),
+    (
+        {"order": ORDER, "groups": np.array([0, 1, 0])},
+        "b1ad8af5fd8d883fd01ac032cec3702086adf11e51d93ce9325aa42967eb1c37",
+    ),
+    (
+        {"order": ORDER, "weights": np.array([0.0, 1.0, 0.0])},
+        "a0faa888aee53aad4bae333de653ed2ce585e7ee7bed01ea066b84498efd6223",
+    ),
+]
+"""Digests of bytes that the struct module of Python has written, as docs/ledger.md describes them."""
+
+
+@pytest.mark.parametrize(("parts", "sha256"), DIGESTS)
+def test_a_test_set_has_the_same_digest_on_every_machine(
+    parts: dict[str, Any], sha256: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever zlib makes of its numbers, which is not the same with all releases."""
+    made = items.TestSet(count=3, **parts)
+    compress = zlib.compress
+    monkeypatch.setattr("lrurun.items.zlib.compress", lambda content, _level: compress(content, 1))
+    assert made.sha256 == sha256
 
 
 def _failing(*_: Any, **__: Any) -> None:
