@@ -269,11 +269,15 @@ def test_merge_brings_items(here: Machine, there: Machine, tmp_path: Path) -> No
     with Ledger.open(here.ledger) as mine, Ledger.read(there.ledger) as theirs:
         mine.drop_items(ids[1:2])
         _, changed = merging.merge(mine, theirs, here.runs, there.runs)
-        assert {ids[0], ids[1]} <= set(changed), "their records are written again"
+        new = set(theirs.run_ids()) - set(ids)
+        assert set(changed) == {ids[0], ids[1], *new}, "their records are written again, and no others"
         found = mine.items(mine.run_ids(), ACCURACY)
         assert found.keys() == theirs_items.keys()
         assert all(same(one, theirs_items[run]) for run, one in found.items())
         assert list(mine.items(ids, LOSS)) == ids, "what one ledger has removed comes back, and nothing is removed"
+        assert merging.merge(mine, theirs, here.runs, there.runs)[1] == [], "nothing is new"
+        mine.drop_items(ids[2:])
+        assert merging.merge(mine, theirs, here.runs, there.runs)[1] == [], "both have removed them"
         assert mine.check() == []
 
 
