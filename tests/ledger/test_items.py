@@ -239,6 +239,38 @@ def test_gc_removes_items_from_ledger_and_records(machine: Machine) -> None:
             assert ledger.runs()[0].result[ACCURACY] == pytest.approx(0.8, abs=0.02), "scores stay"
 
 
+def test_gc_removes_items_in_batches_with_their_records(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of which an interrupted command leaves no other half than that of the last batch."""
+    with Ledger.open(machine.ledger) as ledger:
+        ids = finish(ledger, ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key, 7, test_accuracy=accuracy)
+        for run in ids:
+            (machine.runs / run).mkdir(parents=True)
+        keep_all(ledger, machine.runs)
+    batches, shown = list[list[str]](), list[tuple[str, int, int]]()
+    drop = Ledger.drop_items
+
+    def drop_items(ledger: Ledger, run_ids: list[str]) -> int:
+        if len(batches) == 2:
+            raise KeyboardInterrupt
+        batches.append(run_ids)
+        return drop(ledger, run_ids)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lrurun.ledger.store.BATCH", 3)
+        patch.setattr(Ledger, "drop_items", drop_items)
+        patch.setattr("lrurun.report.live.view.PreparationView.update", lambda _view, *told: shown.append(told))
+        machine.run("ledger", "gc", "--items", code=130)
+    assert batches == [ids[:3], ids[3:6]]
+    assert shown == [("removing per-item results", done, 7) for done in range(6)]
+    rebuilding.rebuild(machine.folder / "again.db", machine.runs)
+    for kept in (machine.ledger, machine.folder / "again.db"):
+        with Ledger.read(kept) as ledger:
+            assert ledger.items_removed(ids, ACCURACY) == dict.fromkeys(ids[:6], 300)
+    machine.run("ledger", "gc", "--items")
+    with Ledger.read(machine.ledger) as ledger:
+        assert ledger.items_removed(ids, ACCURACY) == dict.fromkeys(ids, 300)
+
+
 # Copies
 
 
