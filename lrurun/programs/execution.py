@@ -20,7 +20,7 @@ from lrurun.config import program as programs
 from lrurun.config.schema import ProgramConfig
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.items import ItemResults, TestSet
-from lrurun.ledger.values import REFUSED, Outcome
+from lrurun.ledger.values import Outcome
 from lrurun.programs import faults, logged_items
 from lrurun.programs.commands import from_copy
 from lrurun.programs.printed import Printed
@@ -528,8 +528,7 @@ class _Execution:
             try:
                 items[name] = self._items_of(name, steps.get(name), result, program)
             except WrongReport as error:
-                text = f"per-item results of {name} are not recorded: {error.message}; {error.hint}"
-                self.attempt.note(REFUSED, text)
+                self.attempt.refuse_items(name, f"{error.message}; {error.hint}")
         return items
 
     def _items_of(

@@ -11,7 +11,7 @@ import pytest
 from lrurun import items as item_results
 from lrurun.config.program import ProgramTable
 from lrurun.ledger.store import Ledger
-from lrurun.ledger.values import REFUSED
+from lrurun.ledger.values import ITEMS_REFUSED
 from lrurun.programs import logged_items
 from tests import conftest
 from tests.harness.browsing import View, words
@@ -203,7 +203,7 @@ def recorded(machine: Machine, script: str) -> tuple[dict[str, list[float]], lis
     run, _ = runs_of(machine)[script]
     with Ledger.open(machine.ledger) as ledger:
         items = {name: ledger.items([run.id], name)[run.id] for name in ledger.item_names([run.id])}
-        refused = [event.text for event in ledger.events(run=run.id) if event.kind == REFUSED]
+        refused = [event.text for event in ledger.events(run=run.id) if event.kind == ITEMS_REFUSED]
     assert run.state == "done"
     assert run.result is not None
     for name, found in items.items():
@@ -240,7 +240,7 @@ def test_a_score_that_is_no_number_has_no_results_of_items(ended: Machine) -> No
     assert np.isnan(run.result["test/accuracy"])
     with Ledger.open(ended.ledger) as ledger:
         assert ledger.item_names([run.id]) == []
-        assert REFUSED not in [event.kind for event in ledger.events(run=run.id)]
+        assert ITEMS_REFUSED not in [event.kind for event in ledger.events(run=run.id)]
 
 
 REFUSALS = {
@@ -288,7 +288,7 @@ def test_runs_that_tune_record_no_results_of_items(machine: Machine) -> None:
     with Ledger.open(machine.ledger) as ledger:
         with_items = {run.seed for run in ledger.runs() if ledger.item_names([run.id])}
         assert (with_items, {run.seed for run in ledger.runs()}) == ({0}, {0, 1000, 1001, 1002})
-        assert REFUSED not in [event.kind for event in ledger.events()]
+        assert ITEMS_REFUSED not in [event.kind for event in ledger.events()]
 
 
 _KILLS = """\
