@@ -196,6 +196,29 @@ def test_a_right_or_wrong_metric_costs_at_most_1500_bytes_for_10000_items(
     assert (size() - before - 2 * without) / runs <= 1500
 
 
+def test_the_first_test_set_and_the_counts_need_no_results(ledger: Ledger, key: str, path: Place) -> None:
+    finish(ledger, key, 1, test_loss=losses)
+    excluded, removed, first, _ = (
+        finish(ledger, key, 1, test_accuracy=lambda seed, count=count: accuracy(seed, count), test_loss=losses)[0]
+        for count in (100, 200, 300, 400)
+    )
+    assert ledger.first_test_set(key, "test/f1") is None
+    ledger.mark([excluded], exclude="another test set")
+    ledger.drop_items([removed])
+    raw(path, "UPDATE item_results SET sums = ?", b"x")
+    raw(path, "UPDATE item_results SET sums = NULL WHERE run = ?", 3)
+    run, test_set = ledger.first_test_set(key, ACCURACY) or (None, None)
+    assert run == first
+    assert test_set.difference(accuracy(0, 300).test_set) is None
+    assert ledger.item_counts(first) == {ACCURACY: 300, LOSS: 7}
+    assert ledger.item_counts(removed) == {}
+    other = ledger.add_ladder("lru", "sDigits", "smoke", InstanceSpec()).key
+    assert ledger.first_test_set(other, ACCURACY) is None
+    raw(path, "UPDATE test_sets SET weights = ?", b"x")
+    with pytest.raises(LedgerError, match="is damaged"):
+        ledger.first_test_set(key, ACCURACY)
+
+
 def test_check_finds_items_that_cannot_be_read(ledger: Ledger, key: str, path: Place) -> None:
     ids = finish(ledger, key, 3, test_accuracy=accuracy, test_loss=losses)
     raw(path, "UPDATE item_results SET sums = ? WHERE run = 1 AND result = 'test/accuracy'", b"x")
@@ -210,6 +233,22 @@ def test_check_finds_items_that_cannot_be_read(ledger: Ledger, key: str, path: P
     for run, name in ((ids[0], ACCURACY), (ids[1], LOSS)):
         with pytest.raises(LedgerError, match="is damaged"):
             ledger.items([run], name)
+
+
+def test_a_test_set_that_is_missing_is_found(ledger: Ledger, key: str, path: Place) -> None:
+    if not isinstance(path, Path):
+        pytest.skip("a server keeps rows that others refer to")
+    [run] = finish(ledger, key, 1, test_accuracy=accuracy, test_loss=losses)
+    raw(path, "DELETE FROM test_sets WHERE count = 300")
+    raw(path, "UPDATE item_results SET sums = ? WHERE result = 'test/loss'", b"x")
+    problems = ledger.check()
+    assert f"run {run}, test/accuracy: test set 1 is missing" in problems
+    assert f"run {run}, test/loss: results of items cannot be read: unknown form b'x'" in problems, "and what follows"
+    for read in (lambda: ledger.items([run], ACCURACY), lambda: ledger.run_record(run)):
+        with pytest.raises(LedgerError, match="is damaged: test set 1 is missing"):
+            read()
+    assert ledger.first_test_set(key, ACCURACY) is None
+    assert ledger.item_counts(run) == {LOSS: 7}
 
 
 def test_gc_removes_items_from_ledger_and_records(machine: Machine) -> None:
