@@ -38,10 +38,26 @@ class TestSet(Struct, frozen=True, kw_only=True, dict=True):
         """
         digest = hashlib.sha256(f"{self.count}\n{self.order}\n".encode())
         for part, column in (("weights", self.weights), ("groups", self.groups)):
-            digest.update(f"{part}\n".encode() if column is not None else f"no {part}\n".encode())
-            if column is not None:
-                digest.update(unpack(pack(np.asarray(column, np.float64))).astype("<f8").tobytes())
+            digest.update(f"no {part}\n".encode() if column is None else f"{part}\n".encode() + _kept(column))
         return digest.hexdigest()
+
+    def difference(self, other: TestSet) -> str | None:
+        """How two test sets differ, as in "90 and 80 items"; None if their items can be paired."""
+        if self is other or self.sha256 == other.sha256:
+            return None
+        if self.count != other.count:
+            return f"{self.count:,} and {other.count:,} items"
+        if self.order != other.order:
+            return "other items, or another order"
+        same_weights = self.weights is other.weights or (
+            self.weights is not None and other.weights is not None and _kept(self.weights) == _kept(other.weights)
+        )
+        return "other groups" if same_weights else "other weights"
+
+
+def _kept(column: NDArray[Any]) -> bytes:
+    """Numbers as a ledger gives them back, as the same bytes on every machine."""
+    return unpack(pack(np.asarray(column, np.float64))).astype("<f8").tobytes()
 
 
 class ItemResults(Struct, frozen=True, kw_only=True):

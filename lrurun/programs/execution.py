@@ -549,14 +549,17 @@ class _Execution:
         return items
 
     def _check_test_set(self, name: str, test_set: TestSet) -> None:
-        """Raises WrongReport if it is not that of the first run of the same ladder that has results of test items."""
+        """Raises WrongReport if the first run of the same ladder that has per-item results has another test set."""
         for place in self.claim.run.memberships:
-            for run in reversed(self.ledger.runs(place.ladder_key, states=("done",), brief=True)):
-                if run.excluded is None and (other := self.ledger.items([run.id], name).get(run.id)) is not None:
-                    if difference := logged_items.difference(test_set, other.test_set):
-                        hint = "log the same items in the same order in all runs; if that one is wrong: "
-                        raise WrongReport(f"{difference} run {run.id}", f"{hint}lrurun mark {run.id} --exclude WHY")
-                    break
+            if (first := self.ledger.first_test_set(place.ladder_key, name)) is None:
+                continue
+            run_id, other = first
+            if difference := test_set.difference(other):
+                hint = f"log the same items in the same order in all runs; if run {run_id} is wrong: "
+                raise WrongReport(
+                    f"this run and run {run_id} have different test sets: {difference}",
+                    f"{hint}lrurun mark {run_id} --exclude WHY",
+                )
 
     def _reports_with(self, name: str, step: int) -> Reports | None:
         """The metrics with results of test items for a score at a step: of the newest attempt that has reached it."""
