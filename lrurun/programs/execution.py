@@ -24,7 +24,7 @@ from lrurun.ledger.values import Outcome
 from lrurun.programs import faults, logged_items
 from lrurun.programs.commands import from_copy
 from lrurun.programs.printed import Printed
-from lrurun.programs.reports import Reports, Row, WrongReport, divergence
+from lrurun.programs.reports import Reports, Row, WrongReport, divergence, mentions_items
 from lrurun.report import instance_documents
 from lrurun.report.rung_runs import SPEED
 from lrurun.runner import logs, program_faults
@@ -515,7 +515,7 @@ class _Execution:
         What cannot be those is left out, and the run has an event that says why. Its scores stay: a training of days is
         not repeated for them.
         """
-        if self.attempt.is_tuning:
+        if self.attempt.is_tuning or not self._have_items():
             return {}
         for name, step in steps.items():
             self._reports_with(name, step)  # of earlier attempts too, where the score is theirs
@@ -530,6 +530,14 @@ class _Execution:
             except WrongReport as error:
                 self.attempt.refuse_items(name, f"{error.message}; {error.hint}")
         return items
+
+    def _have_items(self) -> bool:
+        """Whether some attempt has logged per-item results: the metrics of earlier ones may be long, and are not read
+        where none has."""
+        if self._reports[self.claim.attempt].lines_of_items:
+            return True
+        earlier = (self.folder.with_name(str(attempt)) / REPORTS for attempt in range(1, self.claim.attempt))
+        return any(mentions_items(path) for path in earlier if path.is_file())
 
     def _items_of(
         self, name: str, step: int | None, result: Mapping[str, float], program: programs.ProgramTable | None

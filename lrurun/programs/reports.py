@@ -213,6 +213,20 @@ class Reports:
         return WrongReport(f"line {self._line} of the program's metrics {what}", hint)
 
 
+def mentions_items(path: Path) -> bool:
+    """Whether a file of metrics may have lines with results of items, which is quicker than to read its lines."""
+    end = b""
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            if _NAME in end + block:
+                return True
+            end = block[-len(_NAME) :]
+    return False
+
+
+_NAME = b'"items"'
+
+
 def _step(value: Any) -> int | None:
     """The step; None if it is no whole number that a ledger can hold."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**31 or value != int(value):

@@ -308,6 +308,18 @@ if "LRURUN_METRICS" not in os.environ and not marker.exists():  # a process of l
     store.PLACE = deadly
 """
 """Kills a worker once: when it is about to record a result with items, or after the items are written."""
+_NOTES_READING = """\
+from pathlib import Path
+import os
+if "LRURUN_METRICS" not in os.environ:  # a process of lrurun
+    from lrurun.programs import reports
+    real = reports.Reports.read
+    def read(self):
+        with open("read", "a") as file:
+            print(Path(self.path).parent.name, file=file)
+        real(self)
+    reports.Reports.read = read
+"""
 _LOOKS = """\
 import sqlite3
 ledger = sqlite3.connect("ledger.db")
@@ -331,3 +343,19 @@ def test_a_kill_between_evaluation_and_record_leaves_neither_result_nor_items(
     assert (machine.folder / "found").read_text() == "False [0, 0, 0]\nTrue [0, 0, 0]\n"
     assert recorded(machine, "every") == ({"test/accuracy": [0, 1, 1, 1]}, [])
     assert [attempt.outcome for attempt in runs_of(machine)["every"][1]] == ["exited", "done"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["resumes", "without"])
+def test_metrics_of_earlier_attempts_are_read_only_where_some_have_items(machine: Machine, script: str) -> None:
+    scripts = {"resumes": SCRIPTS["resumes"], "without": SCRIPTS["resumes"].replace("run.log_items(", "print(")}
+    write_scripts(machine.folder, {script: START + scripts[script].replace("step=step", "step")})
+    (machine.folder / "sitecustomize.py").write_text(_NOTES_READING)
+    ladder = ("ladder", "scripts.toml", "--seeds", "1", "--jobs", "1")
+    machine.run(*ladder, env={"PYTHONPATH": str(machine.folder)}, apart=True)
+    run, attempts = runs_of(machine)[script]
+    assert [attempt.outcome for attempt in attempts] == ["exited", "done"]
+    assert run.result is not None
+    assert run.result["best_step"] == 2
+    read = machine.folder / "read"
+    assert (read.read_text() if read.exists() else "") == ("1\n" if script == "resumes" else "")

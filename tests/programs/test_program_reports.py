@@ -212,6 +212,17 @@ def test_a_wrong_line_with_items_is_refused_with_its_number(file: Path, line: st
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("before", [0, 1, *range(85, 105), 1000])
+def test_items_are_found_without_reading_the_lines(file: Path, before: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also across the end of a block."""
+    monkeypatch.setattr(reports, "_BLOCK", 100)
+    lines = '{"step": 1, "test/a": 0.5}\n' * (before // 27 + 1)
+    file.write_text(lines[:before] + '"items": "test/a"')
+    assert reports.mentions_items(file)
+    file.write_text(lines + '{"step": 1, "test/items": 0.5}\n')
+    assert not reports.mentions_items(file)
+
+
 @pytest.mark.parametrize(
     "line",
     [
