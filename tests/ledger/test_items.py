@@ -109,6 +109,7 @@ def test_a_test_set_has_the_same_digest_on_every_machine(
     compress = zlib.compress
     monkeypatch.setattr("lrurun.items.zlib.compress", lambda content, _level: compress(content, 1))
     assert made.sha256 == sha256
+    assert made.sha256 is made.sha256, "computed once, not for each of thousands of runs"
 
 
 def _failing(*_: Any, **__: Any) -> None:
