@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 
 
-class TestSet(Struct, frozen=True, kw_only=True):
+class TestSet(Struct, frozen=True, kw_only=True, dict=True):
     """The items of a test set, in their order."""
 
     count: int
@@ -28,13 +29,35 @@ class TestSet(Struct, frozen=True, kw_only=True):
     groups: NDArray[np.int64] | None = None
     """(count,) the number of the group of each item, such as its speaker; None: every item is a group of its own."""
 
-    @property
+    @cached_property
     def sha256(self) -> str:
-        """A digest of all that two runs must have in common for their items to be paired."""
+        """A digest of all that two runs must have in common for their items to be paired.
+
+        Numbers count as a ledger gives them back, and uncompressed: the same ones can be compressed to other bytes by
+        another release of zlib.
+        """
         digest = hashlib.sha256(f"{self.count}\n{self.order}\n".encode())
-        for part in (self.weights, self.groups):
-            digest.update(b"none\n" if part is None else pack(np.asarray(part, np.float64)))
+        for part, column in (("weights", self.weights), ("groups", self.groups)):
+            digest.update(f"no {part}\n".encode() if column is None else f"{part}\n".encode() + _kept(column))
         return digest.hexdigest()
+
+    def difference(self, other: TestSet) -> str | None:
+        """How two test sets differ, as in "90 and 80 items"; None if their items can be paired."""
+        if self is other or self.sha256 == other.sha256:
+            return None
+        if self.count != other.count:
+            return f"{self.count:,} and {other.count:,} items"
+        if self.order != other.order:
+            return "other items, or another order"
+        same_weights = self.weights is other.weights or (
+            self.weights is not None and other.weights is not None and _kept(self.weights) == _kept(other.weights)
+        )
+        return "other groups" if same_weights else "other weights"
+
+
+def _kept(column: NDArray[Any]) -> bytes:
+    """Numbers as a ledger gives them back, as the same bytes on every machine."""
+    return unpack(pack(np.asarray(column, np.float64))).astype("<f8").tobytes()
 
 
 class ItemResults(Struct, frozen=True, kw_only=True):

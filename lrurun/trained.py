@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -207,13 +208,21 @@ def items(run: Run, config: RunConfig, checkpoint: Path, data: Data) -> dict[str
         [evaluated] = evaluate(compiled, best, split, config.train.batch, data.metrics, order)
         for metric in data.metrics:
             score, recorded = evaluated.scores[metric.name], (run.result or {}).get(f"{name}/{metric.name}")
-            labels = evaluated.labels
-            if recorded is None or not abs(score - recorded) <= tolerance(metric, recorded, labels):
+            count = evaluated.labels if metric.over == "labels" else len(split.labels)
+            if recorded is None or not _is_same(score, recorded, tolerance(metric, recorded, count)):
                 raise OtherScores(f"{name}/{metric.name} is {score!r} in the evaluation, {recorded!r} in the run")
         if evaluated.faults:
             raise OtherScores("; ".join(f"{name}/{key}: {why}" for key, why in evaluated.faults.items()))
         found |= {f"{name}/{key}": results for key, results in evaluated.items.items()}
     return found
+
+
+def _is_same(score: float, recorded: float, tolerance: float) -> bool:
+    """Whether an evaluation gives a score that is recorded. One that is not finite has no items, and only has to be
+    that again: how a sum overflows may depend on the machine."""
+    if math.isfinite(recorded):
+        return abs(score - recorded) <= tolerance
+    return not math.isfinite(score)
 
 
 def newest(run: Run, entries: Sequence[Checkpoint], folder: Path) -> tuple[Checkpoint, Path]:

@@ -487,8 +487,7 @@ def _items_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Iterat
             yield CheckResult(name, f"items of {score}", False, problem)
             continue
         if len(counts) > 1:
-            text = f"{text}: log the same items at every step"
-            yield CheckResult(name, f"items of {score}", False, text)
+            yield CheckResult(name, f"items of {score}", False, f"{text}: log the same items at every step")
             continue
         is_scored = any(items.step in scores for items in found)
         more = ", as the score" if is_scored else f"; no {score} was logged at this step yet"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -333,7 +334,6 @@ def gc(
     results, and say so; lrurun verify --items adds them again where the checkpoints are kept.
     """
     from lrurun.ledger import owner
-    from lrurun.runner import records
 
     places: Places = context.obj.places
     with opening.change(places) as ledger:
@@ -346,9 +346,7 @@ def gc(
             for folder, number in removable.items():
                 if number is None or number in removed:
                     _remove(places, folder)
-            if sizes:
-                ledger.drop_items(sizes)
-                records.keep_all(ledger, places.runs, list(sizes), [])
+            _drop_items(ledger, places, list(sizes))
     for problem in problems:
         console.warn(f"{problem}; not removed")
     if dry_run:
@@ -363,6 +361,25 @@ def gc(
     action = "to be removed" if dry_run else "removed"
     console.say(f"{action}: {', and '.join(parts)}" if parts else "nothing to remove")
     return 0
+
+
+def _drop_items(ledger: Ledger, places: Places, run_ids: Sequence[str]) -> None:
+    """Removes the per-item results of runs, from the ledger and then from their records.
+
+    Each batch is a transaction of its own: other processes wait only for its end, and an interrupt leaves at most the
+    records of one batch as they were.
+    """
+    from lrurun.ledger.store import BATCH
+    from lrurun.report.live.view import PreparationView
+    from lrurun.runner import records
+
+    with PreparationView(pause=2.0) as view:
+        for start in range(0, len(run_ids), BATCH):
+            batch = run_ids[start : start + BATCH]
+            ledger.drop_items(batch)
+            for done, run_id in enumerate(batch, start):
+                view.update("removing per-item results", done, len(run_ids))
+                records.keep_run(ledger, places.runs, run_id)
 
 
 def _remove(places: Places, folder: Path) -> None:

@@ -158,7 +158,6 @@ def show(
     Without a RUN, it is the one that was begun last. The configuration names the source of every value.
     """
     from lrurun.report import scores
-    from lrurun.report.tables import run_tables
 
     places: Places = context.obj.places
     run = opening.latest_run(places) if run is None else run
@@ -172,7 +171,7 @@ def show(
             ledger.events(run=recorded.id),
         )
         checkpoints, eigenvalues = ledger.checkpoints(recorded.id), ledger.eigenvalues(recorded.id)
-        items = run_tables.item_counts(ledger, recorded)
+        items = ledger.item_counts(recorded.id)
         programs = scores.of_programs(ledger, [recorded.task] if recorded.kind == "program" else [])
         form = scores.of_task(recorded.task, metrics, programs)
         if files:

@@ -51,10 +51,8 @@ def verify_items(places: Places, names: Sequence[str], instance: str | None, *, 
 
     if not names and instance is None:
         raise UsageError("verify --items: expected RUNs, or --instance", "lrurun status lists the instances")
-    if not opening.exists(places):
-        opening.existing(places, next(iter(names), None))  # says that there is no ledger
     done: list[RunItems] = []
-    with opening.change(places) as ledger:
+    with opening.change(places, next(iter(names), None)) as ledger:
         for found in _each(ledger, places, _chosen(ledger, names, instance)):
             done.append(found)
             if found.status == "added":

@@ -70,6 +70,9 @@ def _items(database: Database, connection: Connection) -> Iterator[str]:
     columns = (runs.c.id, item_results.c.result, item_results.c.test_set, item_results.c.sums)
     rows = select(*columns).join(runs).where(item_results.c.sums.is_not(None)).execution_options(yield_per=1000)
     for run_id, result, number, content in connection.execute(rows):
+        if number not in counts:
+            yield f"run {run_id}, {result}: test set {number} is missing"
+            continue
         try:
             item_rows.sums(content, counts[number])
         except ValueError as error:

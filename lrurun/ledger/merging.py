@@ -102,7 +102,7 @@ _CHANGED = f"""
     ORDER BY r.number
 """
 """The runs that a merge adds or may change."""
-_OR_ITEMS = "OR EXISTS (SELECT 1 FROM other.item_results i WHERE i.run = p.other_run)"
+_OR_ITEMS = "OR EXISTS (SELECT 1 FROM new_items n WHERE n.other_run = p.other_run)"
 
 _STATE = "CASE t.state WHEN 'running' THEN 'interrupted' ELSE t.state END"
 
@@ -211,22 +211,31 @@ _REST = (
 )
 
 _ITEMS = (
+    # Of a run that both have, if it was trained once: its results are the same.
+    """
+    CREATE TEMP TABLE new_items AS
+    SELECT p.main_run, p.other_run, i.result
+    FROM pairs p JOIN other.item_results i ON i.run = p.other_run
+        JOIN other.stored_runs theirs ON theirs.number = p.other_run
+        JOIN main.stored_runs ours ON ours.number = p.main_run
+        LEFT JOIN main.item_results h ON h.run = p.main_run AND h.result = i.result
+    WHERE (p.kind IN ('new', 'finished') OR (p.kind = 'known' AND ours.result = theirs.result))
+        AND (h.run IS NULL OR (h.sums IS NULL AND i.sums IS NOT NULL))
+    """,
     """
     INSERT INTO main.test_sets (sha256, count, order_sha256, weights, groups)
     SELECT t.sha256, t.count, t.order_sha256, t.weights, t.groups FROM other.test_sets t
-    WHERE t.id IN (SELECT i.test_set FROM other.item_results i JOIN pairs p ON p.other_run = i.run) ORDER BY t.id
+    WHERE t.id IN (
+        SELECT i.test_set FROM new_items n JOIN other.item_results i ON i.run = n.other_run AND i.result = n.result
+    ) ORDER BY t.id
     ON CONFLICT DO NOTHING
     """,
-    # Of a run that both have, if it was trained once: its results are the same.
     """
     INSERT INTO main.item_results (run, result, test_set, sums)
-    SELECT p.main_run, i.result, h.id, i.sums
-    FROM pairs p JOIN other.item_results i ON i.run = p.other_run JOIN other.test_sets t ON t.id = i.test_set
-        JOIN main.test_sets h ON h.sha256 = t.sha256
-        JOIN other.stored_runs theirs ON theirs.number = p.other_run
-        JOIN main.stored_runs ours ON ours.number = p.main_run
-    WHERE p.kind IN ('new', 'finished') OR (p.kind = 'known' AND ours.result = theirs.result)
-    ORDER BY p.main_run, i.result
+    SELECT n.main_run, i.result, h.id, i.sums
+    FROM new_items n JOIN other.item_results i ON i.run = n.other_run AND i.result = n.result
+        JOIN other.test_sets t ON t.id = i.test_set JOIN main.test_sets h ON h.sha256 = t.sha256
+    WHERE true ORDER BY n.main_run, i.result
     ON CONFLICT (run, result) DO UPDATE SET test_set = excluded.test_set, sums = excluded.sums
     WHERE item_results.sums IS NULL
     """,

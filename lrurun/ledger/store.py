@@ -142,7 +142,7 @@ from lrurun.server import Place
 
 if TYPE_CHECKING:
     from lrurun.config.runs import PlannedRun
-    from lrurun.items import ItemResults
+    from lrurun.items import ItemResults, TestSet
     from lrurun.ledger.filters import Condition, ValueKind
 
 HEARTBEAT_TIMEOUT = 120.0
@@ -1188,7 +1188,7 @@ class Ledger:
                     among(runs.c.id, run_ids), table.result == result, table.sums.is_not(None)
                 ),
             )
-            records = _test_sets(connection, {row.test_set for row in rows})
+            records = self._test_sets(connection, {row.test_set for row in rows})
             try:
                 sets = {number: item_rows.test_set(record) for number, record in records.items()}
                 return {
@@ -1199,6 +1199,42 @@ class Ledger:
                 }
             except ValueError as error:
                 raise databases.damaged(self.path, error) from None
+
+    @retried
+    def first_test_set(self, ladder_key: str, result: str) -> tuple[str, TestSet] | None:
+        """The oldest run of a ladder instance that has per-item results of a score and is not excluded, with its test
+        set; None if there is none."""
+        from lrurun.ledger import item_rows
+
+        table = item_results.c
+        with self._reading() as connection:
+            ladder = self._ladder_number(connection, ladder_key)
+            oldest = (
+                select(runs.c.id.label("run"), *test_sets.c)
+                .where(
+                    runs.c.number.in_(select(ladder_runs.c.run).where(ladder_runs.c.ladder == ladder)),
+                    runs.c.number.not_in(select(exclusions.c.run)),
+                    runs.c.superseded == 0,
+                    table.result == result,
+                    table.sums.is_not(None),
+                )
+                .order_by(runs.c.number)
+                .limit(1)
+            )
+            for row in self._item_rows(connection, oldest, test_sets):
+                try:
+                    return row.run, item_rows.test_set(item_rows.test_set_record(row))
+                except ValueError as error:
+                    raise databases.damaged(self.path, error) from None
+            return None
+
+    @retried
+    def item_counts(self, run_id: str) -> dict[str, int]:
+        """Score -> the number of test items whose results a run has."""
+        table = item_results.c
+        counts = select(table.result, test_sets.c.count).where(runs.c.id == run_id, table.sums.is_not(None))
+        with self._reading() as connection:
+            return dict(self._item_rows(connection, counts.order_by(table.result), test_sets))
 
     @retried
     def item_names(self, run_ids: Iterable[str]) -> list[str]:
@@ -1226,6 +1262,16 @@ class Ledger:
         )
         with self._reading() as connection:
             return dict(self._item_rows(connection, removed, test_sets))
+
+    def _test_sets(self, connection: Connection, numbers: Collection[int]) -> dict[int, TestSetRecord]:
+        """Number -> test set."""
+        from lrurun.ledger import item_rows
+
+        rows = connection.execute(select(test_sets).where(among(test_sets.c.id, numbers))) if numbers else ()
+        found = {row.id: item_rows.test_set_record(row) for row in rows}
+        if missing := sorted(set(numbers) - found.keys()):
+            raise databases.damaged(self.path, f"test set {missing[0]} is missing")
+        return found
 
     def _item_rows(self, connection: Connection, query: Select[Any], *more: Table) -> Sequence[Any]:
         """The rows of a query on runs and their results on single items; none where the ledger is of an older revision,
@@ -1395,7 +1441,7 @@ class Ledger:
             table = item_results.c
             item_query = select(table.result, table.test_set, table.sums).where(runs.c.number == number)
             item_table = self._item_rows(connection, item_query.order_by(table.result))
-            sets = _test_sets(connection, {row.test_set for row in item_table})
+            sets = self._test_sets(connection, {row.test_set for row in item_table})
         moments = self.eigenvalues(run.id)
         return RunRecord(
             number=number,
@@ -1922,16 +1968,6 @@ def _write_items(connection: Connection, run: int, items: Mapping[str, ItemsReco
 def _test_set_row(record: TestSetRecord) -> dict[str, Any]:
     row = structs.asdict(record)
     return {"order_sha256": row.pop("order"), **row}
-
-
-def _test_sets(connection: Connection, numbers: Collection[int]) -> dict[int, TestSetRecord]:
-    """Number -> test set."""
-    if not numbers:
-        return {}
-    from lrurun.ledger import item_rows
-
-    rows = connection.execute(select(test_sets).where(among(test_sets.c.id, numbers)))
-    return {row.id: item_rows.test_set_record(row) for row in rows}
 
 
 # Reading

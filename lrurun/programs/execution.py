@@ -20,11 +20,11 @@ from lrurun.config import program as programs
 from lrurun.config.schema import ProgramConfig
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.items import ItemResults, TestSet
-from lrurun.ledger.values import REFUSED, Outcome
+from lrurun.ledger.values import Outcome
 from lrurun.programs import faults, logged_items
 from lrurun.programs.commands import from_copy
 from lrurun.programs.printed import Printed
-from lrurun.programs.reports import Reports, Row, WrongReport, divergence
+from lrurun.programs.reports import Reports, Row, WrongReport, divergence, mentions_items
 from lrurun.report import instance_documents
 from lrurun.report.rung_runs import SPEED
 from lrurun.runner import logs, program_faults
@@ -515,7 +515,7 @@ class _Execution:
         What cannot be those is left out, and the run has an event that says why. Its scores stay: a training of days is
         not repeated for them.
         """
-        if self.attempt.is_tuning:
+        if self.attempt.is_tuning or not self._have_items():
             return {}
         for name, step in steps.items():
             self._reports_with(name, step)  # of earlier attempts too, where the score is theirs
@@ -528,9 +528,16 @@ class _Execution:
             try:
                 items[name] = self._items_of(name, steps.get(name), result, program)
             except WrongReport as error:
-                text = f"per-item results of {name} are not recorded: {error.message}; {error.hint}"
-                self.attempt.note(REFUSED, text)
+                self.attempt.refuse_items(name, f"{error.message}; {error.hint}")
         return items
+
+    def _have_items(self) -> bool:
+        """Whether some attempt has logged per-item results: the metrics of earlier ones may be long, and are not read
+        where none has."""
+        if self._reports[self.claim.attempt].lines_of_items:
+            return True
+        earlier = (self.folder.with_name(str(attempt)) / REPORTS for attempt in range(1, self.claim.attempt))
+        return any(mentions_items(path) for path in earlier if path.is_file())
 
     def _items_of(
         self, name: str, step: int | None, result: Mapping[str, float], program: programs.ProgramTable | None
@@ -550,14 +557,17 @@ class _Execution:
         return items
 
     def _check_test_set(self, name: str, test_set: TestSet) -> None:
-        """Raises WrongReport if it is not that of the first run of the same ladder that has results of test items."""
+        """Raises WrongReport if the first run of the same ladder that has per-item results has another test set."""
         for place in self.claim.run.memberships:
-            for run in reversed(self.ledger.runs(place.ladder_key, states=("done",), brief=True)):
-                if run.excluded is None and (other := self.ledger.items([run.id], name).get(run.id)) is not None:
-                    if difference := logged_items.difference(test_set, other.test_set):
-                        hint = "log the same items in the same order in all runs; if that one is wrong: "
-                        raise WrongReport(f"{difference} run {run.id}", f"{hint}lrurun mark {run.id} --exclude WHY")
-                    break
+            if (first := self.ledger.first_test_set(place.ladder_key, name)) is None:
+                continue
+            run_id, other = first
+            if difference := test_set.difference(other):
+                hint = f"log the same items in the same order in all runs; if run {run_id} is wrong: "
+                raise WrongReport(
+                    f"this run and run {run_id} have different test sets: {difference}",
+                    f"{hint}lrurun mark {run_id} --exclude WHY",
+                )
 
     def _reports_with(self, name: str, step: int) -> Reports | None:
         """The metrics with results of test items for a score at a step: of the newest attempt that has reached it."""

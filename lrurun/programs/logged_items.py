@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from lrurun import items
 from lrurun.config.program import ProgramTable
 from lrurun.errors import LrurunError
 from lrurun.items import ItemResults, Numbers, TestSet
@@ -118,23 +117,6 @@ def check(name: str, results: ItemResults, score: float, program: ProgramTable |
             f"their mean is {mean:.9g}, and the score {score:.9g}, which may differ by {tolerance:.3g}",
             "log both from the same evaluation, and the score unrounded",
         )
-
-
-def difference(test_set: TestSet, other: TestSet) -> str | None:
-    """What the items of a test set do not share with those of another one, as the begin of a sentence; None if all."""
-    if test_set.count != other.count:
-        return f"there are {test_set.count:,}, and {other.count:,} in"
-    if test_set.order != other.order:
-        return "their ids, or the order of these, are not those of"
-    for what in ("weights", "groups"):
-        if _packed(getattr(test_set, what)) != _packed(getattr(other, what)):
-            return f"their {what} are not those of"
-    return None
-
-
-def _packed(column: np.ndarray | None) -> bytes | None:
-    """A column as a ledger has it, which rounds it."""
-    return None if column is None else items.pack(column.astype(np.float64))
 
 
 def _tolerance(results: ItemResults, values: Numbers) -> float:

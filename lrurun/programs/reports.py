@@ -28,6 +28,7 @@ _BLOCK = 1 << 20
 _COMPARED = 64
 _OF_ITEMS = re.compile(rb'\s*\{[^\[\]]{0,400}"(?:%s)"\s*:\s*\[' % "|".join(logged_items.COLUMNS).encode())
 """The beginning of a line with results of items, whose names may have any order."""
+_CHANGED, _APPEND = "has changed since it was logged", "append to the file, as with >> in a shell"
 
 
 class Row(NamedTuple):
@@ -78,9 +79,7 @@ class Reports:
         with self.path.open("rb") as file:
             file.seek(self._at - len(self._end))
             if file.read(len(self._end)) != self._end:
-                raise WrongReport(
-                    "the program has overwritten its metrics", "append to the file, as with >> in a shell"
-                )
+                raise WrongReport("the program has overwritten its metrics", _APPEND)
             block = file.read(_BLOCK)
         self._at += len(block)
         self._end = (self._end + block)[-_COMPARED:]
@@ -126,14 +125,20 @@ class Reports:
         They are read and checked when they are needed: most steps are not, and a training goes on without them.
 
         Raises:
-            WrongReport: the line is not valid.
+            WrongReport: the line is not valid, or no longer there.
         """
         if (where := self._items.get(name, {}).get(step)) is None:
             return None
         number, start, length = where
-        with self.path.open("rb") as file:
-            file.seek(start)
-            table = json.loads(file.read(length))
+        try:
+            with self.path.open("rb") as file:
+                file.seek(start)
+                table = json.loads(file.read(length))
+        except (OSError, ValueError, RecursionError) as error:
+            reason = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else _CHANGED
+            raise WrongReport(f"line {number} of the program's metrics {reason}", _APPEND) from None
+        if not isinstance(table, dict) or (table.get("items"), _step(table.get("step"))) != (name, step):
+            raise WrongReport(f"line {number} of the program's metrics {_CHANGED}", _APPEND)
         try:
             return logged_items.results_of(table)
         except ValueError as error:
@@ -206,6 +211,20 @@ class Reports:
 
     def _wrong(self, what: str, hint: str) -> WrongReport:
         return WrongReport(f"line {self._line} of the program's metrics {what}", hint)
+
+
+def mentions_items(path: Path) -> bool:
+    """Whether a file of metrics may have lines with results of items, which is quicker than to read its lines."""
+    end = b""
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            if _NAME in end + block:
+                return True
+            end = block[-len(_NAME) :]
+    return False
+
+
+_NAME = b'"items"'
 
 
 def _step(value: Any) -> int | None:

@@ -15,7 +15,7 @@ from lrurun.data import store
 from lrurun.data.task import Data
 from lrurun.errors import LrurunError
 from lrurun.ledger.store import Ledger
-from lrurun.ledger.values import ClaimedRun
+from lrurun.ledger.values import ITEMS_REFUSED, ClaimedRun
 from lrurun.runner import logs
 
 if TYPE_CHECKING:
@@ -108,6 +108,10 @@ class ActiveAttempt:
         """Adds an event to the ledger and a line to the log."""
         logs.write(text)
         self.ledger.event(kind, text, run=self.id, attempt=self.claim.attempt)
+
+    def refuse_items(self, score: str, why: str) -> None:
+        """Notes that the per-item results of a score are not recorded: the supervisor prints it, and reports say it."""
+        self.note(ITEMS_REFUSED, f"per-item results of {score} are not recorded: {why}")
 
     def report_changes(self) -> None:
         """Records how machine, packages and code differ from those of the previous attempt."""

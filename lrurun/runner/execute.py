@@ -230,7 +230,7 @@ class EventWriter:
                 self.writes.drain()
                 result = self._escape() | event.result
                 for name, why in event.item_faults.items():
-                    self.attempt.note("items", f"no results on single items of {name}: {why}")
+                    self.attempt.refuse_items(name, why)
                 self.ledger.finish(
                     self.claim, event.state, result=result, reason=event.state, step=event.step, items=event.items
                 )

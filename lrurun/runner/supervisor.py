@@ -18,7 +18,7 @@ from lrurun.errors import FaultyProgram, UnreachableError, plural
 from lrurun.files import identity
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
-from lrurun.ledger.values import FINISHED, REFUSED, LadderInstance, Run
+from lrurun.ledger.values import FINISHED, ITEMS_REFUSED, LadderInstance, Run
 from lrurun.runner import node, program_faults, records
 from lrurun.runner.executors import Executor
 from lrurun.runner.executors.local import LocalExecutor
@@ -212,7 +212,7 @@ class Supervisor:
                 continue
             if (fault := program_faults.of_event(event, self.runs.known(event.run))) is not None:
                 raise fault
-            if event.kind in ("checkpoint", "changed", "restarted", "resumed", REFUSED):
+            if event.kind in ("checkpoint", "changed", "restarted", "resumed", ITEMS_REFUSED):
                 text = f"resumed {event.text}" if event.kind == "resumed" else event.text
                 self.display.say(f"{event.run}: {text}")
 

@@ -143,7 +143,7 @@ def run(source: Source, ledger: Ledger, prefix: str, number: int | None) -> dict
         "error": None if recorded.error is None else _cut(recorded.error, _LONGEST_ERROR),
         "excluded": None if recorded.excluded is None else _cut(recorded.excluded),
         "result": run_tables.result(recorded),
-        "items": run_tables.items(run_tables.item_counts(ledger, recorded)),
+        "items": run_tables.items(ledger.item_counts(recorded.id)),
         "configuration": _cut_cells(run_tables.configuration(recorded)),
         "attempts": _cut_cells(run_tables.attempts(attempts)),
         "events": _cut_cells(run_tables.events(ledger.events(run=recorded.id))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,37 @@ def test_items_are_read_back_with_test_sets_that_runs_share(ledger: Ledger, key:
     assert ledger.items(ids, "test@9/accuracy") == {}
     assert ledger.metric_names() == [], "they are no curves"
     assert ledger.check() == []
+
+
+ORDER = "0123456789abcdef" * 4
+DIGESTS = [
+    ({}, "50cbd9b5f1f1924a565e328dcab56c88d062a0ec27909e7a41cf798bb6c3ff28"),
+    (
+        {"order": ORDER, "weights": np.array([0.1, 0.25, 3.0])},
+        "c8d7302b4fea573d02782d6176beeaaf7263fbda2ff9aefb6f71a797bf56e14e",
+    ),
+    (
+        {"order": ORDER, "groups": np.array([0, 1, 0])},
+        "b1ad8af5fd8d883fd01ac032cec3702086adf11e51d93ce9325aa42967eb1c37",
+    ),
+    (
+        {"order": ORDER, "weights": np.array([0.0, 1.0, 0.0])},
+        "a0faa888aee53aad4bae333de653ed2ce585e7ee7bed01ea066b84498efd6223",
+    ),
+]
+"""Digests of bytes that the struct module of Python has written, as docs/ledger.md describes them."""
+
+
+@pytest.mark.parametrize(("parts", "sha256"), DIGESTS)
+def test_a_test_set_has_the_same_digest_on_every_machine(
+    parts: dict[str, Any], sha256: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever zlib makes of its numbers, which is not the same with all releases."""
+    made = items.TestSet(count=3, **parts)
+    compress = zlib.compress
+    monkeypatch.setattr("lrurun.items.zlib.compress", lambda content, _level: compress(content, 1))
+    assert made.sha256 == sha256
+    assert made.sha256 is made.sha256, "computed once, not for each of thousands of runs"
 
 
 def _failing(*_: Any, **__: Any) -> None:
@@ -165,6 +197,29 @@ def test_a_right_or_wrong_metric_costs_at_most_1500_bytes_for_10000_items(
     assert (size() - before - 2 * without) / runs <= 1500
 
 
+def test_the_first_test_set_and_the_counts_need_no_results(ledger: Ledger, key: str, path: Place) -> None:
+    finish(ledger, key, 1, test_loss=losses)
+    excluded, removed, first, _ = (
+        finish(ledger, key, 1, test_accuracy=lambda seed, count=count: accuracy(seed, count), test_loss=losses)[0]
+        for count in (100, 200, 300, 400)
+    )
+    assert ledger.first_test_set(key, "test/f1") is None
+    ledger.mark([excluded], exclude="another test set")
+    ledger.drop_items([removed])
+    raw(path, "UPDATE item_results SET sums = ?", b"x")
+    raw(path, "UPDATE item_results SET sums = NULL WHERE run = ?", 3)
+    run, test_set = ledger.first_test_set(key, ACCURACY) or (None, None)
+    assert run == first
+    assert test_set.difference(accuracy(0, 300).test_set) is None
+    assert ledger.item_counts(first) == {ACCURACY: 300, LOSS: 7}
+    assert ledger.item_counts(removed) == {}
+    other = ledger.add_ladder("lru", "sDigits", "smoke", InstanceSpec()).key
+    assert ledger.first_test_set(other, ACCURACY) is None
+    raw(path, "UPDATE test_sets SET weights = ?", b"x")
+    with pytest.raises(LedgerError, match="is damaged"):
+        ledger.first_test_set(key, ACCURACY)
+
+
 def test_check_finds_items_that_cannot_be_read(ledger: Ledger, key: str, path: Place) -> None:
     ids = finish(ledger, key, 3, test_accuracy=accuracy, test_loss=losses)
     raw(path, "UPDATE item_results SET sums = ? WHERE run = 1 AND result = 'test/accuracy'", b"x")
@@ -179,6 +234,22 @@ def test_check_finds_items_that_cannot_be_read(ledger: Ledger, key: str, path: P
     for run, name in ((ids[0], ACCURACY), (ids[1], LOSS)):
         with pytest.raises(LedgerError, match="is damaged"):
             ledger.items([run], name)
+
+
+def test_a_test_set_that_is_missing_is_found(ledger: Ledger, key: str, path: Place) -> None:
+    if not isinstance(path, Path):
+        pytest.skip("a server keeps rows that others refer to")
+    [run] = finish(ledger, key, 1, test_accuracy=accuracy, test_loss=losses)
+    raw(path, "DELETE FROM test_sets WHERE count = 300")
+    raw(path, "UPDATE item_results SET sums = ? WHERE result = 'test/loss'", b"x")
+    problems = ledger.check()
+    assert f"run {run}, test/accuracy: test set 1 is missing" in problems
+    assert f"run {run}, test/loss: results of items cannot be read: unknown form b'x'" in problems, "and what follows"
+    for read in (lambda: ledger.items([run], ACCURACY), lambda: ledger.run_record(run)):
+        with pytest.raises(LedgerError, match="is damaged: test set 1 is missing"):
+            read()
+    assert ledger.first_test_set(key, ACCURACY) is None
+    assert ledger.item_counts(run) == {LOSS: 7}
 
 
 def test_gc_removes_items_from_ledger_and_records(machine: Machine) -> None:
@@ -206,6 +277,38 @@ def test_gc_removes_items_from_ledger_and_records(machine: Machine) -> None:
             assert ledger.items(ids, ACCURACY) == {}
             assert ledger.items_removed(ids, ACCURACY) == dict.fromkeys(ids, 40_000)
             assert ledger.runs()[0].result[ACCURACY] == pytest.approx(0.8, abs=0.02), "scores stay"
+
+
+def test_gc_removes_items_in_batches_with_their_records(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of which an interrupted command leaves no other half than that of the last batch."""
+    with Ledger.open(machine.ledger) as ledger:
+        ids = finish(ledger, ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key, 7, test_accuracy=accuracy)
+        for run in ids:
+            (machine.runs / run).mkdir(parents=True)
+        keep_all(ledger, machine.runs)
+    batches, shown = list[list[str]](), list[tuple[str, int, int]]()
+    drop = Ledger.drop_items
+
+    def drop_items(ledger: Ledger, run_ids: list[str]) -> int:
+        if len(batches) == 2:
+            raise KeyboardInterrupt
+        batches.append(run_ids)
+        return drop(ledger, run_ids)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lrurun.ledger.store.BATCH", 3)
+        patch.setattr(Ledger, "drop_items", drop_items)
+        patch.setattr("lrurun.report.live.view.PreparationView.update", lambda _view, *told: shown.append(told))
+        machine.run("ledger", "gc", "--items", code=130)
+    assert batches == [ids[:3], ids[3:6]]
+    assert shown == [("removing per-item results", done, 7) for done in range(6)]
+    rebuilding.rebuild(machine.folder / "again.db", machine.runs)
+    for kept in (machine.ledger, machine.folder / "again.db"):
+        with Ledger.read(kept) as ledger:
+            assert ledger.items_removed(ids, ACCURACY) == dict.fromkeys(ids[:6], 300)
+    machine.run("ledger", "gc", "--items")
+    with Ledger.read(machine.ledger) as ledger:
+        assert ledger.items_removed(ids, ACCURACY) == dict.fromkeys(ids, 300)
 
 
 # Copies
@@ -238,11 +341,15 @@ def test_merge_brings_items(here: Machine, there: Machine, tmp_path: Path) -> No
     with Ledger.open(here.ledger) as mine, Ledger.read(there.ledger) as theirs:
         mine.drop_items(ids[1:2])
         _, changed = merging.merge(mine, theirs, here.runs, there.runs)
-        assert {ids[0], ids[1]} <= set(changed), "their records are written again"
+        new = set(theirs.run_ids()) - set(ids)
+        assert set(changed) == {ids[0], ids[1], *new}, "their records are written again, and no others"
         found = mine.items(mine.run_ids(), ACCURACY)
         assert found.keys() == theirs_items.keys()
         assert all(same(one, theirs_items[run]) for run, one in found.items())
         assert list(mine.items(ids, LOSS)) == ids, "what one ledger has removed comes back, and nothing is removed"
+        assert merging.merge(mine, theirs, here.runs, there.runs)[1] == [], "nothing is new"
+        mine.drop_items(ids[2:])
+        assert merging.merge(mine, theirs, here.runs, there.runs)[1] == [], "both have removed them"
         assert mine.check() == []
 
 

@@ -11,7 +11,7 @@ import pytest
 from lrurun import items as item_results
 from lrurun.config.program import ProgramTable
 from lrurun.ledger.store import Ledger
-from lrurun.ledger.values import REFUSED
+from lrurun.ledger.values import ITEMS_REFUSED
 from lrurun.programs import logged_items
 from tests import conftest
 from tests.harness.browsing import View, words
@@ -105,20 +105,21 @@ def test_test_sets_differ_by_length_order_weights_and_groups() -> None:
     rounded = item_results.unpack(item_results.pack(np.array(weights)))
     kept = item_results.TestSet(count=3, order=one.order, weights=rounded, groups=one.groups)
     assert rounded.tolist() != weights
-    assert logged_items.difference(one, kept) is None
+    assert one.difference(kept) is None
 
     def differs(*values: float, **columns: Any) -> str | None:
         columns = {"ids": ["a", "b", "c"], "weights": weights, "groups": ["x", "y", "x"]} | columns
         columns = {label: column for label, column in columns.items() if column is not None}
-        return logged_items.difference(results(*values, **columns).test_set, kept)
+        return results(*values, **columns).test_set.difference(kept)
 
     assert differs(0, 0, 0, groups=[5, 1, 5]) is None  # the same groups by other names
-    assert differs(0, 0, ids=["a", "b"], weights=None, groups=None) == "there are 2, and 3 in"
-    assert differs(0, 0, 0, ids=["b", "a", "c"]) == "their ids, or the order of these, are not those of"
-    assert differs(0, 0, 0, ids=None) == "their ids, or the order of these, are not those of"
-    assert differs(0, 0, 0, weights=[0.1, 0.2, 0.4]) == "their weights are not those of"
-    assert differs(0, 0, 0, weights=None) == "their weights are not those of"
-    assert differs(0, 0, 0, groups=[1, 1, 1]) == "their groups are not those of"
+    assert differs(0, 0, ids=["a", "b"], weights=None, groups=None) == "2 and 3 items"
+    assert differs(0, 0, 0, ids=["b", "a", "c"]) == "other items, or another order"
+    assert differs(0, 0, 0, ids=None) == "other items, or another order"
+    assert differs(0, 0, 0, weights=[0.1, 0.2, 0.4]) == "other weights"
+    assert differs(0, 0, 0, weights=None) == "other weights"
+    assert differs(0, 0, 0, groups=[1, 1, 1]) == "other groups"
+    assert differs(0, 0, 0, groups=None) == "other groups"
 
 
 START = """\
@@ -203,7 +204,7 @@ def recorded(machine: Machine, script: str) -> tuple[dict[str, list[float]], lis
     run, _ = runs_of(machine)[script]
     with Ledger.open(machine.ledger) as ledger:
         items = {name: ledger.items([run.id], name)[run.id] for name in ledger.item_names([run.id])}
-        refused = [event.text for event in ledger.events(run=run.id) if event.kind == REFUSED]
+        refused = [event.text for event in ledger.events(run=run.id) if event.kind == ITEMS_REFUSED]
     assert run.state == "done"
     assert run.result is not None
     for name, found in items.items():
@@ -240,15 +241,15 @@ def test_a_score_that_is_no_number_has_no_results_of_items(ended: Machine) -> No
     assert np.isnan(run.result["test/accuracy"])
     with Ledger.open(ended.ledger) as ledger:
         assert ledger.item_names([run.id]) == []
-        assert REFUSED not in [event.kind for event in ledger.events(run=run.id)]
+        assert ITEMS_REFUSED not in [event.kind for event in ledger.events(run=run.id)]
 
 
 REFUSALS = {
     "wrong-mean": "accuracy are not recorded: their mean is 0.9, and the score 0.75, which may differ by 8.58e-07; ",
     "another-step": "accuracy are not recorded: the score is that of step 2, and they were logged at step 1, 3, 4; ",
     "another-name": "acuracy are not recorded: no score of this name was logged at step 2, whose scores count; ",
-    "another-length": "accuracy are not recorded: there are 8, and 4 in run {first}; log the same items in the same ",
-    "another-order": "accuracy are not recorded: their ids, or the order of these, are not those of run {first}; ",
+    "another-length": "accuracy are not recorded: this run and run {first} have different test sets: 8 and 4 items; ",
+    "another-order": "accuracy are not recorded: this run and run {first} have different test sets: other items, or ",
     "wrong-by-hand": "accuracy are not recorded: line 4 of the program's metrics has 1 weights for 2 values; ",
 }
 
@@ -288,7 +289,7 @@ def test_runs_that_tune_record_no_results_of_items(machine: Machine) -> None:
     with Ledger.open(machine.ledger) as ledger:
         with_items = {run.seed for run in ledger.runs() if ledger.item_names([run.id])}
         assert (with_items, {run.seed for run in ledger.runs()}) == ({0}, {0, 1000, 1001, 1002})
-        assert REFUSED not in [event.kind for event in ledger.events()]
+        assert ITEMS_REFUSED not in [event.kind for event in ledger.events()]
 
 
 _KILLS = """\
@@ -307,6 +308,18 @@ if "LRURUN_METRICS" not in os.environ and not marker.exists():  # a process of l
     store.PLACE = deadly
 """
 """Kills a worker once: when it is about to record a result with items, or after the items are written."""
+_NOTES_READING = """\
+from pathlib import Path
+import os
+if "LRURUN_METRICS" not in os.environ:  # a process of lrurun
+    from lrurun.programs import reports
+    real = reports.Reports.read
+    def read(self):
+        with open("read", "a") as file:
+            print(Path(self.path).parent.name, file=file)
+        real(self)
+    reports.Reports.read = read
+"""
 _LOOKS = """\
 import sqlite3
 ledger = sqlite3.connect("ledger.db")
@@ -330,3 +343,19 @@ def test_a_kill_between_evaluation_and_record_leaves_neither_result_nor_items(
     assert (machine.folder / "found").read_text() == "False [0, 0, 0]\nTrue [0, 0, 0]\n"
     assert recorded(machine, "every") == ({"test/accuracy": [0, 1, 1, 1]}, [])
     assert [attempt.outcome for attempt in runs_of(machine)["every"][1]] == ["exited", "done"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["resumes", "without"])
+def test_metrics_of_earlier_attempts_are_read_only_where_some_have_items(machine: Machine, script: str) -> None:
+    scripts = {"resumes": SCRIPTS["resumes"], "without": SCRIPTS["resumes"].replace("run.log_items(", "print(")}
+    write_scripts(machine.folder, {script: START + scripts[script].replace("step=step", "step")})
+    (machine.folder / "sitecustomize.py").write_text(_NOTES_READING)
+    ladder = ("ladder", "scripts.toml", "--seeds", "1", "--jobs", "1")
+    machine.run(*ladder, env={"PYTHONPATH": str(machine.folder)}, apart=True)
+    run, attempts = runs_of(machine)[script]
+    assert [attempt.outcome for attempt in attempts] == ["exited", "done"]
+    assert run.result is not None
+    assert run.result["best_step"] == 2
+    read = machine.folder / "read"
+    assert (read.read_text() if read.exists() else "") == ("1\n" if script == "resumes" else "")

@@ -212,6 +212,43 @@ def test_a_wrong_line_with_items_is_refused_with_its_number(file: Path, line: st
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("before", [0, 1, *range(85, 105), 1000])
+def test_items_are_found_without_reading_the_lines(file: Path, before: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also across the end of a block."""
+    monkeypatch.setattr(reports, "_BLOCK", 100)
+    lines = '{"step": 1, "test/a": 0.5}\n' * (before // 27 + 1)
+    file.write_text(lines[:before] + '"items": "test/a"')
+    assert reports.mentions_items(file)
+    file.write_text(lines + '{"step": 1, "test/items": 0.5}\n')
+    assert not reports.mentions_items(file)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        '{"step": 3, "items": "test/a", "values"',
+        "[1, 0]",
+        '{"step": 3, "items": "test/b", "values": [1, 0]}',
+        '{"step": 4, "items": "test/a", "values": [1, 0]}',
+        '{"step": 4, "test/a": 0.5}',
+        "[" * 10**6,
+        "\xff",
+    ],
+)
+def test_a_line_with_items_that_has_changed_since_is_refused(file: Path, line: str) -> None:
+    file.write_text('{"step": 3, "items": "test/a", "values": [1, 0]}\n'.ljust(len(line)))
+    reader = Reports(file)
+    reader.read()
+    assert reader.items("test/a", 3) is not None
+    file.write_text(line, encoding="latin-1")
+    with pytest.raises(WrongReport, match=r"^line 1 of the program's metrics has changed since it was logged$"):
+        reader.items("test/a", 3)
+    file.unlink()
+    with pytest.raises(WrongReport, match=r"^line 1 of the program's metrics cannot be read: No such file"):
+        reader.items("test/a", 3)
+
+
 def test_a_million_items_are_a_line(file: Path) -> None:
     """Which has its own limit, and arrives in many blocks: other lines are still refused before they end."""
     values = [1 / 3 + step / 10**7 for step in range(10**6)]

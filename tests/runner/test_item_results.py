@@ -122,6 +122,30 @@ def test_final_checkpoints_give_the_items_that_training_recorded(finished: Machi
         assert ledger.items([other], ACCURACY) == {}
 
 
+HALVED = """
+import lrurun.data.metric as metric
+
+metric.Accuracy.items = lambda self, sums, labels: (sums["correct"] / 2, sums["count"])
+"""
+
+
+def test_items_that_do_not_give_the_score_are_refused_aloud(machine: Machine) -> None:
+    """By the command that trains, the report, and in the events of the run."""
+    (machine.folder / "averages.py").write_text(AVERAGES + HALVED)
+    (machine.folder / "averages.toml").write_text(LADDER)
+    options = ("--ladder", "averages.toml", "--rung", "averages", "--seeds", "1", "--jobs", "1")
+    said = machine.run("ladder", "sDigits", *SMOKE, *options, apart=True).stderr  # another process has the plug-in
+    with Ledger.read(machine.ledger) as ledger:
+        [run] = ledger.runs()
+        score = run.result[ACCURACY]
+        [event] = [event for event in ledger.events(run=run.id) if "item" in event.kind]
+    text = f"per-item results of test/accuracy are not recorded: the mean over items gives {score / 2:.6g}, "
+    assert (event.kind, event.text) == ("items-refused", f"{text}the score is {score:.6g}")
+    assert f"{run.id}: {event.text}" in " ".join(said.split())
+    report = machine.run("report", "sDigits", *SMOKE, "--ladder", "averages.toml", apart=True).stdout
+    assert f"{event.text} (run {run.id})" in " ".join(report.split())
+
+
 def test_what_verify_items_refuses(machine: Machine, finished: Machine) -> None:
     assert "expected RUNs, or --instance" in machine.refused("verify", "--items")
     assert "there is no ledger" in machine.refused("verify", "--items", "abc", code=4)

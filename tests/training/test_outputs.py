@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -21,7 +22,8 @@ from sklearn.metrics import (
     top_k_accuracy_score,
 )
 
-from lrurun import plugins
+from lrurun import items as item_results
+from lrurun import plugins, trained
 from lrurun.config.recurrences.lru import LRURecurrence
 from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig
 from lrurun.data import TASKS, on_device, store
@@ -43,6 +45,7 @@ from lrurun.data.metric import (
 )
 from lrurun.data.task import Data, Output, Spec
 from lrurun.errors import LrurunError, UsageError
+from lrurun.items import ItemResults
 from lrurun.ledger.store import Ledger
 from lrurun.nn.network import Model
 from lrurun.training import evaluation
@@ -230,6 +233,44 @@ def test_a_run_ends_with_items_and_names_those_that_do_not_give_the_score() -> N
     assert ended.item_faults["test@long/loud"] == "KeyError('a mistake')"
     tuned = [event for event in train(toy.config(steps=9), toy.EXECUTION, data, test=False) if isinstance(event, Ended)]
     assert [event.items for event in tuned] == [{}]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "evaluated", "differs"),
+    [
+        ({"perplexity": np.inf, "f1": np.nan}, {"perplexity": np.inf, "f1": np.nan}, ""),
+        ({"perplexity": np.inf}, {"perplexity": np.nan}, ""),
+        ({"f1": np.nan}, {}, "test/f1 is 0.5 in the evaluation, nan in the run"),
+        ({}, {"f1": np.nan}, "test/f1 is nan in the evaluation, 0.5 in the run"),
+        ({}, {"accuracy": 0.52}, "test/accuracy is 0.52 in the evaluation, 0.5 in the run"),
+        ({}, {"exact": 0.52}, ""),
+        ({}, {"exact": 0.53}, "test/exact is 0.53 in the evaluation, 0.5 in the run"),
+    ],
+)
+def test_an_evaluation_gives_the_recorded_scores_or_none_of_their_items(
+    recorded: dict[str, float], evaluated: dict[str, float], differs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a step is allowed, which is one of 19 sequences for a share of sequences, and of 190 labels for one of
+    labels; and what is no finite number cannot be compared."""
+    metrics = (Accuracy(), Exact(), MacroF1(name="f1"), Perplexity())
+    data = structs.replace(toy.make_data(), metrics=metrics)
+    assert len(data.test.labels) == 19
+    scores = {metric.name: 0.5 for metric in metrics}
+    run = SimpleNamespace(
+        execution=toy.EXECUTION,
+        fingerprint="",
+        result={f"test/{name}": score for name, score in (scores | recorded).items()},
+    )
+    items = {"accuracy": ItemResults(test_set=item_results.TestSet(count=19), sums=np.ones(19))}
+    found = evaluation.Evaluation(scores | evaluated, {}, items, {}, labels=190)
+    monkeypatch.setattr(trained, "evaluate", lambda *_: [found])
+    monkeypatch.setattr(trained.checkpoints, "restore", lambda *_: SimpleNamespace(best={}))
+    evaluate = partial(trained.items, run, toy.config(steps=9), Path(), data)
+    if differs:
+        with pytest.raises(trained.OtherScores, match=f"^{re.escape(differs)}$"):
+            evaluate()
+    else:
+        assert evaluate() == {"test/accuracy": items["accuracy"]}
 
 
 def test_runs_that_are_trained_together_have_items_of_their_own() -> None:

@@ -67,26 +67,14 @@ def of_rung(rung: str, results: Mapping[str, ItemResults]) -> RungItems:
     """
     first = next(iter(results.values())).test_set
     for run, result in results.items():
-        if not _is_same(first, result.test_set):
-            what = f"{rung}: its runs have different test sets: {_difference(first, result.test_set)}"
+        if difference := first.difference(result.test_set):
+            what = f"{rung}: its runs have different test sets: {difference}"
             raise UsageError(what, f"leave runs out, as in: lrurun mark {run} --exclude 'other test items'")
     values = np.stack([result.sums for result in results.values()])
     if first.weights is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
             values = np.where(first.weights > 0, values / first.weights, math.nan)
     return RungItems(rung=rung, runs=tuple(results), test_set=first, values=values)
-
-
-def _is_same(first: TestSet, second: TestSet) -> bool:
-    return first is second or first.sha256 == second.sha256
-
-
-def _difference(first: TestSet, second: TestSet) -> str:
-    """A phrase on two test sets that differ."""
-    if first.count != second.count:
-        return f"{plural(first.count, 'item')} and {second.count}"
-    what = "others, or in another order" if first.order != second.order else "with other weights or groups"
-    return f"{plural(first.count, 'item')} each, {what}"
 
 
 class ItemComparison(Struct, frozen=True, kw_only=True, dict=True):
@@ -367,10 +355,8 @@ def _pair(
             raise NotFoundError(f"{name}: its runs have no results on single test items", _TO_RECORD)
         sides.append(of_rung(name, results))
     first, second = (side.test_set for side in sides)
-    if not _is_same(first, second):
-        raise UsageError(
-            f"{rung} and {other} have different test sets: {_difference(first, second)}", "compare rungs with the same"
-        )
+    if difference := first.difference(second):
+        raise UsageError(f"{rung} and {other} have different test sets: {difference}", "compare rungs with the same")
     return sides[0], sides[1]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lrurun.config.ladder import Ladder
 from lrurun.data.metric import ESCAPE, Metric, named
-from lrurun.errors import LrurunError, plural
+from lrurun.errors import LrurunError
 from lrurun.report.judging import claims, questions
 from lrurun.report.judging.verdicts import Result, Scoring
 from lrurun.report.rung_runs import InstanceRuns, RungRuns, name_in, score_of
@@ -64,12 +64,10 @@ def _items_of(
     for run_id, items in found.items():
         test_sets.setdefault(items.test_set.sha256, (items.test_set, []))[1].append(run_id)
     if len(test_sets) > 1:
-        sides = "; ".join(
-            f"{plural(test_set.count, 'item')}, {test_set.order[:12] or sha256[:12]}: {', '.join(sorted(runs))}"
-            for sha256, (test_set, runs) in test_sets.items()
-        )
+        (first, _), (second, _), *_ = test_sets.values()
+        sides = "; ".join(", ".join(sorted(runs)) for _, runs in test_sets.values())
         raise LrurunError(
-            f"these runs were scored on unequal test items, or in another order, and are never compared: {sides}",
+            f"these runs have different test sets, and are never compared: {first.difference(second)}: {sides}",
             hint="leave some of them out: lrurun mark RUN --exclude WHY; or score them on the same items",
         )
     return found, removed

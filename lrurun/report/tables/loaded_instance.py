@@ -21,7 +21,7 @@ from lrurun.config.runs import parse_seeds
 from lrurun.config.schema import same_settings
 from lrurun.config.settings import flatten
 from lrurun.errors import LedgerError, NotFoundError, plural
-from lrurun.ledger.values import FINISHED, REFUSED
+from lrurun.ledger.values import FINISHED, ITEMS_REFUSED
 from lrurun.report import instance_documents, request, rung_runs
 from lrurun.report.instance_label import InstanceLabel, data_phrase, instance_title, make_label
 from lrurun.report.judging import claims, design_record, scored_runs, sequential
@@ -380,10 +380,8 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         return ladder_table.Tuning(seeds=len(self.plan.tuning_seeds), items=items, at_edge=at_edge)
 
     def _refused_items(self) -> list[str]:
-        """A sentence on runs of a program whose per-item results are not recorded; empty if there are none."""
-        if self.plan.kind != "program":
-            return []
-        events = self.ledger.events(ladder_key=self.instance.key, kind=REFUSED)
+        """A sentence on runs whose per-item results are not recorded; empty if there are none."""
+        events = self.ledger.events(ladder_key=self.instance.key, kind=ITEMS_REFUSED)
         done = {run.id for run in self.runs if run.state == "done"}
         refused = {event.run: event.text for event in events if event.run in done}
         if not refused:

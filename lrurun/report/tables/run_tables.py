@@ -17,7 +17,6 @@ from lrurun.report.listing import flat
 from lrurun.table import Table, of_text
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Attempt, Checkpoint, Event, Run
 
 Curves = Mapping[str, Sequence[tuple[int, float]]]
@@ -44,12 +43,6 @@ def result(run: Run) -> Table:
     """Metrics at the best validation step."""
     rows = [[name, f"{value:.6g}"] for name, value in sorted((run.result or {}).items())]
     return of_text(["metric", "value"], rows, title="result")
-
-
-def item_counts(ledger: Ledger, run: Run) -> dict[str, int]:
-    """Score -> the number of test items whose results a run has."""
-    recorded = {name: ledger.items([run.id], name).values() for name in ledger.item_names([run.id])}
-    return {name: results.test_set.count for name, found in recorded.items() for results in found}
 
 
 def items(counts: Mapping[str, int]) -> str:
