@@ -22,7 +22,7 @@ from lrurun.data.task import Data, Spec, Split
 from lrurun.errors import LrurunError, NoEigenvaluesError, NotFoundError, UsageError, check_type
 from lrurun.items import ItemResults
 from lrurun.ledger.store import Ledger
-from lrurun.ledger.values import Checkpoint, Run
+from lrurun.ledger.values import FINISHED, Checkpoint, Run
 from lrurun.nn.network import Model
 from lrurun.nn.spectra import eigenvalues
 from lrurun.paths import inside
@@ -235,7 +235,7 @@ def newest(run: Run, entries: Sequence[Checkpoint], folder: Path) -> tuple[Check
     Raises:
         LrurunError: there is none, or the object store of the runs folder cannot be read.
     """
-    wrong = ""
+    wrong, is_over = "", run.state in FINISHED
     for entry in entries:
         try:
             path = inside(folder, entry.path)
@@ -254,9 +254,9 @@ def newest(run: Run, entries: Sequence[Checkpoint], folder: Path) -> tuple[Check
         else:
             return entry, path
     raise LrurunError(
-        f"run {run.id}: no checkpoint to read: {wrong or 'none was saved yet'}",
+        f"run {run.id}: no checkpoint to read: {wrong or ('none is kept' if is_over else 'none was saved yet')}",
         "name the folder of its checkpoints with --runs-dir, or train it again with --fresh"
-        if wrong
+        if wrong or is_over
         else f"see its progress with: lrurun show {run.id}",
     )
 

@@ -486,6 +486,10 @@ def _items_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Iterat
         if problem := next((f"step {items.step}: {items.problem}" for items in found if items.problem), None):
             yield CheckResult(name, f"items of {score}", False, problem)
             continue
+        if not score.startswith("test"):
+            wrong = f"{score} is no test score, and its items are left out: name one, as in {test}"
+            yield CheckResult(name, f"items of {score}", False, wrong)
+            continue
         if len(counts) > 1:
             yield CheckResult(name, f"items of {score}", False, f"{text}: log the same items at every step")
             continue

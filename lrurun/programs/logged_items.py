@@ -47,11 +47,16 @@ def results_of(table: Mapping[str, Any]) -> ItemResults:
     ids = columns.get("ids")
     if ids is not None and len(set(ids)) < count:
         raise ValueError("has the same id twice", "give each test item its own, or leave ids out")
+    groups = columns.get("groups")
+    if groups is not None and len(set(groups)) < 2:
+        raise ValueError(
+            "has one group alone, which says nothing of others", "name each item's own, or leave groups out"
+        )
     test_set = TestSet(
         count=count,
         order="" if ids is None else hashlib.sha256(json.dumps(ids).encode()).hexdigest(),
         weights=weights,
-        groups=_numbered(columns["groups"]) if "groups" in columns else None,
+        groups=None if groups is None else _numbered(groups),
     )
     with np.errstate(invalid="ignore", over="ignore"):
         return ItemResults(test_set=test_set, sums=values if weights is None else values * weights)

@@ -315,7 +315,7 @@ def test_a_mean_is_over_the_steps_that_all_seeds_have() -> None:
         (["sCIFAR", "--metric", "train/los"], 4, "did you mean 'train/loss'? curves: norm/layer0, norm/layer1"),
         (["RUN", "--metric", "val/loss", "--kind", "norms"], 2, "--metric: names a curve, found --kind norms"),
         (["sCIFAR", "--examples", "3"], 2, "--examples: is for errors and predictions, found --kind ladder"),
-        (["RUN", "--kind", "eigenvalues"], 1, "no checkpoint to read: none was saved yet"),
+        (["RUN", "--kind", "eigenvalues"], 1, "no checkpoint to read: none is kept"),
     ],
 )
 def test_errors_say_what_to_do_and_leave_no_file(

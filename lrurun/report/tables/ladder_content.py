@@ -163,12 +163,18 @@ def _verdict_items_foot(report: LadderReport) -> list[str]:
         for comparison in compared
         if comparison.item_share is not None and comparison.item_share >= LARGE_ITEM_SHARE and not comparison.is_decided
     ]:
-        shares = [f"{100 * (comparison.item_share or 0):.0f} % ({clean(comparison.rung)})" for comparison in large]
+        shares = [_item_share_text(comparison) for comparison in large]
         sentences.append(
             f"Of the variance of a difference, {', '.join(shares)} is from the choice of test items: there more test "
             "items would help, and more seeds little."
         )
     return sentences
+
+
+def _item_share_text(comparison: Comparison) -> str:
+    """The share of test items in a variance; where only their number is known, it is an upper bound."""
+    at_most = "at most " if comparison.items_known == "number" else ""
+    return f"{at_most}{100 * (comparison.item_share or 0):.0f} % ({clean(comparison.rung)})"
 
 
 _ITEM_KINDS = {
