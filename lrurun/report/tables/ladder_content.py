@@ -171,7 +171,7 @@ def _verdict_items_foot(report: LadderReport) -> list[str]:
     return sentences
 
 
-def _item_share_text(comparison: Comparison) -> str:
+def _item_share_text(comparison: verdicts.Comparison) -> str:
     """The share of test items in a variance; where only their number is known, it is an upper bound."""
     at_most = "at most " if comparison.items_known == "number" else ""
     return f"{at_most}{100 * (comparison.item_share or 0):.0f} % ({clean(comparison.rung)})"
