@@ -267,9 +267,9 @@ def test_what_cannot_be_results_of_items_is_left_out_and_the_scores_stay(
 def test_what_of_items_is_recorded_is_shown(ended: Machine) -> None:
     once, wrong = (runs_of(ended)[script][0].id for script in ("once", "wrong-mean"))
     assert "per-item results: 4 of test/accuracy, 3 of test@9/loss\n" in ended.run("show", once).stdout
-    assert ended.json("show", once)["items"] == {"test/accuracy": 4, "test@9/loss": 3}
+    assert ended.json("show", once)["item_counts"] == {"test/accuracy": 4, "test@9/loss": 3}
     assert "per-item results: " not in ended.run("show", wrong).stdout
-    assert ended.json("show", wrong)["items"] == {}
+    assert ended.json("show", wrong)["item_counts"] == {}
     page = words(View(ended.ledger, ended.runs).page(f"/runs/{once}"))
     assert "Per-item results: 4 of test/accuracy, 3 of test@9/loss." in page
     [note] = [

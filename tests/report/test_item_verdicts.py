@@ -98,10 +98,10 @@ def test_every_width_and_format_has_the_verdict_on_these_items() -> None:
     data = json.loads(formats.render(report, "json"))
     found = data["rows"][1]["comparison"]
     assert (data["rows"][1]["verdict"], found["verdict"]) == ("undecided", "undecided")
-    assert (found["verdict_on_these_items"], found["items"]) == ("supported", "results")
+    assert (found["verdict_on_these_items"], found["items_known"]) == ("supported", "results")
     assert found["p_on_these_items"] < 0.001 < 0.05 < found["p_adjusted"]
     line = list(csv.DictReader(io.StringIO(formats.render(report, "csv"))))[1]
-    for field in ("verdict_on_these_items", "items", "p_on_these_items", "item_error", "item_share"):
+    for field in ("verdict_on_these_items", "items_known", "p_on_these_items", "item_error", "item_share"):
         assert line[field] == str(found[field])
     assert line["score_item_error"] == str(data["rows"][1]["score_item_error"])
     decided = data["rows"][2]["comparison"]
@@ -189,7 +189,7 @@ def test_seeds_and_items_that_detect_a_difference_are_the_first_with_the_power(d
         limit = scipy.stats.t.isf(0.05 / 2 / 2, df)  # two hypotheses
         return float(scipy.stats.nct.sf(limit, df, difference / np.sqrt(total)))
 
-    n, count = detect.seeds["wider"], detect.items["wider"]
+    n, count = detect.seeds["wider"], detect.test_items["wider"]
     assert n is not None
     assert count is not None
     assert power(n, count) >= 0.8 - 1e-6
@@ -204,10 +204,10 @@ def test_without_results_on_items_the_numbers_of_detect_say_what_they_are() -> N
     bound = shown(items=nothing, detect=0.05).detect
     assert bound is not None
     assert bound.bounds == ("wider", "deeper")
-    assert (bound.items["wider"] or 0) > (shown(detect=0.05).detect.items["wider"] or 0)  # type: ignore[union-attr]
+    assert (bound.test_items["wider"] or 0) > (shown(detect=0.05).detect.test_items["wider"] or 0)  # type: ignore[union-attr]
     unknown = shown(items=nothing, test_items=None, detect=0.05).detect
     assert unknown is not None
-    assert set(unknown.items.values()) == {None}
+    assert set(unknown.test_items.values()) == {None}
     assert "These seeds are for the same test items: nothing is known of others." in formats.render(
         shown(items=nothing, test_items=None, detect=0.05), "md"
     )
@@ -218,7 +218,7 @@ def test_removed_results_are_noted_and_their_number_is_used() -> None:
     text = "36 runs lost their results on single test items by lrurun ledger gc --items: verdicts know only how many"
     assert Note(f"{text} items there are") in report.notes
     assert report.test_items == 90
-    assert [row.comparison.items for row in report.rows if row.comparison] == ["number"] * 2
+    assert [row.comparison.items_known for row in report.rows if row.comparison] == ["number"] * 2
     assert not any("lost" in note.text for note in shown().notes)
 
 

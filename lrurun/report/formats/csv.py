@@ -16,7 +16,7 @@ from lrurun.report.formats.json import finite
 _COMPARED = (
     *("difference", "low", "high", "improvement", "improvement_low", "improvement_high"),
     *("p_adjusted", "p_unadjusted", "provisional", "look", "detectable"),
-    *("verdict_on_these_items", "p_on_these_items", "items", "item_error", "item_share"),
+    *("verdict_on_these_items", "p_on_these_items", "items_known", "item_error", "item_share"),
 )
 """The fields of a comparison that are columns."""
 

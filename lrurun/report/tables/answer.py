@@ -429,14 +429,14 @@ def _item_cautions(report: LadderReport) -> list[Caution | None]:
     return [
         _about(
             "verdicts hold for these test items alone",
-            [each for each in compared if each.items == "unknown"],
+            [each for each in compared if each.items_known == "unknown"],
             compared,
             how,
         ),
         _about("few test items", limited if error > (report.test_step or 0.0) else [], compared, moved),
         _about(
             "results on single test items are not known",
-            [each for each in hidden if each.items == "number"],
+            [each for each in hidden if each.items_known == "number"],
             compared,
             how,
         ),

@@ -75,7 +75,7 @@ _CSV_COLUMNS = (
     *_CSV_FIRST,
     *(name for name in LadderRow.__struct_fields__ if name not in {*_CSV_FIRST, *_NOT_IN_CSV}),
     "label",
-    *("verdict_on_these_items", "p_on_these_items", "items", "item_error", "item_share"),
+    *("verdict_on_these_items", "p_on_these_items", "items_known", "item_error", "item_share"),
 )
 
 
@@ -152,7 +152,7 @@ def _verdict_items_foot(report: LadderReport) -> list[str]:
     compared = [row.comparison for row in report.rows if row.comparison is not None and row.comparison.is_tested]
     by_kind: dict[str, list[str]] = {}
     for comparison in compared:
-        by_kind.setdefault(comparison.items, []).append(comparison.rung)
+        by_kind.setdefault(comparison.items_known, []).append(comparison.rung)
     sentences = []
     for kind, about in _ITEM_KINDS.items():
         if kind in by_kind:
@@ -209,7 +209,7 @@ def detect_foot(report: LadderReport) -> list[str]:
         return [f"Seeds to detect {size}: not known before two seeds of both rungs have a score."]
     needed: dict[tuple[int, int], list[str]] = {}
     for rung, count in detect.seeds.items():
-        items = detect.items[rung]
+        items = detect.test_items[rung]
         more = items if items is not None and items != report.test_items else 0
         needed.setdefault((count or 0, more), []).append(rung)
     too_many = needed.pop((0, 0), [])
@@ -232,7 +232,7 @@ def detect_foot(report: LadderReport) -> list[str]:
     if detect.bounds:
         rungs = f" ({', '.join(detect.bounds)})" if len(detect.bounds) < len(known) else ""
         sentences.append(f"These are upper bounds{rungs}: results on single test items are not known.")
-    if of_seeds := [rung for rung in known if detect.items[rung] is None]:
+    if of_seeds := [rung for rung in known if detect.test_items[rung] is None]:
         rungs = f" ({', '.join(of_seeds)})" if len(of_seeds) < len(known) else ""
         sentences.append(f"These seeds are for the same test items{rungs}: nothing is known of others.")
     return [" ".join(sentences)]

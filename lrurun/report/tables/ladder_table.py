@@ -43,7 +43,7 @@ class Detect(Struct, frozen=True, kw_only=True):
     difference: float
     seeds: dict[str, int | None]
     """Rung -> seeds a side, in the comparison with its base; None for more than a thousand."""
-    items: dict[str, int | None] = {}
+    test_items: dict[str, int | None] = {}
     """Rung -> test items, with these seeds: today's where they are enough; None where these seeds are about today's
     items alone, because nothing is known of others, and where more than a thousand seeds are needed."""
     bounds: tuple[str, ...] = ()
@@ -277,7 +277,7 @@ def _detect(
             seeds[rung], of_items[rung] = needed or (None, None)
             if needed is not None and spread is not None and math.isinf(spread.df):
                 bounds.append(rung)
-    return Detect(difference=difference, seeds=seeds, items=of_items, failing=tuple(failing), bounds=tuple(bounds))
+    return Detect(difference=difference, seeds=seeds, test_items=of_items, failing=tuple(failing), bounds=tuple(bounds))
 
 
 def _item_spread(mine: Sample, other: Sample, test_items: int | None) -> statistics.ItemError | None:
