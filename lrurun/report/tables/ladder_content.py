@@ -75,7 +75,7 @@ _CSV_COLUMNS = (
     *_CSV_FIRST,
     *(name for name in LadderRow.__struct_fields__ if name not in {*_CSV_FIRST, *_NOT_IN_CSV}),
     "label",
-    *("verdict_on_these_items", "p_on_these_items", "items_known", "item_error", "item_share"),
+    *(name for name in content.COMPARED if name not in _CSV_FIRST),
 )
 
 
