@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,10 +22,10 @@ from lrurun.ledger.store import Ledger
 from lrurun.report.figures import compared_items, figure_files
 from lrurun.report.figures.compared_items import ItemComparison, RungItems
 from lrurun.report.figures.figures import Width
+from tests.harness import results
 from tests.harness.browsing import View, closed, words
 from tests.harness.drawings import caption, lines, misplaced
 from tests.harness.machine import Machine
-from tests.harness.results import fill
 from tests.harness.shared import once
 
 __all__ = ["closed"]  # a fixture
@@ -46,6 +47,7 @@ DIFFERENCES = {
     4: Fraction(-1),
 }
 ITEMS = ("plot", "sDigits", "--kind", "items")
+fill = partial(results.fill, with_items=False)
 
 
 def bits(text: str) -> np.ndarray:
