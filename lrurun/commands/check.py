@@ -475,7 +475,7 @@ def _scores_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Itera
 
 
 def _items_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Iterator[CheckResult]:
-    """What a trial of a program has shown of the results of single test items."""
+    """What a trial of a program has shown of per-item results."""
     test = f"test/{program.name}"
     for score in dict.fromkeys(items.name for items in trial.items):
         scores = trial.steps_of(score)

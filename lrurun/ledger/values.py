@@ -16,7 +16,7 @@ FINISHED = ("done", "diverged")
 """States that are results: a run in one of them never changes again."""
 
 REFUSED = "refused"
-"""Kind of the event of a run that says why results of single test items are not recorded."""
+"""Kind of the event of a run that says why per-item results are not recorded."""
 
 SCORE = "val/accuracy"
 """The validation score of tasks that declare no other metric."""

@@ -136,7 +136,7 @@ def build(ladder: Ladder = MINI, runs: list[values.Run] | None = None, **more: A
 
 
 def _alike(runs: list[values.Run], count: int | None, ids: Sequence[str], result: str) -> Mapping[str, ItemResults]:
-    """Results on single test items that do not change verdicts."""
+    """Per-item results that do not change verdicts."""
     if count is None:
         return {}
     scores = {run.id: run.result.get(result, math.nan) for run in runs if run.result}

@@ -1,4 +1,4 @@
-"""Results of single test items that programs log: whether they belong to a score, and what of them is recorded."""
+"""Per-item results that programs log: whether they belong to a score, and what of them is recorded."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ SCRIPTS = {
 
 @pytest.fixture(scope="module")
 def ended() -> Machine:
-    """A ladder each of whose rungs executes another script that logs results of items, after all have ended."""
+    """A ladder each of whose rungs executes another script that logs per-item results, after all have ended."""
 
     def make(folder: Path) -> None:
         machine = Machine(folder)

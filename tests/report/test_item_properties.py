@@ -1,4 +1,4 @@
-"""What holds for every verdict with results on single test items, whatever the scores are."""
+"""What holds for every verdict with per-item results, whatever the scores are."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ METRICS: Sequence[Metric] = (
 
 
 class Side(NamedTuple):
-    """The values of the items of each run, and which runs have diverged or have no results on single items."""
+    """The values of the items of each run, and which runs have diverged or have no per-item results."""
 
     values: Floats
     diverged: NDArray[np.bool_]

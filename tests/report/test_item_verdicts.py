@@ -33,7 +33,7 @@ CLAIMS = (Claim(text="Width helps", source="Paper, 1", rung="wider", than="small
 
 
 def shown(found: Mapping[str, Sequence[ItemResults]] = FOUND, **more: Any) -> LadderReport:
-    """The report on runs with these results on test items."""
+    """The report on runs with these per-item results."""
     known = {f"{rung}{k}": one for rung, every in found.items() for k, one in enumerate(every)}
     rungs = tuple(make_rung(rung) for rung in found)
     ladder = Ladder(name="items", title="on the same items", source="s", rungs=rungs, claims=CLAIMS)
@@ -47,7 +47,7 @@ def nothing(_runs: Sequence[str], _result: str) -> Mapping[str, Any]:
 
 
 KINDS: dict[str, dict[str, Any]] = {
-    "results on each item": {},
+    "per-item results": {},
     "their number": {"items": nothing},
     "their number, of a program": {"items": nothing, "kind": "program"},
     "nothing": {"items": nothing, "test_items": None},
@@ -109,7 +109,7 @@ def test_every_width_and_format_has_the_verdict_on_these_items() -> None:
 
 
 def test_the_error_of_the_test_set_is_that_of_a_score_on_other_items() -> None:
-    """Beside another choice of items, with replacement, by NumPy; without results on each, the binomial error."""
+    """Beside another choice of items, with replacement, by NumPy; without per-item results, the binomial error."""
     rng = np.random.default_rng(0)
     answers = np.stack([one.sums for one in FOUND["wider"]])
     chosen = rng.integers(0, 90, (4000, 90))
@@ -215,7 +215,7 @@ def test_without_results_on_items_the_numbers_of_detect_say_what_they_are() -> N
 
 def test_removed_results_are_noted_and_their_number_is_used() -> None:
     report = shown(**KINDS["removed results"])
-    text = "36 runs lost their results on single test items by lrurun ledger gc --items: verdicts know only how many"
+    text = "36 runs lost their per-item results by lrurun ledger gc --items: verdicts know only how many"
     assert Note(f"{text} items there are") in report.notes
     assert report.test_items == 90
     assert [row.comparison.items_known for row in report.rows if row.comparison] == ["number"] * 2

@@ -276,7 +276,7 @@ def collect(
 
     Raises:
         UsageError: there are no such rungs, or they have no test set in common.
-        NotFoundError: no run, or those of one rung only, have results on single test items.
+        NotFoundError: no run, or those of one rung only, have per-item results.
     """
     plan, ledger = loaded.plan, loaded.ledger
     pairs = _pairs(plan.ladder, rungs)
@@ -305,7 +305,7 @@ def collect(
         notes.append(Note(f"{result} is no metric of the task: higher is counted as better"))
     for rung in dict.fromkeys(side.rung for pair in comparisons for side in (pair.other, pair.rung)):
         if lost := [run.id for run in selected[rung].counted if run.id not in recorded]:
-            notes.append(note_on(lost, "without results on single test items", rung))
+            notes.append(note_on(lost, "without per-item results", rung))
     if refused:
         notes.append(Note(f"not drawn: {'; '.join(error.message for error in refused)}"))
     # a score that is a function of the mean over items, as a perplexity, is on another scale than its items
@@ -354,7 +354,7 @@ def _pair(
 
     Raises:
         UsageError: they have the same runs, or other test sets.
-        NotFoundError: one has no results of items.
+        NotFoundError: one has no per-item results.
     """
     if runs.rung == others.rung:
         raise UsageError(f"{rung} has the same runs as {other}", "name other rungs: --rung A --rung B")
@@ -364,7 +364,7 @@ def _pair(
             raise NotFoundError(f"{name}: no run is finished", f"run: {command}")
         results = {run.id: recorded[run.id] for run in some.counted if run.id in recorded}
         if not results:
-            raise NotFoundError(f"{name}: its runs have no results on single test items", _TO_RECORD)
+            raise NotFoundError(f"{name}: its runs have no per-item results", _TO_RECORD)
         sides.append(of_rung(name, results))
     first, second = (side.test_set for side in sides)
     if not _is_same(first, second):
@@ -380,12 +380,12 @@ _NONE = "a score that is no mean over items has none"
 
 def _none_recorded(loaded: LoadedInstance, result: str, runs: Sequence[Run]) -> LrurunError:
     ids = [run.id for run in runs]
-    message = f"{loaded.label.text}: no run has results on single test items for {result}, so there is nothing to draw"
+    message = f"{loaded.label.text}: no run has per-item results for {result}, so there is nothing to draw"
     hint = f"{_TO_RECORD}; {_NONE}"
     if loaded.ledger.items_removed(ids, result):
         message += ": lrurun ledger gc --items removed them"
     if others := loaded.ledger.item_names(ids):
-        hint = hint_for(result, others, "scores with results on single test items")
+        hint = hint_for(result, others, "scores with per-item results")
     elif loaded.plan.kind == "program":
         hint = f"log them in the program, as in: run.log_items({result!r}, values); then train again, with --fresh"
     return NotFoundError(message, hint)

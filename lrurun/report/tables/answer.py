@@ -435,7 +435,7 @@ def _item_cautions(report: LadderReport) -> list[Caution | None]:
         ),
         _about("few test items", limited if error > (report.test_step or 0.0) else [], compared, moved),
         _about(
-            "results on single test items are not known",
+            "per-item results are not known",
             [each for each in hidden if each.items_known == "number"],
             compared,
             how,
@@ -466,7 +466,7 @@ def _size(error: float, report: LadderReport) -> str:
 
 
 def _how_to_record(report: LadderReport) -> str:
-    """How results on single test items are recorded."""
+    """How per-item results are recorded."""
     if not report.has_items:
         return f"{report.score.title} is no mean over them"
     if report.kind != "program":

@@ -172,9 +172,9 @@ def _verdict_items_foot(report: LadderReport) -> list[str]:
 
 
 _ITEM_KINDS = {
-    "results": "Verdicts hold for new seeds and new test items{where}: they use the results on each of {items}.",
+    "results": "Verdicts hold for new seeds and new test items{where}: they use per-item results of {items}.",
     "number": "Verdicts hold for new seeds and new test items{where}, by a bound: only their number is known, {items}. "
-    "Results on each of them would decide more.",
+    "Per-item results would decide more.",
     "unknown": "Verdicts hold for new seeds on these test items{where}: nothing is known of how far others would move "
     "them.",
 }
@@ -231,7 +231,7 @@ def detect_foot(report: LadderReport) -> list[str]:
     known = [rung for rung, count in detect.seeds.items() if count is not None]
     if detect.bounds:
         rungs = f" ({', '.join(detect.bounds)})" if len(detect.bounds) < len(known) else ""
-        sentences.append(f"These are upper bounds{rungs}: results on single test items are not known.")
+        sentences.append(f"These are upper bounds{rungs}: per-item results are not known.")
     if of_seeds := [rung for rung in known if detect.test_items[rung] is None]:
         rungs = f" ({', '.join(of_seeds)})" if len(of_seeds) < len(known) else ""
         sentences.append(f"These seeds are for the same test items{rungs}: nothing is known of others.")

@@ -105,7 +105,7 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     without_spread: tuple[str, ...] = ()
     """Rungs whose seeds show no spread: comparisons use the error of the test set for them."""
     has_items: bool = True
-    """Whether the metric has results on single test items, of which it is a mean."""
+    """Whether the metric has per-item results, of which it is a mean."""
     hypotheses: int = 0
     """The number of hypotheses with results, which p is corrected for."""
     kind: RunKind = "training"
@@ -168,7 +168,7 @@ def build(
         by_metric[claimed.name] = scored(instance, counted, claimed, test_items)
     removed = {run for every in (selecting, *by_metric.values()) for run in every.items_removed}
     if removed:
-        what = f"{plural(len(removed), 'run')} lost their results on single test items by lrurun ledger gc --items"
+        what = f"{plural(len(removed), 'run')} lost their per-item results by lrurun ledger gc --items"
         notes.append(Note(f"{what}: verdicts know only how many items there are"))
     notes = list(dict.fromkeys(notes))
     judged = claims.judge(
@@ -232,7 +232,7 @@ def build(
 
 
 def _has_error_of_test_set(sample: Sample) -> bool:
-    """Whether its runs show no spread, and no results on single test items that do."""
+    """Whether its runs show no spread, and no per-item results that do."""
     return sample.of_test_set() and (sample.items is None or sample.items.influences is None)
 
 
