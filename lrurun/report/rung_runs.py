@@ -45,6 +45,8 @@ class InstanceRuns(Struct, frozen=True, kw_only=True):
     profile: str | None
     key: str
     """The key of the instance. Runs of other instances and of tuning are ignored."""
+    short_name: str
+    """Its name for `--instance`."""
     runs: Sequence[Run]
     notes: Sequence[Note] = ()
     """Notes for the end of the footnotes."""

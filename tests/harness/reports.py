@@ -132,7 +132,7 @@ def build(ladder: Ladder = MINI, runs: list[values.Run] | None = None, **more: A
     fields["notes"] = list(map(Note, fields.get("notes", ())))
     more = {"test_items": 300, "steps_path": "train.steps"} | more
     fields = {"items": partial(_alike, fields["runs"], more["test_items"])} | fields
-    return ladder_table.build(InstanceRuns(ladder=ladder, key="k", **fields), **more)
+    return ladder_table.build(InstanceRuns(ladder=ladder, key="k", short_name="toy", **fields), **more)
 
 
 def _alike(runs: list[values.Run], count: int | None, ids: Sequence[str], result: str) -> Mapping[str, ItemResults]:

@@ -351,7 +351,7 @@ def test_items_of_a_score_that_is_a_function_of_their_mean_are_on_their_own_scal
         (["--rung", "tanh-rnn", "--rung", "tanh-rnn"], 2, "--rung tanh-rnn: is named twice"),
         (["--rung", "tanh-rnn", "--rung", "linear-rnn", "--rung", "diagonal"], 2, "two rungs are compared, found 3"),
         (["--rung", "diagonal"], 2, "diagonal and linear-rnn have different test sets: 6 items each, others, or in"),
-        (["--rung", "linear-rnn", "--rung", "exponential"], 4, "no per-item results\nhint: lrurun verify --items"),
+        (["--rung", "linear-rnn", "--rung", "exponential"], 4, "no per-item results\nhint: lrurun verify --items --"),
         (["--rung", "ring-init"], 4, "ring-init: no run is finished\nhint: run: lrurun ladder sDigits"),
         (["--metric", "test/loss"], 4, "to draw\nhint: scores with per-item results: test/accuracy"),
         (["--metric", "test/accuracy", "--metric", "test/loss"], 2, "--metric: a figure shows one"),
@@ -375,7 +375,7 @@ def test_without_any_items_it_says_how_to_get_them(tmp_path: Path) -> None:
     fill(machine.ledger, "sDigits", {"tanh-rnn": [0.5], "linear-rnn": [0.6]})
     error = machine.refused(*ITEMS, "--out", "a.png", code=4)
     assert "no run has per-item results for test/accuracy, so there is nothing to draw\n" in error
-    assert "hint: lrurun verify --items evaluates kept checkpoints" in error
+    assert "hint: lrurun verify --items --instance sDigits evaluates kept checkpoints" in error
     for rung in ("tanh-rnn", "linear-rnn"):
         record(machine.ledger, rung, [ItemResults(test_set=items.TestSet(count=2), sums=np.ones(2))])
     machine.run(*ITEMS, "--out", "a.csv")
@@ -436,7 +436,7 @@ def test_a_page_without_items_says_how_to_get_them(tmp_path: Path) -> None:
     [address] = re.findall(r'<a href="(/ladders/\w+)">', view.page("/"))
     page = words(view.page(f"{address}?items"))
     assert "no run has per-item results for test/accuracy" in page
-    assert "lrurun verify --items evaluates kept checkpoints" in page
+    assert "lrurun verify --items --instance sDigits evaluates kept checkpoints" in page
 
 
 def test_the_page_says_where_axes_are_logarithmic_and_on_which_side_lower_is_better(tmp_path: Path) -> None:

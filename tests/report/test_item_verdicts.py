@@ -108,6 +108,23 @@ def test_every_width_and_format_has_the_verdict_on_these_items() -> None:
     assert (decided["verdict"], decided["verdict_on_these_items"]) == ("supported", "")
 
 
+def test_captions_say_what_p_and_intervals_hold_for() -> None:
+    """That only some comparisons know their test items is made up: it takes runs of different ages."""
+    known, unknown = shown(), shown(**KINDS["nothing"])
+    mixed = structs.replace(known, rows=(*known.rows[:2], unknown.rows[2]))
+    texts = {
+        "for new seeds and test items": known,
+        "for new seeds and, where their error is known, test items": mixed,
+        "": unknown,
+    }
+    for text, report in texts.items():
+        flat = formats.render(report, "md")
+        assert f"p: two-sided, {text and f'{text}, '}of ranks (" in flat
+        assert f"95 % interval (Welch){text and f' {text}'}, not corrected" in flat
+        assert f"than one of the base, with its 95 % interval{text and f' {text}'}." in flat
+        assert f"p: {text and f'{text}, '}by ranks, corrected" in " ".join(answer(report).split())
+
+
 def test_the_error_of_the_test_set_is_that_of_a_score_on_other_items() -> None:
     """Beside another choice of items, with replacement, by NumPy; without per-item results, the binomial error."""
     rng = np.random.default_rng(0)
@@ -122,8 +139,8 @@ def test_the_error_of_the_test_set_is_that_of_a_score_on_other_items() -> None:
     rows = {row.rung: row for row in shown().rows}
     largest = max(rows[rung].score_item_error or 0.0 for rung in ("small", "wider"))
     texts = [caution.text for caution in cautions(shown())]
-    moved = f"90 alone move a score by ± {100 * largest:.1f} points, and more seeds help little"
-    assert f"few test items (wider): {moved}" in texts
+    moved = f"90 test items move a score by ± {100 * largest:.1f} points, and more seeds help little"
+    assert f"undecided because of the test set (wider): {moved}" in texts
     assert shown(items=nothing, test_items=None).rows[1].score_item_error is None
 
 

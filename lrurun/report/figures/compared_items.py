@@ -16,6 +16,7 @@ from lrurun.config.plan import rung_names
 from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for, plural
 from lrurun.items import ItemResults, Numbers, TestSet
 from lrurun.report.figures.figures import Curve, Figure, Panel, Scale, dashed, floats, suited
+from lrurun.report.instance_label import items_command
 from lrurun.report.rung_runs import Note, RungRuns, note_on
 from lrurun.report.scores import form_of, metric_of_result
 
@@ -290,10 +291,10 @@ def collect(
     recorded = ledger.items(list(runs), result)
     if not recorded:
         raise _none_recorded(loaded, result, list(runs.values()))
-    comparisons, refused = [], list[LrurunError]()
+    comparisons, refused, to_record = [], list[LrurunError](), _to_record(loaded, result)
     for other, rung in pairs:
         try:
-            pair = _pair(selected[rung], selected[other], rung, other, recorded, command)
+            pair = _pair(selected[rung], selected[other], rung, other, recorded, command, to_record)
         except (UsageError, NotFoundError) as error:
             refused.append(error)
         else:
@@ -348,7 +349,13 @@ def _pairs(ladder: Ladder, rungs: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _pair(
-    runs: RungRuns, others: RungRuns, rung: str, other: str, recorded: Mapping[str, ItemResults], command: str
+    runs: RungRuns,
+    others: RungRuns,
+    rung: str,
+    other: str,
+    recorded: Mapping[str, ItemResults],
+    command: str,
+    to_record: str,
 ) -> tuple[RungItems, RungItems]:
     """The items of two rungs.
 
@@ -364,7 +371,7 @@ def _pair(
             raise NotFoundError(f"{name}: no run is finished", f"run: {command}")
         results = {run.id: recorded[run.id] for run in some.counted if run.id in recorded}
         if not results:
-            raise NotFoundError(f"{name}: its runs have no per-item results", _TO_RECORD)
+            raise NotFoundError(f"{name}: its runs have no per-item results", to_record)
         sides.append(of_rung(name, results))
     first, second = (side.test_set for side in sides)
     if not _is_same(first, second):
@@ -374,20 +381,24 @@ def _pair(
     return sides[0], sides[1]
 
 
-_TO_RECORD = "lrurun verify --items evaluates kept checkpoints; runs that are trained with --fresh record them"
-_NONE = "a score that is no mean over items has none"
+def _to_record(loaded: LoadedInstance, result: str) -> str:
+    """How runs of an instance get per-item results."""
+    if loaded.plan.kind == "program":
+        return f"log them in the program, as in: run.log_items({result!r}, values); then train again, with --fresh"
+    command = items_command(loaded.instance.short_name)
+    return f"{command} evaluates kept checkpoints; runs that are trained with --fresh record them"
 
 
 def _none_recorded(loaded: LoadedInstance, result: str, runs: Sequence[Run]) -> LrurunError:
     ids = [run.id for run in runs]
     message = f"{loaded.label.text}: no run has per-item results for {result}, so there is nothing to draw"
-    hint = f"{_TO_RECORD}; {_NONE}"
+    hint = _to_record(loaded, result)
     if loaded.ledger.items_removed(ids, result):
         message += ": lrurun ledger gc --items removed them"
     if others := loaded.ledger.item_names(ids):
         hint = hint_for(result, others, "scores with per-item results")
-    elif loaded.plan.kind == "program":
-        hint = f"log them in the program, as in: run.log_items({result!r}, values); then train again, with --fresh"
+    elif loaded.plan.kind != "program":
+        hint += "; a score that is no mean over items has none"
     return NotFoundError(message, hint)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import structs
 
@@ -330,6 +330,15 @@ def _published_foot(report: LadderReport) -> str:
 
 # Columns, with priorities: what a narrow table loses first
 
+
+def scope(comparisons: Iterable[verdicts.Comparison | None]) -> str:
+    """What their p values and intervals hold for, where that is more than new seeds."""
+    known = {one.items_known in ("results", "number") for one in comparisons if one is not None and one.is_tested}
+    if known == {True}:
+        return "for new seeds and test items"
+    return "for new seeds and, where their error is known, test items" if True in known else ""
+
+
 BASE = Column(name="base", cell=lambda row: clean(row.on or NOTHING), right=False, priority=10)
 
 
@@ -339,7 +348,8 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
     kinds = {False: "of ranks (Brunner and Munzel, by permutation)", True: "of means (Welch)"}
     methods = [kinds[few] for few in (False, True) if few in {comparison.provisional for comparison in tested}]
     few = f"; with fewer than {verdicts.LEAST_SEEDS} seeds, "
-    tests = f"p: two-sided, {few.join(methods) or kinds[False]}, corrected by Holm's {corrected}."
+    new = f"{text}, " if (text := scope(tested)) else ""
+    tests = f"p: two-sided, {new}{few.join(methods) or kinds[False]}, corrected by Holm's {corrected}."
     published, of_program = 9 if any(row.published for row in report.rows) else 0, report.kind == "program"
     paper = Column(name="published", cell=lambda row: cells.published(row, report.score), priority=published)
     return (
@@ -439,7 +449,8 @@ def _improvement_column(report: LadderReport) -> tuple[Column, ...]:
 
     if all(cell(row) == NOTHING for row in report.rows):
         return ()
-    note = "Better: the chance that a run scores better than one of the base, with its 95 % interval."
+    new = f" {text}" if (text := scope(row.comparison for row in report.rows)) else ""
+    note = f"Better: the chance that a run scores better than one of the base, with its 95 % interval{new}."
     return (Column(name="better [95 %]", cell=cell, link=content.runs_of, priority=3, note=note),)
 
 
@@ -483,7 +494,8 @@ def _difference_column(report: LadderReport) -> Column:
     narrow = structs.replace(narrowest, name="difference", cell=alone, priority=8, narrower=narrowest)
     if all(row.comparison is None or row.comparison.low is None for row in report.rows):
         return narrow
-    with_interval = f"{note}, with its 95 % interval (Welch), not corrected."
+    new = f" {text}" if (text := scope(row.comparison for row in report.rows)) else ""
+    with_interval = f"{note}, with its 95 % interval (Welch){new}, not corrected."
     return structs.replace(
         narrow, name="difference [95 %]", cell=interval, priority=7, narrower=narrow, note=with_interval
     )

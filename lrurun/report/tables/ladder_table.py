@@ -72,6 +72,8 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     question: str
     profile: str | None
     instance: str
+    short_name: str
+    """The name of the instance for `--instance`."""
     metric: str
     rows: tuple[LadderRow, ...]
     claims: tuple[JudgedClaim, ...]
@@ -201,6 +203,7 @@ def build(
         question=ladder.question,
         profile=profile,
         instance=instance.key,
+        short_name=instance.short_name,
         metric=name,
         rows=rows,
         claims=their_claims,
