@@ -48,7 +48,7 @@ OF_TASKS = (*OF_LADDERS, "ladder", "speed", "slots", "lengths", "items")
 OF_EXAMPLES = ("errors", "predictions")
 """Kinds for which trained models predict examples of the validation split."""
 DATA = (".json", ".csv")
-"""The suffixes of the numbers of a figure, which those of items have."""
+"""The suffixes of files with the numbers of a figure, which --kind items can write."""
 SHOWN = 4
 """Examples whose predictions are drawn."""
 

@@ -37,8 +37,8 @@ _SINGLE = 400
 _SIZES = 60
 """The most sizes of a difference at which items are counted."""
 _SAME = 1e-9
-"""Means that differ by at most this share of the larger one are equal: those of equal numbers may differ in their last
-bits, with other numbers of seeds."""
+"""Means that differ by at most this share of the larger one are equal: with other numbers of seeds, means of equal
+numbers may differ in their last bits."""
 _LARGEST = 0.085
 """The diameter of the largest dot, as a share of the height of a panel."""
 _ONE = 0.015
@@ -384,7 +384,8 @@ def _pair(
 def _to_record(loaded: LoadedInstance, result: str) -> str:
     """How runs of an instance get per-item results."""
     if loaded.plan.kind == "program":
-        return f"log them in the program, as in: run.log_items({result!r}, values); then train again, with --fresh"
+        logged = f"if it is a mean over items, log them in the program, as in: run.log_items({result!r}, values)"
+        return f"{logged}; then train again, with --fresh"
     command = items_command(loaded.instance.short_name)
     return f"{command} evaluates kept checkpoints; runs that are trained with --fresh record them"
 

@@ -482,7 +482,7 @@ def _how_to_record(report: LadderReport) -> str:
     if report.kind != "program":
         return clean(items_command(report.short_name))
     share = "" if report.test_items is not None or report.score.unit != "points" else ", or test_items in [program]"
-    return f"use run.log_items{share}"
+    return f"if the score is a mean over items, use run.log_items{share}"
 
 
 def _is_hard(comparison: Comparison) -> bool:
