@@ -1,4 +1,4 @@
-"""The results of a run on single test items, of which its score is a weighted mean.
+"""The per-item results of a run, of which its score is a weighted mean.
 
 A verdict that holds for other test items needs them: how far a difference would move with another choice of items is
 seen only in how it is spread over those at hand. A ledger has them compressed, see `pack`.
@@ -107,7 +107,7 @@ def unpack(packed: bytes) -> Numbers:
     """
     kind, rest = packed[:1], packed[1:]
     if kind not in (_BITS, _FLOATS, *_WHOLE):
-        raise ValueError(f"results of items cannot be read: unknown form {kind!r}")
+        raise ValueError(f"per-item results cannot be read: unknown form {kind!r}")
     try:
         if kind == _BITS:
             bits = np.frombuffer(zlib.decompress(rest[4:]), np.uint8)
@@ -118,4 +118,4 @@ def unpack(packed: bytes) -> Numbers:
         table = np.frombuffer(raw, np.uint8).reshape(4, -1)
         return np.ascontiguousarray(table.T).view("<f4").ravel().astype(np.float64)
     except (zlib.error, ValueError) as error:
-        raise ValueError(f"results of items cannot be read: {error}") from None
+        raise ValueError(f"per-item results cannot be read: {error}") from None

@@ -71,7 +71,7 @@ class Kind(ABC):
 
 
 class TrialItems(Struct, frozen=True, kw_only=True):
-    """The results of single test items that a trial of a program has logged for a score."""
+    """The per-item results that a trial of a program has logged for a score."""
 
     name: str
     step: int

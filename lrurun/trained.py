@@ -193,7 +193,7 @@ def final(run: Run, entries: Sequence[Checkpoint], folder: Path) -> Path:
 
 
 def items(run: Run, config: RunConfig, checkpoint: Path, data: Data) -> dict[str, ItemResults]:
-    """Name of a test score -> the results of a run on single items, by an evaluation of its final checkpoint.
+    """Name of a test score -> the per-item results of a run, by an evaluation of its final checkpoint.
 
     Raises:
         OtherScores: the evaluation gives other scores than those of the run.

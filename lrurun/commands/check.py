@@ -475,14 +475,14 @@ def _scores_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Itera
 
 
 def _items_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Iterator[CheckResult]:
-    """What a trial of a program has shown of the results of single test items."""
+    """What a trial of a program has shown of per-item results."""
     test = f"test/{program.name}"
     for score in dict.fromkeys(items.name for items in trial.items):
         scores = trial.steps_of(score)
         found = [items for items in trial.items if items.name == score]
         counts = list(dict.fromkeys(items.count for items in found))
         listed = ", ".join(f"{items.mean:.6g} at step {items.step}" for items in found)
-        text = f"{' or '.join(f'{count:,}' for count in counts)} items, with the mean {listed}"
+        number = f"{' or '.join(f'{count:,}' for count in counts)} items"
         if problem := next((f"step {items.step}: {items.problem}" for items in found if items.problem), None):
             yield CheckResult(name, f"items of {score}", False, problem)
             continue
@@ -491,11 +491,18 @@ def _items_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Iterat
             yield CheckResult(name, f"items of {score}", False, wrong)
             continue
         if len(counts) > 1:
+<<<<<<< HEAD
             yield CheckResult(name, f"items of {score}", False, f"{text}: log the same items at every step")
+=======
+            text = f"{number}, with the mean {listed}: log the same items at every step"
+            yield CheckResult(name, f"items of {score}", False, text)
+>>>>>>> fix-C
             continue
         is_scored = any(items.step in scores for items in found)
-        more = ", as the score" if is_scored else f"; no {score} was logged at this step yet"
-        yield CheckResult(name, f"items of {score}", True, text + more, warning=not is_scored)
+        text = f"{number}, whose mean is the score: {listed}"
+        if not is_scored:
+            text = f"{number}, with the mean {listed}; no {score} was logged at this step yet"
+        yield CheckResult(name, f"items of {score}", True, text, warning=not is_scored)
     if trial.problem or not trial.steps_of(test) or any(items.name == test for items in trial.items):
         return
     line = f'run.log_items("{test}", values)'

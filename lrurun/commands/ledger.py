@@ -321,7 +321,7 @@ def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
     finished: Annotated[bool, typer.Option("--finished", help="Also the checkpoints of finished runs.")] = False,
     items: Annotated[
-        bool, typer.Option("--items", help="Also the results of all runs on single test items, from the ledger.")
+        bool, typer.Option("--items", help="Also the per-item results of all runs, from the ledger.")
     ] = False,
 ) -> int:
     """Remove checkpoints that are no longer needed.
@@ -330,7 +330,7 @@ def gc(
     those of finished runs, which are needed only to load the trained parameters. Unfinished runs keep theirs. Folders
     of runs that are not in this ledger are left alone.
 
-    With --items also what the ledger has of single test items. Scores stay, but reports then judge without these
+    With --items also the per-item results in the ledger. Scores stay, but reports then judge without per-item
     results, and say so; lrurun verify --items adds them again where the checkpoints are kept.
     """
     from lrurun.ledger import owner
@@ -354,7 +354,7 @@ def gc(
             console.write(str(folder))
     parts = [f"{plural(len(removable), 'folder')} with {size / 1e6:.1f} MB"] if removable else []
     if sizes:
-        of_runs = f"the results of {plural(len(sizes), 'run')} on single test items"
+        of_runs = f"the per-item results of {plural(len(sizes), 'run')}"
         parts.append(
             f"{of_runs} with {sum(sizes.values()) / 1e3:,.1f} kB, which the ledger uses for what it records next"
         )

@@ -48,7 +48,7 @@ OF_TASKS = (*OF_LADDERS, "ladder", "speed", "slots", "lengths", "items")
 OF_EXAMPLES = ("errors", "predictions")
 """Kinds for which trained models predict examples of the validation split."""
 DATA = (".json", ".csv")
-"""The suffixes of the numbers of a figure, which those of items have."""
+"""The suffixes of files with the numbers of a figure, which --kind items can write."""
 SHOWN = 4
 """Examples whose predictions are drawn."""
 
@@ -121,7 +121,7 @@ def plot(
     """
     from lrurun.report import instance_documents
     from lrurun.report.figures import compared_items, drawing
-    from lrurun.report.formats import items
+    from lrurun.report.formats import item_lists
     from lrurun.report.tables import all_tasks, loaded_instance
 
     places: Places = context.obj.places
@@ -181,7 +181,7 @@ def plot(
             if drawn == "items":
                 compared = compared_items.collect(loaded, command, metric[0] if metric else None, rung or ())
                 if suffix in DATA:
-                    output.write_file(out, items.text(compared, suffix).encode())
+                    output.write_file(out, item_lists.text(compared, suffix).encode())
                     console.say(f"wrote {out}")
                     return 0
                 figure = compared_items.figure(compared)

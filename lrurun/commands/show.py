@@ -85,7 +85,7 @@ class RunDocument(Struct, frozen=True, kw_only=True):
     events: list[EventOutput]
     eigenvalues: Mapping[str, list[list[tuple[float, float]] | None]]
     """Moment ("start", "end") -> (real, imaginary) of each layer; empty if they were not recorded."""
-    items: Mapping[str, int]
+    item_counts: Mapping[str, int]
     """Score -> the number of test items whose results are recorded."""
 
 
@@ -171,7 +171,7 @@ def show(
             ledger.events(run=recorded.id),
         )
         checkpoints, eigenvalues = ledger.checkpoints(recorded.id), ledger.eigenvalues(recorded.id)
-        items = ledger.item_counts(recorded.id)
+        item_counts = ledger.item_counts(recorded.id)
         programs = scores.of_programs(ledger, [recorded.task] if recorded.kind == "program" else [])
         form = scores.of_task(recorded.task, metrics, programs)
         if files:
@@ -190,9 +190,9 @@ def show(
 
         console.write(versions.text(recorded, attempts))
     elif json:
-        output.write_json(_document(recorded, attempts, metrics, checkpoints, events, eigenvalues, items))
+        output.write_json(_document(recorded, attempts, metrics, checkpoints, events, eigenvalues, item_counts))
     else:
-        _print_run(recorded, items)
+        _print_run(recorded, item_counts)
         _print_records(form, recorded.kind, attempts, metrics, eigenvalues, events, checkpoints)
         _print_log(places, recorded, attempts)
     return 0
@@ -205,7 +205,7 @@ def _document(
     checkpoints: list[Checkpoint],
     events: list[Event],
     eigenvalues: Spectra,
-    items: Mapping[str, int],
+    item_counts: Mapping[str, int],
 ) -> RunDocument:
     from lrurun.ledger.filters import when
 
@@ -237,7 +237,7 @@ def _document(
             moment: [None if layer is None else [(z.real, z.imag) for z in layer] for layer in layers]
             for moment, layers in eigenvalues.items()
         },
-        items=items,
+        item_counts=item_counts,
     )
 
 
@@ -290,7 +290,7 @@ def _files_of(
     return FilesDocument(run.id, None if folder is None else str(folder), kept, files)
 
 
-def _print_run(run: Run, items: Mapping[str, int]) -> None:
+def _print_run(run: Run, item_counts: Mapping[str, int]) -> None:
     from lrurun.report.tables import run_tables as tables
 
     console.paragraph(tables.heading(run))
@@ -303,8 +303,8 @@ def _print_run(run: Run, items: Mapping[str, int]) -> None:
         console.write(console.clean(run.error, lines=True))
     if run.result:
         table.show(tables.result(run))
-    if items:
-        console.paragraph(tables.items(items))
+    if item_counts:
+        console.paragraph(tables.items(item_counts))
     table.show(tables.configuration(run))
 
 

@@ -69,7 +69,7 @@ def verify(
     context: typer.Context,
     run: SomeRunIds = None,
     items: Annotated[
-        bool, typer.Option("--items", help="Add results on single test items from final checkpoints, without training.")
+        bool, typer.Option("--items", help="Add per-item results from final checkpoints, without training.")
     ] = False,
     instance: OnlyInstance = None,
     json: Json = False,
@@ -80,7 +80,7 @@ def verify(
     a machine of the same type all values must be equal bit for bit, on another one within a tolerance. The exit code is
     3 if they are not.
 
-    With --items runs that were recorded without results on single test items get them: their final checkpoints, where
+    With --items runs that were recorded without per-item results get them: their final checkpoints, where
     they are kept, are evaluated once on the test split, and must give the recorded scores.
     """
     places: Places = context.obj.places

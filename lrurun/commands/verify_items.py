@@ -1,4 +1,4 @@
-"""`lrurun verify --items`: results on single test items of older runs, from their final checkpoints."""
+"""`lrurun verify --items`: per-item results of older runs, from their final checkpoints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Status = Literal["added", "recorded", "different", "none", "no checkpoint"]
 
 
 class RunItems(Struct, frozen=True, kw_only=True):
-    """The results of one run on single test items."""
+    """The per-item results of one run."""
 
     run: str
     status: Status
@@ -41,7 +41,7 @@ class VerifyItemsDocument(Struct, frozen=True, kw_only=True):
 
 
 def verify_items(places: Places, names: Sequence[str], instance: str | None, *, json: bool) -> int:
-    """Adds results on single test items to runs, or to the final runs of an instance. Returns the exit code.
+    """Adds per-item results to runs, or to the final runs of an instance. Returns the exit code.
 
     Raises:
         UsageError: neither is named.
@@ -98,7 +98,7 @@ def _each(ledger: Ledger, places: Places, runs: Sequence[Run]) -> Iterator[RunIt
 
 
 def _without(run: Run) -> str | None:
-    """Why a run has no results on single test items; None if it may have some."""
+    """Why a run has no per-item results; None if it may have some."""
     if run.kind != "training":
         return "a program logs them itself" if run.kind == "program" else "a cell of a study has no test items"
     if run.state != "done":
@@ -143,4 +143,4 @@ def _print(found: RunItems) -> None:
         "none": f"none: {found.detail}",
         "no checkpoint": f"not added: {found.detail}",
     }
-    console.paragraph(console.clean(f"run {found.run}: results on single test items {texts[found.status]}"))
+    console.paragraph(console.clean(f"run {found.run}: per-item results {texts[found.status]}"))

@@ -52,7 +52,7 @@ class ProgramTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Whether the score is a share of test items, each of which counts from 0 (wrong) to 1 (right), as in an accuracy;
     without it, scores with the unit "%" are."""
     test_items: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
-    """The number of test items. Where the program does not log the results of single ones, it bounds how far a share
+    """The number of test items. Where the program does not log per-item results, it bounds how far a share
     moves with the choice of the test set."""
     decimals: Annotated[int, Meta(ge=0, le=12)] | None = None
     """Decimals of printed scores; without it, 1 for per cent, else 3. Very large and very small scores have a power of

@@ -1,4 +1,4 @@
-"""The results of single test items as rows of the ledger, and values from these rows."""
+"""The per-item results as rows of the ledger, and values from these rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_GROUPS = 2**31 - 1
 
 
 def packed(items: Mapping[str, ItemResults]) -> dict[str, ItemsRecord]:
-    """Results of items as the ledger has them.
+    """Per-item results as the ledger has them.
 
     Raises:
         ValueError: some have another number of items than their test set.

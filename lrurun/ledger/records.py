@@ -49,7 +49,7 @@ class TestSetRecord(Struct, frozen=True, kw_only=True):
 
 
 class ItemsRecord(Struct, frozen=True, kw_only=True):
-    """The results of a run on single test items."""
+    """The per-item results of a run."""
 
     test_set: TestSetRecord
     sums: bytes | None = None
@@ -71,7 +71,7 @@ class RunRecord(Head, frozen=True, kw_only=True):
     """Moment -> real and imaginary parts of the eigenvalues of each layer."""
     curves: dict[str, CurveRecord]
     items: dict[str, ItemsRecord] = {}
-    """Name of a score -> the results of single test items."""
+    """Name of a score -> the per-item results."""
 
 
 class PlaceRecord(Struct, frozen=True):

@@ -685,13 +685,13 @@ class Ledger:
 
         `reason` is why the attempt ended, the state by default; `error` is the traceback of a failed run. Results may
         contain NaN and infinities. A run that is done or has diverged never changes again. `outcome` is that of the
-        attempt, where it is not the state. `items` are the results of a run that is done on single test items, by the
+        attempt, where it is not the state. `items` are the per-item results of a run that is done, by the
         names of scores.
         """
         if state not in _ENDS:
             raise ValueError(f"a run ends as one of {', '.join(_ENDS)}, not {state!r}")
         if items and state != "done":
-            raise ValueError(f"only a run that is done has results of single items, not one that is {state}")
+            raise ValueError(f"only a run that is done has per-item results, not one that is {state}")
         item_records = _packed_items(items)
         changes: dict[str, Any] = {"state": state, "error": clean(error)}
         if result is not None:
@@ -762,7 +762,7 @@ class Ledger:
 
     @retried
     def record_items(self, run_id: str, items: Mapping[str, ItemResults]) -> list[str]:
-        """Add the results on single test items of a run that is done; those that it has stay as they are.
+        """Add the per-item results of a run that is done; those that it has stay as they are.
 
         Returns the names of the scores whose results were added.
 
@@ -773,16 +773,16 @@ class Ledger:
         with self._writing() as connection:
             number = self._run_number(connection, run_id)
             if connection.execute(select(runs.c.state).where(runs.c.number == number)).scalar_one() != "done":
-                raise ValueError(f"only a run that is done has results of single items: run {run_id} is not")
+                raise ValueError(f"only a run that is done has per-item results: run {run_id} is not")
             added = _write_items(connection, number, item_records)
             if added:
-                text = f"results of single test items added: {', '.join(added)}"
+                text = f"per-item results added: {', '.join(added)}"
                 add_event(connection, now(connection), "items", text, run=number)
             return added
 
     @retried
     def drop_items(self, run_ids: Iterable[str]) -> int:
-        """Remove the results of runs on single test items; that they were removed, and from which test set, is kept.
+        """Remove the per-item results of runs; that they were removed, and from which test set, is kept.
 
         Returns how many bytes they had.
         """
@@ -795,7 +795,7 @@ class Ledger:
             connection.execute(update(table).where(having).values(sums=None))
             time = now(connection)
             for number, rows in groupby(removed, key=itemgetter(0)):
-                text = f"results of single test items removed: {', '.join(row.result for row in rows)}"
+                text = f"per-item results removed: {', '.join(row.result for row in rows)}"
                 add_event(connection, time, "items", text, run=number)
         return sum(size for *_, size in removed)
 
@@ -1173,7 +1173,7 @@ class Ledger:
 
     @retried
     def items(self, run_ids: Iterable[str], result: str) -> dict[str, ItemResults]:
-        """Run -> its results on single test items for a score, as "test/accuracy"; runs without them are left out.
+        """Run -> its per-item results for a score, as "test/accuracy"; runs without them are left out.
 
         Runs with the same test set have the same object as `test_set`.
         """
@@ -1238,15 +1238,25 @@ class Ledger:
 
     @retried
     def item_names(self, run_ids: Iterable[str]) -> list[str]:
-        """The names of the scores of which some of these runs have results on single test items, sorted."""
+        """The names of the scores of which some of these runs have per-item results, sorted."""
         table = item_results.c
         names = select(table.result).distinct().where(among(runs.c.id, run_ids), table.sums.is_not(None))
         with self._reading() as connection:
             return [row.result for row in self._item_rows(connection, names.order_by(table.result))]
 
     @retried
+    def item_counts(self, ladder_key: str) -> tuple[int, int]:
+        """Of how many scores per-item results were recorded for runs of a ladder instance, and how many are there."""
+        counts = select(func.count(), func.count(item_results.c.sums))
+        with self._reading() as connection:
+            ladder = self._ladder_number(connection, ladder_key)
+            of_ladder = runs.c.number.in_(select(ladder_runs.c.run).where(ladder_runs.c.ladder == ladder))
+            rows = self._item_rows(connection, counts.where(of_ladder))
+            return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
+
+    @retried
     def item_bytes(self) -> dict[str, int]:
-        """Run -> the bytes of its results on single test items, of the runs that have some."""
+        """Run -> the bytes of its per-item results, of the runs that have some."""
         table = item_results.c
         sizes = select(runs.c.id, func.sum(func.length(table.sums))).where(table.sums.is_not(None))
         with self._reading() as connection:
@@ -1255,7 +1265,7 @@ class Ledger:
 
     @retried
     def items_removed(self, run_ids: Iterable[str], result: str) -> dict[str, int]:
-        """Run -> the number of test items of a score, where `ledger gc --items` removed the results on them."""
+        """Run -> the number of test items of a score, where `ledger gc --items` removed the per-item results."""
         table = item_results.c
         removed = select(runs.c.id, test_sets.c.count).where(
             among(runs.c.id, run_ids), table.result == result, table.sums.is_(None)
@@ -1274,7 +1284,7 @@ class Ledger:
         return found
 
     def _item_rows(self, connection: Connection, query: Select[Any], *more: Table) -> Sequence[Any]:
-        """The rows of a query on runs and their results on single items; none where the ledger is of an older revision,
+        """The rows of a query on runs and their per-item results; none where the ledger is of an older revision,
         which has no such tables."""
         if self.database.lacking >= {item_results.name}:
             return []
@@ -1917,7 +1927,7 @@ def _attempt_of(claim: ClaimedRun, number: int) -> ColumnElement[bool]:
     return and_(attempts.c.run == number, attempts.c.n == claim.attempt)
 
 
-# Results of single items
+# Per-item results
 
 
 def _packed_items(items: Mapping[str, ItemResults] | None) -> dict[str, ItemsRecord]:

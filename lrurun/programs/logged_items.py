@@ -1,4 +1,4 @@
-"""Results of single test items that a program logs: what a line must have, and whether they belong to the score."""
+"""Per-item results that a program logs: what a line must have, and whether they belong to the score."""
 
 from __future__ import annotations
 

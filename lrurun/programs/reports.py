@@ -17,9 +17,9 @@ from lrurun.programs.module.lrurun import METRIC_NAME, NAME_RULE
 LONGEST_LINE = 1_000_000
 """The most bytes of a line of metrics."""
 LONGEST_ITEMS = 100_000_000
-"""The most bytes of a line with the results of test items."""
+"""The most bytes of a line with per-item results."""
 MOST_SCORES = 100
-"""The most test scores of a run that have results of items."""
+"""The most test scores of a run that have per-item results."""
 MOST_NAMES = 1_000
 """The most metrics of a run with different names."""
 MOST_VALUES = 1_000_000
@@ -27,7 +27,7 @@ MOST_VALUES = 1_000_000
 _BLOCK = 1 << 20
 _COMPARED = 64
 _OF_ITEMS = re.compile(rb'\s*\{[^\[\]]{0,400}"(?:%s)"\s*:\s*\[' % "|".join(logged_items.COLUMNS).encode())
-"""The beginning of a line with results of items, whose names may have any order."""
+"""The beginning of a line with per-item results, whose names may have any order."""
 _CHANGED, _APPEND = "has changed since it was logged", "append to the file, as with >> in a shell"
 
 
@@ -63,7 +63,7 @@ class Reports:
         self.first_step: int | None = None
         """The step of the first row."""
         self.lines_of_items = 0
-        """How many lines with results of items were read."""
+        """How many lines with per-item results were read."""
         self._items: dict[str, dict[int, tuple[int, int, int]]] = {}
         """Test score -> step -> the number of the line with the results of its items, its place in the file, its
         length."""
@@ -97,7 +97,7 @@ class Reports:
             self._check_length(self._rest, self._line + 1)
 
     def read(self) -> None:
-        """Reads all lines that are finished, for the places of results of items. Raises WrongReport as `rows` does."""
+        """Reads all lines that are finished, for the places of per-item results. Raises WrongReport as `rows` does."""
         self.is_behind = True
         while self.is_behind:
             for _ in self.rows():
@@ -111,16 +111,16 @@ class Reports:
             raise self._wrong(f"is longer than {limit:,} bytes", hint)
 
     def steps_of_items(self, name: str) -> list[int]:
-        """The steps at which results of items were logged for a test score."""
+        """The steps at which per-item results were logged for a test score."""
         return list(self._items.get(name, ()))
 
     @property
     def scores_with_items(self) -> list[str]:
-        """The test scores for which results of items were logged."""
+        """The test scores for which per-item results were logged."""
         return list(self._items)
 
     def items(self, name: str, step: int) -> ItemResults | None:
-        """The results of test items that were logged last for a score and step; None if there are none.
+        """The per-item results that were logged last for a score and step; None if there are none.
 
         They are read and checked when they are needed: most steps are not, and a training goes on without them.
 
@@ -186,7 +186,7 @@ class Reports:
         return Row(step, values)
 
     def _add_items(self, name: str, step: int, start: int, length: int) -> None:
-        """Keeps the place of a line with results of items. Its step may be an earlier one."""
+        """Keeps the place of a line with per-item results. Its step may be an earlier one."""
         self._check_name(name)
         self.lines_of_items += 1
         self._items.setdefault(name, {})[step] = self._line, start, length

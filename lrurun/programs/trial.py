@@ -34,9 +34,9 @@ from lrurun.runner.program_files import ProgramCopy
 PRINTED = 1_000
 """How many of the last lines that it has printed a trial keeps."""
 STEPS_SHOWN = 3
-"""For how many steps the results of test items are shown."""
+"""For how many steps the per-item results are shown."""
 ITEMS_SECONDS = 2.0
-"""How long to wait after the first scores for the results of their test items."""
+"""How long to wait after the first scores for their per-item results."""
 
 
 def run(
@@ -127,7 +127,7 @@ def _follow(
 
 
 def _items(trial: Trial, reports: Reports, program: ProgramTable) -> list[TrialItems]:
-    """The results of test items that were logged for the first steps of each score, and what is wrong with them."""
+    """The per-item results that were logged for the first steps of each score, and what is wrong with them."""
     found = []
     for name in reports.scores_with_items:
         scores = trial.steps_of(name)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
+from lrurun import paths, plugins
 from lrurun.console import clean, setting
 
 if TYPE_CHECKING:
@@ -143,3 +144,9 @@ def data_sentence(data: Mapping[str, Any], task: str = "") -> str:
         return ""
     origin = "" if data["kind"] in ("generated", "imported") else f" ({data_phrase(data)})"
     return clean(f"Data{task and f' of {task}'}: {data['source']}{origin}.")
+
+
+def items_command(short_name: str) -> str:
+    """The command that adds per-item results to the runs of an instance."""
+    words = ["lrurun", "verify", "--items", "--instance", short_name]
+    return shlex.join([*words, *paths.place_options(), *plugins.load_options()])

@@ -45,6 +45,8 @@ class InstanceRuns(Struct, frozen=True, kw_only=True):
     profile: str | None
     key: str
     """The key of the instance. Runs of other instances and of tuning are ignored."""
+    short_name: str
+    """Its name for `--instance`."""
     runs: Sequence[Run]
     notes: Sequence[Note] = ()
     """Notes for the end of the footnotes."""
@@ -61,7 +63,7 @@ class InstanceRuns(Struct, frozen=True, kw_only=True):
     metrics: Sequence[Metric] = ()
     """All metrics of the task, those that claims name among them."""
     items: Callable[[Sequence[str], str], Mapping[str, ItemResults]] = _no_items
-    """Finds the results of runs on single test items, by the runs' ids, for the score of this name."""
+    """Finds the per-item results of runs, by the runs' ids, for the score of this name."""
     items_removed: Callable[[Sequence[str], str], Mapping[str, int]] = _no_items
     """Finds those of which these results were removed, each with the number of test items."""
 

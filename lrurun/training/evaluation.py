@@ -31,9 +31,9 @@ class Evaluation(NamedTuple):
     norms: dict[str, float]
     """Mean norm of the recurrent state, layer by layer, on the first batch."""
     items: dict[str, ItemResults]
-    """Metric -> its results on single items, where they were asked for and it has some."""
+    """Metric -> its per-item results, where they were asked for and it has some."""
     faults: dict[str, str]
-    """Metric -> why the results on single items that it gives are not used."""
+    """Metric -> why the per-item results that it gives are not used."""
     labels: int
     """How many labels were predicted."""
 
@@ -49,7 +49,7 @@ def evaluate(
     """Scores and norms of each member. The last batch is padded, so that nothing is compiled twice.
 
     Args:
-        order: a digest of the examples and their order: then results on single items too, which otherwise stay on the
+        order: a digest of the examples and their order: then per-item results too, which otherwise stay on the
             device.
     """
     count = len(split.labels)
@@ -110,7 +110,7 @@ def tolerance(metric: Metric, score: float, count: int) -> float:
 
 
 def _items(metric: Metric, sums: ItemSums, split: Split, order: str, score: float) -> ItemResults | None:
-    """The results on single items that a metric gives; None if it gives none, or the score is not finite.
+    """The per-item results that a metric gives; None if it gives none, or the score is not finite.
 
     Raises:
         ValueError: they do not give the score.

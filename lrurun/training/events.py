@@ -76,7 +76,7 @@ class Ended(Struct, frozen=True, kw_only=True):
     result: dict[str, float]
     """Metrics at the best validation step, and the training speed."""
     items: dict[str, ItemResults] = {}
-    """Name of a test score, as "test/accuracy" -> the results on single items, of which it is the mean."""
+    """Name of a test score, as "test/accuracy" -> the per-item results, of which it is the mean."""
     item_faults: dict[str, str] = {}
     """Name of a test score -> why those that its metric gives are not used."""
     snapshot: Snapshot

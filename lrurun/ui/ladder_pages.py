@@ -63,10 +63,14 @@ def ladders(source: Source, ledger: Ledger | None, stamp: Stamp, *, studies: boo
         assert ledger is not None
         now = _progress(source, ledger, instance, stamp)
         key = ("conclusion", instance.key)
-        counts = tuple(sorted(now.counts.items()))
-        conclusion: Any = source.known(key, counts)
+        counts = source.cached(
+            ("item counts", instance.key), results_stamp(stamp), partial(ledger.item_counts, instance.key)
+        )
+        # not the stamp: where a run is training, it would have all conclusions made again all the time
+        seen = (tuple(sorted(now.counts.items())), counts)
+        conclusion: Any = source.known(key, seen)
         if conclusion is None and time.monotonic() < until:
-            conclusion = source.cached(key, counts, partial(_conclusion, ledger, instance))
+            conclusion = source.cached(key, seen, partial(_conclusion, ledger, instance))
         waiting |= conclusion is None
         entries.append(
             {

@@ -396,7 +396,7 @@ def test_the_table_of_the_papers_own_numbers() -> None:
         pytest.approx(0.0183, abs=5e-5),
     )
     # Of 10,000 test items nothing else is known.
-    assert (found.items, found.item_error) == (
+    assert (found.items_known, found.item_error) == (
         "number",
         pytest.approx(math.hypot(*(math.sqrt(side.mean * (1 - side.mean) / 10_000) for side in found.sides))),
     )

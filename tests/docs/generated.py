@@ -180,7 +180,7 @@ def documents() -> dict[str, type]:
     from lrurun.ledger.merging import Merged
     from lrurun.ledger.rebuilding import Rebuilt
     from lrurun.report import run_table
-    from lrurun.report.formats.items import ItemsDocument
+    from lrurun.report.formats.item_lists import ItemsDocument
     from lrurun.report.tables.all_tasks import AllTasksReport
     from lrurun.report.tables.ladder_table import LadderReport
     from lrurun.report.tables.ledger_claims import LedgerClaims

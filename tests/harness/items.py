@@ -1,4 +1,4 @@
-"""Results on single test items, for tests of reports."""
+"""Per-item results, for tests of reports."""
 
 from __future__ import annotations
 

@@ -132,11 +132,11 @@ def build(ladder: Ladder = MINI, runs: list[values.Run] | None = None, **more: A
     fields["notes"] = list(map(Note, fields.get("notes", ())))
     more = {"test_items": 300, "steps_path": "train.steps"} | more
     fields = {"items": partial(_alike, fields["runs"], more["test_items"])} | fields
-    return ladder_table.build(InstanceRuns(ladder=ladder, key="k", **fields), **more)
+    return ladder_table.build(InstanceRuns(ladder=ladder, key="k", short_name="toy", **fields), **more)
 
 
 def _alike(runs: list[values.Run], count: int | None, ids: Sequence[str], result: str) -> Mapping[str, ItemResults]:
-    """Results on single test items that do not change verdicts."""
+    """Per-item results that do not change verdicts."""
     if count is None:
         return {}
     scores = {run.id: run.result.get(result, math.nan) for run in runs if run.result}

@@ -61,7 +61,7 @@ def build(
     attempts = {name: attempt(name, where, (hosts or {}).get(name, "here")) for name, _, _, where in made}
     fields = {"task": "sDigits", "profile": None, "runs": runs_of(made) if runs is None else runs} | more
     fields["notes"] = list(map(Note, fields.get("notes", ())))
-    return speed.build(InstanceRuns(ladder=ladder, key="k", **fields), attempts.__getitem__)
+    return speed.build(InstanceRuns(ladder=ladder, key="k", short_name="toy", **fields), attempts.__getitem__)
 
 
 def document(report: speed.SpeedReport) -> dict[str, Any]:

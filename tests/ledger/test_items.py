@@ -1,4 +1,4 @@
-"""Results on single test items: recorded with the score, shared test sets, copies, removal, and older ledgers."""
+"""Per-item results: recorded with the score, shared test sets, copies, removal, and older ledgers."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_items_are_added_to_a_run_that_is_done_once(ledger: Ledger, key: str) ->
     assert same(ledger.items([new], ACCURACY)[new], accuracy(1)), "those that it had stay"
     assert same(ledger.items([old], LOSS)[old], losses(5))
     assert [e.text for e in ledger.events(run=old) if e.kind == "items"] == [
-        "results of single test items added: test/accuracy, test/loss"
+        "per-item results added: test/accuracy, test/loss"
     ]
     assert [e for e in ledger.events(run=new) if e.kind == "items"] == []
     ledger.enqueue(key, [want(seed=7)])
@@ -166,7 +166,7 @@ def test_that_items_were_removed_is_kept(ledger: Ledger, key: str) -> None:
     assert ledger.items_removed(ids, LOSS) == dict.fromkeys(ids[:2], 7)
     assert ledger.drop_items(ids[:2]) == 0
     assert [e.text for e in ledger.events(run=ids[0]) if e.kind == "items"] == [
-        "results of single test items removed: test/accuracy, test/loss"
+        "per-item results removed: test/accuracy, test/loss"
     ]
     assert ledger.check() == []
     assert ledger.record_items(ids[0], {ACCURACY: accuracy(0)}) == [ACCURACY], "they may be evaluated again"
@@ -228,7 +228,7 @@ def test_check_finds_items_that_cannot_be_read(ledger: Ledger, key: str, path: P
     raw(path, "UPDATE test_sets SET order_sha256 = 'other' WHERE id = ?", number)
     assert ledger.check() == [
         f"test set {number}: a test set does not match its digest",
-        f"run {ids[0]}, test/accuracy: results of items cannot be read: unknown form b'x'",
+        f"run {ids[0]}, test/accuracy: per-item results cannot be read: unknown form b'x'",
         f"run {ids[1]}, test/loss: results of 6 instead of 7 items",
     ]
     for run, name in ((ids[0], ACCURACY), (ids[1], LOSS)):
@@ -263,9 +263,7 @@ def test_gc_removes_items_from_ledger_and_records(machine: Machine) -> None:
         assert 5_000 < size < 10_000
     assert machine.run("ledger", "gc").stderr == "nothing to remove\n"
     kilobytes = f"{size / 1e3:.1f} kB"
-    said = (
-        f"the results of 2 runs on single test items with {kilobytes}, which the ledger uses for what it records next\n"
-    )
+    said = f"the per-item results of 2 runs with {kilobytes}, which the ledger uses for what it records next\n"
     assert machine.run("ledger", "gc", "--items", "--dry-run").stderr == f"to be removed: {said}"
     with Ledger.read(machine.ledger) as ledger:
         assert len(ledger.items(ids, ACCURACY)) == 2

@@ -1,4 +1,4 @@
-"""Results of single test items that programs log: whether they belong to a score, and what of them is recorded."""
+"""Per-item results that programs log: whether they belong to a score, and what of them is recorded."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ SCRIPTS = {
 
 @pytest.fixture(scope="module")
 def ended() -> Machine:
-    """A ladder each of whose rungs executes another script that logs results of items, after all have ended."""
+    """A ladder each of whose rungs executes another script that logs per-item results, after all have ended."""
 
     def make(folder: Path) -> None:
         machine = Machine(folder)
@@ -268,9 +268,9 @@ def test_what_cannot_be_results_of_items_is_left_out_and_the_scores_stay(
 def test_what_of_items_is_recorded_is_shown(ended: Machine) -> None:
     once, wrong = (runs_of(ended)[script][0].id for script in ("once", "wrong-mean"))
     assert "per-item results: 4 of test/accuracy, 3 of test@9/loss\n" in ended.run("show", once).stdout
-    assert ended.json("show", once)["items"] == {"test/accuracy": 4, "test@9/loss": 3}
+    assert ended.json("show", once)["item_counts"] == {"test/accuracy": 4, "test@9/loss": 3}
     assert "per-item results: " not in ended.run("show", wrong).stdout
-    assert ended.json("show", wrong)["items"] == {}
+    assert ended.json("show", wrong)["item_counts"] == {}
     page = words(View(ended.ledger, ended.runs).page(f"/runs/{once}"))
     assert "Per-item results: 4 of test/accuracy, 3 of test@9/loss." in page
     [note] = [

@@ -97,17 +97,17 @@ UNIT = 'unit = "%"\n'
         (
             logs(BOTH) + ITEMS.format([1, 0, 0, 1, 0], 1) + WAIT,
             "",
-            "ok: 5 items, with the mean 0.4 at step 1, as the score",
+            "ok: 5 items, whose mean is the score: 0.4 at step 1",
         ),
         (
             f"{logs()}{ITEMS.format([1, 0, 0, 1, 0], 1)}run.log(1, **{BOTH})\n{WAIT}",
             "",
-            "ok: 5 items, with the mean 0.4 at step 1, as the score",
+            "ok: 5 items, whose mean is the score: 0.4 at step 1",
         ),
         (
             f"{logs(BOTH)}import time; time.sleep(0.5)\n{ITEMS.format([1, 0, 0, 1, 0], 1)}{WAIT}",
             "",
-            "ok: 5 items, with the mean 0.4 at step 1, as the score",
+            "ok: 5 items, whose mean is the score: 0.4 at step 1",
         ),
         (
             logs(BOTH) + ITEMS.format([1, 0, 0, 0, 0], 1),

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,10 +22,10 @@ from lrurun.ledger.store import Ledger
 from lrurun.report.figures import compared_items, figure_files
 from lrurun.report.figures.compared_items import ItemComparison, RungItems
 from lrurun.report.figures.figures import Width
+from tests.harness import results
 from tests.harness.browsing import View, closed, words
 from tests.harness.drawings import caption, lines, misplaced
 from tests.harness.machine import Machine
-from tests.harness.results import fill
 from tests.harness.shared import once
 
 __all__ = ["closed"]  # a fixture
@@ -46,6 +47,7 @@ DIFFERENCES = {
     4: Fraction(-1),
 }
 ITEMS = ("plot", "sDigits", "--kind", "items")
+fill = partial(results.fill, with_items=False)
 
 
 def bits(text: str) -> np.ndarray:
@@ -53,7 +55,7 @@ def bits(text: str) -> np.ndarray:
 
 
 def record(path: Path, rung: str, results: list[ItemResults], name: str = ACCURACY, task: str = "sDigits") -> None:
-    """Adds results of items to the runs of a rung, in the order of their seeds."""
+    """Adds per-item results to the runs of a rung, in the order of their seeds."""
     with Ledger.open(path) as ledger:
         [instance] = ledger.ladders(None, task)
         runs = [run for run in ledger.runs(instance.key) if run.memberships[0].rung == rung]
@@ -119,7 +121,7 @@ def test_the_numbers_are_means_over_seeds_from_the_largest_gain_to_the_largest_l
             share = Fraction(sum(text[one["item"]] == "1" for text in RIGHT[rung]), len(RIGHT[rung]))
             assert one[field] == pytest.approx(float(share))
     [note] = found["notes"]
-    assert note["text"] == "linear-rnn: 1 run without results on single test items"
+    assert note["text"] == "linear-rnn: 1 run without per-item results"
     assert len(note["runs"]) == 1
 
 
@@ -139,7 +141,7 @@ def test_a_ladder_is_compared_rung_by_rung_and_says_what_cannot_be(
     texts = [note["text"] for note in found["notes"]]
     assert texts[-1].startswith(
         "not drawn: diagonal and linear-rnn have different test sets: other items, or another order; "
-        "exponential: its runs have no results on single test items; stable-exponential: no run is finished; "
+        "exponential: its runs have no per-item results; stable-exponential: no run is finished; "
     )
     filled.run(*ITEMS, "--out", str(tmp_path / "items.csv"))
     with (tmp_path / "items.csv").open() as file:
@@ -263,7 +265,7 @@ def test_a_dot_is_at_the_shares_of_seeds_of_both_rungs(filled: Machine, sketched
     assert lines(counts)["worse"] == (pytest.approx([100 / 6, 50, 200 / 3, 100]), [1, 1, 1, 1])
     assert counts.get_xlabel() == "difference of at least [points]"
     assert "6 test items, by the test accuracy [%] of each" in caption(figure)
-    assert "Note: linear-rnn: 1 run without results on single test items" in caption(figure)
+    assert "Note: linear-rnn: 1 run without per-item results" in caption(figure)
     assert misplaced(figure) == []
     assert len({tuple(side.get_facecolor()[0]) for side in plane.collections if len(side.get_offsets())}) == 3
 
@@ -349,9 +351,9 @@ def test_items_of_a_score_that_is_a_function_of_their_mean_are_on_their_own_scal
         (["--rung", "tanh-rnn", "--rung", "tanh-rnn"], 2, "--rung tanh-rnn: is named twice"),
         (["--rung", "tanh-rnn", "--rung", "linear-rnn", "--rung", "diagonal"], 2, "two rungs are compared, found 3"),
         (["--rung", "diagonal"], 2, "diagonal and linear-rnn have different test sets: other items, or another"),
-        (["--rung", "linear-rnn", "--rung", "exponential"], 4, "on single test items\nhint: lrurun verify --items"),
+        (["--rung", "linear-rnn", "--rung", "exponential"], 4, "no per-item results\nhint: lrurun verify --items --"),
         (["--rung", "ring-init"], 4, "ring-init: no run is finished\nhint: run: lrurun ladder sDigits"),
-        (["--metric", "test/loss"], 4, "to draw\nhint: scores with results on single test items: test/accuracy"),
+        (["--metric", "test/loss"], 4, "to draw\nhint: scores with per-item results: test/accuracy"),
         (["--metric", "test/accuracy", "--metric", "test/loss"], 2, "--metric: a figure shows one"),
         (["--kind", "ladder", "--rung", "linear-rnn"], 2, "--rung: is for --kind items, found --kind ladder"),
         (["--kind", "ladder", "--out", "a.csv"], 2, "--out a.csv: only --kind items writes its numbers"),
@@ -372,8 +374,8 @@ def test_without_any_items_it_says_how_to_get_them(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     fill(machine.ledger, "sDigits", {"tanh-rnn": [0.5], "linear-rnn": [0.6]})
     error = machine.refused(*ITEMS, "--out", "a.png", code=4)
-    assert "no run has results on single test items for test/accuracy, so there is nothing to draw\n" in error
-    assert "hint: lrurun verify --items evaluates kept checkpoints" in error
+    assert "no run has per-item results for test/accuracy, so there is nothing to draw\n" in error
+    assert "hint: lrurun verify --items --instance sDigits evaluates kept checkpoints" in error
     for rung in ("tanh-rnn", "linear-rnn"):
         record(machine.ledger, rung, [ItemResults(test_set=items.TestSet(count=2), sums=np.ones(2))])
     machine.run(*ITEMS, "--out", "a.csv")
@@ -433,8 +435,8 @@ def test_a_page_without_items_says_how_to_get_them(tmp_path: Path) -> None:
     view = View(machine.ledger, machine.runs)
     [address] = re.findall(r'<a href="(/ladders/\w+)">', view.page("/"))
     page = words(view.page(f"{address}?items"))
-    assert "no run has results on single test items for test/accuracy" in page
-    assert "lrurun verify --items evaluates kept checkpoints" in page
+    assert "no run has per-item results for test/accuracy" in page
+    assert "lrurun verify --items --instance sDigits evaluates kept checkpoints" in page
 
 
 def test_the_page_says_where_axes_are_logarithmic_and_on_which_side_lower_is_better(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What holds for every verdict with results on single test items, whatever the scores are."""
+"""What holds for every verdict with per-item results, whatever the scores are."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ METRICS: Sequence[Metric] = (
 
 
 class Side(NamedTuple):
-    """The values of the items of each run, and which runs have diverged or have no results on single items."""
+    """The values of the items of each run, and which runs have diverged or have no per-item results."""
 
     values: Floats
     diverged: NDArray[np.bool_]
@@ -191,7 +191,7 @@ def test_exchanging_two_rungs_mirrors_everything(seed: int) -> None:
 
 
 def same(one: Comparison, two: Comparison, unit: float = 1.0, rel: float = 1e-6) -> None:
-    for name in ("verdict", "verdict_on_these_items", "items", "reason"):
+    for name in ("verdict", "verdict_on_these_items", "items_known", "reason"):
         assert getattr(two, name) == getattr(one, name), name
     for name in ("p_adjusted", "p_unadjusted", "p_on_these_items", "item_share", "improvement", "improvement_low"):
         assert close(getattr(two, name), getattr(one, name), rel), name

@@ -232,7 +232,7 @@ def test_a_shift_of_one_logit_on_600_items_is_decided() -> None:
         random = np.random.default_rng(number)
         hard = random.normal(1, 1.5, 600)
         found = judged(answers(random, 12, hard, skill=1.0), answers(random, 12, hard))
-        assert (found.verdict, found.items) == ("supported", "results")
+        assert (found.verdict, found.items_known) == ("supported", "results")
 
 
 @pytest.mark.parametrize(("count", "margin"), [(90, 0.05), (300, 0.02)])
@@ -300,7 +300,7 @@ def test_runs_that_were_scored_on_unequal_test_items_are_not_compared(machine: M
     machine.run("mark", other, "--exclude", "other test items")
     report = machine.json("report", "sDigits", *LADDER)
     assert [row["n"] for row in report["rows"]] == [3, 3, 0]
-    assert report["rows"][1]["comparison"]["items"] == "results"
+    assert report["rows"][1]["comparison"]["items_known"] == "results"
 
 
 def test_where_some_runs_of_a_rung_have_no_results_on_items_their_number_counts(
@@ -314,6 +314,6 @@ def test_where_some_runs_of_a_rung_have_no_results_on_items_their_number_counts(
     fill_ladder(never, levels, range(6), None)
     fill_ladder(never, levels, range(6, 12), None)
     found, expected = (one.json("report", "sDigits", *LADDER)["rows"][1]["comparison"] for one in (machine, never))
-    assert (found["items"], found["provisional"]) == ("number", False)
+    assert (found["items_known"], found["provisional"]) == ("number", False)
     assert found["p_adjusted"] > found["p_on_these_items"]
     assert found == expected

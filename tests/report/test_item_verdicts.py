@@ -33,7 +33,7 @@ CLAIMS = (Claim(text="Width helps", source="Paper, 1", rung="wider", than="small
 
 
 def shown(found: Mapping[str, Sequence[ItemResults]] = FOUND, **more: Any) -> LadderReport:
-    """The report on runs with these results on test items."""
+    """The report on runs with these per-item results."""
     known = {f"{rung}{k}": one for rung, every in found.items() for k, one in enumerate(every)}
     rungs = tuple(make_rung(rung) for rung in found)
     ladder = Ladder(name="items", title="on the same items", source="s", rungs=rungs, claims=CLAIMS)
@@ -47,7 +47,7 @@ def nothing(_runs: Sequence[str], _result: str) -> Mapping[str, Any]:
 
 
 KINDS: dict[str, dict[str, Any]] = {
-    "results on each item": {},
+    "per-item results": {},
     "their number": {"items": nothing},
     "their number, of a program": {"items": nothing, "kind": "program"},
     "nothing": {"items": nothing, "test_items": None},
@@ -98,18 +98,35 @@ def test_every_width_and_format_has_the_verdict_on_these_items() -> None:
     data = json.loads(formats.render(report, "json"))
     found = data["rows"][1]["comparison"]
     assert (data["rows"][1]["verdict"], found["verdict"]) == ("undecided", "undecided")
-    assert (found["verdict_on_these_items"], found["items"]) == ("supported", "results")
+    assert (found["verdict_on_these_items"], found["items_known"]) == ("supported", "results")
     assert found["p_on_these_items"] < 0.001 < 0.05 < found["p_adjusted"]
     line = list(csv.DictReader(io.StringIO(formats.render(report, "csv"))))[1]
-    for field in ("verdict_on_these_items", "items", "p_on_these_items", "item_error", "item_share"):
+    for field in ("verdict_on_these_items", "items_known", "p_on_these_items", "item_error", "item_share"):
         assert line[field] == str(found[field])
     assert line["score_item_error"] == str(data["rows"][1]["score_item_error"])
     decided = data["rows"][2]["comparison"]
     assert (decided["verdict"], decided["verdict_on_these_items"]) == ("supported", "")
 
 
+def test_captions_say_what_p_and_intervals_hold_for() -> None:
+    """That only some comparisons know their test items is made up: it takes runs of different ages."""
+    known, unknown = shown(), shown(**KINDS["nothing"])
+    mixed = structs.replace(known, rows=(*known.rows[:2], unknown.rows[2]))
+    texts = {
+        "for new seeds and test items": known,
+        "for new seeds and, where their error is known, test items": mixed,
+        "": unknown,
+    }
+    for text, report in texts.items():
+        flat = formats.render(report, "md")
+        assert f"p: two-sided, {text and f'{text}, '}of ranks (" in flat
+        assert f"95 % interval (Welch){text and f' {text}'}, not corrected" in flat
+        assert f"than one of the base, with its 95 % interval{text and f' {text}'}." in flat
+        assert f"p: {text and f'{text}, '}by ranks, corrected" in " ".join(answer(report).split())
+
+
 def test_the_error_of_the_test_set_is_that_of_a_score_on_other_items() -> None:
-    """Beside another choice of items, with replacement, by NumPy; without results on each, the binomial error."""
+    """Beside another choice of items, with replacement, by NumPy; without per-item results, the binomial error."""
     rng = np.random.default_rng(0)
     answers = np.stack([one.sums for one in FOUND["wider"]])
     chosen = rng.integers(0, 90, (4000, 90))
@@ -122,8 +139,8 @@ def test_the_error_of_the_test_set_is_that_of_a_score_on_other_items() -> None:
     rows = {row.rung: row for row in shown().rows}
     largest = max(rows[rung].score_item_error or 0.0 for rung in ("small", "wider"))
     texts = [caution.text for caution in cautions(shown())]
-    moved = f"90 alone move a score by ± {100 * largest:.1f} points, and more seeds help little"
-    assert f"few test items (wider): {moved}" in texts
+    moved = f"90 test items move a score by ± {100 * largest:.1f} points, and more seeds help little"
+    assert f"undecided because of the test set (wider): {moved}" in texts
     assert shown(items=nothing, test_items=None).rows[1].score_item_error is None
 
 
@@ -189,7 +206,7 @@ def test_seeds_and_items_that_detect_a_difference_are_the_first_with_the_power(d
         limit = scipy.stats.t.isf(0.05 / 2 / 2, df)  # two hypotheses
         return float(scipy.stats.nct.sf(limit, df, difference / np.sqrt(total)))
 
-    n, count = detect.seeds["wider"], detect.items["wider"]
+    n, count = detect.seeds["wider"], detect.test_items["wider"]
     assert n is not None
     assert count is not None
     assert power(n, count) >= 0.8 - 1e-6
@@ -204,10 +221,10 @@ def test_without_results_on_items_the_numbers_of_detect_say_what_they_are() -> N
     bound = shown(items=nothing, detect=0.05).detect
     assert bound is not None
     assert bound.bounds == ("wider", "deeper")
-    assert (bound.items["wider"] or 0) > (shown(detect=0.05).detect.items["wider"] or 0)  # type: ignore[union-attr]
+    assert (bound.test_items["wider"] or 0) > (shown(detect=0.05).detect.test_items["wider"] or 0)  # type: ignore[union-attr]
     unknown = shown(items=nothing, test_items=None, detect=0.05).detect
     assert unknown is not None
-    assert set(unknown.items.values()) == {None}
+    assert set(unknown.test_items.values()) == {None}
     assert "These seeds are for the same test items: nothing is known of others." in formats.render(
         shown(items=nothing, test_items=None, detect=0.05), "md"
     )
@@ -215,10 +232,10 @@ def test_without_results_on_items_the_numbers_of_detect_say_what_they_are() -> N
 
 def test_removed_results_are_noted_and_their_number_is_used() -> None:
     report = shown(**KINDS["removed results"])
-    text = "36 runs lost their results on single test items by lrurun ledger gc --items: verdicts know only how many"
+    text = "36 runs lost their per-item results by lrurun ledger gc --items: verdicts know only how many"
     assert Note(f"{text} items there are") in report.notes
     assert report.test_items == 90
-    assert [row.comparison.items for row in report.rows if row.comparison] == ["number"] * 2
+    assert [row.comparison.items_known for row in report.rows if row.comparison] == ["number"] * 2
     assert not any("lost" in note.text for note in shown().notes)
 
 

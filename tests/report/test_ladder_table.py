@@ -106,7 +106,8 @@ def test_verdicts_of_twelve_seeds_are_firm_and_by_ranks() -> None:
     assert "p: two-sided, of ranks (Brunner and Munzel, by permutation), corrected by" in text
     assert "rovisional" not in text
     fewer = formats.render(build(ladder, runs[:-1]), "md")
-    assert "p: two-sided, of ranks (Brunner and Munzel, by permutation); with fewer than 12 seeds, of means" in fewer
+    ranks = "p: two-sided, for new seeds and test items, of ranks (Brunner and Munzel, by permutation)"
+    assert f"{ranks}; with fewer than 12 seeds, of means" in fewer
     assert (
         "- Provisional: c against b (11 seeds). With fewer than 12 seeds a verdict assumes that no seed fails." in fewer
     )

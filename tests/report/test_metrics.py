@@ -140,7 +140,7 @@ def test_a_score_over_labels_moves_by_one_label(metric: Metric, data: dict[str, 
     report = build(metric, runs, test_items=20, data=data, items=lambda *_: {})
     assert sentence in formats.render(report, "md")
     assert report.without_spread == (("b",) if sentence.startswith("One label") else ("a", "b"))
-    assert build(metric, runs, test_items=20, data=data).without_spread == (), "results on single items have the error"
+    assert build(metric, runs, test_items=20, data=data).without_spread == (), "per-item results have the error"
 
 
 # Other settings

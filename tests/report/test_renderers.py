@@ -279,9 +279,9 @@ def test_text_from_files_and_the_ledger_is_data() -> None:
 
 def test_the_notes_explain_the_columns_that_are_shown() -> None:
     notes = {
-        "p": "p: two-sided, of means (Welch)",
+        "p": "p: two-sided, for new seeds and test items, of means (Welch)",
         "learn": "Learn: seeds better than chance",
-        "difference [95 %]": "95 % interval (Welch)",
+        "difference [95 %]": "95 % interval (Welch) for new seeds and test items",
         "better [95 %]": "Better: the chance that a run scores better than one of the base",
         "steps/s": "Steps/s: median",
     }

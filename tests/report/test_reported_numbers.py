@@ -126,7 +126,7 @@ def check(
     assert answer.agrees(one["p_adjusted"])
     assert one["p_unadjusted"] == pytest.approx(answer.unadjusted.value, abs=answer.unadjusted.error + 1e-7)
     assert one["p_on_these_items"] <= one["p_adjusted"]
-    assert one["items"] == ("results" if task.results else "number")
+    assert one["items_known"] == ("results" if task.results else "number")
     sides = [runs[rung] for rung in (asked.rung, asked.other or "")]
     assert one["provisional"] == (min(map(len, sides)) < 12)
     counted = [[task.chance if score is None else score for score in scores] for scores in sides]

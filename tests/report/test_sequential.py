@@ -197,7 +197,7 @@ def test_a_design_of_the_first_release_goes_on_with_the_present_rule() -> None:
     assert [record.rule for record in later.records] == ["seeds", "seeds and items"]
     assert later.answers[JUMP] == old.comparisons[0]
     found = later.answers[asked[1]]
-    assert (found.verdict, found.verdict_on_these_items, found.items) == ("undecided", "supported", "number")
+    assert (found.verdict, found.verdict_on_these_items, found.items_known) == ("undecided", "supported", "number")
 
 
 def test_seeds_are_added_to_rungs_of_undecided_questions_alone() -> None:

@@ -203,7 +203,9 @@ def test_a_look_counts_them_and_is_not_taken_with_an_infinite_score() -> None:
 
     def look(b: list[Score]) -> Any:
         runs = runs_of("a", BASE[:12]) + runs_of("b", b)
-        instance = InstanceRuns(ladder=LADDER, task="toy", profile=None, key="k", runs=runs, metric=PPL)
+        instance = InstanceRuns(
+            ladder=LADDER, task="toy", profile=None, key="k", short_name="toy", runs=runs, metric=PPL
+        )
         rungs = {name: results_of(of_rung, {}) for name, of_rung in select(instance, PPL, []).items()}
         scoring = scoring_of(PPL, {}, None)
         assert progress.next_look is not None

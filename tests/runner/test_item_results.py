@@ -1,4 +1,4 @@
-"""Results on single test items of real runs: recorded with the score or not at all, and evaluated again."""
+"""Per-item results of real runs: recorded with the score or not at all, and evaluated again."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_final_checkpoints_give_the_items_that_training_recorded(finished: Machi
             assert set(before[run].sums) <= {0.0, 1.0}
         assert len({one.test_set.sha256 for one in before.values()}) == 1
         said = machine.run("verify", "--items", ids[0]).stdout
-        assert said == f"run {ids[0]}: results on single test items recorded already\n1 run: 1 had them before\n"
+        assert said == f"run {ids[0]}: per-item results recorded already\n1 run: 1 had them before\n"
         ledger.drop_items(ids)
         lost, other, *_ = ids
         for checkpoint in ledger.checkpoints(lost):
@@ -116,7 +116,7 @@ def test_final_checkpoints_give_the_items_that_training_recorded(finished: Machi
         connection.execute(changed, (other,))
     connection.close()
     done = machine.run("verify", "--items", other, code=3)
-    assert done.stdout.startswith(f"run {other}: results on single test items not added: test/accuracy is 0.")
+    assert done.stdout.startswith(f"run {other}: per-item results not added: test/accuracy is 0.")
     assert "in the evaluation, 0.5 in the run" in done.stdout.replace("\n", " ")
     with Ledger.read(machine.ledger) as ledger:
         assert ledger.items([other], ACCURACY) == {}

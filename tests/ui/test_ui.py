@@ -25,6 +25,7 @@ from lrurun.ui import app, curves, ladder_pages
 from lrurun.ui.source import size_of
 from tests import conftest
 from tests.harness.browsing import View, closed, links, words
+from tests.harness.items import alike
 from tests.harness.machine import Machine
 from tests.harness.results import OWNER, fill
 from tests.harness.servers import PrivateServer
@@ -119,6 +120,21 @@ def test_a_ladder_has_the_report_in_the_same_words(filled: Machine, view: View) 
     assert page.count('class="plane"') == 2
     assert "4 at initialisation" not in page
     assert "2 at initialisation, 2 after training" in page
+
+
+def test_the_list_has_the_conclusion_by_the_test_items_that_are_known_now(tmp_path: Path) -> None:
+    """Per-item results that are added or removed change verdicts, and no number of runs."""
+    scores = {"tanh-rnn": [0.5] * 6 + [0.51] * 6, "linear-rnn": [0.57] * 6 + [0.58] * 6}
+    fill(tmp_path / "ledger.db", "sDigits", scores, with_items=False)
+    view = View(tmp_path / "ledger.db", tmp_path)
+    assert "Helps: linear-rnn" not in words(view.page("/"))
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        for run in ledger.runs():
+            score = (run.result or {})["test/accuracy"]
+            ledger.record_items(run.id, {"test/accuracy": alike(score, 300)})
+        assert "Helps: linear-rnn" in words(view.page("/"))
+        ledger.drop_items(ledger.run_ids())
+    assert "Helps: linear-rnn" not in words(view.page("/"))
 
 
 def test_curves_are_the_means_of_the_report(view: View, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -239,7 +239,7 @@ item_results = Table(
     Column("result", TEXT, primary_key=True, comment="the name of the score, as in test/accuracy"),
     Column("test_set", WHOLE, ForeignKey(test_sets.c.id), nullable=False),
     Column("sums", BYTES, comment="packed: what each item contributes; NULL where `ledger gc --items` removed them"),
-    comment="the results of single test items, of which the score is the weighted mean",
+    comment="the per-item results, of which the score is the weighted mean",
     sqlite_strict=True,
 )
 

@@ -16,6 +16,7 @@ from lrurun.config.plan import rung_names
 from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for, plural
 from lrurun.items import ItemResults, Numbers, TestSet
 from lrurun.report.figures.figures import Curve, Figure, Panel, Scale, dashed, floats, suited
+from lrurun.report.instance_label import items_command
 from lrurun.report.rung_runs import Note, RungRuns, note_on
 from lrurun.report.scores import form_of, metric_of_result
 
@@ -36,8 +37,8 @@ _SINGLE = 400
 _SIZES = 60
 """The most sizes of a difference at which items are counted."""
 _SAME = 1e-9
-"""Means that differ by at most this share of the larger one are equal: those of equal numbers may differ in their last
-bits, with other numbers of seeds."""
+"""Means that differ by at most this share of the larger one are equal: with other numbers of seeds, means of equal
+numbers may differ in their last bits."""
 _LARGEST = 0.085
 """The diameter of the largest dot, as a share of the height of a panel."""
 _ONE = 0.015
@@ -264,7 +265,7 @@ def collect(
 
     Raises:
         UsageError: there are no such rungs, or they have no test set in common.
-        NotFoundError: no run, or those of one rung only, have results on single test items.
+        NotFoundError: no run, or those of one rung only, have per-item results.
     """
     plan, ledger = loaded.plan, loaded.ledger
     pairs = _pairs(plan.ladder, rungs)
@@ -278,10 +279,10 @@ def collect(
     recorded = ledger.items(list(runs), result)
     if not recorded:
         raise _none_recorded(loaded, result, list(runs.values()))
-    comparisons, refused = [], list[LrurunError]()
+    comparisons, refused, to_record = [], list[LrurunError](), _to_record(loaded, result)
     for other, rung in pairs:
         try:
-            pair = _pair(selected[rung], selected[other], rung, other, recorded, command)
+            pair = _pair(selected[rung], selected[other], rung, other, recorded, command, to_record)
         except (UsageError, NotFoundError) as error:
             refused.append(error)
         else:
@@ -293,7 +294,7 @@ def collect(
         notes.append(Note(f"{result} is no metric of the task: higher is counted as better"))
     for rung in dict.fromkeys(side.rung for pair in comparisons for side in (pair.other, pair.rung)):
         if lost := [run.id for run in selected[rung].counted if run.id not in recorded]:
-            notes.append(note_on(lost, "without results on single test items", rung))
+            notes.append(note_on(lost, "without per-item results", rung))
     if refused:
         notes.append(Note(f"not drawn: {'; '.join(error.message for error in refused)}"))
     # a score that is a function of the mean over items, as a perplexity, is on another scale than its items
@@ -336,13 +337,19 @@ def _pairs(ladder: Ladder, rungs: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _pair(
-    runs: RungRuns, others: RungRuns, rung: str, other: str, recorded: Mapping[str, ItemResults], command: str
+    runs: RungRuns,
+    others: RungRuns,
+    rung: str,
+    other: str,
+    recorded: Mapping[str, ItemResults],
+    command: str,
+    to_record: str,
 ) -> tuple[RungItems, RungItems]:
     """The items of two rungs.
 
     Raises:
         UsageError: they have the same runs, or other test sets.
-        NotFoundError: one has no results of items.
+        NotFoundError: one has no per-item results.
     """
     if runs.rung == others.rung:
         raise UsageError(f"{rung} has the same runs as {other}", "name other rungs: --rung A --rung B")
@@ -352,7 +359,7 @@ def _pair(
             raise NotFoundError(f"{name}: no run is finished", f"run: {command}")
         results = {run.id: recorded[run.id] for run in some.counted if run.id in recorded}
         if not results:
-            raise NotFoundError(f"{name}: its runs have no results on single test items", _TO_RECORD)
+            raise NotFoundError(f"{name}: its runs have no per-item results", to_record)
         sides.append(of_rung(name, results))
     first, second = (side.test_set for side in sides)
     if difference := first.difference(second):
@@ -360,20 +367,25 @@ def _pair(
     return sides[0], sides[1]
 
 
-_TO_RECORD = "lrurun verify --items evaluates kept checkpoints; runs that are trained with --fresh record them"
-_NONE = "a score that is no mean over items has none"
+def _to_record(loaded: LoadedInstance, result: str) -> str:
+    """How runs of an instance get per-item results."""
+    if loaded.plan.kind == "program":
+        logged = f"if it is a mean over items, log them in the program, as in: run.log_items({result!r}, values)"
+        return f"{logged}; then train again, with --fresh"
+    command = items_command(loaded.instance.short_name)
+    return f"{command} evaluates kept checkpoints; runs that are trained with --fresh record them"
 
 
 def _none_recorded(loaded: LoadedInstance, result: str, runs: Sequence[Run]) -> LrurunError:
     ids = [run.id for run in runs]
-    message = f"{loaded.label.text}: no run has results on single test items for {result}, so there is nothing to draw"
-    hint = f"{_TO_RECORD}; {_NONE}"
+    message = f"{loaded.label.text}: no run has per-item results for {result}, so there is nothing to draw"
+    hint = _to_record(loaded, result)
     if loaded.ledger.items_removed(ids, result):
         message += ": lrurun ledger gc --items removed them"
     if others := loaded.ledger.item_names(ids):
-        hint = hint_for(result, others, "scores with results on single test items")
-    elif loaded.plan.kind == "program":
-        hint = f"log them in the program, as in: run.log_items({result!r}, values); then train again, with --fresh"
+        hint = hint_for(result, others, "scores with per-item results")
+    elif loaded.plan.kind != "program":
+        hint += "; a score that is no mean over items has none"
     return NotFoundError(message, hint)
 
 

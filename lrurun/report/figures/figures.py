@@ -38,7 +38,7 @@ class Curve(Struct, frozen=True, kw_only=True):
     high: tuple[float, ...] = ()
     """The ends of the band of a line, or of the bars of points; empty if there are none."""
     diameters: tuple[float, ...] = ()
-    """Those of points, as shares of the height of the panel; empty if they all have the usual one."""
+    """The diameters of points, as shares of the height of the panel; empty if all have the usual one."""
     sideways: bool = False
     """Whether the bars are along the horizontal axis."""
     grey: bool = False

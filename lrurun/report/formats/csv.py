@@ -12,13 +12,7 @@ import msgspec
 from lrurun.console import clean
 from lrurun.data.metric import SLOT
 from lrurun.report.formats.json import finite
-
-_COMPARED = (
-    *("difference", "low", "high", "improvement", "improvement_low", "improvement_high"),
-    *("p_adjusted", "p_unadjusted", "provisional", "look", "detectable"),
-    *("verdict_on_these_items", "p_on_these_items", "items", "item_error", "item_share"),
-)
-"""The fields of a comparison that are columns."""
+from lrurun.report.tables.content import COMPARED
 
 
 def render(report: msgspec.Struct, columns: Sequence[str]) -> str:
@@ -53,7 +47,7 @@ def render(report: msgspec.Struct, columns: Sequence[str]) -> str:
 
 def _comparison(comparison: dict[str, Any] | None) -> dict[str, Any]:
     """The columns of a comparison with the base, those of its two sides among them; empty cells without one."""
-    columns = {name: None if comparison is None else comparison[name] for name in _COMPARED}
+    columns = {name: None if comparison is None else comparison[name] for name in COMPARED}
     sides = comparison["sides"] if comparison else ({}, {})
     for prefix, side in zip(("compared", "base"), sides, strict=False):
         columns |= {f"{prefix}_{name}": side.get(name) for name in ("n", "mean", "stderr")}

@@ -602,7 +602,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     p_on_these_items: float | None = None
     """The adjusted p for new seeds on these test items: of the statement, or of its opposite where that is what they
     contradict."""
-    items: Items = ""
+    items_known: Items = ""
     item_error: float | None = None
     """The standard error of the difference of two typical runs from the choice of test items."""
     item_share: float | None = None
@@ -685,7 +685,7 @@ def _comparison(
         p_on_these_items=of_seeds[leading_on_these.hypothesis]
         if leading_on_these and leading_on_these.p_of_seeds is not None
         else None,
-        items=_items(pair) if tested else "",
+        items_known=_items(pair) if tested else "",
         item_error=error.size if error else None,
         item_share=error.share if error else None,
     )

@@ -356,9 +356,10 @@ def _foot(report: AllTasksReport) -> list[str]:
     ]
     every = [cell for row in report.rows for cell in row.cells]
     if ladder_content.with_difference(every):
+        new = f", both {text}" if (text := ladder_content.scope(cell.comparison for cell in every)) else ""
         sentences.append(
             "Below the score: what the change to the base rung did, the difference with its 95 % interval (Welch), not "
-            "corrected, and p, corrected by Holm's method over the differences and claims of a task."
+            f"corrected, and p, corrected by Holm's method over the differences and claims of a task{new}."
         )
     names = {column.task for column in report.columns}
     if "Image" in names:

@@ -110,6 +110,14 @@ class ReportContent(Struct, frozen=True, kw_only=True):
         return (*filter(None, [" ".join(column.note for column in columns if column.note)]), *self.foot)
 
 
+COMPARED = (
+    *("difference", "low", "high", "improvement", "improvement_low", "improvement_high"),
+    *("p_adjusted", "p_unadjusted", "provisional", "look", "detectable"),
+    *("verdict_on_these_items", "p_on_these_items", "items_known", "item_error", "item_share"),
+)
+"""The fields of a comparison that are columns of CSV."""
+
+
 def further_fields(tests: Sequence[str]) -> list[str]:
     """The columns of CSV for the scores on further tests."""
     return [f"{field}@{name}" for name in tests for field in ("mean", "stderr", "n")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import structs
 
@@ -75,7 +75,7 @@ _CSV_COLUMNS = (
     *_CSV_FIRST,
     *(name for name in LadderRow.__struct_fields__ if name not in {*_CSV_FIRST, *_NOT_IN_CSV}),
     "label",
-    *("verdict_on_these_items", "p_on_these_items", "items", "item_error", "item_share"),
+    *(name for name in content.COMPARED if name not in _CSV_FIRST),
 )
 
 
@@ -152,7 +152,7 @@ def _verdict_items_foot(report: LadderReport) -> list[str]:
     compared = [row.comparison for row in report.rows if row.comparison is not None and row.comparison.is_tested]
     by_kind: dict[str, list[str]] = {}
     for comparison in compared:
-        by_kind.setdefault(comparison.items, []).append(comparison.rung)
+        by_kind.setdefault(comparison.items_known, []).append(comparison.rung)
     sentences = []
     for kind, about in _ITEM_KINDS.items():
         if kind in by_kind:
@@ -178,9 +178,9 @@ def _item_share_text(comparison: verdicts.Comparison) -> str:
 
 
 _ITEM_KINDS = {
-    "results": "Verdicts hold for new seeds and new test items{where}: they use the results on each of {items}.",
+    "results": "Verdicts hold for new seeds and new test items{where}: they use per-item results of {items}.",
     "number": "Verdicts hold for new seeds and new test items{where}, by a bound: only their number is known, {items}. "
-    "Results on each of them would decide more.",
+    "Per-item results would decide more.",
     "unknown": "Verdicts hold for new seeds on these test items{where}: nothing is known of how far others would move "
     "them.",
 }
@@ -215,7 +215,7 @@ def detect_foot(report: LadderReport) -> list[str]:
         return [f"Seeds to detect {size}: not known before two seeds of both rungs have a score."]
     needed: dict[tuple[int, int], list[str]] = {}
     for rung, count in detect.seeds.items():
-        items = detect.items[rung]
+        items = detect.test_items[rung]
         more = items if items is not None and items != report.test_items else 0
         needed.setdefault((count or 0, more), []).append(rung)
     too_many = needed.pop((0, 0), [])
@@ -237,8 +237,8 @@ def detect_foot(report: LadderReport) -> list[str]:
     known = [rung for rung, count in detect.seeds.items() if count is not None]
     if detect.bounds:
         rungs = f" ({', '.join(detect.bounds)})" if len(detect.bounds) < len(known) else ""
-        sentences.append(f"These are upper bounds{rungs}: results on single test items are not known.")
-    if of_seeds := [rung for rung in known if detect.items[rung] is None]:
+        sentences.append(f"These are upper bounds{rungs}: per-item results are not known.")
+    if of_seeds := [rung for rung in known if detect.test_items[rung] is None]:
         rungs = f" ({', '.join(of_seeds)})" if len(of_seeds) < len(known) else ""
         sentences.append(f"These seeds are for the same test items{rungs}: nothing is known of others.")
     return [" ".join(sentences)]
@@ -336,6 +336,15 @@ def _published_foot(report: LadderReport) -> str:
 
 # Columns, with priorities: what a narrow table loses first
 
+
+def scope(comparisons: Iterable[verdicts.Comparison | None]) -> str:
+    """What their p values and intervals hold for, where that is more than new seeds."""
+    known = {one.items_known in ("results", "number") for one in comparisons if one is not None and one.is_tested}
+    if known == {True}:
+        return "for new seeds and test items"
+    return "for new seeds and, where their error is known, test items" if True in known else ""
+
+
 BASE = Column(name="base", cell=lambda row: clean(row.on or NOTHING), right=False, priority=10)
 
 
@@ -345,7 +354,8 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
     kinds = {False: "of ranks (Brunner and Munzel, by permutation)", True: "of means (Welch)"}
     methods = [kinds[few] for few in (False, True) if few in {comparison.provisional for comparison in tested}]
     few = f"; with fewer than {verdicts.LEAST_SEEDS} seeds, "
-    tests = f"p: two-sided, {few.join(methods) or kinds[False]}, corrected by Holm's {corrected}."
+    new = f"{text}, " if (text := scope(tested)) else ""
+    tests = f"p: two-sided, {new}{few.join(methods) or kinds[False]}, corrected by Holm's {corrected}."
     published, of_program = 9 if any(row.published for row in report.rows) else 0, report.kind == "program"
     paper = Column(name="published", cell=lambda row: cells.published(row, report.score), priority=published)
     return (
@@ -445,7 +455,8 @@ def _improvement_column(report: LadderReport) -> tuple[Column, ...]:
 
     if all(cell(row) == NOTHING for row in report.rows):
         return ()
-    note = "Better: the chance that a run scores better than one of the base, with its 95 % interval."
+    new = f" {text}" if (text := scope(row.comparison for row in report.rows)) else ""
+    note = f"Better: the chance that a run scores better than one of the base, with its 95 % interval{new}."
     return (Column(name="better [95 %]", cell=cell, link=content.runs_of, priority=3, note=note),)
 
 
@@ -489,7 +500,8 @@ def _difference_column(report: LadderReport) -> Column:
     narrow = structs.replace(narrowest, name="difference", cell=alone, priority=8, narrower=narrowest)
     if all(row.comparison is None or row.comparison.low is None for row in report.rows):
         return narrow
-    with_interval = f"{note}, with its 95 % interval (Welch), not corrected."
+    new = f" {text}" if (text := scope(row.comparison for row in report.rows)) else ""
+    with_interval = f"{note}, with its 95 % interval (Welch){new}, not corrected."
     return structs.replace(
         narrow, name="difference [95 %]", cell=interval, priority=7, narrower=narrow, note=with_interval
     )

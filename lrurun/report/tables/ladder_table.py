@@ -43,7 +43,7 @@ class Detect(Struct, frozen=True, kw_only=True):
     difference: float
     seeds: dict[str, int | None]
     """Rung -> seeds a side, in the comparison with its base; None for more than a thousand."""
-    items: dict[str, int | None] = {}
+    test_items: dict[str, int | None] = {}
     """Rung -> test items, with these seeds: today's where they are enough; None where these seeds are about today's
     items alone, because nothing is known of others, and where more than a thousand seeds are needed."""
     bounds: tuple[str, ...] = ()
@@ -72,6 +72,8 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     question: str
     profile: str | None
     instance: str
+    short_name: str
+    """The name of the instance for `--instance`."""
     metric: str
     rows: tuple[LadderRow, ...]
     claims: tuple[JudgedClaim, ...]
@@ -105,7 +107,7 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     without_spread: tuple[str, ...] = ()
     """Rungs whose seeds show no spread: comparisons use the error of the test set for them."""
     has_items: bool = True
-    """Whether the metric has results on single test items, of which it is a mean."""
+    """Whether the metric has per-item results, of which it is a mean."""
     hypotheses: int = 0
     """The number of hypotheses with results, which p is corrected for."""
     kind: RunKind = "training"
@@ -168,7 +170,7 @@ def build(
         by_metric[claimed.name] = scored(instance, counted, claimed, test_items)
     removed = {run for every in (selecting, *by_metric.values()) for run in every.items_removed}
     if removed:
-        what = f"{plural(len(removed), 'run')} lost their results on single test items by lrurun ledger gc --items"
+        what = f"{plural(len(removed), 'run')} lost their per-item results by lrurun ledger gc --items"
         notes.append(Note(f"{what}: verdicts know only how many items there are"))
     notes = list(dict.fromkeys(notes))
     judged = claims.judge(
@@ -201,6 +203,7 @@ def build(
         question=ladder.question,
         profile=profile,
         instance=instance.key,
+        short_name=instance.short_name,
         metric=name,
         rows=rows,
         claims=their_claims,
@@ -232,7 +235,7 @@ def build(
 
 
 def _has_error_of_test_set(sample: Sample) -> bool:
-    """Whether its runs show no spread, and no results on single test items that do."""
+    """Whether its runs show no spread, and no per-item results that do."""
     return sample.of_test_set() and (sample.items is None or sample.items.influences is None)
 
 
@@ -277,7 +280,7 @@ def _detect(
             seeds[rung], of_items[rung] = needed or (None, None)
             if needed is not None and spread is not None and math.isinf(spread.df):
                 bounds.append(rung)
-    return Detect(difference=difference, seeds=seeds, items=of_items, failing=tuple(failing), bounds=tuple(bounds))
+    return Detect(difference=difference, seeds=seeds, test_items=of_items, failing=tuple(failing), bounds=tuple(bounds))
 
 
 def _item_spread(mine: Sample, other: Sample, test_items: int | None) -> statistics.ItemError | None:

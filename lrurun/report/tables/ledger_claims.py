@@ -65,8 +65,8 @@ class LedgerVerdict(Struct, frozen=True, kw_only=True):
     """Whether the verdict is from fewer seeds than hold when seeds fail."""
     verdict_on_these_items: str = ""
     """The verdict for new seeds on these test items, where it is decided and that for other items is not."""
-    items: Items = ""
-    """What is known of the test items, see `Comparison.items`."""
+    items_known: Items = ""
+    """What is known of the test items, see `Comparison.items_known`."""
 
     @property
     def cautions(self) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class LedgerVerdict(Struct, frozen=True, kw_only=True):
         stand_in = self.stand_in and self.verdict not in OPEN
         smoke = self.profile == "smoke" and self.verdict not in OPEN
         these = [text] if (text := on_these_items(self.verdict_on_these_items)) else []
-        of_these = self.items == "unknown" and self.verdict in (SUPPORTED, CONTRADICTED)
+        of_these = self.items_known == "unknown" and self.verdict in (SUPPORTED, CONTRADICTED)
         return (
             *["stand-in"] * stand_in,
             *["profile smoke"] * smoke,
@@ -510,7 +510,7 @@ def _judged(report: LadderReport, instance: LadderInstance, command: str, *, red
             stand_in=claim.stand_in or reduced,
             provisional=claim.provisional,
             verdict_on_these_items=claim.verdict_on_these_items,
-            items=claim.items,
+            items_known=claim.items_known,
         )
         for claim in report.claims
     }

@@ -202,6 +202,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             task=task.name,
             profile=plan.profile,
             key=self.instance.key,
+            short_name=self.instance.short_name,
             runs=self.runs,
             notes=self.notes,
             same_as_base=self._same_as_base,

@@ -1,4 +1,4 @@
-"""Adds the results of single test items, and the test sets that they belong to."""
+"""Adds the per-item results, and the test sets that they belong to."""
 
 from __future__ import annotations
 
