@@ -70,11 +70,13 @@ class Scoring(Struct, frozen=True, kw_only=True):
     """Test sequences."""
     steps: int | None = None
     """The number of labels or sequences that the metric counts; None: the sequences."""
+    is_counted: bool = True
+    """Whether scores change by whole steps, where the metric has one."""
 
     @property
     def step(self) -> float | None:
         """The smallest difference between two scores; None for a continuous score."""
-        return None if self.items is None else self.metric.step(self.steps or self.items)
+        return None if self.items is None or not self.is_counted else self.metric.step(self.steps or self.items)
 
     @property
     def best_chance(self) -> float | None:
