@@ -246,6 +246,39 @@ def test_a_margin_is_not_shown_by_equal_answers_on_few_items(count: int, margin:
     assert judged(values[:, :20], values[:, :20], "no-worse", margin).verdict == "undecided"
 
 
+def of_labels(counts: Floats, per_item: int) -> verdicts.Sample:
+    """Runs that are right on so many of the labels of each item."""
+    count = counts.shape[1]
+    test_set = items.TestSet(count=count, weights=np.full(count, float(per_item)))
+    results = [items.ItemResults(test_set=test_set, sums=row) for row in counts]
+    scoring = Scoring(metric=ACCURACY, chance=0.1, items=count, steps=count * per_item)
+    return verdicts.sample([Result(k, one.mean, False, one) for k, one in enumerate(results)], scoring)
+
+
+@pytest.mark.parametrize("per_item", [1000, 1])
+def test_the_least_error_is_one_item_only_where_all_its_labels_are_right_or_wrong_together(per_item: int) -> None:
+    """20 sequences, on each of which one rung has 3 points more; or of which one has a right label more."""
+    random = np.random.default_rng(2)
+    if per_item == 1:
+        right = np.repeat(np.arange(20.0)[None] < 10, 12, axis=0).astype(np.float64)
+        better = np.repeat(np.arange(20.0)[None] < 11, 12, axis=0).astype(np.float64)
+    else:
+        right = np.round(random.uniform(300, 800, 20) + random.normal(0, 20, (12, 20)))
+        better = np.round(right + 30 + random.normal(0, 15, 20) + random.normal(0, 20, (12, 20)))
+    sides = [of_labels(counts, per_item) for counts in (better, right)]
+    question = Question(kind="better", rung="b", other="a")
+    [found] = verdicts.judge([Pair(question=question, mine=sides[0], other=sides[1], metric=ACCURACY)])
+    assert found.item_error is not None
+    if per_item == 1:
+        assert (found.verdict, found.item_error) == ("undecided", pytest.approx(1 / 20))
+        return
+    paired = scipy.stats.sem((better.mean(0) - right.mean(0)) / per_item)
+    assert found.item_error == pytest.approx(paired, rel=0.3)
+    assert found.item_error < 0.2 / 20
+    assert found.verdict == "supported"
+    assert (found.p_unadjusted or 1) < 0.01
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [Case(90, 1.0), Case(300, 0.6, odd_fail=0.2)], ids=["tastes", "failures"])
 def test_few_ladders_of_eight_rungs_have_a_wrong_verdict(case: Case) -> None:

@@ -21,7 +21,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from lrurun import floats
@@ -51,16 +51,21 @@ class ItemSpread(Struct, frozen=True, kw_only=True):
     shares: Array | None = None
     """(groups,) the share of each of them in the weight of all."""
     step: float = 0.0
-    """The share of one item in the weight of all, where each is right or wrong; 0 where scores are continuous."""
+    """The least error: the change of a score by one item where each is right or wrong, by one label where an item has
+    several; 0 where scores are continuous."""
+    concentration: float = 0.0
+    """The sum of the squared shares of what is right or wrong as a whole: groups of items, or labels; 0 for none."""
 
     def first(self, runs: int) -> ItemSpread:
-        """That of the first runs alone."""
+        """The spread of the first runs alone."""
         influences = None if self.influences is None else self.influences[:runs]
-        return ItemSpread(errors=self.errors[:runs], influences=influences, shares=self.shares, step=self.step)
+        return structs.replace(self, errors=self.errors[:runs], influences=influences)
 
 
-def of_results(influences: Array, shares: Array, *, step: float, without: int = 0) -> ItemSpread:
-    """That of runs with results on single items, and of `without` more that have no score."""
+def of_results(
+    influences: Array, shares: Array, *, step: float = 0.0, concentration: float = 0.0, without: int = 0
+) -> ItemSpread:
+    """The spread of runs with per-item results, and of `without` more that have no score."""
     unit = floats.unit_of([float(np.abs(influences).max(initial=0.0))])
     errors = unit * np.sqrt(np.square(_unbiased(influences / unit, shares)).sum(1))
     errors = np.maximum(errors, step)  # also of runs that are right on all items
@@ -69,13 +74,14 @@ def of_results(influences: Array, shares: Array, *, step: float, without: int = 
         influences=np.concatenate([influences, np.zeros((without, len(shares)))]),
         shares=shares,
         step=step,
+        concentration=concentration,
     )
 
 
 def of_constant(beside: ItemSpread, runs: int = 1) -> ItemSpread:
-    """That of a constant, or of runs of which none has a score, beside other runs: there is none."""
+    """The spread of a constant, or of runs of which none has a score, beside other runs: there is none."""
     influences = None if beside.influences is None else np.zeros((runs, beside.influences.shape[1]))
-    return ItemSpread(errors=np.zeros(runs), influences=influences, shares=beside.shares, step=beside.step)
+    return structs.replace(beside, errors=np.zeros(runs), influences=influences)
 
 
 class Shift(NamedTuple):
@@ -237,13 +243,13 @@ class _Both:
         return Shift(value * self.unit, math.sqrt(variance) * self.unit, max(items - 1, 1.0), differing)
 
     def _least_variance(self, bound: float) -> float:
-        """Where items are right or wrong: that of one item; of a difference as large as `bound`, that of items of which
-        so many differ."""
-        step = min(side.step for side in self._sides)
+        """The variance that one item makes where items are right or wrong, or one label of an item; of a difference as
+        large as `bound`, the variance where so many of them differ."""
+        step, concentration = (min(getattr(side, name) for side in self._sides) for name in ("step", "concentration"))
         if step == 0:
             return 0.0
         size = min(abs(bound), 0.5)
-        return max(step**2, size * (1 - size) * float(np.square(self._shares).sum())) / self.unit**2
+        return max(step**2, size * (1 - size) * concentration) / self.unit**2
 
 
 def _unbiased(influences: Array, shares: Array) -> Array:

@@ -178,17 +178,33 @@ def item_spread(results: Sequence[Result], without: int, scoring: Scoring) -> It
     if not results:
         return None
     if len(found) == len(results):
-        of_items = _item_shares(found[0].test_set)
         influences = np.stack([_influences(one, scoring.metric) for one in found])
         if np.isfinite(influences).all():
-            step = 0.0 if scoring.step is None else float(np.square(of_items).sum())
-            return items.of_results(influences, _by_group(of_items, found[0].test_set), step=step, without=without)
+            shares = _item_shares(found[0].test_set)
+            of_groups = _by_group(shares, found[0].test_set)
+            step, concentration = _least_errors(found, shares, of_groups, scoring)
+            return items.of_results(influences, of_groups, step=step, concentration=concentration, without=without)
     if scoring.items is None:
         return None
     bounds = [scoring.metric.variance(result.score, scoring.items) for result in results if result.score is not None]
     if None in bounds:
         return None
     return ItemSpread(errors=np.array([*(math.sqrt(bound or 0.0) for bound in bounds), *[0.0] * without]))
+
+
+def _least_errors(
+    found: Sequence[ItemResults], shares: Array, of_groups: Array, scoring: Scoring
+) -> tuple[float, float]:
+    """`step` and `concentration` of an `ItemSpread`: those of items if each is right or wrong in all runs, else of the
+    labels that the metric counts."""
+    if scoring.items is None or scoring.metric.step(scoring.items) is None:
+        return 0.0, 0.0
+    weighted = shares > 0
+    weights = found[0].test_set.weights
+    values = np.stack([one.sums[weighted] for one in found]) / (1.0 if weights is None else weights[weighted])
+    if np.isin(values, (0.0, 1.0)).all():
+        return float(np.square(shares).sum()), float(np.square(of_groups).sum())
+    return scoring.step or 0.0, scoring.step or 0.0
 
 
 def _item_shares(test_set: TestSet) -> Array:
