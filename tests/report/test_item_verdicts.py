@@ -164,12 +164,25 @@ def test_a_repetition_is_not_proposed_where_more_seeds_help_little() -> None:
     assert "asks again with fresh seeds" in " ".join(answer(structs.replace(report, rows=of_seeds)).split())
 
 
+def nearly_equal_runs() -> dict[str, list[ItemResults]]:
+    """Ten runs of each rung give equal answers, two have two items more wrong."""
+    found = {}
+    for rung, runs in FOUND.items():
+        worse = runs[0].sums.copy()
+        worse[np.flatnonzero(worse)[:2]] = 0
+        found[rung] = [on_items(runs[0].sums)] * 10 + [on_items(worse)] * 2
+    return found
+
+
+@pytest.mark.parametrize("found", [FOUND, nearly_equal_runs()], ids=["drawn", "nearly equal runs"])
 @pytest.mark.parametrize("difference", [0.2, 0.08, 0.05, 0.03, 0.01])
-def test_seeds_and_items_that_detect_a_difference_are_the_first_with_the_power(difference: float) -> None:
+def test_seeds_and_items_that_detect_a_difference_are_the_first_with_the_power(
+    difference: float, found: Mapping[str, Sequence[ItemResults]]
+) -> None:
     """By the noncentral t distribution of SciPy, with variances that NumPy computes from the answers."""
-    detect = shown(detect=difference).detect
+    detect = shown(found, detect=difference).detect
     assert detect is not None
-    sides = [np.stack([one.sums for one in FOUND[rung]]) for rung in ("wider", "small")]
+    sides = [np.stack([one.sums for one in found[rung]]) for rung in ("wider", "small")]
     means = [side.mean(axis=1) for side in sides]
     own = [side - side.mean(axis=0) - (side - side.mean(axis=0)).mean(axis=1, keepdims=True) for side in sides]
     of_runs = [(each**2).sum() / 11 / 89 / 90 for each in own]

@@ -296,7 +296,7 @@ def _between_runs(spread: items.ItemSpread) -> float:
     found = spread.influences
     if found is None or spread.shares is None or len(found) < 2:
         return 0.0
-    own = items.of_results(found - found.mean(axis=0), spread.shares, step=spread.step)
+    own = items.of_results(found - found.mean(axis=0), spread.shares)  # without a least error: equal runs differ by 0
     return math.hypot(*map(float, own.errors)) / math.sqrt(len(found) - 1)
 
 
