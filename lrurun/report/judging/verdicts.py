@@ -571,8 +571,8 @@ class Side(Struct, frozen=True, kw_only=True):
 
 Items = Literal["", "results", "number", "unknown", "none"]
 """What a comparison knows of the test items: the results on each of them; their number, which bounds the error of a
-share; neither, so that the verdict is about these items. "none": its scores are no scores on test items. Empty: it was
-not tested, or before this was known."""
+share; neither, so that the verdict is about these items. "none": there are no scores on test items, as of the
+step of an escape, or of rungs of which all runs have diverged. Empty: it was not tested, or before this was known."""
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -710,7 +710,7 @@ def _comparison(
 
 
 def _items(pair: Pair) -> Items:
-    if not pair.metric.of_test_items:
+    if not pair.metric.of_test_items or (pair.mine.is_constant and pair.other.is_constant):
         return "none"
     spreads = _spreads(pair)
     if spreads is None:
