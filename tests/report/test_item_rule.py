@@ -235,6 +235,38 @@ def test_a_shift_of_one_logit_on_600_items_is_decided() -> None:
         assert (found.verdict, found.items) == ("supported", "results")
 
 
+@pytest.mark.parametrize(("count", "skill"), [(90, 0.0), (300, 0.5), (600, 1.0), (2000, 0.25)])
+def test_the_share_of_items_in_the_variance_is_that_of_the_variances_of_means(count: int, skill: float) -> None:
+    """Also where one rung is better with all seeds, so that the p of ranks is the least one. No seed fails."""
+    shares, expected = [], []
+    for number in range(12):
+        random = np.random.default_rng(number)
+        hard = random.normal(1, 1.5, count)
+        sides = [answers(random, 12, hard, skill=more) for more in (skill, 0.0)]
+        found = judged(*sides)
+        of_seeds = sum(float(side.mean(1).var(ddof=1)) / 12 for side in sides)
+        left = [side - side.mean(0) - side.mean(1, keepdims=True) + side.mean() for side in sides]
+        alone = sum(float((each**2).sum()) / 11 / (count - 1) / count / 12 for each in left)
+        of_items = float((sides[0].mean(0) - sides[1].mean(0)).var(ddof=1)) / count - alone
+        shares.append(found.item_share)
+        expected.append(of_items / (of_items + of_seeds))
+        if found.verdict == "supported":
+            assert found.improvement_low is not None
+            assert found.improvement_low > 0.5
+    assert np.median(shares) == pytest.approx(np.median(expected), abs=0.06)
+    assert np.abs(np.array(shares) - expected).max() < 0.3
+
+
+def test_equal_seeds_leave_all_of_the_variance_to_items() -> None:
+    """Of 600 items one rung has 100 right that the other has wrong, with every seed."""
+    right = np.tile(np.arange(600) < 300, (12, 1)).astype(np.float64)
+    better = np.tile(np.arange(600) < 400, (12, 1)).astype(np.float64)
+    found = judged(better, right)
+    assert (found.verdict, found.item_share, found.improvement) == ("supported", 1.0, 1.0)
+    assert found.improvement_low is not None
+    assert found.improvement_low > 0.5
+
+
 @pytest.mark.parametrize(("count", "margin"), [(90, 0.05), (300, 0.02)])
 def test_a_margin_is_not_shown_by_equal_answers_on_few_items(count: int, margin: float) -> None:
     """Of items of which a share of `margin` differs, none is seen with a chance of (1 - margin)^count."""

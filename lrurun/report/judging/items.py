@@ -93,8 +93,8 @@ class Shift(NamedTuple):
     """Degrees of freedom of the error; infinite where it is a bound."""
     differing: float
     """The effective number of items on which the two sides differ, in sum by the value."""
-    density: float = 0.0
-    """The density of the differences of two runs at the shift, where it is a median."""
+    of_seeds: float | None = None
+    """Its error from the choice of seeds, where it is a smoothed median."""
 
     @property
     def least_p(self) -> float:
@@ -148,19 +148,34 @@ def median_shift(
         distances = (first[:, None] - second[None, :] - bound) / both.unit
     distances[np.isnan(distances)] = 0.0  # two runs without a score
     width = _LOGISTIC * both.error_of_two
-    value, density = _center(distances, width), 0.0
+    value, of_seeds = _center(distances, width), None
     if math.isfinite(value) and width > 0:
         # the density of a logistic distribution, scaled to be 1 at the nearest difference
         away = np.abs(distances - value) / width
         weights = np.exp(away.min() - away) / (1 + np.exp(-away)) ** 2
-        density = float((weights * np.exp(-away.min())).mean()) / width
+        above = np.asarray((1 + np.tanh((distances - value) / (2 * width))) / 2, np.float64)
+        of_seeds = _error_of_seeds(above, float((weights * np.exp(-away.min())).mean()) / width)
     elif math.isfinite(value):
         nearest = np.abs(distances - value)
         weights = (nearest <= nearest.min()).astype(np.float64)
     else:
         weights = np.ones(distances.shape)
     weights /= weights.sum()
-    return both.shift(value, weights.sum(1), weights.sum(0), bound)._replace(density=density / both.unit)
+    shift = both.shift(value, weights.sum(1), weights.sum(0), bound)
+    return shift._replace(of_seeds=None if of_seeds is None else of_seeds * both.unit)
+
+
+def _error_of_seeds(above: Array, density: float) -> float | None:
+    """The standard error of a smoothed median from the choice of seeds; None where it is not known.
+
+    Args:
+        above: (runs, other runs) how far each difference is above the median, from 0 to 1.
+        density: that of the smoothed differences at the median.
+    """
+    if min(above.shape) < 2 or density == 0:
+        return None
+    variance = sum(float(np.var(above.mean(axis), ddof=1)) / above.shape[1 - axis] for axis in (0, 1))
+    return math.sqrt(variance) / density
 
 
 def mean_shift(difference: float, mine: ItemSpread, other: ItemSpread, bound: float = 0.0) -> Shift:

@@ -736,14 +736,11 @@ def _item_error(pair: Pair) -> _ItemError | None:
     shift = _median_shift(pair)
     if shift is None:
         return None
-    of_seeds: float | None = None
-    if pair.question.other is not None and math.isfinite(shift.value):
+    of_seeds = shift.of_seeds
+    if of_seeds is None and pair.question.other is not None and math.isfinite(shift.value):
+        # without an error from items there is no smoothed density
         z = items.z_value(ranks.p_values(pair.mine.ranked, pair.other.ranked).two_sided / 2)
-        if abs(z) > _EVEN:
-            of_seeds = abs(shift.value / z)
-        else:  # near 0 the density of the differences gives their change with the chance of improvement
-            of_chance = ranks.error_of(pair.mine.ranked, pair.other.ranked)
-            of_seeds = of_chance / shift.density if shift.density else None
+        of_seeds = abs(shift.value / z) if abs(z) > _EVEN else None
     return _ItemError(shift.error, None if of_seeds is None else _share(shift.error, of_seeds))
 
 
@@ -761,7 +758,8 @@ def _improvement(pair: Pair, error: _ItemError | None, tested: Sequence[Test]) -
     """The chance of improvement with an interval that holds for other test items, too, where their error is known.
 
     Its half width grows as the standard error does. Where ranks are not even, it contains 1/2 if the test of this
-    comparison alone does not decide.
+    comparison alone does not decide, and for other items only then: the error of seeds that are alike grows without
+    bound.
     """
     on_these = ranks.improvement(pair.mine.ranked, pair.other.ranked)
     if error is None:
@@ -774,7 +772,12 @@ def _improvement(pair: Pair, error: _ItemError | None, tested: Sequence[Test]) -
     test = next((one for one in tested if one.hypothesis == better), None) or _better(pair, better)
     z = items.z_value((1.0 if test.p is None else test.p) / 2)
     half = abs(estimate - 0.5) * items.z_value((1 - ranks.LEVEL) / 2) / z if z > 0 else abs(estimate - 0.5)
-    return ranks.Improvement(estimate, max(0.0, min(low, estimate - half)), min(1.0, max(high, estimate + half)))
+    low, high = min(low, estimate - half), max(high, estimate + half)
+    if 0.5 < estimate - half:
+        low = max(low, min(on_these.low, estimate - half))
+    elif estimate + half < 0.5:
+        high = min(high, max(on_these.high, estimate + half))
+    return ranks.Improvement(estimate, max(0.0, low), min(1.0, high))
 
 
 def untested(question: Question, verdict: str, reason: str) -> Comparison:
