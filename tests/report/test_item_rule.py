@@ -19,8 +19,7 @@ from benchmarks.item_error_rates import Case
 from lrurun import items
 from lrurun.data.metric import Accuracy, Metric, Perplexity
 from lrurun.ledger.store import Ledger
-from lrurun.report.judging import items as judging_items
-from lrurun.report.judging import verdicts
+from lrurun.report.judging import item_errors, verdicts
 from lrurun.report.judging.verdicts import Comparison, Pair, Question, Result, Scoring
 from tests.harness.machine import Machine
 from tests.harness.results import fill
@@ -98,7 +97,7 @@ def test_the_error_of_the_shift_is_that_of_the_jackknife(form: str, seed: int) -
     spreads = [side.items for side in sides]
     assert spreads[0] is not None
     assert spreads[1] is not None
-    found = judging_items.median_shift(sides[0].ranked, sides[1].ranked, *spreads)  # type: ignore[arg-type]
+    found = item_errors.median_shift(sides[0].ranked, sides[1].ranked, *spreads)  # type: ignore[arg-type]
 
     def scores(values: Floats, keep: NDArray[np.bool_]) -> Floats:
         return np.array([metric.oriented(metric.of_mean(mean)) for mean in means(values, weights, keep)])
@@ -133,7 +132,7 @@ def test_the_error_of_means_is_that_of_two_way_clustering_by_direct_sums() -> No
     random = np.random.default_rng(4)
     sides = [answers(random, runs, random.normal(1, 1.5, 60)) for runs in (5, 7)]
     spreads = [sample(values).items for values in sides]
-    found = judging_items.mean_shift(0.1, *spreads)  # type: ignore[arg-type]
+    found = item_errors.mean_shift(0.1, *spreads)  # type: ignore[arg-type]
     count = sides[0].shape[1]
     total = 0.0
     for item in range(count):
@@ -273,7 +272,7 @@ def test_a_margin_is_not_shown_by_equal_answers_on_few_items(count: int, margin:
     values = answers(np.random.default_rng(1), 12, np.ones(count))
     side = sample(values)
     assert side.items is not None
-    p = judging_items.median_shift(side.ranked, side.ranked, side.items, side.items, -margin).p_above()
+    p = item_errors.median_shift(side.ranked, side.ranked, side.items, side.items, -margin).p_above()
     assert 0.5 < p / (1 - margin) ** count < 5
     assert judged(values[:, :20], values[:, :20], "no-worse", margin).verdict == "undecided"
 

@@ -2,7 +2,7 @@
 
 All runs are scored on the same items, so that their ranks say nothing about others. A difference is here the **shift**:
 the median of the differences between a run of one side and a run of the other, by which a side must be shifted for a
-chance of improvement of 1/2. Its variance from the choice of items comes from the results on single items, that from
+chance of improvement of 1/2. Its variance from the choice of items comes from the per-item results, that from
 the choice of seeds from the p of the rank test.
 
 Both are combined as z values: 1 / z^2 = 1 / z_seeds^2 + 1 / z_items^2, where z is the shift over its error. Where items
@@ -32,9 +32,9 @@ Array = NDArray[np.float64]
 _LOGISTIC = math.sqrt(3) / math.pi
 """The scale of a logistic distribution of variance 1."""
 ROUNDING = 1e-12
-"""Differences of this part of what they are between are 0."""
+"""Numbers whose difference is a smaller part of them than this are equal."""
 _MANY = 50
-"""So many items that differ are not few: 2^-50 is no bound that matters."""
+"""The number of items that differ from which on they are not few: 2^-50 is no bound that matters."""
 
 
 class ItemSpread(Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class ItemSpread(Struct, frozen=True, kw_only=True):
     """(runs,) the standard error of the score of each run from the choice of items."""
     influences: Array | None = None
     """(runs, groups) the contribution of each item, or group of items, to the score of each run, less its share of the
-    score; None where the results of single items are not known, so that the errors are bounds."""
+    score; None where the per-item results are not known, so that the errors are bounds."""
     shares: Array | None = None
     """(groups,) the share of each of them in the weight of all."""
     step: float = 0.0
@@ -103,7 +103,7 @@ class Shift(NamedTuple):
 
     @property
     def opposite(self) -> Shift:
-        """That of the second side."""
+        """The shift of the second side."""
         return self._replace(value=-self.value)
 
     def p_above(self) -> float:
@@ -217,7 +217,7 @@ class _Both:
         self.unit = floats.unit_of(float(side.errors.max(initial=0.0)) for side in self._sides)
         """All that follows is in this unit, so that squares neither overflow nor vanish."""
         self._influences: Array | None = None
-        """(runs of both sides, groups); None where the results of single items are not known."""
+        """(runs of both sides, groups); None where the per-item results are not known."""
         if mine.influences is not None and other.influences is not None and mine.shares is not None:
             self._shares = mine.shares
             self._influences = np.concatenate([mine.influences, other.influences]) / self.unit
