@@ -73,6 +73,14 @@ class ItemResults(Struct, frozen=True, kw_only=True):
         weights = self.test_set.weights
         return float(self.sums.sum() / (self.test_set.count if weights is None else weights.sum()))
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether the score is a share of the items: each of them is right or wrong, and all weigh the same."""
+        weights = self.test_set.weights
+        weight = 1.0 if weights is None else float(weights[0])
+        is_even = weights is None or bool((weights == weight).all())
+        return is_even and bool(np.isin(self.sums, (0.0, weight)).all())
+
 
 # Compressed numbers
 

@@ -491,12 +491,8 @@ def _items_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Iterat
             yield CheckResult(name, f"items of {score}", False, wrong)
             continue
         if len(counts) > 1:
-<<<<<<< HEAD
-            yield CheckResult(name, f"items of {score}", False, f"{text}: log the same items at every step")
-=======
             text = f"{number}, with the mean {listed}: log the same items at every step"
             yield CheckResult(name, f"items of {score}", False, text)
->>>>>>> fix-C
             continue
         is_scored = any(items.step in scores for items in found)
         text = f"{number}, whose mean is the score: {listed}"

@@ -1245,7 +1245,7 @@ class Ledger:
             return [row.result for row in self._item_rows(connection, names.order_by(table.result))]
 
     @retried
-    def item_counts(self, ladder_key: str) -> tuple[int, int]:
+    def item_totals(self, ladder_key: str) -> tuple[int, int]:
         """Of how many scores per-item results were recorded for runs of a ladder instance, and how many are there."""
         counts = select(func.count(), func.count(item_results.c.sums))
         with self._reading() as connection:

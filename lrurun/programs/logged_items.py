@@ -116,7 +116,7 @@ def check(name: str, results: ItemResults, score: float, program: ProgramTable |
             )
     if program is not None and program.test_items not in (None, count) and name.startswith("test/"):
         raise WrongReport(f"there are {count:,}, and the recipe has test_items = {program.test_items}", "correct one")
-    mean, tolerance = results.mean, _tolerance(results, values)
+    mean, tolerance = results.mean, _tolerance(results)
     if not abs(mean - score) <= tolerance:
         raise WrongReport(
             f"their mean is {mean:.9g}, and the score {score:.9g}, which may differ by {tolerance:.3g}",
@@ -124,11 +124,10 @@ def check(name: str, results: ItemResults, score: float, program: ProgramTable |
         )
 
 
-def _tolerance(results: ItemResults, values: Numbers) -> float:
+def _tolerance(results: ItemResults) -> float:
     """By how much a mean may differ from the score: half a step where items are right or wrong, else what is lost where
     a program sums in float32."""
     count, weights = results.test_set.count, results.test_set.weights
     size = float(np.abs(results.sums).sum() / (count if weights is None else weights.sum()))
     rounding = max(8.0, math.sqrt(count)) * _EPSILON * size
-    is_counted = weights is None and bool(np.isin(values, (0.0, 1.0)).all())
-    return max(rounding, 0.5 / count) if is_counted else rounding
+    return max(rounding, 0.5 / count) if results.is_counted else rounding

@@ -64,7 +64,7 @@ def ladders(source: Source, ledger: Ledger | None, stamp: Stamp, *, studies: boo
         now = _progress(source, ledger, instance, stamp)
         key = ("conclusion", instance.key)
         counts = source.cached(
-            ("item counts", instance.key), results_stamp(stamp), partial(ledger.item_counts, instance.key)
+            ("item counts", instance.key), results_stamp(stamp), partial(ledger.item_totals, instance.key)
         )
         # not the stamp: where a run is training, it would have all conclusions made again all the time
         seen = (tuple(sorted(now.counts.items())), counts)

@@ -37,7 +37,9 @@ class Task(NamedTuple):
     sign: int = 1
     """-1 where lower is better."""
     results: Mapping[Any, Floats] = {}
-    """Rung -> (runs, items) whether each of its runs is right on each item; for those of which this is known."""
+    """Rung -> (runs, items) the share of each item that each run has right; for those of which this is known."""
+    labels: int = 1
+    """Those of each item, which are right or wrong; an item then has their mean."""
     seeds_alone: bool = False
     """Whether verdicts are about these test items."""
 
@@ -142,7 +144,7 @@ def error_of(p: float, *draws: int) -> float:
 
 def ranked(scores: Scores, task: Task, bound: float = 0.0) -> tuple[float, ...]:
     """In whole items, higher is better, less the bound; a diverged run is the last."""
-    unit = task.items or 1
+    unit = (task.items or 1) * task.labels
 
     def rank(score: float) -> float:
         whole = round(score * unit) if task.items else score
@@ -164,7 +166,7 @@ def moments(scores: Scores, task: Task, *, finished: bool = False) -> tuple[floa
 
 
 def is_flat(values: Any, task: Task) -> bool:
-    return task.items is not None and len(values) > 1 and float(np.ptp(values)) < 0.9999 / task.items
+    return task.items is not None and len(values) > 1 and float(np.ptp(values)) < 0.9999 / task.items / task.labels
 
 
 def welch(mine: Any, other: Any, bound: float, task: Task) -> float | None:
@@ -189,6 +191,14 @@ class Runs(NamedTuple):
     """(runs, items), 0 for diverged ones."""
     variances: Floats
     """(runs,) of the scores, by binomials."""
+    labels: int = 1
+    """Those of each item."""
+
+    @property
+    def answers(self) -> int:
+        """How many are right or wrong: items where all labels of each are alike, else labels."""
+        assert self.values is not None
+        return self.values.shape[1] * (1 if np.isin(self.values, (0.0, 1.0)).all() else self.labels)
 
 
 def runs_of(scores: Scores, rung: str, task: Task) -> Runs:
@@ -198,7 +208,9 @@ def runs_of(scores: Scores, rung: str, task: Task) -> Runs:
     values = task.results.get(rung)
     variances = np.where(lost, 0, np.maximum(known * (1 - known), 1 / task.items) / task.items)
     ranks = np.where(lost, -np.inf, task.sign * known)
-    return Runs(ranks, None if values is None else np.where(lost[:, None], 0, values[: len(lost)]), variances)
+    return Runs(
+        ranks, None if values is None else np.where(lost[:, None], 0, values[: len(lost)]), variances, task.labels
+    )
 
 
 def chance(task: Task) -> Runs:
@@ -214,7 +226,7 @@ def alone(side: Runs) -> Floats:
     """The variances of the scores of runs, where the items of the other side are not known."""
     if side.values is None:
         return side.variances
-    known = np.array([max(of_mean(row), len(row) ** -2.0) for row in side.values])
+    known = np.array([max(of_mean(row), side.answers**-2.0) for row in side.values])
     return np.where(side.variances > 0, known, 0)
 
 
@@ -254,7 +266,8 @@ def moved(value: float, mine: Runs, other: Runs, first: Floats, second: Floats, 
     squares = float((differences**2).sum())
     differing = float(np.abs(differences).sum()) ** 2 / squares if squares > 1e-20 else math.inf
     least = 0.5**differing if differing < MANY else 0.0
-    return Moved(value, max(variance, items**-2.0, size * (1 - size) / items), items - 1, least)
+    answers = max(mine.answers, other.answers)
+    return Moved(value, max(variance, answers**-2.0, size * (1 - size) / answers), items - 1, least)
 
 
 def typical(mine: Runs, other: Runs, bound: float) -> Moved:
@@ -316,7 +329,8 @@ def sides_of(asked: Asked, runs: Mapping[str, Any], task: Task, *, finished: boo
     lost = np.isinf(mine.scores)
     mine = mine._replace(scores=np.where(lost, task.sign * task.chance, mine.scores))
     if finished:
-        mine = Runs(*(None if part is None else part[~lost] for part in mine))  # type: ignore[arg-type]
+        values = None if mine.values is None else mine.values[~lost]
+        mine = mine._replace(scores=mine.scores[~lost], values=values, variances=mine.variances[~lost])
     return mine, chance(task)
 
 

@@ -19,8 +19,7 @@ from benchmarks.item_error_rates import Case
 from lrurun import items
 from lrurun.data.metric import Accuracy, Metric, Perplexity
 from lrurun.ledger.store import Ledger
-from lrurun.report.judging import items as judging_items
-from lrurun.report.judging import verdicts
+from lrurun.report.judging import item_errors, verdicts
 from lrurun.report.judging.verdicts import Comparison, Pair, Question, Result, Scoring
 from tests.harness.machine import Machine
 from tests.harness.results import fill
@@ -98,7 +97,7 @@ def test_the_error_of_the_shift_is_that_of_the_jackknife(form: str, seed: int) -
     spreads = [side.items for side in sides]
     assert spreads[0] is not None
     assert spreads[1] is not None
-    found = judging_items.median_shift(sides[0].ranked, sides[1].ranked, *spreads)  # type: ignore[arg-type]
+    found = item_errors.median_shift(sides[0].ranked, sides[1].ranked, *spreads)  # type: ignore[arg-type]
 
     def scores(values: Floats, keep: NDArray[np.bool_]) -> Floats:
         return np.array([metric.oriented(metric.of_mean(mean)) for mean in means(values, weights, keep)])
@@ -133,7 +132,7 @@ def test_the_error_of_means_is_that_of_two_way_clustering_by_direct_sums() -> No
     random = np.random.default_rng(4)
     sides = [answers(random, runs, random.normal(1, 1.5, 60)) for runs in (5, 7)]
     spreads = [sample(values).items for values in sides]
-    found = judging_items.mean_shift(0.1, *spreads)  # type: ignore[arg-type]
+    found = item_errors.mean_shift(0.1, *spreads)  # type: ignore[arg-type]
     count = sides[0].shape[1]
     total = 0.0
     for item in range(count):
@@ -235,15 +234,80 @@ def test_a_shift_of_one_logit_on_600_items_is_decided() -> None:
         assert (found.verdict, found.items_known) == ("supported", "results")
 
 
+@pytest.mark.parametrize(("count", "skill"), [(90, 0.0), (300, 0.5), (600, 1.0), (2000, 0.25)])
+def test_the_share_of_items_in_the_variance_is_that_of_the_variances_of_means(count: int, skill: float) -> None:
+    """Also where one rung is better with all seeds, so that the p of ranks is the least one. No seed fails."""
+    shares, expected = [], []
+    for number in range(12):
+        random = np.random.default_rng(number)
+        hard = random.normal(1, 1.5, count)
+        sides = [answers(random, 12, hard, skill=more) for more in (skill, 0.0)]
+        found = judged(*sides)
+        of_seeds = sum(float(side.mean(1).var(ddof=1)) / 12 for side in sides)
+        left = [side - side.mean(0) - side.mean(1, keepdims=True) + side.mean() for side in sides]
+        alone = sum(float((each**2).sum()) / 11 / (count - 1) / count / 12 for each in left)
+        of_items = float((sides[0].mean(0) - sides[1].mean(0)).var(ddof=1)) / count - alone
+        shares.append(found.item_share)
+        expected.append(of_items / (of_items + of_seeds))
+        if found.verdict == "supported":
+            assert found.improvement_low is not None
+            assert found.improvement_low > 0.5
+    assert np.median(shares) == pytest.approx(np.median(expected), abs=0.06)
+    assert np.abs(np.array(shares) - expected).max() < 0.3
+
+
+def test_equal_seeds_leave_all_of_the_variance_to_items() -> None:
+    """Of 600 items one rung has 100 right that the other has wrong, with every seed."""
+    right = np.tile(np.arange(600) < 300, (12, 1)).astype(np.float64)
+    better = np.tile(np.arange(600) < 400, (12, 1)).astype(np.float64)
+    found = judged(better, right)
+    assert (found.verdict, found.item_share, found.improvement) == ("supported", 1.0, 1.0)
+    assert found.improvement_low is not None
+    assert found.improvement_low > 0.5
+
+
 @pytest.mark.parametrize(("count", "margin"), [(90, 0.05), (300, 0.02)])
 def test_a_margin_is_not_shown_by_equal_answers_on_few_items(count: int, margin: float) -> None:
     """Of items of which a share of `margin` differs, none is seen with a chance of (1 - margin)^count."""
     values = answers(np.random.default_rng(1), 12, np.ones(count))
     side = sample(values)
     assert side.items is not None
-    p = judging_items.median_shift(side.ranked, side.ranked, side.items, side.items, -margin).p_above()
+    p = item_errors.median_shift(side.ranked, side.ranked, side.items, side.items, -margin).p_above()
     assert 0.5 < p / (1 - margin) ** count < 5
     assert judged(values[:, :20], values[:, :20], "no-worse", margin).verdict == "undecided"
+
+
+def of_labels(counts: Floats, per_item: int) -> verdicts.Sample:
+    """Runs that are right on so many of the labels of each item."""
+    count = counts.shape[1]
+    test_set = items.TestSet(count=count, weights=np.full(count, float(per_item)))
+    results = [items.ItemResults(test_set=test_set, sums=row) for row in counts]
+    scoring = Scoring(metric=ACCURACY, chance=0.1, items=count, steps=count * per_item)
+    return verdicts.sample([Result(k, one.mean, False, one) for k, one in enumerate(results)], scoring)
+
+
+@pytest.mark.parametrize("per_item", [1000, 1])
+def test_the_least_error_is_one_item_only_where_all_its_labels_are_right_or_wrong_together(per_item: int) -> None:
+    """20 sequences, on each of which one rung has 3 points more; or of which one has a right label more."""
+    random = np.random.default_rng(2)
+    if per_item == 1:
+        right = np.repeat(np.arange(20.0)[None] < 10, 12, axis=0).astype(np.float64)
+        better = np.repeat(np.arange(20.0)[None] < 11, 12, axis=0).astype(np.float64)
+    else:
+        right = np.round(random.uniform(300, 800, 20) + random.normal(0, 20, (12, 20)))
+        better = np.round(right + 30 + random.normal(0, 15, 20) + random.normal(0, 20, (12, 20)))
+    sides = [of_labels(counts, per_item) for counts in (better, right)]
+    question = Question(kind="better", rung="b", other="a")
+    [found] = verdicts.judge([Pair(question=question, mine=sides[0], other=sides[1], metric=ACCURACY)])
+    assert found.item_error is not None
+    if per_item == 1:
+        assert (found.verdict, found.item_error) == ("undecided", pytest.approx(1 / 20))
+        return
+    paired = scipy.stats.sem((better.mean(0) - right.mean(0)) / per_item)
+    assert found.item_error == pytest.approx(paired, rel=0.3)
+    assert found.item_error < 0.2 / 20
+    assert found.verdict == "supported"
+    assert (found.p_unadjusted or 1) < 0.01
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import pytest
 import scipy.stats
 from msgspec import structs
 
+from lrurun import items
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.items import ItemResults
 from lrurun.report import formats
@@ -22,7 +23,7 @@ from lrurun.report.rung_runs import Note
 from lrurun.report.tables import all_tasks
 from lrurun.report.tables.answer import cautions
 from lrurun.report.tables.ladder_table import LadderReport
-from tests.harness.items import drawn
+from tests.harness.items import drawn, on_items
 from tests.harness.reports import build, make_run, make_rung
 
 SKILLS = {"small": 0.0, "wider": 0.0, "deeper": 2.0}
@@ -180,12 +181,25 @@ def test_a_repetition_is_not_proposed_where_more_seeds_help_little() -> None:
     assert "asks again with fresh seeds" in " ".join(answer(structs.replace(report, rows=of_seeds)).split())
 
 
+def nearly_equal_runs() -> dict[str, list[ItemResults]]:
+    """Ten runs of each rung give equal answers, two have two items more wrong."""
+    found = {}
+    for rung, runs in FOUND.items():
+        worse = runs[0].sums.copy()
+        worse[np.flatnonzero(worse)[:2]] = 0
+        found[rung] = [on_items(runs[0].sums)] * 10 + [on_items(worse)] * 2
+    return found
+
+
+@pytest.mark.parametrize("found", [FOUND, nearly_equal_runs()], ids=["drawn", "nearly equal runs"])
 @pytest.mark.parametrize("difference", [0.2, 0.08, 0.05, 0.03, 0.01])
-def test_seeds_and_items_that_detect_a_difference_are_the_first_with_the_power(difference: float) -> None:
+def test_seeds_and_items_that_detect_a_difference_are_the_first_with_the_power(
+    difference: float, found: Mapping[str, Sequence[ItemResults]]
+) -> None:
     """By the noncentral t distribution of SciPy, with variances that NumPy computes from the answers."""
-    detect = shown(detect=difference).detect
+    detect = shown(found, detect=difference).detect
     assert detect is not None
-    sides = [np.stack([one.sums for one in FOUND[rung]]) for rung in ("wider", "small")]
+    sides = [np.stack([one.sums for one in found[rung]]) for rung in ("wider", "small")]
     means = [side.mean(axis=1) for side in sides]
     own = [side - side.mean(axis=0) - (side - side.mean(axis=0)).mean(axis=1, keepdims=True) for side in sides]
     of_runs = [(each**2).sum() / 11 / 89 / 90 for each in own]
@@ -256,3 +270,67 @@ def test_verdicts_that_the_first_release_recorded_are_marked() -> None:
     assert what in " ".join(answer(report).split())
     assert "lrurun 1.0 recorded them, and they stay." in formats.render(report, "md")
     assert "lrurun 1.0" not in formats.render(structs.replace(report, design=of("seeds and items", decided)), "md")
+
+
+# Values between 0 and 1
+
+
+def overlaps(better: float) -> dict[str, list[ItemResults]]:
+    """Of a program: the overlap of areas in each of 40 images, which is better by so much on all of them."""
+    random = np.random.default_rng(5)
+    images, found = random.beta(4, 2, 40) * 0.9, {}
+    for rung, more in (("small", 0.0), ("wider", better)):
+        own = images + more + random.normal(0, 0.02, 40)
+        found[rung] = [on_items(own + random.normal(0, 0.002) + random.normal(0, 0.005, 40)) for _ in range(12)]
+    return found
+
+
+def of_program(found: Mapping[str, Sequence[ItemResults]], **more: Any) -> LadderReport:
+    """The report on runs of a program with these results."""
+    known = {f"{rung}{k}": one for rung, every in found.items() for k, one in enumerate(every)}
+    ladder = Ladder(name="overlap", title="of areas", source="s", rungs=tuple(make_rung(rung) for rung in found))
+    runs = [
+        make_run(f"{rung}{k}", rung, k, one.mean, kind="program")
+        for rung, every in found.items()
+        for k, one in enumerate(every)
+    ]
+    fields = {"items": lambda ids, _: {run: known[run] for run in ids}, "test_items": 40, "kind": "program"}
+    return build(ladder, runs, **(fields | more))
+
+
+def test_scores_of_a_program_with_values_between_0_and_1_are_not_rounded_to_whole_items() -> None:
+    found = overlaps(0.017)
+    report = of_program(found)
+    [_, row] = report.rows
+    assert report.test_step is None
+    assert (row.comparison.verdict, row.comparison.items) == ("supported", "results")
+    wider, small = ([one.mean for one in found[rung]] for rung in ("wider", "small"))
+    assert min(wider) > max(small)
+    assert row.comparison.p_on_these_items == 2.0**-11
+    # an independent error: each item's mean over the runs of a rung, paired
+    means = [np.mean([one.sums for one in found[rung]], axis=0) for rung in ("wider", "small")]
+    assert row.comparison.item_error == pytest.approx(scipy.stats.sem(means[0] - means[1]), rel=0.1)
+
+
+@pytest.mark.parametrize("known", ["results", "number"])
+@pytest.mark.parametrize("counted", [True, False])
+def test_scores_of_a_program_are_shares_where_all_items_are_right_or_wrong(known: str, counted: bool) -> None:
+    found = overlaps(0.017)
+    if counted:
+        found = {rung: [on_items(np.round(one.sums)) for one in every] for rung, every in found.items()}
+    report = of_program(found, **({"items": nothing} if known == "number" else {}))
+    assert report.test_step == (1 / 40 if counted else None)
+    assert report.rows[1].comparison.items == known
+
+
+def test_scores_of_a_program_with_unequal_weights_are_not_in_whole_items() -> None:
+    random = np.random.default_rng(3)
+    weights = random.integers(1, 9, 40).astype(float)
+
+    def results(weights: np.ndarray) -> dict[str, list[ItemResults]]:
+        test_set = items.TestSet(count=40, weights=weights)
+        right = {rung: random.random((12, 40)) < chance for rung, chance in (("small", 0.5), ("wider", 0.6))}
+        return {rung: [ItemResults(test_set=test_set, sums=weights * row) for row in rows] for rung, rows in right.items()}  # fmt: skip  # noqa: E501
+
+    assert of_program(results(weights)).test_step is None
+    assert of_program(results(np.full(40, 3.0))).test_step == 1 / 40

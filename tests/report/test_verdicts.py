@@ -85,11 +85,15 @@ def random_scores(random: np.random.Generator, seeds: tuple[int, int], task: rul
     return [None if random.random() < 0.1 else float(score) for score in scores]
 
 
-def random_values(random: np.random.Generator, hard: Any, seeds: tuple[int, int]) -> tuple[list[float | None], Any]:
-    """Of a rung: scores, and whether each run is right on each item: alike, at random, or all right; some runs fail."""
+def random_values(
+    random: np.random.Generator, hard: Any, seeds: tuple[int, int], labels: int
+) -> tuple[list[float | None], Any]:
+    """Of a rung: scores, and the share of the labels of each item that each run has right: alike, at random, or all
+    right; some runs fail."""
     n = random.integers(*seeds, endpoint=True)
     logits = hard + random.normal(0, random.choice([0.1, 3]), ITEMS) + random.choice([1, 4])
-    values = (random.random((n, ITEMS)) < 1 / (1 + np.exp(-logits - random.normal(0, 0.1, (n, 1))))).astype(float)
+    luck = random.random((labels, n, ITEMS))
+    values = (luck < 1 / (1 + np.exp(-logits - random.normal(0, 0.1, (n, 1))))).mean(0)
     form = random.integers(5)
     if form == 1:
         values[:] = values[0]
@@ -111,13 +115,13 @@ def random_ladder(random: np.random.Generator, rungs: Sequence[str], unit: float
         yield Asked(kind, rung, None if kind.endswith("chance") else other, margin)
 
 
-KNOWN = ("unknown", "number", "results", "some results")
+KNOWN = ("unknown", "number", "results", "some results", "results with labels")
 """What is known of the test items."""
 
 
 @pytest.mark.parametrize("known", KNOWN)
 def test_another_implementation_gives_the_same_verdicts(known: str) -> None:
-    ladders = 12 if known == "results" else 8
+    ladders = 12 if known in ("results", "results with labels") else 8
     random = np.random.default_rng(29 + KNOWN.index(known))
     seen = set()
     unsure = 0
@@ -130,10 +134,12 @@ def test_another_implementation_gives_the_same_verdicts(known: str) -> None:
             scoring, task = (BITS, rule.Task(8.0, None, -1)) if lower else (SCORING, rule.Task(0.1, None))
         runs = {rung: random_scores(random, seeds, task) for rung in rungs}
         if "results" in known:
+            labels = 7 if "labels" in known else 1
+            scoring, task = structs.replace(scoring, steps=ITEMS * labels), task._replace(labels=labels)
             hard = random.normal(0, 1.5, ITEMS)
-            made = {rung: random_values(random, hard, seeds) for rung in rungs}
+            made = {rung: random_values(random, hard, seeds, labels) for rung in rungs}
             runs = {rung: scores for rung, (scores, _) in made.items()}
-            with_results = rungs if known == "results" else rungs[1:]
+            with_results = rungs[1:] if known == "some results" else rungs
             task = task._replace(results={rung: made[rung][1] for rung in with_results})
         asked = list(random_ladder(random, rungs, 1 if task.sign > 0 else 8))
         samples = {rung: sample(scores, scoring, task.results.get(rung)) for rung, scores in runs.items()}
@@ -221,6 +227,14 @@ def test_all_diverged_is_as_bad_as_chance() -> None:
     # for these items, the mean of equal scores has the error of the test set: sqrt(0.1 * 0.9 / 300) = 0.01732
     assert found.p_on_these_items == pytest.approx(2 * scipy.stats.t.sf(0.876 / 0.01833, 174.2), rel=0.01, abs=1e-12)
     assert judged("better", [None] * 3, [None] * 3).verdict == "undecided"
+
+
+@pytest.mark.parametrize("seeds", [3, 12])
+def test_where_all_runs_of_both_sides_have_diverged_test_items_do_not_matter(seeds: int) -> None:
+    found = judged("better", [None] * seeds, [None] * seeds, scoring=ON_ITEMS)
+    assert (found.verdict, found.items, found.item_error) == ("undecided", "none", None)
+    assert judged("better", [None] * seeds, [0.9, *[None] * (seeds - 1)], scoring=ON_ITEMS).items == "number"
+    assert judged("at-chance", [None] * seeds, margin=0.1, scoring=ON_ITEMS).items == "none"
 
 
 def test_one_survivor_hides_what_chance_alone_would_show() -> None:

@@ -15,7 +15,7 @@ from lrurun import data as tasks
 from lrurun.config.ladder import Claim, Ladder, Published
 from lrurun.data.metric import Metric
 from lrurun.report.judging import questions, statistics
-from lrurun.report.judging.items import ItemSpread
+from lrurun.report.judging.item_errors import ItemSpread
 from lrurun.report.judging.verdicts import NOT_JUDGED, Comparison, Pair, Question, Sample, Scoring, constant
 from lrurun.report.scores import form_of
 

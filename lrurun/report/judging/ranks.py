@@ -69,11 +69,6 @@ def improvement(scores: tuple[float, ...], other_scores: tuple[float, ...]) -> I
     return Improvement(estimate, max(0.0, min(estimate - half, bound)), min(1.0, max(estimate + half, 1 - bound)))
 
 
-def error_of(scores: tuple[float, ...], other_scores: tuple[float, ...]) -> float:
-    """The standard error of the chance of improvement from the choice of seeds."""
-    return _estimate(np.asarray(scores, np.float64), np.asarray(other_scores, np.float64))[1]
-
-
 @lru_cache(maxsize=4096)
 def p_values(scores: tuple[float, ...], other_scores: tuple[float, ...]) -> PValues:
     """The rank test of two samples of at least two values each; exchanging them mirrors every number.

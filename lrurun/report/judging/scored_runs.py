@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from lrurun.config.ladder import Ladder
 from lrurun.data.metric import ESCAPE, Metric, named
 from lrurun.errors import LrurunError
@@ -37,10 +39,14 @@ def scored(
     found, removed = _items_of(instance, selected)
     test_set = next(iter(found.values())).test_set if found else None
     count = test_set.count if test_set else next(iter(removed.values()), test_items)
-    selects = metric == instance.metric
+    scoring = scoring_of(
+        metric, instance.data, count if metric.of_test_items else None, selects=metric == instance.metric
+    )
+    if scoring.step is not None and not _is_counted(selected, found, scoring.step):
+        scoring = structs.replace(scoring, is_counted=False)
     return claims.Scored(
         rungs={rung: results_of(runs, found) for rung, runs in selected.items()},
-        scoring=scoring_of(metric, instance.data, count if metric.of_test_items else None, selects=selects),
+        scoring=scoring,
         items_removed=tuple(removed),
     )
 
@@ -71,6 +77,21 @@ def _items_of(
             hint="leave some of them out: lrurun mark RUN --exclude WHY; or score them on the same items",
         )
     return found, removed
+
+
+def _is_counted(selected: Mapping[str, RungRuns], found: Mapping[str, ItemResults], step: float) -> bool:
+    """Whether scores change by whole steps. The metric of a training says so; a program may have any values from 0 to 1
+    on its test items, as the overlap of two areas, under a unit of per cent."""
+    if not any(run.kind == "program" for runs in selected.values() for run in runs.runs):
+        return True
+    if found:
+        return all(items.is_counted for items in found.values())
+    counts = [score / step for runs in selected.values() for score in runs.scores]
+    return all(abs(count - round(count)) <= _ROUNDING * max(1.0, abs(count)) for count in counts)
+
+
+_ROUNDING = 1e-6
+"""The relative error of a score that a program has computed in float32."""
 
 
 def scoring_of(metric: Metric, data: Mapping[str, Any], test_items: int | None, *, selects: bool = True) -> Scoring:

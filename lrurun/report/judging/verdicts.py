@@ -5,7 +5,8 @@
 2. **Tests.** `tests` gives the p-values of a question: for "better" that of one two-sided test, for the other kinds
    those of the statement and of its opposite. From `LEAST_SEEDS` a side on they compare ranks (`judging.ranks`), which
    holds when seeds fail; with fewer seeds, and for the means of a paper, they are Welch's. Both are widened by what the
-   choice of test items moves (`judging.items`). Each belongs to a hypothesis; equal kind, rungs and margin are one.
+   choice of test items moves (`judging.item_errors`). Each belongs to a hypothesis; equal kind, rungs and margin are
+   one.
 3. **Verdicts.** `judge` corrects the p-values of all hypotheses by Holm's method. An adjusted p of at most 5 % decides
    the question: supported or contradicted. If there is none, it is undecided.
 
@@ -23,8 +24,8 @@ from msgspec import Struct, structs
 
 from lrurun.data.metric import Metric
 from lrurun.items import ItemResults, TestSet
-from lrurun.report.judging import items, ranks, statistics
-from lrurun.report.judging.items import Array, ItemSpread, Shift
+from lrurun.report.judging import item_errors, ranks, statistics
+from lrurun.report.judging.item_errors import Array, ItemSpread, Shift
 from lrurun.report.judging.statistics import ALPHA, Estimate, MeanDifference
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
@@ -70,11 +71,13 @@ class Scoring(Struct, frozen=True, kw_only=True):
     """Test sequences."""
     steps: int | None = None
     """The number of labels or sequences that the metric counts; None: the sequences."""
+    is_counted: bool = True
+    """Whether scores change by whole steps, where the metric has one."""
 
     @property
     def step(self) -> float | None:
         """The smallest difference between two scores; None for a continuous score."""
-        return None if self.items is None else self.metric.step(self.steps or self.items)
+        return None if self.items is None or not self.is_counted else self.metric.step(self.steps or self.items)
 
     @property
     def best_chance(self) -> float | None:
@@ -176,17 +179,35 @@ def item_spread(results: Sequence[Result], without: int, scoring: Scoring) -> It
     if not results:
         return None
     if len(found) == len(results):
-        of_items = _item_shares(found[0].test_set)
         influences = np.stack([_influences(one, scoring.metric) for one in found])
         if np.isfinite(influences).all():
-            step = 0.0 if scoring.step is None else float(np.square(of_items).sum())
-            return items.of_results(influences, _by_group(of_items, found[0].test_set), step=step, without=without)
+            shares = _item_shares(found[0].test_set)
+            of_groups = _by_group(shares, found[0].test_set)
+            step, concentration = _least_errors(found, shares, of_groups, scoring)
+            return item_errors.of_results(
+                influences, of_groups, step=step, concentration=concentration, without=without
+            )
     if scoring.items is None:
         return None
     bounds = [scoring.metric.variance(result.score, scoring.items) for result in results if result.score is not None]
     if None in bounds:
         return None
     return ItemSpread(errors=np.array([*(math.sqrt(bound or 0.0) for bound in bounds), *[0.0] * without]))
+
+
+def _least_errors(
+    found: Sequence[ItemResults], shares: Array, of_groups: Array, scoring: Scoring
+) -> tuple[float, float]:
+    """`step` and `concentration` of an `ItemSpread`: those of items if each is right or wrong in all runs, else of the
+    labels that the metric counts."""
+    if scoring.items is None or scoring.metric.step(scoring.items) is None:
+        return 0.0, 0.0
+    weighted = shares > 0
+    weights = found[0].test_set.weights
+    values = np.stack([one.sums[weighted] for one in found]) / (1.0 if weights is None else weights[weighted])
+    if np.isin(values, (0.0, 1.0)).all():
+        return float(np.square(shares).sum()), float(np.square(of_groups).sum())
+    return scoring.step or 0.0, scoring.step or 0.0
 
 
 def _item_shares(test_set: TestSet) -> Array:
@@ -202,7 +223,7 @@ def _influences(found: ItemResults, metric: Metric) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         mean = found.mean
         left = _by_group(found.sums - mean * weights, test_set)
-        left[np.abs(left) <= items.ROUNDING * _by_group(np.abs(found.sums), test_set)] = 0.0
+        left[np.abs(left) <= item_errors.ROUNDING * _by_group(np.abs(found.sums), test_set)] = 0.0
         return np.asarray(left / weights.sum() * _slope(metric, mean), np.float64)
 
 
@@ -384,7 +405,7 @@ def _better(pair: Pair, hypothesis: Hypothesis) -> Test:
     shift, p = _median_shift(pair), p_of_seeds
     if shift is not None:
         agrees = (shift.value > 0) == above  # else the ranks are nearly even
-        p = items.combined(p_of_seeds, shift.p_not_zero() if agrees else 1.0, two_sided=True)
+        p = item_errors.combined(p_of_seeds, shift.p_not_zero() if agrees else 1.0, two_sided=True)
     return Test(hypothesis, p, SUPPORTED if above else CONTRADICTED, p_of_seeds)
 
 
@@ -415,7 +436,7 @@ def _tail(pair: Pair, bound: float, *, above: bool, finished: bool = False) -> _
     if shift is None or p_of_seeds is None:
         return _P(p_of_seeds, p_of_seeds)
     p_of_items = (shift if above else shift.opposite).p_above()
-    return _P(items.combined(p_of_seeds, p_of_items, two_sided=False), p_of_seeds)
+    return _P(item_errors.combined(p_of_seeds, p_of_items, two_sided=False), p_of_seeds)
 
 
 def _beyond_chance(pair: Pair, bound: float, *, above: bool, finished: bool) -> float | None:
@@ -453,9 +474,9 @@ def _spreads(pair: Pair, *, finished: bool = False) -> tuple[ItemSpread, ItemSpr
     None where that is not known."""
     mine, other = pair.mine.items, pair.other.items
     if pair.other.is_constant and mine is not None:
-        other = items.of_constant(mine, max(pair.other.n, 1))
+        other = item_errors.of_constant(mine, max(pair.other.n, 1))
     elif pair.mine.is_constant and other is not None:
-        mine = items.of_constant(other, pair.mine.n)
+        mine = item_errors.of_constant(other, pair.mine.n)
     if mine is None or other is None:
         return None
     return mine.first(len(mine.errors) - pair.mine.without_score) if finished else mine, other
@@ -468,11 +489,13 @@ def _median_shift(pair: Pair, bound: float = 0.0, *, finished: bool = False) -> 
     if spreads is None:
         return None
     if pair.question.other is not None:
-        return items.median_shift(pair.mine.ranked, pair.other.ranked, *spreads, bound)
+        return item_errors.median_shift(pair.mine.ranked, pair.other.ranked, *spreads, bound)
     if pair.other.mean is None:
         return None
     scores = _against_chance(pair, finished=finished)
-    return items.median_shift(scores, [pair.metric.oriented(pair.other.mean)], *spreads, bound) if scores else None
+    return (
+        item_errors.median_shift(scores, [pair.metric.oriented(pair.other.mean)], *spreads, bound) if scores else None
+    )
 
 
 def _mean_difference(pair: Pair, *, finished: bool = False, spread: bool = True) -> MeanDifference | None:
@@ -517,7 +540,7 @@ def _with_items(pair: Pair, bound: float = 0.0, *, finished: bool = False) -> _W
         return None if mean is None else _WithItems(mean, mean)
     alone = _mean_difference(pair, finished=finished, spread=False)
     assert alone is not None
-    shift = items.mean_shift(alone.estimate * alone.unit, *spreads, bound)
+    shift = item_errors.mean_shift(alone.estimate * alone.unit, *spreads, bound)
     return _WithItems(alone.widened(shift.error, shift.df), alone, shift.least_p)
 
 
@@ -553,8 +576,8 @@ class Side(Struct, frozen=True, kw_only=True):
 
 Items = Literal["", "results", "number", "unknown", "none"]
 """What a comparison knows of the test items: the results on each of them; their number, which bounds the error of a
-share; neither, so that the verdict is about these items. "none": its scores are no scores on test items. Empty: it was
-not tested, or before this was known."""
+share; neither, so that the verdict is about these items. "none": there are no scores on test items, as of the
+step of an escape, or of rungs of which all runs have diverged. Empty: it was not tested, or before this was known."""
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -579,7 +602,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     """The difference of the means."""
     low: float | None = None
     high: float | None = None
-    """Ends of its 95 % interval (Welch), not corrected for other comparisons."""
+    """Ends of its 95 % interval (Welch), for new seeds and test items where `item_error` is known, else for new seeds;
+    not corrected for other comparisons."""
     improvement: float | None = None
     """The chance that a run of `rung` scores better than one of `other`, ties counting half."""
     improvement_low: float | None = None
@@ -659,7 +683,7 @@ def _comparison(
     if interval is not None and not pair.metric.higher_is_better:
         interval = -interval[1], -interval[0]
     low, high = interval or (None, None)
-    error = _item_error(pair) if tested else None
+    error = _item_part(pair) if tested else None
     improvement = (
         _improvement(pair, error, tested) if tested and min(len(mine.ranked), len(other.ranked)) >= 2 else None
     )
@@ -692,7 +716,7 @@ def _comparison(
 
 
 def _items(pair: Pair) -> Items:
-    if not pair.metric.of_test_items:
+    if not pair.metric.of_test_items or (pair.mine.is_constant and pair.other.is_constant):
         return "none"
     spreads = _spreads(pair)
     if spreads is None:
@@ -700,33 +724,30 @@ def _items(pair: Pair) -> Items:
     return "results" if all(side.influences is not None for side in spreads) else "number"
 
 
-class _ItemError(NamedTuple):
+class _ItemPart(NamedTuple):
     """The standard error of a difference from the choice of test items, and its share in the variance."""
 
     size: float
     share: float | None
 
 
-def _item_error(pair: Pair) -> _ItemError | None:
-    """That of the difference of two typical runs; with few seeds, of the means."""
+def _item_part(pair: Pair) -> _ItemPart | None:
+    """The error of the difference of two typical runs; with few seeds, of the means."""
     if not pair.by_ranks:
         spreads, mean = _spreads(pair), _mean_difference(pair, spread=False)
         if spreads is None or mean is None:
             return None
-        error = items.mean_shift(mean.estimate * mean.unit, *spreads).error
-        return _ItemError(error, _share(error, (mean.stderr or 0.0) * mean.unit))
+        error = item_errors.mean_shift(mean.estimate * mean.unit, *spreads).error
+        return _ItemPart(error, _share(error, (mean.stderr or 0.0) * mean.unit))
     shift = _median_shift(pair)
     if shift is None:
         return None
-    of_seeds: float | None = None
-    if pair.question.other is not None and math.isfinite(shift.value):
-        z = items.z_value(ranks.p_values(pair.mine.ranked, pair.other.ranked).two_sided / 2)
-        if abs(z) > _EVEN:
-            of_seeds = abs(shift.value / z)
-        else:  # near 0 the density of the differences gives their change with the chance of improvement
-            of_chance = ranks.error_of(pair.mine.ranked, pair.other.ranked)
-            of_seeds = of_chance / shift.density if shift.density else None
-    return _ItemError(shift.error, None if of_seeds is None else _share(shift.error, of_seeds))
+    of_seeds = shift.of_seeds
+    if of_seeds is None and pair.question.other is not None and math.isfinite(shift.value):
+        # without an error from items there is no smoothed density
+        z = item_errors.z_value(ranks.p_values(pair.mine.ranked, pair.other.ranked).two_sided / 2)
+        of_seeds = abs(shift.value / z) if abs(z) > _EVEN else None
+    return _ItemPart(shift.error, None if of_seeds is None else _share(shift.error, of_seeds))
 
 
 def _share(of_items: float, of_seeds: float) -> float | None:
@@ -739,11 +760,12 @@ _EVEN = 0.5
 """A z value below which the ranks of two sides are nearly even."""
 
 
-def _improvement(pair: Pair, error: _ItemError | None, tested: Sequence[Test]) -> ranks.Improvement:
+def _improvement(pair: Pair, error: _ItemPart | None, tested: Sequence[Test]) -> ranks.Improvement:
     """The chance of improvement with an interval that holds for other test items, too, where their error is known.
 
     Its half width grows as the standard error does. Where ranks are not even, it contains 1/2 if the test of this
-    comparison alone does not decide.
+    comparison alone does not decide, and for other items only then: the error of seeds that are alike grows without
+    bound.
     """
     on_these = ranks.improvement(pair.mine.ranked, pair.other.ranked)
     if error is None:
@@ -754,9 +776,14 @@ def _improvement(pair: Pair, error: _ItemError | None, tested: Sequence[Test]) -
         low, high = estimate - grown * (estimate - low), estimate + grown * (high - estimate)
     [better] = hypotheses(structs.replace(pair.question, kind="better"))
     test = next((one for one in tested if one.hypothesis == better), None) or _better(pair, better)
-    z = items.z_value((1.0 if test.p is None else test.p) / 2)
-    half = abs(estimate - 0.5) * items.z_value((1 - ranks.LEVEL) / 2) / z if z > 0 else abs(estimate - 0.5)
-    return ranks.Improvement(estimate, max(0.0, min(low, estimate - half)), min(1.0, max(high, estimate + half)))
+    z = item_errors.z_value((1.0 if test.p is None else test.p) / 2)
+    half = abs(estimate - 0.5) * item_errors.z_value((1 - ranks.LEVEL) / 2) / z if z > 0 else abs(estimate - 0.5)
+    low, high = min(low, estimate - half), max(high, estimate + half)
+    if 0.5 < estimate - half:
+        low = max(low, min(on_these.low, estimate - half))
+    elif estimate + half < 0.5:
+        high = min(high, max(on_these.high, estimate + half))
+    return ranks.Improvement(estimate, max(0.0, low), min(1.0, high))
 
 
 def untested(question: Question, verdict: str, reason: str) -> Comparison:

@@ -15,7 +15,7 @@ from lrurun.config.schema import TUNING_SEED, RunConfig, RunKind
 from lrurun.data.metric import Metric
 from lrurun.errors import plural
 from lrurun.ledger.values import FINISHED
-from lrurun.report.judging import claims, items, published, ranks, sequential, statistics, verdicts
+from lrurun.report.judging import claims, item_errors, published, ranks, sequential, statistics, verdicts
 from lrurun.report.judging.claims import JudgedClaim
 from lrurun.report.judging.scored_runs import claimed_metrics, scored
 from lrurun.report.judging.sequential import DesignProgress
@@ -271,35 +271,36 @@ def _detect(
         if any(side.failures for side in judged.differences[rung].sides):
             failing.append(rung)
         elif mine.counted is not None and other.counted is not None:
-            spread = _item_spread(mine, other, test_items)
+            error = _item_error(mine, other, test_items)
             first, second = (
-                structs.replace(mean, variance=0.0) if spread is not None and side.of_test_set() else mean
+                structs.replace(mean, variance=0.0) if error is not None and side.of_test_set() else mean
                 for side, mean in ((mine, mine.counted), (other, other.counted))
             )
-            needed = statistics.to_detect(difference, first, second, level, spread, least=verdicts.LEAST_SEEDS)
+            needed = statistics.to_detect(difference, first, second, level, error, least=verdicts.LEAST_SEEDS)
             seeds[rung], of_items[rung] = needed or (None, None)
-            if needed is not None and spread is not None and math.isinf(spread.df):
+            if needed is not None and error is not None and math.isinf(error.df):
                 bounds.append(rung)
     return Detect(difference=difference, seeds=seeds, test_items=of_items, failing=tuple(failing), bounds=tuple(bounds))
 
 
-def _item_spread(mine: Sample, other: Sample, test_items: int | None) -> statistics.ItemError | None:
-    """The variance of the difference of the means of two samples from the choice of test items; None where it is not
+def _item_error(mine: Sample, other: Sample, test_items: int | None) -> statistics.ItemError | None:
+    """The error of the difference of the means of two samples from the choice of test items; None where it is not
     known."""
     if mine.items is None or other.items is None or test_items is None:
         return None
-    shift = items.mean_shift(0.0, mine.items, other.items)
+    shift = item_errors.mean_shift(0.0, mine.items, other.items)
     of_runs = (_between_runs(mine.items), _between_runs(other.items))
     return statistics.ItemError(stderr=shift.error, df=shift.df, test_items=test_items, of_runs=of_runs)
 
 
-def _between_runs(spread: items.ItemSpread) -> float:
+def _between_runs(spread: item_errors.ItemSpread) -> float:
     """The standard error of the score of a run from the answers that it does not share with the other runs of its
     rung."""
     found = spread.influences
     if found is None or spread.shares is None or len(found) < 2:
         return 0.0
-    own = items.of_results(found - found.mean(axis=0), spread.shares, step=spread.step)
+    # without a least error: equal runs differ by 0
+    own = item_errors.of_results(found - found.mean(axis=0), spread.shares)
     return math.hypot(*map(float, own.errors)) / math.sqrt(len(found) - 1)
 
 

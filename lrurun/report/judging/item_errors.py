@@ -2,7 +2,7 @@
 
 All runs are scored on the same items, so that their ranks say nothing about others. A difference is here the **shift**:
 the median of the differences between a run of one side and a run of the other, by which a side must be shifted for a
-chance of improvement of 1/2. Its variance from the choice of items comes from the results on single items, that from
+chance of improvement of 1/2. Its variance from the choice of items comes from the per-item results, that from
 the choice of seeds from the p of the rank test.
 
 Both are combined as z values: 1 / z^2 = 1 / z_seeds^2 + 1 / z_items^2, where z is the shift over its error. Where items
@@ -21,7 +21,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from lrurun import floats
@@ -32,9 +32,9 @@ Array = NDArray[np.float64]
 _LOGISTIC = math.sqrt(3) / math.pi
 """The scale of a logistic distribution of variance 1."""
 ROUNDING = 1e-12
-"""Differences of this part of what they are between are 0."""
+"""Numbers whose difference is a smaller part of them than this are equal."""
 _MANY = 50
-"""So many items that differ are not few: 2^-50 is no bound that matters."""
+"""The number of items that differ from which on they are not few: 2^-50 is no bound that matters."""
 
 
 class ItemSpread(Struct, frozen=True, kw_only=True):
@@ -47,20 +47,25 @@ class ItemSpread(Struct, frozen=True, kw_only=True):
     """(runs,) the standard error of the score of each run from the choice of items."""
     influences: Array | None = None
     """(runs, groups) the contribution of each item, or group of items, to the score of each run, less its share of the
-    score; None where the results of single items are not known, so that the errors are bounds."""
+    score; None where the per-item results are not known, so that the errors are bounds."""
     shares: Array | None = None
     """(groups,) the share of each of them in the weight of all."""
     step: float = 0.0
-    """The share of one item in the weight of all, where each is right or wrong; 0 where scores are continuous."""
+    """The least error: the change of a score by one item where each is right or wrong, by one label where an item has
+    several; 0 where scores are continuous."""
+    concentration: float = 0.0
+    """The sum of the squared shares of what is right or wrong as a whole: groups of items, or labels; 0 for none."""
 
     def first(self, runs: int) -> ItemSpread:
-        """That of the first runs alone."""
+        """The spread of the first runs alone."""
         influences = None if self.influences is None else self.influences[:runs]
-        return ItemSpread(errors=self.errors[:runs], influences=influences, shares=self.shares, step=self.step)
+        return structs.replace(self, errors=self.errors[:runs], influences=influences)
 
 
-def of_results(influences: Array, shares: Array, *, step: float, without: int = 0) -> ItemSpread:
-    """That of runs with results on single items, and of `without` more that have no score."""
+def of_results(
+    influences: Array, shares: Array, *, step: float = 0.0, concentration: float = 0.0, without: int = 0
+) -> ItemSpread:
+    """The spread of runs with per-item results, and of `without` more that have no score."""
     unit = floats.unit_of([float(np.abs(influences).max(initial=0.0))])
     errors = unit * np.sqrt(np.square(_unbiased(influences / unit, shares)).sum(1))
     errors = np.maximum(errors, step)  # also of runs that are right on all items
@@ -69,13 +74,14 @@ def of_results(influences: Array, shares: Array, *, step: float, without: int = 
         influences=np.concatenate([influences, np.zeros((without, len(shares)))]),
         shares=shares,
         step=step,
+        concentration=concentration,
     )
 
 
 def of_constant(beside: ItemSpread, runs: int = 1) -> ItemSpread:
-    """That of a constant, or of runs of which none has a score, beside other runs: there is none."""
+    """The spread of a constant, or of runs of which none has a score, beside other runs: there is none."""
     influences = None if beside.influences is None else np.zeros((runs, beside.influences.shape[1]))
-    return ItemSpread(errors=np.zeros(runs), influences=influences, shares=beside.shares, step=beside.step)
+    return structs.replace(beside, errors=np.zeros(runs), influences=influences)
 
 
 class Shift(NamedTuple):
@@ -87,8 +93,8 @@ class Shift(NamedTuple):
     """Degrees of freedom of the error; infinite where it is a bound."""
     differing: float
     """The effective number of items on which the two sides differ, in sum by the value."""
-    density: float = 0.0
-    """The density of the differences of two runs at the shift, where it is a median."""
+    of_seeds: float | None = None
+    """Its error from the choice of seeds, where it is a smoothed median."""
 
     @property
     def least_p(self) -> float:
@@ -97,7 +103,7 @@ class Shift(NamedTuple):
 
     @property
     def opposite(self) -> Shift:
-        """That of the second side."""
+        """The shift of the second side."""
         return self._replace(value=-self.value)
 
     def p_above(self) -> float:
@@ -142,19 +148,34 @@ def median_shift(
         distances = (first[:, None] - second[None, :] - bound) / both.unit
     distances[np.isnan(distances)] = 0.0  # two runs without a score
     width = _LOGISTIC * both.error_of_two
-    value, density = _center(distances, width), 0.0
+    value, of_seeds = _center(distances, width), None
     if math.isfinite(value) and width > 0:
         # the density of a logistic distribution, scaled to be 1 at the nearest difference
         away = np.abs(distances - value) / width
         weights = np.exp(away.min() - away) / (1 + np.exp(-away)) ** 2
-        density = float((weights * np.exp(-away.min())).mean()) / width
+        above = np.asarray((1 + np.tanh((distances - value) / (2 * width))) / 2, np.float64)
+        of_seeds = _error_of_seeds(above, float((weights * np.exp(-away.min())).mean()) / width)
     elif math.isfinite(value):
         nearest = np.abs(distances - value)
         weights = (nearest <= nearest.min()).astype(np.float64)
     else:
         weights = np.ones(distances.shape)
     weights /= weights.sum()
-    return both.shift(value, weights.sum(1), weights.sum(0), bound)._replace(density=density / both.unit)
+    shift = both.shift(value, weights.sum(1), weights.sum(0), bound)
+    return shift._replace(of_seeds=None if of_seeds is None else of_seeds * both.unit)
+
+
+def _error_of_seeds(above: Array, density: float) -> float | None:
+    """The standard error of a smoothed median from the choice of seeds; None where it is not known.
+
+    Args:
+        above: (runs, other runs) how far each difference is above the median, from 0 to 1.
+        density: that of the smoothed differences at the median.
+    """
+    if min(above.shape) < 2 or density == 0:
+        return None
+    variance = sum(float(np.var(above.mean(axis), ddof=1)) / above.shape[1 - axis] for axis in (0, 1))
+    return math.sqrt(variance) / density
 
 
 def mean_shift(difference: float, mine: ItemSpread, other: ItemSpread, bound: float = 0.0) -> Shift:
@@ -196,7 +217,7 @@ class _Both:
         self.unit = floats.unit_of(float(side.errors.max(initial=0.0)) for side in self._sides)
         """All that follows is in this unit, so that squares neither overflow nor vanish."""
         self._influences: Array | None = None
-        """(runs of both sides, groups); None where the results of single items are not known."""
+        """(runs of both sides, groups); None where the per-item results are not known."""
         if mine.influences is not None and other.influences is not None and mine.shares is not None:
             self._shares = mine.shares
             self._influences = np.concatenate([mine.influences, other.influences]) / self.unit
@@ -237,13 +258,13 @@ class _Both:
         return Shift(value * self.unit, math.sqrt(variance) * self.unit, max(items - 1, 1.0), differing)
 
     def _least_variance(self, bound: float) -> float:
-        """Where items are right or wrong: that of one item; of a difference as large as `bound`, that of items of which
-        so many differ."""
-        step = min(side.step for side in self._sides)
+        """The variance that one item makes where items are right or wrong, or one label of an item; of a difference as
+        large as `bound`, the variance where so many of them differ."""
+        step, concentration = (min(getattr(side, name) for side in self._sides) for name in ("step", "concentration"))
         if step == 0:
             return 0.0
         size = min(abs(bound), 0.5)
-        return max(step**2, size * (1 - size) * float(np.square(self._shares).sum())) / self.unit**2
+        return max(step**2, size * (1 - size) * concentration) / self.unit**2
 
 
 def _unbiased(influences: Array, shares: Array) -> Array:
