@@ -244,7 +244,7 @@ def test_a_test_set_that_is_missing_is_found(ledger: Ledger, key: str, path: Pla
     raw(path, "UPDATE item_results SET sums = ? WHERE result = 'test/loss'", b"x")
     problems = ledger.check()
     assert f"run {run}, test/accuracy: test set 1 is missing" in problems
-    assert f"run {run}, test/loss: results of items cannot be read: unknown form b'x'" in problems, "and what follows"
+    assert any(problem.startswith(f"run {run}, test/loss: ") for problem in problems), "what follows is read too"
     for read in (lambda: ledger.items([run], ACCURACY), lambda: ledger.run_record(run)):
         with pytest.raises(LedgerError, match="is damaged: test set 1 is missing"):
             read()
