@@ -155,12 +155,14 @@ def check(
     if min(map(len, sides)) >= 12:
         shift = rule.typical(*on_items, 0.0)
     assert one["item_error"] == pytest.approx(shift.variance**0.5, rel=1e-5)
-    check_interval(one, wins, mine, other)
+    p, _ = rule.better(asked._replace(kind="better", margin=0.0), runs, task)
+    check_interval(one, wins, mine, other, p)
 
 
-def check_interval(one: dict[str, Any], wins: float, mine: Any, other: Any) -> None:
+def check_interval(one: dict[str, Any], wins: float, mine: Any, other: Any, p: rule.P) -> None:
     """The interval of the chance of improvement: that of seeds alone, wider by the share of items; it contains 1/2 if
-    the test for new seeds and items does not decide."""
+    the test of a difference for new seeds and items does not decide, and from twelve seeds on items make it do so only
+    then."""
     low, high = 0.0, 1.0
     if 0 < wins < 1:
         found = scipy.stats.brunnermunzel(other, mine)
@@ -173,11 +175,26 @@ def check_interval(one: dict[str, Any], wins: float, mine: Any, other: Any) -> N
     least = 0.025 ** (1 / min(len(mine), len(other)))
     ends = (max(0.0, min(low, least)), min(1.0, max(high, 1 - least)))
     grown = 1 / max(1 - one["item_share"], 1e-12) ** 0.5
-    assert one["improvement_low"] <= max(0.0, wins - grown * (wins - ends[0])) + 1e-9
-    assert one["improvement_high"] >= min(1.0, wins + grown * (ends[1] - wins)) - 1e-9
-    if one["kind"] == "better" and one["p_unadjusted"] > 0.05:
-        assert one["improvement_low"] <= 0.5 + 1e-9
-        assert one["improvement_high"] >= 0.5 - 1e-9
+    wide = (max(0.0, wins - grown * (wins - ends[0])), min(1.0, wins + grown * (ends[1] - wins)))
+    low, high = one["improvement_low"], one["improvement_high"]
+    assert low <= ends[0] + 1e-9
+    assert high >= ends[1] - 1e-9
+    p_value = 1.0 if p.value is None else p.value
+    if p_value - p.error > 0.05 or min(len(mine), len(other)) < 12:
+        assert low <= wide[0] + 1e-9
+        assert high >= wide[1] - 1e-9
+    if p_value - p.error > 0.05:
+        assert low <= 0.5 + 1e-9
+        assert high >= 0.5 - 1e-9
+    elif p_value + p.error <= 0.05 and min(len(mine), len(other)) >= 12:
+        # by the standard error with which the test would just have this p
+        half = abs(wins - 0.5) * scipy.stats.norm.isf(0.025) / scipy.stats.norm.isf(max(p_value - p.error, 1e-9) / 2)
+        if wins > 0.5:
+            assert min(ends[0], 0.5) <= low <= wins - half + 1e-9
+            assert high >= wide[1] - 1e-9
+        else:
+            assert max(ends[1], 0.5) >= high >= wins + half - 1e-9
+            assert low <= wide[0] + 1e-9
 
 
 def check_row(row: dict[str, Any], scores: rule.Scores, task: rule.Task) -> None:

@@ -764,8 +764,8 @@ def _improvement(pair: Pair, error: _ItemPart | None, tested: Sequence[Test]) ->
     """The chance of improvement with an interval that holds for other test items, too, where their error is known.
 
     Its half width grows as the standard error does. Where ranks are not even, it contains 1/2 if the test of this
-    comparison alone does not decide, and for other items only then: the error of seeds that are alike grows without
-    bound.
+    comparison alone does not decide, and from twelve seeds on items make it contain 1/2 only then: the error of seeds
+    that are alike grows without bound.
     """
     on_these = ranks.improvement(pair.mine.ranked, pair.other.ranked)
     if error is None:
@@ -779,9 +779,9 @@ def _improvement(pair: Pair, error: _ItemPart | None, tested: Sequence[Test]) ->
     z = item_errors.z_value((1.0 if test.p is None else test.p) / 2)
     half = abs(estimate - 0.5) * item_errors.z_value((1 - ranks.LEVEL) / 2) / z if z > 0 else abs(estimate - 0.5)
     low, high = min(low, estimate - half), max(high, estimate + half)
-    if 0.5 < estimate - half:
+    if pair.by_ranks and 0.5 < estimate - half:
         low = max(low, min(on_these.low, estimate - half))
-    elif estimate + half < 0.5:
+    elif pair.by_ranks and estimate + half < 0.5:
         high = min(high, max(on_these.high, estimate + half))
     return ranks.Improvement(estimate, max(0.0, low), min(1.0, high))
 
