@@ -1247,11 +1247,11 @@ class Ledger:
     @retried
     def item_totals(self, ladder_key: str) -> tuple[int, int]:
         """Of how many scores per-item results were recorded for runs of a ladder instance, and how many are there."""
-        counts = select(func.count(), func.count(item_results.c.sums))
+        totals: Any = (func.count(), func.count(item_results.c.sums))
         with self._reading() as connection:
             ladder = self._ladder_number(connection, ladder_key)
             of_ladder = runs.c.number.in_(select(ladder_runs.c.run).where(ladder_runs.c.ladder == ladder))
-            rows = self._item_rows(connection, counts.where(of_ladder))
+            rows = self._item_rows(connection, select(*totals).where(of_ladder))
             return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
 
     @retried

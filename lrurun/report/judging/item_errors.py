@@ -264,7 +264,7 @@ class _Both:
         if step == 0:
             return 0.0
         size = min(abs(bound), 0.5)
-        return max(step**2, size * (1 - size) * concentration) / self.unit**2
+        return float(max(step**2, size * (1 - size) * concentration) / self.unit**2)
 
 
 def _unbiased(influences: Array, shares: Array) -> Array:
