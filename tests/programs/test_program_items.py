@@ -118,7 +118,7 @@ def test_test_sets_differ_by_length_order_weights_and_groups() -> None:
     assert differs(0, 0, 0, ids=None) == "other items, or another order"
     assert differs(0, 0, 0, weights=[0.1, 0.2, 0.4]) == "other weights"
     assert differs(0, 0, 0, weights=None) == "other weights"
-    assert differs(0, 0, 0, groups=[1, 1, 1]) == "other groups"
+    assert differs(0, 0, 0, groups=[1, 1, 2]) == "other groups"
     assert differs(0, 0, 0, groups=None) == "other groups"
 
 

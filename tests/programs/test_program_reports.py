@@ -148,7 +148,7 @@ def test_lines_with_results_of_items_are_no_rows(file: Path) -> None:
         '{"step": 4, "items": "test/a", "values": [1, 0]}\n'
         '{"step": 3, "test/a": 0.5, "items": 2}\n'
         '{"step": 3, "items": "test/a", "values": [true, false, 0.25], "weights": [1, 0, 2.0]}\n'
-        '{"ids": ["x", 1], "groups": ["b", "b"], "values": [1, NaN], "items": "test@9/b", "step": 2.0}\n'
+        '{"ids": ["x", 1], "groups": ["b", "c"], "values": [1, NaN], "items": "test@9/b", "step": 2.0}\n'
         '{"step": 3, "items": "test/a", "values": [0, 1, 1]}\n{"step": 3, "items": "test/a", "val'
     )
     reader = Reports(file)
@@ -166,7 +166,7 @@ def test_lines_with_results_of_items_are_no_rows(file: Path) -> None:
     assert other is not None
     assert other.test_set.order == hashlib.sha256(b'["x", 1]').hexdigest()
     assert other.test_set.groups is not None
-    assert other.test_set.groups.tolist() == [0, 0]
+    assert other.test_set.groups.tolist() == [0, 1]
     assert reader.items("test/a", 5) is None
     with file.open("a") as more:
         more.write('ues": [1, 1, 0], "weights": [1, 0, 2.0]}\n')
@@ -196,6 +196,10 @@ def test_lines_with_results_of_items_are_no_rows(file: Path) -> None:
         ),
         ('"items": "test/a", "values": [1, 0], "groups": [1, 1.5]', "has 1.5 among groups, expected names or whole"),
         ('"items": "test/a", "values": [1, 0], "groups": ["a"]', "has 1 groups for 2 values"),
+        (
+            '"items": "test/a", "values": [1, 0], "groups": ["a", "a"]',
+            "has one group alone, which says nothing of others",
+        ),
         ('"items": "test/a", "values": [1, 0], "ids": ["a", "a"]', "has the same id twice"),
         ('"items": "test/a", "values": [1, 0], "test/a": 0.5', "has items and 'test/a'"),
         ('"items": "test/a", "value": [1]', "has items and 'value'"),

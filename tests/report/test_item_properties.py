@@ -112,7 +112,7 @@ def made(seed: int) -> Case:
         groups = random.integers(0, max(count // int(random.choice([1, 3, 100])), 1), count)
     hard = random.normal(0, 1.5, count)
     kind = random.choice(KINDS)
-    labels = weights.astype(int) if metric is LABELS and weights is not None else 1
+    labels = np.ones(count, int) if metric is not LABELS or weights is None else weights.astype(int)
     return Case(
         kind=kind,
         margin=0.0 if kind == "better" else float(random.choice([0.005, 0.05, 0.3])),

@@ -237,12 +237,14 @@ def test_a_shift_of_one_logit_on_600_items_is_decided() -> None:
 @pytest.mark.parametrize(("count", "skill"), [(90, 0.0), (300, 0.5), (600, 1.0), (2000, 0.25)])
 def test_the_share_of_items_in_the_variance_is_that_of_the_variances_of_means(count: int, skill: float) -> None:
     """Also where one rung is better with all seeds, so that the p of ranks is the least one. No seed fails."""
-    shares, expected = [], []
+    shares: list[float] = []
+    expected: list[float] = []
     for number in range(12):
         random = np.random.default_rng(number)
         hard = random.normal(1, 1.5, count)
         sides = [answers(random, 12, hard, skill=more) for more in (skill, 0.0)]
-        found = judged(*sides)
+        found = judged(sides[0], sides[1])
+        assert found.item_share is not None
         of_seeds = sum(float(side.mean(1).var(ddof=1)) / 12 for side in sides)
         left = [side - side.mean(0) - side.mean(1, keepdims=True) + side.mean() for side in sides]
         alone = sum(float((each**2).sum()) / 11 / (count - 1) / count / 12 for each in left)

@@ -301,15 +301,16 @@ def of_program(found: Mapping[str, Sequence[ItemResults]], **more: Any) -> Ladde
 def test_scores_of_a_program_with_values_between_0_and_1_are_not_rounded_to_whole_items() -> None:
     found = overlaps(0.017)
     report = of_program(found)
-    [_, row] = report.rows
+    comparison = report.rows[1].comparison
     assert report.test_step is None
-    assert (row.comparison.verdict, row.comparison.items) == ("supported", "results")
+    assert comparison is not None
+    assert (comparison.verdict, comparison.items_known) == ("supported", "results")
     wider, small = ([one.mean for one in found[rung]] for rung in ("wider", "small"))
     assert min(wider) > max(small)
-    assert row.comparison.p_on_these_items == 2.0**-11
+    assert comparison.p_on_these_items == 2.0**-11
     # an independent error: each item's mean over the runs of a rung, paired
     means = [np.mean([one.sums for one in found[rung]], axis=0) for rung in ("wider", "small")]
-    assert row.comparison.item_error == pytest.approx(scipy.stats.sem(means[0] - means[1]), rel=0.1)
+    assert comparison.item_error == pytest.approx(scipy.stats.sem(means[0] - means[1]), rel=0.1)
 
 
 @pytest.mark.parametrize("known", ["results", "number"])
@@ -320,7 +321,9 @@ def test_scores_of_a_program_are_shares_where_all_items_are_right_or_wrong(known
         found = {rung: [on_items(np.round(one.sums)) for one in every] for rung, every in found.items()}
     report = of_program(found, **({"items": nothing} if known == "number" else {}))
     assert report.test_step == (1 / 40 if counted else None)
-    assert report.rows[1].comparison.items == known
+    comparison = report.rows[1].comparison
+    assert comparison is not None
+    assert comparison.items_known == known
 
 
 def test_scores_of_a_program_with_unequal_weights_are_not_in_whole_items() -> None:

@@ -232,7 +232,7 @@ def test_all_diverged_is_as_bad_as_chance() -> None:
 @pytest.mark.parametrize("seeds", [3, 12])
 def test_where_all_runs_of_both_sides_have_diverged_test_items_do_not_matter(seeds: int) -> None:
     found = judged("better", [None] * seeds, [None] * seeds, scoring=ON_ITEMS)
-    assert (found.verdict, found.items, found.item_error) == ("undecided", "none", None)
+    assert (found.verdict, found.items_known, found.item_error) == ("undecided", "none", None)
     assert judged("better", [None] * seeds, [0.9, *[None] * (seeds - 1)], scoring=ON_ITEMS).items == "number"
     assert judged("at-chance", [None] * seeds, margin=0.1, scoring=ON_ITEMS).items == "none"
 
