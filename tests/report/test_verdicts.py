@@ -233,8 +233,8 @@ def test_all_diverged_is_as_bad_as_chance() -> None:
 def test_where_all_runs_of_both_sides_have_diverged_test_items_do_not_matter(seeds: int) -> None:
     found = judged("better", [None] * seeds, [None] * seeds, scoring=ON_ITEMS)
     assert (found.verdict, found.items_known, found.item_error) == ("undecided", "none", None)
-    assert judged("better", [None] * seeds, [0.9, *[None] * (seeds - 1)], scoring=ON_ITEMS).items == "number"
-    assert judged("at-chance", [None] * seeds, margin=0.1, scoring=ON_ITEMS).items == "none"
+    assert judged("better", [None] * seeds, [0.9, *[None] * (seeds - 1)], scoring=ON_ITEMS).items_known == "number"
+    assert judged("at-chance", [None] * seeds, margin=0.1, scoring=ON_ITEMS).items_known == "none"
 
 
 def test_one_survivor_hides_what_chance_alone_would_show() -> None:
