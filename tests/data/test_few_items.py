@@ -1,4 +1,4 @@
-"""What is said of few test items before training: the spread of scores over test sets that are drawn anew."""
+"""The warning of few test items before training: the spread of scores over other test sets."""
 
 from __future__ import annotations
 
