@@ -510,7 +510,7 @@ class _Execution:
         logs.write(f"{state} at step {self._step}" + (f": {scores}" if scores else ""))
 
     def _items(self, result: Mapping[str, float], steps: Mapping[str, int]) -> dict[str, ItemResults]:
-        """The results of single test items at the steps of the scores.
+        """The per-item results at the steps of the scores.
 
         What cannot be those is left out, and the run has an event that says why. Its scores stay: a training of days is
         not repeated for them.
@@ -542,7 +542,7 @@ class _Execution:
     def _items_of(
         self, name: str, step: int | None, result: Mapping[str, float], program: programs.ProgramTable | None
     ) -> ItemResults:
-        """The results of test items of a score. Raises WrongReport where those that were logged cannot be that."""
+        """The per-item results of a score. Raises WrongReport where those that were logged cannot be that."""
         if not name.startswith("test"):
             raise WrongReport("it is no test score", "name one, as in test/accuracy")
         if step is None:
@@ -570,7 +570,7 @@ class _Execution:
                 )
 
     def _reports_with(self, name: str, step: int) -> Reports | None:
-        """The metrics with results of test items for a score at a step: of the newest attempt that has reached it."""
+        """The metrics with per-item results for a score at a step: of the newest attempt that has reached it."""
         for attempt in range(self.claim.attempt, 0, -1):
             if (reports := self._reports_of(attempt)) is not None:
                 if step in reports.steps_of_items(name):

@@ -214,7 +214,7 @@ class Reports:
 
 
 def mentions_items(path: Path) -> bool:
-    """Whether a file of metrics may have lines with results of items, which is quicker than to read its lines."""
+    """Whether a file of metrics may have lines with per-item results, which is quicker than to read its lines."""
     end = b""
     with path.open("rb") as file:
         while block := file.read(_BLOCK):

@@ -49,7 +49,7 @@ class Scored(Struct, frozen=True, kw_only=True):
     rungs: Mapping[str, RungResults]
     scoring: Scoring
     items_removed: tuple[str, ...] = ()
-    """The runs whose results on single test items were removed from the ledger."""
+    """The runs whose per-item results were removed from the ledger."""
 
 
 class JudgedClaim(Comparison, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ def claimed_metrics(ladder: Ladder, task: str, metrics: Sequence[Metric]) -> lis
 def scored(
     instance: InstanceRuns, selected: Mapping[str, RungRuns], metric: Metric, test_items: int | None
 ) -> claims.Scored:
-    """The selected runs with the scores of a metric, and with the results on single test items that were recorded.
+    """The selected runs with the scores of a metric, and with the per-item results that were recorded.
 
     Args:
         test_items: the number of test items, where the task knows it.

@@ -58,7 +58,7 @@ class Result(NamedTuple):
     unscored: bool = False
     """Whether it finished without a usable score."""
     items: ItemResults | None = None
-    """Its results on single test items; None where they are not known."""
+    """Its per-item results; None where they are not known."""
 
 
 class Scoring(Struct, frozen=True, kw_only=True):
@@ -172,7 +172,7 @@ def sample(results: Sequence[Result], scoring: Scoring) -> Sample:
 def item_spread(results: Sequence[Result], without: int, scoring: Scoring) -> ItemSpread | None:
     """How the scores of runs depend on the choice of test items, and those of `without` more that have no score.
 
-    It comes from their results on single items, else from the number of items where the metric gives a variance, as a
+    It comes from their per-item results, else from the number of items where the metric gives a variance, as a
     share does; None where nothing is known.
     """
     found = [result.items for result in results if result.items is not None]
