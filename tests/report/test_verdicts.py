@@ -164,12 +164,12 @@ def test_another_implementation_gives_the_same_verdicts(known: str) -> None:
             unsure += not (expected.sure and on_these.sure)
             if not (expected.sure and on_these.sure):
                 continue
-            told = (one, runs, comparison, expected, on_these)
-            assert comparison.verdict == expected.verdict, told
-            assert expected.agrees(comparison.p_adjusted), told
-            assert on_these.agrees(comparison.p_on_these_items), told
+            case = (one, runs, comparison, expected, on_these)
+            assert comparison.verdict == expected.verdict, case
+            assert expected.agrees(comparison.p_adjusted), case
+            assert on_these.agrees(comparison.p_on_these_items), case
             decided_on_these = on_these.verdict != "undecided" and expected.verdict == "undecided"
-            assert comparison.verdict_on_these_items == (on_these.verdict if decided_on_these else ""), told
+            assert comparison.verdict_on_these_items == (on_these.verdict if decided_on_these else ""), case
             assert comparison.p_adjusted is not None or comparison.reason
             sizes = [len(runs[rung]) for rung in (one.rung, one.other) if rung is not None]
             counted = [score for score in runs[one.rung] if one.kind != "at-chance" or score is not None]
