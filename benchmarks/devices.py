@@ -12,7 +12,7 @@ import sys
 import jax
 import numpy as np
 
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.training.programs import Programs
 
 SIZES = ["train.batch=32", "model.width=64", "model.depth=2"]

@@ -25,7 +25,7 @@ PAIRS = [(rung, rung - 1) for rung in range(1, RUNGS)] + [(2, 0), (5, 3), (7, 0)
 """The differences of neighbours, and three claims that share their rungs."""
 DRAWS = 2_000
 """Permutations where scores tie; the package draws ten times as many."""
-TABLE = Path(__file__).parent.parent / "lrurun/report/judging/brunner_munzel.json"
+TABLE = Path(__file__).parent.parent / "lrurun/judging/brunner_munzel.json"
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

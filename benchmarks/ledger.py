@@ -58,8 +58,8 @@ def fill(path: Path, count: int, rows: int) -> None:
 
     Ladders, runs and memberships are made by the ledger itself, what training would have added by plain SQL.
     """
-    from lrurun.config import plan as planning
-    from lrurun.config.plan import final_runs
+    from lrurun.config import planning
+    from lrurun.config.planning import final_runs
     from lrurun.ledger.store import Ledger
 
     reported = min(count, REPORTED)

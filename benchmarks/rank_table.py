@@ -1,4 +1,4 @@
-"""Writes lrurun/report/judging/brunner_munzel.json: `python -m benchmarks.rank_table`, about two minutes.
+"""Writes lrurun/judging/brunner_munzel.json: `python -m benchmarks.rank_table`, about two minutes.
 
 P(|W| >= w) of the statistic of Brunner and Munzel over all permutations, without ties. With 12 values a side all
 2,704,156 of them are enumerated; with 20 a side, 40 million are drawn.
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-FILE = Path(__file__).parent.parent / "lrurun/report/judging/brunner_munzel.json"
+FILE = Path(__file__).parent.parent / "lrurun/judging/brunner_munzel.json"
 DRAWS, CHUNK = 40_000_000, 200_000
 PER_DECADE = 40
 """Points of the table."""

@@ -22,8 +22,8 @@ import time
 from pathlib import Path
 
 import lrurun
-from lrurun.config import plan as planning
-from lrurun.config.plan import final_runs
+from lrurun.config import planning
+from lrurun.config.planning import final_runs
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
 

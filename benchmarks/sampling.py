@@ -17,9 +17,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from lrurun.config import plan as planning
-from lrurun.data import TASKS
+from lrurun.config import planning
 from lrurun.data.on_device import Sampled, training_key
+from lrurun.data.tasks import TASKS
 from lrurun.runner.processes import worker_environment
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, os.environ.get("LRURUN_TREE", str(ROOT)))
 
-from lrurun.config import plan as planning  # noqa: E402
+from lrurun.config import planning  # noqa: E402
 from lrurun.ledger import owner  # noqa: E402
 from lrurun.ledger.store import Ledger  # noqa: E402
 from lrurun.ledger.values import ClaimedRun  # noqa: E402

@@ -54,8 +54,8 @@ def main() -> None:
 
 def write(path: Path, seconds: float) -> dict[str, float]:
     """Record rows for some seconds; how long the transactions waited for the lock, in milliseconds."""
-    from lrurun.config import plan as planning
-    from lrurun.config.plan import final_runs
+    from lrurun.config import planning
+    from lrurun.config.planning import final_runs
     from lrurun.ledger import owner
     from lrurun.ledger.store import Ledger
 

@@ -4,7 +4,7 @@ Loading a plug-in runs its code. It is imported in four cases only: `--load FILE
 ladder whose `load` names the file; a ladder, recipe or option of the command uses a recurrence or task that an
 installed package provides by an entry point of the group `lrurun`; or a command about recorded runs needs the code (to
 build a model, or to resolve a ladder), and the file that they were trained with is unchanged
-(`lrurun.report.instance_documents`). `resume` repeats earlier commands: it reads the ladder files that they named and
+(`lrurun.instances.documents`). `resume` repeats earlier commands: it reads the ladder files that they named and
 loads the plug-ins of these, but needs the same `--load` again. No folder is searched, and `status`, `runs`, `show` and
 `query` need no plug-in.
 

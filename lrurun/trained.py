@@ -13,20 +13,20 @@ import jax.numpy as jnp
 import numpy as np
 from msgspec import Struct
 
-from lrurun import data as tasks
 from lrurun import paths, plugins
 from lrurun.config import plugin_code
 from lrurun.config.schema import Execution, RunConfig
+from lrurun.data import tasks
 from lrurun.data.on_device import stream
 from lrurun.data.task import Data, Spec, Split
 from lrurun.errors import LrurunError, NoEigenvaluesError, NotFoundError, UsageError, check_type
+from lrurun.instances import documents
 from lrurun.items import ItemResults
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import FINISHED, Checkpoint, Run
 from lrurun.nn.network import Model
 from lrurun.nn.spectra import eigenvalues
 from lrurun.paths import inside
-from lrurun.report import instance_documents
 from lrurun.runner.storage import storage_for
 from lrurun.training import checkpoints, digests
 from lrurun.training.evaluation import evaluate, tolerance
@@ -122,7 +122,7 @@ def load(
     with opened:
         recorded = opened.run(run)
         entries = opened.checkpoints(recorded.id, "committed")
-        instance_documents.load_code_of(opened, recorded)
+        documents.load_code_of(opened, recorded)
     return _trained(recorded, entries, places.runs)
 
 
@@ -160,7 +160,7 @@ def predictions(run: Run, ledger: Ledger, folder: Path, split: Split) -> np.ndar
     Raises:
         LrurunError: no checkpoint is on disk.
     """
-    instance_documents.load_code_of(ledger, run)
+    documents.load_code_of(ledger, run)
     model = _trained(run, ledger.checkpoints(run.id, "committed"), folder)
     apply = jax.jit(
         lambda inputs, lengths: model.model.apply(model.params, model.stats, inputs, lengths, train=False)[0]
@@ -272,7 +272,7 @@ def before_and_after(run: Run, ledger: Ledger, folder: Path) -> tuple[int, Layer
         NoEigenvaluesError: this kind of recurrence has no eigenvalues.
     """
     jax.config.update("jax_platforms", "cpu")  # an accelerator may be in use by the run itself
-    instance_documents.load_code_of(ledger, run)
+    documents.load_code_of(ledger, run)
     config = plugin_code.config_of(run.config, f"run {run.id}")
     entry, path = newest(run, ledger.checkpoints(run.id, "committed"), folder)
     # initial recurrences depend only on the seed and the model, so the task need not be the real one

@@ -347,7 +347,7 @@ def speed_pairs() -> list[SpeedPair]:
 
 def _pair(pair: SpeedPair, rounds: int, seconds: float, processes: list[Process]) -> Result:
     """Times training steps of two rungs in turns, with the settings of the recipe, on made-up examples."""
-    from lrurun.config import plan as planning
+    from lrurun.config import planning
 
     plan = planning.make(pair.task, ladder=pair.ladder, imports=False)
     rungs = {rung.name: rung for rung in plan.rungs}

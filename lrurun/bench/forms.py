@@ -18,7 +18,6 @@ import numpy as np
 import optax
 from jax import Array
 
-from lrurun import data as tasks
 from lrurun.bench import Shape
 from lrurun.bench.steps import SEEDS, dispatch_arguments, stand_in
 from lrurun.config.recurrences.lru import LRURecurrence
@@ -27,6 +26,7 @@ from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.config.recurrences.s4d import S4DRecurrence
 from lrurun.config.recurrences.s5 import S5Recurrence
 from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig
+from lrurun.data import tasks
 from lrurun.data.task import Spec
 from lrurun.nn import recurrences
 from lrurun.nn.complex import Complex

@@ -21,10 +21,10 @@ import numpy as np
 
 from lrurun.bench import LOOP_MODELS, LOOP_RUNG, LOOP_TASK
 from lrurun.bench.steps import SEEDS
-from lrurun.config import plan as planning
-from lrurun.config.plan import final_runs
+from lrurun.config import planning
+from lrurun.config.planning import final_runs
 from lrurun.config.schema import RunConfig, decode
-from lrurun.data import store
+from lrurun.data import task_data
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import ClaimedRun
@@ -81,7 +81,7 @@ def claimed(place: Path, model: str) -> tuple[Ledger, ClaimedRun, planning.Plan]
     """A claimed run of a ledger in the new folder `place`, with its data in the same folder."""
     sets = {**LOOP_MODELS[model], "train.steps": STEPS, "train.eval_every": STEPS}
     plan = planning.make(LOOP_TASK, sets=sets)
-    store.prepare(plan.task, plan.options, place / plan.data_name)
+    task_data.prepare(plan.task, plan.options, place / plan.data_name)
     ledger = Ledger.open(place / "ledger.db")
     instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec, plan.short_name)
     (rung,) = planning.choose_rungs(plan, [LOOP_RUNG])
@@ -118,7 +118,7 @@ def bare(model: str) -> Turn:
         ledger, claim, plan = claimed(Path(place), model)
         config = decode(claim.run.config, RunConfig, "bench")
         execution = claim.run.execution
-        data = store.load(plan.task, plan.options, Path(place) / plan.data_name)
+        data = task_data.load(plan.task, plan.options, Path(place) / plan.data_name)
         ledger.close()
     compiled = programs_for(config, execution, data)
     n = min(execution.steps_per_dispatch, config.train.log_every)

@@ -18,7 +18,7 @@ from lrurun.paths import cache_dir
 from lrurun.runner.signals import Stopped
 
 if TYPE_CHECKING:
-    from lrurun.config.plan import ResolvedRung
+    from lrurun.config.planning import ResolvedRung
     from lrurun.config.schema import TrainConfig
     from lrurun.runner.signals import Signals
 

@@ -13,11 +13,10 @@ import jax
 import msgspec
 import numpy as np
 
-from lrurun import data as tasks
 from lrurun import machine, plugins
 from lrurun.bench.rungs import Measurement
 from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig, decode
-from lrurun.data import store
+from lrurun.data import task_data, tasks
 from lrurun.data.on_device import training_batch
 from lrurun.data.task import Sampler, Spec, Split
 from lrurun.errors import LrurunError
@@ -99,13 +98,13 @@ def measure(
     """Compiles and times the training step and the evaluation of a configuration; `say` gets what is begun."""
     task = tasks.get(config.task, config.data)
     options = tasks.options_of(task, config.data)
-    synthetic = store.manifest(task, options, folder) is None
+    synthetic = task_data.manifest(task, options, folder) is None
     if synthetic:
         spec, sampler, metrics, sizes = task.spec(options), task.sampler(options), task.metrics, task.sizes(options)
         example = stand_in(spec, 1, sampler)
         train, validation = (_repeated(example, np.broadcast_to, sizes[name]) for name in ("train", "validation"))
     else:
-        data = store.load(task, options, folder, config.train.protocol)
+        data = task_data.load(task, options, folder, config.train.protocol)
         spec, sampler, metrics, train, validation = data.spec, data.sampler, data.metrics, data.train, data.validation
     programs = Programs(config, execution, spec, metrics=metrics, sampler=sampler)
     longest = feed.longest(config.train, execution.steps_per_dispatch)

@@ -156,7 +156,7 @@ def _claims(machine: MachineSpeed, results: Sequence[Result]) -> list[SpeedClaim
     """The claims about speed on the tasks that were measured."""
     from lrurun.bench import speed_pairs
     from lrurun.config.ladder import load_ladder
-    from lrurun.report.judging.claims import SpeedRatio, judge_speed
+    from lrurun.judging.claims import SpeedRatio, judge_speed
 
     speed_claims = []
     measured_pairs = {pair.name: pair for pair in speed_pairs()} if results else {}

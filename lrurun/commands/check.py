@@ -16,9 +16,9 @@ from lrurun import console, kinds, paths, table
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, OnLadders, choice
 from lrurun.commands._shared.rules import examples
-from lrurun.commands._shared.training_options import seconds_of
 from lrurun.console import setting
 from lrurun.errors import LrurunError, UsageError, hint_for, nearest, plural
+from lrurun.session.training_options import seconds_of
 
 if TYPE_CHECKING:
     from lrurun.config.ladder import Ladder
@@ -164,7 +164,7 @@ class ChecksFailed(LrurunError):
 
 def _check_ladder(name: str, *, details: bool) -> list[CheckResult]:
     """`details`: say what the rungs change on each recipe; otherwise, only which of them change nothing."""
-    from lrurun.config import plan as planning
+    from lrurun.config import planning
     from lrurun.config.ladder import default_ladder, examine_ladder, load_plug_ins, rules
 
     ladder, faults = examine_ladder(name)
@@ -243,7 +243,7 @@ def _check_recipe(name: str, ladders: Sequence[str]) -> list[CheckResult]:
 
     Without `ladders`, it is checked on those that it has values for.
     """
-    from lrurun.config.plan import task_of
+    from lrurun.config.planning import task_of
     from lrurun.config.recipe import examine_recipe, load_installed, rules
 
     recipe, faults, warnings = examine_recipe(name)
@@ -281,7 +281,7 @@ def _check_recipe(name: str, ladders: Sequence[str]) -> list[CheckResult]:
 def _data_faults(recipe: Recipe) -> Iterator[UsageError]:
     """Yields the wrong settings of the data, in the recipe and in its profiles."""
     from lrurun import decoding
-    from lrurun.config.plan import task_of
+    from lrurun.config.planning import task_of
 
     try:
         task = task_of(recipe)
@@ -346,7 +346,7 @@ def _value_faults(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]
 def _trained(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]) -> tuple[str, str, list[UsageError]]:
     """What a profile trains, with a warning where it validates only once; or the first error, also of rules between
     values."""
-    from lrurun.config import plan as planning
+    from lrurun.config import planning
 
     counts: list[str] = []
     length = rare = ""
@@ -396,7 +396,7 @@ def _check_study(name: str) -> list[CheckResult]:
 
 def _check_program(name: str, *, ladders: Sequence[str], seconds: float) -> list[CheckResult]:
     """Tries the program of the recipe in this file, with the settings of the first rung of its ladder and seed 0."""
-    from lrurun.config import plan as planning
+    from lrurun.config import planning
     from lrurun.config.program import paths_of, steps_of
     from lrurun.config.schema import ProgramConfig
     from lrurun.runner.program_faults import check_command

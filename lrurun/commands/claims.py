@@ -10,10 +10,11 @@ import typer
 from msgspec import structs
 
 from lrurun import console, paths, plugins
-from lrurun.commands._shared import opening, output
+from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, OnlyLadder, OnlyTask
 from lrurun.commands._shared.rules import examples
 from lrurun.errors import UsageError
+from lrurun.session import opening
 
 
 @examples(

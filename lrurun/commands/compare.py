@@ -8,10 +8,11 @@ import typer
 from msgspec import Struct
 
 from lrurun import console, table
-from lrurun.commands._shared import opening, output
+from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, complete_runs
 from lrurun.commands._shared.rules import examples
 from lrurun.errors import UsageError
+from lrurun.session import opening
 
 
 class SettingValues(Struct, frozen=True):

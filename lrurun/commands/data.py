@@ -21,11 +21,11 @@ from lrurun.errors import LrurunError
 if TYPE_CHECKING:
     import numpy as np
 
-    from lrurun.data.store import Manifest
     from lrurun.data.task import Data, Spec, Split
     from lrurun.data.task import Task as TaskClass
+    from lrurun.data.task_data import Manifest
+    from lrurun.judging.scores import ScoreForm
     from lrurun.paths import Places
-    from lrurun.report.scores import ScoreForm
 
 EXAMPLES = 4
 """How many examples of the training split `check` shows."""
@@ -90,7 +90,7 @@ class DataInfo(Struct, frozen=True, kw_only=True):
     sizes: Mapping[str, int]
     folder: str
     prepared: Any
-    """The manifest, a `lrurun.data.store.Manifest`; None if the data are not prepared."""
+    """The manifest, a `lrurun.data.task_data.Manifest`; None if the data are not prepared."""
     takes: str | None
     """The copies that --from reads."""
     downloads: list[Download]
@@ -106,7 +106,7 @@ class Requested(Struct, frozen=True):
 
 
 def _requested(name: str, profile: str | None) -> Requested:
-    from lrurun.config import plan as planning
+    from lrurun.config import planning
 
     return Requested(*planning.data_of(name, profile))
 
@@ -132,7 +132,7 @@ def prepare(
 
     They come from a copy, a download or a generator.
     """
-    from lrurun.data import store
+    from lrurun.data import task_data
     from lrurun.data.task import SPLITS
     from lrurun.report.live.view import PreparationView
     from lrurun.runner.preparation import check_data_folder, prepare_data
@@ -149,7 +149,7 @@ def prepare(
     except Stopped as stopped:
         console.say(f"stopped by {stopped}; no data were prepared; the same command prepares them")
         return stopped.exit_code
-    manifest = store.manifest(requested.task, requested.options, where)
+    manifest = task_data.manifest(requested.task, requested.options, where)
     assert manifest is not None
     if not made and from_ is not None:
         console.warn(f"{where} is prepared already, from {manifest.source}: {from_} was not read; --force reads it")
@@ -175,17 +175,17 @@ def check(
 
     Shows counts, classes, lengths and examples. The exit code is 1 if the data have been changed.
     """
-    from lrurun.data import store
+    from lrurun.data import task_data
     from lrurun.data.task import SPLITS
-    from lrurun.report.scores import form_of
+    from lrurun.judging.scores import form_of
 
     places: Places = context.obj.places
     requested = _requested(task, profile)
     where = places.data / requested.data_name
-    manifest = store.manifest(requested.task, requested.options, where)
+    manifest = task_data.manifest(requested.task, requested.options, where)
     if manifest is None:
-        raise store.missing(requested.task, where, _again(context, task, profile))
-    data = store.load(requested.task, requested.options, where)
+        raise task_data.missing(requested.task, where, _again(context, task, profile))
+    data = task_data.load(requested.task, requested.options, where)
     # a task of tokens may have no names for them
     vocabulary = manifest.vocabulary or [str(token) for token in range(data.spec.features)]
     examples = _examples(requested.task, data, vocabulary)
@@ -279,15 +279,15 @@ def info(context: typer.Context, task: Task, profile: ProfileName = None, json: 
 
     Only the manifest is read.
     """
-    from lrurun.data import store
+    from lrurun.data import task_data
     from lrurun.decoding import canonical
-    from lrurun.report.scores import form_of
+    from lrurun.judging.scores import form_of
 
     places: Places = context.obj.places
     requested = _requested(task, profile)
     named: TaskClass = requested.task
     where = places.data / requested.data_name
-    manifest = store.manifest(named, requested.options, where)
+    manifest = task_data.manifest(named, requested.options, where)
     spec = named.spec(requested.options, manifest.vocabulary if manifest else ())
     offline = named.offline(requested.options)
     document = DataInfo(
@@ -332,7 +332,7 @@ app.command("import")(import_)
 
 def _from(data: Manifest | DataCheck) -> str:
     """The source of prepared data, and whether a copy or download is the published one."""
-    from lrurun.report.instance_label import data_phrase
+    from lrurun.config.instance import data_phrase
 
     known = f" ({data_phrase({'kind': data.kind, 'published': data.published})})" if data.published else ""
     return console.clean(f"{data.source}{known}")

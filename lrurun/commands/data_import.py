@@ -141,7 +141,7 @@ def import_(
     copied into the data folder. The recipe is a beginning: lrurun ladder NAME trains it. Importing the same arrays
     again changes nothing.
     """
-    from lrurun.data import store
+    from lrurun.data import task_data
     from lrurun.data.own_arrays import Division, doubts, no_strata, read, task_of
     from lrurun.runner.signals import Stopped
 
@@ -187,7 +187,7 @@ def import_(
             "the split is the one that was there already, without classes in proportion; "
             "for those, import the arrays under another NAME"
         )
-    manifest = store.manifest(task, task.facts, places.data / task.name)
+    manifest = task_data.manifest(task, task.facts, places.data / task.name)
     for doubt in [*doubts(arrays), *(manifest.notes if manifest else ())]:
         console.warn(doubt)
     if few := task.few_items(new.groups):
@@ -201,8 +201,8 @@ def _check_name(name: str) -> None:
     Raises:
         UsageError: with the reason.
     """
-    from lrurun import data as tasks
     from lrurun.config.ladder import NAME
+    from lrurun.data import tasks
 
     if not re.fullmatch(NAME, name, re.ASCII) or len(name) > LONGEST_NAME or name.endswith(".toml"):
         hint = f"at most {LONGEST_NAME} letters, digits, '.', '_' and '-', as in lrurun data import wells"
@@ -253,20 +253,20 @@ def _write(task: Imported, places: Places, target: Path, arguments: tuple[str, .
     Raises:
         LrurunError: there are other arrays of this name, or a recipe of other arrays; nothing can be written.
     """
-    from lrurun.data import store
+    from lrurun.data import task_data
 
     folder = places.data / task.name
     unchanged = [folder] if _has_data(task, folder) else []
     if target.exists():
         _check_same(task, target)
-        store.prepare(task, task.facts, folder, progress=progress)
+        task_data.prepare(task, task.facts, folder, progress=progress)
         return [*unchanged, target]
     new = not target.parent.exists()
     try:
         target.parent.mkdir(exist_ok=True)
         with files.atomic(target, target.with_name(f".{target.name}.partial")) as partial:
             partial.write_text(_recipe_text(task, shlex.join(["lrurun", *arguments])), encoding="utf-8")
-            store.prepare(task, task.facts, folder, progress=progress)
+            task_data.prepare(task, task.facts, folder, progress=progress)
     except OSError as error:
         raise LrurunError(f"{target}: {error.strerror}", "choose another file with --recipe") from None
     finally:
@@ -293,10 +293,10 @@ def _has_data(task: Imported, folder: Path) -> bool:
     Raises:
         LrurunError: it has others under this name.
     """
-    from lrurun.data import store
+    from lrurun.data import task_data
 
     try:
-        return store.manifest(task, task.facts, folder) is not None
+        return task_data.manifest(task, task.facts, folder) is not None
     except LrurunError as error:
         raise LrurunError(
             f"{folder}: exists, but does not have these arrays in this split; it was not changed",

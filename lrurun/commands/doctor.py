@@ -13,10 +13,11 @@ from msgspec import Struct
 
 from lrurun import console, paths, table
 from lrurun.bench import rungs
-from lrurun.commands._shared import opening, output
+from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json
 from lrurun.commands._shared.rules import examples
 from lrurun.errors import LrurunError, plural
+from lrurun.session import opening
 
 if TYPE_CHECKING:
     from lrurun.paths import Places
@@ -147,21 +148,21 @@ def _devices() -> MachineCheck:
 
 def _data(places: Places) -> tuple[list[MachineCheck], list[str]]:
     """A check for each recipe, and the recipes whose data are prepared."""
-    from lrurun.config import plan as planning
-    from lrurun.data import store
+    from lrurun.config import planning
+    from lrurun.data import task_data
 
     findings, prepared = [], []
     for name in paths.names("recipes"):
         try:
             task, options, folder_name = planning.data_of(name)
             where = places.data / folder_name
-            manifest = store.manifest(task, options, where)
+            manifest = task_data.manifest(task, options, where)
             if manifest is None:
                 findings.append(
                     MachineCheck(f"data of {name}", f"not prepared yet; lrurun ladder {name} prepares them in {where}")
                 )
                 continue
-            store.load(task, options, where)
+            task_data.load(task, options, where)
             prepared.append(name)
             findings.append(
                 MachineCheck(
@@ -177,8 +178,8 @@ def _data(places: Places) -> tuple[list[MachineCheck], list[str]]:
 
 def _other_data(places: Places) -> list[MachineCheck]:
     """A check for each folder of prepared data that is no recipe's: of a task of one's own, or of a profile."""
-    from lrurun.config import plan as planning
-    from lrurun.data import store
+    from lrurun.config import planning
+    from lrurun.data import task_data
 
     of_recipes = set()
     for name in paths.names("recipes"):
@@ -190,7 +191,7 @@ def _other_data(places: Places) -> list[MachineCheck]:
         folders = sorted(places.data.iterdir())
     for folder in (folder for folder in folders if folder.name not in of_recipes):
         try:
-            if (manifest := store.found(folder)) is not None:
+            if (manifest := task_data.found(folder)) is not None:
                 detail = f"of {manifest.task}, from {manifest.source}"
                 findings.append(MachineCheck(f"data in {folder.name}", detail))
         except LrurunError as error:

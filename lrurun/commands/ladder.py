@@ -11,7 +11,6 @@ import typer
 from msgspec import structs
 
 from lrurun import console, paths
-from lrurun.commands._shared import cautions, opening
 from lrurun.commands._shared.options import (
     Decide,
     Detach,
@@ -34,18 +33,19 @@ from lrurun.commands._shared.options import (
 )
 from lrurun.commands._shared.report_output import Shown
 from lrurun.commands._shared.rules import DECIDE_HINT, examples, excludes, exclusive, is_given, needs
-from lrurun.commands._shared.training_options import TrainingOptions, site_of
 from lrurun.errors import LedgerError, LrurunError, UsageError, plural
-from lrurun.report import request as requests
-from lrurun.report.request import LadderRequest
+from lrurun.instances import requests
+from lrurun.instances.requests import LadderRequest
+from lrurun.session import cautions, opening
+from lrurun.session.training_options import TrainingOptions, site_of
 
 if TYPE_CHECKING:
     from lrurun.commands.plan import PlanDocument
-    from lrurun.config import plan as planning
+    from lrurun.config import planning
+    from lrurun.judging.sequential import DesignProgress
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.paths import Places
-    from lrurun.report.judging.sequential import DesignProgress
     from lrurun.report.live.view import LadderView
     from lrurun.runner.selection import Selection
     from lrurun.runner.signals import Signals
@@ -150,14 +150,14 @@ def ladder(
 def _plan_on_node(places: Places, request: LadderRequest) -> planning.Plan:
     """The plan on a node: with the files of a program as they were when the command that started the node queued the
     runs, which may have been edited since."""
-    from lrurun.report import instance_documents
+    from lrurun.instances import documents
     from lrurun.runner import node
 
     files = None
     if (key := node.instance()) is not None and (ledger := opening.read(places)) is not None:
         with ledger:
-            documents = instance_documents.find(ledger, ledger.ladder(key))
-            files = None if documents is None else documents.files
+            recorded = documents.find(ledger, ledger.ladder(key))
+            files = None if recorded is None else recorded.files
     return request.plan(files=files)
 
 
@@ -179,7 +179,7 @@ def train(
     `claims`: whether claims of papers were asked for.
     """
     from lrurun.commands.plan import show
-    from lrurun.report import continuing, instance_documents
+    from lrurun.instances import continuing, documents
     from lrurun.report.live.view import LadderView
     from lrurun.runner import records
     from lrurun.runner.signals import Stopped
@@ -247,7 +247,7 @@ def train(
                         requests.remember(ledger, instance, request, plan, seeds)
                         for key in continuing.superseded(ledger).keys() - superseded.keys():
                             display.say(continuing.sentence(ledger.ladder(key), instance))
-                        instance_documents.record(ledger, instance, plan)
+                        documents.record(ledger, instance, plan)
                         for selection in selections:
                             work = selection.work(instance, places, **options.work_fields)
                             supervisor = Supervisor(ledger, work, selection, display, signals, executor)
@@ -308,11 +308,11 @@ def _selections(
     display: LadderView,
 ) -> Iterable[Selection]:
     """What to train, one after another. Each is checked when it is asked for."""
-    from lrurun.commands._shared import deciding
     from lrurun.runner.selection import Selection
+    from lrurun.session import rounds
 
     if request.decide:
-        selections: Iterable[Selection] = deciding.selections(ledger, plan, instance, request.max_seeds, display)
+        selections: Iterable[Selection] = rounds.selections(ledger, plan, instance, request.max_seeds, display)
     else:
         selections = [Selection(plan=plan, rungs=rungs, seeds=seeds)]
     if plan.kind == "program" or fresh:
@@ -383,15 +383,15 @@ def _prepare_data(places: Places, plan: planning.Plan, signals: Signals) -> None
 
 def _warn_of_data(places: Places, plan: planning.Plan) -> None:
     """Warns of data that are not the published ones, or that the task's file may have made before it was edited."""
-    from lrurun.data import store
+    from lrurun.data import task_data
 
     if plan.kind == "program":
         return
     where = places.data / plan.data_name
-    manifest = store.manifest(plan.task, plan.options, where)
+    manifest = task_data.manifest(plan.task, plan.options, where)
     if manifest is not None and manifest.published == "no":
         console.warn(f"{where}: not the published data: {manifest.source}")
-    if manifest is not None and (edited := store.edit(plan.task, manifest, where)):
+    if manifest is not None and (edited := task_data.edit(plan.task, manifest, where)):
         console.warn(edited)
 
 
@@ -401,15 +401,15 @@ def _with_checked_data(selection: Selection, ledger: Ledger, places: Places) -> 
     Raises:
         LrurunError: some were trained on other data.
     """
-    from lrurun.data import store
+    from lrurun.data import task_data
     from lrurun.ledger.values import FINISHED
 
     plan = selection.plan
-    manifest = store.manifest(plan.task, plan.options, places.data / plan.data_name)
+    manifest = task_data.manifest(plan.task, plan.options, places.data / plan.data_name)
     if manifest is None:
         return selection
     planned = [run for tuning in selection.tuning().values() for run in tuning.runs] + selection.final()
-    present = store.digest(manifest.sha256)
+    present = task_data.digest(manifest.sha256)
     finished = ledger.runs(fingerprints={run.fingerprint for run in planned}, states=FINISHED, brief=True)
     digests = {run.id: run.data_sha256 for run in finished if run.excluded is None}
     if outdated := {run: digest for run, digest in digests.items() if digest not in (None, present)}:

@@ -13,12 +13,13 @@ from msgspec import Struct, structs
 
 from lrurun import console, paths
 from lrurun.commands import ledger_export
-from lrurun.commands._shared import opening, output
+from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json
 from lrurun.commands._shared.rules import examples
 from lrurun.errors import DamagedError, LrurunError, NotFoundError, UsageError, plural
 from lrurun.ledger import database
 from lrurun.runner.storage import storage_for
+from lrurun.session import opening
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, get_args
 import typer
 
 from lrurun import console, files
-from lrurun.commands._shared import opening
 from lrurun.commands._shared.options import Where, choice
 from lrurun.commands._shared.rules import examples, excludes, exclusive, needs
 from lrurun.errors import LrurunError, NotFoundError, UsageError, plural
 from lrurun.report.formats import ExportFormat
+from lrurun.session import opening
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger

@@ -192,11 +192,11 @@ def _recipes() -> list[ListedRecipe]:
 
 
 def _tasks() -> list[ListedTask]:
-    from lrurun import data
+    from lrurun.data import tasks
 
     return [
         ListedTask(task.name, task.title, task.classes, [f"{k} {v}" for k, v in task.sizes(task.options()).items()])
-        for task in data.TASKS.values()
+        for task in tasks.TASKS.values()
     ]
 
 

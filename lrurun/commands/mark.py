@@ -8,10 +8,10 @@ from typing import Annotated, Optional
 import typer
 
 from lrurun import console
-from lrurun.commands._shared import opening
 from lrurun.commands._shared.options import RunIds
 from lrurun.commands._shared.rules import examples, exclusive
 from lrurun.errors import UsageError
+from lrurun.session import opening
 
 MOST_CHARACTERS = 2000
 """The largest number of characters of a note, and of the reason of an exclusion."""

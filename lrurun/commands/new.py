@@ -95,7 +95,7 @@ def texts(what: str, name: str) -> dict[str, str]:
 def _known(what: str) -> Iterable[str]:
     """The names that this one would be confused with."""
     from lrurun.config.recurrences import KINDS
-    from lrurun.data import TASKS
+    from lrurun.data.tasks import TASKS
 
     return {
         "recurrence": [*KINDS, *paths.names("ablations")],

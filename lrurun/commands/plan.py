@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from lrurun import console, table
 from lrurun.bench.rungs import Measurement, Measurements
-from lrurun.commands._shared import cautions, opening, output
+from lrurun.commands._shared import output
 from lrurun.commands._shared.options import (
     Decide,
     Json,
@@ -30,17 +30,18 @@ from lrurun.commands._shared.options import (
 )
 from lrurun.commands._shared.rules import DECIDE_HINT, examples, excludes, needs
 from lrurun.errors import LrurunError, UsageError, plural
-from lrurun.report.request import LadderRequest, ladder_or_default
+from lrurun.instances.requests import LadderRequest, ladder_or_default
+from lrurun.session import cautions, opening
 
 if TYPE_CHECKING:
     from lrurun.commands._shared import sweeps
-    from lrurun.config import plan as planning
+    from lrurun.config import planning
     from lrurun.config.runs import PlannedRun
     from lrurun.config.schema import Config
+    from lrurun.judging import sequential
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Run
     from lrurun.paths import Places
-    from lrurun.report.judging import sequential
     from lrurun.report.tables.ladder_table import LadderReport
 
 
@@ -225,9 +226,9 @@ def _measure(
 ) -> Measurements:
     """Measures the rungs, and prints what is found of each."""
     from lrurun.bench.rungs import error_text
-    from lrurun.commands._shared.training_options import seconds_of
     from lrurun.report.live.view import MeasuringView
     from lrurun.runner.signals import GRACE_SECONDS, Signals
+    from lrurun.session.training_options import seconds_of
 
     class Display(MeasuringView):
         def found(self, rung: planning.ResolvedRung, measurement: Measurement | LrurunError) -> None:
@@ -305,16 +306,16 @@ def planned(
     measured: Measurements | None = None,
 ) -> tuple[PlanDocument, Sequence[planning.ResolvedRung], sequential.DesignProgress | None]:
     """What a request would train, its rungs, and its sequential design; times are those measured, if there are any."""
-    from lrurun.commands._shared import deciding
     from lrurun.config import tuning
     from lrurun.report.tables import loaded_instance
+    from lrurun.session import rounds
 
     rungs, seeds = request.chosen(made)
     design = None
     seeds_of = dict.fromkeys((rung.name for rung in rungs), seeds)
-    so_far = deciding.design_of(made, ledger, request)
+    so_far = rounds.design_of(made, ledger, request)
     if so_far is not None and request.decide:
-        rungs, seeds_of, design = deciding.next_look(made, so_far)
+        rungs, seeds_of, design = rounds.next_look(made, so_far)
         seeds = max(seeds_of.values(), key=len)
     past: Sequence[tuple[Config, float]] = []
     if ledger is not None:
@@ -355,8 +356,8 @@ def firm_verdict(
 ) -> FirmVerdict | None:
     """The runs that firm verdicts need beyond the seeds of a request; None where these suffice or the ladder asks
     nothing."""
-    from lrurun.report.judging import questions
-    from lrurun.report.judging.verdicts import LEAST_SEEDS
+    from lrurun.judging import questions
+    from lrurun.judging.verdicts import LEAST_SEEDS
 
     rungs, seeds = request.chosen(made)
     asked = questions.asked(made.ladder, made.task.name, made.outside_scope)
@@ -423,7 +424,7 @@ def _document(
     notes: list[str],
 ) -> PlanDocument:
     from lrurun import machine
-    from lrurun.report.instance_label import make_label
+    from lrurun.config.instance import make_label
 
     devices = max(rung.execution.devices for rung in rungs)
     threads = max(rung.execution.threads for rung in rungs)
@@ -456,18 +457,19 @@ def _document(
 
 def _data(places: Places, made: planning.Plan) -> dict[str, Any]:
     """What the manifest of the prepared data says about them."""
-    from lrurun.data import store
+    from lrurun.data import task_data
 
     if made.kind == "program":
         return {}
-    manifest = store.manifest(made.task, made.options, places.data / made.data_name)
+
+    manifest = task_data.manifest(made.task, made.options, places.data / made.data_name)
     if manifest is None:
         return {}
     return {
         "source": manifest.source,
         "kind": manifest.kind,
         "published": manifest.published,
-        "sha256": store.digest(manifest.sha256),
+        "sha256": task_data.digest(manifest.sha256),
     }
 
 
@@ -480,7 +482,7 @@ def _planned(
     measured: Measurements | None,
 ) -> PlannedRung:
     """`past`: configurations of earlier runs with their speeds; those of programs with their durations."""
-    from lrurun.config.plan import budget, choose_point, final_runs
+    from lrurun.config.planning import budget, choose_point, final_runs
     from lrurun.config.resolve import RATE
     from lrurun.ledger.values import FINISHED
     from lrurun.training import NUMERICS
@@ -541,7 +543,7 @@ def _tuning_runs(
     made: planning.Plan, rung: planning.ResolvedRung, ledger: Ledger | None
 ) -> tuple[list[PlannedRun], dict[str, Run], list[Any] | None]:
     """The tuning runs of a rung that are known, those in the ledger, and their results; None if some are unfinished."""
-    from lrurun.config.plan import tuning_of
+    from lrurun.config.planning import tuning_of
     from lrurun.ledger.values import FINISHED
 
     wanted: list[PlannedRun] = []
@@ -595,8 +597,8 @@ def _past(rung: planning.ResolvedRung, recorded: Sequence[tuple[Config, float]])
 
 def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
     from lrurun.config import tuning
-    from lrurun.report.instance_label import data_sentence
-    from lrurun.report.judging import sequential
+    from lrurun.config.instance import data_sentence
+    from lrurun.judging import sequential
 
     previous = dict(pairwise(rung.name for rung in reversed(made.rungs)))
     rows = []
@@ -790,10 +792,10 @@ def _print_groups(places: Places, made: planning.Plan, rungs: Sequence[planning.
     """
     if made.kind == "program":  # whose parameters are not known
         return
-    from lrurun.data import store as folder
+    from lrurun.data import task_data
     from lrurun.nn.network import Model
 
-    manifest = folder.manifest(made.task, made.options, places.data / made.data_name)
+    manifest = task_data.manifest(made.task, made.options, places.data / made.data_name)
     spec = made.task.spec(made.options, manifest.vocabulary if manifest else ())
     for rung in rungs:
         optim = rung.training.optim

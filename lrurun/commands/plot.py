@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Optional, get_args
 import typer
 
 from lrurun import console, paths
-from lrurun.commands._shared import completing, opening, output
+from lrurun.commands._shared import completing, output
 from lrurun.commands._shared.options import (
     ComparedRungs,
     FigureWidth,
@@ -25,8 +25,9 @@ from lrurun.commands._shared.options import (
 )
 from lrurun.commands._shared.rules import INSTANCE, examples, excludes, is_given, spelling
 from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError, hint_for, plural
+from lrurun.instances.requests import LadderRequest, ladder_or_default
 from lrurun.report.formats import FigureFormat
-from lrurun.report.request import LadderRequest, ladder_or_default
+from lrurun.session import opening
 
 if TYPE_CHECKING:
     from lrurun.data.metric import Metric
@@ -119,7 +120,7 @@ def plot(
     examples of the validation split; errors are also printed. --kind items compares rungs on single test items, each
     with its base.
     """
-    from lrurun.report import instance_documents
+    from lrurun.instances import documents
     from lrurun.report.figures import compared_items, drawing
     from lrurun.report.formats import item_lists
     from lrurun.report.tables import all_tasks, loaded_instance
@@ -164,7 +165,7 @@ def plot(
         raise NotFoundError(f"{places.ledger}: there is no ledger, so there is nothing to draw", hint)
     with ledger:
         if drawn in OF_LADDERS:
-            report = all_tasks.collect(ledger, instance_documents.load_ladder(ladder, ledger), request)
+            report = all_tasks.collect(ledger, documents.load_ladder(ladder, ledger), request)
             figure = drawing.every_task(report) if drawn == "map" else drawing.summary(report)
         elif of_runs:
             runs = list({run.id: run for run in map(ledger.run, names)}.values())
@@ -280,7 +281,7 @@ def _figure_of_task(
     command: str,
     metrics: Sequence[str],
 ) -> Figure:
-    from lrurun.report import rung_runs, scores
+    from lrurun.judging import rung_runs, scores
     from lrurun.report.figures import drawing
 
     plan, ledger = loaded.plan, loaded.ledger
@@ -337,7 +338,7 @@ def _figure_by(places: Places, request: LadderRequest, by: Sequence[str], metric
 
 def _axis(result: str, metrics: Sequence[Metric]) -> tuple[str, float]:
     """The label and the scale of a result's axis; as it is, where the task does not declare its metric."""
-    from lrurun.report import scores
+    from lrurun.judging import scores
 
     metric = scores.metric_of_result(result, metrics)
     if metric is None:
@@ -376,18 +377,19 @@ def _figure_of_examples(
     """
     from lrurun import table, trained
     from lrurun.config import plugin_code
-    from lrurun.data import store
+    from lrurun.data import task_data
     from lrurun.data.task import Split
-    from lrurun.report import again, instance_documents
+    from lrurun.instances import documents
+    from lrurun.report import again
     from lrurun.report.figures import predicted
 
     runs = [run for line in lines.values() for run in line]
     if len({(run.task, run.data_sha256) for run in runs}) > 1:
         raise UsageError("the runs were trained on different data", "draw those of each task into a file of its own")
-    instance_documents.load_code_of(ledger, runs[0])
+    documents.load_code_of(ledger, runs[0])
     config = plugin_code.config_of(runs[0].config, f"run {runs[0].id}")
     plan = again.plan_of(runs[0])
-    data = store.load(
+    data = task_data.load(
         plan.task, plan.options, places.data / again.data_folder(plan, runs[0], places.data), config.train.protocol
     )
     if kind == "errors" and data.spec.output.loss != "cross-entropy":

@@ -9,7 +9,6 @@ import typer
 from msgspec import structs
 
 from lrurun import kinds
-from lrurun.commands._shared import opening
 from lrurun.commands._shared.options import (
     By,
     Format,
@@ -27,8 +26,9 @@ from lrurun.commands._shared.options import (
 from lrurun.commands._shared.report_output import Shown
 from lrurun.commands._shared.rules import INSTANCE, examples, excludes, exclusive, is_given
 from lrurun.errors import LrurunError, NotFoundError, UsageError
+from lrurun.instances.requests import LadderRequest, ladder_or_default
 from lrurun.report import formats
-from lrurun.report.request import LadderRequest, ladder_or_default
+from lrurun.session import opening
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -192,7 +192,7 @@ def _request_of(loaded: LoadedInstance) -> LadderRequest | str:
 
     The ledger may have come from somebody else: the code that a document of that name loads is not executed.
     """
-    from lrurun.config import plan as planning
+    from lrurun.config import planning
 
     instance = loaded.instance
     task, ladder, profile = instance.task, instance.name, instance.profile
@@ -207,12 +207,12 @@ def _request_of(loaded: LoadedInstance) -> LadderRequest | str:
 
 def _report_all(places: Places, request: LadderRequest, show: Shown) -> int:
     """One table of a ladder on all tasks of the ledger, with a column for each task and profile."""
-    from lrurun.report import instance_documents
+    from lrurun.instances import documents
     from lrurun.report.tables import all_tasks
 
     ledger = opening.read(places)
     with ledger or nullcontext():
-        ladder = instance_documents.load_ladder(request.ladder, ledger)
+        ladder = documents.load_ladder(request.ladder, ledger)
         rungs = show.rung_names(ladder)
         if ledger is None:
             raise NotFoundError(

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lrurun import console, kinds, paths, plugins
-from lrurun.commands._shared import cautions, opening
 from lrurun.commands._shared.options import (
     Detach,
     DryRun,
@@ -21,13 +20,13 @@ from lrurun.commands._shared.options import (
     TimeLimit,
 )
 from lrurun.commands._shared.rules import examples
-from lrurun.commands._shared.training_options import TrainingOptions, site_of
 from lrurun.commands.ladder import train
 from lrurun.errors import FaultyProgram, LaterVersionError, LedgerError, PreparationError, UsageError, plural
+from lrurun.instances import continuing, requests
+from lrurun.instances.requests import LadderRequest
 from lrurun.ledger.database import implementation
-from lrurun.report import continuing
-from lrurun.report import request as requests
-from lrurun.report.request import LadderRequest
+from lrurun.session import cautions, opening
+from lrurun.session.training_options import TrainingOptions, site_of
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger

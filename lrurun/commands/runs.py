@@ -9,7 +9,7 @@ import typer
 from msgspec import Struct
 
 from lrurun import console, table
-from lrurun.commands._shared import opening, output
+from lrurun.commands._shared import output
 from lrurun.commands._shared.options import (
     Columns,
     GroupBy,
@@ -23,6 +23,7 @@ from lrurun.commands._shared.options import (
 )
 from lrurun.commands._shared.rules import examples, exclusive, is_given, needs
 from lrurun.errors import NotFoundError, hint_for
+from lrurun.session import opening
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -64,8 +65,9 @@ def runs(
     if columns or by or metric or is_given(context, "format"):
         chosen = "json" if json else format
         return _table(context.obj.places, ladder, instance, where, sort, limit, columns or [], by or [], metric, chosen)
+    from lrurun.judging import scores
     from lrurun.ledger import owner
-    from lrurun.report import listing, scores
+    from lrurun.report import listing
 
     places: Places = context.obj.places
     on_screen = limit is None and not json and console.is_screen()

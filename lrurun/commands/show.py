@@ -13,17 +13,18 @@ import typer
 from msgspec import Struct
 
 from lrurun import console, table
-from lrurun.commands._shared import opening, output
+from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, OptionalRunId, number
 from lrurun.commands._shared.rules import examples, excludes, exclusive, needs
 from lrurun.errors import LrurunError, NotFoundError
+from lrurun.session import opening
 
 if TYPE_CHECKING:
     from lrurun.config.schema import RunKind
+    from lrurun.judging.scores import ScoreForm
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Attempt, Checkpoint, Event, Run
     from lrurun.paths import Places
-    from lrurun.report.scores import ScoreForm
     from lrurun.report.tables.run_tables import Curves, Spectra
     from lrurun.runner.logs import Reader
 
@@ -157,7 +158,7 @@ def show(
 
     Without a RUN, it is the one that was begun last. The configuration names the source of every value.
     """
-    from lrurun.report import scores
+    from lrurun.judging import scores
 
     places: Places = context.obj.places
     run = opening.latest_run(places) if run is None else run
@@ -177,10 +178,10 @@ def show(
         if files:
             return _show_files(places, ledger, recorded, attempts, json=json)
         if toml:
-            from lrurun.report import instance_documents
+            from lrurun.instances import documents
 
-            instance_documents.load_code_of(ledger, recorded)
-            program = instance_documents.program_of(ledger, recorded)
+            documents.load_code_of(ledger, recorded)
+            program = documents.program_of(ledger, recorded)
     if toml:
         from lrurun.report import again
 
@@ -269,13 +270,13 @@ def _files_of(
 ) -> FilesDocument:
     from pathlib import Path
 
-    from lrurun.report import instance_documents
+    from lrurun.instances import documents
     from lrurun.runner.program_files import ProgramCopy, digest_at
 
     folders = [str(attempt.environment["folder"]) for attempt in attempts if "folder" in attempt.environment]
     for place in run.memberships:
-        if (documents := instance_documents.find(ledger, ledger.ladder(place.ladder_key))) is not None:
-            folders.insert(0, str(documents.recipe.folder))
+        if (recorded := documents.find(ledger, ledger.ladder(place.ladder_key))) is not None:
+            folders.insert(0, str(recorded.recipe.folder))
     folder = Path(folders[-1]) if folders else None
     copy = None if folder is None else ProgramCopy(places.runs.absolute(), folder, digests)
     files = []
@@ -350,7 +351,7 @@ def _print_log(places: Places, run: Run, attempts: list[Attempt]) -> None:
 
 def sparklines(form: ScoreForm, metrics: Curves) -> list[str]:
     """A line for the training loss and for the validation score, if they have more than one point."""
-    from lrurun.report import scores
+    from lrurun.judging import scores
     from lrurun.report.tables import sparkline
 
     main = list(scores.curves_of(form))

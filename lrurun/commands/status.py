@@ -10,10 +10,11 @@ import typer
 from msgspec import Struct, field
 
 from lrurun import console, table
-from lrurun.commands._shared import opening, output
+from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, OnlyInstance
 from lrurun.commands._shared.rules import examples, exclusive
 from lrurun.errors import LrurunError, UnreachableError, plural
+from lrurun.session import opening
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -180,7 +181,7 @@ def _watch(places: Places, only: str | None) -> int:
 
 def _active(places: Places, only: str | None) -> list[tuple[LadderInstance, bool]]:
     """The ladders with queued or running runs, and whether one is running."""
-    from lrurun.report import continuing
+    from lrurun.instances import continuing
 
     ledger = opening.read_current(places)
     if ledger is None:
@@ -296,7 +297,7 @@ class _State(Struct, frozen=True):
 
     def remarks(self) -> list[str]:
         """What prevents it, in sentences."""
-        from lrurun.report import continuing
+        from lrurun.instances import continuing
 
         if self.superseded_by is not None:
             return [continuing.sentence(self.progress.ladder, self.superseded_by)]
@@ -306,7 +307,7 @@ class _State(Struct, frozen=True):
 
 
 def _states(places: Places, only: str | None) -> list[_State]:
-    from lrurun.report import continuing
+    from lrurun.instances import continuing
     from lrurun.report.live import progress
 
     ledger = opening.read_current(places)

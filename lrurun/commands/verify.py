@@ -12,14 +12,15 @@ import typer
 from msgspec import Struct, structs
 
 from lrurun import console
-from lrurun.commands._shared import opening, output
+from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, OnlyInstance, SomeRunIds
 from lrurun.commands._shared.rules import examples, needs
 from lrurun.errors import LrurunError, UsageError, plural
 from lrurun.report.verification import Difference
+from lrurun.session import opening
 
 if TYPE_CHECKING:
-    from lrurun.config.plan import Plan
+    from lrurun.config.planning import Plan
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Run
     from lrurun.paths import Places
@@ -96,13 +97,14 @@ def verify(
 
 
 def _verify(places: Places, run: str, *, json: bool) -> int:
-    from lrurun.report import instance_documents, verification
+    from lrurun.instances import documents
+    from lrurun.report import verification
     from lrurun.runner.preparation import check_devices
     from lrurun.runner.signals import Signals, Stopped
 
     with opening.existing(places, run) as ledger:
         recorded = _recorded(ledger, run)
-        instance_documents.load_code_of(ledger, recorded.run)
+        documents.load_code_of(ledger, recorded.run)
     plan = _plan(places, recorded)
     devices = max(rung.execution.devices for rung in plan.rungs)
     check_devices(devices, of_programs=plan.kind == "program")
@@ -155,7 +157,7 @@ def _plan(places: Places, recorded: Recorded) -> Plan:
 
 
 def _announcement(run: Run) -> str:
-    from lrurun.report.rung_runs import SPEED
+    from lrurun.judging.rung_runs import SPEED
 
     speed = (run.result or {}).get(SPEED)
     time = f", about {console.duration(run.step / speed)} at the speed of the run" if speed else ""
@@ -193,8 +195,8 @@ def _train(places: Places, plan: Plan, run: Run, signals: Signals, *, copies: Se
         Stopped: after a signal.
         LrurunError: the training failed.
     """
+    from lrurun.instances import documents
     from lrurun.ledger.values import FINISHED
-    from lrurun.report import instance_documents
     from lrurun.report.live.view import LadderView
     from lrurun.runner.selection import Selection
     from lrurun.runner.supervisor import Supervisor
@@ -206,7 +208,7 @@ def _train(places: Places, plan: Plan, run: Run, signals: Signals, *, copies: Se
                 plan.ladder.name, plan.recipe.task, plan.profile, plan.spec, plan.short_name, kind=plan.kind
             )
             if plan.kind == "program":  # whose recipe says how scores are printed
-                instance_documents.record(ledger, instance, plan)
+                documents.record(ledger, instance, plan)
             selection.keep_files(places.runs, *copies)
             work = selection.work(instance, places, jobs=1)
             outcome = Supervisor(ledger, work, selection, display, signals).run()

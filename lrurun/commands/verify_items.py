@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from lrurun import console
-from lrurun.commands._shared import opening, output
+from lrurun.commands._shared import output
 from lrurun.errors import LrurunError, UsageError, plural
+from lrurun.session import opening
 
 if TYPE_CHECKING:
     from lrurun.data.task import Data
@@ -111,10 +112,11 @@ def _without(run: Run) -> str | None:
 def _evaluated(ledger: Ledger, places: Places, run: Run, loaded: dict[str, Data]) -> RunItems:
     from lrurun import trained
     from lrurun.config import plugin_code
-    from lrurun.data import store
-    from lrurun.report import again, instance_documents
+    from lrurun.data import task_data
+    from lrurun.instances import documents
+    from lrurun.report import again
 
-    instance_documents.load_code_of(ledger, run)
+    documents.load_code_of(ledger, run)
     try:
         checkpoint = trained.final(run, ledger.checkpoints(run.id, "committed"), places.runs)
     except LrurunError as error:
@@ -125,7 +127,7 @@ def _evaluated(ledger: Ledger, places: Places, run: Run, loaded: dict[str, Data]
     folder, protocol = places.data / again.data_folder(plan, run, places.data), config.train.protocol
     if (key := f"{folder}|{protocol}") not in loaded:
         loaded.clear()  # one at a time: they may be large
-        loaded[key] = store.load(plan.task, plan.options, folder, protocol)
+        loaded[key] = task_data.load(plan.task, plan.options, folder, protocol)
     try:
         items = trained.items(run, config, checkpoint, loaded[key])
     except trained.OtherScores as error:

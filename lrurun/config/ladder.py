@@ -509,7 +509,7 @@ def _task_rules(ladder: Ladder) -> Iterator[UsageError]:
     Tasks of installed packages and of local recipes are known without an import.
     """
     # Documents are also read without tasks, to complete names quickly.
-    from lrurun import data as tasks
+    from lrurun.data import tasks
 
     for name in dict.fromkeys(task for _, task in named_tasks(ladder)):
         if name in tasks.TASKS:

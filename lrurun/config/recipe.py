@@ -28,7 +28,7 @@ from lrurun.config.ladder import (
 from lrurun.config.program import ProgramTable
 from lrurun.config.schema import OF_PROGRAMS, SECTIONS, known_paths
 from lrurun.config.settings import flatten, path_fault, setting_faults
-from lrurun.data import TASKS
+from lrurun.data.tasks import TASKS
 from lrurun.decoding import Fault, sound
 from lrurun.errors import UsageError, hint_for, raise_first
 from lrurun.paths import find, shown

@@ -9,7 +9,6 @@ from typing import Any, Generic, Literal
 import msgspec
 from msgspec import Struct
 
-from lrurun import data as tasks
 from lrurun import decoding
 from lrurun.config import plugin_code, tuning
 from lrurun.config import program as programs
@@ -29,6 +28,7 @@ from lrurun.config.schema import (
     used_execution,
 )
 from lrurun.config.settings import flatten, kind_fields, settings
+from lrurun.data import tasks
 from lrurun.data.task import Options
 from lrurun.decoding import Fault, canonical
 from lrurun.errors import UsageError, plural

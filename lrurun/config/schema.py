@@ -202,7 +202,7 @@ class RunConfig(_Frozen, Generic[R], frozen=True, kw_only=True, omit_defaults=Tr
     train: TrainConfig
     seed: Annotated[int, Meta(ge=0, le=2**31 - 1)]
     code: Code | None = None
-    """Set by `lrurun.config.plan`, never by a document."""
+    """Set by `lrurun.config.planning`, never by a document."""
 
     def __post_init__(self) -> None:
         if self.train.batch < 2 and getattr(self.model.recurrence, "gates", None) == "shuffled":

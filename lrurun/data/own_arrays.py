@@ -17,11 +17,12 @@ import numpy as np
 from msgspec import Struct, structs
 
 from lrurun import decoding
-from lrurun.data import IMPORTED, splits, store
+from lrurun.data import splits, task_data
 from lrurun.data.arrays import Writer, count_classes, header
 from lrurun.data.copies import reading
 from lrurun.data.imported import Imported, ImportedOptions
 from lrurun.data.task import SPLITS, Progress, Source
+from lrurun.data.tasks import IMPORTED
 from lrurun.errors import LrurunError, hint_for, plural
 
 _Facts = dict[str, Any]
@@ -443,7 +444,7 @@ def task_of(
     division: Division,
     *,
     classes: int | None = None,
-    progress: Progress = store.no_progress,
+    progress: Progress = task_data.no_progress,
 ) -> NewTask:
     """The task, with a source that writes its arrays.
 
@@ -718,14 +719,14 @@ def _shared_groups(sets: Sequence[OwnArrays]) -> list[str]:
 
 
 def _digest(arrays: Mapping[str, _Rows]) -> str:
-    """The digest of the prepared data, see `lrurun.data.store.digest`."""
+    """The digest of the prepared data, see `lrurun.data.task_data.digest`."""
     digests = {}
     for name, rows in arrays.items():
         digest = hashlib.sha256(header(rows.shape, rows.dtype))
         for _, block in rows.blocks():
             digest.update(block.tobytes())
         digests[name] = digest.hexdigest()
-    return store.digest(digests)
+    return task_data.digest(digests)
 
 
 def _source(

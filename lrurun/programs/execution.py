@@ -19,14 +19,14 @@ from lrurun import files, machine
 from lrurun.config import program as programs
 from lrurun.config.schema import ProgramConfig
 from lrurun.errors import LedgerError, LrurunError
+from lrurun.instances import documents
 from lrurun.items import ItemResults, TestSet
+from lrurun.judging.rung_runs import SPEED
 from lrurun.ledger.values import Outcome
 from lrurun.programs import faults, logged_items
 from lrurun.programs.commands import from_copy
 from lrurun.programs.printed import Printed
 from lrurun.programs.reports import Reports, Row, WrongReport, divergence, mentions_items
-from lrurun.report import instance_documents
-from lrurun.report.rung_runs import SPEED
 from lrurun.runner import logs, program_faults
 from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
 from lrurun.runner.processes import cause
@@ -520,7 +520,7 @@ class _Execution:
         for name, step in steps.items():
             self._reports_with(name, step)  # of earlier attempts too, where the score is theirs
         logged = dict.fromkeys(name for reports in self._reports.values() for name in reports.scores_with_items)
-        program = instance_documents.program_of(self.ledger, self.claim.run) if logged else None
+        program = documents.program_of(self.ledger, self.claim.run) if logged else None
         items: dict[str, ItemResults] = {}
         for name in logged:
             if name in result and not math.isfinite(result[name]):

@@ -157,8 +157,8 @@ class OpenLedger:
             UsageError: unknown names, or an argument of another type.
         """
         from lrurun import kinds
+        from lrurun.instances.requests import LadderRequest, ladder_or_default
         from lrurun.report import formats, run_details
-        from lrurun.report.request import LadderRequest, ladder_or_default
         from lrurun.report.tables import loaded_instance
 
         hint = 'as in report("sDigits", ladder="lru", sets={"optim.lr": 0.001})'

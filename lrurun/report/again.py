@@ -13,9 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from lrurun import data as tasks
-from lrurun.config import plan as planning
-from lrurun.config import plugin_code
+from lrurun.config import planning, plugin_code
 from lrurun.config import program as programs
 from lrurun.config.ladder import Ladder
 from lrurun.config.recipe import About, Recipe
@@ -32,7 +30,7 @@ from lrurun.config.schema import (
 )
 from lrurun.config.settings import flatten, toml_value
 from lrurun.console import clean
-from lrurun.data import store
+from lrurun.data import task_data, tasks
 from lrurun.data.program import ProgramTask
 from lrurun.data.task import Task
 from lrurun.errors import LrurunError, UsageError
@@ -132,11 +130,11 @@ def data_folder(plan: planning.Plan, run: Run, folder: Path) -> str:
     name, different = plan.task.name, None
     for place in sorted(folder.glob(f"{glob.escape(name)}*")):
         with contextlib.suppress(LrurunError):  # of another task, or made with other settings
-            manifest = store.manifest(plan.task, plan.options, place)
-            if manifest is not None and run.data_sha256 in (None, store.digest(manifest.sha256)):
+            manifest = task_data.manifest(plan.task, plan.options, place)
+            if manifest is not None and run.data_sha256 in (None, task_data.digest(manifest.sha256)):
                 return place.name
             if manifest is not None:
-                different = f"{place} has {store.digest(manifest.sha256)[:19]}"
+                different = f"{place} has {task_data.digest(manifest.sha256)[:19]}"
     wanted = f"run {run.id} was trained on data {(run.data_sha256 or 'of an unknown digest')[:19]}"
     if different is not None:
         raise LrurunError(

@@ -9,16 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from lrurun import data as tasks
 from lrurun import kinds
 from lrurun.config.schema import used_execution
 from lrurun.config.settings import flatten
 from lrurun.console import setting
+from lrurun.data import tasks
 from lrurun.errors import LedgerError, UsageError, nearest
+from lrurun.judging import scores
+from lrurun.judging.scores import ScoreForm
 from lrurun.ledger import filters
-from lrurun.report import scores
 from lrurun.report.live import progress
-from lrurun.report.scores import ScoreForm
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger

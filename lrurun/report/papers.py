@@ -12,10 +12,10 @@ from typing import Any
 from msgspec import Struct
 
 from lrurun import decoding
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.errors import plural
+from lrurun.judging.verdicts import NOT_RUN
 from lrurun.report.formats import markdown
-from lrurun.report.judging.verdicts import NOT_RUN
 from lrurun.report.tables import content
 from lrurun.report.tables.ledger_claims import OPEN, Evidence, LedgerClaim, PlaceStatus
 from lrurun.table import Column, Table

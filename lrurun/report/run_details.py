@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from lrurun.config.settings import flatten
-from lrurun.report.scores import curves_of
+from lrurun.judging.scores import curves_of
 from lrurun.report.tables.content import ReportContent
 
 if TYPE_CHECKING:

@@ -7,11 +7,10 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lrurun import data as tasks
 from lrurun import plugins
 from lrurun.config import plugin_code
 from lrurun.config.schema import Execution, RunConfig, program_key
-from lrurun.data import store
+from lrurun.data import task_data, tasks
 from lrurun.data.task import Data
 from lrurun.errors import LrurunError
 from lrurun.ledger.store import Ledger
@@ -141,5 +140,5 @@ def _loaded(config: RunConfig, folder: Path) -> Data:
     key = json.dumps([config.task, config.data, config.train.protocol, str(folder)], sort_keys=True)
     if key not in _DATA:
         task = tasks.get(config.task, config.data)
-        _DATA[key] = store.load(task, tasks.options_of(task, config.data), folder, config.train.protocol)
+        _DATA[key] = task_data.load(task, tasks.options_of(task, config.data), folder, config.train.protocol)
     return _DATA[key]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from lrurun import machine, paths
-from lrurun.data import store
+from lrurun.data import task_data
 from lrurun.data.task import Options, Task
 from lrurun.decoding import canonical
 from lrurun.errors import LrurunError, PreparationError, UsageError
@@ -76,7 +76,7 @@ def prepare_data(
         PreparationError: the data cannot be obtained or written.
     """
     folder = (data_dir / choice.data_name).absolute()
-    if not force and store.manifest(choice.task, choice.options, folder) is not None:
+    if not force and task_data.manifest(choice.task, choice.options, folder) is not None:
         return False
     preparation = Preparation(
         task=choice.task.name,
@@ -122,12 +122,12 @@ def check_data_folder(places: Places, choice: DataChoice, *, force: bool = False
     folder = places.data / choice.data_name
     if force and choice.task.restore:
         raise LrurunError(f"--force: {choice.task.name} has imported arrays, which nothing makes", choice.task.restore)
-    table = None if force else store.manifest(choice.task, choice.options, folder)
+    table = None if force else task_data.manifest(choice.task, choice.options, folder)
     if table is not None:
-        store.check_sizes(table, folder)
+        task_data.check_sizes(table, folder)
     else:
         if choice.task.restore:
-            raise store.missing(choice.task, folder)
+            raise task_data.missing(choice.task, folder)
         above = places.data.absolute()
         while not above.exists():
             above = above.parent

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from lrurun.config import plan as planning
-from lrurun.config.plan import budget, choose_point, final_runs, tuning_of, tuning_runs
+from lrurun.config import planning
+from lrurun.config.planning import budget, choose_point, final_runs, tuning_of, tuning_runs
 from lrurun.config.runs import PlannedRun
 from lrurun.config.schema import ProgramConfig, common_settings
 from lrurun.console import setting

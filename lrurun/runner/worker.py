@@ -17,9 +17,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from lrurun import data as tasks
 from lrurun import kinds, machine, plugins
-from lrurun.data import store
+from lrurun.data import task_data, tasks
 from lrurun.errors import LedgerError, LrurunError, UnreachableError
 from lrurun.ledger import owner
 from lrurun.ledger.database import TRAINING_TIMEOUT
@@ -150,7 +149,7 @@ def _prepare(work: Preparation) -> None:
             _send(PreparationProgress(what=what, done=done, total=total))
 
     options = tasks.options_of(task, work.options)
-    store.prepare(task, options, work.data, from_path=work.from_path, force=work.force, progress=progress)
+    task_data.prepare(task, options, work.data, from_path=work.from_path, force=work.force, progress=progress)
 
 
 def _train_queued(ledger: Ledger, work: Work, needs: Needs, stop: StopRequest) -> None:

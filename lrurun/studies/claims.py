@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from lrurun import kinds, paths
+from lrurun.judging.verdicts import NOT_JUDGED, NOT_RUN
 from lrurun.kinds import TaskEvidence
-from lrurun.report.judging.verdicts import NOT_JUDGED, NOT_RUN
 from lrurun.report.tables.ledger_claims import LedgerClaim, LedgerVerdict
 from lrurun.studies import PREFIX, report
 

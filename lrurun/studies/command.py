@@ -12,7 +12,7 @@ import typer
 from msgspec import Struct
 
 from lrurun import console, kinds, studies, table
-from lrurun.commands._shared import cautions, opening, output
+from lrurun.commands._shared import output
 from lrurun.commands._shared.options import (
     Detach,
     DryRun,
@@ -26,8 +26,9 @@ from lrurun.commands._shared.options import (
     TimeLimit,
 )
 from lrurun.commands._shared.rules import examples
-from lrurun.commands._shared.training_options import TrainingOptions, site_of
 from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for
+from lrurun.session import cautions, opening
+from lrurun.session.training_options import TrainingOptions, site_of
 from lrurun.studies import PREFIX
 from lrurun.studies.request import PROFILES, SelectedCells, StudyRequest, newest_plan, remember
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from msgspec import Struct
 
-from lrurun.report.judging.statistics import holm
+from lrurun.judging.statistics import holm
 from lrurun.studies.checks import FEWEST, LEVEL, Check, one_sided_p, sign_p
 
 Verdict = Literal["supported", "contradicted", "undecided"]

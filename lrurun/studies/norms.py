@@ -383,11 +383,11 @@ SPECS = {
 def _stored(task: Task) -> Batch:
     """All examples of a task that has a fixed number."""
     if task == "digits":
-        from lrurun.data.generated.digits import splits
+        from lrurun.data.synthetic.digits import splits
 
         train = splits()["train"]
         return Batch(train.inputs, train.labels, None)
-    from lrurun.data.generated.generators.listops import generate
+    from lrurun.data.synthetic.generators.listops import generate
 
     rounds = list(generate(LISTS, 0))
     inputs, labels, lengths = (

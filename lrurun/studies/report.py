@@ -12,8 +12,8 @@ from msgspec import Struct, to_builtins
 from lrurun import console, kinds, studies, table
 from lrurun.config.runs import parse_seeds
 from lrurun.errors import plural
+from lrurun.instances import requests
 from lrurun.ledger.values import FINISHED
-from lrurun.report import request
 from lrurun.studies import plan as planning
 from lrurun.studies.checks import Check, failed
 from lrurun.studies.evidence import StudyVerdict, judge
@@ -103,8 +103,8 @@ def plan_of(ledger: Ledger, instance: LadderInstance) -> StudyPlan:
     Raises:
         UsageError: this version has no such study, profile or setting.
     """
-    requests = request.asked(ledger, instance)
-    seeds = (requests[-1].payload or {}).get("seeds") if requests else None
+    events = requests.asked(ledger, instance)
+    seeds = (events[-1].payload or {}).get("seeds") if events else None
     study, changes = studies.of_task(instance.task), instance.spec.set
     return planning.make(study, instance.profile or "laptop", changes, None if seeds is None else parse_seeds(seeds))
 

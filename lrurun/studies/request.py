@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from lrurun.report import request as requests
-from lrurun.report.request import ASKED
+from lrurun.instances import requests
+from lrurun.instances.requests import ASKED
 
 if TYPE_CHECKING:
     from lrurun.config.runs import PlannedRun

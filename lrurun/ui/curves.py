@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import structs
 
+from lrurun.judging.scores import curves_of, form_of, of_programs, of_task
 from lrurun.report.figures import curves, drawing
 from lrurun.report.figures.curves import LOGARITHMIC
 from lrurun.report.figures.figures import Curve, Figure, Panel, floats, suited
-from lrurun.report.scores import curves_of, form_of, of_programs, of_task
 
 if TYPE_CHECKING:
-    from lrurun.config.plan import Plan
+    from lrurun.config.planning import Plan
+    from lrurun.judging.rung_runs import RungRuns
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import RecordedCurve, Run
-    from lrurun.report.rung_runs import RungRuns
 
 Kind = Literal["curves", "norms"]
 Span = tuple[int, int] | None

@@ -13,22 +13,23 @@ from msgspec import Struct, structs
 
 from lrurun import kinds, paths
 from lrurun.errors import LrurunError, NotFoundError
+from lrurun.instances import continuing
+from lrurun.judging.verdicts import CONTRADICTED, NOT_RUN, SUPPORTED, UNDECIDED
 from lrurun.ledger import owner
 from lrurun.ledger.filters import when
-from lrurun.report import continuing, run_details
+from lrurun.report import run_details
 from lrurun.report.figures import compared_items, page_figures
 from lrurun.report.formats import content_of, html
-from lrurun.report.judging.verdicts import CONTRADICTED, NOT_RUN, SUPPORTED, UNDECIDED
 from lrurun.report.live import progress
 from lrurun.report.tables import ledger_claims, loaded_instance
 from lrurun.table import of_text
 from lrurun.ui import curves
 
 if TYPE_CHECKING:
+    from lrurun.judging.rung_runs import RungRuns
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.report.figures.figures import Figure
-    from lrurun.report.rung_runs import RungRuns
     from lrurun.report.tables.ledger_claims import LedgerClaim
     from lrurun.ui.source import Source, Stamp
 

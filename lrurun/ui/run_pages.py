@@ -11,11 +11,12 @@ from urllib.parse import urlencode
 from msgspec import structs
 
 from lrurun.errors import LrurunError, UsageError
+from lrurun.instances import documents
+from lrurun.judging.scores import of_programs
 from lrurun.ledger import columns, filters, owner
-from lrurun.report import again, instance_documents, listing, run_table
+from lrurun.report import again, listing, run_table
 from lrurun.report.figures import page_figures
 from lrurun.report.figures.figures import Figure, Panel, spectrum
-from lrurun.report.scores import of_programs
 from lrurun.report.tables import run_tables
 from lrurun.runner import logs
 from lrurun.table import Column, Table, of_text
@@ -199,9 +200,9 @@ def _log(source: Source, run: Run, attempt: int) -> list[str] | None:
 
 def _again(ledger: Ledger, run: Run) -> str | Failure:
     """The command and the TOML that train the run again."""
-    instance_documents.load_code_of(ledger, run)
+    documents.load_code_of(ledger, run)
     try:
-        return again.toml(run, instance_documents.program_of(ledger, run))
+        return again.toml(run, documents.program_of(ledger, run))
     except LrurunError as error:
         return Failure(error.message, error.hint)
 

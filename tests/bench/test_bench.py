@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 
 from lrurun import bench
-from lrurun import data as tasks
 from lrurun.bench import LAYERS, PAPER, Result, Shape, forms, interval, loop
-from lrurun.config import plan as planning
+from lrurun.config import planning
+from lrurun.data import tasks
 from lrurun.data.task import Spec
 from lrurun.ledger.store import Ledger
 from lrurun.nn.network import Model

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from lrurun.bench import rungs
 from lrurun.bench.rungs import DeviceCheck, DeviceComparison, Measurement
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.errors import LrurunError
 from lrurun.machine import CORES
 from tests.harness.machine import Machine, wait_for

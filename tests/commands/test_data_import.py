@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from lrurun import paths
-from lrurun.config import plan as planning
-from lrurun.data import store
+from lrurun.config import planning
+from lrurun.data import task_data
 from lrurun.ledger.store import Ledger
 from tests.harness.machine import Machine, small_files, stop, wait_for
 from tests.harness.shared import once
@@ -214,7 +214,7 @@ def test_groups_are_in_one_split_and_those_of_test_items_are_kept(own):
     count = len(np.unique(found["test"]))
     assert recipe(own)["data"]["groups"] == count
     plan = planning.make(str(own.folder / "recipes/wells.toml"))
-    data = store.load(plan.task, plan.options, own.folder / "d/wells")
+    data = task_data.load(plan.task, plan.options, own.folder / "d/wells")
     assert np.array_equal(data.test.groups, prepared(own, "test", "groups"))
     assert (data.train.groups, data.validation.groups) == (None, None)
     groups = f"{len(np.unique(speakers))} groups of seed 0, each in one split; the test items are of {count} groups; "

@@ -12,18 +12,17 @@ from msgspec import structs
 
 from lrurun import paths
 from lrurun.commands import resume
-from lrurun.config import plan as planning
-from lrurun.config.plan import final_runs
+from lrurun.config import planning
+from lrurun.config.planning import final_runs
 from lrurun.config.runs import InstanceSpec
 from lrurun.config.settings import by_paths, sweep_points
 from lrurun.errors import UsageError
+from lrurun.instances import continuing, documents, requests
+from lrurun.instances.requests import LadderRequest
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
-from lrurun.report import continuing, instance_documents
-from lrurun.report import request as requests
 from lrurun.report.figures import drawing, figure_files
 from lrurun.report.figures.figures import Figure
-from lrurun.report.request import LadderRequest
 from lrurun.report.tables import loaded_instance
 from lrurun.report.tables import swept as tables
 from tests.harness.browsing import View, closed
@@ -70,7 +69,7 @@ def test_a_changed_recipe_names_the_results_of_the_earlier_one(here: Machine) ->
     fill(here.ledger, "mine.toml", {"tanh-rnn": [0.3]}, **OF_SMOKE)
     with Ledger.open(here.ledger) as ledger:
         [earlier] = ledger.ladders()
-        instance_documents.record(ledger, earlier, planning.make("mine.toml", **OF_SMOKE))
+        documents.record(ledger, earlier, planning.make("mine.toml", **OF_SMOKE))
     assert here.json("plan", "mine.toml", *OPTIONS)["notes"] == []
     file.write_text(CHANGED)
     sentence = f"--instance {earlier.short_name} (1 finished run)"
@@ -303,7 +302,7 @@ def test_own_ladders_and_recipes_are_read_from_the_ledger_elsewhere(here: Machin
         [instance] = ledger.ladders()
         requests.remember(ledger, instance, request, request.plan(), [0, 1])
         for _ in range(2):
-            instance_documents.record(ledger, instance, request.plan())
+            documents.record(ledger, instance, request.plan())
         assert [event.kind for event in ledger.events(ladder_key=instance.key)].count("documents") == 1
     wanted = here.json("report", *options[:-1], "mine.toml")
     elsewhere = Machine(here.folder / "elsewhere")
@@ -342,8 +341,8 @@ def test_packaged_documents_are_recorded_once_from_whichever_folder(machine: Mac
             monkeypatch.chdir(machine.folder / name)
             plan = planning.make("sDigits", profile="smoke")
             instance = ledger.add_ladder("lru", "sDigits", "smoke", plan.spec, plan.short_name)
-            instance_documents.record(ledger, instance, plan)
-        recorded = instance_documents.find(ledger, instance)
+            documents.record(ledger, instance, plan)
+        recorded = documents.find(ledger, instance)
         assert recorded is not None
         assert (recorded.ladder.is_packaged, recorded.recipe.is_packaged) == (True, True)
         assert [event.kind for event in ledger.events(ladder_key=instance.key)] == ["documents"]

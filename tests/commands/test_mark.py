@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lrurun.config import plan as planning
-from lrurun.config.plan import final_runs
+from lrurun.config import planning
+from lrurun.config.planning import final_runs
 from lrurun.ledger.store import Ledger
 from tests.harness.machine import Machine
 from tests.harness.results import fill

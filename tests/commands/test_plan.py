@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from lrurun.config.plan import final_runs
+from lrurun.config.planning import final_runs
 from lrurun.config.recurrences import KINDS
 from lrurun.config.resolve import Difference
 from lrurun.config.schema import Execution, fingerprint, known_paths

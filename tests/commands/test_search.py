@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from lrurun.config import plan as planning
-from lrurun.config.plan import choose_point, tuning_of, tuning_runs
+from lrurun.config import planning
+from lrurun.config.planning import choose_point, tuning_of, tuning_runs
 from lrurun.config.recipe import Range
 from lrurun.config.tuning import Search, proposed_points
 from lrurun.errors import UsageError

@@ -15,12 +15,12 @@ from msgspec import structs
 from packaging.requirements import Requirement
 
 from lrurun import console
-from lrurun.config import plan as planning
-from lrurun.config.plan import final_runs, tuning_runs
+from lrurun.config import planning
+from lrurun.config.planning import final_runs, tuning_runs
 from lrurun.config.runs import InstanceSpec, parse_seeds
+from lrurun.instances.requests import LadderRequest, recorded, remember
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import ClaimedRun, Owner, Run
-from lrurun.report.request import LadderRequest, recorded, remember
 from lrurun.report.tables import sparkline
 from lrurun.runner import environment
 from tests.harness import results

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from lrurun.commands._shared.training_options import seconds_of
 from lrurun.errors import UsageError
 from lrurun.runner.signals import Signals, Stopped
 from lrurun.runner.supervisor import Supervisor
+from lrurun.session.training_options import seconds_of
 from tests.harness.machine import LONG, Machine, stop, training, wait_for
 
 DAY = 86400

@@ -13,14 +13,13 @@ import pytest
 
 import lrurun
 from lrurun import plugins
-from lrurun.config.plan import final_runs
-from lrurun.data import TASKS
-from lrurun.data.store import Manifest, load, manifest, prepare
+from lrurun.config.planning import final_runs
+from lrurun.data.task_data import Manifest, load, manifest, prepare
+from lrurun.data.tasks import TASKS
 from lrurun.errors import LrurunError
+from lrurun.instances import documents, requests
+from lrurun.instances.requests import LadderRequest
 from lrurun.ledger.store import Ledger
-from lrurun.report import instance_documents
-from lrurun.report import request as requests
-from lrurun.report.request import LadderRequest
 from lrurun.runner import worker
 from lrurun.runner.work import Preparation
 from tests.harness import scored
@@ -232,7 +231,7 @@ def test_resume_after_the_file_has_changed_trains_its_present_code(here: Machine
     with Ledger.open(here.ledger) as ledger:  # a command that was stopped before it trained
         instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec, plan.short_name)
         requests.remember(ledger, instance, wanted, plan, [0])
-        instance_documents.record(ledger, instance, plan)
+        documents.record(ledger, instance, plan)
         [rung] = [rung for rung in plan.rungs if rung.name == "averages"]
         ledger.enqueue(instance.key, final_runs(plan, rung, [0]))
     forget()

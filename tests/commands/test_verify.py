@@ -16,8 +16,8 @@ import pytest
 from msgspec import structs
 
 from lrurun.commands import verify
-from lrurun.config import plan as planning
-from lrurun.config.plan import final_runs
+from lrurun.config import planning
+from lrurun.config.planning import final_runs
 from lrurun.ledger.store import Ledger
 from lrurun.report.verification import Recorded, Verification
 from lrurun.runner import environment

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 import scipy.stats
 
-from lrurun import data as tasks
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.config.ladder import Claim, Ladder, load_ladder
 from lrurun.config.resolve import RateSource
+from lrurun.data import tasks
 from lrurun.data.metric import Accuracy, Metric
 from lrurun.errors import UsageError
 from lrurun.report import formats

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from lrurun import paths
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.config.ladder import load_ladder
 from lrurun.config.recipe import Profile, get_profile, load_recipe
 from lrurun.config.settings import settings

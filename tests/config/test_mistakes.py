@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from lrurun import decoding, paths
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.config.ladder import Ladder, load_ladder
 from lrurun.config.recipe import Recipe
 from lrurun.config.recurrences import KINDS

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from lrurun.config import plan as planning
-from lrurun.config.plan import Plan
+from lrurun.config import planning
+from lrurun.config.planning import Plan
 from lrurun.config.schema import fingerprint
 from lrurun.errors import LrurunError, UsageError
-from lrurun.report.judging.scored_runs import scoring_of
+from lrurun.judging.scored_runs import scoring_of
 from tests.harness.machine import Machine
 from tests.harness.programs import write
 

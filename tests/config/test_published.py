@@ -14,12 +14,12 @@ import pytest
 import scipy.stats
 
 from lrurun import console
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.config.ladder import Ladder, load_ladder
 from lrurun.config.recipe import load_recipe
+from lrurun.judging.published import judge, rows_for
+from lrurun.judging.questions import difference, of_claim
 from lrurun.nn.network import Model
-from lrurun.report.judging.published import judge, rows_for
-from lrurun.report.judging.questions import difference, of_claim
 from lrurun.report.tables import published_claims
 from tests.harness.machine import Machine
 

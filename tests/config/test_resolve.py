@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lrurun import machine as computer
-from lrurun.commands._shared import cautions
-from lrurun.config import plan as planning
-from lrurun.config.plan import tuning_runs
+from lrurun.config import planning
+from lrurun.config.planning import tuning_runs
 from lrurun.config.resolve import RateSource
 from lrurun.config.settings import flatten
 from lrurun.ledger.store import Ledger
 from lrurun.runner import supervisor
+from lrurun.session import cautions
 from tests.harness.plans import LADDER, RECIPE, SMALL_RECIPE, changed, error, make, rungs, write_documents
 from tests.harness.results import OWNER, fill
 

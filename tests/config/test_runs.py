@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lrurun.config import plan as planning
-from lrurun.config.plan import choose_point, final_runs, tuning_runs
+from lrurun.config import planning
+from lrurun.config.planning import choose_point, final_runs, tuning_runs
 from lrurun.config.runs import parse_seeds
 from lrurun.config.schema import fingerprint, used_execution
 from lrurun.config.settings import combinations, flatten

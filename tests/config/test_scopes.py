@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from lrurun import paths
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.config.ladder import Claim, Ladder, load_ladder, outside_scope
-from lrurun.report.judging import design_record, published, questions
+from lrurun.judging import design_record, published, questions
 from lrurun.report.tables.ladder_table import LadderReport
 from tests.harness.machine import Machine
 from tests.harness.reports import build, make_run, make_rung

@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 
 from lrurun import paths
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.config.ladder import Claim, Ladder, load_ladder, named_tasks
-from lrurun.config.plan import Plan, final_runs, tuning_runs
+from lrurun.config.planning import Plan, final_runs, tuning_runs
 from lrurun.config.recipe import load_recipe
 from lrurun.config.schema import KIND, fingerprint
 from lrurun.config.settings import flatten
-from lrurun.data import TASKS
 from lrurun.data.metric import Metric, named
+from lrurun.data.tasks import TASKS
 from lrurun.errors import UsageError
+from lrurun.judging import claims as judging
+from lrurun.judging import questions
+from lrurun.judging.claims import RungResults, Scored, SpeedRatio
+from lrurun.judging.verdicts import CONTRADICTED, SUPPORTED, Result, Scoring
 from lrurun.nn import recurrences
-from lrurun.report.judging import claims as judging
-from lrurun.report.judging import questions
-from lrurun.report.judging.claims import RungResults, Scored, SpeedRatio
-from lrurun.report.judging.verdicts import CONTRADICTED, SUPPORTED, Result, Scoring
 from tests.harness.machine import Machine
 from tests.harness.plans import differences, rungs, write_documents
 

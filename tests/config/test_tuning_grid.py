@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from lrurun.config.plan import choose_point, final_runs, tuning_runs
+from lrurun.config.planning import choose_point, final_runs, tuning_runs
 from lrurun.config.recipe import load_recipe
 from lrurun.config.settings import combinations
 from lrurun.config.tuning import replacement_note
-from lrurun.data import TASKS
 from lrurun.data.metric import Accuracy
+from lrurun.data.tasks import TASKS
+from lrurun.judging import design_record
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
 from lrurun.paths import Places
-from lrurun.report.judging import design_record
 from lrurun.report.tables import loaded_instance
 from lrurun.runner.selection import SelectedRuns, Selection
 from tests.harness.machine import Machine

@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from lrurun.data import store
+from lrurun.data import task_data
 from lrurun.data.downloaded import text
 from lrurun.data.downloaded.retrieval import FILES as TABLES
 from lrurun.data.downloaded.retrieval import Retrieval, RetrievalOptions
@@ -181,7 +181,7 @@ def test_a_tenth_is_held_out_as_many_of_each_class_and_the_paper_trains_on_all(p
         labels = getattr(data, name).labels
         assert np.bincount(labels).tolist() == [TEXT.full[name] // 2] * 2
         assert len(labels) < 10 or np.count_nonzero(np.diff(labels)) > len(labels) // 4, "first come those of one class"
-    paper = store.load(TEXT, OPTIONS, place / "out/Text", "paper")
+    paper = task_data.load(TEXT, OPTIONS, place / "out/Text", "paper")
     assert rows_of(paper.train) == rows_of(data.train, data.validation)
     assert rows_of(paper.validation) == rows_of(paper.test) == rows_of(data.test)
 

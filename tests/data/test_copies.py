@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 import lrurun
-from lrurun.data import TASKS, store
+from lrurun.data import task_data
 from lrurun.data.downloaded import retrieval
+from lrurun.data.tasks import TASKS
 from lrurun.errors import LrurunError
 from tests.harness import formats
 from tests.harness.data_copies import (
@@ -42,7 +43,7 @@ each_task = pytest.mark.parametrize("task", COPIES)
 
 def digests(task: str, given: Path, where: Path, **settings: Any) -> dict[str, str]:
     task = task_of(task)
-    table = store.prepare(TASKS[task], TASKS[task].options(**settings), where / task, from_path=given)
+    table = task_data.prepare(TASKS[task], TASKS[task].options(**settings), where / task, from_path=given)
     return dict(table.sha256)
 
 
@@ -132,7 +133,7 @@ def test_of_two_copies_of_the_release_the_inner_one_is_read(task, order, tmp_pat
     if order == "folder":
         place = formats.tree(tmp_path / "given", inner | outer)
         for number, given in enumerate((place, place / "lra_release")):
-            table = store.prepare(TASKS[task], TASKS[task].options(), tmp_path / f"{number}", from_path=given)
+            table = task_data.prepare(TASKS[task], TASKS[task].options(), tmp_path / f"{number}", from_path=given)
             assert dict(table.sha256) == wanted
             assert table.source == f"the folder {place / PLACE / ARENA[task]}"
         for number, head in enumerate(("", "lra_release/", f"{ARENA[task].partition('/')[0]}/")):
@@ -149,7 +150,7 @@ def test_of_two_copies_of_the_release_the_inner_one_is_read(task, order, tmp_pat
     if cut:
         os.truncate(archive, archive.stat().st_size - (1 << 19))
     for number, given in enumerate((archive, archive.parent)):
-        table = store.prepare(TASKS[task], TASKS[task].options(), tmp_path / f"{number}", from_path=given)
+        table = task_data.prepare(TASKS[task], TASKS[task].options(), tmp_path / f"{number}", from_path=given)
         assert dict(table.sha256) == wanted
         assert table.source == f"the archive {archive}"
         assert table.notes == ([] if task == "Pathfinder" else [f"read from {PLACE}{ARENA[task]} in lra_release.gz"])

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lrurun.config.plan import data_of
-from lrurun.data import store
+from lrurun.config.planning import data_of
+from lrurun.data import task_data
 from tests.harness.machine import Machine, small_files, stop, wait_for
 
 NO_NETWORK = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9")
@@ -77,7 +77,7 @@ def test_info_prepare_and_check_of_generated_text(machine, golden):
 
 def test_check_draws_examples_of_images(machine):
     task, options, name = data_of("sDigits", None)
-    store.prepare(task, options, machine.folder / "d" / name)
+    task_data.prepare(task, options, machine.folder / "d" / name)
     machine.run("data", "check", "sDigits", "--data-dir", "d", "--image", "x.png")
     drawn = np.asarray(Image.open(machine.folder / "x.png"))
     digits = np.load(machine.folder / "d/sDigits/train-inputs.npy")[:4].reshape(4, 8, 8)

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from lrurun import data as tasks
-from lrurun.data import download, store
+from lrurun.data import download, task_data, tasks
 from lrurun.data.downloaded import images
 from lrurun.data.downloaded.images import ARCHIVE, PICKLED_ARCHIVE, SCifar
 from lrurun.data.task import Remote
@@ -235,7 +234,7 @@ def test_the_archive_of_pickles_is_compared_with_the_published_one(tmp_path, mon
 def test_commands_on_data_name_those_that_are_not_the_published_ones(machine, archive, monkeypatch):
     monkeypatch.setitem(tasks.TASKS, "sCIFAR", small(ARCHIVE))
     data, where = ("sCIFAR", "--data-dir", str(machine.folder / "data")), machine.folder / "data/sCIFAR"
-    store.prepare(small(ARCHIVE), SCifar.options(), where, from_path=archive)
+    task_data.prepare(small(ARCHIVE), SCifar.options(), where, from_path=archive)
     done = machine.run("data", "prepare", *data)
     assert done.stderr.startswith(f"warning: not the published data: {archive} has ")
     said = f"the archive {archive} (not the published data)"

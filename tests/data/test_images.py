@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 from msgspec.structs import asdict
 
-from lrurun import data as tasks
-from lrurun.data import store
+from lrurun.data import task_data, tasks
 from lrurun.data.downloaded import images
 from lrurun.data.downloaded.images import CifarOptions, Image, ImageOptions, SCifar
 from lrurun.data.downloaded.np_cifar import NpCifar, NpCifarOptions
-from lrurun.data.generated import digits
-from lrurun.data.generated.np_digits import NpDigitsOptions
 from lrurun.data.splits import hashed_order, tfds_order, torch_permutation
+from lrurun.data.synthetic import digits
+from lrurun.data.synthetic.np_digits import NpDigitsOptions
 from lrurun.data.task import SPLITS
 from lrurun.errors import LrurunError
 from tests.harness import formats
@@ -377,7 +376,7 @@ def test_a_copy_that_is_cut_off_or_vanishes_while_it_is_read_is_named(tmp_path, 
         shutil.rmtree(given, ignore_errors=True)
 
     with pytest.raises(LrurunError) as caught:
-        store.prepare(COLOUR, CifarOptions(), tmp_path / "data/x", from_path=given, progress=vanish)
+        task_data.prepare(COLOUR, CifarOptions(), tmp_path / "data/x", from_path=given, progress=vanish)
     assert caught.value.message.startswith(f"{given}: ")
     assert not list((tmp_path / "data").glob("*"))
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from msgspec.structs import asdict
 
-from lrurun.data import TASKS
-from lrurun.data.generated import listops as task_module
-from lrurun.data.generated.generators import listops
-from lrurun.data.generated.generators.listops import TOKENS, Examples, Parameters
-from lrurun.data.generated.listops import ListOps, ListOpsOptions
-from lrurun.data.generated.listops_subtrees import ListOpsSubTreesOptions
+from lrurun.data.synthetic import listops as task_module
+from lrurun.data.synthetic.generators import listops
+from lrurun.data.synthetic.generators.listops import TOKENS, Examples, Parameters
+from lrurun.data.synthetic.listops import ListOps, ListOpsOptions
+from lrurun.data.synthetic.listops_subtrees import ListOpsSubTreesOptions
 from lrurun.data.task import SPLITS
+from lrurun.data.tasks import TASKS
 from lrurun.errors import LrurunError
 from tests.harness import formats
 

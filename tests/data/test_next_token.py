@@ -13,13 +13,13 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from lrurun.config.plan import data_of
-from lrurun.data import store
+from lrurun.config.planning import data_of
+from lrurun.data import task_data
 from lrurun.data.downloaded import pg19
 from lrurun.data.downloaded.pg19 import PG19, BookOptions, PG19Tokens, TokenOptions
-from lrurun.data.generated import source_code
-from lrurun.data.generated.source_code import SourceCode, SourceOptions
 from lrurun.data.next_token import bits_per_byte
+from lrurun.data.synthetic import source_code
+from lrurun.data.synthetic.source_code import SourceCode, SourceOptions
 from lrurun.data.task import SPLITS
 from lrurun.errors import LrurunError
 from tests.harness import formats
@@ -77,8 +77,8 @@ def test_no_runs_are_added_to_those_on_the_text_of_another_python(machine, monke
     text = source_code._text
     monkeypatch.setattr(source_code, "_text", lambda split: b"#" + text(split))
     task, options, name = data_of("sSource", "smoke")
-    store.prepare(task, options, machine.folder / "d" / name)
-    present = store.digest(store.manifest(task, options, machine.folder / "d" / name).sha256)
+    task_data.prepare(task, options, machine.folder / "d" / name)
+    present = task_data.digest(task_data.manifest(task, options, machine.folder / "d" / name).sha256)
     done = machine.run(*ladder, "--seeds", "2", code=1)
     assert [run["id"] for run in machine.json("runs")["runs"]] == [first["id"]]
     before = first["data_sha256"][:19]
@@ -93,11 +93,11 @@ def test_a_python_with_less_text_or_without_sources_is_an_error(tmp_path, monkey
         with pytest.raises(
             LrurunError, match="train needs 26,000 bytes, the modules of this Python have 1,000"
         ) as raised:
-            store.prepare(SourceCode(), SourceOptions(length=64, train=400), where)
+            task_data.prepare(SourceCode(), SourceOptions(length=64, train=400), where)
     assert raised.value.hint == "use fewer examples: train = 15 in [data] of a recipe of your own"
     monkeypatch.setattr(source_code, "stdlib", lambda: tmp_path)
     with pytest.raises(LrurunError, match="the source of module _pydecimal cannot be read"):
-        store.prepare(SourceCode(), SourceOptions(), where)
+        task_data.prepare(SourceCode(), SourceOptions(), where)
     assert not where.parent.exists()
 
 

@@ -11,10 +11,10 @@ from PIL import Image
 from scipy import ndimage
 from sklearn.metrics import f1_score
 
-from lrurun.config.plan import data_of
-from lrurun.data import store
-from lrurun.data.generated.generators import pathfinder
-from lrurun.data.generated.generators.pathfinder import (
+from lrurun.config.planning import data_of
+from lrurun.data import task_data
+from lrurun.data.synthetic.generators import pathfinder
+from lrurun.data.synthetic.generators.pathfinder import (
     Images,
     Parameters,
     draw,
@@ -23,7 +23,7 @@ from lrurun.data.generated.generators.pathfinder import (
     parameters,
     segmented,
 )
-from lrurun.data.generated.generators.pathfinder.tables import _disc, _lines, _reduce, tables
+from lrurun.data.synthetic.generators.pathfinder.tables import _disc, _lines, _reduce, tables
 
 KINDS = {
     "22": parameters(22, quirks=False),
@@ -373,8 +373,8 @@ def test_bits_of_masks_of_this_version(size):
 def test_what_is_stored_and_drawn(machine):
     task, options, name = data_of("PathfinderSegmentation", "smoke")
     where = machine.folder / "d" / name
-    store.prepare(task, options, where)
-    data = store.load(task, options, where)
+    task_data.prepare(task, options, where)
+    data = task_data.load(task, options, where)
     sizes = {split: task.sizes(options)[split] for split in ("test", "validation", "train")}
     made, first = joined(generate(sum(sizes.values()), options.seed, options.parameters())), 0
     for split, count in sizes.items():

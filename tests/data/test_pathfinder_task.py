@@ -13,10 +13,10 @@ import pytest
 from msgspec.structs import asdict
 
 from lrurun import machine as this_machine
-from lrurun.data import store
-from lrurun.data.generated.generators import pathfinder as generator
-from lrurun.data.generated.pathfinder import Pathfinder, PathfinderOptions, PathX
+from lrurun.data import task_data
 from lrurun.data.splits import torch_permutation
+from lrurun.data.synthetic.generators import pathfinder as generator
+from lrurun.data.synthetic.pathfinder import Pathfinder, PathfinderOptions, PathX
 from lrurun.data.task import SPLITS
 from lrurun.errors import LrurunError
 from tests.harness import formats
@@ -164,8 +164,8 @@ def test_generated_images_fill_the_splits_one_after_the_other(tmp_path, monkeypa
     monkeypatch.setattr(generator, "generate", generate)
     reported = []
     options = PathfinderOptions(train=20, validation=3, test=9, seed=5)
-    table = store.prepare(TASK, options, tmp_path / "x", progress=lambda *progress: reported.append(progress))
-    data = store.load(TASK, options, tmp_path / "x")
+    table = task_data.prepare(TASK, options, tmp_path / "x", progress=lambda *progress: reported.append(progress))
+    data = task_data.load(TASK, options, tmp_path / "x")
     for split, first, count in (("test", 0, 9), ("validation", 9, 3), ("train", 12, 20)):
         numbers = np.arange(first, first + count)
         loaded = getattr(data, split)

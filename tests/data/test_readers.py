@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lrurun
-from lrurun.data import store
+from lrurun.data import task_data
 from lrurun.data.copies import pickles, reader, reading, tfds
 from lrurun.data.copies.png import pixels
 from lrurun.errors import LrurunError
@@ -165,7 +165,7 @@ def reviews(folder: Path, version="1.0.0", **more) -> Path:
 
 
 def read(place, split="train", features=None, name="reviews"):
-    return [example for _, example in tfds.find(place, name).read(split, features or {}, store.no_progress)]
+    return [example for _, example in tfds.find(place, name).read(split, features or {}, task_data.no_progress)]
 
 
 def test_tfrecord_files_are_read_in_order(tmp_path):
@@ -295,7 +295,7 @@ def test_neither_tfds_nor_pillow_is_imported_before_it_is_needed():
     code = (
         "import sys; from lrurun.data.copies import png, reader\n"
         "from lrurun.data.downloaded import images\n"
-        "from lrurun.data.generated import pathfinder\n"
+        "from lrurun.data.synthetic import pathfinder\n"
         "heavy = {'tensorflow_datasets', 'PIL', 'jax', 'grain'}\n"
         "print(sorted(heavy & {name.partition('.')[0] for name in sys.modules}))"
     )

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from msgspec.structs import asdict, replace
 
-from lrurun.data import store
+from lrurun.data import task_data
 from lrurun.data.arrays import Writer
 from lrurun.data.downloaded.images import CifarOptions, Image, ImageOptions, SCifar
 from lrurun.data.downloaded.np_cifar import NpCifar, NpCifarOptions
@@ -95,10 +95,10 @@ def test_smaller_data_have_the_bits_that_the_copy_would_give(
 ) -> None:
     task, copy = COPIES[name]
     given, there = copy(tmp_path / "given"), tmp_path / "data" / name
-    source = store.prepare(task, full, there, from_path=given).source
+    source = task_data.prepare(task, full, there, from_path=given).source
     for number, options in enumerate(smaller):
-        made = store.prepare(task, options, there.with_name(f"{name}-smoke"))
-        direct = store.prepare(task, options, tmp_path / f"{number}", from_path=given)
+        made = task_data.prepare(task, options, there.with_name(f"{name}-smoke"))
+        direct = task_data.prepare(task, options, tmp_path / f"{number}", from_path=given)
         assert contents(there.with_name(f"{name}-smoke")) == contents(tmp_path / f"{number}")
         assert made == replace(direct, source=f"{source}, by way of {there}")
         assert asdict(made.counts) == task.sizes(options)
@@ -117,22 +117,22 @@ def test_data_of_another_profile_are_used_unless_damaged_or_outdated(
     task, copy = COPIES["sCIFAR"]
     laptop, where, options = tmp_path / "sCIFAR-laptop", tmp_path / "sCIFAR-smoke", CifarOptions(train=5)
     with pytest.raises(LrurunError, match="neither be downloaded nor generated"):
-        store.prepare(task, options, where)
-    store.prepare(task, CifarOptions(train=20), laptop, from_path=copy(tmp_path / "given"))
-    assert store.prepare(task, options, where).source.endswith(f", by way of {laptop}")
-    assert store.prepare(task, options, where, force=True).counts.train == 5
+        task_data.prepare(task, options, where)
+    task_data.prepare(task, CifarOptions(train=20), laptop, from_path=copy(tmp_path / "given"))
+    assert task_data.prepare(task, options, where).source.endswith(f", by way of {laptop}")
+    assert task_data.prepare(task, options, where, force=True).counts.train == 5
     said: list[str] = []
     with monkeypatch.context() as patch:
         patch.setattr(task, "version", "2")
         with pytest.raises(LrurunError, match="neither be downloaded nor generated"):
-            store.prepare(task, options, tmp_path / "sCIFAR-new", progress=lambda what, *_: said.append(what))
+            task_data.prepare(task, options, tmp_path / "sCIFAR-new", progress=lambda what, *_: said.append(what))
     assert said[0].startswith(f"{laptop} is not used: {laptop}: expected sCIFAR version 2, found sCIFAR version 1")
     shutil.rmtree(where)
     content = bytearray((laptop / "train-inputs.npy").read_bytes())
     content[-1] ^= 1
     (laptop / "train-inputs.npy").write_bytes(content)
     with pytest.raises(LrurunError, match=rf"{laptop}/train-inputs\.npy: its digest is not that in the manifest"):
-        store.prepare(task, options, where)
+        task_data.prepare(task, options, where)
     assert not where.exists()
 
 
@@ -143,11 +143,11 @@ def test_a_note_on_the_copy_stays_with_smaller_data(tmp_path: Path) -> None:
     task.remotes = ()
     given = copy(tmp_path / "given")
     note = "test has 21 examples, the published data have 22"
-    full = store.prepare(task, RetrievalOptions(max_length=40), tmp_path / "Retrieval", from_path=given)
+    full = task_data.prepare(task, RetrievalOptions(max_length=40), tmp_path / "Retrieval", from_path=given)
     assert full.notes == [note]
-    few = store.prepare(task, RetrievalOptions(max_length=40, train=9), tmp_path / "Retrieval-few")
+    few = task_data.prepare(task, RetrievalOptions(max_length=40, train=9), tmp_path / "Retrieval-few")
     assert few.notes == [note]
-    fewer = store.prepare(task, RetrievalOptions(max_length=40, test=9), tmp_path / "Retrieval-fewer")
+    fewer = task_data.prepare(task, RetrievalOptions(max_length=40, test=9), tmp_path / "Retrieval-fewer")
     assert not fewer.notes
 
 
@@ -180,15 +180,15 @@ class Speakers(Task):
 
 def test_groups_of_test_items_are_data_of_a_task(tmp_path: Path) -> None:
     task, fewer = Speakers([4, 4, 0, 9, 9, 9]), Options(test=4)
-    store.prepare(task, Options(), tmp_path / "Speakers")
-    store.prepare(task, fewer, tmp_path / "Speakers-smoke")
+    task_data.prepare(task, Options(), tmp_path / "Speakers")
+    task_data.prepare(task, fewer, tmp_path / "Speakers-smoke")
     for folder, options, count in (("Speakers", Options(), 6), ("Speakers-smoke", fewer, 4)):
-        data = store.load(task, options, tmp_path / folder)
+        data = task_data.load(task, options, tmp_path / folder)
         assert data.test.groups is not None
         assert data.test.groups.tolist() == [4, 4, 0, 9, 9, 9][:count]
         assert (data.train.groups, data.validation.groups) == (None, None)
     with pytest.raises(LrurunError, match="test-groups: expected one for each of 6 labels, found 5"):
-        store.prepare(Speakers([0, 0, 0, 1, 1]), Options(), tmp_path / "other" / "Speakers")
+        task_data.prepare(Speakers([0, 0, 0, 1, 1]), Options(), tmp_path / "other" / "Speakers")
     with pytest.raises(LrurunError, match=r"test-groups\[1\]: expected numbers from 0 to 2147483647, found -1"):
-        store.prepare(Speakers([0, -1, 0, 1, 1, 2]), Options(), tmp_path / "other" / "Speakers")
+        task_data.prepare(Speakers([0, -1, 0, 1, 1, 2]), Options(), tmp_path / "other" / "Speakers")
     assert not (tmp_path / "other").exists()

@@ -15,19 +15,18 @@ import numpy as np
 import pytest
 
 import lrurun
-from lrurun import data as tasks
-from lrurun.config import plan as planning
-from lrurun.config.plan import data_of
+from lrurun.config import planning
+from lrurun.config.planning import data_of
 from lrurun.config.recurrences.rnn import RNNRecurrence
-from lrurun.data import store
+from lrurun.data import task_data, tasks
 from lrurun.data.metric import R2, Nmse
 from lrurun.data.on_device import training_key
 from lrurun.data.sampled import atomic
 from lrurun.data.sampled.teacher import TeacherOptions, teacher
 from lrurun.errors import UsageError
+from lrurun.judging.scored_runs import scoring_of
 from lrurun.nn import recurrences
 from lrurun.nn.network import Model
-from lrurun.report.judging.scored_runs import scoring_of
 from tests.harness.plans import rungs
 
 ATOMIC = [name for name, task in tasks.TASKS.items() if isinstance(task, atomic.Atomic)]
@@ -156,7 +155,7 @@ def test_the_size_of_the_system_is_an_integer_root():
 def test_data_commands_show_what_a_task_of_real_values_has(machine):
     """Labels at the last positions only."""
     task, options, name = data_of("Solve", "smoke")
-    store.prepare(task, options, machine.folder / "d" / name)
+    task_data.prepare(task, options, machine.folder / "d" / name)
     words = ("Solve", "--profile", "smoke", "--data-dir", "d")
     assert "up to 32 steps, 1 real value at positions" in machine.run("data", "info", *words).stdout
     assert "label" in machine.run("data", "check", *words).stdout
@@ -197,8 +196,8 @@ def prepared(tmp_path_factory):
     def made(name):
         task, folder = tasks.get(name), tmp_path_factory.mktemp(name) / name
         chosen = task.options(**SMALL[name] | {"validation": 600, "test": 500})
-        store.prepare(task, chosen, folder)
-        return store.load(task, chosen, folder)
+        task_data.prepare(task, chosen, folder)
+        return task_data.load(task, chosen, folder)
 
     return made
 

@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 
 import lrurun
-from lrurun import data as tasks
-from lrurun.data import arrays, store
-from lrurun.data.generated import digits
+from lrurun.data import arrays, task_data, tasks
+from lrurun.data.synthetic import digits
 from lrurun.data.task import SPLITS, Options, Output, Spec
 from lrurun.errors import LrurunError
 from tests.harness.hostile_texts import TEXTS, TOGETHER, check
@@ -33,7 +32,7 @@ HINT = "remove the folder, and run the command again: it prepares the data again
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     where = tmp_path_factory.mktemp("data") / "sDigits"
-    store.prepare(DIGITS, ALL, where)
+    task_data.prepare(DIGITS, ALL, where)
     return where
 
 
@@ -58,7 +57,7 @@ def test_what_is_prepared_is_the_digits_and_a_manifest(prepared):
     assert table["counts"] == {"train": COUNT, "validation": 300, "test": 300}
     hashed = {name: hashlib.sha256((prepared / f"{name}.npy").read_bytes()).hexdigest() for name in names}
     assert table["sha256"] == hashed
-    data = store.load(DIGITS, ALL, prepared)
+    data = task_data.load(DIGITS, ALL, prepared)
     assert data.spec == DIGITS.spec(ALL)
     joined = "".join(f"{name}={hashed[name]}\n" for name in sorted(hashed))
     assert data.sha256 == f"sha256:{hashlib.sha256(joined.encode()).hexdigest()}"
@@ -81,7 +80,7 @@ def test_what_is_prepared_is_the_digits_and_a_manifest(prepared):
 
 def test_preparing_again_changes_nothing_and_what_a_killed_process_left_is_swept_away(where):
     before, stamp = files(where.parent), (where / "manifest.json").stat().st_mtime_ns
-    store.prepare(DIGITS, ALL, where)
+    task_data.prepare(DIGITS, ALL, where)
     assert files(where.parent) == before
     assert (where / "manifest.json").stat().st_mtime_ns == stamp
     shutil.rmtree(where)
@@ -89,16 +88,17 @@ def test_preparing_again_changes_nothing_and_what_a_killed_process_left_is_swept
     partial.mkdir()
     (partial / "train-inputs.npy").write_bytes(b"half")
     where.with_name(".sDigits.lock").write_text("")
-    store.prepare(DIGITS, ALL, where)
+    task_data.prepare(DIGITS, ALL, where)
     assert files(where.parent) == before
 
 
 @pytest.mark.slow
 def test_processes_that_prepare_at_once_all_find_it_whole(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from lrurun import data; from lrurun.data import store\n"
-        "task = data.get('sDigits'); options = task.options(); place = Path(sys.argv[1]) / 'sDigits'\n"
-        "sys.stdin.readline(); store.prepare(task, options, place); print(store.load(task, options, place).sha256)"
+        "import sys; from pathlib import Path; from lrurun.data import tasks, task_data\n"
+        "task = tasks.get('sDigits'); options = task.options(); place = Path(sys.argv[1]) / 'sDigits'\n"
+        "sys.stdin.readline(); task_data.prepare(task, options, place)\n"
+        "print(task_data.load(task, options, place).sha256)"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "data")]
     env = os.environ | {"PYTHONPATH": str(Path(lrurun.__file__).parent.parent)}
@@ -109,21 +109,21 @@ def test_processes_that_prepare_at_once_all_find_it_whole(tmp_path):
         worker.stdin.flush()
     found = {worker.communicate()[0].strip() for worker in workers}
     assert [worker.returncode for worker in workers] == [0, 0, 0]
-    assert found == {store.load(DIGITS, ALL, tmp_path / "data/sDigits").sha256}
+    assert found == {task_data.load(DIGITS, ALL, tmp_path / "data/sDigits").sha256}
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["sDigits"]
 
 
 def test_other_settings_and_protocols(prepared, tmp_path):
     with pytest.raises(LrurunError) as caught:
-        store.load(DIGITS, Options(train=100), prepared)
+        task_data.load(DIGITS, Options(train=100), prepared)
     assert caught.value.message.endswith("expected data made with train = 100, found the published settings")
     few = Options(train=100, test=7)
-    store.prepare(DIGITS, few, tmp_path / "few")
-    small, large = store.load(DIGITS, few, tmp_path / "few"), store.load(DIGITS, ALL, prepared)
+    task_data.prepare(DIGITS, few, tmp_path / "few")
+    small, large = task_data.load(DIGITS, few, tmp_path / "few"), task_data.load(DIGITS, ALL, prepared)
     assert [len(s.labels) for s in (small.train, small.validation, small.test)] == [100, 300, 7]
     np.testing.assert_array_equal(small.train.inputs, large.train.inputs[:100])
     np.testing.assert_array_equal(small.test.inputs, large.test.inputs[:7])
-    paper = store.load(DIGITS, ALL, prepared, "paper")  # selects on test
+    paper = task_data.load(DIGITS, ALL, prepared, "paper")  # selects on test
     for part in ("inputs", "labels"):
         both = np.concatenate([getattr(split, part) for split in (large.train, large.validation)])
         np.testing.assert_array_equal(getattr(paper.train, part), both)
@@ -131,9 +131,9 @@ def test_other_settings_and_protocols(prepared, tmp_path):
 
 
 def test_data_that_are_not_there_or_cannot_be_written_are_named(tmp_path, monkeypatch):
-    assert store.manifest(DIGITS, ALL, tmp_path / "sDigits") is None
+    assert task_data.manifest(DIGITS, ALL, tmp_path / "sDigits") is None
     with pytest.raises(LrurunError) as caught:
-        store.load(DIGITS, ALL, tmp_path / "sDigits")
+        task_data.load(DIGITS, ALL, tmp_path / "sDigits")
     assert caught.value.message == f"{tmp_path}/sDigits: there are no prepared data for sDigits"
     assert caught.value.hint == "run: lrurun data prepare sDigits"
     (tmp_path / "mine").mkdir()
@@ -143,7 +143,7 @@ def test_data_that_are_not_there_or_cannot_be_written_are_named(tmp_path, monkey
         ("mine/file/sDigits", "mine/file/sDigits/manifest.json: Not a directory"),
     ):
         with pytest.raises(LrurunError) as caught:
-            store.prepare(DIGITS, ALL, tmp_path / place)
+            task_data.prepare(DIGITS, ALL, tmp_path / place)
         assert caught.value.message == f"{tmp_path}/{message}"
     assert files(tmp_path) == {"mine/file": b"x"}
 
@@ -152,7 +152,7 @@ def test_data_that_are_not_there_or_cannot_be_written_are_named(tmp_path, monkey
 
     monkeypatch.setattr(arrays.os, "posix_fallocate", full)
     with pytest.raises(LrurunError) as caught:
-        store.prepare(DIGITS, ALL, tmp_path / "data/sDigits")
+        task_data.prepare(DIGITS, ALL, tmp_path / "data/sDigits")
     assert caught.value.message == f"{tmp_path}/data/sDigits: No space left on device"
     assert caught.value.hint == "check space and permissions, or choose another folder with --data-dir"
     assert not (tmp_path / "data").exists()
@@ -236,7 +236,7 @@ def test_an_invalid_manifest_is_refused(where, machine):
         refused(machine, where, message)
         if "version 1" in message:
             with pytest.raises(LrurunError, match="expected sDigits version 1") as caught:
-                store.prepare(DIGITS, ALL, where)
+                task_data.prepare(DIGITS, ALL, where)
             assert "--force" in (caught.value.hint or "") or "other" in message
 
 
@@ -298,7 +298,7 @@ def test_changed_missing_and_waiting_files_are_named(where, machine):
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(LrurunError) as caught:
-        store.load(DIGITS, ALL, where)
+        task_data.load(DIGITS, ALL, where)
     assert caught.value.message == f"{path}: its digest is not that in the manifest"
     assert (caught.value.hint, caught.value.exit_code) == (HINT, 1)
     path.unlink()
@@ -363,8 +363,8 @@ REAL = Spec(
 )
 def test_arrays_are_compared_with_what_a_task_declares(array, part, spec, message):
     if not message:
-        return store.check(array, part, spec, "x", "hint")
+        return task_data.check(array, part, spec, "x", "hint")
     with pytest.raises(LrurunError) as caught:
-        store.check(array, part, spec, "x", "hint")
+        task_data.check(array, part, spec, "x", "hint")
     assert caught.value.message.startswith(message)
     assert caught.value.hint == "hint"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from lrurun import data as tasks
+from lrurun.data import tasks
 from lrurun.data.task import SPLITS, Output
 from lrurun.decoding import convert
 from lrurun.errors import UsageError
-from lrurun.report.scores import form_of
+from lrurun.judging.scores import form_of
 
 each_task = pytest.mark.parametrize("name", tasks.TASKS)
 

@@ -47,8 +47,8 @@ def ladders() -> str:
 
 
 def tasks() -> str:
-    from lrurun.config.plan import data_of
-    from lrurun.data import TASKS
+    from lrurun.config.planning import data_of
+    from lrurun.data.tasks import TASKS
 
     rows = []
     for name, task in TASKS.items():
@@ -109,7 +109,7 @@ def parameters_of(size: papers.Size) -> float | None:
 
 @cache
 def _count(task: str, ladder: str, profile: str | None, sets: tuple[str, ...], name: str) -> int:
-    from lrurun.config import plan as planning
+    from lrurun.config import planning
     from lrurun.nn.network import Model
 
     made = planning.make(task, ladder=ladder, profile=profile, sets=list(sets), imports=False)

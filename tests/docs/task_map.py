@@ -330,11 +330,11 @@ def by_rate() -> str:
 @cache
 def _selection() -> dict[str, tuple[str, float]]:
     """The rungs of the ladder mamba that were trained: what of S6 depends on the input, and the learning rate."""
-    from lrurun.config import plan
+    from lrurun.config import planning
 
     trained = {row["rung"] for row in shown()["selection"][BUDGETS[0]]["rows"] if row["n"]}
     selection = {}
-    for rung in plan.make(SELECTION[0], ladder="mamba", profile="tokens-4", imports=False).rungs:
+    for rung in planning.make(SELECTION[0], ladder="mamba", profile="tokens-4", imports=False).rungs:
         s6: Any = rung.training.model.recurrence
         selective = {"Delta": s6.delta != "constant", "B": s6.b == "selective", "C": s6.c == "selective"}
         text = ", ".join(name for name, is_selective in selective.items() if is_selective) or "nothing"

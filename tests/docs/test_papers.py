@@ -7,9 +7,10 @@ import shlex
 import pytest
 from msgspec import structs
 
-from lrurun import data, paths, studies
+from lrurun import paths, studies
 from lrurun.config.ladder import load_ladder
 from lrurun.config.recipe import load_recipe
+from lrurun.data import tasks
 from lrurun.report import papers
 from lrurun.report.tables import ledger_claims
 from lrurun.report.tables.ledger_claims import Evidence, LedgerClaim
@@ -55,7 +56,7 @@ def test_every_table_figure_and_study_has_a_place() -> None:
 @of_each_paper
 def test_places_name_what_there_is(paper: papers.Paper) -> None:
     for place in paper.place:
-        assert set(place.tasks) <= set(data.TASKS)
+        assert set(place.tasks) <= set(tasks.TASKS)
         assert set(place.same_as) <= {other.at for other in paper.place}
         assert place.studies or place.commands or place.prints or place.note
         assert all(words[:1] == ["lrurun"] for words in map(shlex.split, place.commands))

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 import lrurun
-from lrurun.data import TASKS, store
-from lrurun.data.generated import listops
+from lrurun.data import task_data
+from lrurun.data.synthetic import listops
+from lrurun.data.tasks import TASKS
 from lrurun.runner import preparation
 from tests.harness import formats
 from tests.harness.hostile_texts import check
@@ -40,7 +41,7 @@ def here(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     """Small tasks, prepared in this process: what the real one would end with is an error here. No test waits long."""
 
     def prepared(data_dir: Path, choice: Any, signals: Any, view: Any, *, force: bool = False, **given: Any) -> bool:
-        store.prepare(choice.task, choice.options, (data_dir / choice.data_name).absolute(), force=force, **given)
+        task_data.prepare(choice.task, choice.options, (data_dir / choice.data_name).absolute(), force=force, **given)
         return True
 
     machine.env["LRURUN_DATA"] = str(tmp_path / "data")

@@ -17,7 +17,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from lrurun.data import store
+from lrurun.data import task_data
 from lrurun.data.task import Data, Task
 from lrurun.errors import LrurunError
 
@@ -313,15 +313,17 @@ def pathfinder(
 def refused(task: Task, options: Any, where: Path, given: Path) -> tuple[str, str | None]:
     """Message and hint of the error when `task` is prepared in a folder of `where`, with nothing left behind."""
     with pytest.raises(LrurunError) as caught:
-        store.prepare(task, options, where / "out" / task.name, from_path=given)
+        task_data.prepare(task, options, where / "out" / task.name, from_path=given)
     assert not (where / "out").exists() or not list((where / "out").iterdir())
     assert "\n" not in caught.value.message
     return caught.value.message.replace(str(where), "."), caught.value.hint
 
 
-def prepared(task: Task, where: Path, given: Path | None = None, options: Any = None) -> tuple[Data, store.Manifest]:
+def prepared(
+    task: Task, where: Path, given: Path | None = None, options: Any = None
+) -> tuple[Data, task_data.Manifest]:
     """The data and the manifest of a task that is prepared from a copy in the folder `where`; nothing is beside it."""
     options = options or task.options()
-    table = store.prepare(task, options, where / task.name, from_path=given)
+    table = task_data.prepare(task, options, where / task.name, from_path=given)
     assert [path.name for path in where.iterdir()] == [task.name]
-    return store.load(task, options, where / task.name), table
+    return task_data.load(task, options, where / task.name), table

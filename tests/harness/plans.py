@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.errors import UsageError
 
 SMALL_RECIPE = """

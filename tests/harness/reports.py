@@ -12,9 +12,9 @@ import msgspec
 from lrurun.config.ladder import Claim, Ladder, Published, Rung
 from lrurun.data.metric import Accuracy
 from lrurun.items import ItemResults
+from lrurun.judging.rung_runs import InstanceRuns, Note
 from lrurun.ledger import values
 from lrurun.report import formats
-from lrurun.report.rung_runs import InstanceRuns, Note
 from lrurun.report.tables import ladder_table
 from tests.harness import configs, items
 

@@ -15,8 +15,8 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from lrurun.config import plan as planning
-from lrurun.config.plan import final_runs
+from lrurun.config import planning
+from lrurun.config.planning import final_runs
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
 from lrurun.server import Server

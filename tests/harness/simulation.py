@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.data.task import Data, Spec, Split
 from lrurun.errors import LrurunError
 from lrurun.ledger import owner

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from lrurun.config.ladder import Ladder, TrainingSpeed
+from lrurun.judging.rung_runs import InstanceRuns, Note
 from lrurun.ledger import values
 from lrurun.report import formats
-from lrurun.report.rung_runs import InstanceRuns, Note
 from lrurun.report.tables import speed
 from tests.harness.reports import make_run, make_rung
 

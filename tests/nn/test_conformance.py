@@ -11,7 +11,7 @@ import pytest
 from jaxtyping import TypeCheckError
 from msgspec import structs
 
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.config.recurrences import KINDS, Declaration, RecurrenceSettings
 from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.config.recurrences.s4d import S4DRecurrence

@@ -13,11 +13,12 @@ import jax
 import numpy as np
 import pytest
 
-from lrurun.config import plan as planning
-from lrurun.config.plan import final_runs
+from lrurun.config import planning
+from lrurun.config.planning import final_runs
 from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.config.schema import ModelConfig
-from lrurun.data import TASKS, on_device, store
+from lrurun.data import on_device, task_data
+from lrurun.data.tasks import TASKS
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
 from lrurun.machine import NOT_ON_CPU
@@ -79,7 +80,7 @@ def described(ledger: Ledger, plan: planning.Plan, rung: str, seed: int, place: 
 @pytest.mark.slow
 def test_a_run_records_the_digest_of_its_own_first_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planning.make("Parity", ladder="lru", profile="smoke")
-    store.prepare(plan.task, plan.options, tmp_path / plan.data_name)
+    task_data.prepare(plan.task, plan.options, tmp_path / plan.data_name)
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         run, first = described(ledger, plan, "gamma-norm", 0, tmp_path)
         sampler, batch = plan.task.sampler(plan.options), plan.rungs[0].config.train.batch

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from lrurun import paths
 from lrurun.bench import steps
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.config.ladder import load_ladder
 from lrurun.config.schema import Execution
 from lrurun.nn import lowering

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.config.recurrences.attention import AttentionRecurrence
 from lrurun.config.recurrences.dss import DSSRecurrence
 from lrurun.config.recurrences.hgrn import HGRNRecurrence

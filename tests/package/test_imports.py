@@ -17,8 +17,8 @@ from tests.harness.shared import SHARED
 
 PACKAGE = Path(lrurun.__file__).parent
 NOT_SHOWN = (
-    *("config.plan", "config.resolve", "config.tuning", "data.copies", "data.downloaded", "data.generated"),
-    *("data.sampled", "data.task", "nn", "report.judging", "report.tables.ladder_table", "runner.supervisor"),
+    *("config.planning", "config.resolve", "config.tuning", "data.copies", "data.downloaded", "data.generated"),
+    *("data.sampled", "data.task", "nn", "judging", "report.tables.ladder_table", "runner.supervisor"),
     "studies",
 )
 """What lists of runs do not show."""
@@ -81,7 +81,7 @@ families = {name.rpartition(".")[2] for name in sys.modules if name.startswith("
 assert families <= {"base", "rnn", "lru"}, families
 
 commands("report sDigits --profile smoke --detect 2")
-others = ("lrurun.data.downloaded.", "lrurun.data.generated.pathfinder")
+others = ("lrurun.data.downloaded.", "lrurun.data.synthetic.pathfinder")
 assert not [name for name in sys.modules if name.startswith(others)], "the ladder has claims and scores on them"
 check("a report")
 

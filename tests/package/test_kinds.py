@@ -6,8 +6,9 @@ from typing import get_args
 
 import pytest
 
-from lrurun import data, kinds
+from lrurun import kinds
 from lrurun.config.schema import LADDER_KINDS, RunKind
+from lrurun.data import tasks
 from lrurun.errors import UsageError
 
 
@@ -31,4 +32,4 @@ def test_a_kind_knows_its_tasks_by_all_their_names(kind: kinds.Kind):
 
 
 def test_tasks_on_which_models_are_trained_have_no_other_kind():
-    assert all(kinds.of_task(task) is None for task in (None, *data.TASKS))
+    assert all(kinds.of_task(task) is None for task in (None, *tasks.TASKS))

@@ -11,17 +11,15 @@ import msgspec
 import pytest
 
 from lrurun import paths, plugins
-from lrurun.config import plan as planning
-from lrurun.config import schema
-from lrurun.config.plan import final_runs
+from lrurun.config import planning, schema
+from lrurun.config.planning import final_runs
 from lrurun.config.runs import InstanceSpec
-from lrurun.data import TASKS
-from lrurun.data.store import load, prepare
+from lrurun.data.task_data import load, prepare
+from lrurun.data.tasks import TASKS
 from lrurun.errors import LrurunError
+from lrurun.instances import documents, requests
+from lrurun.instances.requests import LadderRequest
 from lrurun.ledger.store import Ledger
-from lrurun.report import instance_documents
-from lrurun.report import request as requests
-from lrurun.report.request import LadderRequest
 from lrurun.runner.processes import LocalWorker
 from lrurun.runner.work import Needs, Preparation, WorkerError, decode
 from tests.harness.machine import Machine, wait_for
@@ -278,7 +276,7 @@ def test_a_ledger_names_no_file_to_load(folder: Path, machine: Machine) -> None:
     plan = planning.make("sDigits", ladder="averages.toml", profile="smoke")
     with Ledger.open(Path("ledger.db")) as ledger:
         [instance] = ledger.ladders()
-        instance_documents.record(ledger, instance, plan)
+        documents.record(ledger, instance, plan)
     Path("ran").unlink()
     forget()
     assert "averages" in machine.run("report", "--instance", key).stdout
@@ -296,8 +294,8 @@ def test_results_are_read_as_recorded_and_code_is_loaded_only_unchanged(
     with Ledger.open(folder / "ledger.db") as ledger:
         [instance] = ledger.ladders()
         requests.remember(ledger, instance, LadderRequest(**wanted, tune=False, sets=[]), plan, [0, 1])
-        instance_documents.record(ledger, instance, plan)
-        assert instance_documents.plan_of(ledger, instance).spec == instance.spec
+        documents.record(ledger, instance, plan)
+        assert documents.plan_of(ledger, instance).spec == instance.spec
         [run, *_] = ledger.runs(instance.key)
     (folder / "elsewhere").mkdir()
     monkeypatch.chdir(folder / "elsewhere")

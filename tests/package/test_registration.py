@@ -12,10 +12,9 @@ import pytest
 
 import lrurun
 from lrurun import plugins
-from lrurun.config import plan as planning
-from lrurun.config import plugin_code, schema
+from lrurun.config import planning, plugin_code, schema
 from lrurun.config.recurrences import KINDS
-from lrurun.data import TASKS
+from lrurun.data.tasks import TASKS
 from lrurun.decoding import canonical
 from lrurun.errors import UsageError
 from lrurun.plugins import is_protected
@@ -36,7 +35,7 @@ def machine(folder: Path) -> Machine:
 )
 def test_decorators_work_with_a_name_and_without(folder: Path, decorator: str, attribute: str, name: str) -> None:
     Path("x.py").write_text(
-        "import lrurun\nfrom lrurun.data.generated.digits import Digits\n"
+        "import lrurun\nfrom lrurun.data.synthetic.digits import Digits\n"
         "from lrurun.nn.recurrences.rnn import RNN\n"
         f"@lrurun.recurrence{decorator}\nclass Layer(RNN):\n    {attribute or 'pass'}\n"
         f"@lrurun.task{decorator}\nclass Data(Digits):\n    {attribute or 'pass'}\n"
@@ -74,7 +73,7 @@ OF_CLASSES = [
     (f"{NAMED}    class Settings:\n        rate: float = 1.0\n",
      "line 3: recurrence 'mine': Settings is not a msgspec.Struct", "class Settings(msgspec.Struct): ..."),
 ]  # fmt: skip
-DIGITS = "import lrurun\nfrom lrurun.data.generated.digits import Digits\nlrurun.task(Digits)\n"
+DIGITS = "import lrurun\nfrom lrurun.data.synthetic.digits import Digits\nlrurun.task(Digits)\n"
 OF_FILES: list[tuple[str | bytes, str, str]] = [
     ("x = (\n", "line 1: not valid Python: '(' was never closed", "correct the line named above"),
     ("x = '\xe9'\n".encode("latin-1"), "line 1: not valid Python: ", "correct the line named above"),

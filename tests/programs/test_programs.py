@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from lrurun.errors import LrurunError
+from lrurun.judging.rung_runs import SPEED
 from lrurun.ledger.values import Attempt, Run
 from lrurun.programs import execution
-from lrurun.report.rung_runs import SPEED
 from lrurun.runner.executors import local
 from tests import conftest
 from tests.harness.machine import Machine, stop, wait_for

@@ -11,8 +11,8 @@ import pytest
 from orbax.checkpoint import v1 as ocp
 
 import lrurun
-from lrurun.config import plan as planning
-from lrurun.data import store
+from lrurun.config import planning
+from lrurun.data import task_data
 from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.ledger.store import Ledger
 from lrurun.training.digests import digest
@@ -26,7 +26,7 @@ def test_a_loaded_model_scores_what_its_run_scored(finished: Machine, tmp_path: 
     assert (loaded.id, loaded.step) == (run["id"], run["metrics"]["best_step"])
     assert loaded.score == run["metrics"]["val/accuracy"]
     plan = planning.make("sDigits", profile="smoke")
-    data = store.load(plan.task, plan.options, Path(finished.env["XDG_DATA_HOME"]) / "lrurun" / plan.data_name)
+    data = task_data.load(plan.task, plan.options, Path(finished.env["XDG_DATA_HOME"]) / "lrurun" / plan.data_name)
     for split, name in ((data.validation, "val/accuracy"), (data.test, "test/accuracy")):
         right = np.argmax(loaded(split.inputs), -1) == split.labels
         assert right.mean() == pytest.approx(run["metrics"][name], abs=1e-6)

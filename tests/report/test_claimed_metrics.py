@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.config.ladder import Claim, Ladder, load_ladder
 from lrurun.data.metric import Exact, Metric
 from lrurun.errors import UsageError
-from lrurun.report.judging import design_record, questions, sequential
-from lrurun.report.judging.claims import RungResults, Scored, take_look
-from lrurun.report.judging.verdicts import Question, Result, Scoring
+from lrurun.judging import design_record, questions, sequential
+from lrurun.judging.claims import RungResults, Scored, take_look
+from lrurun.judging.verdicts import Question, Result, Scoring
 from tests.harness.reports import make_run, make_rung
 from tests.harness.scored import LADDER, tasks  # noqa: F401
 from tests.report.test_metrics import BITS, build

@@ -9,8 +9,8 @@ from msgspec import structs
 
 from lrurun.config.ladder import Ladder
 from lrurun.data.metric import Accuracy
-from lrurun.report.judging import claims
-from lrurun.report.judging.sequential import DesignSummary
+from lrurun.judging import claims
+from lrurun.judging.sequential import DesignSummary
 from lrurun.report.tables.conclusions import conclude
 from lrurun.report.tables.ladder_table import LadderReport
 from tests.harness.reports import build, make_run, make_rung

@@ -17,9 +17,9 @@ import scipy.stats
 from msgspec import structs
 
 from lrurun import paths
-from lrurun.config import plan as planning
+from lrurun.config import planning
+from lrurun.judging import design_record
 from lrurun.ledger.store import Ledger
-from lrurun.report.judging import design_record
 from tests.harness.machine import Machine, wait_for
 from tests.harness.results import fill
 from tests.harness.shared import once

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import error_rates
 from benchmarks.error_rates import Case
-from lrurun.report.judging import ranks
+from lrurun.judging import ranks
 
 LADDERS = 2_000
 MOST = 0.05 + 3 * math.sqrt(0.05 * 0.95 / LADDERS)

@@ -17,16 +17,16 @@ import pytest
 import scipy.stats
 from msgspec import structs
 
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.data.metric import Accuracy, Metric
+from lrurun.judging import statistics, verdicts
+from lrurun.judging.scores import ScoreForm, form_of, number
+from lrurun.judging.verdicts import Comparison, Pair, Question, Result, Scoring
 from lrurun.ledger.store import Ledger
 from lrurun.report import formats
 from lrurun.report.figures import curves, drawing, figure_files
 from lrurun.report.figures.figures import Curve, Figure, Panel, in_powers_of_ten
-from lrurun.report.judging import statistics, verdicts
-from lrurun.report.judging.verdicts import Comparison, Pair, Question, Result, Scoring
-from lrurun.report.scores import ScoreForm, form_of, number
 from lrurun.report.tables import all_tasks, axis
 from lrurun.report.tables.ladder_table import LadderReport
 from tests.harness.reports import build, make_run, make_rung

@@ -7,10 +7,10 @@ import zlib
 
 import pytest
 
-from lrurun.config import plan as planning
+from lrurun.config import planning
+from lrurun.config.instance import InstanceLabel, data_phrase
 from lrurun.ledger.store import Ledger
 from lrurun.report.formats import latex
-from lrurun.report.instance_label import InstanceLabel, data_phrase
 from lrurun.report.tables.loaded_instance import LoadedInstance
 from tests.harness import results
 from tests.harness.machine import Machine

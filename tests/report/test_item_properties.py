@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from lrurun import items
 from lrurun.data.metric import Accuracy, Metric
 from lrurun.items import ItemResults
-from lrurun.report.judging import verdicts
-from lrurun.report.judging.verdicts import Comparison, Pair, Question, Result, Scoring
+from lrurun.judging import verdicts
+from lrurun.judging.verdicts import Comparison, Pair, Question, Result, Scoring
 
 Floats = NDArray[np.float64]
 KINDS: Sequence[Any] = ("better", "no-worse", "equal", "above-chance", "at-chance")

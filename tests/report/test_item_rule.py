@@ -18,9 +18,9 @@ from benchmarks import error_rates, item_error_rates
 from benchmarks.item_error_rates import Case
 from lrurun import items
 from lrurun.data.metric import Accuracy, Metric, Perplexity
+from lrurun.judging import item_errors, verdicts
+from lrurun.judging.verdicts import Comparison, Pair, Question, Result, Scoring
 from lrurun.ledger.store import Ledger
-from lrurun.report.judging import item_errors, verdicts
-from lrurun.report.judging.verdicts import Comparison, Pair, Question, Result, Scoring
 from tests.harness.machine import Machine
 from tests.harness.results import fill
 

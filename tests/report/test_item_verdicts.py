@@ -16,10 +16,10 @@ from msgspec import structs
 from lrurun import items
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.items import ItemResults
+from lrurun.judging.rung_runs import Note
+from lrurun.judging.sequential import Design, DesignProgress, DesignSummary, LookRecord, looks, summary
+from lrurun.judging.verdicts import Comparison, Question
 from lrurun.report import formats
-from lrurun.report.judging.sequential import Design, DesignProgress, DesignSummary, LookRecord, looks, summary
-from lrurun.report.judging.verdicts import Comparison, Question
-from lrurun.report.rung_runs import Note
 from lrurun.report.tables import all_tasks
 from lrurun.report.tables.answer import cautions
 from lrurun.report.tables.ladder_table import LadderReport

@@ -17,12 +17,12 @@ from lrurun.config.ladder import Claim, Ladder
 from lrurun.config.resolve import RateSource
 from lrurun.data.metric import Accuracy
 from lrurun.errors import LrurunError
+from lrurun.judging import statistics
+from lrurun.judging.rung_runs import Note
+from lrurun.judging.statistics import Estimate
+from lrurun.judging.verdicts import Comparison
 from lrurun.ledger import values
 from lrurun.report import formats
-from lrurun.report.judging import statistics
-from lrurun.report.judging.statistics import Estimate
-from lrurun.report.judging.verdicts import Comparison
-from lrurun.report.rung_runs import Note
 from lrurun.report.tables.ladder_table import PAPER_PROTOCOL, LadderReport
 from lrurun.report.tables.row_scores import LadderRow
 from tests.harness import configs

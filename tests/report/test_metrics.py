@@ -15,10 +15,11 @@ from lrurun.config.ladder import Claim, Ladder, Published
 from lrurun.data.metric import R2 as RSquared
 from lrurun.data.metric import Accuracy, BitsPerByte, Exact, Metric
 from lrurun.errors import UsageError
+from lrurun.judging import scores
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Run
-from lrurun.report import formats, listing, scores, verification
+from lrurun.report import formats, listing, verification
 from lrurun.report.figures.curves import panels
 from lrurun.report.live import progress
 from lrurun.report.run_details import RunDetail

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.ledger.store import Ledger
 from lrurun.report import formats, run_details
 from lrurun.report.tables import loaded_instance

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lrurun.config import plan as planning
-from lrurun.config.plan import final_runs
+from lrurun.config import planning
+from lrurun.config.planning import final_runs
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
 from lrurun.report.figures import curves, figure_files

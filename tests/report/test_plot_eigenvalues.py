@@ -68,8 +68,8 @@ def test_eigenvalues_are_those_of_the_first_and_the_last_parameters(
     small.run("plot", run["id"], "--kind", "eigenvalues", "--out", "a.png")
     assert size(str(small.folder / "a.png"))[0] == 990
 
-    from lrurun import data as tasks
     from lrurun.config.schema import Execution, RunConfig, decode
+    from lrurun.data import tasks
     from lrurun.training.programs import Programs, of_member
 
     config = decode(small.json("show", run["id"])["config"], RunConfig, "test")

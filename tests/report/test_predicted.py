@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import lrurun
-from lrurun.config import plan as planning
-from lrurun.data import TASKS, store
-from lrurun.data.generated.generators import listops as generator
+from lrurun.config import planning
+from lrurun.data import task_data
+from lrurun.data.synthetic.generators import listops as generator
 from lrurun.data.task import Grouping, Split
+from lrurun.data.tasks import TASKS
 from lrurun.errors import UsageError
 from lrurun.report.figures import figure_files, predicted
 from tests.harness.machine import Machine
@@ -125,7 +126,7 @@ def test_a_trained_run_is_drawn_by_one_command(machine: Machine):
     runs = machine.json("runs")["runs"]
     printed = machine.run("plot", "ListOpsSubTrees", *words, "--kind", "errors", "--out", "errors.png").stdout
     plan = planning.make("ListOpsSubTrees", ladder="dlr", profile="smoke")
-    data = store.load(plan.task, plan.options, Path(machine.env["XDG_DATA_HOME"]) / "lrurun" / plan.data_name)
+    data = task_data.load(plan.task, plan.options, Path(machine.env["XDG_DATA_HOME"]) / "lrurun" / plan.data_name)
     wrong: dict[str, list[list[bool]]] = defaultdict(lambda: [[] for _ in runs])
     for number, run in enumerate(runs):
         model = lrurun.load(run["id"], ledger=machine.ledger, runs_dir=machine.runs)

@@ -13,7 +13,7 @@ import scipy.stats
 from hypothesis import given, settings, strategies
 from numpy.typing import NDArray
 
-from lrurun.report.judging import ranks
+from lrurun.judging import ranks
 from tests.harness import rule
 
 INF = math.inf

@@ -19,10 +19,10 @@ from msgspec import structs
 
 from lrurun.config.ladder import Claim, Grid, Ladder, Published, TrainingSpeed, load_ladder
 from lrurun.data.metric import BitsPerByte
+from lrurun.judging.rung_runs import Note
+from lrurun.judging.verdicts import Comparison
 from lrurun.report import formats
 from lrurun.report.formats import latex
-from lrurun.report.judging.verdicts import Comparison
-from lrurun.report.rung_runs import Note
 from lrurun.report.tables.row_scores import LadderRow
 from tests.harness import speeds
 from tests.harness.printed import agrees, from_html, from_latex, from_markdown, from_table, number, read

@@ -15,8 +15,8 @@ import pytest
 import scipy.stats
 from msgspec import structs
 
-from lrurun.config import plan as planning
-from lrurun.report.judging import questions
+from lrurun.config import planning
+from lrurun.judging import questions
 from tests.harness import rule
 from tests.harness.machine import Machine
 from tests.harness.results import fill

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lrurun import data as tasks
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.config.ladder import Claim, Ladder
+from lrurun.data import tasks
 from lrurun.data.metric import Accuracy, WorstSlot, named
 from lrurun.errors import NotFoundError, UsageError
 from lrurun.ledger.values import Run

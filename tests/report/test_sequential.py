@@ -11,10 +11,10 @@ from msgspec import structs
 
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.data.metric import Accuracy
-from lrurun.report.judging import claims, design_record, questions, sequential, verdicts
-from lrurun.report.judging.claims import RungResults
-from lrurun.report.judging.sequential import Design, DesignProgress, LookRecord
-from lrurun.report.judging.verdicts import Question, Result, Scoring
+from lrurun.judging import claims, design_record, questions, sequential, verdicts
+from lrurun.judging.claims import RungResults
+from lrurun.judging.sequential import Design, DesignProgress, LookRecord
+from lrurun.judging.verdicts import Question, Result, Scoring
 from tests.harness import rule
 from tests.harness.reports import make_rung
 from tests.harness.rule import Asked

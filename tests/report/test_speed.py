@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.config.ladder import TrainingSpeed, load_ladder
-from lrurun.config.plan import final_runs
+from lrurun.config.planning import final_runs
 from lrurun.errors import LrurunError
+from lrurun.judging.rung_runs import Note
 from lrurun.ledger.store import Ledger
 from lrurun.report import formats
-from lrurun.report.rung_runs import Note
 from tests.harness import configs
 from tests.harness.machine import Machine
 from tests.harness.reports import make_run

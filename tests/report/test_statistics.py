@@ -10,7 +10,7 @@ import pytest
 import scipy.stats
 from hypothesis import given, settings, strategies
 
-from lrurun.report.judging import distributions, statistics
+from lrurun.judging import distributions, statistics
 
 
 def samples(sizes: tuple[int, int], seed: int = 0) -> tuple[list[float], list[float]]:

@@ -12,15 +12,15 @@ import pytest
 import scipy.stats
 from msgspec import structs
 
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.data.metric import Accuracy, Metric
+from lrurun.judging import claims, ranks, sequential
+from lrurun.judging.rung_runs import InstanceRuns, Note, select
+from lrurun.judging.scored_runs import results_of, scoring_of
+from lrurun.judging.scores import form_of
 from lrurun.ledger import values
 from lrurun.report import formats
-from lrurun.report.judging import claims, ranks, sequential
-from lrurun.report.judging.scored_runs import results_of, scoring_of
-from lrurun.report.rung_runs import InstanceRuns, Note, select
-from lrurun.report.scores import form_of
 from lrurun.report.tables import all_tasks, answer, swept
 from lrurun.report.tables.ladder_table import LadderReport
 from tests.harness.reports import build, make_run, make_rung

@@ -14,9 +14,9 @@ from msgspec import structs
 
 from lrurun import items
 from lrurun.data.metric import Accuracy, Metric
-from lrurun.report.judging import claims, verdicts
-from lrurun.report.judging.verdicts import Comparison, Pair, Question, Result, Sample, Scoring
-from lrurun.report.scores import form_of
+from lrurun.judging import claims, verdicts
+from lrurun.judging.scores import form_of
+from lrurun.judging.verdicts import Comparison, Pair, Question, Result, Sample, Scoring
 from tests.harness import rule
 from tests.harness.rule import Asked
 

@@ -11,8 +11,8 @@ import time
 import pytest
 
 from lrurun import paths
-from lrurun.config import plan as planning
-from lrurun.config.plan import final_runs, tuning_runs
+from lrurun.config import planning
+from lrurun.config.planning import final_runs, tuning_runs
 from lrurun.ledger.store import Ledger
 from lrurun.runner.signals import Signals
 from tests.harness.machine import LONG, Machine, stop, training, wait_for

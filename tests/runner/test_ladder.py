@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from lrurun.config.plan import Plan, final_runs
+from lrurun.config.planning import Plan, final_runs
 from lrurun.errors import LrurunError, PreparationError
+from lrurun.instances import requests
+from lrurun.instances.requests import LadderRequest
 from lrurun.ledger.store import Ledger
-from lrurun.report import request as requests
-from lrurun.report.request import LadderRequest
 from lrurun.runner.signals import Stopped
 from tests.harness.machine import FINISHED, FINISHED_LADDER, LONG, Machine, stop, training, wait_for
 
@@ -250,7 +250,7 @@ def test_nothing_is_recorded_for_another_ladder_on_other_data(
     with Ledger.open(machine.ledger) as ledger:
         [wanted] = [run for run in ledger.runs() if run.memberships[0].rung == "tanh-rnn"]
         assert wanted.data_sha256
-    monkeypatch.setattr("lrurun.data.store.digest", lambda _: "f" * 64)
+    monkeypatch.setattr("lrurun.data.task_data.digest", lambda _: "f" * 64)
     other = ("ladder", "sDigits", "--profile", "smoke", "--ladder", "nonlinearity")
     assert f"1 finished run ({wanted.id}) had other data" in machine.refused(*other, code=1)
 

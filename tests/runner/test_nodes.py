@@ -17,7 +17,7 @@ import pytest
 from msgspec import structs
 
 from lrurun.commands import status
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger import owner
 from lrurun.ledger.store import Fenced, Ledger

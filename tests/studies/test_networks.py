@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.config.schema import ModelConfig
 from lrurun.studies import convolution, depth, kernels, norms, phase
 from lrurun.studies import plan as study_planning

@@ -11,11 +11,11 @@ import jax
 import msgspec
 import numpy as np
 
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.config.recurrences.s4 import S4Recurrence
 from lrurun.config.schema import Execution, RunConfig
-from lrurun.data import store
+from lrurun.data import task_data
 from lrurun.data.task import Data
 from lrurun.training.events import Ended, Event, Measured, Reached
 from lrurun.training.loop import train, train_together
@@ -32,8 +32,8 @@ def sampled(folder: Path) -> tuple[RunConfig, Data]:
     """Examples that are sampled on the device, with labels that are real values."""
     sets = ["train.steps=20", "train.eval_every=10", "train.batch=8", "model.width=6", "model.state=5", "model.depth=1"]
     plan = planning.make("CumSum", ladder="lru", profile="laptop", sets=sets)
-    store.prepare(plan.task, plan.options, folder / "data")
-    return plan.rungs[-1].config, store.load(plan.task, plan.options, folder / "data")
+    task_data.prepare(plan.task, plan.options, folder / "data")
+    return plan.rungs[-1].config, task_data.load(plan.task, plan.options, folder / "data")
 
 
 def convolution() -> RunConfig:

@@ -26,7 +26,7 @@ from lrurun import items as item_results
 from lrurun import plugins, trained
 from lrurun.config.recurrences.lru import LRURecurrence
 from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig
-from lrurun.data import TASKS, on_device, store
+from lrurun.data import on_device, task_data
 from lrurun.data.metric import (
     R2,
     Accuracy,
@@ -44,6 +44,7 @@ from lrurun.data.metric import (
     WorstSlot,
 )
 from lrurun.data.task import Data, Output, Spec
+from lrurun.data.tasks import TASKS
 from lrurun.errors import LrurunError, UsageError
 from lrurun.items import ItemResults
 from lrurun.ledger.store import Ledger
@@ -379,8 +380,8 @@ def run_config(seed: int = 0) -> RunConfig[LRURecurrence]:
 def delay(tmp_path_factory: pytest.TempPathFactory) -> Data:
     task, options = Delay(), on_device.SampledOptions(validation=96, test=70)
     folder = tmp_path_factory.mktemp("data") / "Delay"
-    store.prepare(task, options, folder)
-    return store.load(task, options, folder)
+    task_data.prepare(task, options, folder)
+    return task_data.load(task, options, folder)
 
 
 def test_sampled_examples_are_new_at_every_step_and_resume_gives_the_same_bits(delay: Data) -> None:
@@ -430,7 +431,7 @@ def test_sampled_examples_are_new_at_every_step_and_resume_gives_the_same_bits(d
 )
 def test_labels_that_do_not_fit_the_output_are_refused(labels: np.ndarray, output: Output, message: str) -> None:
     with pytest.raises(LrurunError, match=message):
-        store.check(labels, "labels", spec(output), "test-labels", "")
+        task_data.check(labels, "labels", spec(output), "test-labels", "")
 
 
 # --- metrics of plug-ins -----------------------------------------------------------------------------------------

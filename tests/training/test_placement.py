@@ -20,7 +20,7 @@ from jax.sharding import AbstractMesh, AxisType
 import lrurun
 from lrurun import machine
 from lrurun.commands import doctor
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.errors import UsageError
 from lrurun.nn.devices import flat, shared_by, unflat
 from lrurun.runner.preparation import check_devices

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from lrurun.config import plan as planning
+from lrurun.config import planning
 from lrurun.data.on_device import stream
 from lrurun.data.task import Data
 from lrurun.errors import UsageError

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from lrurun import console
-from lrurun.config import plan as planning
-from lrurun.config.plan import final_runs
+from lrurun.config import planning
+from lrurun.config.planning import final_runs
 from lrurun.ledger.store import Ledger
 from lrurun.report import formats
 from lrurun.report.figures.curves import BAND, average

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from lrurun.config import plan as planning
-from lrurun.config.plan import final_runs
+from lrurun.config import planning
+from lrurun.config.planning import final_runs
 from lrurun.config.runs import InstanceSpec
 from lrurun.ledger.store import Ledger
 from lrurun.ui import guard

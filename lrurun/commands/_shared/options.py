@@ -49,7 +49,7 @@ def _profiles(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _executors(incomplete: str) -> list[str]:
-    from lrurun.commands._shared import training_options
+    from lrurun.session import training_options
 
     with suppress(LrurunError):
         return _beginning(incomplete, training_options.site_names())

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from lrurun import console
 from lrurun.commands._shared import output
+from lrurun.instances.requests import LadderRequest
 from lrurun.report import formats
-from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
     from lrurun.config.ladder import Ladder
@@ -45,7 +45,7 @@ class Shown(Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: an unknown name.
         """
-        from lrurun.config import plan as planning
+        from lrurun.config import planning
 
         if not self.rungs and not self.limit:
             return None

@@ -12,14 +12,14 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import console
-from lrurun.commands._shared import cautions, opening
 from lrurun.commands._shared.report_output import Shown
 from lrurun.config.settings import sweep_points
 from lrurun.errors import NotFoundError, UsageError
-from lrurun.report.request import LadderRequest
+from lrurun.instances.requests import LadderRequest
+from lrurun.session import cautions, opening
 
 if TYPE_CHECKING:
-    from lrurun.config import plan as planning
+    from lrurun.config import planning
     from lrurun.ledger.store import Ledger
     from lrurun.paths import Places
     from lrurun.report.tables.swept import SweptReport

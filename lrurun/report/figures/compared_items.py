@@ -11,14 +11,14 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from lrurun.config.instance import items_command
 from lrurun.config.ladder import Ladder
-from lrurun.config.plan import rung_names
+from lrurun.config.planning import rung_names
 from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for, plural
 from lrurun.items import ItemResults, Numbers, TestSet
+from lrurun.judging.rung_runs import Note, RungRuns, note_on
+from lrurun.judging.scores import form_of, metric_of_result
 from lrurun.report.figures.figures import Curve, Figure, Panel, Scale, dashed, floats, suited
-from lrurun.report.instance_label import items_command
-from lrurun.report.rung_runs import Note, RungRuns, note_on
-from lrurun.report.scores import form_of, metric_of_result
 
 if TYPE_CHECKING:
     from lrurun.ledger.values import Run

@@ -58,7 +58,7 @@ def panels(
 
     Args:
         seeds: name -> metric -> curve, for each seed.
-        axes: metric -> the label and the scale of its axis, as of `lrurun.report.scores.curves_of`.
+        axes: metric -> the label and the scale of its axis, as of `lrurun.judging.scores.curves_of`.
     """
     drawn = []
     for metric, (label, scale) in axes.items():

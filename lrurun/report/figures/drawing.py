@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from lrurun import console
+from lrurun.config.instance import InstanceLabel, label_of
 from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError, hint_for
-from lrurun.report import rung_runs
+from lrurun.judging import rung_runs, statistics
+from lrurun.judging.scores import curves_of, form_of, of_programs, of_task
 from lrurun.report.figures import curves, figures, task_map
 from lrurun.report.figures.figures import Curve, Figure, Panel, Picture, floats, suited
-from lrurun.report.instance_label import InstanceLabel, label_of
-from lrurun.report.judging import statistics
-from lrurun.report.scores import curves_of, form_of, of_programs, of_task
 from lrurun.report.tables import all_tasks, cells, content, ladder_table, speed
 from lrurun.report.tables import swept as swept_table
 from lrurun.report.tables.all_tasks import AllTasksReport
@@ -25,7 +24,7 @@ from lrurun.report.tables.row_scores import FurtherScore, LadderRow, SlotScore
 from lrurun.report.tables.swept import SweptReport
 
 if TYPE_CHECKING:
-    from lrurun.config import plan as planning
+    from lrurun.config import planning
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Run
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from lrurun.console import clean
-from lrurun.report import scores
+from lrurun.judging import scores
 from lrurun.report.figures import figures
 
 if TYPE_CHECKING:

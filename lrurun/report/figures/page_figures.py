@@ -13,13 +13,13 @@ from markupsafe import Markup, escape
 from msgspec import Struct, structs
 
 from lrurun.console import clean
+from lrurun.judging import claims
+from lrurun.judging.claims import JudgedClaim
+from lrurun.judging.scores import ScoreForm, curves_of
 from lrurun.report.figures import curves, figure_files, figures
 from lrurun.report.figures.compared_items import ComparedItems, ItemComparison
 from lrurun.report.figures.figures import Curve, Figure, Panel
-from lrurun.report.judging import claims
-from lrurun.report.judging.claims import JudgedClaim
 from lrurun.report.run_details import RunDetail
-from lrurun.report.scores import ScoreForm, curves_of
 from lrurun.report.tables import answer, cells
 from lrurun.report.tables import axis as axes
 from lrurun.report.tables.content import RunGroup

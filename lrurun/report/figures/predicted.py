@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from lrurun.data.task import Grouping, Spec, Split
 from lrurun.errors import UsageError
+from lrurun.judging import statistics
 from lrurun.report.figures.figures import Curve, Figure, Panel, Picture, Style, floats
-from lrurun.report.judging import statistics
 
 Outputs = Mapping[str, Sequence[np.ndarray]]
 """The name of a line -> the predictions of each of its runs for the same examples, in the shape of the labels."""

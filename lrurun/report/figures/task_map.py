@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from lrurun.report.judging import claims
+from lrurun.judging import claims
 from lrurun.report.tables import all_tasks, content
 from lrurun.report.tables.all_tasks import AllTasksReport, AllTasksRow, TaskCell, TaskColumn
 from lrurun.table import NOTHING, Column, Table

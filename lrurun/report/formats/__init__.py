@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from lrurun.console import PIPE_WIDTH
 
 if TYPE_CHECKING:
-    from lrurun.report.request import LadderRequest
+    from lrurun.instances.requests import LadderRequest
     from lrurun.report.run_details import RunDetail
     from lrurun.report.tables.all_tasks import AllTasksReport
     from lrurun.report.tables.content import ReportContent

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from lrurun.judging.scores import ACCURACY, ScoreForm
 from lrurun.report.figures import page_figures, task_map
 from lrurun.report.formats import pages
 from lrurun.report.run_details import RunDetail
-from lrurun.report.scores import ACCURACY, ScoreForm
 from lrurun.report.tables import all_tasks, answer
 from lrurun.report.tables.all_tasks import AllTasksReport
 from lrurun.report.tables.conclusions import warnings

@@ -8,10 +8,10 @@ import io
 import numpy as np
 from msgspec import Struct
 
+from lrurun.judging.rung_runs import Note
 from lrurun.report.figures.compared_items import ComparedItems, ItemComparison, RungItems
 from lrurun.report.formats import json
 from lrurun.report.formats.csv import cell
-from lrurun.report.rung_runs import Note
 
 
 class ItemSide(Struct, frozen=True, kw_only=True):

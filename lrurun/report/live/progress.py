@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from lrurun import data as tasks
 from lrurun import kinds
+from lrurun.config.instance import make_label
 from lrurun.config.runs import point
 from lrurun.config.schema import LADDER_KINDS
 from lrurun.console import clean, duration, wrapped
+from lrurun.data import tasks
 from lrurun.errors import plural
+from lrurun.judging.scores import ACCURACY, ScoreForm, number, of_instance, of_task
 from lrurun.ledger import owner
 from lrurun.ledger.values import STATES, Attempt, LadderInstance, RemainingWork, Run, StateSummary
 from lrurun.report import devices
-from lrurun.report.instance_label import make_label
-from lrurun.report.scores import ACCURACY, ScoreForm, number, of_instance, of_task
 from lrurun.table import KEPT, Column, Table
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lrurun import console
 from lrurun.config.schema import LADDER_KINDS
+from lrurun.judging.scores import of_instance
 from lrurun.report.live.progress import LadderProgress, Lines, collect, view
-from lrurun.report.scores import of_instance
 
 if TYPE_CHECKING:
     from rich.live import Live

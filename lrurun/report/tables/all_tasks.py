@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from lrurun import data as tasks
+from lrurun.config.instance import InstanceLabel, data_sentence
 from lrurun.config.ladder import Ladder
 from lrurun.config.schema import LADDER_KINDS
+from lrurun.data import tasks
 from lrurun.errors import LrurunError, NotFoundError, nearest_hint
-from lrurun.report.instance_label import InstanceLabel, data_sentence
-from lrurun.report.rung_runs import Note
-from lrurun.report.scores import ScoreForm
+from lrurun.judging.rung_runs import Note
+from lrurun.judging.scores import ScoreForm
 from lrurun.report.tables import answer, cells, content, ladder_content
 from lrurun.report.tables.answer import Caution
 from lrurun.report.tables.ladder_table import PAPER_PROTOCOL, LadderReport
@@ -25,9 +25,9 @@ from lrurun.report.tables.row_scores import LadderRow
 from lrurun.table import Column, Table
 
 if TYPE_CHECKING:
+    from lrurun.instances.requests import LadderRequest
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
-    from lrurun.report.request import LadderRequest
 
 
 COMPARED = ("helps", "hurts", "undecided", "same runs")
@@ -108,7 +108,7 @@ def collect(
     Raises:
         NotFoundError: there is none.
     """
-    from lrurun.report import instance_documents
+    from lrurun.instances import documents
     from lrurun.report.tables import loaded_instance
 
     reports, notes, differing = [], [], []
@@ -119,7 +119,7 @@ def collect(
             continue
         try:
             sets = [*request.sets, *_protocol(instance)]
-            plan = instance_documents.present_plan(ledger, instance, ladder, sets=sets, tune=request.tune)
+            plan = documents.present_plan(ledger, instance, ladder, sets=sets, tune=request.tune)
             if plan.spec == instance.spec:
                 reports.append(
                     loaded_instance.LoadedInstance(plan, instance, ledger).report(rungs=rungs, with_claims=False)

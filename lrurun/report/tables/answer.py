@@ -11,15 +11,15 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from lrurun import paths, plugins
+from lrurun.config.instance import items_command, label_of
 from lrurun.config.resolve import RATE
 from lrurun.config.schema import SETTINGS
 from lrurun.console import clean
 from lrurun.errors import plural
-from lrurun.report.instance_label import items_command, label_of
-from lrurun.report.judging import claims, sequential, verdicts
-from lrurun.report.judging.sequential import MAX_SEEDS, known_before
-from lrurun.report.judging.verdicts import Comparison
-from lrurun.report.request import LadderRequest
+from lrurun.instances.requests import LadderRequest
+from lrurun.judging import claims, sequential, verdicts
+from lrurun.judging.sequential import MAX_SEEDS, known_before
+from lrurun.judging.verdicts import Comparison
 from lrurun.report.tables import axis as axes
 from lrurun.report.tables import cells, content
 from lrurun.report.tables.content import RUNG

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from lrurun.config.ladder import Published
-from lrurun.report.judging.claims import form_beside, look_text, p_text
-from lrurun.report.judging.verdicts import NOT_RUN
-from lrurun.report.scores import ScoreForm
+from lrurun.judging.claims import form_beside, look_text, p_text
+from lrurun.judging.scores import ScoreForm
+from lrurun.judging.verdicts import NOT_RUN
 from lrurun.report.tables import content
 from lrurun.report.tables.content import mixed_versions
 from lrurun.report.tables.row_scores import LadderRow

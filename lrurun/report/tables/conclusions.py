@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from lrurun.errors import plural
-from lrurun.report.judging import claims, sequential, verdicts
-from lrurun.report.judging.claims import JudgedClaim, look_text, p_text
-from lrurun.report.scores import ACCURACY, ScoreForm
+from lrurun.judging import claims, sequential, verdicts
+from lrurun.judging.claims import JudgedClaim, look_text, p_text
+from lrurun.judging.scores import ACCURACY, ScoreForm
 from lrurun.report.tables.row_scores import CHANGES
 
 if TYPE_CHECKING:
-    from lrurun.report.judging.sequential import DesignSummary
-    from lrurun.report.judging.verdicts import Comparison
+    from lrurun.judging.sequential import DesignSummary
+    from lrurun.judging.verdicts import Comparison
     from lrurun.report.tables.row_scores import LadderRow
 
 

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from lrurun.console import clean
 from lrurun.data.metric import SLOT
-from lrurun.report.rung_runs import Note
-from lrurun.report.scores import ScoreForm
+from lrurun.judging.rung_runs import Note
+from lrurun.judging.scores import ScoreForm
 from lrurun.table import NOTHING, Column, Table
 
 ON_PAGE = 3

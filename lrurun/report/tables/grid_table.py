@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from lrurun.config.ladder import Grid
 from lrurun.console import clean
-from lrurun.report.scores import ScoreForm
+from lrurun.judging.scores import ScoreForm
 from lrurun.report.tables import content
 from lrurun.report.tables.row_scores import LadderRow, with_fewest_lost
 from lrurun.table import Column, Table

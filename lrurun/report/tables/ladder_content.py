@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import structs
 
-from lrurun import data as tasks
+from lrurun.config.instance import data_sentence, label_of
 from lrurun.console import clean
+from lrurun.data import tasks
 from lrurun.errors import plural
-from lrurun.report.instance_label import data_sentence, label_of
-from lrurun.report.judging import claims, sequential, statistics, verdicts
-from lrurun.report.judging.claims import look_text
-from lrurun.report.judging.sequential import DesignSummary
-from lrurun.report.scores import ScoreForm
+from lrurun.judging import claims, sequential, statistics, verdicts
+from lrurun.judging.claims import look_text
+from lrurun.judging.scores import ScoreForm
+from lrurun.judging.sequential import DesignSummary
 from lrurun.report.tables import cells, content, grid_table, sparkline
 from lrurun.report.tables.content import PARAMETERS, RUNG, TITLE
 from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LEFT_OUT, LadderReport, further_tests_of

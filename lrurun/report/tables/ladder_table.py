@@ -14,14 +14,14 @@ from lrurun.config.resolve import RateSource
 from lrurun.config.schema import TUNING_SEED, RunConfig, RunKind
 from lrurun.data.metric import Metric
 from lrurun.errors import plural
+from lrurun.judging import claims, item_errors, published, ranks, sequential, statistics, verdicts
+from lrurun.judging.claims import JudgedClaim
+from lrurun.judging.rung_runs import SPEED, InstanceRuns, Note, RungRuns, numerics, select
+from lrurun.judging.scored_runs import claimed_metrics, scored
+from lrurun.judging.scores import ScoreForm, form_of
+from lrurun.judging.sequential import DesignProgress
+from lrurun.judging.verdicts import Comparison, Sample
 from lrurun.ledger.values import FINISHED
-from lrurun.report.judging import claims, item_errors, published, ranks, sequential, statistics, verdicts
-from lrurun.report.judging.claims import JudgedClaim
-from lrurun.report.judging.scored_runs import claimed_metrics, scored
-from lrurun.report.judging.sequential import DesignProgress
-from lrurun.report.judging.verdicts import Comparison, Sample
-from lrurun.report.rung_runs import SPEED, InstanceRuns, Note, RungRuns, numerics, select
-from lrurun.report.scores import ScoreForm, form_of
 from lrurun.report.tables import row_scores
 from lrurun.report.tables.conclusions import about, conclude
 from lrurun.report.tables.row_scores import LadderRow, OtherRun

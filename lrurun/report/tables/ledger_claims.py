@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from lrurun import data as tasks
 from lrurun import kinds, paths
-from lrurun.config import plan as planning
+from lrurun.config import planning
+from lrurun.config.instance import ladder_command
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.config.recipe import load_recipe
 from lrurun.console import clean
+from lrurun.data import tasks
 from lrurun.errors import LrurunError, UsageError, hint_for
+from lrurun.instances import documents, requests
+from lrurun.instances.requests import LadderRequest
+from lrurun.judging import published
+from lrurun.judging.claims import on_these_items
+from lrurun.judging.verdicts import CONTRADICTED, NOT_JUDGED, NOT_RUN, SUPPORTED, UNDECIDED, Items
 from lrurun.ledger.values import FINISHED
-from lrurun.report import instance_documents, request
-from lrurun.report.instance_label import ladder_command
-from lrurun.report.judging import published
-from lrurun.report.judging.claims import on_these_items
-from lrurun.report.judging.verdicts import CONTRADICTED, NOT_JUDGED, NOT_RUN, SUPPORTED, UNDECIDED, Items
-from lrurun.report.request import LadderRequest
 from lrurun.report.tables import content, loaded_instance, published_claims
 from lrurun.report.tables.cells import score
 from lrurun.report.tables.published_claims import PublishedClaim
@@ -170,16 +170,16 @@ def ladders_of(ledger: Ledger | None, only: str | None = None) -> tuple[dict[str
     errors = []
     for name in paths.names("ablations") if only is None else [only]:
         try:
-            ladders[name] = instance_documents.load_ladder(name, ledger)
+            ladders[name] = documents.load_ladder(name, ledger)
         except LrurunError as error:
             errors.append(error)
     names = {ladder.name for ladder in ladders.values()}
     if ledger is None or only is not None:
         return ladders, errors
     for instance in reversed(ledger.ladders()):
-        if instance.name not in names and (recorded := instance_documents.find(ledger, instance)) is not None:
-            requests = request.recorded(ledger, instance, LadderRequest)
-            ladders[requests[-1].ladder if requests else recorded.ladder.path] = recorded.ladder
+        if instance.name not in names and (recorded := documents.find(ledger, instance)) is not None:
+            recorded_requests = requests.recorded(ledger, instance, LadderRequest)
+            ladders[recorded_requests[-1].ladder if recorded_requests else recorded.ladder.path] = recorded.ladder
             names.add(instance.name)
     return ladders, errors
 
@@ -450,9 +450,9 @@ def _judging_instance(ledger: Ledger, name: str, ladder: Ladder, task: str) -> J
             continue
         sets, tune = instance.spec.set, instance.spec.tune
         try:
-            recorded = instance_documents.find(ledger, instance)
-            instance_documents.load_code(ledger, instance, recorded, "recurrence", "task")
-            plan = instance_documents.present_plan(ledger, instance, ladder, sets=sets, tune=tune)
+            recorded = documents.find(ledger, instance)
+            documents.load_code(ledger, instance, recorded, "recurrence", "task")
+            plan = documents.present_plan(ledger, instance, ladder, sets=sets, tune=tune)
             if plan.spec != instance.spec:
                 unusable.append((instance, "the ladder or the recipe has changed since"))
                 continue

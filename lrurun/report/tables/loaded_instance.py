@@ -11,28 +11,27 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from lrurun import data as tasks
 from lrurun import paths
-from lrurun.config import plan as planning
-from lrurun.config import plugin_code, tuning
+from lrurun.config import planning, plugin_code, tuning
+from lrurun.config.instance import InstanceLabel, data_phrase, instance_title, make_label
 from lrurun.config.recipe import read_recipe
 from lrurun.config.resolve import RATE, RateSource
 from lrurun.config.runs import parse_seeds
 from lrurun.config.schema import same_settings
 from lrurun.config.settings import flatten
+from lrurun.data import tasks
 from lrurun.errors import LedgerError, NotFoundError, plural
+from lrurun.instances import documents, requests
+from lrurun.judging import claims, design_record, rung_runs, scored_runs, sequential
 from lrurun.ledger.values import FINISHED, ITEMS_REFUSED
-from lrurun.report import instance_documents, request, rung_runs
-from lrurun.report.instance_label import InstanceLabel, data_phrase, instance_title, make_label
-from lrurun.report.judging import claims, design_record, scored_runs, sequential
 from lrurun.report.tables import ladder_table
 
 if TYPE_CHECKING:
     from lrurun.config.resolve import ResolvedRung
     from lrurun.data.metric import Metric
+    from lrurun.judging.sequential import DesignProgress, LookRecord
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Attempt, LadderInstance, Membership, Run
-    from lrurun.report.judging.sequential import DesignProgress, LookRecord
     from lrurun.report.tables.speed import SpeedReport
 
 
@@ -65,7 +64,7 @@ def of_instance(ledger: Ledger, instance: LadderInstance) -> LoadedInstance:
     Raises:
         UsageError: a plug-in is not loaded, or the documents do not fit this version.
     """
-    return LoadedInstance(instance_documents.plan_of(ledger, instance), instance, ledger)
+    return LoadedInstance(documents.plan_of(ledger, instance), instance, ledger)
 
 
 def find(ledger: Ledger, plan: planning.Plan) -> LadderInstance | None:
@@ -234,7 +233,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         plan, task = self.plan, self.plan.task
         if with_claims is None:
             with_claims = plan.ladder.name != "lru" or tasks.is_built_in(plan.recipe.task)
-        sentences = instance_documents.changed_code(self.ledger, self.instance, plan)
+        sentences = documents.changed_code(self.ledger, self.instance, plan)
         if sentence := other_versions(plan, self.ledger):
             sentences.append(sentence)
         sentences += [*self.added_seeds(), *plan.cautions(self._finished), *self._tuned(), *self._refused_items()]
@@ -305,8 +304,8 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         added: dict[str, set[int]] = {rung.name: set() for rung in self.plan.rungs}
         designed = False
         """Whether there is a sequential design, whose verdicts later seeds do not move."""
-        for event in request.asked(self.ledger, self.instance):
-            recorded = request.decode(event.payload, request.LadderRequest, self.instance)
+        for event in requests.asked(self.ledger, self.instance):
+            recorded = requests.decode(event.payload, requests.LadderRequest, self.instance)
             looks = range(recorded.max_seeds or sequential.MAX_SEEDS)
             seeds = set(looks if recorded.seeds is None else parse_seeds(recorded.seeds))
             designed |= recorded.seeds is None

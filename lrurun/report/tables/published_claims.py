@@ -7,11 +7,11 @@ from types import MappingProxyType
 
 from msgspec import structs
 
-from lrurun import data as tasks
 from lrurun.config.ladder import Claim, Ladder
-from lrurun.report.judging import claims, published, questions
-from lrurun.report.judging.verdicts import NOT_JUDGED, Comparison, Question
-from lrurun.report.scores import ScoreForm, of_task
+from lrurun.data import tasks
+from lrurun.judging import claims, published, questions
+from lrurun.judging.scores import ScoreForm, of_task
+from lrurun.judging.verdicts import NOT_JUDGED, Comparison, Question
 
 HEADERS = ("ladder", "task", "claim", "difference [95 %]", "p", "by the paper's own numbers")
 

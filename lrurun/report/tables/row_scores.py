@@ -11,10 +11,10 @@ from msgspec import Struct
 from lrurun.config.ladder import Published
 from lrurun.config.resolve import RateSource
 from lrurun.data.metric import ESCAPE, SLOT
+from lrurun.judging import statistics
+from lrurun.judging.rung_runs import between
+from lrurun.judging.verdicts import CONTRADICTED, SUPPORTED, Comparison, Sample
 from lrurun.ledger.values import FINISHED
-from lrurun.report.judging import statistics
-from lrurun.report.judging.verdicts import CONTRADICTED, SUPPORTED, Comparison, Sample
-from lrurun.report.rung_runs import between
 
 if TYPE_CHECKING:
     from lrurun.ledger.values import Run

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
+from lrurun.config.instance import label_of
 from lrurun.config.ladder import Ladder, Rung
 from lrurun.console import clean
+from lrurun.judging import statistics
+from lrurun.judging.rung_runs import SPEED, InstanceRuns, Note, RungRuns, numerics, with_speed
 from lrurun.report.devices import several
-from lrurun.report.instance_label import label_of
-from lrurun.report.judging import statistics
-from lrurun.report.rung_runs import SPEED, InstanceRuns, Note, RungRuns, numerics, with_speed
 from lrurun.report.tables import content
 from lrurun.report.tables.content import PARAMETERS, RUNG, TITLE
 from lrurun.table import NOTHING, Column, Table

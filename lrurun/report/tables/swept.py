@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from lrurun.config import plan as planning
+from lrurun.config import planning
+from lrurun.config.instance import InstanceLabel, data_sentence, instance_title
 from lrurun.config.resolve import full
 from lrurun.config.schema import ProgramConfig
 from lrurun.config.settings import check_path
 from lrurun.console import clean, setting
 from lrurun.errors import LrurunError, NotFoundError, UsageError
-from lrurun.report.instance_label import InstanceLabel, data_sentence, instance_title
-from lrurun.report.judging import statistics
-from lrurun.report.rung_runs import Note
-from lrurun.report.scores import ScoreForm
+from lrurun.judging import statistics
+from lrurun.judging.rung_runs import Note
+from lrurun.judging.scores import ScoreForm
 from lrurun.report.tables import cells, content, loaded_instance
 from lrurun.report.tables.content import PARAMETERS, RUNG
 from lrurun.report.tables.ladder_table import LadderReport, further_tests_of

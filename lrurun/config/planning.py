@@ -1,0 +1,611 @@
+"""A ladder on a recipe: every rung resolved, the tuning, the data, and the runs that it needs. No jax here."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median_low, stdev
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from lrurun import decoding, floats, paths, plugins
+from lrurun.config import program as programs
+from lrurun.config import tuning
+from lrurun.config.ladder import Ladder, default_ladder, load_ladder, metric_rules, outside_scope
+from lrurun.config.recipe import Profile, Range, Recipe, Tried, check_scopes, get_profile, load_recipe, read_recipe
+from lrurun.config.recurrences.lru import LRURecurrence
+from lrurun.config.recurrences.rnn import RNNRecurrence
+from lrurun.config.resolve import ResolvedRung as ResolvedRung
+from lrurun.config.resolve import full, resolve, with_point
+from lrurun.config.runs import InstanceSpec, PlannedRun, pack
+from lrurun.config.schema import KIND, TUNING_SEED, RunKind, fingerprint
+from lrurun.config.settings import combinations, parse_set, setting_faults
+from lrurun.config.tuning import Search, proposed_points
+from lrurun.console import setting
+from lrurun.data import tasks
+from lrurun.data.program import ProgramTask
+from lrurun.data.task import Options, Task
+from lrurun.errors import UsageError, hint_for, plural, raise_first
+
+_LONGEST_NAME = 40
+"""The most characters of a short name; the values of `--set` are left out of a longer one."""
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """A ladder instance, resolved."""
+
+    ladder: Ladder
+    recipe: Recipe
+    profile: str | None
+    seeds: int
+    """The number of seeds where `--seeds` is not used."""
+    changes: dict[str, Any]
+    """The values of `--set` that have an effect, except those of execution. Other values make another instance."""
+    tune: bool
+    rungs: tuple[ResolvedRung, ...]
+    options: Options
+    """Settings of the data."""
+    data_name: str
+    """Name of the task's folder in the data folder."""
+
+    @property
+    def task(self) -> Task:
+        return task_of(self.recipe)
+
+    @property
+    def kind(self) -> RunKind:
+        """The kind of its runs."""
+        return self.recipe.kind
+
+    @property
+    def spec(self) -> InstanceSpec:
+        """What distinguishes this instance from others of the same ladder, task and profile."""
+        return InstanceSpec(set=self.changes, tune=self.tune, digest=self._digest)
+
+    @property
+    def _digest(self) -> str:
+        """A digest of everything that determines the runs, whichever documents it comes from: the rungs with their
+        bases and settings and, with `tune`, their grids and the search."""
+        rungs = [[rung.name, rung.on, fingerprint(rung.config)] for rung in self.rungs]
+        tuned = [self.search, len(self.tuning_seeds), [list(rung.grid.items()) for rung in self.rungs]]
+        return hashlib.sha256(msgspec.json.encode([rungs, tuned if self.tune else None])).hexdigest()[:12]
+
+    @property
+    def short_name(self) -> str:
+        """A name for people to type, made from the files and options, as in "npDigits-smoke" and "search-rotrnn-tune".
+
+        A ledger that already has another instance with this name appends a number.
+        """
+        ladder = Path(self.ladder.path).stem or self.ladder.name
+        parts = [
+            Path(self.recipe.path).stem or self.recipe.task,
+            "" if ladder == "lru" or self.ladder.path == self.recipe.path else ladder,
+            self.profile or "",
+            "tune" if self.tune else "",
+        ]
+        values = [f"{path.rpartition('.')[2]}-{setting(value)}" for path, value in self.changes.items()]
+        for suffix in (values, ["set"] if values else []):
+            name = "-".join(re.sub(r"[^\w.+-]+", "", part, flags=re.ASCII) for part in (*parts, *suffix) if part)
+            if len(name) <= _LONGEST_NAME:
+                break
+        return name
+
+    @property
+    def search(self) -> Search | None:
+        """The search of the recipe or profile; None for a grid."""
+        return tuning.search_of(self.recipe, self.profile)
+
+    @property
+    def tuning_seeds(self) -> range:
+        """The seeds that each point of the grid, or trial of the search, is trained with."""
+        return range(TUNING_SEED, TUNING_SEED + tuning.seeds_of(self.recipe, self.profile))
+
+    @property
+    def grid(self) -> dict[str, Tried]:
+        """Dotted path -> values to try, or their range, in the first rung that tunes the path."""
+        return {path: values for rung in reversed(self.rungs) for path, values in rung.grid.items()}
+
+    def free(self, rung: str) -> tuple[str, ...]:
+        """The paths that tuning chooses for a rung."""
+        return tuple(path for resolved in self.rungs if self.tune and resolved.name == rung for path in resolved.grid)
+
+    @property
+    def same_as_base(self) -> frozenset[str]:
+        """The rungs that share all runs with their base."""
+        return frozenset(rung.name for rung in self.rungs if rung.same_as_base)
+
+    @property
+    def steps_path(self) -> str | None:
+        """The setting with the number of steps of a run; None where a program has none."""
+        if self.recipe.program is None:
+            return "train.steps"
+        return self.recipe.program.steps if isinstance(self.recipe.program.steps, str) else None
+
+    def value(self, path: str) -> Any:
+        """The value of a setting in the first rung that has it."""
+        configs = (full(rung.config) for rung in self.rungs)
+        return next((config[path] for config in configs if path in config), None)
+
+    @property
+    def length(self) -> int:
+        """The number of steps of the task's sequences, or of the longest one where lengths vary."""
+        return self.task.spec(self.options).length
+
+    def depth(self, rung: str) -> int:
+        """The number of layers of a rung."""
+        return next(resolved.training.model.depth for resolved in self.rungs if resolved.name == rung)
+
+    @property
+    def outside_scope(self) -> dict[str, str]:
+        """Text of a claim -> why it is not about these sequences and networks, for each claim that is not."""
+        if self.kind == "program":  # whose sequences and networks are not known; its claims have no such scope
+            return {}
+        reasons = {
+            claim.text: outside_scope(claim, self.length, self.depth(claim.rung)) for claim in self.ladder.claims
+        }
+        return {text: reason for text, reason in reasons.items() if reason}
+
+    def with_sets(self, sets: Mapping[str, Any]) -> Plan:
+        """The plan of the instance with these values of `--set` instead. Raises UsageError."""
+        return of_documents(self.ladder, self.recipe, profile=self.profile, sets=sets, tune=self.tune)
+
+    def cautions(self, rungs: Collection[str]) -> list[str]:
+        """Sentences for reports about side effects: what these rungs change beyond their declared change."""
+        shown = {rung.name: rung for rung in self.rungs if rung.name in rungs and self.kind == "training"}
+        return [
+            f"{rung.name} starts with a larger spectral radius than {rung.on}, whose initial matrix is {matrix}. The "
+            "ladder controls separates this from the change of form"
+            for rung in shown.values()
+            if rung.on in shown and (matrix := _smaller_radius(rung, shown[rung.on]))
+        ]
+
+
+def make(
+    task: str,
+    *,
+    ladder: str | None = None,
+    profile: str | None = None,
+    sets: Sequence[str] | dict[str, Any] = (),
+    tune: bool = False,
+    imports: bool = True,
+) -> Plan:
+    """Reads the documents and resolves every rung; with `imports`, loads the plug-ins that they name.
+
+    Raises:
+        UsageError: unknown names, wrong values, rungs that change unknown fields, plug-ins that cannot be loaded.
+    """
+    document = load_ladder(ladder or default_ladder(task), imports=imports)
+    return of_documents(
+        document, load_recipe(task, imports=imports), profile=profile, sets=sets, tune=tune, imports=imports
+    )
+
+
+def of_documents(
+    document: Ladder,
+    recipe: Recipe,
+    *,
+    profile: str | None,
+    sets: Sequence[str] | Mapping[str, Any],
+    tune: bool,
+    imports: bool = False,
+    files: Mapping[str, str] | None = None,
+) -> Plan:
+    """Makes a plan like `make`, from documents that have been read; `files` is that of `resolve`."""
+    check_scopes(document, recipe)
+    settable = recipe.known
+    for declared in document.rungs:
+        raise_first(setting_faults(declared.change, f"{document.path}, rung {declared.name}", known=settable))
+    if recipe.program is not None:
+        raise_first(_program_claims(document))
+    raise_first(metric_rules(document, task_of(recipe), _profiles(recipe)))
+    reduced = get_profile(recipe, profile)
+    used = document.kinds.values()
+    known = None if recipe.program is None else settable
+    changes = dict(sets) if isinstance(sets, Mapping) else dict(parse_set(text, used, known) for text in sets)
+    if imports:
+        plugins.load_installed("recurrence", changes.get(KIND))
+    options, data_sources = _data(recipe, profile, reduced)
+
+    def resolved(changes: Mapping[str, Any]) -> list[ResolvedRung]:
+        return resolve(document, recipe, profile, dict(changes), options, data_sources, tune=tune, files=files)
+
+    rungs = resolved(changes)
+    if len(effective := _effective(changes, rungs, resolved, tune=tune)) < len(changes):
+        changes, rungs = effective, resolved(effective)
+    for rung in rungs:
+        if recipe.program is None:
+            _check_protocol(rung, recipe)
+            _check_length(rung, options)
+            _check_pooling(rung, options)
+            _check_frame(rung, options)
+        for path, (values, source) in rung.tried.items():
+            for value in tuning.examples(values):
+                tried = with_point(rung, {path: value}, source, recipe)
+                if recipe.program is None:
+                    _check_length(tried, options)
+    if tune and not any(rung.tried for rung in rungs):
+        raise _nothing_to_tune(document, recipe, profile, changes)
+    typed = {path: value for rung in reversed(rungs) for path, value in full(rung.config).items()}
+    # as converted: 1 and 1.0 are one instance
+    changes = {path: typed[path] for path in changes if not path.startswith("execution.")}
+    return of_rungs(document, recipe, rungs, profile=profile, changes=changes, tune=tune)
+
+
+def _program_claims(ladder: Ladder) -> Iterator[UsageError]:
+    """Faults of claims that cannot be judged of programs, of which lrurun knows neither length, depth nor steps."""
+    for claim in ladder.claims:
+        if claim.min_length is not None or claim.depth is not None or claim.is_about_speed:
+            yield UsageError(
+                f"{ladder.path}, claim {claim.text!r}: speed, min_length and depth of a program are not known",
+                "claim something about scores",
+            )
+
+
+def of_rungs(
+    document: Ladder,
+    recipe: Recipe,
+    rungs: Iterable[ResolvedRung],
+    *,
+    profile: str | None,
+    changes: dict[str, Any],
+    tune: bool,
+) -> Plan:
+    """The plan with these rungs, which have been resolved.
+
+    Raises:
+        UsageError: an unknown profile or task, or a setting that the task does not have.
+    """
+    reduced = get_profile(recipe, profile)
+    return Plan(
+        ladder=document,
+        recipe=recipe,
+        profile=profile,
+        seeds=reduced.seeds or recipe.seeds,
+        changes=changes,
+        tune=tune,
+        rungs=tuple(rungs),
+        options=_data(recipe, profile, reduced)[0],
+        data_name=_data_name(recipe, profile, reduced),
+    )
+
+
+def _effective(
+    changes: Mapping[str, Any],
+    rungs: Sequence[ResolvedRung],
+    resolved: Callable[[Mapping[str, Any]], Sequence[ResolvedRung]],
+    *,
+    tune: bool,
+) -> dict[str, Any]:
+    """The values of `--set` without those that the rungs have anyway, which do not make another instance."""
+
+    def settings(rungs: Sequence[ResolvedRung]) -> list[Any]:
+        return [(rung.config, rung.grid if tune else None) for rung in rungs]
+
+    for path in changes:
+        if path.startswith("execution."):
+            continue
+        fewer = {name: value for name, value in changes.items() if name != path}
+        try:
+            rungs_without = resolved(fewer)
+        except UsageError:  # another value needs this one
+            continue
+        if settings(rungs_without) == settings(rungs):
+            changes = fewer
+    return dict(changes)
+
+
+def _smaller_radius(rung: ResolvedRung, base: ResolvedRung) -> str:
+    """How a dense base has a smaller radius than the unit disk of its diagonal rung; empty if it does not."""
+    before, after = base.training.model.recurrence, rung.training.model.recurrence
+    if not isinstance(before, RNNRecurrence) or not isinstance(after, LRURecurrence) or after.r_max < 1.0:
+        return ""
+    if 0.0 < before.radius < 1.0:
+        return f"scaled: about 1 instead of {before.radius:g}"
+    return "truncated: about 1 instead of 0.9" if before.draw == "truncated" and not before.radius else ""
+
+
+def _nothing_to_tune(ladder: Ladder, recipe: Recipe, profile: str | None, changes: dict[str, Any]) -> UsageError:
+    tables = [table for rung in ladder.rungs for table in recipe.tables(ladder.scopes(rung), profile)]
+    paths = dict.fromkeys(
+        [*tuning.common_grid(recipe, profile), *(path for table in tables for path in table.notes.tune)]
+    )
+    if not paths:
+        return UsageError(f"{recipe.path}: has no grid to tune over", "add a table [tune.grid], or omit --tune")
+    if fixed := [path for path in paths if path in changes]:
+        return UsageError(f"--tune: --set fixes every setting in the grid: {', '.join(fixed)}", "omit one of them")
+    return UsageError(
+        f"--tune: no rung of ladder {ladder.name} has the settings in the grid: {', '.join(paths)}",
+        "add settings of its rungs to [tune.grid], or omit --tune",
+    )
+
+
+def _check_protocol(rung: ResolvedRung, recipe: Recipe) -> None:
+    known = task_of(recipe).protocols
+    if rung.training.train.protocol not in known:
+        at = decoding.place(rung.sources.get("train.protocol", recipe.path), "train.protocol")
+        rule = f"{recipe.task} has no protocol {rung.training.train.protocol!r}"
+        raise UsageError(f"{at}: {rule}", f"protocols of this task: {', '.join(known)}")
+
+
+def _check_length(rung: ResolvedRung, options: Options) -> None:
+    """Refuse a rung whose recurrence does not fit the length of the task's sequences."""
+    config = rung.training
+    task = tasks.get(config.task, config.data)
+    lengths = [task.spec(split).length for split in (options, *task.further_tests(options).values())]
+    # the recurrence is built for the training length, even where further test splits have longer sequences
+    recurrence = config.model.recurrence.at_length(lengths[0])
+    try:
+        for length in sorted(set(lengths)):
+            recurrence.fits_length(length)
+    except ValueError as error:
+        path = "model.recurrence.kernel_length"
+        at = decoding.place(rung.sources.get(path, config.task), path)
+        raise UsageError(f"{at}: {error}", f"the length of the sequences always fits: {path} = {length}") from None
+
+
+def _check_pooling(rung: ResolvedRung, options: Options) -> None:
+    """Refuse a pooling where every position has an output: it would change nothing."""
+    config, source = rung.training, rung.sources.get("model.pooling", "default")
+    if tasks.get(config.task, config.data).spec(options).output.at == "positions" and source != "default":
+        at = decoding.place(source, "model.pooling")
+        raise UsageError(f"{at}: {config.task} has outputs at positions, which are not pooled", "remove it")
+
+
+def _check_frame(rung: ResolvedRung, options: Options) -> None:
+    """Refuse recurrences without a frame where inputs or outputs do not have their width."""
+    config = rung.training
+    model, spec = config.model, tasks.get(config.task, config.data).spec(options)
+    if model.frame == "blocks" or (spec.kind == "features" and spec.features == spec.classes == model.width):
+        return
+    at = decoding.place(rung.sources.get("model.frame", "default"), "model.frame")
+    inputs = "tokens" if spec.kind == "tokens" else f"inputs of size {spec.features}"
+    sizes = f"{config.task} has {inputs} and outputs of size {spec.classes}, width is {model.width}"
+    is_square = spec.kind == "features" and spec.features == spec.classes
+    hint = f"set model.width = {spec.features}" if is_square else "remove it"
+    raise UsageError(f'{at}: frame = "none" needs inputs and outputs of the size of width, found: {sizes}', hint)
+
+
+def data_of(task: str, profile: str | None = None) -> tuple[Task, Options, str]:
+    """The task of a recipe, the settings of its data, and the name of their folder.
+
+    Raises:
+        UsageError: an unknown name, or a setting that the task does not have.
+    """
+    recipe = load_recipe(task)
+    if recipe.program is not None:
+        raise UsageError(f"{recipe.path}: has a program, whose data lrurun does not know", "name another task")
+    reduced = get_profile(recipe, profile)
+    options, _ = _data(recipe, profile, reduced)
+    return task_of(recipe), options, _data_name(recipe, profile, reduced)
+
+
+def task_of(recipe: Recipe) -> Task:
+    """The task of a recipe.
+
+    Raises:
+        UsageError: an unknown name, or wrong settings of imported arrays.
+    """
+    if recipe.program is not None:
+        if recipe.task in tasks.TASKS:
+            raise UsageError(
+                f"{recipe.path}, task: {recipe.task!r} is a task of lrurun, and this recipe has a [program]",
+                "choose another name",
+            )
+        program = recipe.program
+        return ProgramTask(recipe.task, program.command, programs.metric_of(program), program.test_items)
+    if tasks.IMPORTED not in recipe.data and recipe.task not in tasks.TASKS:
+        raise UsageError(f"{recipe.path}, task: unknown task {recipe.task!r}", tasks.hint(recipe.task))
+    task = tasks.get(recipe.task, recipe.data, f"{recipe.path} [data]")
+    if plugins.source_of("task", recipe.task) is not None:
+        task.recipe = recipe.path
+    return task
+
+
+def _profiles(recipe: Recipe) -> list[str]:
+    """The profiles of a recipe and of the packaged recipe of its task: published scores may name any of them."""
+    packaged = paths.packaged("recipes") / f"{recipe.task}.toml"
+    if recipe.is_packaged or not packaged.is_file():
+        return list(recipe.profile)
+    return [*recipe.profile, *read_recipe(str(packaged)).profile]
+
+
+def _data_name(recipe: Recipe, profile: str | None, reduced: Profile) -> str:
+    """The name of the folder of the data; a profile that changes the data has its own folder."""
+    return f"{recipe.task}-{profile}" if reduced.data else recipe.task
+
+
+def _data(recipe: Recipe, profile: str | None, reduced: Profile) -> tuple[Options, dict[str, str]]:
+    """The settings of the data, and the source of each."""
+    if tasks.IMPORTED in recipe.data and reduced.data:
+        raise UsageError(
+            f"{recipe.path} [profile.{profile}.data]: the settings of imported arrays cannot be changed",
+            "import fewer or shorter examples under another name",
+        )
+    sources = dict.fromkeys(recipe.data, f"{recipe.path} [data]")
+    sources |= dict.fromkeys(reduced.data, f"{recipe.path} [profile.{profile}.data]")
+    options = decoding.convert(recipe.data | reduced.data, task_of(recipe).options, f"{recipe.path} [data]", sources)
+    return options, {f"data.{name}": source for name, source in sources.items()}
+
+
+def choose_rungs(plan: Plan, names: Sequence[str]) -> tuple[ResolvedRung, ...]:
+    """The rungs with these names, in ladder order; without names, all rungs. Raises UsageError."""
+    chosen = rung_names(plan.ladder, names)
+    return tuple(rung for rung in plan.rungs if rung.name in chosen)
+
+
+def rung_names(ladder: Ladder, names: Sequence[str]) -> list[str]:
+    """These names in ladder order; without names, those of all rungs.
+
+    Raises:
+        UsageError: an unknown name.
+    """
+    known = [rung.name for rung in ladder.rungs]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{ladder.path}: unknown rung {name!r}", hint_for(name, known, "rungs"))
+    return [name for name in known if not names or name in names]
+
+
+Results = Sequence["dict[str, float] | None"]
+"""The metrics of tuning runs, in the order of the runs; None for a run without a result."""
+
+
+def tuning_runs(plan: Plan, rungs: Iterable[ResolvedRung]) -> list[PlannedRun]:
+    """The tuning runs of rungs that need no earlier results, see `tuning_of`."""
+    return [run for rung in rungs for run in tuning_of(plan, rung, ())]
+
+
+def tuning_of(plan: Plan, rung: ResolvedRung, results: Results) -> list[PlannedRun]:
+    """The tuning runs of a rung: all of a grid; for a search, as many as follow from the earlier results.
+
+    The seeds of a point are side by side. A rung that tries nothing has none. A search may propose a point twice,
+    with the same runs.
+
+    Raises:
+        LrurunError: a search without Optuna.
+    """
+    source = "the tuning grid" if plan.search is None else f"the tuning: {plan.search.text}"
+    points = _points(plan, rung, results)
+    rungs = [with_point(rung, point, source, plan.recipe) for point in points]
+    return [_planned(plan, tuned, "tune", seed, k) for k, tuned in enumerate(rungs) for seed in plan.tuning_seeds]
+
+
+def budget(plan: Plan, rung: ResolvedRung) -> int:
+    """The number of tuning runs that a rung has when its tuning is complete."""
+    points = plan.search.trials if plan.search is not None and rung.grid else len(_points(plan, rung, ()))
+    return points * len(plan.tuning_seeds)
+
+
+def _points(plan: Plan, rung: ResolvedRung, results: Results) -> list[dict[str, Any]]:
+    if not rung.grid:
+        return []
+    if plan.search is None:
+        return combinations({path: tuning.examples(tried) for path, tried in rung.grid.items()})
+    seeds = len(plan.tuning_seeds)
+    scores = [trial.mean if trial.scores and trial.count == seeds else None for trial in _point_scores(plan, results)]
+    return proposed_points(plan.search, rung.grid, full(rung.config), scores)
+
+
+class _PointScores(Struct, frozen=True):
+    """The scores and losses of the tuning runs of a point."""
+
+    scores: list[float]
+    """Scores of the seeds with a finite score and loss; more is better."""
+    losses: list[float]
+    """Losses of the same seeds."""
+    lost: list[float]
+    """The score of chance for each of the other seeds, if it is known."""
+
+    @property
+    def mean(self) -> float:
+        return floats.mean(self.scores + self.lost)
+
+    @property
+    def count(self) -> int:
+        """The number of seeds in the mean."""
+        return len(self.scores) + len(self.lost)
+
+
+def _point_scores(plan: Plan, results: Results) -> list[_PointScores]:
+    """The scores of each point, from the results of all its seeds."""
+    metric, seeds = plan.task.metric, len(plan.tuning_seeds)
+    points = []
+    for first in range(0, len(results), seeds):
+        known = [result for result in results[first : first + seeds] if result is not None]
+        # a program need not record a loss, which decides between equal scores
+        pairs = [(metric.oriented(result.get(f"val/{metric.name}", math.nan)), _loss(plan, result)) for result in known]
+        finite = [pair for pair in pairs if all(map(math.isfinite, pair))]
+        lost = [] if metric.chance is None else [metric.oriented(metric.chance)] * (seeds - len(finite))
+        points.append(_PointScores([score for score, _ in finite], [loss for _, loss in finite], lost))
+    return points
+
+
+def _loss(plan: Plan, result: dict[str, float]) -> float:
+    """The validation loss of a tuning run; 0 where a program has not measured it."""
+    loss = result.get("val/loss", 0.0)
+    return 0.0 if plan.kind == "program" and not math.isfinite(loss) else loss
+
+
+def final_runs(
+    plan: Plan, rung: ResolvedRung, seeds: Iterable[int], point: dict[str, Any] | None = None
+) -> list[PlannedRun]:
+    """The final runs of a rung, with the tuned values of `point`."""
+    source = f"tuned on validation with {plural(len(plan.tuning_seeds), 'seed')}"
+    tuned = rung if point is None else with_point(rung, point, source, plan.recipe)
+    return [_planned(plan, tuned, "train", seed, seed) for seed in seeds]
+
+
+def choose_point(plan: Plan, rung: ResolvedRung, results: Results) -> dict[str, Any] | None:
+    """The point that the validation scores of a rung's tuning runs choose; None if no score is finite.
+
+    `results` are in the order of `tuning_of`. A seed that diverged or failed, or whose score is not finite, scores
+    chance. Where chance is not known, a point with fewer finite seeds is worse. The best point has the best mean score;
+    between equal means, the lower mean loss decides, then the order of the points. With a single seed, the best point
+    is chosen.
+
+    With n seeds, a point ties with the best one if its mean is worse by at most sqrt(2 / n) s, where s is the standard
+    deviation of the best point's scores: one standard error of a difference of two means with that spread. The spread
+    of the other point does not count, because with it a point with one bad seed would always tie. Of the points that
+    tie, the middle is chosen, see `_middle`.
+    """
+    scored = _point_scores(plan, results)
+    most = max((point.count for point in scored if point.scores), default=0)
+    if not most:
+        return None
+    points = _points(plan, rung, results)
+    ranked = sorted(
+        (k for k, point in enumerate(scored) if point.scores and point.count == most),
+        key=lambda k: (-scored[k].mean, floats.mean(scored[k].losses)),
+    )
+    best = scored[ranked[0]]
+    if len(best.scores) == 1:
+        return points[ranked[0]]
+    least = best.mean - math.sqrt(2 / most) * stdev(best.scores)
+    return _middle(rung.grid, points, [points[k] for k in ranked if scored[k].mean >= least])
+
+
+def _middle(grid: dict[str, Tried], points: Sequence[dict[str, Any]], tied: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The middle of the points that tie, which are in the order of their scores.
+
+    For each path, the tried values are ranked: numbers by size, others as they are listed. The middle is the lower
+    median of the ranks of the points that tie. The nearest point to it is chosen, by the sum of the distances in rank
+    over all paths; among equally near points, the first. In a grid of one path this is the middle of the values that
+    tie, or the lower of two.
+    """
+    orders = [_order(tried, [point[path] for point in points]) for path, tried in grid.items()]
+    ranks = [[order.index(point[path]) for path, order in zip(grid, orders, strict=True)] for point in tied]
+    middle = [median_low(column) for column in zip(*ranks, strict=True)]
+    distances = [sum(abs(a - b) for a, b in zip(rank, middle, strict=True)) for rank in ranks]
+    return tied[distances.index(min(distances))]
+
+
+def _order(tried: Tried, values: list[Any]) -> list[Any]:
+    """The values of a path in the order of their ranks; `values` are the values that the points of a search have."""
+    listed = values if isinstance(tried, Range) else tried
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in listed)
+    return sorted(listed) if numbers else listed
+
+
+def _planned(
+    plan: Plan, rung: ResolvedRung, stage: Literal["tune", "train"], seed: int, point_or_seed: int
+) -> PlannedRun:
+    config = msgspec.structs.replace(rung.config, seed=seed)  # a checked int: nothing else changes
+    index = [resolved.name for resolved in plan.rungs].index(rung.name)
+    return PlannedRun(
+        fingerprint=fingerprint(config),
+        kind=plan.kind,
+        task=config.task,
+        rung=rung.name,
+        stage=stage,
+        seed=seed,
+        steps=rung.steps,
+        config=config,
+        execution=rung.execution,
+        sources={**rung.sources, "seed": "the seeds of tuning runs" if stage == "tune" else "the ladder's seeds"},
+        position=pack(index, stage, point_or_seed),
+    )

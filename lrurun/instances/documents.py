@@ -1,0 +1,282 @@
+"""The ladder and the recipe of an instance as they were run, in the ledger: its reports need neither their files nor
+the code of recurrences."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from lrurun import console, paths, plugins
+from lrurun.config import ladder as ladders
+from lrurun.config import planning, schema
+from lrurun.config import recipe as recipes
+from lrurun.config.ladder import DEFAULT_LADDER, Ladder, lasting_path
+from lrurun.config.program import ProgramTable
+from lrurun.config.recipe import Recipe
+from lrurun.config.resolve import ResolvedRung
+from lrurun.decoding import canonical
+from lrurun.errors import UsageError
+from lrurun.plugins import PluginKind
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import LadderInstance, Run
+
+KIND = "documents"
+"""Kind of the event that records them, as JSON."""
+
+
+class _RecordedRung(ResolvedRung, frozen=True, kw_only=True):
+    config: dict[str, Any]  # type: ignore[assignment]
+
+
+class InstanceDocuments(Struct, frozen=True, kw_only=True):
+    """The documents of an instance."""
+
+    ladder: Ladder
+    """The ladder, with absolute paths of the plug-ins that it loads."""
+    recipe: Recipe
+    rungs: tuple[_RecordedRung, ...]
+    """The rungs as they were resolved, each with its configuration as a table."""
+
+    @property
+    def files(self) -> dict[str, str] | None:
+        """The digests of the files of a program; None for trainings."""
+        program = self.rungs[0].config.get("program")
+        return None if program is None else dict(program.get("files", {}))
+
+    @property
+    def plug_ins(self) -> dict[tuple[PluginKind, str], str]:
+        """Kind and name of each plug-in that the rungs use -> its digest."""
+        digests: dict[tuple[PluginKind, str], str] = {}
+        for config in (rung.config for rung in self.rungs):
+            if "program" in config:
+                continue
+            names: dict[PluginKind, str] = {
+                "recurrence": config["model"]["recurrence"]["kind"],
+                "task": config["task"],
+            }
+            code = config.get("code", {})
+            digests |= {(kind, name): code[kind] for kind, name in names.items() if kind in code}
+        return digests
+
+
+def record(ledger: Ledger, instance: LadderInstance, plan: planning.Plan) -> None:
+    """Records the documents of a plan, unless they are recorded as they are."""
+    folder = Path(plan.ladder.path).parent
+    load = tuple(os.path.abspath(folder / Path(file).expanduser()) for file in plan.ladder.load)
+    ladder, recipe = plan.ladder, plan.recipe
+    of_ladder = lasting_path("ablations", ladder.name) if ladder.is_packaged else os.path.abspath(ladder.path)
+    of_recipe = lasting_path("recipes", recipe.task) if recipe.is_packaged else os.path.abspath(recipe.path)
+    ladder, recipe = structs.replace(ladder, load=load, path=of_ladder), structs.replace(recipe, path=of_recipe)
+    recorded = find(ledger, instance)
+    if recorded is None or (recorded.ladder, recorded.recipe) != (ladder, recipe):
+        used = planning.of_documents(ladder, recipe, profile=plan.profile, sets=plan.changes, tune=plan.tune)
+        rungs = [{**_table(rung), "config": canonical(rung.config)} for rung in used.rungs]
+        table = {"ladder": _table(ladder), "recipe": _table(recipe), "rungs": rungs}
+        ledger.event(KIND, "ladder and recipe as they were run", table, ladder=instance.key)
+
+
+def _table(value: Any) -> Any:
+    """Documents as plain tables, without empty values that are defaults: some of them may not be given."""
+    if isinstance(value, Struct):
+        return {
+            field.encode_name: _table(getattr(value, field.name))
+            for field in structs.fields(value)
+            if field.required or getattr(value, field.name) not in (None, "", (), [], {})
+        }
+    if isinstance(value, dict):
+        return {name: _table(part) for name, part in value.items()}
+    return [_table(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def find(ledger: Ledger, instance: LadderInstance) -> InstanceDocuments | None:
+    """The documents of an instance as they were last run; None if no ladder command has made it, or another version
+    of lrurun whose documents this one cannot read."""
+    events = ledger.events(ladder_key=instance.key, of_runs=False)
+    payloads = [event.payload for event in events if event.kind == KIND]
+    with contextlib.suppress(msgspec.ValidationError):
+        return msgspec.convert(payloads[-1], InstanceDocuments) if payloads else None
+    return None
+
+
+def _newest(ledger: Ledger | None, kind: paths.Kind, name: str) -> InstanceDocuments | None:
+    """The documents of the newest instance whose ladder or recipe has this name, or was read from this file, after
+    their plug-ins are loaded.
+
+    None if there is such a file here, and if no instance has such documents.
+    """
+    if ledger is None or _is_here(kind, name):
+        return None
+    of_ladders, by_path = kind == "ablations", paths.is_path(name)
+    for instance in reversed(ledger.ladders()):
+        if by_path or name == (instance.name if of_ladders else instance.task):
+            recorded = find(ledger, instance)
+            file = recorded and (recorded.ladder if of_ladders else recorded.recipe).path
+            if recorded is not None and (not by_path or file == os.path.abspath(name)):
+                load_code(ledger, instance, recorded, "recurrence" if of_ladders else "task")
+                return recorded
+    return None
+
+
+def load_ladder(name: str, ledger: Ledger | None) -> Ladder:
+    """The ladder of this name or in this file; one without a file here is the one that the ledger records.
+
+    Raises:
+        UsageError: there is none, it is wrong, or it needs a plug-in that is not loaded.
+    """
+    if (recorded := _newest(ledger, "ablations", name)) is None:
+        return ladders.load_ladder(name)
+    _say_recorded(f"ladder {name}", recorded.ladder.path)
+    return recorded.ladder
+
+
+def load(ladder: str, task: str, ledger: Ledger | None) -> tuple[Ladder, Recipe, dict[str, str] | None]:
+    """A ladder as `load_ladder` reads it, and the recipe of this task or in this file; one without a file here is that
+    of the newest instance on the task. With the recorded recipe of a program come its ladder, unless another one is
+    named, and the digests of its files.
+
+    Raises:
+        UsageError: there is none, or it is wrong.
+    """
+    if (recorded := _newest(ledger, "recipes", task)) is None:
+        return load_ladder(ladder, ledger), recipes.load_recipe(task), None
+    _say_recorded(f"recipe of {task}", recorded.recipe.path)
+    if recorded.recipe.program is None:
+        return load_ladder(ladder, ledger), recorded.recipe, None
+    files = recorded.files
+    own = recorded.ladder if ladder == DEFAULT_LADDER else load_ladder(ladder, ledger)
+    return own, recorded.recipe, files
+
+
+def recorded_files(ledger: Ledger, task: str) -> dict[str, str] | None:
+    """The digests of the files of a program as the newest instance on a task has them; None if there is none."""
+    for instance in reversed(ledger.ladders(None, task)):
+        if instance.kind == "program" and (recorded := find(ledger, instance)) is not None:
+            return recorded.files
+    return None
+
+
+def _say_recorded(what: str, path: str) -> None:
+    hint = "name that file to read it as it is now" if Path(path).exists() else "there is no such file here"
+    console.say(f"{what}: as the ledger records it, from {path}; {hint}")
+
+
+def _is_here(kind: paths.Kind, name: str) -> bool:
+    """Whether there is a file of this name."""
+    try:
+        paths.find(kind, name)
+    except UsageError:
+        return False
+    return True
+
+
+def present_plan(
+    ledger: Ledger, instance: LadderInstance, ladder: Ladder, *, sets: Sequence[str] | Mapping[str, Any], tune: bool
+) -> planning.Plan:
+    """The plan of a ladder with the recipe of an instance: lrurun's own as it is now, others as they were run.
+
+    Raises:
+        UsageError: the values do not fit, or there is no such recipe.
+    """
+    recorded = find(ledger, instance)
+    if recorded is None or recorded.recipe.is_packaged:
+        recipe = recipes.load_recipe(instance.task, imports=False)
+    else:
+        recipe = recorded.recipe
+    files = None if recorded is None else recorded.files
+    return planning.of_documents(ladder, recipe, profile=instance.profile, sets=sets, tune=tune, files=files)
+
+
+def plan_of(ledger: Ledger, instance: LadderInstance) -> planning.Plan:
+    """The plan of an instance as it was recorded, whatever its files and its recurrences are now.
+
+    Raises:
+        UsageError: the plug-in of its task is not loaded, or the documents do not fit this version.
+    """
+    recorded, sets, tune = find(ledger, instance), instance.spec.set, instance.spec.tune
+    if recorded is None:
+        return planning.make(
+            instance.task, ladder=instance.name, profile=instance.profile, sets=sets, tune=tune, imports=False
+        )
+    load_code(ledger, instance, recorded, "task")
+    rungs = [structs.replace(rung, config=schema.recorded(rung.config)) for rung in recorded.rungs]
+    return planning.of_rungs(recorded.ladder, recorded.recipe, rungs, profile=instance.profile, changes=sets, tune=tune)
+
+
+# The code of an instance
+
+
+def load_code(
+    ledger: Ledger, instance: LadderInstance, recorded: InstanceDocuments | None, *needed: PluginKind
+) -> None:
+    """Loads the files with the recurrences or the task of an instance, if no other code is loaded under their names,
+    and if they have not changed since.
+
+    On a server, which other users can write to, only files that this user has requested and nobody else can change.
+
+    Raises:
+        UsageError: a plug-in is still not loaded.
+    """
+    plug_ins = {} if recorded is None else recorded.plug_ins
+    missing = {key: digest for key, digest in plug_ins.items() if key[0] in needed and plugins.source_of(*key) is None}
+    if recorded is None or not missing:
+        return
+    files, by_this_user = _files(ledger, instance, recorded.ladder)
+    for file in files:
+        is_loadable = by_this_user and (not ledger.database.is_shared or plugins.is_protected(Path(file)))
+        if is_loadable and plugins.digest_of(Path(file)) in missing.values():
+            plugins.load(file)
+    for kind, name in missing:
+        if plugins.source_of(kind, name) is None:
+            raise UsageError(
+                f"ladder {instance.short_name}: its {kind} {name!r} is not loaded: no file of yours is as it was then",
+                f"name the file that has it: --load {files[0] if files else 'FILE'}; "
+                f"as recorded: lrurun report --instance {instance.short_name}",
+            )
+
+
+def load_code_of(ledger: Ledger, run: Run) -> None:
+    """Loads the plug-ins of a run as `load_code` does, as far as possible."""
+    for key in dict.fromkeys(place.ladder_key for place in run.memberships):
+        with contextlib.suppress(UsageError):
+            instance = ledger.ladder(key)
+            load_code(ledger, instance, find(ledger, instance), "recurrence", "task")
+
+
+def program_of(ledger: Ledger, run: Run) -> ProgramTable | None:
+    """The table of the recipe of a program's run, as its newest instance was run; None if there is none."""
+    for place in reversed(run.memberships if run.kind == "program" else ()):
+        if (recorded := find(ledger, ledger.ladder(place.ladder_key))) is not None:
+            return recorded.recipe.program
+    return None
+
+
+def changed_code(ledger: Ledger, instance: LadderInstance, plan: planning.Plan) -> list[str]:
+    """A sentence on files of plug-ins that have changed since the runs of an instance; none if they are as they were,
+    or gone."""
+    codes: list[Any] = [rung.config.code or {} for rung in plan.rungs if isinstance(rung.config, schema.RunConfig)]
+    used = {digest for code in codes for digest in msgspec.to_builtins(code).values()}
+    if not used:
+        return []
+    files = {file: plugins.digest_of(Path(file)) for file in _files(ledger, instance, plan.ladder)[0]}
+    changed = [paths.shown(Path(file)) for file, digest in files.items() if digest is not None and digest not in used]
+    if used <= set(files.values()) or not changed:
+        return []
+    return [f"{', '.join(changed)} changed after these runs: they are shown as recorded"]
+
+
+def _files(ledger: Ledger, instance: LadderInstance, ladder: Ladder) -> tuple[list[str], bool]:
+    """The files with plug-ins that the commands for an instance loaded, and whether this user gave such a command."""
+    from lrurun.ledger import owner
+
+    events = ledger.events(ladder_key=instance.key, of_runs=False)
+    requests = [event.payload or {} for event in events if event.kind == "asked"]  # those of `report.request`
+    own = not ledger.database.is_shared or owner.user() in [request.get("user") for request in requests]
+    return list(dict.fromkeys([*ladder.load, *(file for request in requests for file in request.get("load", []))])), own

@@ -1,0 +1,259 @@
+"""The request of a ladder command: its options, and the record of them that `lrurun resume` repeats."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from lrurun import paths, plugins
+from lrurun.config.instance import ladder_command
+from lrurun.console import clean
+from lrurun.errors import LedgerError, UsageError
+
+if TYPE_CHECKING:
+    from lrurun.config import planning
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import Event, LadderInstance
+
+R = TypeVar("R", bound=Struct)
+
+ASKED = "asked"
+"""Kind of the event that records a request."""
+
+
+FRESH_LEDGER = "fresh.db"
+"""The ledger that is proposed for a repetition with fresh seeds."""
+
+
+class LadderRequest(Struct, frozen=True, kw_only=True):
+    """A ladder on a task, with everything that decides its runs. Requests are stored in the ledger as JSON."""
+
+    task: str
+    ladder: str
+    profile: str | None
+    rungs: list[str] = []
+    """The rungs that are trained; all of them if empty."""
+    seeds: str | None = None
+    tune: bool
+    sets: list[str] | dict[str, Any]
+    load: list[str] = []
+    """The files of `--load`, as `resume` finds them."""
+    decide: bool = False
+    """Whether seeds are added until all is decided."""
+    max_seeds: int | None = None
+    """The largest number of seeds with `decide`; None: as recorded, else 20."""
+    user: str | None = None
+    """Who made the request; recorded on servers, which several people may share."""
+
+    def check(self) -> None:
+        """Raises UsageError if no look of the design of `--decide` has that number of seeds."""
+        from lrurun.judging.sequential import SHARES
+
+        if self.max_seeds is not None and self.max_seeds not in SHARES:
+            raise UsageError(
+                f"--max-seeds {self.max_seeds}: expected {' or '.join(map(str, SHARES))}, the looks of the design",
+                "no look is earlier, because verdicts of fewer seeds do not hold when seeds fail",
+            )
+
+    def command(self, *more: str, name: str = "ladder") -> str:
+        """The command that trains this instance of the ladder in the same places, or another one about it, with `more`
+        arguments."""
+        return self._anywhere(*more, *paths.place_options(), name=name)
+
+    def _anywhere(self, *more: str, name: str = "ladder") -> str:
+        """The command without the places that the command line names."""
+        ladder = None if self.ladder in ("lru", self.task) else self.ladder
+        options = {"--ladder": ladder, "--profile": self.profile, "--set": self.sets, "--tune": self.tune}
+        return ladder_command(self.task, options, *more, name=name)
+
+    @property
+    def _rung_options(self) -> list[str]:
+        return [word for name in self.rungs for word in ("--rung", name)]
+
+    def with_seeds(self, seeds: str) -> str:
+        """The command that trains its rungs with these seeds."""
+        return clean(self.command(*self._rung_options, "--seeds", seeds, *plugins.load_options()))
+
+    def repeated(self, seeds: str, longer: str) -> LadderRequest:
+        """The same with other seeds and, where it is not empty, the value of `--set` in `longer`."""
+        sets, (path, _, steps) = self.sets, longer.partition("=")
+        if longer and isinstance(sets, dict):
+            sets = sets | {path: int(steps)}
+        elif longer:
+            sets = [*(text for text in sets if text.partition("=")[0].strip() != path), longer]
+        return msgspec.structs.replace(self, seeds=seeds, sets=sets, decide=False, max_seeds=None)
+
+    def fresh(self) -> str:
+        """The command that trains its rungs in a ledger of their own, because reports of this one would count the runs
+        together with the others."""
+        words = [*self._rung_options, "--seeds", self.seeds or "", "--ledger", FRESH_LEDGER, *plugins.load_options()]
+        return clean(self._anywhere(*words))
+
+    def arguments(self, seeds: Sequence[int]) -> list[str]:
+        """The arguments of the command that trains the same runs, given in the same folder: the same for a recorded
+        request."""
+        more = self._rung_options
+        if self.decide:
+            more += ["--decide", *([] if self.max_seeds is None else ["--max-seeds", str(self.max_seeds)])]
+        else:
+            more += ["--seeds", list_of(seeds)]
+        task, ladder = _absolute("recipes", self.task), _absolute("ablations", self.ladder)
+        return shlex.split(msgspec.structs.replace(self, task=task, ladder=ladder)._anywhere(*more))[1:]
+
+    def plan(self, ledger: Ledger | None = None, files: Mapping[str, str] | None = None) -> planning.Plan:
+        """The plan of the ladder on the task. A ladder and a recipe without a file of their name here are those that
+        the ledger records. `files` are the digests of the files of a program, if not those that they have now.
+
+        Raises:
+            UsageError: an unknown name, or a value or a file that is wrong; a recorded ladder needs a plug-in that is
+                not loaded.
+        """
+        from lrurun.config import planning
+        from lrurun.config.program import MissingFile
+        from lrurun.instances import documents
+
+        ladder, recipe, recorded = documents.load(self.ladder, self.task, ledger)
+        files = recorded if files is None else files
+
+        def made(files: Mapping[str, str] | None) -> planning.Plan:
+            options: dict[str, Any] = {"profile": self.profile, "sets": self.sets, "tune": self.tune, "files": files}
+            return planning.of_documents(ladder, recipe, **options, imports=True)
+
+        try:
+            return made(files)
+        except MissingFile:
+            if ledger is None or (files := documents.recorded_files(ledger, recipe.task)) is None:
+                raise
+            return made(files)  # to read what a ledger has of a program, its files are not needed
+
+    def chosen(self, plan: planning.Plan) -> tuple[Sequence[planning.ResolvedRung], Sequence[int]]:
+        """The rungs and seeds of the plan that are requested."""
+        from lrurun.config import planning
+        from lrurun.config.runs import parse_seeds
+
+        seeds = str(plan.seeds) if self.seeds is None else self.seeds
+        return planning.choose_rungs(plan, self.rungs), parse_seeds(seeds)
+
+
+def ladder_or_default(ladder: str | None, task: str | None) -> str:
+    """The ladder that a command names, else the one in the file of its recipe, else `lru`."""
+    from lrurun.config.ladder import default_ladder
+
+    return ladder or default_ladder(task or "")
+
+
+def remember(
+    ledger: Ledger, instance: LadderInstance, request: LadderRequest, plan: planning.Plan, seeds: Sequence[int]
+) -> None:
+    """Records the request for `lrurun resume`, from any folder, unless it is the newest for its runs."""
+    from lrurun.config import plugin_code
+    from lrurun.config.ladder import named_tasks
+
+    folder = paths.find("ablations", request.ladder).parent
+    own = {os.path.realpath(folder / file) for file in plan.ladder.load}
+    used = {file for rung in plan.rungs for file in plugin_code.files_of(rung.config)}
+    sources = (plugins.source_of("task", task) for _, task in named_tasks(plan.ladder))
+    used |= {source.file for source in sources if source is not None and source.file is not None}
+    load = [file for file in plugins.named_files() if os.path.realpath(file) in used - own]
+    table = {
+        "task": _absolute("recipes", request.task),
+        "ladder": _absolute("ablations", request.ladder),
+        "profile": request.profile,
+        "rungs": request.rungs,
+        "seeds": list_of(seeds),
+        "tune": request.tune,
+        "sets": request.sets,
+        **({"load": load} if load else {}),
+        **({"seeds": None, "decide": True, "max_seeds": request.max_seeds} if request.decide else {}),
+        **user_of(ledger),
+    }
+    table = msgspec.to_builtins(table)
+    recorded = {_runs_of(event.payload): event.payload for event in asked(ledger, instance)}
+    if recorded.get(_runs_of(table)) != table or newest_instances(ledger)[_runs_of(table)] != instance.key:
+        ledger.event(ASKED, "requested", table, ladder=instance.key)
+
+
+def user_of(ledger: Ledger) -> dict[str, str | None]:
+    """The user of this process, as requests in a ledger on a server have it."""
+    from lrurun.ledger import owner
+
+    return {"user": owner.user()} if ledger.database.is_shared else {}
+
+
+def recorded(ledger: Ledger, instance: LadderInstance, kind: type[R]) -> list[R]:
+    """The requests that were recorded for a ladder instance, oldest first; a repeated one has its newest place.
+
+    Of requests that differ only in how runs are executed, as in execution.devices, the newest counts.
+
+    Raises:
+        LedgerError: a record is not one of a request of this kind.
+    """
+    return decoded(asked(ledger, instance), kind, instance)
+
+
+def decoded(events: Sequence[Event], kind: type[R], instance: LadderInstance) -> list[R]:
+    """The requests in the events that record them for an instance, as `recorded`."""
+    newest_first: dict[str, Any] = {}
+    for event in reversed(events):
+        newest_first.setdefault(_runs_of(event.payload), event.payload)
+    return [decode(payload, kind, instance) for payload in reversed(newest_first.values())]
+
+
+def decode(payload: Any, kind: type[R], instance: LadderInstance) -> R:
+    """A request from the payload of the event that records it.
+
+    Raises:
+        LedgerError: the record is not one of a request of this kind.
+    """
+    try:
+        return msgspec.convert(payload, kind)
+    except msgspec.ValidationError as error:
+        raise LedgerError(
+            f"ladder {instance.short_name}: its recorded command cannot be read ({error})",
+            "lrurun ledger check says whether the file is damaged; else run the ladder command instead",
+        ) from None
+
+
+def _runs_of(payload: Any) -> str:
+    """What the record of a request says about the runs to train, without how they are executed."""
+    table = payload
+    if isinstance(payload, dict) and "sets" in payload:
+        sets = payload["sets"]
+        pairs = sets.items() if isinstance(sets, dict) else [str(text).partition("=")[::2] for text in sets]
+        remaining = [[name, value] for name, value in pairs if not name.strip().startswith("execution.")]
+        table = {**payload, "sets": remaining}
+    return json.dumps(table, sort_keys=True)
+
+
+def made(ledger: Ledger) -> list[tuple[str, str]]:
+    """All requests in the order in which they were recorded, without how runs are executed, each with the key of the
+    instance that it was made for."""
+    return [(_runs_of(event.payload), key) for key, event in ledger.events_of_ladders(ASKED)]
+
+
+def newest_instances(ledger: Ledger) -> dict[str, str]:
+    """Request, without how runs are executed -> the key of the instance that it was last made for: with changed files,
+    the same request is another instance."""
+    return dict(made(ledger))
+
+
+def asked(ledger: Ledger, instance: LadderInstance) -> list[Event]:
+    """The events that record requests for a ladder instance, oldest first."""
+    return [event for event in ledger.events(ladder_key=instance.key, of_runs=False) if event.kind == ASKED]
+
+
+def list_of(seeds: Sequence[int]) -> str:
+    """Seeds as `--seeds` takes a list of them: the comma makes one number a list."""
+    return ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")
+
+
+def _absolute(kind: paths.Kind, name: str) -> str:
+    """The name of a packaged file, the absolute path of any other."""
+    path = paths.find(kind, name)
+    return name if path.parent.resolve() == paths.packaged(kind).resolve() else os.path.abspath(path)

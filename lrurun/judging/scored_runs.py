@@ -1,0 +1,125 @@
+"""The runs of a ladder with the scores of one metric, as claims are judged from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from lrurun.config.ladder import Ladder
+from lrurun.data.metric import ESCAPE, Metric, named
+from lrurun.errors import LrurunError
+from lrurun.judging import claims, questions
+from lrurun.judging.rung_runs import InstanceRuns, RungRuns, name_in, score_of
+from lrurun.judging.verdicts import Result, Scoring
+
+if TYPE_CHECKING:
+    from lrurun.items import ItemResults, TestSet
+    from lrurun.ledger.values import Run
+
+
+def claimed_metrics(ladder: Ladder, task: str, metrics: Sequence[Metric]) -> list[Metric]:
+    """The metrics of a task that claims on it name, beside the one that selects the model."""
+    names = dict.fromkeys(questions.metric_of(claim, task) for claim in ladder.claims if claim.is_about(task))
+    return [metric for name in names if name and (metric := named(name, metrics)) is not None]
+
+
+def scored(
+    instance: InstanceRuns, selected: Mapping[str, RungRuns], metric: Metric, test_items: int | None
+) -> claims.Scored:
+    """The selected runs with the scores of a metric, and with the per-item results that were recorded.
+
+    Args:
+        test_items: the number of test items, where the task knows it.
+
+    Raises:
+        LrurunError: runs were scored on unequal test items.
+    """
+    found, removed = _items_of(instance, selected)
+    test_set = next(iter(found.values())).test_set if found else None
+    count = test_set.count if test_set else next(iter(removed.values()), test_items)
+    scoring = scoring_of(
+        metric, instance.data, count if metric.of_test_items else None, selects=metric == instance.metric
+    )
+    if scoring.step is not None and not _is_counted(selected, found, scoring.step):
+        scoring = structs.replace(scoring, is_counted=False)
+    return claims.Scored(
+        rungs={rung: results_of(runs, found) for rung, runs in selected.items()},
+        scoring=scoring,
+        items_removed=tuple(removed),
+    )
+
+
+def _items_of(
+    instance: InstanceRuns, selected: Mapping[str, RungRuns]
+) -> tuple[dict[str, ItemResults], dict[str, int]]:
+    """The results of runs on single test items, by their ids; the number of items of runs whose results were
+    removed."""
+    by_name: dict[str, list[str]] = {}
+    for run in {run.id: run for runs in selected.values() for run in runs.counted}.values():
+        name = name_in(run.result or {}, next(iter(selected.values())).metric)
+        by_name.setdefault(name, []).append(run.id)
+    found: dict[str, ItemResults] = {}
+    removed: dict[str, int] = {}
+    for name, runs in by_name.items():
+        found |= (known := instance.items(runs, name))
+        if without := [run for run in runs if run not in known]:
+            removed |= instance.items_removed(without, name)
+    test_sets: dict[str, tuple[TestSet, list[str]]] = {}
+    for run_id, items in found.items():
+        test_sets.setdefault(items.test_set.sha256, (items.test_set, []))[1].append(run_id)
+    if len(test_sets) > 1:
+        (first, _), (second, _), *_ = test_sets.values()
+        sides = "; ".join(", ".join(sorted(runs)) for _, runs in test_sets.values())
+        raise LrurunError(
+            f"these runs have different test sets, and are never compared: {first.difference(second)}: {sides}",
+            hint="leave some of them out: lrurun mark RUN --exclude WHY; or score them on the same items",
+        )
+    return found, removed
+
+
+def _is_counted(selected: Mapping[str, RungRuns], found: Mapping[str, ItemResults], step: float) -> bool:
+    """Whether scores change by whole steps. The metric of a training says so; a program may have any values from 0 to 1
+    on its test items, as the overlap of two areas, under a unit of per cent."""
+    if not any(run.kind == "program" for runs in selected.values() for run in runs.runs):
+        return True
+    if found:
+        return all(items.is_counted for items in found.values())
+    counts = [score / step for runs in selected.values() for score in runs.scores]
+    return all(abs(count - round(count)) <= _ROUNDING * max(1.0, abs(count)) for count in counts)
+
+
+_ROUNDING = 1e-6
+"""The relative error of a score that a program has computed in float32."""
+
+
+def scoring_of(metric: Metric, data: Mapping[str, Any], test_items: int | None, *, selects: bool = True) -> Scoring:
+    """How runs on these data are scored: chance is that of the data where they have it, else that of the task.
+
+    The baselines of data are scores of the metric that selects the model: they are ignored unless it `selects`.
+    """
+    baselines = data.get("baselines", {}) if selects else {}
+    chance = baselines.get(metric.naive, metric.chance)
+    steps = data.get("test_labels") if metric.over == "labels" else None
+    return Scoring(metric=metric, chance=chance, items=test_items, steps=steps)
+
+
+def _diverged(run: Run, metric: str) -> float | None:
+    """What a diverged run counts with: None for the score of chance; the step of its escape is known."""
+    return (score_of(run, ESCAPE) or float(run.steps)) if metric == ESCAPE else None
+
+
+def results_of(rung_runs: RungRuns, items: Mapping[str, ItemResults]) -> claims.RungResults:
+    """The finished runs with a score, those without a usable one, and the diverged ones."""
+    scores: dict[str, float | None] = dict(zip((run.id for run in rung_runs.counted), rung_runs.scores, strict=True))
+    unscored = {run.id for run in rung_runs.unscored}
+    scores |= dict.fromkeys(unscored)
+    if scores or not rung_runs.unmeasured:  # else no run of the rung has measured it
+        scores |= {run.id: _diverged(run, rung_runs.metric) for run in rung_runs.runs if run.state == "diverged"}
+    results = tuple(
+        Result(run.seed, scores[run.id], run.id in unscored, items.get(run.id))
+        for run in rung_runs.runs
+        if run.id in scores
+    )
+    return claims.RungResults(rung=rung_runs.rung, results=results, problem=rung_runs.problem)

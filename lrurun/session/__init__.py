@@ -1,0 +1,1 @@
+"""What commands and Python call: sessions that plan, train, resume and report."""
