@@ -13,9 +13,8 @@ from msgspec import Struct
 from lrurun import plugins
 from lrurun.bench import Process
 from lrurun.config.schema import program_key
-from lrurun.errors import LrurunError
+from lrurun.errors import LrurunError, Stopped
 from lrurun.paths import cache_dir
-from lrurun.runner.signals import Stopped
 
 if TYPE_CHECKING:
     from lrurun.config.planning import ResolvedRung

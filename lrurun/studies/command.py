@@ -26,7 +26,7 @@ from lrurun.commands._shared.options import (
     TimeLimit,
 )
 from lrurun.commands._shared.rules import examples
-from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for
+from lrurun.errors import LrurunError, NotFoundError, Stopped, UsageError, hint_for
 from lrurun.session import cautions, opening
 from lrurun.session.training_options import TrainingOptions, site_of
 from lrurun.studies import PREFIX
@@ -169,7 +169,6 @@ def compute(
     """
     from lrurun.runner import records
     from lrurun.runner.preparation import check_runs_folder
-    from lrurun.runner.signals import Stopped
 
     codes, errors = [0], drawings.errors
     reports: list[StudyReport] = []
@@ -206,7 +205,7 @@ def compute(
                             records.keep_ladder(ledger, places.runs, outcome.instance.key)
                     drawings.write_page()
         except Stopped as stopped:
-            return options.stopped(stopped, ""), reports, errors
+            return options.stopped(stopped), reports, errors
     if any(report.failed for report in reports):
         codes.append(3)
     return (1 if errors else max(codes)), reports, errors

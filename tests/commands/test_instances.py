@@ -11,7 +11,6 @@ import pytest
 from msgspec import structs
 
 from lrurun import paths
-from lrurun.commands import resume
 from lrurun.config import planning
 from lrurun.config.planning import final_runs
 from lrurun.config.runs import InstanceSpec
@@ -25,6 +24,7 @@ from lrurun.report.figures import drawing, figure_files
 from lrurun.report.figures.figures import Figure
 from lrurun.report.tables import loaded_instance
 from lrurun.report.tables import swept as tables
+from lrurun.session import resuming
 from tests.harness.browsing import View, closed
 from tests.harness.browsing import words as printed
 from tests.harness.machine import Machine
@@ -104,8 +104,8 @@ def test_resume_leaves_what_was_asked_for_again_with_a_changed_recipe(here: Mach
 
     def names() -> set[str]:
         """Of the instances that resume would train."""
-        unfinished, _, _ = resume._unfinished(paths.places("ledger.db"), None, all_users=False)
-        return {instance.short_name for instance, _ in unfinished}
+        unfinished = resuming.find(paths.places("ledger.db"), None, all_users=False)
+        return {instance.short_name for instance, _ in unfinished.instances}
 
     ask(RECIPE)
     ask(CHANGED)

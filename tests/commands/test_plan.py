@@ -460,7 +460,7 @@ def test_a_plan_says_what_the_ladder_says_first(machine: Machine, monkeypatch: p
     def fail(*_: object) -> None:
         raise LrurunError("no connection")
 
-    monkeypatch.setattr("lrurun.commands.ladder._prepare_data", fail)
+    monkeypatch.setattr("lrurun.session.preparing.prepare_data", fail)
     monkeypatch.setattr("lrurun.machine.accelerators", lambda: [])
     where = ("--data-dir", "d")
     scale, data = machine.json("plan", "sCIFAR", *where)["notes"]

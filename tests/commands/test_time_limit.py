@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from lrurun.errors import UsageError
-from lrurun.runner.signals import Signals, Stopped
+from lrurun.errors import Stopped, UsageError
+from lrurun.runner.signals import Signals
 from lrurun.runner.supervisor import Supervisor
 from lrurun.session.training_options import seconds_of
 from tests.harness.machine import LONG, Machine, stop, training, wait_for
@@ -64,7 +64,7 @@ def test_a_limit_that_comes_after_the_last_run_is_no_stop(machine: Machine, monk
         raise Stopped(signal.SIGTERM, "the time limit of 0:12")
 
     monkeypatch.setattr(Supervisor, "_loop", finish_all)
-    monkeypatch.setattr("lrurun.commands.ladder._prepare_data", lambda *_: None)
+    monkeypatch.setattr("lrurun.session.preparing.prepare_data", lambda *_: None)
     arguments = ("ladder", "sDigits", "--profile", "smoke", "--rung", "tanh-rnn", "--seeds", "0,4,7")
     done = machine.run(*arguments, "--time-limit", "12")
     assert "stopped" not in done.stderr

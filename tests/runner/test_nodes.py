@@ -218,7 +218,7 @@ SMOKE = ("ladder", "sDigits", "--profile", "smoke", "--rung", "tanh-rnn", "--see
 
 
 def test_a_node_leaves_when_others_have_all_runs(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lrurun.commands.ladder._prepare_data", lambda *_: None)
+    monkeypatch.setattr("lrurun.session.preparing.prepare_data", lambda *_: None)
     plan = planning.make("sDigits", profile="smoke")
     with Ledger.open(machine.ledger) as ledger:
         instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)

@@ -18,6 +18,8 @@ from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import ClaimedRun, LadderInstance
 from lrurun.runner import environment
+from lrurun.session import resuming
+from lrurun.session.training import LadderTraining
 from lrurun.training import NUMERICS
 from tests.harness.machine import FINISHED_LADDER, Machine
 
@@ -87,12 +89,13 @@ def test_resume_finishes_the_other_ladders(machine: Machine, monkeypatch: pytest
     machine.run("ladder", *ARGUMENTS, code=5)
     repeated: list[str] = []
 
-    def repeat(places: Any, instance: LadderInstance, *others: Any) -> int:
+    def training(places: Any, instance: LadderInstance, *others: Any) -> LadderTraining | None:
         repeated.append(instance.name)
-        return 0 if instance.name == "other" else _repeat(places, instance, *others)
+        return None if instance.name == "other" else real_training(places, instance, *others)
 
-    _repeat = resume._repeat
-    monkeypatch.setattr(resume, "_repeat", repeat)
+    real_training, train = resuming.training, resume.train
+    monkeypatch.setattr(resuming, "training", training)
+    monkeypatch.setattr(resume, "train", lambda training: 0 if training is None else train(training))
     with Ledger.open(machine.ledger) as ledger:
         ledger.requeue([run])
         (known,) = ledger.ladders()
