@@ -40,9 +40,7 @@ from lrurun.session import cautions, opening
 from lrurun.session.training_options import TrainingOptions, site_of
 
 if TYPE_CHECKING:
-    from lrurun.commands.plan import PlanDocument
     from lrurun.config import planning
-    from lrurun.judging.sequential import DesignProgress
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.paths import Places
@@ -120,21 +118,23 @@ def ladder(
     if not on_node:
         opening.refuse_lost_ledger(context.obj.places)
     if sweep and dry_run and site.is_local:
-        from lrurun.commands.plan import show_sweep
+        from lrurun.commands._shared import plan_output
+        from lrurun.instances.sweep import points
 
-        return show_sweep(context.obj.places, request, sweep)
+        return plan_output.show_sweep(context.obj.places, points(request, sweep))
     signals = options.signals()
     if sweep:
         from lrurun.commands._shared import sweeps
+        from lrurun.instances.sweep import Point, points
 
-        points = sweeps.points(request, sweep)
+        chosen = points(request, sweep)
         cautions.report_hidden(request)
 
-        def train_one(point: sweeps.Point) -> int:
+        def train_one(point: Point) -> int:
             rungs, seeds = point.request.chosen(point.plan)
             return train(context.obj.places, point.request, point.plan, rungs, seeds, options, signals, report=False)
 
-        return sweeps.train(context.obj.places, request, sweep, points, train_one, report=not (detach or dry_run))
+        return sweeps.train(context.obj.places, request, sweep, chosen, train_one, report=not (detach or dry_run))
     plan = _plan_on_node(context.obj.places, request) if on_node else request.plan()
     rungs, chosen_seeds = request.chosen(plan)
     cautions.report_hidden(request)
@@ -178,7 +178,6 @@ def train(
 
     `claims`: whether claims of papers were asked for.
     """
-    from lrurun.commands.plan import show
     from lrurun.instances import continuing, documents
     from lrurun.report.live.view import LadderView
     from lrurun.runner import records
@@ -186,7 +185,9 @@ def train(
     from lrurun.runner.supervisor import Supervisor, while_busy
 
     if options.dry_run and options.site.is_local:
-        return show(places, request, plan)
+        from lrurun.commands._shared import plan_output
+
+        return plan_output.show(places, request, plan)
     of_programs = plan.kind == "program"
     stop_seconds = max(rung.execution.stop_seconds for rung in rungs) if of_programs else 0.0
     signals.reserve(stop_seconds)
@@ -356,7 +357,8 @@ def _prepare(places: Places, request: LadderRequest, plan: planning.Plan, signal
     Raises:
         LrurunError: the data cannot be prepared, or finished runs were trained on other data; no copy can be made.
     """
-    from lrurun.commands.plan import planned
+    from lrurun.config import planning
+    from lrurun.instances import phrases, remaining
     from lrurun.runner.selection import Selection
 
     if plan.kind == "program":  # which has data of its own
@@ -364,12 +366,13 @@ def _prepare(places: Places, request: LadderRequest, plan: planning.Plan, signal
         return
 
     with opening.read(places) or nullcontext() as ledger:
-        document, rungs, design = planned(places, request, plan, ledger)
-        if fresh or _remains(document, design, request):
-            if text := cautions.missing_data(places, plan):
+        document = remaining.without_firm(places, request, plan, ledger)
+        if fresh or not document.is_finished:
+            if text := phrases.missing_data(places, plan):
                 console.say(text)
             _prepare_data(places, plan, signals)
         if ledger is not None and not fresh:
+            rungs = planning.choose_rungs(plan, [row.rung for row in document.rungs])
             _with_checked_data(Selection(plan=plan, rungs=rungs, seeds=document.seeds), ledger, places)
 
 
@@ -425,19 +428,10 @@ def _with_checked_data(selection: Selection, ledger: Ledger, places: Places) -> 
 
 def _is_finished(ledger: Ledger, places: Places, request: LadderRequest, plan: planning.Plan) -> bool:
     """Whether nothing of a request remains to be trained."""
-    from lrurun.commands.plan import planned
-    from lrurun.report.tables import loaded_instance
+    from lrurun.instances import lookup, remaining
 
-    document, _, design = planned(places, request, plan, ledger)
-    return loaded_instance.find(ledger, plan) is not None and not _remains(document, design, request)
-
-
-def _remains(document: PlanDocument, design: DesignProgress | None, request: LadderRequest) -> bool:
-    """Whether a run of a request remains, or a look of its design. A rung that is the same as its base counts, too:
-    the base may be none of the request."""
-    if request.decide and (design is None or design.next_look is not None):
-        return True
-    return any(row.runs_done < row.runs for row in document.rungs)
+    document = remaining.without_firm(places, request, plan, ledger)
+    return document.is_finished and lookup.find(ledger, plan) is not None
 
 
 def _say_what_is_left(
@@ -448,9 +442,9 @@ def _say_what_is_left(
     outcomes: Sequence[SupervisorResult],
 ) -> None:
     """Says when nothing was to do."""
-    from lrurun.report.tables import loaded_instance
+    from lrurun.instances import lookup
 
-    instance = loaded_instance.find(ledger, plan)
+    instance = lookup.find(ledger, plan)
     if instance is not None and not any(outcome.worked for outcome in outcomes):
         what = "the sequential design" if request.decide else "this ladder"
         console.say(f"nothing to do: every run of {what} is finished")
@@ -463,13 +457,13 @@ def _say_what_is_left(
 
 def _print_report(ledger: Ledger, places: Places, request: LadderRequest, plan: planning.Plan, *, claims: bool) -> None:
     """The answer: the table, and what it says."""
-    from lrurun.commands.plan import next_step
     from lrurun.report.tables import loaded_instance
+    from lrurun.session import next_step
 
     shown = Shown(rungs=request.rungs, claims=claims, request=request)
     loaded = loaded_instance.chosen(ledger, None, plan, None, "lrurun ladder")
     report = loaded.report(rungs=shown.rung_names(plan.ladder), with_claims=claims or None)
-    structs.replace(shown, firm=next_step(places, request, plan, ledger, report)).write(report, ledger)
+    structs.replace(shown, firm=next_step.command(places, request, plan, ledger, report)).write(report, ledger)
 
 
 def _warn_of_unfinished(ledger: Ledger, runs: Sequence[Run]) -> None:

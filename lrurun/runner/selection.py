@@ -22,7 +22,7 @@ from lrurun.ledger.values import FINISHED, Attempt, LadderInstance, Owner, Run
 from lrurun.paths import Places
 from lrurun.runner.program_files import ProgramCopy
 from lrurun.runner.work import Needs, Work, work_on
-from lrurun.training import NUMERICS
+from lrurun.version import NUMERICS
 
 MAX_RETRIES = 2
 """How often a run that breaks is tried again by one command, and a worker that exits before it has claimed one."""

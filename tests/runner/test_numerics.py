@@ -18,7 +18,7 @@ from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import ClaimedRun, LadderInstance
 from lrurun.runner import environment
-from lrurun.training import NUMERICS
+from lrurun.version import NUMERICS
 from tests.harness.machine import FINISHED_LADDER, Machine
 
 ARGUMENTS = ("sDigits", "--profile", "smoke", "--rung", "gamma-norm", "--seeds", "1")
