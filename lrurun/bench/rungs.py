@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from lrurun import plugins
 from lrurun.bench import Process
-from lrurun.config.schema import program_key
+from lrurun.config.fingerprint import program_key
 from lrurun.errors import LrurunError
 from lrurun.instances.measurement import Measurement
 from lrurun.paths import cache_dir

@@ -12,9 +12,10 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from lrurun.config import planning
+from lrurun.config.fingerprint import common_settings
 from lrurun.config.planning import budget, choose_point, final_runs, tuning_of, tuning_runs
 from lrurun.config.runs import PlannedRun
-from lrurun.config.schema import ProgramConfig, common_settings
+from lrurun.config.schema import ProgramConfig
 from lrurun.console import setting
 from lrurun.errors import LedgerError, LrurunError, plural
 from lrurun.ledger.store import Ledger, refuse_later

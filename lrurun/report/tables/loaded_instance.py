@@ -13,11 +13,11 @@ from msgspec import Struct, structs
 
 from lrurun import paths
 from lrurun.config import planning, plugin_code, tuning
+from lrurun.config.fingerprint import same_settings
 from lrurun.config.instance import InstanceLabel, data_phrase, make_label
 from lrurun.config.recipe import read_recipe
 from lrurun.config.resolve import RATE, RateSource
 from lrurun.config.runs import parse_seeds
-from lrurun.config.schema import same_settings
 from lrurun.config.settings import flatten
 from lrurun.data import tasks
 from lrurun.errors import LedgerError, NotFoundError, plural
