@@ -108,9 +108,10 @@ def ladder(
     if not on_node:
         opening.refuse_lost_ledger(context.obj.places)
     if sweep and dry_run and site.is_local:
-        from lrurun.commands.plan import show_sweep
+        from lrurun.commands._shared import plan_output
+        from lrurun.instances.sweep import points
 
-        return show_sweep(context.obj.places, request, sweep)
+        return plan_output.show_sweep(context.obj.places, points(request, sweep))
     signals = options.signals()
     if sweep:
         return _train_sweep(context.obj.places, request, sweep, options, signals)
@@ -128,15 +129,16 @@ def _train_sweep(
 ) -> int:
     """Trains what remains of the instance of each combination of values, and prints one table; the exit code."""
     from lrurun.commands._shared import sweeps
+    from lrurun.instances.sweep import Point, points
 
-    points = sweeps.points(request, sweep)
+    chosen = points(request, sweep)
     cautions.report_hidden(request)
 
-    def train_one(point: sweeps.Point) -> int:
+    def train_one(point: Point) -> int:
         training = LadderTraining(
             places=places, request=point.request, plan=point.plan, options=options, signals=signals
         )
         return train(training, report=False)
 
     report = not (options.detach or options.dry_run)
-    return sweeps.train(places, request, sweep, points, train_one, report=report)
+    return sweeps.train(places, request, sweep, chosen, train_one, report=report)

@@ -161,8 +161,8 @@ def _report(
     detect: float | None,
 ) -> int:
     """The comparison table of one ladder instance, or that of its training speeds."""
-    from lrurun.commands.plan import next_step
     from lrurun.report.tables import loaded_instance
+    from lrurun.session import next_step
 
     ledger = opening.read(places)
     with ledger or nullcontext():
@@ -182,7 +182,7 @@ def _report(
                 if plan is None:
                     show = structs.replace(show, request=_request_of(loaded))
                 else:
-                    show = structs.replace(show, firm=next_step(places, request, plan, ledger, report))
+                    show = structs.replace(show, firm=next_step.command(places, request, plan, ledger, report))
             show.write(report, ledger)
     return 0
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 from lrurun import decoding, floats, paths, plugins
 from lrurun.config import program as programs
 from lrurun.config import tuning
+from lrurun.config.fingerprint import fingerprint
 from lrurun.config.ladder import Ladder, default_ladder, load_ladder, metric_rules, outside_scope
 from lrurun.config.recipe import Profile, Range, Recipe, Tried, check_scopes, get_profile, load_recipe, read_recipe
 from lrurun.config.recurrences.lru import LRURecurrence
@@ -23,7 +24,7 @@ from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.config.resolve import ResolvedRung as ResolvedRung
 from lrurun.config.resolve import full, resolve, with_point
 from lrurun.config.runs import InstanceSpec, PlannedRun, pack
-from lrurun.config.schema import KIND, TUNING_SEED, RunKind, fingerprint
+from lrurun.config.schema import KIND, TUNING_SEED, RunKind
 from lrurun.config.settings import combinations, parse_set, setting_faults
 from lrurun.config.tuning import Search, proposed_points
 from lrurun.console import setting

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from lrurun import plugins
 from lrurun.config import plugin_code
-from lrurun.config.schema import Execution, RunConfig, program_key
+from lrurun.config.fingerprint import program_key
+from lrurun.config.schema import Execution, RunConfig
 from lrurun.data import task_data, tasks
 from lrurun.data.task import Data
 from lrurun.errors import LrurunError

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 from lrurun import console
 from lrurun.errors import LrurunError, UsageError, plural
-from lrurun.session import cautions, opening
+from lrurun.session import opening
 
 if TYPE_CHECKING:
-    from lrurun.commands.plan import PlanDocument
     from lrurun.config import planning
     from lrurun.instances.requests import LadderRequest
-    from lrurun.judging.sequential import DesignProgress
     from lrurun.ledger.store import Ledger
     from lrurun.paths import Places
     from lrurun.runner.selection import Selection
@@ -63,19 +61,21 @@ def prepare(places: Places, request: LadderRequest, plan: planning.Plan, signals
         LrurunError: the data cannot be prepared, or finished runs were trained on other data; no copy can be made.
         Stopped: after a signal; nothing half-written remains.
     """
-    from lrurun.commands.plan import planned
+    from lrurun.config import planning
+    from lrurun.instances import phrases, remaining
     from lrurun.runner.selection import Selection
 
     if plan.kind == "program":  # which has data of its own
         Selection(plan=plan, rungs=plan.rungs, seeds=()).keep_files(places.runs)
         return
     with opening.read(places) or nullcontext() as ledger:
-        document, rungs, design = planned(places, request, plan, ledger)
-        if fresh or _remains(document, design, request):
-            if text := cautions.missing_data(places, plan):
+        document = remaining.without_firm(places, request, plan, ledger)
+        if fresh or not document.is_finished:
+            if text := phrases.missing_data(places, plan):
                 console.say(text)
             prepare_data(places, plan, signals)
         if ledger is not None and not fresh:
+            rungs = planning.choose_rungs(plan, [row.rung for row in document.rungs])
             checked(Selection(plan=plan, rungs=rungs, seeds=document.seeds), ledger, places)
 
 
@@ -147,18 +147,8 @@ def checked(selection: Selection, ledger: Ledger, places: Places) -> Selection:
     return selection
 
 
-def _remains(document: PlanDocument, design: DesignProgress | None, request: LadderRequest) -> bool:
-    """Whether a run of a request remains, or a look of its design. A rung that is the same as its base counts, too:
-    the base may be none of the request."""
-    if request.decide and (design is None or design.next_look is not None):
-        return True
-    return any(row.runs_done < row.runs for row in document.rungs)
-
-
 def is_finished(ledger: Ledger, places: Places, request: LadderRequest, plan: planning.Plan) -> bool:
     """Whether nothing of a request remains to be trained."""
-    from lrurun.commands.plan import planned
-    from lrurun.report.tables import loaded_instance
+    from lrurun.instances import lookup, remaining
 
-    document, _, design = planned(places, request, plan, ledger)
-    return loaded_instance.find(ledger, plan) is not None and not _remains(document, design, request)
+    return remaining.without_firm(places, request, plan, ledger).is_finished and lookup.find(ledger, plan) is not None

@@ -243,9 +243,9 @@ def plan_on_node(places: Places, request: LadderRequest) -> planning.Plan:
 
 def _say_nothing_to_do(ledger: Ledger, places: Places, request: LadderRequest, plan: planning.Plan) -> None:
     """Says that every run of a request was finished before, and what these runs lack."""
-    from lrurun.report.tables import loaded_instance
+    from lrurun.instances import lookup
 
-    if (instance := loaded_instance.find(ledger, plan)) is None:
+    if (instance := lookup.find(ledger, plan)) is None:
         return
     what = "the sequential design" if request.decide else "this ladder"
     console.say(f"nothing to do: every run of {what} is finished")

@@ -24,7 +24,7 @@ from tests.harness.machine import Machine
 )
 def test_global_options_stand_before_and_after_the_command(line, machine: Machine, monkeypatch) -> None:
     seen = []
-    monkeypatch.setattr("lrurun.commands.plan._print_plan", lambda *_: None)
+    monkeypatch.setattr("lrurun.commands._shared.plan_output._print_plan", lambda *_: None)
     monkeypatch.setattr("lrurun.ledger.store.Ledger.read", lambda path: seen.append(str(path)))
     machine.run(*line.split())
     assert (seen, console.verbosity()) == (["x.db"], -1)

@@ -7,10 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from lrurun.config.fingerprint import fingerprint
 from lrurun.config.planning import final_runs
 from lrurun.config.recurrences import KINDS
 from lrurun.config.resolve import Difference
-from lrurun.config.schema import Execution, fingerprint, known_paths
+from lrurun.config.schema import Execution, known_paths
 from lrurun.config.settings import flatten, parse_set
 from lrurun.errors import LrurunError
 from tests.harness.machine import Machine

@@ -21,7 +21,7 @@ from lrurun.config.planning import final_runs
 from lrurun.ledger.store import Ledger
 from lrurun.report.verification import Recorded, Verification
 from lrurun.runner import environment
-from lrurun.training import NUMERICS
+from lrurun.version import NUMERICS
 from tests.harness.machine import Machine, stop, wait_for, workers_of
 from tests.harness.plug_ins import AVERAGES, LADDER, forgotten  # noqa: F401
 from tests.harness.reports import make_run

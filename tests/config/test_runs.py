@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lrurun.config import planning
+from lrurun.config.fingerprint import fingerprint
 from lrurun.config.planning import choose_point, final_runs, tuning_runs
 from lrurun.config.runs import parse_seeds
-from lrurun.config.schema import fingerprint, used_execution
+from lrurun.config.schema import used_execution
 from lrurun.config.settings import combinations, flatten
 from lrurun.errors import UsageError
 from tests.harness.plans import make, write_documents

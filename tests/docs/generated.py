@@ -168,7 +168,6 @@ def documents() -> dict[str, type]:
         data,
         doctor,
         ledger,
-        plan,
         query,
         runs,
         show,
@@ -177,6 +176,8 @@ def documents() -> dict[str, type]:
         verify_items,
     )
     from lrurun.commands.list import Listing
+    from lrurun.instances.remaining import PlanDocument
+    from lrurun.instances.sweep import SweepDocument
     from lrurun.ledger.merging import Merged
     from lrurun.ledger.rebuilding import Rebuilt
     from lrurun.report import run_table
@@ -194,8 +195,8 @@ def documents() -> dict[str, type]:
         "runs --by": run_table.GroupsDocument,
         "show": show.RunDocument,
         "status": status.StatusDocument,
-        "plan": plan.PlanDocument,
-        "plan --sweep": plan.SweepDocument,
+        "plan": PlanDocument,
+        "plan --sweep": SweepDocument,
         "report TASK": LadderReport,
         "report TASK --by": SweptReport,
         "report TASK --speed": SpeedReport,

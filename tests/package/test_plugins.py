@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from lrurun import paths, plugins
-from lrurun.config import planning, schema
+from lrurun.config import planning
+from lrurun.config.fingerprint import fingerprint
 from lrurun.config.planning import final_runs
 from lrurun.config.runs import InstanceSpec
 from lrurun.data.task_data import load, prepare
@@ -49,7 +50,7 @@ def enqueued(*arguments: str) -> list[str]:
 
 
 def fingerprints(ladder: str) -> dict[str, str]:
-    return {rung.name: schema.fingerprint(rung.config) for rung in planning.make("sDigits", ladder=ladder).rungs}
+    return {rung.name: fingerprint(rung.config) for rung in planning.make("sDigits", ladder=ladder).rungs}
 
 
 def afresh(ladder: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ from lrurun.ledger.values import ClaimedRun, LadderInstance
 from lrurun.runner import environment
 from lrurun.session import resuming
 from lrurun.session.training import LadderTraining
-from lrurun.training import NUMERICS
+from lrurun.version import NUMERICS
 from tests.harness.machine import FINISHED_LADDER, Machine
 
 ARGUMENTS = ("sDigits", "--profile", "smoke", "--rung", "gamma-norm", "--seeds", "1")

@@ -43,22 +43,22 @@ def train(training: LadderTraining, *, report: bool = True, claims: bool = False
 
 def _print_plan(training: LadderTraining) -> int:
     """Prints the plan, or the script that would be submitted."""
-    from lrurun.commands.plan import show
-
     if training.options.site.is_local:
-        return show(training.places, training.request, training.plan)
+        from lrurun.commands._shared import plan_output
+
+        return plan_output.show(training.places, training.request, training.plan)
     console.write(training.executor().script())
     return 0
 
 
 def _print_report(training: LadderTraining, *, claims: bool) -> None:
     """Prints the answer: the table, and what it says."""
-    from lrurun.commands.plan import next_step
     from lrurun.report.tables import loaded_instance
+    from lrurun.session import next_step
 
     places, request, plan = training.places, training.request, training.plan
     shown = Shown(rungs=request.rungs, claims=claims, request=request)
     with opening.existing(places) as ledger:
         loaded = loaded_instance.chosen(ledger, None, plan, None, "lrurun ladder")
         report = loaded.report(rungs=shown.rung_names(plan.ladder), with_claims=claims or None)
-        structs.replace(shown, firm=next_step(places, request, plan, ledger, report)).write(report, ledger)
+        structs.replace(shown, firm=next_step.command(places, request, plan, ledger, report)).write(report, ledger)

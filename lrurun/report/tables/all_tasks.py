@@ -108,14 +108,14 @@ def collect(
     Raises:
         NotFoundError: there is none.
     """
-    from lrurun.instances import documents
+    from lrurun.instances import documents, lookup
     from lrurun.report.tables import loaded_instance
 
     reports, notes, differing = [], [], []
     refused: LrurunError | None = None
     for instance in sorted(ledger.ladders(ladder.name), key=_place):
         if request.profile not in (None, instance.profile) or not _may_be(instance, request):
-            differing.append(loaded_instance.title(instance))
+            differing.append(lookup.title(instance))
             continue
         try:
             sets = [*request.sets, *_protocol(instance)]
@@ -125,11 +125,11 @@ def collect(
                     loaded_instance.LoadedInstance(plan, instance, ledger).report(rungs=rungs, with_claims=False)
                 )
             else:
-                differing.append(loaded_instance.title(instance))
+                differing.append(lookup.title(instance))
         except LrurunError as error:
             refused = refused or error
             own = "" if instance.task in tasks.TASKS else f"; {tasks.OF_PLUG_IN}"
-            notes.append(f"left out: {loaded_instance.title(instance)}: {error.message}{own}")
+            notes.append(f"left out: {lookup.title(instance)}: {error.message}{own}")
     if not reports:
         if refused is not None:
             raise refused
