@@ -154,7 +154,7 @@ def _plan_on_node(places: Places, request: LadderRequest) -> planning.Plan:
     from lrurun.runner import node
 
     files = None
-    if (key := node.instance()) is not None and (ledger := opening.read(places)) is not None:
+    if (key := node.instance()) is not None and (ledger := opening.read(places)).exists:
         with ledger:
             recorded = documents.find(ledger, ledger.ladder(key))
             files = None if recorded is None else recorded.files
@@ -328,11 +328,10 @@ def _check_places(places: Places, plan: planning.Plan) -> None:
     if plan.tune and plan.search is not None:
         require_optuna()
     readable = opening.read(places)  # raises an error, before anything is written, if it cannot be used
-    if readable is not None:
-        readable.close()
+    readable.close()
     if plan.kind == "training":
         check_data_folder(places, plan)
-    if readable is not None or opening.can_be_created(places):
+    if readable.exists or opening.can_be_created(places):
         check_runs_folder(places.runs)
 
 
@@ -369,7 +368,7 @@ def _prepare(places: Places, request: LadderRequest, plan: planning.Plan, signal
             if text := cautions.missing_data(places, plan):
                 console.say(text)
             _prepare_data(places, plan, signals)
-        if ledger is not None and not fresh:
+        if ledger is not None and ledger.exists and not fresh:
             _with_checked_data(Selection(plan=plan, rungs=rungs, seeds=document.seeds), ledger, places)
 
 

@@ -204,6 +204,11 @@ class Ledger:
         return self.database.place
 
     @property
+    def exists(self) -> bool:
+        """Whether there was a ledger when it was opened; one that there is not has no rows."""
+        return not self.database.is_missing
+
+    @property
     def read_only(self) -> bool:
         return self.database.read_only
 
@@ -234,15 +239,19 @@ class Ledger:
         return cls(databases.implementation(place).open(place, create=create, timeout=timeout))
 
     @classmethod
-    def read(cls, path: str | Place, *, timeout: float = TIMEOUT) -> typing.Self | None:
-        """Open a ledger for reading; None if there is none. Never creates one and never changes a row.
+    def read(cls, path: str | Place, *, timeout: float = TIMEOUT) -> typing.Self:
+        """Open a ledger for reading; where there is none, one without rows. Never creates one and never changes a row.
 
         Raises LedgerError for a ledger of another version, for a file that is not a ledger and for a server that
         cannot be reached, LrurunError if it cannot be read.
         """
         place = ledger_place(path) if isinstance(path, str) else path
         database = databases.implementation(place).read(place, timeout=timeout)
-        return None if database is None else cls(database)
+        if database is None:
+            from lrurun.ledger.database.missing import Missing
+
+            database = Missing(place)
+        return cls(database)
 
     def close(self) -> None:
         """Close the ledger. Closing twice is allowed."""

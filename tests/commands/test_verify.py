@@ -109,9 +109,7 @@ def repeated(recorded, temporary, monkeypatch):
 
     def install(*changes: Change) -> tuple[Machine, str]:
         def train(places: Any, plan: Any, run: Any, signals: Any, *, copies: Any) -> Recorded:
-            ledger = Ledger.read(machine.ledger)
-            assert ledger is not None
-            with ledger:
+            with Ledger.read(machine.ledger) as ledger:
                 one = verify._recorded(ledger, run.id)
             for change in changes:
                 one = change(one)

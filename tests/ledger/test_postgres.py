@@ -90,7 +90,7 @@ def work(number):
 
 
 def test_many_create_one_ledger_at_once(empty: Server) -> None:
-    assert Ledger.read(empty) is None
+    assert not Ledger.read(empty).exists
     with pytest.raises(NotFoundError, match="there is no ledger"):
         Ledger.open(empty, create=False)
     at_once(8, OPEN, empty)

@@ -91,7 +91,6 @@ def test_every_link_leads_to_a_page_and_viewing_writes_nothing(filled: Machine, 
     view.source.drop()
     assert filled.ledger.read_bytes() == before
     ledger = view.source.ledger()
-    assert ledger is not None
     with pytest.raises(Exception, match="opened for reading only"):
         ledger.event("note", "x")
 

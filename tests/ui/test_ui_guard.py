@@ -184,7 +184,6 @@ def test_text_of_a_ledger_is_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_files_come_from_inside_the_runs_folder_alone(view: View, tmp_path: Path) -> None:
     runs = view.source.places.runs
     ledger = view.source.ledger()
-    assert ledger is not None
     first, second = ledger.runs()
     secret = tmp_path / "log.txt"
     secret.write_text("secret")

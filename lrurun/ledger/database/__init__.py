@@ -75,6 +75,9 @@ class Database(ABC):
     catalogue: ClassVar[str]
     """The table that lists the tables, for queries."""
 
+    is_missing: ClassVar[bool] = False
+    """Whether there is no ledger at the place: a reader gets one without rows, see `missing`."""
+
     place: Place
     read_only: bool
     lacking: frozenset[str] = frozenset()
