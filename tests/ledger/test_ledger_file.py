@@ -238,7 +238,7 @@ def test_readers_create_nothing_and_change_nothing(path: Path) -> None:
     with Ledger.read(path) as reader:
         assert reader.note is None
         assert len(reader.runs()) == 1
-        for write in (lambda: reader.event("a", "b"), lambda: reader.claim(key, ME), lambda: reader.requeue([])):
+        for write in (lambda: reader.event("a", "b"), lambda: reader.hold(key, ME), lambda: reader.requeue([])):
             with pytest.raises(LrurunError, match="reading"):
                 write()
     assert path.read_bytes() == content

@@ -47,7 +47,7 @@ class Joined(Protocol):
     """
 
     def begin(self, *, writing: bool) -> None:
-        """Begins a transaction. While it writes, no process claims or queues a run."""
+        """Begins a transaction. While it writes, no process takes or queues a run."""
 
     def execute(self, statement: str, values: Mapping[str, Any] | None = None) -> list[Any]: ...
 
