@@ -158,7 +158,7 @@ def plot(
     if of_runs:
         _check_for_runs(context, drawn)
     ledger = opening.read(places)
-    if ledger is None:
+    if not ledger.exists:
         if not of_runs and not instance and drawn not in OF_LADDERS:
             request.plan()  # a wrong name or value is the error to show
         hint = "name one with --ledger PATH" if of_runs or drawn in OF_LADDERS else f"run: {request.command()}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -164,10 +163,9 @@ def _report(
     from lrurun.report.tables import loaded_instance
     from lrurun.session import next_step
 
-    ledger = opening.read(places)
-    with ledger or nullcontext():
+    with opening.read(places) as ledger:
         plan = None if instance else request.plan(ledger)
-        if ledger is None:
+        if not ledger.exists:
             raise NotFoundError(
                 f"{places.ledger}: there is no ledger, so there are no results",
                 f"run: {request.command()}",
@@ -210,11 +208,10 @@ def _report_all(places: Places, request: LadderRequest, show: Shown) -> int:
     from lrurun.instances import documents
     from lrurun.report.tables import all_tasks
 
-    ledger = opening.read(places)
-    with ledger or nullcontext():
+    with opening.read(places) as ledger:
         ladder = documents.load_ladder(request.ladder, ledger)
         rungs = show.rung_names(ladder)
-        if ledger is None:
+        if not ledger.exists:
             raise NotFoundError(
                 f"{places.ledger}: there is no ledger, so there are no results",
                 f"run: lrurun ladder TASK --ladder {request.ladder}",

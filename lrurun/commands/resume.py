@@ -60,7 +60,7 @@ def resume(
         cautions.warn_of_jobs(jobs)
     signals = options.signals()
     ledger = opening.read(places)
-    if ledger is None:
+    if not ledger.exists:
         hint = opening.rebuild_hint(places)
         console.say(f"nothing to do: there is no ledger yet{f'; {hint}' if hint else ''}")
         return 0

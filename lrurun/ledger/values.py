@@ -278,7 +278,7 @@ class Event(Struct, frozen=True, kw_only=True):
 
 
 class Owner(Struct, frozen=True, kw_only=True):
-    """The process that claimed a run, identified by pid and start time on a host, boot and pid namespace."""
+    """The process that holds a run, identified by pid and start time on a host, boot and pid namespace."""
 
     host: str
     boot: str
@@ -289,8 +289,8 @@ class Owner(Struct, frozen=True, kw_only=True):
     """The user of the operating system."""
 
 
-class ClaimedRun(Struct, frozen=True, kw_only=True):
-    """A claimed run and the number of its attempt, which every later write carries."""
+class HeldRun(Struct, frozen=True, kw_only=True):
+    """A run that a worker holds, and the number of its attempt, which every later write carries."""
 
     run: Run
     attempt: int

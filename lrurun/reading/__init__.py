@@ -30,10 +30,11 @@ class OpenLedger:
         self._ledger: Ledger | None = None
         self._reopen()
 
-    def _reopen(self) -> Ledger | None:
+    def _reopen(self) -> Ledger:
         from lrurun.ledger.store import Ledger
 
-        if self._ledger is None:
+        if self._ledger is None or not self._ledger.exists:
+            self.close()
             self._ledger = Ledger.read(self.path)
         return self._ledger
 
@@ -53,7 +54,7 @@ class OpenLedger:
 
     def __repr__(self) -> str:
         ledger = self._reopen()
-        count = "none yet" if ledger is None else plural(ledger.count_runs(), "run")
+        count = plural(ledger.count_runs(), "run") if ledger.exists else "none yet"
         return f"<lrurun ledger {self.path}: {count}>"
 
     def runs(
@@ -77,7 +78,7 @@ class OpenLedger:
         ledger = self._reopen()
         if limit is not None and limit < 0:
             raise UsageError(f"limit: expected at least 0, found {limit}", "leave it out for all runs")
-        runs = ledger.each(ids[:limit], brief=False) if ledger is not None else ()
+        runs = ledger.each(ids[:limit], brief=False)
         return Rows(runs, tables.of_runs, shown=shown_runs)
 
     def _ids(self, where: str | None, sort: str | None = None, ladder: str | None = None) -> list[str]:
@@ -85,7 +86,7 @@ class OpenLedger:
 
         ledger = self._reopen()
         choice = listing.Choice(where, sort, ledger, names=("where", "sort"))
-        return [] if ledger is None else choice.ids(ledger, ladder)
+        return choice.ids(ledger, ladder)
 
     def metrics(
         self,
@@ -115,7 +116,7 @@ class OpenLedger:
             raise UsageError(f"points: expected at least 4, found {points}", "leave it out for all points")
         ledger = self._reopen()
         names = None if keys is None else _several("keys", keys, str, "a name", 'as in keys=["train/loss"]')
-        if ledger is None:
+        if not ledger.exists:
             if run is not None:
                 raise NotFoundError(f"there is no ledger at {self.path}", "see `lrurun runs`")
             self._ids(where)  # checks it
@@ -173,7 +174,7 @@ class OpenLedger:
         )
         ledger = self._reopen()
         plan = None if instance else request.plan(ledger)
-        if ledger is None:
+        if not ledger.exists:
             raise NotFoundError(f"there is no ledger at {self.path}", f"run: {request.command()}")
         made = loaded_instance.chosen(ledger, task, plan, instance, request.command()).report()
         details = run_details.collect(formats.content_of(made), ledger)

@@ -26,7 +26,7 @@ from lrurun.runner.work import Needs, Work, work_on
 from lrurun.version import NUMERICS
 
 MAX_RETRIES = 2
-"""How often a run that breaks is tried again by one command, and a worker that exits before it has claimed one."""
+"""How often a run that breaks is tried again by one command, and a worker that exits before it has held one."""
 
 
 def broke(attempt: Attempt) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,12 +31,11 @@ def check_places(places: Places, plan: planning.Plan) -> None:
 
     if plan.tune and plan.search is not None:
         require_optuna()
-    readable = opening.read(places)  # raises an error, before anything is written, if it cannot be used
-    if readable is not None:
-        readable.close()
+    with opening.read(places) as ledger:  # raises an error, before anything is written, if it cannot be used
+        exists = ledger.exists
     if plan.kind == "training":
         check_data_folder(places, plan)
-    if readable is not None or opening.can_be_created(places):
+    if exists or opening.can_be_created(places):
         check_runs_folder(places.runs)
 
 
@@ -68,13 +67,13 @@ def prepare(places: Places, request: LadderRequest, plan: planning.Plan, signals
     if plan.kind == "program":  # which has data of its own
         Selection(plan=plan, rungs=plan.rungs, seeds=()).keep_files(places.runs)
         return
-    with opening.read(places) or nullcontext() as ledger:
+    with opening.read(places) as ledger:
         document = remaining.without_firm(places, request, plan, ledger)
         if fresh or not document.is_finished:
             if text := phrases.missing_data(places, plan):
                 console.say(text)
             prepare_data(places, plan, signals)
-        if ledger is not None and not fresh:
+        if not fresh:
             rungs = planning.choose_rungs(plan, [row.rung for row in document.rungs])
             checked(Selection(plan=plan, rungs=rungs, seeds=document.seeds), ledger, places)
 
@@ -114,8 +113,8 @@ def check_command(places: Places, request: LadderRequest, plan: planning.Plan) -
     try:
         program_faults.check_command(rungs, plan.recipe.folder, plan.recipe.path)
     except UsageError:
-        with opening.read(places) or nullcontext() as ledger:
-            if ledger is None or not is_finished(ledger, places, request, plan):
+        with opening.read(places) as ledger:
+            if not is_finished(ledger, places, request, plan):
                 raise
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -129,8 +129,8 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
 
     def _is_finished(self) -> bool:
         """Whether nothing remains, which is said. The ledger is only read."""
-        with opening.read(self.places) or nullcontext() as ledger:
-            if ledger is None or not preparing.is_finished(ledger, self.places, self.request, self.plan):
+        with opening.read(self.places) as ledger:
+            if not preparing.is_finished(ledger, self.places, self.request, self.plan):
                 return False
             _say_nothing_to_do(ledger, self.places, self.request, self.plan)
             return True
@@ -234,7 +234,7 @@ def plan_on_node(places: Places, request: LadderRequest) -> planning.Plan:
     from lrurun.runner import node
 
     files = None
-    if (key := node.instance()) is not None and (ledger := opening.read(places)) is not None:
+    if (key := node.instance()) is not None and (ledger := opening.read(places)).exists:
         with ledger:
             recorded = documents.find(ledger, ledger.ladder(key))
             files = None if recorded is None else recorded.files

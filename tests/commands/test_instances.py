@@ -191,7 +191,7 @@ def test_the_command_that_supersedes_an_instance_says_so_once(here: Machine) -> 
 def test_a_ladder_that_is_running_is_not_superseded(here: Machine) -> None:
     earlier, _ = ask(here, "mine.toml", RECIPE, train=False), ask(here, "mine.toml", CHANGED, train=True)
     with Ledger.open(here.ledger) as ledger:
-        assert ledger.claim(earlier.key, owner.this_process()) is not None
+        assert ledger.hold(earlier.key, owner.this_process()) is not None
     assert "superseded" not in here.run("status").stderr
     assert here.run("resume", "--instance", earlier.short_name).stderr == (
         f"nothing to do: instance {earlier.short_name} is running\n"

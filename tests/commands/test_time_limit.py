@@ -58,8 +58,8 @@ def test_the_limit_is_a_sigterm_that_leaves_time_to_save() -> None:
 
 def test_a_limit_that_comes_after_the_last_run_is_no_stop(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     def finish_all(self: Supervisor) -> None:
-        while (claim := self.ledger.claim(self.instance.key, self.owner, environment={})) is not None:
-            self.ledger.finish(claim, "done", result={"test/accuracy": 0.5, "machine/steps_per_second": 1.0})
+        while (held := self.ledger.hold(self.instance.key, self.owner, environment={})) is not None:
+            self.ledger.finish(held, "done", result={"test/accuracy": 0.5, "machine/steps_per_second": 1.0})
         self.signals.received = signal.SIGTERM
         raise Stopped(signal.SIGTERM, "the time limit of 0:12")
 

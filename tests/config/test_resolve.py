@@ -212,8 +212,8 @@ def test_the_plan_of_a_tuned_ladder_has_no_rate_before_the_chosen_one(machine):
         key = ledger.add_ladder("ssm", "sDigits", None, plan.spec).key
         for k, wanted in enumerate(tuning_runs(plan, [rung])):
             ledger.enqueue(key, [wanted])
-            claim = ledger.claim(key, OWNER, environment={})
-            ledger.finish(claim, "done", result={"val/accuracy": 0.9 if k // 3 == 1 else 0.5, "val/loss": 1.0})
+            held = ledger.hold(key, OWNER, environment={})
+            ledger.finish(held, "done", result={"val/accuracy": 0.9 if k // 3 == 1 else 0.5, "val/loss": 1.0})
     out = machine.run(*arguments).stdout
     assert "will be chosen" not in out
     assert "Learning rates (tuned on validation here with 3 seeds): s4d 0.002." in out

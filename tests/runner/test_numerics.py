@@ -16,7 +16,7 @@ from lrurun.errors import LedgerError
 from lrurun.instances import requests
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
-from lrurun.ledger.values import ClaimedRun, LadderInstance
+from lrurun.ledger.values import HeldRun, LadderInstance
 from lrurun.runner import environment
 from lrurun.session import resuming
 from lrurun.session.training import LadderTraining
@@ -26,12 +26,10 @@ from tests.harness.machine import FINISHED_LADDER, Machine
 ARGUMENTS = ("sDigits", "--profile", "smoke", "--rung", "gamma-norm", "--seeds", "1")
 
 
-def claimed(ledger: Ledger, instance: LadderInstance, numerics: int) -> ClaimedRun:
-    claim = ledger.claim(
-        instance.key, owner.this_process(), environment={**environment.record(1), "numerics": numerics}
-    )
-    assert claim is not None
-    return claim
+def held_run(ledger: Ledger, instance: LadderInstance, numerics: int) -> HeldRun:
+    held = ledger.hold(instance.key, owner.this_process(), environment={**environment.record(1), "numerics": numerics})
+    assert held is not None
+    return held
 
 
 def begin(machine: Machine, numerics: int) -> str:
@@ -41,9 +39,9 @@ def begin(machine: Machine, numerics: int) -> str:
     with Ledger.open(machine.ledger) as ledger:
         instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
         (run,) = ledger.enqueue(instance.key, final_runs(plan, rung, [0]))
-        claim = claimed(ledger, instance, numerics)
-        ledger.record(claim, [(1, "train/loss", 1.0)], 1)
-        ledger.finish(claim, "interrupted")
+        held = held_run(ledger, instance, numerics)
+        ledger.record(held, [(1, "train/loss", 1.0)], 1)
+        ledger.finish(held, "interrupted")
     return run.id
 
 
@@ -79,7 +77,7 @@ def test_a_run_of_a_later_version_stays_as_it_is(machine: Machine) -> None:
     with Ledger.open(machine.ledger) as ledger:
         ledger.requeue([run])
         with pytest.raises(LedgerError, match="too old to continue"):  # if it was interrupted after the command began
-            claimed(ledger, ledger.ladders()[0], NUMERICS)
+            held_run(ledger, ledger.ladders()[0], NUMERICS)
         assert [attempt.numerics for attempt in ledger.attempts(run)] == [NUMERICS + 1]
         assert ledger.run(run).state == "queued"
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lrurun import console
@@ -90,11 +90,10 @@ def swept_table(
         if (path := parse_set(text)[0]) in by:
             raise UsageError(f"--set {path} and --by {path} exclude each other", "leave one of them out")
     command = request.command(*(word for path in by for word in ("--sweep", f"{path}=V,V")))
-    ledger = opening.read(places)
-    with ledger or nullcontext():
+    with opening.read(places) as ledger:
         plan = request.plan(ledger)
         rungs = None if show is None else show.rung_names(plan.ladder)
-        if ledger is None:
+        if not ledger.exists:
             raise NotFoundError(
                 f"{places.ledger}: there is no ledger, so there are no results",
                 f"run: {command}",
