@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from lrurun import paths, plugins
 from lrurun.errors import NotFoundError, UsageError, check_type, plural
-from lrurun.reading.rows import ReportRows, Rows, columns_of, shown_claims, shown_curves, shown_runs
+from lrurun.reading.rows import ReportRows, Rows, columns_of, report_rows, shown_claims, shown_curves, shown_runs
 from lrurun.report import columns as tables
 
 if TYPE_CHECKING:
@@ -159,7 +159,6 @@ class OpenLedger:
         """
         from lrurun import kinds
         from lrurun.instances.requests import LadderRequest, ladder_or_default
-        from lrurun.report import formats, run_details
         from lrurun.report.tables import loaded_instance
 
         hint = 'as in report("sDigits", ladder="lru", sets={"optim.lr": 0.001})'
@@ -176,9 +175,7 @@ class OpenLedger:
         plan = None if instance else request.plan(ledger)
         if not ledger.exists:
             raise NotFoundError(f"there is no ledger at {self.path}", f"run: {request.command()}")
-        made = loaded_instance.chosen(ledger, task, plan, instance, request.command()).report()
-        details = run_details.collect(formats.content_of(made), ledger)
-        return ReportRows(made, formats.render(made, "html", details=details))
+        return report_rows(loaded_instance.chosen(ledger, task, plan, instance, request.command()))
 
     def claims(
         self, *, ladder: str | None = None, task: str | None = None, paper: str | None = None

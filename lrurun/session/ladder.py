@@ -1,4 +1,4 @@
-"""A ladder in Python: `lrurun.ladder` gives an object that plans, trains, reports and draws what `lrurun ladder` does."""
+"""`lrurun.ladder`: a ladder that is planned, trained, reported and drawn from Python."""
 
 from __future__ import annotations
 

@@ -178,11 +178,11 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
 
         Each supervisor is appended to `supervisors` before it begins.
         """
-        from lrurun.report.live.view import LadderView
+        from lrurun.report.live import notebook
         from lrurun.runner.supervisor import Supervisor, while_busy
 
         ends: list[SupervisorResult] = []
-        with LadderView() as display:
+        with notebook.ladder_view() as display:
             while_busy(ledger, display.say, self.signals)
             plan = self.plan
             instance = ledger.add_ladder(

@@ -174,10 +174,13 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
             console.say("lrurun status --watch shows its progress")
         return outcome
 
+    def sentence(self, stopped: Stopped) -> str:
+        """What stopped a training, what was left then, and what continues it."""
+        return f"stopped by {stopped}{stopped.when and f' {stopped.when}'}; {self.continuation}"
+
     def stopped(self, stopped: Stopped) -> int:
         """Says what goes on after a signal; the exit code."""
-        when = stopped.when and f" {stopped.when}"
-        console.say(f"stopped by {stopped}{when}; {self.continuation}")
+        console.say(self.sentence(stopped))
         if self.on_node:
             from lrurun.runner import node
 
