@@ -14,8 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import decoding, floats, paths, plugins
-from lrurun.config import program as programs
-from lrurun.config import tuning
+from lrurun.config import programs, tuning
 from lrurun.config.fingerprint import fingerprint
 from lrurun.config.ladder import Ladder, default_ladder, load_ladder, metric_rules, outside_scope
 from lrurun.config.recipe import Profile, Range, Recipe, Tried, check_scopes, get_profile, load_recipe, read_recipe

@@ -17,7 +17,7 @@ from lrurun.config import ladder as ladders
 from lrurun.config import planning, schema
 from lrurun.config import recipe as recipes
 from lrurun.config.ladder import DEFAULT_LADDER, Ladder, lasting_path
-from lrurun.config.program import ProgramTable
+from lrurun.config.programs import ProgramTable
 from lrurun.config.recipe import Recipe
 from lrurun.config.resolve import ResolvedRung
 from lrurun.decoding import canonical

@@ -115,7 +115,7 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
                 not loaded.
         """
         from lrurun.config import planning
-        from lrurun.config.program import MissingFile
+        from lrurun.config.programs import MissingFile
         from lrurun.instances import documents
 
         ladder, recipe, recorded = documents.load(self.ladder, self.task, ledger)

@@ -298,7 +298,7 @@ def changes(before: str, after: str) -> str:
 
 def program_table() -> str:
     """The fields of `[program]`, with defaults."""
-    tree = ast.parse((ROOT / "lrurun/config/program.py").read_text())
+    tree = ast.parse((ROOT / "lrurun/config/programs.py").read_text())
     [table_class] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ProgramTable"]
     rows = []
     for node, text in itertools.pairwise(table_class.body):
