@@ -352,7 +352,7 @@ def _trained(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]) -> 
     length = rare = ""
     try:
         for ladder in ladders:
-            made = planning.of_documents(ladder, recipe, profile=profile, sets=(), tune=False)
+            made = planning.of_documents(ladder, recipe, profile=profile, sets={}, tune=False)
             counts.append(f"{plural(len(made.rungs), 'rung')} of ladder {ladder.name}")
             first = made.rungs[0]
             steps = f", {plural(first.steps, 'step')}" if first.steps else ""

@@ -33,6 +33,7 @@ from lrurun.commands._shared.options import (
 )
 from lrurun.commands._shared.report_output import Shown
 from lrurun.commands._shared.rules import DECIDE_HINT, examples, excludes, exclusive, is_given, needs
+from lrurun.config.settings import parse_sets
 from lrurun.errors import LedgerError, LrurunError, UsageError, plural
 from lrurun.instances import requests
 from lrurun.instances.requests import LadderRequest
@@ -98,7 +99,7 @@ def ladder(
         rungs=rung or [],
         seeds=seeds,
         tune=tune,
-        sets=set_ or [],
+        sets=parse_sets(set_ or []),
         decide=decide,
         max_seeds=max_seeds,
     )
