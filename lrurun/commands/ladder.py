@@ -29,6 +29,7 @@ from lrurun.commands._shared.options import (
 )
 from lrurun.commands._shared.rules import DECIDE_HINT, examples, excludes, exclusive, is_given, needs
 from lrurun.commands._shared.training import train
+from lrurun.config.settings import parse_sets
 from lrurun.instances import requests
 from lrurun.instances.requests import LadderRequest
 from lrurun.session import cautions, opening
@@ -88,7 +89,7 @@ def ladder(
         rungs=rung or [],
         seeds=seeds,
         tune=tune,
-        sets=set_ or [],
+        sets=parse_sets(set_ or []),
         decide=decide,
         max_seeds=max_seeds,
     )

@@ -25,6 +25,7 @@ from lrurun.commands._shared.options import (
 )
 from lrurun.commands._shared.plan_output import bytes_text, seconds_text
 from lrurun.commands._shared.rules import DECIDE_HINT, examples, excludes, needs
+from lrurun.config.settings import parse_sets
 from lrurun.errors import LrurunError, UsageError
 from lrurun.instances.measurement import Measurement
 from lrurun.instances.requests import LadderRequest, ladder_or_default
@@ -79,7 +80,7 @@ def plan(
         rungs=rung or [],
         seeds=seeds,
         tune=tune,
-        sets=set_ or [],
+        sets=parse_sets(set_ or []),
         decide=decide,
         max_seeds=max_seeds,
     )

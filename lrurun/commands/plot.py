@@ -24,6 +24,7 @@ from lrurun.commands._shared.options import (
     choice,
 )
 from lrurun.commands._shared.rules import INSTANCE, examples, excludes, is_given, spelling
+from lrurun.config.settings import parse_sets
 from lrurun.errors import NotFoundError, UsageError, hint_for
 from lrurun.instances.requests import LadderRequest, ladder_or_default
 from lrurun.report.formats import FigureFormat
@@ -127,7 +128,9 @@ def plot(
             raise UsageError("plot: expected a TASK, RUNs or --instance", "lrurun status lists what is in the ledger")
         instance = opening.latest_instance(places, "a TASK, RUNs or --instance")
     ladder = ladder_or_default(ladder, names[0] if names else None)
-    request = LadderRequest(task=names[0] if names else "", ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
+    request = LadderRequest(
+        task=names[0] if names else "", ladder=ladder, profile=profile, tune=tune, sets=parse_sets(set_ or [])
+    )
     suffix = _suffix(context, out, format, kind)
     of_runs = bool(names) and _are_runs(names)
     if by is not None:
@@ -158,7 +161,7 @@ def plot(
         raise NotFoundError(f"{places.ledger}: there is no ledger, so there is nothing to draw", hint)
     with ledger:
         if drawn in OF_LADDERS:
-            report = all_tasks.collect(ledger, documents.load_ladder(ladder, ledger), request)
+            report = all_tasks.collect(ledger, documents.ladder_of_name(ladder, ledger), request)
             figure = drawing.every_task(report) if drawn == "map" else drawing.summary(report)
         elif of_runs:
             runs = list({run.id: run for run in map(ledger.run, names)}.values())

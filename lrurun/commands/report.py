@@ -24,6 +24,7 @@ from lrurun.commands._shared.options import (
 )
 from lrurun.commands._shared.report_output import Shown
 from lrurun.commands._shared.rules import INSTANCE, examples, excludes, exclusive, is_given
+from lrurun.config.settings import parse_sets
 from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.instances.requests import LadderRequest, ladder_or_default
 from lrurun.report import formats
@@ -94,9 +95,6 @@ def report(
                 "report: expected a TASK, --instance or --all", "lrurun status lists the tasks that have results"
             )
         instance = opening.latest_instance(places, "a TASK, --instance or --all")
-    request = LadderRequest(
-        task=task or "", ladder=ladder_or_default(ladder, task), profile=profile, tune=tune, sets=set_ or []
-    )
     kind = None if task is None else kinds.of_task(task)
     chosen: formats.Format = "json" if json else format
     if out is not None and not (json or is_given(context, "format")):
@@ -118,6 +116,9 @@ def report(
             "--detect and --format csv exclude each other: CSV has the rows alone",
             f"lrurun report{'' if task is None else f' {task}'} --detect {detect:g} --json",
         )
+    request = LadderRequest(
+        task=task or "", ladder=ladder_or_default(ladder, task), profile=profile, tune=tune, sets=parse_sets(set_ or [])
+    )
     show = Shown(
         rungs=rung or [],
         limit=limit,
@@ -209,7 +210,7 @@ def _report_all(places: Places, request: LadderRequest, show: Shown) -> int:
     from lrurun.report.tables import all_tasks
 
     with opening.read(places) as ledger:
-        ladder = documents.load_ladder(request.ladder, ledger)
+        ladder = documents.ladder_of_name(request.ladder, ledger)
         rungs = show.rung_names(ladder)
         if not ledger.exists:
             raise NotFoundError(

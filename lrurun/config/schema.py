@@ -272,7 +272,7 @@ class CellConfig(_Frozen, frozen=True, kw_only=True):
 
 
 class Program(_Frozen, frozen=True, kw_only=True, omit_defaults=True):
-    """What decides the result of a user's program beside its settings and seed, see `lrurun.config.program`."""
+    """What decides the result of a user's program beside its settings and seed, see `lrurun.config.programs`."""
 
     command: tuple[str, ...]
     files: dict[str, str] = {}

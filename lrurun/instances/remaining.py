@@ -442,7 +442,7 @@ def _state(known: dict[str, Run], fingerprint: str) -> str:
 def _past(rung: planning.ResolvedRung, recorded: Sequence[tuple[Config, float]]) -> float | None:
     """The number recorded of the newest run with this rung's model and batch; of a program, with its settings but those
     that tuning chooses."""
-    from lrurun.config.program import paths_of
+    from lrurun.config.programs import paths_of
     from lrurun.config.schema import ProgramConfig, RunConfig
 
     def alike(config: Config) -> tuple[Any, ...]:

@@ -48,7 +48,6 @@ def points(request: LadderRequest, sweep: Sequence[str]) -> list[Point]:
     Raises:
         UsageError: a wrong path or value; two values that are the same.
     """
-    assert isinstance(request.sets, list)
     swept = [text.partition("=")[0].strip() for text in sweep]
     points: list[Point] = []
     for sets in sweep_points(sweep, request.sets):

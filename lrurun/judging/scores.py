@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 from msgspec import Struct, structs
 
-from lrurun.config.program import ProgramTable, metric_of
+from lrurun.config.programs import ProgramTable, metric_of
 from lrurun.data import tasks
 from lrurun.data.metric import ESCAPE, Accuracy, Metric, named
 

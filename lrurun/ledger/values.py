@@ -15,6 +15,12 @@ STATES: tuple[State, ...] = get_args(State)
 FINISHED = ("done", "diverged")
 """States that are results: a run in one of them never changes again."""
 
+REQUEST = "asked"
+"""Kind of the event of an instance that records a command for it."""
+
+DOCUMENTS = "documents"
+"""Kind of the event of an instance that records its ladder and recipe."""
+
 ITEMS_REFUSED = "items-refused"
 """Kind of the event of a run that says why per-item results are not recorded."""
 

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from lrurun import files, machine
-from lrurun.config import program as programs
+from lrurun.config import programs
 from lrurun.config.schema import ProgramConfig
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.instances import documents

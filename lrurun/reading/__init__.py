@@ -158,6 +158,7 @@ class OpenLedger:
             UsageError: unknown names, or an argument of another type.
         """
         from lrurun import kinds
+        from lrurun.config.settings import parse_sets
         from lrurun.instances.requests import LadderRequest, ladder_or_default
         from lrurun.report.tables import loaded_instance
 
@@ -167,7 +168,7 @@ class OpenLedger:
         check_type("sets", sets, Mapping | Sequence, "a mapping or a list", hint)
         if (kind := kinds.of_task(task)) is not None:
             raise UsageError(f"{task}: reports of {kind.plural} have no rungs", f"run: lrurun report {task} --json")
-        values = dict(sets) if isinstance(sets, Mapping) else list(sets)
+        values = dict(sets) if isinstance(sets, Mapping) else parse_sets(sets)
         request = LadderRequest(
             task=task, ladder=ladder_or_default(ladder, task), profile=profile, sets=values, tune=tune
         )

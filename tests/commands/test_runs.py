@@ -367,7 +367,7 @@ def test_means_over_several_instances_say_so(machine: Machine) -> None:
 def test_settings_that_vary_within_a_rung_are_shown(machine: Machine) -> None:
     fill(machine.ledger, "sDigits", {"tanh-rnn": [0.5, 0.6]}, profile="smoke")
     assert "optim.lr" not in machine.run("runs").stdout
-    fill(machine.ledger, "sDigits", {"tanh-rnn": [0.5]}, profile="smoke", sets=["optim.lr=0.5"])
+    fill(machine.ledger, "sDigits", {"tanh-rnn": [0.5]}, profile="smoke", sets={"optim.lr": 0.5})
     header, first, *_ = machine.run("runs").stdout.splitlines()
     assert (header.split()[-1], first.split()[-1]) == ("optim.lr", "0.5")
     assert "optim.lr" not in machine.run("runs", "--where", "optim.lr=0.5").stdout

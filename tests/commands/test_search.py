@@ -146,7 +146,7 @@ def test_spaces_have_the_scopes_of_grids() -> None:
     assert (small.search.trials if small.search else 0) == 5
     assert list(rungs(small)["ring"].grid) == ["optim.lr", "optim.weight_decay", "optim.warmup"]
     assert len(tuning_runs(small, [rungs(small)["ring"]])) == 5
-    fixed = make(SEARCH, tune=True, sets=["optim.lr=0.5"])
+    fixed = make(SEARCH, tune=True, sets={"optim.lr": 0.5})
     assert "optim.lr" not in rungs(fixed)["ring"].grid
 
 

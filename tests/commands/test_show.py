@@ -18,6 +18,7 @@ from lrurun import console
 from lrurun.config import planning
 from lrurun.config.planning import final_runs, tuning_runs
 from lrurun.config.runs import InstanceSpec, parse_seeds
+from lrurun.config.settings import parse_sets
 from lrurun.instances.requests import LadderRequest, recorded, remember
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import HeldRun, Owner, Run
@@ -138,7 +139,7 @@ def test_commands_without_arguments_are_about_what_was_begun_last(machine: Machi
     for words in (("report",), ("show",), ("plot", "--out", "a.png")):
         assert "there is no ledger at no.db yet" in machine.refused(*words, "--ledger", "no.db", code=4)
     with Ledger.open(machine.ledger) as ledger:
-        spec = planning.make("sDigits", profile="smoke", sets=["optim.lr=0.5"]).spec
+        spec = planning.make("sDigits", profile="smoke", sets={"optim.lr": 0.5}).spec
         ledger.add_ladder("lru", "sDigits", "smoke", spec, "newer")
         begun = [attempt for run in ledger.runs() for attempt in ledger.attempts(run.id)]
         run = max(begun, key=lambda attempt: attempt.started_at).run
@@ -158,8 +159,8 @@ def test_compare_has_execution_code_and_data(machine: Machine) -> None:
     rate = planning.make("sDigits", profile="smoke").rungs[0].config.optim.lr
     made = []
     for sets, code, data, value in (
-        ([], "a", "d", 0.5),
-        (["execution.threads=2", "optim.lr=0.5"], "b\x1b[31m", "e", math.nan),
+        ({}, "a", "d", 0.5),
+        ({"execution.threads": 2, "optim.lr": 0.5}, "b\x1b[31m", "e", math.nan),
     ):
         made += [run.id for run in enqueue(machine, ["tanh-rnn"], sets=sets)]
         with Ledger.open(machine.ledger) as ledger:
@@ -338,7 +339,7 @@ def again(text: str, file: Path) -> tuple[str, dict[str, object]]:
         rungs=[],
         seeds=options["--seeds"],
         tune=False,
-        sets=sets,
+        sets=parse_sets(sets),
     )
     plan = asked.plan()
     [wanted] = final_runs(plan, plan.rungs[0], parse_seeds(options["--seeds"]))
@@ -348,10 +349,10 @@ def again(text: str, file: Path) -> tuple[str, dict[str, object]]:
 @pytest.mark.parametrize(
     ("task", "rungs", "options"),
     [
-        ("sDigits", ["small-phase"], {"sets": ["optim.lr=1", "model.dropout=0.3"], "profile": None}),
-        ("sDigits", ["relu-rnn"], {"ladder": "nonlinearity", "sets": ["execution.threads=2"]}),
+        ("sDigits", ["small-phase"], {"sets": {"optim.lr": 1, "model.dropout": 0.3}, "profile": None}),
+        ("sDigits", ["relu-rnn"], {"ladder": "nonlinearity", "sets": {"execution.threads": 2}}),
         ("sCIFAR", ["gamma-0.9-0.999"], {"ladder": "stability", "profile": None}),
-        ("ListOps", ["exponential"], {"profile": "laptop", "sets": ["optim.floor=1e-09", "execution.remat=true"]}),
+        ("ListOps", ["exponential"], {"profile": "laptop", "sets": {"optim.floor": 1e-09, "execution.remat": True}}),
     ],
 )
 def test_the_document_has_the_fingerprint_of_the_run(
@@ -390,13 +391,13 @@ def test_the_newest_way_to_execute_the_same_runs_is_repeated(machine: Machine) -
     with Ledger.open(machine.ledger) as ledger:
         instance = ledger.add_ladder("lru", "sDigits", "smoke", InstanceSpec())
         for seeds, devices in (([0], 4), ([0], 2), ([0, 1], 1), ([0], 4), ([0], 4)):
-            sets = ["train.steps=9", f"execution.devices={devices}"]
+            sets = {"train.steps": 9, "execution.devices": devices}
             asked = LadderRequest(task="sDigits", ladder="lru", profile="smoke", tune=False, sets=sets)
             remember(ledger, instance, asked, asked.plan(), seeds)
         found = recorded(ledger, instance, LadderRequest)
         assert len(ledger.events(ladder_key=instance.key)) == 4
-    ways = [("0,1", "execution.devices=1"), ("0,", "execution.devices=4")]
-    assert [(one.seeds, one.sets[-1]) for one in found] == ways
+    ways = [("0,1", 1), ("0,", 4)]
+    assert [(one.seeds, one.sets["execution.devices"]) for one in found] == ways
 
 
 # --requirements

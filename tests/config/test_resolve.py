@@ -136,8 +136,8 @@ def test_values_for_a_rung_that_the_ladder_lacks_are_refused():
     ("task", "options", "rung", "kind", "text"),
     [
         ("sDigits", {"tune": True}, "lru", "tuned", "tuned on validation here with 3 seeds"),
-        ("sDigits", {"sets": ["optim.lr=0.5"]}, "lru", "set", "given by --set optim.lr"),
-        ("sDigits", {"sets": ["optim.lr=0.5"], "profile": "smoke"}, "s4", "set", "given by --set optim.lr"),
+        ("sDigits", {"sets": {"optim.lr": 0.5}}, "lru", "set", "given by --set optim.lr"),
+        ("sDigits", {"sets": {"optim.lr": 0.5}, "profile": "smoke"}, "s4", "set", "given by --set optim.lr"),
         ("ListOps", {}, "lru", "default", "the recipe's default, untuned"),
         ("ListOps", {}, "s5", "published", "published: Smith et al. 2023, the published script"),
         ("sCIFAR", {}, "s5", "chosen", "chosen for this rung: as in the script of Smith et al. 2023 for gray images"),
@@ -229,7 +229,7 @@ def test_a_finished_plan_has_no_time_left(machine):
 def test_more_threads_or_many_more_workers_than_cores_get_a_warning(capsys, monkeypatch):
     monkeypatch.setattr(computer, "cores", lambda: 2)
     Path("l.toml").write_text(LADDER)
-    rungs = {n: planning.make("r.toml", ladder="l.toml", sets=[f"execution.threads={n}"]).rungs for n in (1, 2, 3)}
+    rungs = {n: planning.make("r.toml", ladder="l.toml", sets={"execution.threads": n}).rungs for n in (1, 2, 3)}
 
     def warned(threads, jobs):
         cautions.warn_of_cores(rungs[threads], jobs)

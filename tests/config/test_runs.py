@@ -76,7 +76,7 @@ def test_without_a_profile_the_recipes_own_grid_is_tuned():
 
 
 def test_what_set_fixes_is_not_tuned():
-    made = make(profile="small", tune=True, sets=["optim.lr=0.5"])
+    made = make(profile="small", tune=True, sets={"optim.lr": 0.5})
     assert made.grid == {"optim.weight_decay": [0, 0.1]}
     assert {w.config.optim.lr for w in tuning_runs(made, made.rungs)} == {0.5}
 

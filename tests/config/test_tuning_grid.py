@@ -68,7 +68,7 @@ def test_values_for_a_rung_are_tried_for_it_and_those_of_the_model_for_rungs_tha
     own = SCOPED.replace("[ladder", "[profile.small.ladder").replace("0.7, 0.8", "0.6")
     small = {"optim.lr": [0.1, 0.2, 0.3], "optim.weight_decay": [0, 0.1]}
     assert grids(RECIPE + SCOPED + own, profile="small")["norm"] == small | {RMAX: [0.6]}
-    assert grids(RECIPE + SCOPED, sets=[f"{RMAX}=0.9"])["norm"] == lr
+    assert grids(RECIPE + SCOPED, sets={RMAX: 0.9})["norm"] == lr
     # a rung that takes the values of another one takes what it tries
     taking = on("plane", "taking", '"model.depth" = 2').replace("change", 'takes = "mine/ring"\nchange')
     assert grids(RECIPE + SCOPED, LADDER + taking)["taking"][RMAX] == [0.7, 0.8]

@@ -103,16 +103,16 @@ def parameters_of(size: papers.Size) -> float | None:
     """The number of parameters of a rung at the size of a paper, or its ratio to another one's; None without a rung."""
     if not size.ladder:
         return None
-    count = partial(_count, size.task, size.ladder, size.profile, tuple(f"{k}={v}" for k, v in size.set.items()))
+    count = partial(_count, size.task, size.ladder, size.profile, tuple(size.set.items()))
     return count(size.than) / count(size.rung) if size.than else count(size.rung)
 
 
 @cache
-def _count(task: str, ladder: str, profile: str | None, sets: tuple[str, ...], name: str) -> int:
+def _count(task: str, ladder: str, profile: str | None, sets: tuple[tuple[str, Any], ...], name: str) -> int:
     from lrurun.config import planning
     from lrurun.nn.network import Model
 
-    made = planning.make(task, ladder=ladder, profile=profile, sets=list(sets), imports=False)
+    made = planning.make(task, ladder=ladder, profile=profile, sets=dict(sets), imports=False)
     [rung] = [rung for rung in made.rungs if rung.name == name]
     config = rung.training.model
     model = Model(msgspec.structs.replace(config, depth=1), made.task.spec(made.options))
@@ -298,7 +298,7 @@ def changes(before: str, after: str) -> str:
 
 def program_table() -> str:
     """The fields of `[program]`, with defaults."""
-    tree = ast.parse((ROOT / "lrurun/config/program.py").read_text())
+    tree = ast.parse((ROOT / "lrurun/config/programs.py").read_text())
     [table_class] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ProgramTable"]
     rows = []
     for node, text in itertools.pairwise(table_class.body):

@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from unittest import mock
 
@@ -40,7 +41,7 @@ def fill(
     *,
     ladder: str = "lru",
     profile: str | None = None,
-    sets: Sequence[str] = (),
+    sets: Mapping[str, Any] = MappingProxyType({}),
     tune: bool = False,
     data: str | None = None,
     eigenvalues: dict[str, Sequence[complex]] | None = None,

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from lrurun.config.program import ProgramTable, digest_of, digests
+from lrurun.config.programs import ProgramTable, digest_of, digests
 from lrurun.errors import LrurunError
 from lrurun.ledger.store import Ledger
 from lrurun.programs import commands, execution

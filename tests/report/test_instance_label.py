@@ -34,7 +34,7 @@ def two(tmp_path_factory):
         "sDigits",
         SCORES,
         profile="smoke",
-        sets=["train.batch=5000"],
+        sets={"train.batch": 5000},
         tune=True,
         eigenvalues=SPECTRA,
         about=COPY,

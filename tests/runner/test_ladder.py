@@ -274,7 +274,7 @@ def test_resume_continues_with_other_ladders_where_data_cannot_be_prepared(
     machine = finished.copy(tmp_path / "copy")
     with Ledger.open(machine.ledger) as ledger:
         for task in ("npDigits", "sDigits"):
-            request = LadderRequest(task=task, ladder="nonlinearity", profile="smoke", tune=False, sets=[])
+            request = LadderRequest(task=task, ladder="nonlinearity", profile="smoke", tune=False, sets={})
             plan = request.plan()
             instance = ledger.add_ladder(plan.ladder.name, task, plan.profile, plan.spec, plan.short_name)
             requests.remember(ledger, instance, request, plan, [0])

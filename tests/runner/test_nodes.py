@@ -280,7 +280,7 @@ def test_every_unfinished_ladder_is_watched(machine: Machine, monkeypatch: pytes
     with Ledger.open(machine.ledger) as ledger:
         instances = []
         for rung in ("tanh-rnn", "ring-init"):
-            plan = planning.make("sDigits", profile="smoke", sets=[f"train.steps={20 + len(rung)}"])
+            plan = planning.make("sDigits", profile="smoke", sets={"train.steps": 20 + len(rung)})
             instances.append(ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec))
             selection = Selection(plan=plan, rungs=planning.choose_rungs(plan, [rung]), seeds=[0])
             ledger.enqueue(instances[-1].key, selection.final())

@@ -13,10 +13,9 @@ from lrurun.commands import resume
 from lrurun.config import planning
 from lrurun.config.planning import final_runs
 from lrurun.errors import LedgerError
-from lrurun.instances import requests
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
-from lrurun.ledger.values import HeldRun, LadderInstance
+from lrurun.ledger.values import REQUEST, HeldRun, LadderInstance
 from lrurun.runner import environment
 from lrurun.session import resuming
 from lrurun.session.training import LadderTraining
@@ -98,8 +97,8 @@ def test_resume_finishes_the_other_ladders(machine: Machine, monkeypatch: pytest
         ledger.requeue([run])
         (known,) = ledger.ladders()
         other = ledger.add_ladder("other", known.task, known.profile, known.spec)
-        (asked,) = [event.payload for event in ledger.events(ladder_key=known.key) if event.kind == requests.ASKED]
-        ledger.event(requests.ASKED, "requested", {**asked, "ladder": "other"}, ladder=other.key)
+        (asked,) = [event.payload for event in ledger.events(ladder_key=known.key) if event.kind == REQUEST]
+        ledger.event(REQUEST, "requested", {**asked, "ladder": "other"}, ladder=other.key)
         (rung,) = planning.choose_rungs(plan, ["diagonal"])
         ledger.enqueue(other.key, final_runs(plan, rung, [0]))
     refused = machine.run("resume", code=5)

@@ -82,12 +82,12 @@ def swept_table(
         UsageError: one of these is among the values of `--set`.
         NotFoundError: there is no such instance.
     """
-    from lrurun.config.settings import by_paths, parse_set
+    from lrurun.config.settings import by_paths
     from lrurun.report.tables import swept
 
     by = by_paths(by)
-    for text in request.sets:
-        if (path := parse_set(text)[0]) in by:
+    for path in request.sets:
+        if path in by:
             raise UsageError(f"--set {path} and --by {path} exclude each other", "leave one of them out")
     command = request.command(*(word for path in by for word in ("--sweep", f"{path}=V,V")))
     with opening.read(places) as ledger:

@@ -170,7 +170,7 @@ def ladders_of(ledger: Ledger, only: str | None = None) -> tuple[dict[str, Ladde
     errors = []
     for name in paths.names("ablations") if only is None else [only]:
         try:
-            ladders[name] = documents.load_ladder(name, ledger)
+            ladders[name] = documents.ladder_of_name(name, ledger)
         except LrurunError as error:
             errors.append(error)
     names = {ladder.name for ladder in ladders.values()}
@@ -388,7 +388,7 @@ def cells(claim: LedgerClaim) -> list[str]:
 def _fits(ladder: Ladder, task: str) -> bool:
     """Whether the recipe of a task has what the rungs of a ladder need."""
     try:
-        planning.of_documents(ladder, load_recipe(task, imports=False), profile=None, sets=(), tune=False)
+        planning.of_documents(ladder, load_recipe(task, imports=False), profile=None, sets={}, tune=False)
     except LrurunError:
         return False
     return True
@@ -399,7 +399,7 @@ def _not_run(name: str, task: str, ladder: Ladder, about: Sequence[Claim]) -> Ju
     outside = {}
     if any((claim.min_length, claim.depth) != (None, None) for claim in about):
         recipe = load_recipe(task, imports=False)
-        outside = planning.of_documents(ladder, recipe, profile=None, sets=(), tune=False).outside_scope
+        outside = planning.of_documents(ladder, recipe, profile=None, sets={}, tune=False).outside_scope
     command = ladder_command(task, {} if name == "lru" else {"--ladder": name}, *paths.place_options())
     verdicts = {}
     for claim in about:

@@ -254,7 +254,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         added: dict[str, set[int]] = {rung.name: set() for rung in self.plan.rungs}
         designed = False
         """Whether there is a sequential design, whose verdicts later seeds do not move."""
-        for event in requests.asked(self.ledger, self.instance):
+        for event in requests.events(self.ledger, self.instance):
             recorded = requests.decode(event.payload, requests.LadderRequest, self.instance)
             looks = range(recorded.max_seeds or sequential.MAX_SEEDS)
             seeds = set(looks if recorded.seeds is None else parse_seeds(recorded.seeds))
