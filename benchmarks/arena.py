@@ -211,10 +211,7 @@ class Arena:
     def _running(self) -> list[tuple[str, int, int]]:
         """(run, attempt, pid) of the runs that are running according to the ledger, which is only read."""
         if self.postgres is not None:
-            ledger = Ledger.read(self.machine.ledger)
-            if ledger is None:
-                return []
-            with ledger:
+            with Ledger.read(self.machine.ledger) as ledger:
                 newest = {run.id: ledger.attempts(run.id)[-1] for run in ledger.runs() if run.state == "running"}
             return [(run, attempt.n, attempt.pid) for run, attempt in newest.items()]
         with contextlib.closing(sqlite3.connect(self.machine.ledger, timeout=30)) as connection:

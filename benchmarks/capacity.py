@@ -3,12 +3,12 @@
     python benchmarks/capacity.py [--workers 50 100 200 400 1000] [--nodes-of 8] [--seconds 10] [--json]
 
 A node is a supervisor with workers. Supervisors are the real ones (`Supervisor`, `LocalExecutor`) without
-processes; workers make a worker's calls of the ledger at a worker's times, without jax: claim, description, a write of
+processes; workers make a worker's calls of the ledger at a worker's times, without jax: taking a run, description, a write of
 rows every FLUSH_SECONDS, a checkpoint every `checkpoint_seconds`, eigenvalues, finish. Runs last `--run-seconds`. A few
 processes with a few threads (`--processes`, `--threads`) play all nodes in turn, each thread with one connection.
 
-First all workers claim at once, as fast as the ledger allows. Then it is measured for `--seconds` how much of the
-offered load is done and how long each call takes. In the end every run is finished. Exit code 1 if a run is claimed
+First all workers take a run at once, as fast as the ledger allows. Then it is measured for `--seconds` how much of the
+offered load is done and how long each call takes. In the end every run is finished. Exit code 1 if a run is taken
 twice or not done, or if a row is missing. The server is private, started here (Debian: apt-get install postgresql), has
 PostgreSQL's defaults, once with fsync and once without, and shares the machine with the clients.
 """
@@ -97,7 +97,7 @@ def measure(text: str, workers: int, options: dict[str, Any], server: servers.Pr
 def _summary(
     workers: int, nodes: int, threads: int, times: list[float], clients: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    burst = [second for client in clients for second in client["burst"].get("claim", [])]
+    burst = [second for client in clients for second in client["burst"].get("hold", [])]
     calls: dict[str, list[float]] = defaultdict(list)
     for client in clients:
         for name, seconds in client["calls"].items():
@@ -107,8 +107,8 @@ def _summary(
         "workers": workers,
         "nodes": nodes,
         "connections": threads,
-        "runs": sum(len(worker) for client in clients for worker in client["claimed"]),
-        "rows": sum(rows for client in clients for worker in client["claimed"] for _, rows in worker),
+        "runs": sum(len(worker) for client in clients for worker in client["held"]),
+        "rows": sum(rows for client in clients for worker in client["held"] for _, rows in worker),
         "seconds": lasted,
         "claims_at_once": {"per_second": len(burst) / (times[1] - times[0]), **_latency(burst)},
         "ends_at_once_per_second": workers / (times[4] - times[3]),
@@ -144,10 +144,10 @@ def _processor_seconds(server: servers.PrivateServer | None) -> float:
 
 
 def _violations(text: str, clients: list[dict[str, Any]]) -> list[str]:
-    """Runs that were claimed twice or not finished, and rows that are missing."""
-    claimed = [(name, rows) for client in clients for worker in client["claimed"] for name, rows in worker]
-    expected = dict(claimed)
-    wrong = [] if len(expected) == len(claimed) else [f"{len(claimed) - len(expected)} runs were claimed twice"]
+    """Runs that were held twice or not finished, and rows that are missing."""
+    held = [(name, rows) for client in clients for worker in client["held"] for name, rows in worker]
+    expected = dict(held)
+    wrong = [] if len(expected) == len(held) else [f"{len(held) - len(expected)} runs were held twice"]
     with Ledger.open(text) as ledger:
         table = schema.runs.c
         rows = select(table.id, func.count()).join(schema.metrics, schema.metrics.c.run == table.number)
@@ -155,11 +155,11 @@ def _violations(text: str, clients: list[dict[str, Any]]) -> list[str]:
             written = {row[0]: row[1] for row in connection.execute(rows.group_by(table.id))}
         done = {run.id for run in ledger.runs(states=["done"], brief=True)}
         attempts = ledger.newest_attempts(done)
-    wrong += [f"{name}: claimed, but not done" for name in sorted(expected.keys() - done)]
-    wrong += [f"{name}: done, but not claimed" for name in sorted(done - expected.keys())]
+    wrong += [f"{name}: held, but not done" for name in sorted(expected.keys() - done)]
+    wrong += [f"{name}: done, but not held" for name in sorted(done - expected.keys())]
     wrong += [f"{name}: attempt {one.n}" for name, one in attempts.items() if one.n != 1]
     wrong += [f"{k}: {written.get(k, 0)} of {n} rows" for k, n in expected.items() if written.get(k, 0) != n]
-    return wrong if expected else ["no run was claimed"]
+    return wrong if expected else ["no run was held"]
 
 
 def capacity(

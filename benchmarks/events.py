@@ -33,11 +33,11 @@ HELD, FREE = 0.3, 0.2
 
 def calls(place: Path, scalars: int, seconds: float) -> list[tuple[float, float]]:
     """Seconds a call, the mean of the two of each step: by the clock, and of the processor."""
-    ledger, claim, plan = loop.claimed(place, "small")
+    ledger, held, plan = loop.held_run(place, "small")
     with ledger:
-        attempt = ActiveAttempt(ledger, claim, place / "runs", place / plan.data_name)
+        attempt = ActiveAttempt(ledger, held, place / "runs", place / plan.data_name)
         writer = EventWriter(attempt)
-        attempt.execution = convert({**claim.run.execution, "checkpoint_seconds": 3600.0}, Execution, "bench")
+        attempt.execution = convert({**held.run.execution, "checkpoint_seconds": 3600.0}, Execution, "bench")
         names = [f"norm/layer{k}" for k in range(scalars)]
         spent, nothing = [], []
         for step in range(1, 1 + round(seconds * PER_SECOND)):
@@ -55,7 +55,7 @@ def calls(place: Path, scalars: int, seconds: float) -> list[tuple[float, float]
             nothing.append((time.perf_counter() - began, busy))
             time.sleep(max(0.0, until - time.perf_counter()))
         writer.close()
-        found = ledger.metrics(claim.run.id)
+        found = ledger.metrics(held.run.id)
         assert all(len(found[name]) == len(spent) for name in names), "a row is missing"
     wall, own = (statistics.median(column) for column in zip(*nothing, strict=True))
     return [((clock - wall) / 2, (busy - own) / 2) for clock, busy in spent]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-PHASES = ("migration", "start", "claim", "compile", "train", "evaluate", "checkpoint", "idle")
+PHASES = ("migration", "start", "hold", "compile", "train", "evaluate", "checkpoint", "idle")
 
 HOOK = """
 import os, sys, time
@@ -29,17 +29,17 @@ if "lrurun" in sys.orig_argv or "lrurun.runner.worker" in sys.orig_argv:
 
     def of_store(module):
         ledger = module.Ledger
-        around(ledger, "claim", lambda *_, **__: note("claim"),
-               lambda found, *_, **__: note("idle") if found is None else note("claimed", found.run.id, found.attempt))
+        around(ledger, "hold", lambda *_, **__: note("hold"),
+               lambda found, *_, **__: note("idle") if found is None else note("held", found.run.id, found.attempt))
         around(ledger, "describe",
-               lambda self, claim, environment=None, **_: "device" in (environment or {{}}) and note("compile"))
+               lambda self, held, environment=None, **_: "device" in (environment or {{}}) and note("compile"))
         around(ledger, "rewind", None,
-               lambda _, self, claim, step, **__: note("from", claim.run.id, claim.attempt, step))
+               lambda _, self, held, step, **__: note("from", held.run.id, held.attempt, step))
         around(ledger, "begin_checkpoint",
-               lambda self, claim, step, path: note("saving", claim.run.id, claim.attempt, step))
+               lambda self, held, step, path: note("saving", held.run.id, held.attempt, step))
         around(ledger, "commit_checkpoint", None,
-               lambda _, self, claim, *__: note("saved", claim.run.id, claim.attempt))
-        around(ledger, "finish", None, lambda _, self, claim, state, **__: note("finish", claim.run.id, state))
+               lambda _, self, held, *__: note("saved", held.run.id, held.attempt))
+        around(ledger, "finish", None, lambda _, self, held, state, **__: note("finish", held.run.id, state))
 
     def of_train(module):
         real = module.train_together
@@ -75,8 +75,8 @@ if "lrurun" in sys.orig_argv or "lrurun.runner.worker" in sys.orig_argv:
 """
 
 _MEANS = {
-    **{name: name for name in ("start", "claim", "compile", "evaluate", "migration", "idle")},
-    **{"claimed": "claim", "reached": "train", "evaluated": "train", "migrated": "start", "finish": "idle"},
+    **{name: name for name in ("start", "hold", "compile", "evaluate", "migration", "idle")},
+    **{"held": "hold", "reached": "train", "evaluated": "train", "migrated": "start", "finish": "idle"},
 }
 """A line of a process's file -> the phase that begins with it."""
 
@@ -108,7 +108,7 @@ class Trace:
             if fields[0] == "saved":
                 saving = False
                 break
-            if fields[0] in ("saving", "claimed", "finish"):
+            if fields[0] in ("saving", "held", "finish"):
                 saving = fields[0] == "saving"
                 break
         for _, fields in reversed(self.lines):
@@ -122,7 +122,7 @@ class Trace:
         inside = False
         found = []
         for at, fields in self.lines:
-            if fields[0] == "claimed":
+            if fields[0] == "held":
                 inside = fields[1:] == [run, str(n)]
             if inside:
                 found.append((at, fields))

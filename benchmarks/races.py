@@ -75,27 +75,27 @@ def queue(path):
     (ladder,) = ledger.ladders()
     start_together()
     began, got = time.perf_counter(), []
-    while (claim := ledger.claim(ladder.key, owner.this_process(), environment={})) is not None:
-        got.append(claim.run.id)
-        ledger.finish(claim, "done", result={}, reason="done")
+    while (held := ledger.hold(ladder.key, owner.this_process(), environment={})) is not None:
+        got.append(held.run.id)
+        ledger.finish(held, "done", result={}, reason="done")
     return json.dumps([time.perf_counter() - began, got])
 
 def make(path):
     ledger = Ledger.open(path)
     (ladder,) = ledger.ladders()
-    held = []
+    held_runs = []
 
     def turn(k):
-        if held:
-            claim = held.pop()
-            ledger.finish(claim, "interrupted", reason="interrupted: its turn is over")
-            ledger.requeue([claim.run.id])
+        if held_runs:
+            held = held_runs.pop()
+            ledger.finish(held, "interrupted", reason="interrupted: its turn is over")
+            ledger.requeue([held.run.id])
         else:
-            held.append(ledger.claim(ladder.key, owner.this_process(), environment={}))
+            held_runs.append(ledger.hold(ladder.key, owner.this_process(), environment={}))
 
     def metric(k):
-        if held:
-            ledger.record(held[0], [(k, "train/loss", 0.5)], k)
+        if held_runs:
+            ledger.record(held_runs[0], [(k, "train/loss", 0.5)], k)
         else:
             ledger.event("waits", str(k))
 
@@ -236,7 +236,7 @@ def queued(tracker: trackers.Tracker, path: Path, jobs: int) -> dict[str, Any] |
 
 
 def mixed(tracker: trackers.Tracker, path: Path, transactions: int) -> dict[str, Any]:
-    # a ledger's 16 runs are claimed in turn; Optuna makes a new trial whenever its queue is empty
+    # a ledger's 16 runs are held in turn; Optuna makes a new trial whenever its queue is empty
     tracker.run("prepare(sys.argv[1], int(sys.argv[2]))", path, 2 * EIGHT if tracker.name == "lrurun" else 0)
     call = "mixed(sys.argv[1], int(sys.argv[2]), make)"
     said, failed = together(tracker, call, [[path, transactions // EIGHT]] * EIGHT)

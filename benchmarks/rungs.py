@@ -72,16 +72,16 @@ def fill(path: Path, ladder: Path, seeds: int) -> None:
     with Ledger.open(path) as ledger:
         instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
         ledger.enqueue(instance.key, [one for rung in plan.rungs for one in final_runs(plan, rung, range(seeds))])
-        while claim := ledger.claim(instance.key, owner, environment={"device": "cpu"}):
+        while held := ledger.hold(instance.key, owner, environment={"device": "cpu"}):
             score = draw.uniform(0.5, 0.9)
             curves = ("train/loss", "val/loss", "val/accuracy", "norm/layer0", "norm/layer1")
             rows = [(10 * k, key, score + draw.gauss(0, 0.01)) for k in range(1, EVALUATIONS + 1) for key in curves]
-            ledger.record(claim, rows, 10 * EVALUATIONS, score="val/accuracy")
+            ledger.record(held, rows, 10 * EVALUATIONS, score="val/accuracy")
             for moment in ("start", "end"):
-                ledger.record_eigenvalues(claim, moment, spectrum())
-            ledger.describe(claim, parameters=1000, data_sha256="d" * 64)
+                ledger.record_eigenvalues(held, moment, spectrum())
+            ledger.describe(held, parameters=1000, data_sha256="d" * 64)
             result = {"test/accuracy": score, "val/accuracy": score, "machine/steps_per_second": 100.0}
-            ledger.finish(claim, "done", result=result, step=claim.run.steps)
+            ledger.finish(held, "done", result=result, step=held.run.steps)
 
 
 def main() -> None:

@@ -36,7 +36,7 @@ RUNGS = [f"rung-{k}" for k in range(8)]
 METRICS = ("train/loss", "train/accuracy")
 STEPS = 8
 """Steps in one write, each with a row of every metric."""
-TIMED = ("claim", "record", "begin_checkpoint", "commit_checkpoint", "finish", "record_heartbeats")
+TIMED = ("hold", "record", "begin_checkpoint", "commit_checkpoint", "finish", "record_heartbeats")
 NEEDS = Needs(threads=1, devices=1)
 
 
@@ -91,32 +91,32 @@ class SimulatedWorker:
     def __init__(self, ledger: CountedLedger, ladder: str, here: Any, run_seconds: float, draw: random.Random) -> None:
         self.ledger, self.ladder, self.here, self.run_seconds = ledger, ladder, here, run_seconds
         self.described = environment.record(1)
-        self.claim: Any = None
+        self.held: Any = None
         self.step = 0
         self.ends, self.saves = draw.uniform(0, run_seconds), draw.uniform(0, CHECKPOINT_SECONDS)
         """Seconds from now; the first are drawn, so that workers are not in step."""
-        self.claimed: dict[str, int] = {}
+        self.held: dict[str, int] = {}
         """Run -> the rows that it got."""
 
     def take(self) -> None:
-        """Claims a run."""
+        """Holds a run."""
         self.ledger.reap(self.here)
-        self.claim = self.ledger.claim(
+        self.held = self.ledger.hold(
             self.ladder, self.here, rungs=RUNGS, seeds=[0], threads=1, devices=1, environment=self.described
         )
         self.step = 0
-        if self.claim is not None:
-            assert self.claim.run.id not in self.claimed
-            self.claimed[self.claim.run.id] = 0
+        if self.held is not None:
+            assert self.held.run.id not in self.held
+            self.held[self.held.run.id] = 0
 
     def begin(self) -> None:
         """What comes before the first step."""
-        self.ledger.describe(self.claim, data_sha256="sha256:0", environment={"device": "cpu"})
-        self.ledger.checkpoints(self.claim.run.id)
-        self.ledger.attempts(self.claim.run.id)
-        self.ledger.rewind(self.claim, 0)
-        self.ledger.describe(self.claim, parameters=1000)
-        self.ledger.record_eigenvalues(self.claim, "start", [[0.5 + 0.5j] * 64] * 4)
+        self.ledger.describe(self.held, data_sha256="sha256:0", environment={"device": "cpu"})
+        self.ledger.checkpoints(self.held.run.id)
+        self.ledger.attempts(self.held.run.id)
+        self.ledger.rewind(self.held, 0)
+        self.ledger.describe(self.held, parameters=1000)
+        self.ledger.record_eigenvalues(self.held, "start", [[0.5 + 0.5j] * 64] * 4)
 
     def set_clock(self, now: float) -> None:
         self.ends, self.saves = now + self.ends, now + self.saves
@@ -124,9 +124,9 @@ class SimulatedWorker:
     def turn(self) -> float:
         """What is due every FLUSH_SECONDS; returns after how many seconds to come again."""
         now = time.monotonic()
-        if self.claim is None:
+        if self.held is None:
             self.take()
-            if self.claim is None:
+            if self.held is None:
                 return 0.2
             self.begin()
             self.ends = now + self.run_seconds
@@ -143,23 +143,23 @@ class SimulatedWorker:
     def record(self) -> None:
         rows = [(self.step + k + 1, metric, 0.5) for k in range(STEPS) for metric in METRICS]
         self.step += STEPS
-        self.ledger.record(self.claim, rows, self.step)
-        self.claimed[self.claim.run.id] += len(rows)
+        self.ledger.record(self.held, rows, self.step)
+        self.held[self.held.run.id] += len(rows)
 
     def save(self, keep: int = 2) -> None:
-        run = self.claim.run.id
-        row = self.ledger.begin_checkpoint(self.claim, self.step, f"{run}/1/checkpoints/{self.step}")
-        self.ledger.commit_checkpoint(self.claim, row, 1000, "sha256:0")
+        run = self.held.run.id
+        row = self.ledger.begin_checkpoint(self.held, self.step, f"{run}/1/checkpoints/{self.step}")
+        self.ledger.commit_checkpoint(self.held, row, 1000, "sha256:0")
         if old := [one.id for one in self.ledger.checkpoints(run)[keep:]]:
-            self.ledger.delete_checkpoints(self.claim, old)
+            self.ledger.delete_checkpoints(self.held, old)
 
     def end(self) -> None:
         """The end of a run."""
         self.record()
-        self.ledger.record_eigenvalues(self.claim, "end", [[0.5 + 0.5j] * 64] * 4)
+        self.ledger.record_eigenvalues(self.held, "end", [[0.5 + 0.5j] * 64] * 4)
         self.save(keep=1)
-        self.ledger.finish(self.claim, "done", result={"test/accuracy": 0.5}, reason="done", step=self.step)
-        self.claim = None
+        self.ledger.finish(self.held, "done", result={"test/accuracy": 0.5}, reason="done", step=self.step)
+        self.held = None
 
 
 class SimulatedExecutor(LocalExecutor):
@@ -234,10 +234,10 @@ class Client(threading.Thread):
         self.measured.clear()  # what follows is not of the load
         self.barrier.wait()
         for worker in self.workers:
-            if worker.claim is not None:
+            if worker.held is not None:
                 worker.end()
         self.barrier.wait()
-        self.found["claimed"] = [list(worker.claimed.items()) for worker in self.workers]
+        self.found["held"] = [list(worker.held.items()) for worker in self.workers]
 
     def _load(self, until: float) -> None:
         draw, now = random.Random(len(self.workers)), time.monotonic()

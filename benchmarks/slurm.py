@@ -65,10 +65,7 @@ class Disturbed:
 
     def running(self) -> list[tuple[str, Any]]:
         """Runs that have taken a step in their newest attempt, and that attempt."""
-        ledger = Ledger.read(self.server)
-        if ledger is None:
-            return []
-        with ledger:
+        with Ledger.read(self.server) as ledger:
             runs = {run.id: run for run in ledger.runs(states=["running"], brief=True)}
             newest = ledger.newest_attempts(runs)
             return [(name, one) for name, one in newest.items() if one.seen_at > one.started_at]

@@ -28,7 +28,7 @@ sys.path.insert(0, os.environ.get("LRURUN_TREE", str(ROOT)))
 from lrurun.config import planning  # noqa: E402
 from lrurun.ledger import owner  # noqa: E402
 from lrurun.ledger.store import Ledger  # noqa: E402
-from lrurun.ledger.values import ClaimedRun  # noqa: E402
+from lrurun.ledger.values import HeldRun  # noqa: E402
 from lrurun.paths import Places  # noqa: E402
 from lrurun.report.live.progress import collect  # noqa: E402
 from lrurun.report.live.view import LadderView  # noqa: E402
@@ -51,20 +51,20 @@ def measure(folder: Path, runs: int, ticks: int) -> None:
         supervisor.runs.enqueue()
         _finish_half(places.ledger, runs)
         key = supervisor.instance.key
-        running: list[ClaimedRun] = []
+        running: list[HeldRun] = []
         step = 0
 
         def work() -> None:
             nonlocal step
             step += 1
             due = step % 4 == 0 or len(running) < 2
-            if due and (claim := ledger.claim(key, owner.this_process(), environment={})):
-                running.append(claim)
+            if due and (held := ledger.hold(key, owner.this_process(), environment={})):
+                running.append(held)
                 if len(running) > 2:
                     result = {"val/accuracy": 0.5, "machine/steps_per_second": 99.0}
                     ledger.finish(running.pop(0), "done", result=result)
-            for claim in running:
-                ledger.record(claim, [(step, "train/loss", 1.0), (step, "machine/steps_per_second", 99.0)], step)
+            for held in running:
+                ledger.record(held, [(step, "train/loss", 1.0), (step, "machine/steps_per_second", 99.0)], step)
 
         work()
         work()

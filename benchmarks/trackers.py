@@ -40,27 +40,27 @@ def begin(path, name):
     ledger = Ledger.open(path)
     key = ledger.add_ladder("l", "t", None, InstanceSpec(digest=name)).key
     ledger.enqueue(key, [want(name)])
-    return ledger, ledger.claim(key, owner.this_process(), environment={})
+    return ledger, ledger.hold(key, owner.this_process(), environment={})
 
 def fill(path, count):
     for k in range(count):
-        ledger, claim = begin(path, f"run{k:09d}")
-        ledger.record(claim, [(1, "loss", 0.5)], 1)
-        ledger.finish(claim, "done", result={"val/accuracy": 0.5}, reason="done", step=1)
+        ledger, held = begin(path, f"run{k:09d}")
+        ledger.record(held, [(1, "loss", 0.5)], 1)
+        ledger.finish(held, "done", result={"val/accuracy": 0.5}, reason="done", step=1)
         ledger.close()
 
 def single(path, name, count):
-    ledger, claim = begin(path, name)
+    ledger, held = begin(path, name)
     began = time.perf_counter()
     for k in range(count):
-        ledger.record(claim, [(k, "loss", 0.5)], k)
+        ledger.record(held, [(k, "loss", 0.5)], k)
     return time.perf_counter() - began
 
 def batches(path, name, count):
-    ledger, claim = begin(path, name)
+    ledger, held = begin(path, name)
     began = time.perf_counter()
     for k in range(count):
-        ledger.record(claim, [(100 * k + j, "loss", 0.5) for j in range(100)], 100 * k)
+        ledger.record(held, [(100 * k + j, "loss", 0.5) for j in range(100)], 100 * k)
     return time.perf_counter() - began
 
 def first(path):

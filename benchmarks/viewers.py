@@ -63,8 +63,8 @@ def write(path: Path, seconds: float) -> dict[str, float]:
     with Ledger.open(path) as ledger:
         instance = ledger.add_ladder("lru", "sDigits", None, plan.spec)
         ledger.enqueue(instance.key, [run for rung in plan.rungs for run in final_runs(plan, rung, range(40))])
-        claim = ledger.claim(instance.key, owner.this_process())
-        assert claim is not None
+        held = ledger.hold(instance.key, owner.this_process())
+        assert held is not None
         waits: list[float] = []
         engine = ledger.database
         begin = engine._begin  # type: ignore[attr-defined]
@@ -94,9 +94,9 @@ def write(path: Path, seconds: float) -> dict[str, float]:
         end, step = time.monotonic() + seconds, 0
         while time.monotonic() < end:
             step += 1
-            ledger.record(claim, [(step, "train/loss", 1.0 / step), (step, "val/accuracy", 0.5)], min(step, 100))
+            ledger.record(held, [(step, "train/loss", 1.0 / step), (step, "val/accuracy", 0.5)], min(step, 100))
             time.sleep(0.02)
-        ledger.finish(claim, "done", result={"test/accuracy": 0.5, "val/accuracy": 0.5}, step=claim.run.steps)
+        ledger.finish(held, "done", result={"test/accuracy": 0.5, "val/accuracy": 0.5}, step=held.run.steps)
     waited = [one for one in waits if one]
     return {"transactions": len(waits), "waited": len(waited), "longest_ms": round(max(waited, default=0.0), 3)}
 

@@ -1,8 +1,9 @@
 """Named ablation ladders between a tanh RNN and the Linear Recurrent Unit: the version and the public API.
 
-`recurrence` and `task` register a class of yours, a subclass of `Recurrence` or `Task`; `load` gives the trained model
-of a run, `open` a ledger to read; `this_run` is what a training script of yours asks, when a ladder has started it. All
-of them are imported on first use, so that `import lrurun` stays quick.
+`ladder` gives a ladder to plan, train, report and draw, `open` a ledger to read, `load` the trained model of a run.
+`recurrence` and `task` register a class of yours, a subclass of `Recurrence` or `Task`; `this_run` is what a training
+script of yours asks, when a ladder has started it. All of them are imported on first use, so that `import lrurun` stays
+quick.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ if TYPE_CHECKING:
     from lrurun.nn.recurrences.base import Recurrence
     from lrurun.programs.module.lrurun import this_run
     from lrurun.reading import open
+    from lrurun.session.ladder import ladder
     from lrurun.trained import load
 
 __version__ = VERSION
-__all__ = ["Recurrence", "Task", "__version__", "load", "open", "recurrence", "task", "this_run"]
+__all__ = ["Recurrence", "Task", "__version__", "ladder", "load", "open", "recurrence", "task", "this_run"]
 
 _PLACES = {
     "Recurrence": "lrurun.nn.recurrences.base",
     "Task": "lrurun.data.task",
+    "ladder": "lrurun.session.ladder",
     "load": "lrurun.trained",
     "open": "lrurun.reading",
     "recurrence": "lrurun.config.recurrences.registration",

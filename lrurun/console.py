@@ -283,11 +283,12 @@ def _console(name: str, tty: bool, color: bool, dumb: bool) -> Console:
                 return
             _end_quietly()
 
-    # Rich would guess these from the environment, and would take FORCE_COLOR for a terminal.
+    # Rich would guess these from the environment, and would take FORCE_COLOR for a terminal, a notebook for stdout.
     return Quiet(
         stderr=name == "stderr",
         force_terminal=tty,
         force_interactive=tty and not dumb,
+        force_jupyter=False,
         color_system=("auto" if tty and not dumb else "standard") if color else None,
         no_color=not color,
         width=None if tty else PIPE_WIDTH,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import signal
 from collections.abc import Iterable
 from typing import Any
 
@@ -42,6 +43,12 @@ class FaultyProgram(LrurunError):
     """The runs of a user's program would all end with the same fault."""
 
 
+class UnfinishedError(LrurunError):
+    """Runs have failed too often, or cannot be continued here; all others are finished."""
+
+    exit_code = 3
+
+
 class LedgerError(LrurunError):
     """The ledger is busy, of another version, or not a ledger."""
 
@@ -64,6 +71,26 @@ class LedgerFileError(LedgerError):
     """The disk or the permissions of the ledger do not allow it."""
 
     exit_code = 1
+
+
+class Stopped(Exception):
+    """A signal, or the time limit, stopped what was going on; its state is saved, and the same again continues.
+
+    It is no `LrurunError`: who goes on after an error does not go on after ^C.
+    """
+
+    def __init__(self, number: int, cause: str | None = None) -> None:
+        """
+        Args:
+            number: the signal; that of SIGTERM for the time limit.
+            cause: what stopped it, if that is no signal.
+        """
+        super().__init__(cause or ("^C" if number == signal.SIGINT else signal.Signals(number).name))
+        self.number = number
+        self.exit_code = 128 + number
+        """130 after ^C, 143 after SIGTERM and the time limit, 129 after SIGHUP."""
+        self.when = ""
+        """What was left then, for example "with 2 of 8 runs remaining"; empty where that is not known."""
 
 
 def raise_first(errors: Iterable[LrurunError]) -> None:

@@ -154,7 +154,7 @@ class OwnReports(Kind):
         """The checks of `lrurun check`: what is checked, whether it holds, and the numbers."""
 
     @abstractmethod
-    def evidence(self, ledger: Ledger | None, task: str | None) -> dict[str, TaskEvidence]:
+    def evidence(self, ledger: Ledger, task: str | None) -> dict[str, TaskEvidence]:
         """Task -> what the ledger has on it, for one task or all."""
 
     @abstractmethod

@@ -116,10 +116,9 @@ def load(
     places = paths.places(
         None if ledger is None else os.fspath(ledger), runs=None if runs_dir is None else os.fspath(runs_dir)
     )
-    opened = Ledger.read(places.ledger)
-    if opened is None:
-        raise NotFoundError(f"run {run!r}: there is no ledger at {places.ledger}", "name one: ledger=PATH")
-    with opened:
+    with Ledger.read(places.ledger) as opened:
+        if not opened.exists:
+            raise NotFoundError(f"run {run!r}: there is no ledger at {places.ledger}", "name one: ledger=PATH")
         recorded = opened.run(run)
         entries = opened.checkpoints(recorded.id, "committed")
         documents.load_code_of(opened, recorded)

@@ -1,3 +1,14 @@
-"""The version of lrurun, where every package can import it: `lrurun` itself names classes of all of them."""
+"""The versions of lrurun and of its numerics, where every package can import them: `lrurun` itself names classes of all
+of them."""
 
 VERSION = "1.0.0"
+
+NUMERICS = 3
+"""The numerics version. It is raised whenever last bits of results change for unchanged fingerprints.
+
+Attempts record it: an unfinished run of an older version starts again, and reports mark mixtures.
+
+1: the first version.
+2: dense products on two-dimensional arrays; loops over time that replace their inputs; norms of states from the
+   pass that evaluates.
+"""

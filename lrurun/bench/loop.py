@@ -27,7 +27,7 @@ from lrurun.config.schema import RunConfig, decode
 from lrurun.data import task_data
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
-from lrurun.ledger.values import ClaimedRun
+from lrurun.ledger.values import HeldRun
 from lrurun.runner import attempt, worker
 from lrurun.training.events import Reached
 from lrurun.training.programs import programs_for
@@ -77,8 +77,8 @@ class _Paced(attempt.StopRequest):
         return self._speed
 
 
-def claimed(place: Path, model: str) -> tuple[Ledger, ClaimedRun, planning.Plan]:
-    """A claimed run of a ledger in the new folder `place`, with its data in the same folder."""
+def held_run(place: Path, model: str) -> tuple[Ledger, HeldRun, planning.Plan]:
+    """A ledger in the new folder `place` with a run that this process holds, with its data in the same folder."""
     sets = {**LOOP_MODELS[model], "train.steps": STEPS, "train.eval_every": STEPS}
     plan = planning.make(LOOP_TASK, sets=sets)
     task_data.prepare(plan.task, plan.options, place / plan.data_name)
@@ -86,21 +86,21 @@ def claimed(place: Path, model: str) -> tuple[Ledger, ClaimedRun, planning.Plan]
     instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec, plan.short_name)
     (rung,) = planning.choose_rungs(plan, [LOOP_RUNG])
     ledger.enqueue(instance.key, final_runs(plan, rung, [0]))
-    claim = ledger.claim(instance.key, owner.this_process(), environment={})
-    assert claim
-    return ledger, claim, plan
+    held = ledger.hold(instance.key, owner.this_process(), environment={})
+    assert held
+    return ledger, held, plan
 
 
 def ours(place: Path, model: str) -> Turn:
     """Times a worker's attempt, whose ledger is `ledger.db` in the new folder `place`."""
-    ledger, claim, plan = claimed(place, model)
+    ledger, held, plan = held_run(place, model)
     pace = _Paced()
 
     def run() -> None:
         try:
             with (place / "log.txt").open("w") as log, contextlib.redirect_stdout(log):
                 worker.train_attempts(
-                    [attempt.ActiveAttempt(ledger, claim, place / "runs", place / plan.data_name)], pace
+                    [attempt.ActiveAttempt(ledger, held, place / "runs", place / plan.data_name)], pace
                 )
             pace.over = "the run has ended"
         finally:
@@ -115,9 +115,9 @@ def ours(place: Path, model: str) -> Turn:
 def bare(model: str) -> Turn:
     """Times the same program in a loop that keeps one dispatch ahead, over the same data."""
     with tempfile.TemporaryDirectory() as place:
-        ledger, claim, plan = claimed(Path(place), model)
-        config = decode(claim.run.config, RunConfig, "bench")
-        execution = claim.run.execution
+        ledger, held, plan = held_run(Path(place), model)
+        config = decode(held.run.config, RunConfig, "bench")
+        execution = held.run.execution
         data = task_data.load(plan.task, plan.options, Path(place) / plan.data_name)
         ledger.close()
     compiled = programs_for(config, execution, data)

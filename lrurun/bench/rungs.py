@@ -12,46 +12,19 @@ from msgspec import Struct
 
 from lrurun import plugins
 from lrurun.bench import Process
-from lrurun.config.schema import program_key
-from lrurun.errors import LrurunError
+from lrurun.config.fingerprint import program_key
+from lrurun.errors import LrurunError, Stopped
+from lrurun.instances.measurement import Measurement
 from lrurun.paths import cache_dir
-from lrurun.runner.signals import Stopped
 
 if TYPE_CHECKING:
     from lrurun.config.planning import ResolvedRung
-    from lrurun.config.schema import TrainConfig
     from lrurun.runner.signals import Signals
 
 TOLERANCE = 1e-4
 """The largest relative difference of a device from the CPU that a short run may have. The two forms of the scans differ
 by up to 1e-6 on a CPU; a device may round each function of a few more steps in its last digits. Products with the 10
 binary digits of tf32 differ by 1e-3."""
-
-
-class Measurement(Struct, frozen=True, kw_only=True):
-    """Time and memory of the training steps and evaluations of a rung, on this machine."""
-
-    device: str
-    parameters: int
-    seconds_per_step: float
-    """The median of several dispatches."""
-    steps: int
-    """Training steps that were timed."""
-    seconds_per_evaluation: float
-    """On the validation split."""
-    compile_seconds: float
-    """0 or little where the cache has the programs."""
-    training_bytes: int
-    """Memory that XLA plans for arguments, with the training data that are on the device, and temporaries, on each
-    device."""
-    evaluation_bytes: int
-    synthetic: bool
-    """Whether the inputs were random ones of the task's shapes, because its data are not prepared."""
-
-    def seconds(self, train: TrainConfig) -> float:
-        """The time of a run, without compiling."""
-        evaluations = -(-train.steps // train.eval_every)
-        return train.steps * self.seconds_per_step + evaluations * self.seconds_per_evaluation
 
 
 class MeasurementDisplay(Protocol):
@@ -88,15 +61,12 @@ class Measurements:
         except Stopped as stopped:
             self.stopped = stopped
 
-    def of(self, rung: ResolvedRung) -> Measurement | None:
-        """The measurement of a rung; None if it failed, or there is none."""
-        found = self._of.get(_key(rung))
-        return found if isinstance(found, Measurement) else None
-
-    def error(self, rung: ResolvedRung) -> str | None:
-        """Why a rung could not be measured; None if it was not tried."""
-        found = self._of.get(_key(rung))
-        return error_text(found) if isinstance(found, LrurunError) else None
+    def by_rung(self, rungs: Sequence[ResolvedRung]) -> dict[str, Measurement | str]:
+        """Rung -> its measurement, or why it could not be measured, for each rung that was tried."""
+        found = {rung.name: self._of[_key(rung)] for rung in rungs if _key(rung) in self._of}
+        return {
+            name: error_text(result) if isinstance(result, LrurunError) else result for name, result in found.items()
+        }
 
 
 def error_text(error: LrurunError) -> str:

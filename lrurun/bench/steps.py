@@ -14,12 +14,12 @@ import msgspec
 import numpy as np
 
 from lrurun import machine, plugins
-from lrurun.bench.rungs import Measurement
 from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig, decode
 from lrurun.data import task_data, tasks
 from lrurun.data.on_device import training_batch
 from lrurun.data.task import Sampler, Spec, Split
 from lrurun.errors import LrurunError
+from lrurun.instances.measurement import Measurement
 from lrurun.nn import conformance
 from lrurun.training import feed
 from lrurun.training.programs import Best, Programs

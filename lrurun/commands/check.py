@@ -22,7 +22,7 @@ from lrurun.session.training_options import seconds_of
 
 if TYPE_CHECKING:
     from lrurun.config.ladder import Ladder
-    from lrurun.config.program import ProgramTable
+    from lrurun.config.programs import ProgramTable
     from lrurun.config.recipe import Profile, Recipe
     from lrurun.config.resolve import ResolvedRung
 
@@ -352,7 +352,7 @@ def _trained(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]) -> 
     length = rare = ""
     try:
         for ladder in ladders:
-            made = planning.of_documents(ladder, recipe, profile=profile, sets=(), tune=False)
+            made = planning.of_documents(ladder, recipe, profile=profile, sets={}, tune=False)
             counts.append(f"{plural(len(made.rungs), 'rung')} of ladder {ladder.name}")
             first = made.rungs[0]
             steps = f", {plural(first.steps, 'step')}" if first.steps else ""
@@ -397,7 +397,7 @@ def _check_study(name: str) -> list[CheckResult]:
 def _check_program(name: str, *, ladders: Sequence[str], seconds: float) -> list[CheckResult]:
     """Tries the program of the recipe in this file, with the settings of the first rung of its ladder and seed 0."""
     from lrurun.config import planning
-    from lrurun.config.program import paths_of, steps_of
+    from lrurun.config.programs import paths_of, steps_of
     from lrurun.config.schema import ProgramConfig
     from lrurun.runner.program_faults import check_command
 
@@ -444,7 +444,7 @@ LINES_PRINTED = 5
 
 def _scores_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Iterator[CheckResult]:
     """What a trial of a program has shown of the scores that are compared."""
-    from lrurun.config.program import line_to_add
+    from lrurun.config.programs import line_to_add
 
     metric, test = program.metric, f"test/{program.name}"
     logged = list(dict.fromkeys(metric for _, values in trial.rows for metric in values))
@@ -516,7 +516,7 @@ def _items_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Iterat
 
 def _others_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Iterator[CheckResult]:
     """The other metrics that a trial of a program has shown, and patterns that have found nothing."""
-    from lrurun.config.program import STEP
+    from lrurun.config.programs import STEP
 
     scores = (program.metric, f"test/{program.name}")
     logged = dict.fromkeys(metric for _, values in trial.rows for metric in values if metric not in scores)

@@ -56,16 +56,12 @@ def claims(
     if task is not None and paths.is_path(task):
         task = read_recipe(task).task
     task = ledger_claims.task_of(task, ladder)
-    ledger = opening.read(context.obj.places)
-    try:
+    with opening.read(context.obj.places) as ledger:
         ladders, errors = ledger_claims.ladders_of(ledger, ladder)
         for error in errors:
             raise error
         ledger_claims.check_task(task, ledger)
         evidence = ledger_claims.gather(ledger, ladders, task, with_studies=ladder is None)
-    finally:
-        if ledger is not None:
-            ledger.close()
     document = ledger_claims.collect(evidence, ladders, task, paper)
     citation = None if paper is None else ledger_claims.PAPERS[paper]
     whole_papers = [known for known in papers.every() if known.name == citation and (task, ladder) == (None, None)]
@@ -83,7 +79,7 @@ def claims(
         named = [word for option, value in options.items() if value is not None for word in (option, value)]
         words = ["lrurun", "claims", *([task] if task else []), *named]
         command = shlex.join([*words, *paths.place_options(), *plugins.load_options()])
-        contents = ledger_claims.contents(document, task, by_runs=ledger is not None, details=details, command=command)
+        contents = ledger_claims.contents(document, task, by_runs=ledger.exists, details=details, command=command)
         contents += [papers.content_of(whole_paper, document.places) for whole_paper in whole_papers]
         tables = [
             table.render(content, width=console.width(), color=console.has_color(), ascii=console.is_ascii())

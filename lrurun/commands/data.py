@@ -16,7 +16,7 @@ from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, ProfileName, Task
 from lrurun.commands._shared.rules import examples
 from lrurun.commands.data_import import import_
-from lrurun.errors import LrurunError
+from lrurun.errors import LrurunError, Stopped
 
 if TYPE_CHECKING:
     import numpy as np
@@ -136,7 +136,7 @@ def prepare(
     from lrurun.data.task import SPLITS
     from lrurun.report.live.view import PreparationView
     from lrurun.runner.preparation import check_data_folder, prepare_data
-    from lrurun.runner.signals import Signals, Stopped
+    from lrurun.runner.signals import Signals
 
     places: Places = context.obj.places
     requested = _requested(task, profile)

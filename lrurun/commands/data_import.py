@@ -16,7 +16,7 @@ from msgspec import structs
 from lrurun import console, files, paths, plugins
 from lrurun.commands._shared.options import number
 from lrurun.commands._shared.rules import examples, exclusive, needs
-from lrurun.errors import LrurunError, UsageError, plural
+from lrurun.errors import LrurunError, Stopped, UsageError, plural
 
 if TYPE_CHECKING:
     from lrurun.config.ladder import Ladder, Rung
@@ -143,7 +143,6 @@ def import_(
     """
     from lrurun.data import task_data
     from lrurun.data.own_arrays import Division, doubts, no_strata, read, task_of
-    from lrurun.runner.signals import Stopped
 
     places: Places = context.obj.places
     _check_name(name)

@@ -202,10 +202,9 @@ def _other_data(places: Places) -> list[MachineCheck]:
 
 def _ledger(places: Places) -> MachineCheck:
     try:
-        ledger = opening.read(places)
-        if ledger is None:
-            return MachineCheck("ledger", f"{places.ledger}: none yet")
-        with ledger:
+        with opening.read(places) as ledger:
+            if not ledger.exists:
+                return MachineCheck("ledger", f"{places.ledger}: none yet")
             problems = ledger.check()
             count = plural(ledger.count_runs(superseded=False), "run")
             detail = f"{places.ledger}: {count}; {'; '.join(problems) or 'no problems'}"

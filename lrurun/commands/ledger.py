@@ -255,10 +255,9 @@ def merge(
             "copy the store to a folder, and name it with --runs-dir",
         )
     with PreparationView(pause=2.0) as view, copies.unpacked(named, view.update) as source:
-        source_ledger = opening.read(structs.replace(places, ledger=source))
-        if source_ledger is None:
-            raise NotFoundError(f"{other}: there is no ledger", "name the other ledger's file")
-        with source_ledger:
+        with opening.read(structs.replace(places, ledger=source)) as source_ledger:
+            if not source_ledger.exists:
+                raise NotFoundError(f"{other}: there is no ledger", "name the other ledger's file")
             if database.is_same(source, places.ledger):
                 raise UsageError(f"{other}: is this ledger", "name another ledger")
             with opening.write(places) as ledger:

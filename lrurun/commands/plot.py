@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Optional, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, get_args
 
 import typer
 
-from lrurun import console, paths
+from lrurun import console, paths, table
 from lrurun.commands._shared import completing, output
 from lrurun.commands._shared.options import (
     ComparedRungs,
@@ -24,19 +24,16 @@ from lrurun.commands._shared.options import (
     choice,
 )
 from lrurun.commands._shared.rules import INSTANCE, examples, excludes, is_given, spelling
-from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError, hint_for, plural
+from lrurun.config.settings import parse_sets
+from lrurun.errors import NotFoundError, UsageError, hint_for
 from lrurun.instances.requests import LadderRequest, ladder_or_default
 from lrurun.report.formats import FigureFormat
-from lrurun.session import opening
+from lrurun.session import opening, plotting
 
 if TYPE_CHECKING:
     from lrurun.data.metric import Metric
-    from lrurun.ledger.store import Ledger
-    from lrurun.ledger.values import Run
     from lrurun.paths import Places
-    from lrurun.report.figures.drawing import Layers, SpectraOf
     from lrurun.report.figures.figures import Figure
-    from lrurun.report.tables.loaded_instance import LoadedInstance
 
 Kind = Literal[
     "curves", "ladder", "eigenvalues", "norms", "speed", "slots", "lengths", "items", "errors", "predictions", "map",
@@ -46,12 +43,8 @@ OF_LADDERS = ("map", "summary")
 """Kinds of figures of all tasks of a ladder."""
 OF_TASKS = (*OF_LADDERS, "ladder", "speed", "slots", "lengths", "items")
 """Kinds of figures that compare the rungs of a ladder and cannot show single runs."""
-OF_EXAMPLES = ("errors", "predictions")
-"""Kinds for which trained models predict examples of the validation split."""
 DATA = (".json", ".csv")
 """The suffixes of files with the numbers of a figure, which --kind items can write."""
-SHOWN = 4
-"""Examples whose predictions are drawn."""
 
 
 @examples(
@@ -95,7 +88,7 @@ def plot(
     count: Annotated[
         Optional[int],
         typer.Option(
-            "--examples", metavar="N", min=1, help=f"Predict the first N [errors: all; predictions: {SHOWN}]."
+            "--examples", metavar="N", min=1, help=f"Predict the first N [errors: all; predictions: {plotting.SHOWN}]."
         ),
     ] = None,
     ladder: LadderName = None,
@@ -135,7 +128,9 @@ def plot(
             raise UsageError("plot: expected a TASK, RUNs or --instance", "lrurun status lists what is in the ledger")
         instance = opening.latest_instance(places, "a TASK, RUNs or --instance")
     ladder = ladder_or_default(ladder, names[0] if names else None)
-    request = LadderRequest(task=names[0] if names else "", ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
+    request = LadderRequest(
+        task=names[0] if names else "", ladder=ladder, profile=profile, tune=tune, sets=parse_sets(set_ or [])
+    )
     suffix = _suffix(context, out, format, kind)
     of_runs = bool(names) and _are_runs(names)
     if by is not None:
@@ -153,28 +148,29 @@ def plot(
         raise UsageError(f"--metric: a figure shows one, found {', '.join(metric)}", "draw one file for each")
     if rung and drawn != "items":
         raise UsageError(f"--rung: is for --kind items, found --kind {drawn}", "leave it out")
-    if count is not None and drawn not in OF_EXAMPLES:
+    if count is not None and drawn not in plotting.OF_EXAMPLES:
         raise UsageError(f"--examples: is for errors and predictions, found --kind {drawn}", "leave it out")
     if of_runs:
         _check_for_runs(context, drawn)
+    errors: Sequence[Any] = ()
     ledger = opening.read(places)
-    if ledger is None:
+    if not ledger.exists:
         if not of_runs and not instance and drawn not in OF_LADDERS:
             request.plan()  # a wrong name or value is the error to show
         hint = "name one with --ledger PATH" if of_runs or drawn in OF_LADDERS else f"run: {request.command()}"
         raise NotFoundError(f"{places.ledger}: there is no ledger, so there is nothing to draw", hint)
     with ledger:
         if drawn in OF_LADDERS:
-            report = all_tasks.collect(ledger, documents.load_ladder(ladder, ledger), request)
+            report = all_tasks.collect(ledger, documents.ladder_of_name(ladder, ledger), request)
             figure = drawing.every_task(report) if drawn == "map" else drawing.summary(report)
         elif of_runs:
             runs = list({run.id: run for run in map(ledger.run, names)}.values())
-            if drawn in OF_EXAMPLES:
+            if drawn in plotting.OF_EXAMPLES:
                 title = loaded_instance.labels_of(runs, ledger)
-                lines = {f"{run.memberships[0].rung if run.memberships else run.task} {run.id}": [run] for run in runs}
-                figure = _figure_of_examples(drawn, lines, ledger, places, count, title)
+                single = {f"{run.memberships[0].rung if run.memberships else run.task} {run.id}": [run] for run in runs}
+                figure, errors = plotting.of_examples(drawn, single, ledger, places, count, title)
             else:
-                figure = _figure_of_runs(drawn, runs, ledger, places.runs, metric or ())
+                figure = plotting.of_runs(drawn, runs, ledger, places.runs, metric or ())
         else:
             asked = None if instance else request.plan(ledger)
             loaded = loaded_instance.chosen(ledger, request.task or None, asked, instance, request.command())
@@ -186,17 +182,16 @@ def plot(
                     console.say(f"wrote {out}")
                     return 0
                 figure = compared_items.figure(compared)
-            elif drawn in OF_EXAMPLES:
-                figure = _figure_of_examples(
-                    drawn,
-                    _counted(loaded, command),
-                    ledger,
-                    places,
-                    count,
-                    loaded.label.title(loaded.plan.ladder.title),
-                )
+            elif drawn in plotting.OF_EXAMPLES:
+                title = loaded.label.title(loaded.plan.ladder.title)
+                lines = plotting.counted(loaded, command)
+                figure, errors = plotting.of_examples(drawn, lines, ledger, places, count, title)
             else:
-                figure = _figure_of_task(drawn, loaded, places.runs, command, metric or ())
+                figure = plotting.of_instance(drawn, loaded, places, command, metric or ())
+    if errors:
+        from lrurun.report.figures import predicted
+
+        table.show_text(*predicted.error_texts(errors))
     _write(figure, out, suffix, plain=plain, width=width)
     return 0
 
@@ -260,59 +255,6 @@ def _check_for_runs(context: typer.Context, kind: str) -> None:
             raise UsageError(f"{option}: chooses among the ladders of a TASK, found runs", f"leave {option} out")
 
 
-def _figure_of_runs(kind: str, runs: Sequence[Run], ledger: Ledger, folder: Path, metrics: Sequence[str]) -> Figure:
-    from lrurun.report.figures import drawing
-    from lrurun.report.tables import loaded_instance
-
-    labels = loaded_instance.labels_of(runs, ledger)
-    if kind == "norms":
-        return drawing.run_norms(runs, ledger, labels)
-    return (
-        drawing.run_eigenvalues(runs, _spectra_of(ledger, folder), labels)
-        if kind == "eigenvalues"
-        else drawing.run_curves(runs, ledger, labels, metrics)
-    )
-
-
-def _figure_of_task(
-    kind: str,
-    loaded: LoadedInstance,
-    folder: Path,
-    command: str,
-    metrics: Sequence[str],
-) -> Figure:
-    from lrurun.judging import rung_runs, scores
-    from lrurun.report.figures import drawing
-
-    plan, ledger = loaded.plan, loaded.ledger
-    of_speed = kind == "speed"
-    metric = rung_runs.SPEED if of_speed else scores.form_of(plan.task.metric).result
-    selected, notes = loaded.with_speed() if of_speed else loaded.counted()
-    if not any(runs.counted for runs in selected.values()):
-        task = plan.recipe.task + (f" --profile {plan.profile}" if plan.profile else "")
-        what, hint = "no run is finished", f"run: {command}"
-        if any(run.state == "done" for run in loaded.runs):
-            what, hint = f"no finished run has a finite {metric}", "the notes of lrurun report say why"
-            if of_speed:
-                what, hint = "no finished run has recorded its speed", "runs of a few seconds record none"
-        raise NotFoundError(f"ladder {plan.ladder.name} on {task}: {what}, so there is nothing to draw", hint)
-    if kind in ("curves", "norms", "eigenvalues"):
-        if kind == "curves":
-            return drawing.ladder_curves(plan, loaded.label, selected, notes, ledger, metrics)
-        if kind == "norms":
-            return drawing.ladder_norms(plan, loaded.label, selected, notes, ledger)
-        return drawing.ladder_eigenvalues(plan, loaded.label, selected, notes, _spectra_of(ledger, folder))
-    numbers = {run.id: (run.result or {})[metric] for runs in selected.values() for run in runs.counted}
-    if kind == "speed":
-        return drawing.speeds(loaded.speeds(), numbers)
-    report = loaded.report()
-    if kind == "slots":
-        return drawing.slots(report)
-    if kind == "lengths":
-        return drawing.lengths(report, plan.task.spec(plan.options).length)
-    return drawing.ladder(report, numbers)
-
-
 def _figure_by(places: Places, request: LadderRequest, by: Sequence[str], metrics: Sequence[str]) -> Figure:
     """A score of every rung over the values of a setting; `metrics` names another result."""
     from lrurun.commands._shared import sweeps
@@ -345,86 +287,3 @@ def _axis(result: str, metrics: Sequence[Metric]) -> tuple[str, float]:
         return result, 1.0
     form = scores.form_of(metric)
     return f"{scores.SPLITS[result.partition('/')[0].partition('@')[0]]} {form.axis}", form.scale
-
-
-def _counted(loaded: LoadedInstance, command: str) -> dict[str, Sequence[Run]]:
-    """The rungs with runs of their own -> those that a report counts.
-
-    Raises:
-        NotFoundError: no run is finished.
-    """
-    selected, _ = loaded.counted()
-    own = {rung: runs.counted for rung, runs in selected.items() if runs.rung == rung and runs.counted}
-    if not own:
-        raise NotFoundError(
-            f"ladder {loaded.plan.ladder.name}: no run is finished, so there is nothing to draw", f"run: {command}"
-        )
-    return {rung if len(runs) == 1 else f"{rung} (n={len(runs)})": runs for rung, runs in own.items()}
-
-
-def _figure_of_examples(
-    kind: str,
-    lines: Mapping[str, Sequence[Run]],
-    ledger: Ledger,
-    places: Places,
-    count: int | None,
-    title: str,
-) -> Figure:
-    """What the models of some lines predict for the first `count` validation examples; errors are printed, too.
-
-    Raises:
-        LrurunError: checkpoints or data are missing, or the task has no such predictions.
-    """
-    from lrurun import table, trained
-    from lrurun.config import plugin_code
-    from lrurun.data import task_data
-    from lrurun.data.task import Split
-    from lrurun.instances import documents
-    from lrurun.report import again
-    from lrurun.report.figures import predicted
-
-    runs = [run for line in lines.values() for run in line]
-    if len({(run.task, run.data_sha256) for run in runs}) > 1:
-        raise UsageError("the runs were trained on different data", "draw those of each task into a file of its own")
-    documents.load_code_of(ledger, runs[0])
-    config = plugin_code.config_of(runs[0].config, f"run {runs[0].id}")
-    plan = again.plan_of(runs[0])
-    data = task_data.load(
-        plan.task, plan.options, places.data / again.data_folder(plan, runs[0], places.data), config.train.protocol
-    )
-    if kind == "errors" and data.spec.output.loss != "cross-entropy":
-        raise UsageError(f"--kind errors: {runs[0].task} predicts real values", "draw --kind predictions")
-    if kind == "predictions":
-        predicted.check_positions(data.spec)
-    kept, full = slice(SHOWN if kind == "predictions" and count is None else count), data.validation
-    lengths = None if full.lengths is None else full.lengths[kept]
-    split = Split(inputs=full.inputs[kept], labels=full.labels[kept], lengths=lengths)
-    drawn = {name: line[:1] if kind == "predictions" else line for name, line in lines.items()}
-    outputs = {
-        name: [trained.predictions(run, ledger, places.runs, split) for run in line] for name, line in drawn.items()
-    }
-    examples = plural(len(split.labels), "validation example")
-    if kind == "predictions":
-        caption = f"Labels and predictions of {examples}."
-        return predicted.example_figure(data.spec, split, outputs, title=title, caption=caption)
-    rows = predicted.errors(plan.task.groupings(data.spec, split), split.labels, outputs)
-    table.show_text(*predicted.error_texts(rows))
-    caption = f"Labels of {examples} that are predicted wrongly; mean ± standard error over n runs."
-    return predicted.error_figure(rows, title=title, caption=caption)
-
-
-def _spectra_of(ledger: Ledger, folder: Path) -> SpectraOf:
-    """Where the eigenvalues of a run come from: the ledger, or the checkpoints of a run that has not recorded them."""
-
-    def spectra(run: Run) -> tuple[int, Layers, Layers]:
-        recorded = ledger.eigenvalues(run.id)
-        if recorded.keys() < {"start", "end"}:
-            from lrurun.trained import before_and_after
-
-            return before_and_after(run, ledger, folder)
-        start, end = ([tuple(layer or ()) for layer in recorded[moment]] for moment in ("start", "end"))
-        if not any(end):
-            raise NoEigenvaluesError(f"run {run.id}: its recurrence has no eigenvalues", "draw --kind curves instead")
-        return run.step, start, end
-
-    return spectra

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -25,6 +24,7 @@ from lrurun.commands._shared.options import (
 )
 from lrurun.commands._shared.report_output import Shown
 from lrurun.commands._shared.rules import INSTANCE, examples, excludes, exclusive, is_given
+from lrurun.config.settings import parse_sets
 from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.instances.requests import LadderRequest, ladder_or_default
 from lrurun.report import formats
@@ -95,9 +95,6 @@ def report(
                 "report: expected a TASK, --instance or --all", "lrurun status lists the tasks that have results"
             )
         instance = opening.latest_instance(places, "a TASK, --instance or --all")
-    request = LadderRequest(
-        task=task or "", ladder=ladder_or_default(ladder, task), profile=profile, tune=tune, sets=set_ or []
-    )
     kind = None if task is None else kinds.of_task(task)
     chosen: formats.Format = "json" if json else format
     if out is not None and not (json or is_given(context, "format")):
@@ -119,6 +116,9 @@ def report(
             "--detect and --format csv exclude each other: CSV has the rows alone",
             f"lrurun report{'' if task is None else f' {task}'} --detect {detect:g} --json",
         )
+    request = LadderRequest(
+        task=task or "", ladder=ladder_or_default(ladder, task), profile=profile, tune=tune, sets=parse_sets(set_ or [])
+    )
     show = Shown(
         rungs=rung or [],
         limit=limit,
@@ -161,13 +161,12 @@ def _report(
     detect: float | None,
 ) -> int:
     """The comparison table of one ladder instance, or that of its training speeds."""
-    from lrurun.commands.plan import next_step
     from lrurun.report.tables import loaded_instance
+    from lrurun.session import next_step
 
-    ledger = opening.read(places)
-    with ledger or nullcontext():
+    with opening.read(places) as ledger:
         plan = None if instance else request.plan(ledger)
-        if ledger is None:
+        if not ledger.exists:
             raise NotFoundError(
                 f"{places.ledger}: there is no ledger, so there are no results",
                 f"run: {request.command()}",
@@ -182,7 +181,7 @@ def _report(
                 if plan is None:
                     show = structs.replace(show, request=_request_of(loaded))
                 else:
-                    show = structs.replace(show, firm=next_step(places, request, plan, ledger, report))
+                    show = structs.replace(show, firm=next_step.command(places, request, plan, ledger, report))
             show.write(report, ledger)
     return 0
 
@@ -210,11 +209,10 @@ def _report_all(places: Places, request: LadderRequest, show: Shown) -> int:
     from lrurun.instances import documents
     from lrurun.report.tables import all_tasks
 
-    ledger = opening.read(places)
-    with ledger or nullcontext():
-        ladder = documents.load_ladder(request.ladder, ledger)
+    with opening.read(places) as ledger:
+        ladder = documents.ladder_of_name(request.ladder, ledger)
         rungs = show.rung_names(ladder)
-        if ledger is None:
+        if not ledger.exists:
             raise NotFoundError(
                 f"{places.ledger}: there is no ledger, so there are no results",
                 f"run: lrurun ladder TASK --ladder {request.ladder}",

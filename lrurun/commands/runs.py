@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -71,21 +70,20 @@ def runs(
 
     places: Places = context.obj.places
     on_screen = limit is None and not json and console.is_screen()
-    ledger = opening.read_current(places)
-    with ledger if ledger is not None else nullcontext():
+    with opening.read_current(places) as ledger:
         choice = listing.Choice(where, sort, ledger, instance=instance)
         for caution in choice.cautions:
             console.warn(f"--where, {caution}")
-        if ledger is not None and ladder is not None:
+        if ladder is not None:
             _check_ladder(ledger, ladder)
-        ids = choice.ids(ledger, ladder, limit or None) if ledger is not None else []
+        ids = choice.ids(ledger, ladder, limit or None)
         shown = ids[: listing.SCREENFUL] if on_screen else ids
-        listed = ledger.each(shown, brief=json or not _has_cells(ledger)) if ledger is not None else iter(())
+        listed = ledger.each(shown, brief=json or not _has_cells(ledger))
         if json:
             output.write_json_list(RunsDocument, map(output.run_output, listed))
             return 0
         if not ids:
-            known = ledger.count_runs(ladder) if ledger is not None else 0
+            known = ledger.count_runs(ladder)
             if known:
                 console.say(f"none of {known} runs fulfils the condition{choice.likely(ledger)}")
             else:
@@ -93,10 +91,10 @@ def runs(
             return 0
         settings: list[str] = []
         values: dict[str, tuple[object, ...]] = {}
-        if ledger is not None and len(shown) <= listing.MOST_COMPARED:
+        if len(shown) <= listing.MOST_COMPARED:
             compared = list(listed)
             (settings, values), listed = listing.varying(compared, ledger), iter(compared)
-        programs = scores.of_programs(ledger, ledger.names_of("task") if ledger is not None else [])
+        programs = scores.of_programs(ledger, ledger.names_of("task"))
         headers, rows = listing.table(listed, owner.user(), settings, values, programs=programs)
     table.show_text(headers, rows, order=listing.least_important(headers, rows))
     if len(ids) > len(rows):
@@ -125,14 +123,13 @@ def _table(
     on_screen = limit is None and format == "table" and console.is_screen()
     if by and (sorted_by := run_table.metric_sorted_by(groups, sort)):
         options.append(("--sort", sorted_by))
-    ledger = opening.read_current(places)
-    with ledger if ledger is not None else nullcontext():
+    with opening.read_current(places) as ledger:
         choice = listing.Choice(where, None if by else sort, ledger, further=options, instance=instance)
         if by:
             run_table.check_by(groups, metric, sort)
         for caution in choice.cautions:
             console.warn(f"--where, {caution}")
-        if ledger is not None and ladder is not None:
+        if ladder is not None:
             _check_ladder(ledger, ladder)
         if by:
             listed = run_table.groups(ledger, choice, groups, metric, ladder, sort, limit or None)
@@ -143,7 +140,7 @@ def _table(
     if format != "table":
         console.write(run_table.render(listed, format))
     elif not listed.cells:
-        console.say("no such runs" if ledger is not None else opening.nothing_yet(places, "runs"))
+        console.say("no such runs" if ledger.exists else opening.nothing_yet(places, "runs"))
     else:
         shown = listed.cells[: listing.SCREENFUL] if on_screen else listed.cells
         table.show_text(listed.headers, shown)

@@ -183,10 +183,9 @@ def _active(places: Places, only: str | None) -> list[tuple[LadderInstance, bool
     """The ladders with queued or running runs, and whether one is running."""
     from lrurun.instances import continuing
 
-    ledger = opening.read_current(places)
-    if ledger is None:
-        return []
-    with ledger:
+    with opening.read_current(places) as ledger:
+        if not ledger.exists:
+            return []
         superseded = continuing.superseded(ledger)
         counted = [
             (ladder, ledger.state_counts(ladder.key))
@@ -238,10 +237,9 @@ def _shown(places: Places, ladder: LadderInstance, display: LadderView) -> tuple
     """Updates the display; how many runs are in each state, and whether they were submitted to an engine."""
     from lrurun.runner.node import SUBMITTED
 
-    ledger = opening.read_current(places)
-    if ledger is None:
-        raise LrurunError(f"{places.ledger}: the ledger was removed while it was watched", "put it back")
-    with ledger:
+    with opening.read_current(places) as ledger:
+        if not ledger.exists:
+            raise LrurunError(f"{places.ledger}: the ledger was removed while it was watched", "put it back")
         display.update(ledger, ladder)
         events = ledger.events(ladder_key=ladder.key, of_runs=False)
         return ledger.state_counts(ladder.key), any(event.kind == SUBMITTED for event in events)
@@ -310,10 +308,9 @@ def _states(places: Places, only: str | None) -> list[_State]:
     from lrurun.instances import continuing
     from lrurun.report.live import progress
 
-    ledger = opening.read_current(places)
-    if ledger is None:
-        return []
-    with ledger:
+    with opening.read_current(places) as ledger:
+        if not ledger.exists:
+            return []
         superseded, missing = continuing.superseded(ledger), continuing.missing_files(ledger)
         return [
             _State(progress.collect(ledger, ladder), superseded.get(ladder.key), missing.get(ladder.key))

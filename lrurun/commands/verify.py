@@ -15,7 +15,7 @@ from lrurun import console
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, OnlyInstance, SomeRunIds
 from lrurun.commands._shared.rules import examples, needs
-from lrurun.errors import LrurunError, UsageError, plural
+from lrurun.errors import LrurunError, Stopped, UsageError, plural
 from lrurun.report.verification import Difference
 from lrurun.session import opening
 
@@ -100,7 +100,7 @@ def _verify(places: Places, run: str, *, json: bool) -> int:
     from lrurun.instances import documents
     from lrurun.report import verification
     from lrurun.runner.preparation import check_devices
-    from lrurun.runner.signals import Signals, Stopped
+    from lrurun.runner.signals import Signals
 
     with opening.existing(places, run) as ledger:
         recorded = _recorded(ledger, run)

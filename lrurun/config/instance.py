@@ -107,10 +107,12 @@ def ladder_command(task: str, options: Mapping[str, Any], *more: str, name: str 
             are left out.
         more: further arguments.
     """
+    from lrurun.config.settings import set_text
+
     words = ["lrurun", name, task]
     for option, value in options.items():
         if isinstance(value, Mapping):
-            value = [f"{path}={setting(part)}" for path, part in value.items()]
+            value = [set_text(path, part) for path, part in value.items()]
         for part in value if isinstance(value, list | tuple) else [value]:
             words += [option, *([] if part is True else [str(part)])] if part else []
     return shlex.join([*words, *more])

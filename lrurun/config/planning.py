@@ -8,14 +8,15 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median_low, stdev
+from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from lrurun import decoding, floats, paths, plugins
-from lrurun.config import program as programs
-from lrurun.config import tuning
+from lrurun.config import programs, tuning
+from lrurun.config.fingerprint import fingerprint
 from lrurun.config.ladder import Ladder, default_ladder, load_ladder, metric_rules, outside_scope
 from lrurun.config.recipe import Profile, Range, Recipe, Tried, check_scopes, get_profile, load_recipe, read_recipe
 from lrurun.config.recurrences.lru import LRURecurrence
@@ -23,8 +24,8 @@ from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.config.resolve import ResolvedRung as ResolvedRung
 from lrurun.config.resolve import full, resolve, with_point
 from lrurun.config.runs import InstanceSpec, PlannedRun, pack
-from lrurun.config.schema import KIND, TUNING_SEED, RunKind, fingerprint
-from lrurun.config.settings import combinations, parse_set, setting_faults
+from lrurun.config.schema import KIND, TUNING_SEED, RunKind
+from lrurun.config.settings import check_set, combinations, setting_faults
 from lrurun.config.tuning import Search, proposed_points
 from lrurun.console import setting
 from lrurun.data import tasks
@@ -170,7 +171,7 @@ def make(
     *,
     ladder: str | None = None,
     profile: str | None = None,
-    sets: Sequence[str] | dict[str, Any] = (),
+    sets: Mapping[str, Any] = MappingProxyType({}),
     tune: bool = False,
     imports: bool = True,
 ) -> Plan:
@@ -190,12 +191,13 @@ def of_documents(
     recipe: Recipe,
     *,
     profile: str | None,
-    sets: Sequence[str] | Mapping[str, Any],
+    sets: Mapping[str, Any],
     tune: bool,
     imports: bool = False,
     files: Mapping[str, str] | None = None,
 ) -> Plan:
-    """Makes a plan like `make`, from documents that have been read; `files` is that of `resolve`."""
+    """Makes a plan like `make`, from documents that have been read; `sets` are the values of `--set`, `files` is as for
+    `resolve`."""
     check_scopes(document, recipe)
     settable = recipe.known
     for declared in document.rungs:
@@ -206,7 +208,9 @@ def of_documents(
     reduced = get_profile(recipe, profile)
     used = document.kinds.values()
     known = None if recipe.program is None else settable
-    changes = dict(sets) if isinstance(sets, Mapping) else dict(parse_set(text, used, known) for text in sets)
+    for path in sets:
+        check_set(path, used, known)
+    changes = dict(sets)
     if imports:
         plugins.load_installed("recurrence", changes.get(KIND))
     options, data_sources = _data(recipe, profile, reduced)

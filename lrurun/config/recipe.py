@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from lrurun import console, decoding, paths, plugins
-from lrurun.config import program as programs
+from lrurun.config import programs
 from lrurun.config.ladder import (
     LADDER_KEYS,
     LARGEST,
@@ -25,7 +25,7 @@ from lrurun.config.ladder import (
     read_ladder,
     refuse_ladder,
 )
-from lrurun.config.program import ProgramTable
+from lrurun.config.programs import ProgramTable
 from lrurun.config.schema import OF_PROGRAMS, SECTIONS, known_paths
 from lrurun.config.settings import flatten, path_fault, setting_faults
 from lrurun.data.tasks import TASKS

@@ -10,8 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import decoding
-from lrurun.config import plugin_code, tuning
-from lrurun.config import program as programs
+from lrurun.config import plugin_code, programs, tuning
 from lrurun.config.ladder import Ladder, Rung, Scope
 from lrurun.config.recipe import Recipe, RungTable, Tried, get_profile
 from lrurun.config.schema import (

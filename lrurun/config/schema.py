@@ -1,4 +1,4 @@
-"""The frozen configuration of a run, its defaults, its rules and its fingerprint.
+"""The frozen configuration of a run, its defaults and its rules.
 
 Every default of the project is here or in `lrurun.config.recurrences`. `RunConfig` determines the result and is hashed;
 `Execution` is how the run is carried out and is only recorded. Both are decoded from plain tables, because replacing
@@ -7,9 +7,7 @@ fields of a struct checks nothing.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
@@ -18,10 +16,7 @@ from msgspec import Meta, Struct
 
 from lrurun import decoding, plugins
 from lrurun.config.recurrences import KINDS, RecurrenceSettings
-from lrurun.decoding import Fault, canonical, missing, not_one_of, sound
-
-CONFIG_VERSION = 1
-"""Hashed into every fingerprint: it changes when the meaning of a field or a default changes."""
+from lrurun.decoding import Fault, missing, not_one_of, sound
 
 TUNING_SEED = 1000
 """The first seed of tuning runs. Final seeds lie below it, so that no final run was used to choose a setting."""
@@ -277,7 +272,7 @@ class CellConfig(_Frozen, frozen=True, kw_only=True):
 
 
 class Program(_Frozen, frozen=True, kw_only=True, omit_defaults=True):
-    """What decides the result of a user's program beside its settings and seed, see `lrurun.config.program`."""
+    """What decides the result of a user's program beside its settings and seed, see `lrurun.config.programs`."""
 
     command: tuple[str, ...]
     files: dict[str, str] = {}
@@ -430,53 +425,9 @@ def _known_paths(members: tuple[type[Struct], ...]) -> tuple[str, ...]:
     return tuple(paths)
 
 
-def fingerprint(config: LadderConfig) -> str:
-    """`sha256:` and 64 hex digits over the canonical JSON of `config`."""
-    document = {"config_version": CONFIG_VERSION, "run": canonical(config)}
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
-
-
-def common_settings(config: Config, without: Sequence[str] = ()) -> dict[str, Any]:
-    """The settings that all seeds of a rung share: the canonical configuration less seed and the paths `without`."""
-    table: dict[str, Any] = canonical(config)
-    for path in ("seed", *without):
-        *sections, name = path.split(".")
-        parent = table
-        for section in sections:
-            inner = dict(parent.get(section, {}))  # a copy: tables of a configuration stay as they are
-            if section in parent:
-                parent[section] = inner
-            parent = inner
-        parent.pop(name, None)
-    return table
-
-
-def same_settings(run: Config, rung: Config, without: Sequence[str] = ()) -> bool:
-    """Whether a run has the settings of a rung, apart from its seed and the paths `without`.
-
-    Documents record no defaults, runs record all. Where the code of a recurrence is not loaded, so that defaults are
-    not known, only what the rung records is compared, beside the digest of the code.
-    """
-    of_run, of_rung = common_settings(run, without), common_settings(rung, without)
-    if isinstance(rung, RunConfig) and isinstance(rung.model.recurrence, UncheckedSettings):
-        settings = of_run.get("model", {}).get("recurrence", {})
-        of_run["model"]["recurrence"] = {name: settings.get(name) for name in of_rung["model"]["recurrence"]}
-    return of_run == of_rung
-
-
 def used_execution(config: Config, execution: Execution) -> dict[str, Any]:
     """The fields of the execution that have an effect on runs with this configuration."""
     table: dict[str, Any] = msgspec.to_builtins(execution)
     if isinstance(config, ProgramConfig):
         return {name: table[name] for name in OF_PROGRAMS}
     return {name: value for name, value in table.items() if name != OF_PROGRAMS[-1]}
-
-
-def program_key(config: RunConfig, execution: Execution) -> str:
-    """A key that is equal for runs of the same program, which are compiled once and may be trained together.
-
-    They may differ in their seed, their peak learning rate, and the times at which they are saved.
-    """
-    options = [getattr(execution, name) for name in (*FixedExecution.__struct_fields__, "devices", "probes")]
-    return json.dumps([common_settings(config, ["optim.lr"]), *options], sort_keys=True)

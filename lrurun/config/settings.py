@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -104,15 +104,28 @@ def check_path(path: str, where: str, kinds: Collection[str | None] = (), known:
         raise fault
 
 
-def parse_set(text: str, kinds: Collection[str | None] = (), known: Collection[str] | None = None) -> tuple[str, Any]:
-    """Parses `a.b=value`. The value is TOML; a value that is not valid TOML is a string.
-
-    `kinds` and `known` are those of `path_fault`.
+def parse_sets(texts: Sequence[str]) -> dict[str, Any]:
+    """Parses the values of `--set`: dotted path -> value; of a path that is set twice, the last value counts.
 
     Raises:
-        UsageError: no `=`, an unknown table or field.
+        UsageError: a text has no `=`.
     """
-    path, value = split_set(text, "optim.lr=0.002")
+    return dict(split_set(text, "optim.lr=0.002") for text in texts)
+
+
+def set_text(path: str, value: Any) -> str:
+    """A setting as `--set` takes it."""
+    text = f"{path}={setting(value)}"
+    is_other = isinstance(value, str) and split_set(text, "")[1] != value
+    return f"{path}={toml_value(value)}" if is_other else text
+
+
+def check_set(path: str, kinds: Collection[str | None] = (), known: Collection[str] | None = None) -> None:
+    """Refuses a path that `--set` cannot set; `kinds` and `known` are as for `path_fault`.
+
+    Raises:
+        UsageError: it names no setting, or one that is set in other ways.
+    """
     if path in ("seed", "seeds"):
         raise UsageError(f"--set {path}: seeds are not set this way", "use --seeds 0,1,2")
     if path.startswith("data."):
@@ -121,7 +134,6 @@ def parse_set(text: str, kinds: Collection[str | None] = (), known: Collection[s
             "copy the recipe to ./recipes and set it in [data] or in a [profile.<name>.data]",
         )
     check_path(path, f"--set {path}", kinds, known)
-    return path, value
 
 
 def split_set(text: str, example: str) -> tuple[str, Any]:
@@ -144,7 +156,7 @@ def split_set(text: str, example: str) -> tuple[str, Any]:
 _EXAMPLE = "optim.lr=0.001,0.004"
 
 
-def sweep_points(sweep: Sequence[str], sets: Sequence[str]) -> list[list[str]]:
+def sweep_points(sweep: Sequence[str], sets: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The values of `--set` for each combination of a sweep, after those of `sets`; its first path varies slowest.
 
     Without a sweep there is one combination.
@@ -158,12 +170,12 @@ def sweep_points(sweep: Sequence[str], sets: Sequence[str]) -> list[list[str]]:
         if path in grid:
             raise UsageError(f"--sweep {path}: named twice", f"give all values at once: --sweep {path}=V,V")
         grid[path] = values
-    for text in sets if sweep else ():
-        if (path := parse_set(text)[0]) in grid:
+    for path in sets:
+        if path in grid:
             raise UsageError(f"--set {path} and --sweep {path} exclude each other", "leave one of them out")
     # the kind first, because the other settings depend on it
     grid = dict(sorted(grid.items(), key=lambda item: item[0] != KIND))
-    return [[*sets, *(f"{path}={setting(value)}" for path, value in point.items())] for point in combinations(grid)]
+    return [{**sets, **point} for point in combinations(grid)]
 
 
 def by_paths(by: Sequence[str], option: str = "--by") -> tuple[str, ...]:

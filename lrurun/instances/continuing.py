@@ -10,6 +10,7 @@ from lrurun import paths
 from lrurun.errors import LedgerError
 from lrurun.instances import requests
 from lrurun.instances.requests import LadderRequest
+from lrurun.ledger.values import FINISHED, REQUEST
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 def is_unfinished(ledger: Ledger, instance: LadderInstance) -> bool:
     """Whether a run remains, a tuned rung whose final runs are not yet in the queue, or a look of a design."""
     from lrurun.judging import design_record
-    from lrurun.ledger.values import FINISHED
 
     runs = ledger.runs(instance.key, brief=True)
     stages = {(m.rung, m.stage) for run in runs for m in run.memberships if m.ladder_key == instance.key}
@@ -28,7 +28,7 @@ def is_unfinished(ledger: Ledger, instance: LadderInstance) -> bool:
 
 
 def replacements(ledger: Ledger) -> dict[str, LadderInstance]:
-    """Key of each instance that is no longer asked for -> the instance that its newest command was given for since.
+    """Key of each instance that is no longer requested -> the instance that its newest command was given for since.
 
     After a change of a ladder, a recipe, a plug-in or a program, the same command is for another instance: that one is
     continued.
@@ -69,7 +69,7 @@ def missing_files(ledger: Ledger) -> dict[str, str]:
     from lrurun.ledger import owner
 
     events: dict[str, list[Event]] = {}
-    for key, event in ledger.events_of_ladders(requests.ASKED):
+    for key, event in ledger.events_of_ladders(REQUEST):
         events.setdefault(key, []).append(event)
     missing: dict[str, str] = {}
     for instance in ledger.ladders():

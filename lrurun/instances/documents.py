@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,23 +13,19 @@ import msgspec
 from msgspec import Struct, structs
 
 from lrurun import console, paths, plugins
-from lrurun.config import ladder as ladders
 from lrurun.config import planning, schema
-from lrurun.config import recipe as recipes
-from lrurun.config.ladder import DEFAULT_LADDER, Ladder, lasting_path
-from lrurun.config.program import ProgramTable
-from lrurun.config.recipe import Recipe
+from lrurun.config.ladder import DEFAULT_LADDER, Ladder, lasting_path, load_ladder
+from lrurun.config.programs import ProgramTable
+from lrurun.config.recipe import Recipe, load_recipe
 from lrurun.config.resolve import ResolvedRung
 from lrurun.decoding import canonical
 from lrurun.errors import UsageError
+from lrurun.ledger.values import DOCUMENTS, REQUEST
 from lrurun.plugins import PluginKind
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance, Run
-
-KIND = "documents"
-"""Kind of the event that records them, as JSON."""
 
 
 class _RecordedRung(ResolvedRung, frozen=True, kw_only=True):
@@ -80,7 +76,7 @@ def record(ledger: Ledger, instance: LadderInstance, plan: planning.Plan) -> Non
         used = planning.of_documents(ladder, recipe, profile=plan.profile, sets=plan.changes, tune=plan.tune)
         rungs = [{**_table(rung), "config": canonical(rung.config)} for rung in used.rungs]
         table = {"ladder": _table(ladder), "recipe": _table(recipe), "rungs": rungs}
-        ledger.event(KIND, "ladder and recipe as they were run", table, ladder=instance.key)
+        ledger.event(DOCUMENTS, "ladder and recipe as they were run", table, ladder=instance.key)
 
 
 def _table(value: Any) -> Any:
@@ -99,8 +95,8 @@ def _table(value: Any) -> Any:
 def find(ledger: Ledger, instance: LadderInstance) -> InstanceDocuments | None:
     """The documents of an instance as they were last run; None if no ladder command has made it, or another version
     of lrurun whose documents this one cannot read."""
-    events = ledger.events(ladder_key=instance.key, of_runs=False)
-    payloads = [event.payload for event in events if event.kind == KIND]
+    events = ledger.events(ladder_key=instance.key, of_runs=False, kind=DOCUMENTS)
+    payloads = [event.payload for event in events]
     with contextlib.suppress(msgspec.ValidationError):
         return msgspec.convert(payloads[-1], InstanceDocuments) if payloads else None
     return None
@@ -125,20 +121,20 @@ def _newest(ledger: Ledger | None, kind: paths.Kind, name: str) -> InstanceDocum
     return None
 
 
-def load_ladder(name: str, ledger: Ledger | None) -> Ladder:
+def ladder_of_name(name: str, ledger: Ledger | None) -> Ladder:
     """The ladder of this name or in this file; one without a file here is the one that the ledger records.
 
     Raises:
         UsageError: there is none, it is wrong, or it needs a plug-in that is not loaded.
     """
     if (recorded := _newest(ledger, "ablations", name)) is None:
-        return ladders.load_ladder(name)
+        return load_ladder(name)
     _say_recorded(f"ladder {name}", recorded.ladder.path)
     return recorded.ladder
 
 
-def load(ladder: str, task: str, ledger: Ledger | None) -> tuple[Ladder, Recipe, dict[str, str] | None]:
-    """A ladder as `load_ladder` reads it, and the recipe of this task or in this file; one without a file here is that
+def of_names(ladder: str, task: str, ledger: Ledger | None) -> tuple[Ladder, Recipe, dict[str, str] | None]:
+    """A ladder as `ladder_of_name` reads it, and the recipe of this task or in this file; one without a file here is that
     of the newest instance on the task. With the recorded recipe of a program come its ladder, unless another one is
     named, and the digests of its files.
 
@@ -146,12 +142,12 @@ def load(ladder: str, task: str, ledger: Ledger | None) -> tuple[Ladder, Recipe,
         UsageError: there is none, or it is wrong.
     """
     if (recorded := _newest(ledger, "recipes", task)) is None:
-        return load_ladder(ladder, ledger), recipes.load_recipe(task), None
+        return ladder_of_name(ladder, ledger), load_recipe(task), None
     _say_recorded(f"recipe of {task}", recorded.recipe.path)
     if recorded.recipe.program is None:
-        return load_ladder(ladder, ledger), recorded.recipe, None
+        return ladder_of_name(ladder, ledger), recorded.recipe, None
     files = recorded.files
-    own = recorded.ladder if ladder == DEFAULT_LADDER else load_ladder(ladder, ledger)
+    own = recorded.ladder if ladder == DEFAULT_LADDER else ladder_of_name(ladder, ledger)
     return own, recorded.recipe, files
 
 
@@ -178,7 +174,7 @@ def _is_here(kind: paths.Kind, name: str) -> bool:
 
 
 def present_plan(
-    ledger: Ledger, instance: LadderInstance, ladder: Ladder, *, sets: Sequence[str] | Mapping[str, Any], tune: bool
+    ledger: Ledger, instance: LadderInstance, ladder: Ladder, *, sets: Mapping[str, Any], tune: bool
 ) -> planning.Plan:
     """The plan of a ladder with the recipe of an instance: lrurun's own as it is now, others as they were run.
 
@@ -187,7 +183,7 @@ def present_plan(
     """
     recorded = find(ledger, instance)
     if recorded is None or recorded.recipe.is_packaged:
-        recipe = recipes.load_recipe(instance.task, imports=False)
+        recipe = load_recipe(instance.task, imports=False)
     else:
         recipe = recorded.recipe
     files = None if recorded is None else recorded.files
@@ -244,7 +240,7 @@ def load_code(
 
 def load_code_of(ledger: Ledger, run: Run) -> None:
     """Loads the plug-ins of a run as `load_code` does, as far as possible."""
-    for key in dict.fromkeys(place.ladder_key for place in run.memberships):
+    for key in dict.fromkeys(membership.ladder_key for membership in run.memberships):
         with contextlib.suppress(UsageError):
             instance = ledger.ladder(key)
             load_code(ledger, instance, find(ledger, instance), "recurrence", "task")
@@ -252,8 +248,8 @@ def load_code_of(ledger: Ledger, run: Run) -> None:
 
 def program_of(ledger: Ledger, run: Run) -> ProgramTable | None:
     """The table of the recipe of a program's run, as its newest instance was run; None if there is none."""
-    for place in reversed(run.memberships if run.kind == "program" else ()):
-        if (recorded := find(ledger, ledger.ladder(place.ladder_key))) is not None:
+    for membership in reversed(run.memberships if run.kind == "program" else ()):
+        if (recorded := find(ledger, ledger.ladder(membership.ladder_key))) is not None:
             return recorded.recipe.program
     return None
 
@@ -276,7 +272,6 @@ def _files(ledger: Ledger, instance: LadderInstance, ladder: Ladder) -> tuple[li
     """The files with plug-ins that the commands for an instance loaded, and whether this user gave such a command."""
     from lrurun.ledger import owner
 
-    events = ledger.events(ladder_key=instance.key, of_runs=False)
-    requests = [event.payload or {} for event in events if event.kind == "asked"]  # those of `report.request`
+    requests = [event.payload or {} for event in ledger.events(ladder_key=instance.key, of_runs=False, kind=REQUEST)]
     own = not ledger.database.is_shared or owner.user() in [request.get("user") for request in requests]
     return list(dict.fromkeys([*ladder.load, *(file for request in requests for file in request.get("load", []))])), own

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -15,6 +16,7 @@ from lrurun import paths, plugins
 from lrurun.config.instance import ladder_command
 from lrurun.console import clean
 from lrurun.errors import LedgerError, UsageError
+from lrurun.ledger.values import REQUEST
 
 if TYPE_CHECKING:
     from lrurun.config import planning
@@ -23,16 +25,12 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Struct)
 
-ASKED = "asked"
-"""Kind of the event that records a request."""
-
-
 FRESH_LEDGER = "fresh.db"
 """The ledger that is proposed for a repetition with fresh seeds."""
 
 
 class LadderRequest(Struct, frozen=True, kw_only=True):
-    """A ladder on a task, with everything that decides its runs. Requests are stored in the ledger as JSON."""
+    """A ladder on a task, with everything that decides its runs. Ledgers record it as JSON, see `remember`."""
 
     task: str
     ladder: str
@@ -41,7 +39,8 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
     """The rungs that are trained; all of them if empty."""
     seeds: str | None = None
     tune: bool
-    sets: list[str] | dict[str, Any]
+    sets: dict[str, Any]
+    """Dotted path -> the value of `--set`. Ledgers record the texts."""
     load: list[str] = []
     """The files of `--load`, as `resume` finds them."""
     decide: bool = False
@@ -82,11 +81,10 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
 
     def repeated(self, seeds: str, longer: str) -> LadderRequest:
         """The same with other seeds and, where it is not empty, the value of `--set` in `longer`."""
-        sets, (path, _, steps) = self.sets, longer.partition("=")
-        if longer and isinstance(sets, dict):
-            sets = sets | {path: int(steps)}
-        elif longer:
-            sets = [*(text for text in sets if text.partition("=")[0].strip() != path), longer]
+        from lrurun.config.settings import parse_sets
+
+        changed = parse_sets([longer] if longer else [])
+        sets = {path: value for path, value in self.sets.items() if path not in changed} | changed
         return msgspec.structs.replace(self, seeds=seeds, sets=sets, decide=False, max_seeds=None)
 
     def fresh(self) -> str:
@@ -115,15 +113,16 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
                 not loaded.
         """
         from lrurun.config import planning
-        from lrurun.config.program import MissingFile
+        from lrurun.config.programs import MissingFile
         from lrurun.instances import documents
 
-        ladder, recipe, recorded = documents.load(self.ladder, self.task, ledger)
+        ladder, recipe, recorded = documents.of_names(self.ladder, self.task, ledger)
         files = recorded if files is None else files
 
         def made(files: Mapping[str, str] | None) -> planning.Plan:
-            options: dict[str, Any] = {"profile": self.profile, "sets": self.sets, "tune": self.tune, "files": files}
-            return planning.of_documents(ladder, recipe, **options, imports=True)
+            return planning.of_documents(
+                ladder, recipe, profile=self.profile, sets=self.sets, tune=self.tune, files=files, imports=True
+            )
 
         try:
             return made(files)
@@ -154,6 +153,7 @@ def remember(
     """Records the request for `lrurun resume`, from any folder, unless it is the newest for its runs."""
     from lrurun.config import plugin_code
     from lrurun.config.ladder import named_tasks
+    from lrurun.config.settings import set_text
 
     folder = paths.find("ablations", request.ladder).parent
     own = {os.path.realpath(folder / file) for file in plan.ladder.load}
@@ -168,15 +168,15 @@ def remember(
         "rungs": request.rungs,
         "seeds": list_of(seeds),
         "tune": request.tune,
-        "sets": request.sets,
+        "sets": [set_text(path, value) for path, value in request.sets.items()],
         **({"load": load} if load else {}),
         **({"seeds": None, "decide": True, "max_seeds": request.max_seeds} if request.decide else {}),
         **user_of(ledger),
     }
     table = msgspec.to_builtins(table)
-    recorded = {_runs_of(event.payload): event.payload for event in asked(ledger, instance)}
+    recorded = {_runs_of(event.payload): event.payload for event in events(ledger, instance)}
     if recorded.get(_runs_of(table)) != table or newest_instances(ledger)[_runs_of(table)] != instance.key:
-        ledger.event(ASKED, "requested", table, ladder=instance.key)
+        ledger.event(REQUEST, "requested", table, ladder=instance.key)
 
 
 def user_of(ledger: Ledger) -> dict[str, str | None]:
@@ -194,7 +194,7 @@ def recorded(ledger: Ledger, instance: LadderInstance, kind: type[R]) -> list[R]
     Raises:
         LedgerError: a record is not one of a request of this kind.
     """
-    return decoded(asked(ledger, instance), kind, instance)
+    return decoded(events(ledger, instance), kind, instance)
 
 
 def decoded(events: Sequence[Event], kind: type[R], instance: LadderInstance) -> list[R]:
@@ -211,8 +211,11 @@ def decode(payload: Any, kind: type[R], instance: LadderInstance) -> R:
     Raises:
         LedgerError: the record is not one of a request of this kind.
     """
+    table = payload
+    if kind is LadderRequest and isinstance(payload, dict) and "sets" in payload:
+        table = {**payload, "sets": _settings(payload["sets"])}
     try:
-        return msgspec.convert(payload, kind)
+        return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
         raise LedgerError(
             f"ladder {instance.short_name}: its recorded command cannot be read ({error})",
@@ -224,17 +227,27 @@ def _runs_of(payload: Any) -> str:
     """What the record of a request says about the runs to train, without how they are executed."""
     table = payload
     if isinstance(payload, dict) and "sets" in payload:
-        sets = payload["sets"]
-        pairs = sets.items() if isinstance(sets, dict) else [str(text).partition("=")[::2] for text in sets]
-        remaining = [[name, value] for name, value in pairs if not name.strip().startswith("execution.")]
-        table = {**payload, "sets": remaining}
-    return json.dumps(table, sort_keys=True)
+        sets = _settings(payload["sets"])
+        if isinstance(sets, dict):
+            sets = [[path, value] for path, value in sets.items() if not path.startswith("execution.")]
+        table = {**payload, "sets": sets}
+    return json.dumps(table, sort_keys=True, default=str)
+
+
+def _settings(recorded: Any) -> Any:
+    """The values of `--set` in the record of a request: dotted path -> value. What is no list of such texts is returned
+    as it is."""
+    from lrurun.config.settings import parse_sets
+
+    with suppress(UsageError, AttributeError, TypeError):
+        return parse_sets(recorded) if isinstance(recorded, list) else recorded
+    return recorded
 
 
 def made(ledger: Ledger) -> list[tuple[str, str]]:
     """All requests in the order in which they were recorded, without how runs are executed, each with the key of the
     instance that it was made for."""
-    return [(_runs_of(event.payload), key) for key, event in ledger.events_of_ladders(ASKED)]
+    return [(_runs_of(event.payload), key) for key, event in ledger.events_of_ladders(REQUEST)]
 
 
 def newest_instances(ledger: Ledger) -> dict[str, str]:
@@ -243,9 +256,9 @@ def newest_instances(ledger: Ledger) -> dict[str, str]:
     return dict(made(ledger))
 
 
-def asked(ledger: Ledger, instance: LadderInstance) -> list[Event]:
+def events(ledger: Ledger, instance: LadderInstance) -> list[Event]:
     """The events that record requests for a ladder instance, oldest first."""
-    return [event for event in ledger.events(ladder_key=instance.key, of_runs=False) if event.kind == ASKED]
+    return ledger.events(ladder_key=instance.key, of_runs=False, kind=REQUEST)
 
 
 def list_of(seeds: Sequence[int]) -> str:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lrurun.config import planning
-from lrurun.config.schema import Config, common_settings
+from lrurun.config.fingerprint import common_settings
+from lrurun.config.schema import Config
 from lrurun.errors import LedgerError, UsageError
 from lrurun.judging import questions, rung_runs
 from lrurun.judging.sequential import MAX_SEEDS, Design, DesignProgress, LookRecord, looks

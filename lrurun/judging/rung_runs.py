@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
+from lrurun.config.fingerprint import common_settings
 from lrurun.config.instance import InstanceLabel, make_label
 from lrurun.config.ladder import Ladder
-from lrurun.config.schema import common_settings
 from lrurun.data.metric import ESCAPE, LONGEST, Accuracy, Metric
 from lrurun.errors import LrurunError, plural
 from lrurun.judging.scores import form_of

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 from msgspec import Struct, structs
 
-from lrurun.config.program import ProgramTable, metric_of
+from lrurun.config.programs import ProgramTable, metric_of
 from lrurun.data import tasks
 from lrurun.data.metric import ESCAPE, Accuracy, Metric, named
 
@@ -198,14 +198,12 @@ def metric_of_result(result: str, metrics: Sequence[Metric]) -> Metric | None:
     return named(f"{name}@{test}" if test else name, metrics) if split in SPLITS else None
 
 
-def of_programs(ledger: Ledger | None, names: Iterable[str]) -> dict[str, ScoreForm]:
+def of_programs(ledger: Ledger, names: Iterable[str]) -> dict[str, ScoreForm]:
     """Task -> the form of its scores, for those of users' programs, as the newest recipe that was run declares it."""
     wanted = {name for name in names if not tasks.is_built_in(name)}  # whose names programs cannot have
     forms: dict[str, ScoreForm] = {}
-    instances = [] if ledger is None or not wanted else ledger.ladders()
-    for instance in reversed(instances):
+    for instance in reversed(ledger.ladders() if wanted else []):
         if instance.task in wanted and instance.task not in forms:
-            assert ledger is not None
             forms |= of_instance(ledger, instance)
     return forms
 

@@ -1,4 +1,4 @@
-"""Which process this is, and whether the process that claimed a run still exists."""
+"""Which process this is, and whether the process that holds a run still exists."""
 
 from __future__ import annotations
 

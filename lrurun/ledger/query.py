@@ -48,6 +48,6 @@ def described(path: Place) -> list[views.View]:
 
 def _ledger(path: Place) -> Ledger:
     ledger = Ledger.read(path)
-    if ledger is None:
+    if not ledger.exists:
         raise NotFoundError(f"there is no ledger at {path}", "name one with --ledger PATH")
     return ledger

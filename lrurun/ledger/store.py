@@ -1,7 +1,7 @@
 """The ledger: what was requested, what is running, and the results.
 
-`Ledger` has all that is done with one: the queue (runs are requested, claimed by a worker, and taken back from a
-process that has exited), recording (what a worker writes about the run that it has claimed, and what people note about
+`Ledger` has all that is done with one: the queue (runs are requested, held by a worker, and taken back from a
+process that has exited), recording (what a worker writes about the run that it holds, and what people note about
 runs), reading, and records for the runs folder. The functions after it are parts of these, in the same order. Every
 method is one short transaction.
 
@@ -125,9 +125,9 @@ from lrurun.ledger.values import (
     SCORE,
     Attempt,
     Checkpoint,
-    ClaimedRun,
     Event,
     GroupMean,
+    HeldRun,
     LadderInstance,
     Moment,
     Outcome,
@@ -204,6 +204,11 @@ class Ledger:
         return self.database.place
 
     @property
+    def exists(self) -> bool:
+        """Whether there was a ledger when it was opened; one that there is not has no rows."""
+        return not self.database.is_missing
+
+    @property
     def read_only(self) -> bool:
         return self.database.read_only
 
@@ -234,15 +239,19 @@ class Ledger:
         return cls(databases.implementation(place).open(place, create=create, timeout=timeout))
 
     @classmethod
-    def read(cls, path: str | Place, *, timeout: float = TIMEOUT) -> typing.Self | None:
-        """Open a ledger for reading; None if there is none. Never creates one and never changes a row.
+    def read(cls, path: str | Place, *, timeout: float = TIMEOUT) -> typing.Self:
+        """Open a ledger for reading; where there is none, one without rows. Never creates one and never changes a row.
 
         Raises LedgerError for a ledger of another version, for a file that is not a ledger and for a server that
         cannot be reached, LrurunError if it cannot be read.
         """
         place = ledger_place(path) if isinstance(path, str) else path
         database = databases.implementation(place).read(place, timeout=timeout)
-        return None if database is None else cls(database)
+        if database is None:
+            from lrurun.ledger.database.missing import Missing
+
+            database = Missing(place)
+        return cls(database)
 
     def close(self) -> None:
         """Close the ledger. Closing twice is allowed."""
@@ -397,7 +406,7 @@ class Ledger:
                 )
             ).rowcount
 
-    def claim(
+    def hold(
         self,
         ladder_key: str,
         owner: Owner,
@@ -408,13 +417,13 @@ class Ledger:
         devices: int | None = None,
         compiled: Iterable[str] = (),
         environment: Mapping[str, Any] | None = None,
-    ) -> ClaimedRun | None:
-        """Claim a queued run of a ladder and open its next attempt; None if there is none.
+    ) -> HeldRun | None:
+        """Give a queued run of a ladder to a worker, which holds it in its next attempt; None if there is none.
 
         So that no program is compiled twice, it is a run of a rung in `compiled`, whose programs the worker has; if
         there is none, of a rung that no process is running; else any. Of several, the first in the order of the ladder.
 
-        `rungs`, `seeds`, `threads` and `devices` (of the run's execution) limit which runs may be claimed; tuning runs
+        `rungs`, `seeds`, `threads` and `devices` (of the run's execution) limit which runs may be held; tuning runs
         have a seed of their own, which `seeds` does not limit. `environment` must be JSON; its "code", a text or a
         table of "lrurun", "commit" and "dirty", is the code version shown with the run, its "numerics" the numerics
         version.
@@ -426,41 +435,41 @@ class Ledger:
         values = {name: value if isinstance(value, int) else list(value) for name, value in given.items()}
         values["compiled"] = list(compiled)
         # Built before the transaction, so that other processes wait for less.
-        claim = _claiming(frozenset(given))
+        statement = _holding(frozenset(given))
         given_values = {f"given_{name}": value for name, value in values.items()}
-        return self._claim(ladder_key, claim, given_values, owner, dict(environment or {}), [])
+        return self._hold(ladder_key, statement, given_values, owner, dict(environment or {}), [])
 
     @retried
-    def _claim(
+    def _hold(
         self,
         ladder_key: str,
-        claim: Any,
+        statement: Any,
         given: dict[str, Any],
         owner: Owner,
         environment: dict[str, Any],
         tried: list[float],
-    ) -> ClaimedRun | None:
-        """Claim a run with the statement `claim` and the values `given` to it; `tried` has the times of the tries
-        before, and gets that of this."""
+    ) -> HeldRun | None:
+        """Hold a run by the statement and the values `given` to it; `tried` has the times of the tries before, and gets
+        that of this."""
         with self._writing() as connection:
             values = {"ladder_number": self._ladder_number(connection, ladder_key), **given}
-            if (earlier := _claimed(connection, owner, tried)) is not None:
+            if (earlier := _already_held(connection, owner, tried)) is not None:
                 return earlier
-            claimed = connection.execute(claim, values).one_or_none()
-            if claimed is None:
+            taken = connection.execute(statement, values).one_or_none()
+            if taken is None:
                 return None
-            if claimed.attempt > 1:
-                previous = and_(attempts.c.run == claimed.number, attempts.c.n == claimed.attempt - 1)
+            if taken.attempt > 1:
+                previous = and_(attempts.c.run == taken.number, attempts.c.n == taken.attempt - 1)
                 newest = select(attempts, ENVIRONMENT.label("environment"), runs.c.id).join(runs).where(previous)
                 for row in connection.execute(newest):
                     refuse_later(build_attempt(row.id, row), environment.get("numerics", 1))
             time = now(connection)
             tried.append(time)
-            _open_attempt(connection, claimed.number, claimed.attempt, owner, environment, time)
-            run = load_runs(connection, runs.c.number == claimed.number)[0]
-            text = f"attempt {claimed.attempt} on {owner.host}, process {owner.pid}"
-            add_event(connection, time, "running", text, run=claimed.number, attempt=claimed.attempt)
-            return ClaimedRun(run=run, attempt=claimed.attempt)
+            _open_attempt(connection, taken.number, taken.attempt, owner, environment, time)
+            run = load_runs(connection, runs.c.number == taken.number)[0]
+            text = f"attempt {taken.attempt} on {owner.host}, process {owner.pid}"
+            add_event(connection, time, "running", text, run=taken.number, attempt=taken.attempt)
+            return HeldRun(run=run, attempt=taken.attempt)
 
     @retried
     def reap(
@@ -512,34 +521,32 @@ class Ledger:
             connection, this_process, alive or owners.alive, patience, shared=self.database.is_shared, locked=locked
         )
 
-    # Recording: a claimed run
+    # Recording: a held run
 
     @retried
-    def rewind(self, claim: ClaimedRun, step: int | None, *, score: str = SCORE) -> None:
+    def rewind(self, held: HeldRun, step: int | None, *, score: str = SCORE) -> None:
         """Start the attempt from `step`: metric rows past it are deleted; all of them where it is None.
 
         `score` is the metric that selects the model, as in `record`.
         """
         with self._writing() as connection:
-            number = _held(connection, claim)
+            number = _number_held(connection, held)
             deletion = delete(metrics).where(metrics.c.run == number)
             connection.execute(deletion if step is None else deletion.where(metrics.c.step > step))
             connection.execute(_SET_STEP, {"run_number": number, "new_step": step or 0})
             for key, column in _newest_columns(score).items():
                 connection.execute(_SET_NEWEST[column], {"run_number": number, "key": key})
-            connection.execute(update(attempts).where(_attempt_of(claim, number)).values(resumed_from=step or 0))
+            connection.execute(update(attempts).where(_attempt_of(held, number)).values(resumed_from=step or 0))
 
     @retried
-    def record(
-        self, claim: ClaimedRun, rows: Iterable[tuple[int, str, float]], step: int, *, score: str = SCORE
-    ) -> None:
+    def record(self, held: HeldRun, rows: Iterable[tuple[int, str, float]], step: int, *, score: str = SCORE) -> None:
         """Write metric rows (step, key, value), over older ones of the same step and key, and the run's step.
 
         `score` is the metric that selects the model, as in "val/r2": its newest value is the run's `last_score`.
         """
         rows, newest = list(rows), _newest_columns(score)
         with self._writing(durable=False) as connection:
-            number = _held(connection, claim)
+            number = _number_held(connection, held)
             names = {key for _, key, _ in rows}
             keys = self._key_numbers(connection, names)
             if rows:
@@ -577,58 +584,58 @@ class Ledger:
         return lost
 
     @retried
-    def check_held(self, claim: ClaimedRun) -> None:
+    def check_held(self, held: HeldRun) -> None:
         """Check that the attempt is still the newest one of its run, and running, without a write. Raises Fenced."""
-        same = (runs.c.id == claim.run.id, runs.c.attempt == claim.attempt, runs.c.state == "running")
+        same = (runs.c.id == held.run.id, runs.c.attempt == held.attempt, runs.c.state == "running")
         with self._reading() as connection:
             if connection.execute(select(runs.c.number).where(*same)).scalar_one_or_none() is None:
-                raise _lost(claim)
+                raise _lost(held)
 
     @retried
-    def begin_checkpoint(self, claim: ClaimedRun, step: int, path: str) -> int:
+    def begin_checkpoint(self, held: HeldRun, step: int, path: str) -> int:
         """Announce a checkpoint before its first byte is written; returns its id. `path` is below the runs folder."""
         with self._writing() as connection:
-            number = _held(connection, claim)
-            row = {"run": number, "attempt": claim.attempt, "step": step, "state": "saving", "path": path}
+            number = _number_held(connection, held)
+            row = {"run": number, "attempt": held.attempt, "step": step, "state": "saving", "path": path}
             announced = select(checkpoints.c.id).filter_by(**row)
             if (checkpoint := connection.execute(announced).scalars().first()) is not None:
                 return int(checkpoint)  # an earlier try succeeded, although the answer of the server was lost
             return int(connection.execute(insert(checkpoints).values(row).returning(checkpoints.c.id)).scalar_one())
 
     @retried
-    def commit_checkpoint(self, claim: ClaimedRun, checkpoint: int, size: int, sha256: str) -> None:
+    def commit_checkpoint(self, held: HeldRun, checkpoint: int, size: int, sha256: str) -> None:
         """Mark a checkpoint of this attempt as committed: all its `size` bytes are on the disk."""
         with self._writing() as connection:
-            number = _held(connection, claim)
+            number = _number_held(connection, held)
             changed = connection.execute(
                 update(checkpoints)
                 .where(
                     checkpoints.c.id == checkpoint,
                     checkpoints.c.run == number,
-                    checkpoints.c.attempt == claim.attempt,
+                    checkpoints.c.attempt == held.attempt,
                     or_(checkpoints.c.state == "saving", checkpoints.c.sha256 == sha256),
                 )
                 .values(state="committed", bytes=size, sha256=sha256)
             )
             if not changed.rowcount:
-                raise ValueError(f"checkpoint {checkpoint} is not one that attempt {claim.attempt} is saving")
+                raise ValueError(f"checkpoint {checkpoint} is not one that attempt {held.attempt} is saving")
 
     @retried
-    def delete_checkpoints(self, claim: ClaimedRun, ids: Iterable[int]) -> None:
+    def delete_checkpoints(self, held: HeldRun, ids: Iterable[int]) -> None:
         """Delete rows of checkpoints of this run, of earlier attempts too. Unknown ids are ignored."""
         with self._writing() as connection:
-            number = _held(connection, claim)
+            number = _number_held(connection, held)
             connection.execute(delete(checkpoints).where(checkpoints.c.run == number, among(checkpoints.c.id, ids)))
 
     @retried
-    def record_eigenvalues(self, claim: ClaimedRun, moment: Moment, layers: Sequence[Sequence[complex] | None]) -> None:
+    def record_eigenvalues(self, held: HeldRun, moment: Moment, layers: Sequence[Sequence[complex] | None]) -> None:
         """Write the eigenvalues of each recurrent layer at a moment, over those of an earlier attempt.
 
         None stands for a layer whose recurrence has no eigenvalues; NaN and infinities are kept.
         """
         table = eigenvalues
         with self._writing() as connection:
-            number = _held(connection, claim)
+            number = _number_held(connection, held)
             connection.execute(delete(table).where(table.c.run == number, table.c.moment == moment))
             rows = [
                 {
@@ -645,7 +652,7 @@ class Ledger:
     @retried
     def describe(
         self,
-        claim: ClaimedRun,
+        held: HeldRun,
         *,
         parameters: int | None = None,
         data_sha256: str | None = None,
@@ -655,11 +662,11 @@ class Ledger:
         values = {"parameters": parameters, "data_sha256": data_sha256}
         changes = {name: value for name, value in values.items() if value is not None}
         with self._writing() as connection:
-            number = _held(connection, claim)
+            number = _number_held(connection, held)
             if changes:
                 connection.execute(update(runs).where(runs.c.number == number).values(changes))
             if environment:
-                attempt = _attempt_of(claim, number)
+                attempt = _attempt_of(held, number)
                 recorded = connection.execute(select(ENVIRONMENT).select_from(attempts).where(attempt)).scalar_one()
                 merged = {**unpack(recorded), **environment}
                 document = Document.pack(merged)
@@ -671,7 +678,7 @@ class Ledger:
     @retried
     def finish(
         self,
-        claim: ClaimedRun,
+        held: HeldRun,
         state: str,
         *,
         result: Mapping[str, float] | None = None,
@@ -701,9 +708,9 @@ class Ledger:
             changes["step"] = step
         why = clean(reason) or state
         with self._writing() as connection:
-            if self.database.may_be_away and _ended(connection, claim, changes, why):
+            if self.database.may_be_away and _ended(connection, held, changes, why):
                 return
-            number = _held(connection, claim)
+            number = _number_held(connection, held)
             time = now(connection)
             if state != "interrupted":
                 changes["finished_at"] = time
@@ -711,11 +718,11 @@ class Ledger:
             _write_items(connection, number, item_records)
             connection.execute(
                 update(attempts)
-                .where(_attempt_of(claim, number))
+                .where(_attempt_of(held, number))
                 .values(ended_at=time, outcome=outcome or state, reason=why)
             )
             # The event keeps the traceback: the next attempt overwrites the run's error.
-            add_event(connection, time, state, error or why, run=number, attempt=claim.attempt)
+            add_event(connection, time, state, error or why, run=number, attempt=held.attempt)
         if state in FINISHED:
             with contextlib.suppress(LrurunError):  # as on a full disk: the log has the run
                 self.database.write_back()
@@ -1702,8 +1709,8 @@ def _supersede(connection: Connection, old: int, new: int) -> None:
 
 
 @functools.cache
-def _claiming(given: frozenset[str]) -> Any:
-    """The statement that claims a run, as `Ledger.claim` describes, of which these limits are given."""
+def _holding(given: frozenset[str]) -> Any:
+    """The statement that gives a run to a worker, as `Ledger.held` describes, of which these limits are given."""
     member, place, other = ladder_runs, ladder_runs.alias("place"), runs.alias("other")
     queue = (
         select(runs.c.number)
@@ -1758,8 +1765,8 @@ def _same_machine(owner: Owner) -> ColumnElement[bool]:
     return and_(columns.host == owner.host, columns.boot == owner.boot, columns.namespace == owner.namespace)
 
 
-def _claimed(connection: Connection, owner: Owner, tried: list[float]) -> ClaimedRun | None:
-    """The run that `owner` claimed in one of these tries: the server claimed it, although its answer was lost."""
+def _already_held(connection: Connection, owner: Owner, tried: list[float]) -> HeldRun | None:
+    """The run that `owner` got in one of these tries: the server gave it, although its answer was lost."""
     if not tried:
         return None
     current = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt, runs.c.state == "running")
@@ -1770,9 +1777,7 @@ def _claimed(connection: Connection, owner: Owner, tried: list[float]) -> Claime
         .where(same_process, attempts.c.pid_started == owner.pid_started, attempts.c.started_at.in_(tried))
     ).first()
     return (
-        None
-        if row is None
-        else ClaimedRun(run=load_runs(connection, runs.c.number == row.number)[0], attempt=row.attempt)
+        None if row is None else HeldRun(run=load_runs(connection, runs.c.number == row.number)[0], attempt=row.attempt)
     )
 
 
@@ -1893,38 +1898,36 @@ _SEEN = (
 _METRIC = ["run", "key", "step"]
 
 
-def _lost(claim: ClaimedRun) -> Fenced:
+def _lost(held: HeldRun) -> Fenced:
     return Fenced(
-        f"attempt {claim.attempt} at run {claim.run.id} no longer holds it",
+        f"attempt {held.attempt} at run {held.run.id} no longer holds it",
         "another process continued the run; this one stops and has changed nothing",
     )
 
 
-def _held(connection: Connection, claim: ClaimedRun) -> int:
-    """The number of the claimed run; its worker is recorded as active.
+def _number_held(connection: Connection, held: HeldRun) -> int:
+    """The number of the run that is held; its worker is recorded as active.
 
     Raises Fenced unless the attempt is the run's newest and running.
     """
-    number = connection.execute(_HELD, {"id": claim.run.id, "n": claim.attempt}).scalar_one_or_none()
+    number = connection.execute(_HELD, {"id": held.run.id, "n": held.attempt}).scalar_one_or_none()
     if number is None:
-        raise _lost(claim)
-    connection.execute(_SEEN, {"run_number": number, "attempt_number": claim.attempt, "now": now(connection)})
+        raise _lost(held)
+    connection.execute(_SEEN, {"run_number": number, "attempt_number": held.attempt, "now": now(connection)})
     return int(number)
 
 
-def _ended(connection: Connection, claim: ClaimedRun, changes: Mapping[str, Any], why: str) -> bool:
+def _ended(connection: Connection, held: HeldRun, changes: Mapping[str, Any], why: str) -> bool:
     """Whether the attempt has already ended the run in this way: the server did so, although its answer was lost."""
     ending = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt, attempts.c.reason == why)
-    ended = (
-        select(runs.c.number).join(attempts, ending).where(runs.c.id == claim.run.id, runs.c.attempt == claim.attempt)
-    )
+    ended = select(runs.c.number).join(attempts, ending).where(runs.c.id == held.run.id, runs.c.attempt == held.attempt)
     expected = {"result": None, **changes} if changes["state"] in FINISHED else changes
     unchanged = [runs.c[name].is_not_distinct_from(value) for name, value in expected.items()]
     return connection.execute(ended.where(attempts.c.ended_at.is_not(None), *unchanged)).first() is not None
 
 
-def _attempt_of(claim: ClaimedRun, number: int) -> ColumnElement[bool]:
-    return and_(attempts.c.run == number, attempts.c.n == claim.attempt)
+def _attempt_of(held: HeldRun, number: int) -> ColumnElement[bool]:
+    return and_(attempts.c.run == number, attempts.c.n == held.attempt)
 
 
 # Per-item results

@@ -15,6 +15,12 @@ STATES: tuple[State, ...] = get_args(State)
 FINISHED = ("done", "diverged")
 """States that are results: a run in one of them never changes again."""
 
+REQUEST = "asked"
+"""Kind of the event of an instance that records a command for it."""
+
+DOCUMENTS = "documents"
+"""Kind of the event of an instance that records its ladder and recipe."""
+
 ITEMS_REFUSED = "items-refused"
 """Kind of the event of a run that says why per-item results are not recorded."""
 
@@ -278,7 +284,7 @@ class Event(Struct, frozen=True, kw_only=True):
 
 
 class Owner(Struct, frozen=True, kw_only=True):
-    """The process that claimed a run, identified by pid and start time on a host, boot and pid namespace."""
+    """The process that holds a run, identified by pid and start time on a host, boot and pid namespace."""
 
     host: str
     boot: str
@@ -289,8 +295,8 @@ class Owner(Struct, frozen=True, kw_only=True):
     """The user of the operating system."""
 
 
-class ClaimedRun(Struct, frozen=True, kw_only=True):
-    """A claimed run and the number of its attempt, which every later write carries."""
+class HeldRun(Struct, frozen=True, kw_only=True):
+    """A run that a worker holds, and the number of its attempt, which every later write carries."""
 
     run: Run
     attempt: int

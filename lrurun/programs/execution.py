@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from lrurun import files, machine
-from lrurun.config import program as programs
+from lrurun.config import programs
 from lrurun.config.schema import ProgramConfig
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.instances import documents
@@ -73,25 +73,25 @@ def execute(attempt: ActiveAttempt, stop: StopRequest) -> None:
     Raises:
         MachineFault: its files have changed since the run was queued, it cannot be started, or nothing can be written.
     """
-    config = attempt.claim.run.config
+    config = attempt.held.run.config
     assert isinstance(config, ProgramConfig)
     place = attempt.runs / attempt.id
-    folder, kept = place / str(attempt.claim.attempt), place / KEPT
+    folder, kept = place / str(attempt.held.attempt), place / KEPT
     copy = ProgramCopy(attempt.runs, attempt.data_folder, config.program.files)
     _keep_files(copy)
     try:
-        if attempt.claim.attempt == 1 and kept.exists():  # of a ledger that was removed, or of another one
+        if attempt.held.attempt == 1 and kept.exists():  # of a ledger that was removed, or of another one
             kept.rename(kept.with_name(f"{KEPT}.old-{time.time_ns()}"))
         kept.mkdir(exist_ok=True)
         write_files(config, folder)
     except OSError as error:
         raise MachineFault(f"{place}: {error.strerror}", "free some space, or choose another --runs-dir") from None
-    if attempt.claim.attempt > 1:
+    if attempt.held.attempt > 1:
         _end_leftovers(kept)
     command, copied = from_copy(command_of(config, folder, kept), copy)
     _check_files(config.program.files, copied, attempt.data_folder)
     of_copy = {"copy": str(copy.path.relative_to(attempt.runs))} if copy else {}
-    attempt.ledger.describe(attempt.claim, environment=_device(attempt.data_folder) | of_copy)
+    attempt.ledger.describe(attempt.held, environment=_device(attempt.data_folder) | of_copy)
     logs.write(f"{_begin(attempt.id, folder)}{' '.join(' '.join(command).splitlines())}")
     execution = _Execution(attempt, config, stop)
     try:
@@ -287,11 +287,11 @@ class _Execution:
     """One attempt: what the program has reported, and what becomes of it."""
 
     def __init__(self, attempt: ActiveAttempt, config: ProgramConfig, stop: StopRequest) -> None:
-        self.attempt, self.ledger, self.claim, self.stop = attempt, attempt.ledger, attempt.claim, stop
+        self.attempt, self.ledger, self.held, self.stop = attempt, attempt.ledger, attempt.held, stop
         self.program = config.program
-        self.folder = attempt.runs / attempt.id / str(self.claim.attempt)
+        self.folder = attempt.runs / attempt.id / str(self.held.attempt)
         self.writes = LedgerThread()
-        self.recorder = Recorder(self.ledger, self.claim, self.writes, self.program.metric)
+        self.recorder = Recorder(self.ledger, self.held, self.writes, self.program.metric)
         self.sources: list[Reports | Printed] = []
         self._reports: dict[int, Reports] = {}
         """Attempt -> its metrics, as far as they were read."""
@@ -345,7 +345,7 @@ class _Execution:
             WrongReport: it reports what cannot be recorded.
         """
         self.sources, exited = [reports, *self._printed(self.folder)], False
-        self._reports[self.claim.attempt] = reports
+        self._reports[self.held.attempt] = reports
         began = time.monotonic()
         while not self._diverged:
             exited = process.has_exited()
@@ -389,11 +389,11 @@ class _Execution:
     def end_ladder(self, fault: ProgramFault) -> None:
         """Ends the attempt with a fault that every run would have: the commands that train the ladder stop, unless
         another run of it shows that the fault is one of this run."""
-        ladder = {run.id for m in self.claim.run.memberships for run in self.ledger.runs(m.ladder_key, brief=True)}
+        ladder = {run.id for m in self.held.run.memberships for run in self.ledger.runs(m.ladder_key, brief=True)}
         if not self.ledger.metric_names(ladder):
-            self.stop.refused = True  # this process claims no other run of it
+            self.stop.refused = True  # this process takes no other run of it
             text = f"{fault.message}; {fault.hint}"
-            self.ledger.event(program_faults.KIND, text, fault, run=self.attempt.id, attempt=self.claim.attempt)
+            self.ledger.event(program_faults.KIND, text, fault, run=self.attempt.id, attempt=self.held.attempt)
         self._fail(f"{fault.message}; {fault.hint}", rejected=True)
 
     def _check_held(self) -> None:
@@ -401,7 +401,7 @@ class _Execution:
         if time.monotonic() - self._held_at >= HELD_SECONDS:
             self._held_at = time.monotonic()
             with contextlib.suppress(LedgerError):  # one that does not answer now is asked again
-                self.ledger.check_held(self.claim)
+                self.ledger.check_held(self.held)
 
     def reject(self, error: WrongReport) -> None:
         """Ends the attempt of a program that cannot be started, or reports what cannot be recorded."""
@@ -439,7 +439,7 @@ class _Execution:
         """Asks the program to save and exit, and gives it the time for it."""
         logs.write("SIGTERM: the program may save and exit")
         process.terminate()
-        deadline = time.monotonic() + self.claim.run.execution.stop_seconds
+        deadline = time.monotonic() + self.held.run.execution.stop_seconds
         while not (process.has_exited() or self._diverged) and time.monotonic() < deadline:
             self._record()
             time.sleep(STOPPING_POLL)
@@ -450,7 +450,7 @@ class _Execution:
             before = row.step - 1 if row.step else None
             self.recorder.flush()
             # what was recorded from this step on is replaced: the program has resumed here, or begins again
-            self.writes.submit(lambda: self.ledger.rewind(self.claim, before, score=self.program.metric))
+            self.writes.submit(lambda: self.ledger.rewind(self.held, before, score=self.program.metric))
         # numbers that are printed and those that are logged have steps of their own
         self._step = max(self._step, row.step)
         values = row.values
@@ -464,7 +464,7 @@ class _Execution:
         now = time.monotonic()
         assert self._first is not None
         first, since = self._first
-        if not self.claim.run.steps or self._speed_at is None or now - max(since, self._speed_at) < SPEED_SECONDS:
+        if not self.held.run.steps or self._speed_at is None or now - max(since, self._speed_at) < SPEED_SECONDS:
             return {}
         self._speed_at = now
         return {SPEED: (self._step - first) / (now - since)}
@@ -479,7 +479,7 @@ class _Execution:
         printed = next((f": {line[:200]}" for line in reversed(lines) if line.strip()), "")
         text, is_complete = f"the program ended with {cause(code)}{printed}", False
         if not self._scores().missing:
-            metric, last = self.program.metric, self.claim.run.steps
+            metric, last = self.program.metric, self.held.run.steps
             steps = [step for step, _ in self.ledger.metrics(self.attempt.id, [metric])[metric]]
             is_complete = bool(last) and steps[-1] >= last - (steps[0] == 0)  # whose first step is 0 or 1
             if is_complete:
@@ -496,7 +496,7 @@ class _Execution:
         logs.write(f"failed: {text}")
         error = "\n".join([text, "", *log])
         outcome: Outcome = "rejected" if rejected else "failed"
-        self.ledger.finish(self.claim, "failed", error=error, reason=f"failed: {text}", outcome=outcome)
+        self.ledger.finish(self.held, "failed", error=error, reason=f"failed: {text}", outcome=outcome)
 
     def _finish(self, state: str) -> None:
         """Ends the attempt with the scores at the best step; one without them as failed."""
@@ -505,7 +505,7 @@ class _Execution:
             self._fail(missing, rejected=True)
             return
         items = self._items(result, steps) if state == "done" else {}
-        self.ledger.finish(self.claim, state, result=result, items=items, reason=state, step=self._step)
+        self.ledger.finish(self.held, state, result=result, items=items, reason=state, step=self._step)
         scores = ", ".join(f"{name} {value:.6g}" for name, value in sorted(result.items()))
         logs.write(f"{state} at step {self._step}" + (f": {scores}" if scores else ""))
 
@@ -520,7 +520,7 @@ class _Execution:
         for name, step in steps.items():
             self._reports_with(name, step)  # of earlier attempts too, where the score is theirs
         logged = dict.fromkeys(name for reports in self._reports.values() for name in reports.scores_with_items)
-        program = documents.program_of(self.ledger, self.claim.run) if logged else None
+        program = documents.program_of(self.ledger, self.held.run) if logged else None
         items: dict[str, ItemResults] = {}
         for name in logged:
             if name in result and not math.isfinite(result[name]):
@@ -534,9 +534,9 @@ class _Execution:
     def _have_items(self) -> bool:
         """Whether some attempt has logged per-item results: the metrics of earlier ones may be long, and are not read
         where none has."""
-        if self._reports[self.claim.attempt].lines_of_items:
+        if self._reports[self.held.attempt].lines_of_items:
             return True
-        earlier = (self.folder.with_name(str(attempt)) / REPORTS for attempt in range(1, self.claim.attempt))
+        earlier = (self.folder.with_name(str(attempt)) / REPORTS for attempt in range(1, self.held.attempt))
         return any(mentions_items(path) for path in earlier if path.is_file())
 
     def _items_of(
@@ -558,7 +558,7 @@ class _Execution:
 
     def _check_test_set(self, name: str, test_set: TestSet) -> None:
         """Raises WrongReport if the first run of the same ladder that has per-item results has another test set."""
-        for place in self.claim.run.memberships:
+        for place in self.held.run.memberships:
             if (first := self.ledger.first_test_set(place.ladder_key, name)) is None:
                 continue
             run_id, other = first
@@ -571,7 +571,7 @@ class _Execution:
 
     def _reports_with(self, name: str, step: int) -> Reports | None:
         """The metrics with per-item results for a score at a step: of the newest attempt that has reached it."""
-        for attempt in range(self.claim.attempt, 0, -1):
+        for attempt in range(self.held.attempt, 0, -1):
             if (reports := self._reports_of(attempt)) is not None:
                 if step in reports.steps_of_items(name):
                     return reports

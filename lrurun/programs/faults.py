@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from lrurun.config.program import line_to_add
+from lrurun.config.programs import line_to_add
 from lrurun.config.schema import Program
 from lrurun.runner.program_faults import ProgramFault
 

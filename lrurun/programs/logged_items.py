@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lrurun.config.program import ProgramTable
+from lrurun.config.programs import ProgramTable
 from lrurun.errors import LrurunError
 from lrurun.items import ItemResults, Numbers, TestSet
 from lrurun.programs.module.lrurun import MOST_ITEMS

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 
-from lrurun.config.program import STEP
+from lrurun.config.programs import STEP
 from lrurun.programs.reports import MOST_VALUES, Row, WrongReport
 
 LONGEST_LINE = 10_000

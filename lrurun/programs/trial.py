@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from lrurun.config.program import ProgramTable
+from lrurun.config.programs import ProgramTable
 from lrurun.config.schema import Execution, ProgramConfig
 from lrurun.kinds import Trial, TrialItems
 from lrurun.programs import logged_items

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from lrurun import paths, plugins
 from lrurun.errors import NotFoundError, UsageError, check_type, plural
-from lrurun.reading.rows import ReportRows, Rows, columns_of, shown_claims, shown_curves, shown_runs
+from lrurun.reading.rows import ReportRows, Rows, columns_of, report_rows, shown_claims, shown_curves, shown_runs
 from lrurun.report import columns as tables
 
 if TYPE_CHECKING:
@@ -30,10 +30,11 @@ class OpenLedger:
         self._ledger: Ledger | None = None
         self._reopen()
 
-    def _reopen(self) -> Ledger | None:
+    def _reopen(self) -> Ledger:
         from lrurun.ledger.store import Ledger
 
-        if self._ledger is None:
+        if self._ledger is None or not self._ledger.exists:
+            self.close()
             self._ledger = Ledger.read(self.path)
         return self._ledger
 
@@ -53,7 +54,7 @@ class OpenLedger:
 
     def __repr__(self) -> str:
         ledger = self._reopen()
-        count = "none yet" if ledger is None else plural(ledger.count_runs(), "run")
+        count = plural(ledger.count_runs(), "run") if ledger.exists else "none yet"
         return f"<lrurun ledger {self.path}: {count}>"
 
     def runs(
@@ -77,7 +78,7 @@ class OpenLedger:
         ledger = self._reopen()
         if limit is not None and limit < 0:
             raise UsageError(f"limit: expected at least 0, found {limit}", "leave it out for all runs")
-        runs = ledger.each(ids[:limit], brief=False) if ledger is not None else ()
+        runs = ledger.each(ids[:limit], brief=False)
         return Rows(runs, tables.of_runs, shown=shown_runs)
 
     def _ids(self, where: str | None, sort: str | None = None, ladder: str | None = None) -> list[str]:
@@ -85,7 +86,7 @@ class OpenLedger:
 
         ledger = self._reopen()
         choice = listing.Choice(where, sort, ledger, names=("where", "sort"))
-        return [] if ledger is None else choice.ids(ledger, ladder)
+        return choice.ids(ledger, ladder)
 
     def metrics(
         self,
@@ -115,7 +116,7 @@ class OpenLedger:
             raise UsageError(f"points: expected at least 4, found {points}", "leave it out for all points")
         ledger = self._reopen()
         names = None if keys is None else _several("keys", keys, str, "a name", 'as in keys=["train/loss"]')
-        if ledger is None:
+        if not ledger.exists:
             if run is not None:
                 raise NotFoundError(f"there is no ledger at {self.path}", "see `lrurun runs`")
             self._ids(where)  # checks it
@@ -157,8 +158,8 @@ class OpenLedger:
             UsageError: unknown names, or an argument of another type.
         """
         from lrurun import kinds
+        from lrurun.config.settings import parse_sets
         from lrurun.instances.requests import LadderRequest, ladder_or_default
-        from lrurun.report import formats, run_details
         from lrurun.report.tables import loaded_instance
 
         hint = 'as in report("sDigits", ladder="lru", sets={"optim.lr": 0.001})'
@@ -167,17 +168,15 @@ class OpenLedger:
         check_type("sets", sets, Mapping | Sequence, "a mapping or a list", hint)
         if (kind := kinds.of_task(task)) is not None:
             raise UsageError(f"{task}: reports of {kind.plural} have no rungs", f"run: lrurun report {task} --json")
-        values = dict(sets) if isinstance(sets, Mapping) else list(sets)
+        values = dict(sets) if isinstance(sets, Mapping) else parse_sets(sets)
         request = LadderRequest(
             task=task, ladder=ladder_or_default(ladder, task), profile=profile, sets=values, tune=tune
         )
         ledger = self._reopen()
         plan = None if instance else request.plan(ledger)
-        if ledger is None:
+        if not ledger.exists:
             raise NotFoundError(f"there is no ledger at {self.path}", f"run: {request.command()}")
-        made = loaded_instance.chosen(ledger, task, plan, instance, request.command()).report()
-        details = run_details.collect(formats.content_of(made), ledger)
-        return ReportRows(made, formats.render(made, "html", details=details))
+        return report_rows(loaded_instance.chosen(ledger, task, plan, instance, request.command()))
 
     def claims(
         self, *, ladder: str | None = None, task: str | None = None, paper: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
+from lrurun.console import duration, rough_duration
 from lrurun.errors import LrurunError, plural
 from lrurun.report import columns as tables
 from lrurun.report.columns import Columns
@@ -13,9 +14,12 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
+    from lrurun.instances.remaining import PlanDocument, PlannedRung
+    from lrurun.judging.claims import JudgedClaim
     from lrurun.ledger.values import RecordedCurve, Run
     from lrurun.report.tables.ladder_table import LadderReport
     from lrurun.report.tables.ledger_claims import LedgerClaim
+    from lrurun.report.tables.loaded_instance import LoadedInstance
     from lrurun.report.tables.row_scores import LadderRow
 
 T = TypeVar("T")
@@ -107,8 +111,25 @@ class Rows(list[T], Generic[T]):
         )
 
 
+class PlanRows(Rows["PlannedRung"]):
+    """The rungs of a plan, each with its runs and the time that they take."""
+
+    def __init__(self, plan: PlanDocument) -> None:
+        from lrurun.instances.remaining import PlannedRung
+
+        super().__init__(plan.rungs, columns_of(PlannedRung.__struct_fields__), shown=_shown_plan)
+        self.plan = plan
+        """The whole plan: the name and the label of the instance, its seeds, its workers, `runs_left`, `eta_seconds`
+        (the time of all runs that are left; None where no finished run shows the speed), and notes."""
+
+    def __repr__(self) -> str:
+        runs_left, seconds = self.plan.runs_left, self.plan.eta_seconds
+        time = "" if not runs_left else ", time unknown" if seconds is None else f", about {rough_duration(seconds)}"
+        return f"<plan of {self.plan.name}: {plural(len(self), 'rung')}, {plural(runs_left, 'run')} left{time}>"
+
+
 class ReportRows(Rows["LadderRow"]):
-    """The rows of a report, one for each rung."""
+    """The rows of a report, one for each rung that is shown."""
 
     def __init__(self, report: LadderReport, page: str) -> None:
         rows: tuple[LadderRow, ...] = report.rows
@@ -118,11 +139,43 @@ class ReportRows(Rows["LadderRow"]):
         self.page = page
         """The report as an HTML page."""
 
+    @property
+    def rows(self) -> ReportRows:
+        """These rows."""
+        return self
+
+    @property
+    def claims(self) -> Rows[JudgedClaim]:
+        """The claims of papers about these rungs, judged from the runs: text, verdict, difference, interval and p."""
+        from lrurun.judging.claims import JudgedClaim
+
+        return Rows(self.report.claims, columns_of(JudgedClaim.__struct_fields__), shown=_shown_claims_of_report)
+
+    @property
+    def cautions(self) -> list[str]:
+        """Sentences on what changes the reading of the report: runs that are left out, settings that are not tuned."""
+        return list(map(str, self.report.notes))
+
     def _repr_html_(self) -> str:
         """The page of the report, in a frame."""
         from lrurun.report.formats import pages
 
         return pages.render("frame.html", title=self.report.title, page=self.page)
+
+
+def report_rows(loaded: LoadedInstance, rungs: Sequence[str] = ()) -> ReportRows:
+    """The report on an instance, of these rungs or of all.
+
+    Raises:
+        UsageError: there is no such rung.
+    """
+    from lrurun.config import planning
+    from lrurun.report import formats, run_details
+
+    shown = planning.rung_names(loaded.plan.ladder, rungs) if rungs else None
+    report = loaded.report(rungs=shown)
+    details = run_details.collect(formats.content_of(report), loaded.ledger)
+    return ReportRows(report, formats.render(report, "html", details=details))
 
 
 def _fields_of_rows() -> tuple[str, ...]:
@@ -162,6 +215,28 @@ def shown_curves(curves: Sequence[RecordedCurve]) -> Columns:
         "last": [curve.values[-1] for curve in curves],
         "lowest": [min(curve.values) for curve in curves],
         "highest": [max(curve.values) for curve in curves],
+    }
+
+
+def _shown_plan(rungs: Sequence[PlannedRung]) -> Columns:
+    """The columns of `lrurun plan`, with times of one worker."""
+    times = [rung.seconds_left if rung.runs_left else 0.0 for rung in rungs]
+    return {
+        "rung": [rung.rung for rung in rungs],
+        "title": [rung.title for rung in rungs],
+        "done": [f"{rung.runs_done}/{rung.runs}" for rung in rungs],
+        "time left": ["unknown" if time is None else duration(time) if time else "" for time in times],
+        "learning rate": [rung.learning_rate for rung in rungs],
+    }
+
+
+def _shown_claims_of_report(claims: Sequence[JudgedClaim]) -> Columns:
+    """The claim, its verdict and the reason."""
+    return {
+        "claim": [claim.text for claim in claims],
+        "verdict": [f"{claim.shown}{claim.mark}" for claim in claims],
+        "detail": [claim.detail for claim in claims],
+        "source": [claim.source for claim in claims],
     }
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from lrurun.config import planning, plugin_code
-from lrurun.config import program as programs
+from lrurun.config import planning, plugin_code, programs
+from lrurun.config.fingerprint import fingerprint
 from lrurun.config.ladder import Ladder
 from lrurun.config.recipe import About, Recipe
 from lrurun.config.resolve import RateSource, ResolvedRung
@@ -26,7 +26,6 @@ from lrurun.config.schema import (
     ProgramConfig,
     RunConfig,
     decode,
-    fingerprint,
 )
 from lrurun.config.settings import flatten, toml_value
 from lrurun.console import clean

@@ -37,7 +37,7 @@ class Choice:
         self,
         condition: str | None,
         sort: str | None,
-        ledger: Ledger | None,
+        ledger: Ledger,
         *,
         names: tuple[str, str] = ("--where", "--sort"),
         further: Sequence[tuple[str, str]] = (),
@@ -58,12 +58,10 @@ class Choice:
             self._check(condition, sort, columns.Names(_declared(), shares()))
         except UsageError:
             # It may be a metric of this ledger, and a message names the nearest one.
-            metrics = ledger.result_names() if ledger is not None else ()
-            with_metrics = columns.Names((*metrics, *_declared()), shares())
-            of_programs = ledger.program_settings() if ledger is not None else {}
-            known = ChainMap(of_programs, _settings_of_kinds(), with_metrics)  # type: ignore[arg-type]
+            with_metrics = columns.Names((*ledger.result_names(), *_declared()), shares())
+            known = ChainMap(ledger.program_settings(), _settings_of_kinds(), with_metrics)  # type: ignore[arg-type]
             self._check(condition, sort, known)
-        if instance is not None and ledger is not None:
+        if instance is not None and ledger.exists:
             of_instance = filters.ValueComparison("instance", "=", ledger.ladder(instance).short_name, None)
             self._condition = of_instance if self._condition is None else filters.And((of_instance, self._condition))
 
@@ -82,9 +80,9 @@ class Choice:
         """Whether every run is asked for."""
         return self._condition is None
 
-    def likely(self, ledger: Ledger | None) -> str:
+    def likely(self, ledger: Ledger) -> str:
         """The end of a sentence about a name in the condition that no run has: what it is probably meant to be."""
-        if ledger is None or self._condition is None:
+        if self._condition is None:
             return ""
         hints = []
         wanted = {(c.name, c.text) for c in filters.comparisons(self._condition) if c.operator == "="}

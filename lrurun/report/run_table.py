@@ -99,21 +99,17 @@ def metric_sorted_by(by: Sequence[str], sort: str | None) -> str | None:
     return name if name and name not in (*by, *_SORTS) else None
 
 
-def columns(
-    ledger: Ledger | None, choice: Choice, names: Sequence[str], ladder: str | None, limit: int | None
-) -> RunTable:
+def columns(ledger: Ledger, choice: Choice, names: Sequence[str], ladder: str | None, limit: int | None) -> RunTable:
     """The runs that are asked for, with these columns; the standard ones without names."""
     if not names:
-        newest = ledger.newest_results() if ledger is not None else {}
+        newest = ledger.newest_results()
         programs = scores.of_programs(ledger, newest)
         forms = [scores.of_task(task, results, programs) for task, results in newest.items()]
         names = [*STANDARD, *dict.fromkeys(name for form in forms for name in (form.validation, form.result))]
-    values: list[tuple[Any, ...]] = []
-    if ledger is not None:
-        ids = choice.ids(ledger, ladder, limit)
-        every = choice.is_all and ladder is None and limit is None
-        rows = ledger.columns_of(names, None if every else ids, ladder)
-        values = [tuple(map(exact, names, rows[run])) for run in ids if run in rows]
+    ids = choice.ids(ledger, ladder, limit)
+    every = choice.is_all and ladder is None and limit is None
+    rows = ledger.columns_of(names, None if every else ids, ladder)
+    values = [tuple(map(exact, names, rows[run])) for run in ids if run in rows]
     per_cent = _per_cent(names)
     return RunTable(
         headers=[f"{name} [%]" if name in per_cent else name for name in names],
@@ -125,7 +121,7 @@ def columns(
 
 
 def groups(
-    ledger: Ledger | None,
+    ledger: Ledger,
     choice: Choice,
     by: Sequence[str],
     metric: str | None,
@@ -139,16 +135,13 @@ def groups(
     """
     if sort_metric := metric_sorted_by(by, sort):
         metric, sort = sort_metric, "-mean" if sort and sort.startswith("-") else "mean"
-    means: list[GroupMean] = []
-    forms: dict[str, scores.ScoreForm] = {}
-    if ledger is not None:
-        newest = ledger.newest_results()
-        programs = scores.of_programs(ledger, newest)
-        by_task = {task: scores.of_task(task, results, programs) for task, results in newest.items()}
-        forms = {form.result: form for form in by_task.values()}
-        metric_of = {task: metric or form.result for task, form in by_task.items()}
-        ids = None if choice.is_all else choice.ids(ledger)
-        means = ledger.groups_of(by, metric_of, ids, ladder) if metric_of else []
+    newest = ledger.newest_results()
+    programs = scores.of_programs(ledger, newest)
+    by_task = {task: scores.of_task(task, results, programs) for task, results in newest.items()}
+    forms = {form.result: form for form in by_task.values()}
+    metric_of = {task: metric or form.result for task, form in by_task.items()}
+    ids = None if choice.is_all else choice.ids(ledger)
+    means = ledger.groups_of(by, metric_of, ids, ladder) if metric_of else []
     if sort is not None:
         means = _sorted(means, by, sort)
     means = means[:limit]

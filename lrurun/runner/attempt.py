@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from lrurun import plugins
 from lrurun.config import plugin_code
-from lrurun.config.schema import Execution, RunConfig, program_key
+from lrurun.config.fingerprint import program_key
+from lrurun.config.schema import Execution, RunConfig
 from lrurun.data import task_data, tasks
 from lrurun.data.task import Data
 from lrurun.errors import LrurunError
 from lrurun.ledger.store import Ledger
-from lrurun.ledger.values import ITEMS_REFUSED, ClaimedRun
+from lrurun.ledger.values import ITEMS_REFUSED, HeldRun
 from lrurun.runner import logs
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class StopRequest:
         """Whether this process trains no run."""
         self.refused = False
         """Whether the ledger has refused a write of this process, because another one has the run, or other runs would
-        end as this one: it claims no more, so that its supervisor can find out why."""
+        end as this one: it takes no more, so that its supervisor can find out why."""
 
     def request(self, *_: object) -> None:
         """Handles SIGTERM."""
@@ -46,24 +47,24 @@ class MachineFault(LrurunError):
 
 
 class ActiveAttempt:
-    """An attempt at a run that this process has claimed."""
+    """An attempt at a run that this process holds."""
 
     config: RunConfig
     execution: Execution
     data: Data
 
-    def __init__(self, ledger: Ledger, claim: ClaimedRun, runs: Path, data_folder: Path) -> None:
+    def __init__(self, ledger: Ledger, held: HeldRun, runs: Path, data_folder: Path) -> None:
         """
         Args:
             runs: folder of logs and checkpoints.
             data_folder: the prepared data of the task.
         """
-        self.ledger, self.claim, self.runs, self.data_folder = ledger, claim, runs, data_folder
-        self.id = claim.run.id
+        self.ledger, self.held, self.runs, self.data_folder = ledger, held, runs, data_folder
+        self.id = held.run.id
 
     @property
     def is_tuning(self) -> bool:
-        return self.claim.run.memberships[0].stage == "tune"
+        return self.held.run.memberships[0].stage == "tune"
 
     @property
     def program(self) -> str:
@@ -77,13 +78,13 @@ class ActiveAttempt:
             MachineFault: the data cannot be read, or the plug-ins are not those of the command that queued the run.
             LrurunError: the run began on other data.
         """
-        self.execution = self.claim.run.execution
+        self.execution = self.held.run.execution
         try:
-            self.config = plugin_code.config_of(self.claim.run.config, f"run {self.id}")
+            self.config = plugin_code.config_of(self.held.run.config, f"run {self.id}")
             self.data = _loaded(self.config, self.data_folder)
         except LrurunError as error:
             raise MachineFault(error.message, error.hint) from None
-        before, now = self.claim.run.data_sha256, self.data.sha256
+        before, now = self.held.run.data_sha256, self.data.sha256
         if before and before != now:
             raise LrurunError(
                 f"run {self.id}: began on data {before[:19]}, the prepared data are {now[:19]}",
@@ -92,7 +93,7 @@ class ActiveAttempt:
 
     def interrupt(self, cause: str) -> None:
         """Ends the attempt from outside, without a result; the run can be resumed."""
-        self.ledger.finish(self.claim, "interrupted", reason=f"interrupted: {cause}")
+        self.ledger.finish(self.held, "interrupted", reason=f"interrupted: {cause}")
 
     def fail(self, error: Exception) -> None:
         """Ends the attempt with an exception, which the run keeps."""
@@ -101,12 +102,12 @@ class ActiveAttempt:
         if isinstance(error, LrurunError):
             text = f"{error.message}; {error.hint}" if error.hint else error.message
         trace = "".join(traceback.format_exception(error))
-        self.ledger.finish(self.claim, "failed", error=f"{text}\n\n{trace}", reason=f"failed: {text}")
+        self.ledger.finish(self.held, "failed", error=f"{text}\n\n{trace}", reason=f"failed: {text}")
 
     def note(self, kind: str, text: str) -> None:
         """Adds an event to the ledger and a line to the log."""
         logs.write(text)
-        self.ledger.event(kind, text, run=self.id, attempt=self.claim.attempt)
+        self.ledger.event(kind, text, run=self.id, attempt=self.held.attempt)
 
     def refuse_items(self, score: str, why: str) -> None:
         """Notes that the per-item results of a score are not recorded: the supervisor prints it, and reports say it."""

@@ -12,8 +12,7 @@ from typing import Any
 
 from lrurun import machine
 from lrurun.runner import node
-from lrurun.training import NUMERICS
-from lrurun.version import VERSION
+from lrurun.version import NUMERICS, VERSION
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 

@@ -99,9 +99,9 @@ def _describe(attempt: ActiveAttempt) -> None:
         for digest in sorted(before - {now}):
             sides = f"{digest[:19]} before, {now[:19]} now"
             attempt.note("changed", f"resumed with other training examples: batch 0 {sides}")
-    logs.write(f"run {attempt.id}, attempt {attempt.claim.attempt}, on {', '.join(devices)} ({device.device_kind})")
+    logs.write(f"run {attempt.id}, attempt {attempt.held.attempt}, on {', '.join(devices)} ({device.device_kind})")
     attempt.ledger.describe(
-        attempt.claim,
+        attempt.held,
         data_sha256=data.sha256,
         environment={
             "device": device.device_kind,
@@ -163,9 +163,9 @@ class EventWriter:
     """
 
     def __init__(self, attempt: ActiveAttempt) -> None:
-        self.attempt, self.ledger, self.claim = attempt, attempt.ledger, attempt.claim
+        self.attempt, self.ledger, self.held = attempt, attempt.ledger, attempt.held
         self.writes = LedgerThread()
-        self.recorder = Recorder(self.ledger, self.claim, self.writes, f"val/{attempt.data.metrics[0].name}")
+        self.recorder = Recorder(self.ledger, self.held, self.writes, f"val/{attempt.data.metrics[0].name}")
         self.snapshots = Snapshots(attempt, self.writes)
         self._may_be_away = self.ledger.database.may_be_away
         self._saved = time.monotonic()
@@ -202,10 +202,10 @@ class EventWriter:
 
     def begin(self, step: int | None, packed: int) -> None:
         """Deletes what the ledger has past `step`, where training continues, as one of `packed` runs."""
-        self.ledger.rewind(self.claim, step, score=self.recorder.score)
+        self.ledger.rewind(self.held, step, score=self.recorder.score)
         if packed > 1:
             logs.write(f"one of {packed} runs in one program")
-            self.ledger.describe(self.claim, environment={"packed": packed})
+            self.ledger.describe(self.held, environment={"packed": packed})
         self._saved = time.monotonic()
 
     def write(self, event: Event, stopping: bool) -> bool:
@@ -219,11 +219,11 @@ class EventWriter:
                 return self._reached(event, stopping)
             case Began():
                 logs.write(f"compiled in {event.compile_seconds:.1f} s; from step {event.step}")
-                self.writes.submit(lambda: self.ledger.describe(self.claim, parameters=event.parameters))
+                self.writes.submit(lambda: self.ledger.describe(self.held, parameters=event.parameters))
                 return self._interrupted() if stopping else False
             case Spectrum():
                 layers = [layer.tolist() for layer in event.layers]
-                self.writes.submit(lambda: self.ledger.record_eigenvalues(self.claim, event.moment, layers))
+                self.writes.submit(lambda: self.ledger.record_eigenvalues(self.held, event.moment, layers))
             case Ended():
                 self._save(event.snapshot)
                 self.snapshots.commit(keep=1)
@@ -232,7 +232,7 @@ class EventWriter:
                 for name, why in event.item_faults.items():
                     self.attempt.refuse_items(name, why)
                 self.ledger.finish(
-                    self.claim, event.state, result=result, reason=event.state, step=event.step, items=event.items
+                    self.held, event.state, result=result, reason=event.state, step=event.step, items=event.items
                 )
                 results = ", ".join(f"{name} {value:.6g}" for name, value in sorted(result.items()))
                 logs.write(f"{event.state} at step {event.step}" + (f": {results}" if results else ""))

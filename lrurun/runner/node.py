@@ -20,7 +20,7 @@ from lrurun import console
 from lrurun.errors import LrurunError
 from lrurun.ledger import owner
 from lrurun.ledger.store import Fenced, Ledger
-from lrurun.ledger.values import ClaimedRun, Event, LadderInstance, Run
+from lrurun.ledger.values import Event, HeldRun, LadderInstance, Run
 from lrurun.runner.storage import storage_for
 
 TASK = "LRURUN_TASK"
@@ -76,7 +76,7 @@ class NodeTask(Struct, frozen=True):
         ledger.event(STARTED, f"{self.name}, start {self.start}, on {host}", started, ladder=instance.key)
 
     def take_back(self, ledger: Ledger, running: Iterable[Run]) -> None:
-        """Interrupts the running runs that an earlier start of this task claimed: the engine has ended that one.
+        """Interrupts the running runs that an earlier start of this task held: the engine has ended that one.
 
         A process that lives on nevertheless, on a node that the engine has lost, is refused at its next write.
         """
@@ -86,7 +86,7 @@ class NodeTask(Struct, frozen=True):
             if before.get("task") == self.name and before.get("start", 0) < self.start:
                 reason = f"interrupted: {self.name} was started again"
                 with contextlib.suppress(Fenced):
-                    ledger.finish(ClaimedRun(run=runs[attempt.run], attempt=attempt.n), "interrupted", reason=reason)
+                    ledger.finish(HeldRun(run=runs[attempt.run], attempt=attempt.n), "interrupted", reason=reason)
 
     def check(self, event: Event) -> None:
         """Refuses to go on beside a later start of the same task.

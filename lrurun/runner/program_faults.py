@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct, convert
 
-from lrurun.config import program as programs
+from lrurun.config import programs
 from lrurun.config.resolve import ResolvedRung
 from lrurun.config.schema import ProgramConfig
 from lrurun.errors import FaultyProgram, UsageError, nearest

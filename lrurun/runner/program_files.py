@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from lrurun import files
-from lrurun.config.program import COPIES, digest_of
+from lrurun.config.programs import COPIES, digest_of
 from lrurun.errors import LrurunError
 from lrurun.runner.storage import storage_for
 

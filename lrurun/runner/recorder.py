@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from lrurun.ledger.store import Ledger
-from lrurun.ledger.values import ClaimedRun
+from lrurun.ledger.values import HeldRun
 
 FLUSH_SECONDS = 0.5
 """How often rows are written."""
@@ -73,9 +73,9 @@ class LedgerThread:
 class Recorder:
     """Collects the metric rows of one attempt, and gives them to the thread in batches."""
 
-    def __init__(self, ledger: Ledger, claim: ClaimedRun, thread: LedgerThread, score: str) -> None:
+    def __init__(self, ledger: Ledger, held: HeldRun, thread: LedgerThread, score: str) -> None:
         """`score` is the metric that selects the model, as in "val/r2"."""
-        self.ledger, self.claim, self.thread, self.score = ledger, claim, thread, score
+        self.ledger, self.held, self.thread, self.score = ledger, held, thread, score
         self._rows: list[tuple[int, Mapping[str, float]]] = []
         self._flushed = time.monotonic()
         self.recorded: int | None = None
@@ -105,5 +105,5 @@ class Recorder:
 
     def _write(self, rows: list[tuple[int, Mapping[str, float]]], step: int) -> None:
         flat = [(at, key, value) for at, values in rows for key, value in values.items()]
-        self.ledger.record(self.claim, flat, step, score=self.score)
+        self.ledger.record(self.held, flat, step, score=self.score)
         self.recorded = step

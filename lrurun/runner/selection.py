@@ -12,9 +12,10 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from lrurun.config import planning
+from lrurun.config.fingerprint import common_settings
 from lrurun.config.planning import budget, choose_point, final_runs, tuning_of, tuning_runs
 from lrurun.config.runs import PlannedRun
-from lrurun.config.schema import ProgramConfig, common_settings
+from lrurun.config.schema import ProgramConfig
 from lrurun.console import setting
 from lrurun.errors import LedgerError, LrurunError, plural
 from lrurun.ledger.store import Ledger, refuse_later
@@ -22,10 +23,10 @@ from lrurun.ledger.values import FINISHED, Attempt, LadderInstance, Owner, Run
 from lrurun.paths import Places
 from lrurun.runner.program_files import ProgramCopy
 from lrurun.runner.work import Needs, Work, work_on
-from lrurun.training import NUMERICS
+from lrurun.version import NUMERICS
 
 MAX_RETRIES = 2
-"""How often a run that breaks is tried again by one command, and a worker that exits before it has claimed one."""
+"""How often a run that breaks is tried again by one command, and a worker that exits before it has held one."""
 
 
 def broke(attempt: Attempt) -> bool:

@@ -5,23 +5,16 @@ from __future__ import annotations
 import contextlib
 import math
 import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
 
 from lrurun import console
+from lrurun.errors import Stopped
 
 GRACE_SECONDS = 8.0
 """How long workers may take to save and exit after SIGTERM."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Stopped(Exception):
-    """A signal, or the time limit, stopped the command; its state is saved."""
-
-    def __init__(self, number: int, cause: str | None = None) -> None:
-        super().__init__(cause or ("^C" if number == signal.SIGINT else signal.Signals(number).name))
-        self.number = number
-        self.exit_code = 128 + number
 
 
 class Signals:
@@ -58,8 +51,13 @@ class Signals:
 
     @contextlib.contextmanager
     def recorded(self) -> Iterator[Signals]:
-        """Within this context, signals are recorded; those ignored at the start of the process (nohup) stay ignored."""
-        handled = [number for number in self._numbers if signal.getsignal(number) != signal.SIG_IGN]
+        """Within this context, signals are recorded; those ignored at the start of the process (nohup) stay ignored.
+
+        Python gives signals to the main thread alone: in another one, none is recorded, and only the time limit stops.
+        """
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        kept = (signal.SIG_IGN, None)  # None: set by a program that runs Python, and cannot be restored
+        handled = [number for number in self._numbers if in_main_thread and signal.getsignal(number) not in kept]
         before = {number: signal.signal(number, self._record) for number in handled}
         try:
             yield self

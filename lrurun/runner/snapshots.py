@@ -38,7 +38,7 @@ class Snapshots:
     """
 
     def __init__(self, attempt: ActiveAttempt, writes: LedgerThread) -> None:
-        self.attempt, self.ledger, self.claim, self.writes = attempt, attempt.ledger, attempt.claim, writes
+        self.attempt, self.ledger, self.held, self.writes = attempt, attempt.ledger, attempt.held, writes
         self._storage = storage_for(attempt.runs)
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._pending: _Pending | None = None
@@ -51,14 +51,14 @@ class Snapshots:
     def save(self, snapshot: Snapshot) -> None:
         """Starts to write a snapshot; the one before is committed first. Its rows must be written or given already."""
         self.commit()
-        relative = f"{self.attempt.id}/{self.claim.attempt}/checkpoints/{snapshot.step}"
-        row = self.writes.submit(lambda: self.ledger.begin_checkpoint(self.claim, snapshot.step, relative))
+        relative = f"{self.attempt.id}/{self.held.attempt}/checkpoints/{snapshot.step}"
+        row = self.writes.submit(lambda: self.ledger.begin_checkpoint(self.held, snapshot.step, relative))
         folder = self.attempt.runs / relative
         self._pending = _Pending(row, folder, self._thread.submit(self._save, row, folder, snapshot))
 
     def _save(self, row: Future[int], folder: Path, snapshot: Snapshot) -> tuple[int, str]:
         row.result()
-        size_and_digest = checkpoints.save(folder, snapshot, self.claim.run.fingerprint)
+        size_and_digest = checkpoints.save(folder, snapshot, self.held.run.fingerprint)
         self._storage.put(folder)
         return size_and_digest
 
@@ -91,7 +91,7 @@ class Snapshots:
         self.writes.submit(lambda: self._committed(number, size, digest, keep))
 
     def _committed(self, row: int, size: int, digest: str, keep: int) -> None:
-        self.ledger.commit_checkpoint(self.claim, row, size, digest)
+        self.ledger.commit_checkpoint(self.held, row, size, digest)
         self._remove([entry for entry in self.ledger.checkpoints(self.attempt.id)[keep:] if entry.id != row])
         records.keep_run(self.ledger, self.attempt.runs, self.attempt.id)
 
@@ -118,7 +118,7 @@ class Snapshots:
             try:
                 path = self._fetched(entry)
                 digests.verify(path, entry.sha256)
-                snapshot = checkpoints.restore(path, programs, self.claim.run.fingerprint)
+                snapshot = checkpoints.restore(path, programs, self.held.run.fingerprint)
             except MachineFault:
                 raise
             except Exception as error:  # whatever Orbax raises
@@ -155,4 +155,4 @@ class Snapshots:
                 except OSError as error:  # the run goes on; `ledger gc` removes what is left
                     logs.write(f"checkpoint of step {path.name} not removed: {error}")
         if entries:
-            self.ledger.delete_checkpoints(self.claim, [entry.id for entry in entries])
+            self.ledger.delete_checkpoints(self.held, [entry.id for entry in entries])

@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from lrurun import paths
-from lrurun.errors import FaultyProgram, UnreachableError, plural
+from lrurun.errors import FaultyProgram, Stopped, UnreachableError, plural
 from lrurun.files import identity
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
@@ -24,7 +24,7 @@ from lrurun.runner.executors import Executor
 from lrurun.runner.executors.local import LocalExecutor
 from lrurun.runner.processes import POLL_SECONDS
 from lrurun.runner.selection import RunSelection, SelectedRuns
-from lrurun.runner.signals import Signals, Stopped
+from lrurun.runner.signals import Signals
 from lrurun.runner.work import Work
 
 UPDATE_SECONDS = 0.5

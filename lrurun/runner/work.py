@@ -101,7 +101,7 @@ class Order(Struct, frozen=True, kw_only=True, tag="order"):
     """Process id of the supervisor."""
     plugins: Loaded
     needs: Needs
-    """The threads and devices of this worker: of queued runs, it claims those that need these."""
+    """The threads and devices of this worker: of queued runs, it takes those that need these."""
     work: Work | Preparation
 
 

@@ -1,7 +1,7 @@
 """A worker process: `python -m lrurun.runner.worker`, with its order as the first line of standard input.
 
-It claims a run, trains it, and takes the next one. On SIGTERM it saves at the next dispatch boundary and exits; it is
-killed when its supervisor exits.
+It takes a run, holds it while it trains it, and takes the next one. On SIGTERM it saves at the next dispatch boundary
+and exits; it is killed when its supervisor exits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lrurun.errors import LedgerError, LrurunError, UnreachableError
 from lrurun.ledger import owner
 from lrurun.ledger.database import TRAINING_TIMEOUT
 from lrurun.ledger.store import Fenced, Ledger
-from lrurun.ledger.values import ClaimedRun
+from lrurun.ledger.values import HeldRun
 from lrurun.paths import inside
 from lrurun.runner import environment, logs, records
 from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
@@ -153,13 +153,13 @@ def _prepare(work: Preparation) -> None:
 
 
 def _train_queued(ledger: Ledger, work: Work, needs: Needs, stop: StopRequest) -> None:
-    """Claims and trains runs until it is stopped."""
+    """Holds and trains runs until it is stopped."""
     process = owner.this_process()
     described = environment.record(needs.threads)
     compiled = deque[str](maxlen=PROGRAMS_KEPT)
 
-    def claim_next(rungs: Sequence[str]) -> ClaimedRun | None:
-        return ledger.claim(
+    def hold_next(rungs: Sequence[str]) -> HeldRun | None:
+        return ledger.hold(
             work.ladder,
             process,
             rungs=rungs,
@@ -173,48 +173,48 @@ def _train_queued(ledger: Ledger, work: Work, needs: Needs, stop: StopRequest) -
     runs = work.runs
     while not (stop.requested or stop.refused):
         ledger.reap(process)
-        rung, claims = _claim(claim_next, work)
-        stop.idle = not claims
-        if not claims:
+        rung, held_runs = _hold(hold_next, work)
+        stop.idle = not held_runs
+        if not held_runs:
             time.sleep(IDLE_SECONDS)
             continue
         if rung not in compiled:
             compiled.append(rung)
         with contextlib.ExitStack() as stack:
-            for claim in reversed(claims):
-                folder = inside(runs, claim.run.id, str(claim.attempt))
-                stack.callback(_keep_log, ledger, claim, runs, folder)
+            for held in reversed(held_runs):
+                folder = inside(runs, held.run.id, str(held.attempt))
+                stack.callback(_keep_log, ledger, held, runs, folder)
                 stack.enter_context(logs.redirected(folder))
-                if claim is not claims[0]:
-                    logs.write(f"trained together with run {claims[0].run.id}: its log has the rest")
-                records.keep_run(ledger, runs, claim.run.id)
+                if held is not held_runs[0]:
+                    logs.write(f"trained together with run {held_runs[0].run.id}: its log has the rest")
+                records.keep_run(ledger, runs, held.run.id)
             try:
-                train_attempts([ActiveAttempt(ledger, claim, runs, work.data) for claim in claims], stop)
+                train_attempts([ActiveAttempt(ledger, held, runs, work.data) for held in held_runs], stop)
             finally:
                 with contextlib.suppress(LedgerError):  # what ended the training is the error to show
-                    for claim in claims:
-                        records.keep_run(ledger, runs, claim.run.id)
+                    for held in held_runs:
+                        records.keep_run(ledger, runs, held.run.id)
 
 
-def _keep_log(ledger: Ledger, claim: ClaimedRun, runs: Path, folder: Path) -> None:
+def _keep_log(ledger: Ledger, held: HeldRun, runs: Path, folder: Path) -> None:
     """Copies the log of an attempt that has ended to the object store, where that has the runs folder."""
     try:
         storage_for(runs).put(folder / "log.txt")
     except (OSError, LrurunError) as error:
         text = f"the log is only on {owner.host()}, in {folder}: {error}"
-        ledger.event("log", text, run=claim.run.id, attempt=claim.attempt)
+        ledger.event("log", text, run=held.run.id, attempt=held.attempt)
 
 
-def _claim(claim_next: Callable[[Sequence[str]], ClaimedRun | None], work: Work) -> tuple[str, list[ClaimedRun]]:
+def _hold(hold_next: Callable[[Sequence[str]], HeldRun | None], work: Work) -> tuple[str, list[HeldRun]]:
     """A rung and the next queued run of it, or several that are trained in one program; no run if none is queued."""
-    first = claim_next(work.rungs)
+    first = hold_next(work.rungs)
     if first is None:
         return "", []
-    claims = [first]
+    held_runs = [first]
     place = next(member for member in first.run.memberships if member.ladder_key == work.ladder)
-    while len(claims) < work.pack and place.stage == "train" and (claim := claim_next([place.rung])):
-        claims.append(claim)
-    return place.rung, claims
+    while len(held_runs) < work.pack and place.stage == "train" and (held := hold_next([place.rung])):
+        held_runs.append(held)
+    return place.rung, held_runs
 
 
 def train_attempts(attempts: Sequence[ActiveAttempt], stop: StopRequest) -> None:
@@ -229,7 +229,7 @@ def train_attempts(attempts: Sequence[ActiveAttempt], stop: StopRequest) -> None
             for attempt in active:
                 attempt.interrupt("SIGTERM")
             return
-        if (kind := kinds.of(active[0].claim.run.kind)) is not None:
+        if (kind := kinds.of(active[0].held.run.kind)) is not None:
             kind.execute(active[0], stop)
             return
         for attempt in active:

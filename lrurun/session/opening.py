@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from lrurun import console
@@ -25,8 +24,8 @@ def rebuild_hint(places: Places) -> str | None:
     return f"{places.runs} has {plural(count, 'folder')} of runs: {REBUILD}" if count else None
 
 
-def read(places: Places) -> Ledger | None:
-    """The ledger for reading as it is; None if there is none."""
+def read(places: Places) -> Ledger:
+    """The ledger for reading as it is; one without rows if there is none."""
     from lrurun.ledger.store import Ledger
 
     ledger = Ledger.read(places.ledger)
@@ -34,8 +33,8 @@ def read(places: Places) -> Ledger | None:
     return ledger
 
 
-def read_current(places: Places) -> Ledger | None:
-    """The ledger for reading, after the runs of exited processes are marked as interrupted; None if there is none.
+def read_current(places: Places) -> Ledger:
+    """The ledger for reading, after the runs of exited processes are marked as interrupted.
 
     A ledger that this user cannot write to is read as it is.
     """
@@ -43,10 +42,8 @@ def read_current(places: Places) -> Ledger | None:
     from lrurun.ledger.store import Ledger
 
     ledger = read(places)
-    if ledger is None:
-        return None
     try:
-        if ledger.has_abandoned(owner.this_process()) and is_writable(places):
+        if ledger.exists and ledger.has_abandoned(owner.this_process()) and is_writable(places):
             try:
                 with Ledger.open(places.ledger, create=False) as writing:
                     writing.reap(owner.this_process())
@@ -87,8 +84,8 @@ def refuse_lost_ledger(places: Places) -> None:
     """
     if not rebuild_hint(places):
         return
-    with read(places) or nullcontext() as ledger:
-        if ledger is None or not ledger.count_runs():
+    with read(places) as ledger:
+        if not ledger.count_runs():
             raise UsageError(nothing_yet(places, "runs"), "to start over, choose another runs folder: --runs-dir DIR")
 
 
@@ -98,8 +95,8 @@ def latest_instance(places: Places, expected: str) -> str:
     Raises:
         NotFoundError: the ledger has none, and `expected` was needed.
     """
-    with read(places) or nullcontext() as ledger:
-        instance = ledger.latest_ladder() if ledger is not None else None
+    with read(places) as ledger:
+        instance = ledger.latest_ladder()
     if instance is None:
         raise NotFoundError(f"expected {expected}", nothing_yet(places, "runs"))
     console.say(f"the latest instance: --instance {instance.short_name}; lrurun status lists all")
@@ -112,8 +109,8 @@ def latest_run(places: Places) -> str:
     Raises:
         NotFoundError: no run was begun.
     """
-    with read(places) or nullcontext() as ledger:
-        run = ledger.latest_run() if ledger is not None else None
+    with read(places) as ledger:
+        run = ledger.latest_run()
     if run is None:
         raise NotFoundError("expected a RUN", nothing_yet(places, "runs"))
     console.say(f"the latest run: {run}; lrurun runs lists all")
@@ -163,13 +160,13 @@ def change(places: Places, run: str | None = None) -> Ledger:
     return Ledger.open(places.ledger, create=False)
 
 
-def _show_note(ledger: Ledger | None) -> None:
-    if ledger is not None and ledger.note:
+def _show_note(ledger: Ledger) -> None:
+    if ledger.note:
         console.warn(ledger.note)
 
 
-def _required(ledger: Ledger | None, places: Places, run: str | None = None) -> Ledger:
-    if ledger is None:
+def _required(ledger: Ledger, places: Places, run: str | None = None) -> Ledger:
+    if not ledger.exists:
         subject = f"run {run!r}: " if run else ""
         hint = "; ".join(filter(None, ("name one with --ledger PATH", rebuild_hint(places))))
         raise NotFoundError(f"{subject}there is no ledger at {places.ledger}", hint)

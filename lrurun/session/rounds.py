@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from lrurun import console
 from lrurun.config import planning
@@ -13,8 +11,6 @@ from lrurun.errors import plural
 from lrurun.runner.selection import Selection
 
 if TYPE_CHECKING:
-    from lrurun.instances.requests import LadderRequest
-    from lrurun.judging import sequential
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.report.live.view import LadderView
@@ -56,36 +52,3 @@ def _rounds(
         count, total = len(so_far.undecided), len(so_far.design.questions)
         outlook = f"next {so_far.next_look.seeds} seeds" if so_far.next_look else "the design is complete"
         display.say(f"look at {look.seeds} seeds: {count} of {plural(total, 'question')} undecided; {outlook}")
-
-
-# For `lrurun plan`
-
-
-def design_of(made: planning.Plan, ledger: Ledger | None, request: LadderRequest) -> sequential.DesignProgress | None:
-    """The recorded sequential design of the plan; without one, with `--decide`, the one that would be recorded."""
-    from lrurun.judging import design_record
-    from lrurun.report.tables import loaded_instance
-
-    so_far = None
-    if ledger is not None and (instance := loaded_instance.find(ledger, made)) is not None:
-        so_far = design_record.find(made, instance, ledger)
-    if request.decide:
-        so_far = so_far or design_record.planned(made, ledger, request.max_seeds)
-        design_record.check(so_far, request.max_seeds)
-    return so_far
-
-
-def next_look(
-    made: planning.Plan, so_far: sequential.DesignProgress
-) -> tuple[Sequence[planning.ResolvedRung], dict[str, Sequence[int]], dict[str, Any]]:
-    """The rungs that the next look of the recorded or planned design needs, their seeds, and the design.
-
-    Of a complete design these are all its rungs, with the seeds that they had.
-    """
-    from lrurun.judging import rung_runs, sequential
-
-    summary = sequential.summary(so_far, rung_runs.first_of_same(made.ladder, made.same_as_base))
-    look = so_far.next_look
-    seeds = so_far.seeds if look is None else dict.fromkeys(so_far.next_rungs, look.seeds)
-    needed: dict[str, Sequence[int]] = {name: range(count) for name, count in seeds.items()}
-    return planning.choose_rungs(made, sorted(needed)), needed, msgspec.to_builtins(summary)

@@ -20,9 +20,10 @@ from lrurun import console, paths
 from lrurun.errors import UsageError, hint_for
 
 if TYPE_CHECKING:
+    from lrurun.errors import Stopped
     from lrurun.paths import Places
     from lrurun.runner.executors import Executor
-    from lrurun.runner.signals import Signals, Stopped
+    from lrurun.runner.signals import Signals
     from lrurun.runner.supervisor import Supervisor, SupervisorResult
 
 
@@ -84,7 +85,7 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
     fresh: bool = False
     time_limit: str | None = None
     arguments: tuple[str, ...] = ()
-    """The arguments of the command line, for messages."""
+    """The arguments of the command line, for messages; empty for a call in Python."""
     site: Site = Site()
     detach: bool = False
     dry_run: bool = False
@@ -92,8 +93,11 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
     """Whether an executor started this command, on a node."""
 
     @property
-    def command(self) -> str:
-        return shlex.join(["lrurun", *self.arguments])
+    def continuation(self) -> str:
+        """What continues a training that was stopped: the same command, or the same call in Python."""
+        if not self.arguments:
+            return "the same call continues"
+        return f"the same command continues: {shlex.join(['lrurun', *self.arguments])}"
 
     @property
     def work_fields(self) -> dict[str, Any]:
@@ -170,9 +174,13 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
             console.say("lrurun status --watch shows its progress")
         return outcome
 
-    def stopped(self, stopped: Stopped, when: str) -> int:
+    def sentence(self, stopped: Stopped) -> str:
+        """What stopped a training, what was left then, and what continues it."""
+        return f"stopped by {stopped}{stopped.when and f' {stopped.when}'}; {self.continuation}"
+
+    def stopped(self, stopped: Stopped) -> int:
         """Says what goes on after a signal; the exit code."""
-        console.say(f"stopped by {stopped}{when and f' {when}'}; the same command continues: {self.command}")
+        console.say(self.sentence(stopped))
         if self.on_node:
             from lrurun.runner import node
 

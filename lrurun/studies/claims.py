@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from lrurun.studies.study import Study
 
 
-def evidence(ledger: Ledger | None, studies: Sequence[Study[Any]]) -> dict[str, TaskEvidence]:
+def evidence(ledger: Ledger, studies: Sequence[Study[Any]]) -> dict[str, TaskEvidence]:
     """Task -> what the ledger has on a study, by the most complete of its profiles."""
     evidence_of = {}
     for study in studies:
-        study_report = None if ledger is None else _report_of(ledger, study)
+        study_report = _report_of(ledger, study)
         evidence_of[PREFIX + study.name] = TaskEvidence(
             name=study.name,
             command=f"lrurun study {study.name}",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -26,7 +25,7 @@ from lrurun.commands._shared.options import (
     TimeLimit,
 )
 from lrurun.commands._shared.rules import examples
-from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for
+from lrurun.errors import LrurunError, NotFoundError, Stopped, UsageError, hint_for
 from lrurun.session import cautions, opening
 from lrurun.session.training_options import TrainingOptions, site_of
 from lrurun.studies import PREFIX
@@ -169,7 +168,6 @@ def compute(
     """
     from lrurun.runner import records
     from lrurun.runner.preparation import check_runs_folder
-    from lrurun.runner.signals import Stopped
 
     codes, errors = [0], drawings.errors
     reports: list[StudyReport] = []
@@ -206,7 +204,7 @@ def compute(
                             records.keep_ladder(ledger, places.runs, outcome.instance.key)
                     drawings.write_page()
         except Stopped as stopped:
-            return options.stopped(stopped, ""), reports, errors
+            return options.stopped(stopped), reports, errors
     if any(report.failed for report in reports):
         codes.append(3)
     return (1 if errors else max(codes)), reports, errors
@@ -216,9 +214,9 @@ def _show_plans(places: Places, wanted: Sequence[tuple[StudyRequest, StudyPlan]]
     """Prints the cells of studies, and how many of their seeds are done."""
     from lrurun.studies import report as reporting
 
-    with opening.read(places) or nullcontext() as ledger:
+    with opening.read(places) as ledger:
         for request, plan in wanted:
-            results = [] if ledger is None else reporting.collect(ledger, plan)
+            results = reporting.collect(ledger, plan)
             done = Counter(result.cell for result in results)
             labels = {cell: plan.study.label(cell) for cell in plan.cells}
             table.show_text(
@@ -260,10 +258,7 @@ def _recorded(
     """The reports of studies that are complete in the ledger as it is; none if one of them is not."""
     from lrurun.studies import report as reporting
 
-    ledger = opening.read(places)
-    if ledger is None:
-        return []
-    with ledger:
+    with opening.read(places) as ledger:
         if any(reporting.missing(plan, reporting.collect(ledger, plan)) for _, plan in planned):
             return []
         reports = [_report_of(ledger, request, plan, drawings) for request, plan in planned]
@@ -338,17 +333,15 @@ def write_report(
     drawn = out is not None and page.is_drawn(out)
     if drawn and json:
         raise UsageError(f"--json and --out {out} exclude each other", "leave --json out, or name a .json file")
-    ledger = opening.read(places)
-    results, profiles = None, list[str | None]()
-    if ledger is not None:
-        with ledger:
-            if profile is None and not sets and (largest := reporting.largest(ledger, plan.study)) is not None:
-                plan, results = largest
-                request = msgspec.structs.replace(request, profile=plan.profile)
-            newest = newest_plan(ledger, request, plan)
-            if results is None or newest != plan:
-                plan, results = newest, reporting.collect(ledger, newest)
-            profiles = [instance.profile for instance in ledger.ladders(plan.name, plan.task)]
+    results = None
+    with opening.read(places) as ledger:
+        if profile is None and not sets and (largest := reporting.largest(ledger, plan.study)) is not None:
+            plan, results = largest
+            request = msgspec.structs.replace(request, profile=plan.profile)
+        newest = newest_plan(ledger, request, plan)
+        if results is None or newest != plan:
+            plan, results = newest, reporting.collect(ledger, newest)
+        profiles = [instance.profile for instance in ledger.ladders(plan.name, plan.task)]
     unasked = profile is None and plan.profile not in profiles  # cells of another profile are no report of this one
     if not results or (unasked and reporting.missing(plan, results)):
         other_profiles = [other for other in dict.fromkeys(profiles) if other is not None and other != plan.profile]

@@ -1,4 +1,4 @@
-"""Runs the cells of studies that a worker has claimed. A cell that was interrupted starts again from its first step."""
+"""Runs the cells of studies that a worker holds. A cell that was interrupted starts again from its first step."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from lrurun.studies.study import Array, CellResult, Results, Study, Values
 
 def execute(attempt: ActiveAttempt, stop: StopRequest) -> None:
     """Computes a cell and records its numbers, or interrupts it at a stop request."""
-    run, ledger, claim = attempt.claim.run, attempt.ledger, attempt.claim
+    run, ledger, held = attempt.held.run, attempt.ledger, attempt.held
     study = studies.of_task(run.task)
     cell = cell_of(study, run.config, f"run {run.id}")
-    ledger.describe(claim, environment=_device(study))
-    ledger.rewind(claim, None)
-    logs.write(f"run {run.id}, attempt {claim.attempt}: study {study.name}, {study.label(cell)}, seed {run.seed}")
+    ledger.describe(held, environment=_device(study))
+    ledger.rewind(held, None)
+    logs.write(f"run {run.id}, attempt {held.attempt}: study {study.name}, {study.label(cell)}, seed {run.seed}")
     began = time.monotonic()
     values = _computed(study.simulate(cell, run.seed), attempt, stop)
     if values is None:
         return
     numbers, curves = _parts(values)
     rows = [(index, name, float(value)) for name, curve in curves.items() for index, value in enumerate(curve)]
-    ledger.record(claim, rows, run.steps)
+    ledger.record(held, rows, run.steps)
     state = "done" if all(map(np.isfinite, numbers.values())) else "diverged"
-    ledger.finish(claim, state, result=numbers, reason=state, step=run.steps)
+    ledger.finish(held, state, result=numbers, reason=state, step=run.steps)
     logs.write(f"{state} in {time.monotonic() - began:.2f} s")
 
 
@@ -91,7 +91,7 @@ def _computed(
     if not isinstance(simulation, Generator):
         return simulation
     thread = LedgerThread()
-    recorder = Recorder(attempt.ledger, attempt.claim, thread, SCORE)
+    recorder = Recorder(attempt.ledger, attempt.held, thread, SCORE)
     try:
         while True:
             thread.poll()

@@ -78,7 +78,7 @@ class StudyKind(OwnReports):
             for check in study.checks(execution.in_process(plan.make(study, "ci", {})))
         ]
 
-    def evidence(self, ledger: Ledger | None, task: str | None) -> dict[str, TaskEvidence]:
+    def evidence(self, ledger: Ledger, task: str | None) -> dict[str, TaskEvidence]:
         from lrurun.studies import claims
 
         return claims.evidence(ledger, [study for study in studies.every() if task in (None, PREFIX + study.name)])

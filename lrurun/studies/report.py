@@ -103,7 +103,7 @@ def plan_of(ledger: Ledger, instance: LadderInstance) -> StudyPlan:
     Raises:
         UsageError: this version has no such study, profile or setting.
     """
-    events = requests.asked(ledger, instance)
+    events = requests.events(ledger, instance)
     seeds = (events[-1].payload or {}).get("seeds") if events else None
     study, changes = studies.of_task(instance.task), instance.spec.set
     return planning.make(study, instance.profile or "laptop", changes, None if seeds is None else parse_seeds(seeds))

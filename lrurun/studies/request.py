@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from lrurun.instances import requests
-from lrurun.instances.requests import ASKED
+from lrurun.ledger.values import REQUEST
 
 if TYPE_CHECKING:
     from lrurun.config.runs import PlannedRun
@@ -90,8 +90,8 @@ def remember(ledger: Ledger, instance: LadderInstance, request: StudyRequest) ->
 
     table = {name: value for name, value in msgspec.structs.asdict(request).items() if name != "user"}
     payload = msgspec.to_builtins(table | requests.user_of(ledger))
-    if payload not in [event.payload for event in requests.asked(ledger, instance)[-1:]]:
-        ledger.event(ASKED, "requested", payload, ladder=instance.key)
+    if payload not in [event.payload for event in requests.events(ledger, instance)[-1:]]:
+        ledger.event(REQUEST, "requested", payload, ladder=instance.key)
 
 
 def newest_plan(ledger: Ledger, request: StudyRequest, plan: StudyPlan) -> StudyPlan:

@@ -18,7 +18,8 @@ from typing import Literal, NamedTuple
 import jax
 import numpy as np
 
-from lrurun.config.schema import Execution, RunConfig, program_key
+from lrurun.config.fingerprint import program_key
+from lrurun.config.schema import Execution, RunConfig
 from lrurun.data.task import Data, Split
 from lrurun.training import feed, optimizer, probes
 from lrurun.training.evaluation import Evaluation, compiling, evaluate

@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lrurun.config.schema import Execution, RunConfig, program_key
+from lrurun.config.fingerprint import program_key
+from lrurun.config.schema import Execution, RunConfig
 from lrurun.data.metric import Accuracy, Metric
 from lrurun.data.on_device import fixed_generator, stream, training_batch
 from lrurun.data.task import Data, Sampler, Spec

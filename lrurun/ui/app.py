@@ -53,7 +53,7 @@ class Pages:
         self,
         request: Request,
         template: str,
-        make: Callable[[Ledger | None, Stamp], dict[str, Any]],
+        make: Callable[[Ledger, Stamp], dict[str, Any]],
         *,
         section: str = "",
         log: Stamp = (),
@@ -80,7 +80,7 @@ class Pages:
         known: dict[str, Any] = {"missing": False, "note": None}
         with contextlib.suppress(LrurunError):
             ledger = self.source.ledger()
-            known = {"missing": ledger is None, "note": ledger.note if ledger else None}
+            known = {"missing": not ledger.exists, "note": ledger.note}
         place = str(self.source.places.ledger)
         return self._templates.get_template(template).render(
             **known, **context, section=section, state=state, place=console.redact(place)
@@ -107,7 +107,7 @@ class Pages:
     def ladder(self, request: Request) -> Response:
         key, items = request.path_params["key"], "items" in request.query_params
 
-        def make(ledger: Ledger | None, stamp: Stamp) -> dict[str, Any]:
+        def make(ledger: Ledger, stamp: Stamp) -> dict[str, Any]:
             return ladder_pages.ladder(self.source, _there(ledger), key, stamp, with_items=items)
 
         return self._page(request, "ladder.html", make)
@@ -122,7 +122,7 @@ class Pages:
     def run(self, request: Request) -> Response:
         run, number = request.path_params["run"], _whole(request.query_params.get("attempt"))
 
-        def make(ledger: Ledger | None, stamp: Stamp) -> dict[str, Any]:
+        def make(ledger: Ledger, stamp: Stamp) -> dict[str, Any]:
             return run_pages.run(self.source, _there(ledger), run, number)
 
         return self._page(request, "run.html", make, log=(self._log_size(run, number),))
@@ -203,10 +203,9 @@ class Pages:
         """The size of the log that the page of a run shows; None where there is none."""
         with contextlib.suppress(LrurunError):
             ledger = self.source.ledger()
-            if ledger is not None:
-                recorded = ledger.run(run)
-                number = run_pages.shown_attempt(ledger.attempts(recorded.id), attempt)
-                return None if number is None else self.source.log_size(recorded.id, number)
+            recorded = ledger.run(run)
+            number = run_pages.shown_attempt(ledger.attempts(recorded.id), attempt)
+            return None if number is None else self.source.log_size(recorded.id, number)
         return None
 
     async def live(self, request: Request) -> Response:
@@ -280,8 +279,8 @@ def _status(error: LrurunError) -> int:
     return next((status for kind, status in kinds.items() if isinstance(error, kind)), 500)
 
 
-def _there(ledger: Ledger | None) -> Ledger:
-    if ledger is None:
+def _there(ledger: Ledger) -> Ledger:
+    if not ledger.exists:
         raise NotFoundError("there is no ledger yet", "run: lrurun ladder TASK")
     return ledger
 

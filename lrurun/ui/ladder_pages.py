@@ -52,16 +52,15 @@ def results_stamp(stamp: Stamp) -> Stamp:
     return stamp[:-1]
 
 
-def ladders(source: Source, ledger: Ledger | None, stamp: Stamp, *, studies: bool) -> dict[str, Any]:
+def ladders(source: Source, ledger: Ledger, stamp: Stamp, *, studies: bool) -> dict[str, Any]:
     """The list of ladder instances, or that of studies: progress and conclusion of each, newest first."""
-    instances = [ladder for ladder in ledger.ladders() if (ladder.kind == kinds.STUDY) is studies] if ledger else []
+    instances = [ladder for ladder in ledger.ladders() if (ladder.kind == kinds.STUDY) is studies]
     until = time.monotonic() + PATIENCE
     entries, waiting = [], False
-    superseded = _superseded(source, ledger, stamp) if ledger else {}
+    superseded = _superseded(source, ledger, stamp)
     instances = instances[::-1]
     instances.sort(key=lambda instance: instance.key in superseded)  # those that nobody asks for any more come last
     for instance in instances:
-        assert ledger is not None
         now = _progress(source, ledger, instance, stamp)
         key = ("conclusion", instance.key)
         counts = source.cached(
@@ -99,8 +98,8 @@ def _superseded(source: Source, ledger: Ledger, stamp: Stamp) -> Mapping[str, st
     return known
 
 
-def _abandoned(ledger: Ledger | None) -> bool:
-    return ledger is not None and ledger.has_abandoned(owner.this_process())
+def _abandoned(ledger: Ledger) -> bool:
+    return ledger.has_abandoned(owner.this_process())
 
 
 def _progress(source: Source, ledger: Ledger, instance: LadderInstance, stamp: Stamp) -> progress.LadderProgress:
@@ -215,18 +214,18 @@ def ladder_curves(
     return curves.ladder_figure(loaded.plan, selected, ledger, kind, span, source.cached, seeds=seeds)
 
 
-def claims(source: Source, ledger: Ledger | None, stamp: Stamp) -> dict[str, Any]:
+def claims(source: Source, ledger: Ledger, stamp: Stamp) -> dict[str, Any]:
     """The table of `lrurun claims`. It reads all ladders: while they train, it may be older by ten times what that
     takes, so that a viewer leaves them the processor. The page then asks again."""
     made, wait = source.rested("claims", results_stamp(stamp), lambda: _claims(ledger), _REST)
     return made | {"wait": round(1000 * wait)}
 
 
-def _claims(ledger: Ledger | None) -> dict[str, Any]:
+def _claims(ledger: Ledger) -> dict[str, Any]:
     known, errors = ledger_claims.ladders_of(ledger)
     failures = [Failure(error.message, error.hint) for error in errors]  # of files of the user
     document = ledger_claims.collect(ledger_claims.gather(ledger, known, None, with_studies=True), known, None, None)
-    counts = ledger_claims.count_table(document, by_runs=ledger is not None)
+    counts = ledger_claims.count_table(document, by_runs=ledger.exists)
     groups: dict[str, list[tuple[LedgerClaim, None]]] = {"Judged by this ledger": [], "Not judged": [], "Not run": []}
     for claim in document.claims:
         judged = "Judged by this ledger" if claim.here.verdict in (SUPPORTED, CONTRADICTED, UNDECIDED) else "Not judged"

@@ -63,10 +63,10 @@ class Query:
         return self.address(sort=f"-{name}" if self.sort == name else name, page=1)
 
 
-def runs(source: Source, ledger: Ledger | None, query: Query, stamp: Stamp) -> dict[str, Any]:
+def runs(source: Source, ledger: Ledger, query: Query, stamp: Stamp) -> dict[str, Any]:
     """The table of runs, or what is wrong with the condition."""
-    known = [] if ledger is None else source.cached("results", results_stamp(stamp), ledger.result_names)
-    settings = {} if ledger is None else source.cached("settings", results_stamp(stamp), ledger.program_settings)
+    known = source.cached("results", results_stamp(stamp), ledger.result_names)
+    settings = source.cached("settings", results_stamp(stamp), ledger.program_settings)
     names = ChainMap(settings, columns.Names(known))  # type: ignore[arg-type]
     page: dict[str, Any] = {"query": query, "names": sorted(names), "total": 0, "rows": [], "pages": 1}
     try:
@@ -75,8 +75,6 @@ def runs(source: Source, ledger: Ledger | None, query: Query, stamp: Stamp) -> d
             filters.check_name(name, names, "column")
     except UsageError as error:
         return page | {"failure": Failure(error.message, error.hint)}
-    if ledger is None:
-        return page
     wanted = ("ids", query.where, query.sort)
     # Where the steps of running runs do not matter, they change nothing.
     ids = source.cached(

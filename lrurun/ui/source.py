@@ -44,11 +44,11 @@ class Source:
         self._sizes: dict[Hashable, int] = {}
         self._making: dict[Hashable, threading.Lock] = {}
 
-    def ledger(self) -> Ledger | None:
-        """The ledger as it is now; None if there is none. Raises LrurunError where it cannot be read."""
+    def ledger(self) -> Ledger:
+        """The ledger as it is now, one without rows if there is none. Raises LrurunError where it cannot be read."""
         with self._lock:
             identity = self._file()
-            if self._ledger is None or identity != self._identity:
+            if self._ledger is None or not self._ledger.exists or identity != self._identity:
                 if self._ledger is not None:
                     self._ledger.close()
                 self._ledger = Ledger.read(self.places.ledger, timeout=_TIMEOUT)
@@ -75,7 +75,7 @@ class Source:
             return stamp
         try:
             ledger = self.ledger()
-            stamp = () if ledger is None else (*(self._identity or ()), self._abandoned(ledger), *ledger.stamp())
+            stamp = (*(self._identity or ()), self._abandoned(ledger), *ledger.stamp()) if ledger.exists else ()
         except LrurunError:
             self.drop()
             raise

@@ -13,9 +13,10 @@ import pytest
 from msgspec import structs
 
 from lrurun.bench import rungs
-from lrurun.bench.rungs import DeviceCheck, DeviceComparison, Measurement
+from lrurun.bench.rungs import DeviceCheck, DeviceComparison
 from lrurun.config import planning
 from lrurun.errors import LrurunError
+from lrurun.instances.measurement import Measurement
 from lrurun.machine import CORES
 from tests.harness.machine import Machine, wait_for
 from tests.harness.programs import write

@@ -24,8 +24,9 @@ from tests.harness.machine import Machine
 )
 def test_global_options_stand_before_and_after_the_command(line, machine: Machine, monkeypatch) -> None:
     seen = []
-    monkeypatch.setattr("lrurun.commands.plan._print_plan", lambda *_: None)
-    monkeypatch.setattr("lrurun.ledger.store.Ledger.read", lambda path: seen.append(str(path)))
+    monkeypatch.setattr("lrurun.commands._shared.plan_output._print_plan", lambda *_: None)
+    read = Ledger.read
+    monkeypatch.setattr("lrurun.ledger.store.Ledger.read", lambda path: seen.append(str(path)) or read(path))
     machine.run(*line.split())
     assert (seen, console.verbosity()) == (["x.db"], -1)
 

@@ -212,7 +212,7 @@ def test_data_that_cannot_be_prepared_leave_no_new_folder_of_runs(machine: Machi
     def fail(*_: object) -> None:
         raise LrurunError("no data")
 
-    monkeypatch.setattr("lrurun.commands.ladder._prepare_data", fail)
+    monkeypatch.setattr("lrurun.session.preparing.prepare_data", fail)
     machine.refused(*SMOKE, code=1)
     assert not machine.runs.exists()
     machine.runs.mkdir()

@@ -179,7 +179,7 @@ def test_a_task_without_a_gpu_sees_none(machine: Machine) -> None:
 def test_a_refused_job_is_an_error_of_a_command_that_returns(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lrurun.commands.ladder._prepare_data", lambda *_: None)
+    monkeypatch.setattr("lrurun.session.preparing.prepare_data", lambda *_: None)
     machine.env |= {"SBATCH_JOB_NAME": "mine", "SQUEUE_STATES": "PENDING"}  # override the script, hide jobs
     limit = "Batch job submission failed: Job violates accounting/QOS policy (QOSMaxSubmitJobPerUserLimit)"
     seen = tmp_path / "seen"

@@ -11,7 +11,6 @@ import pytest
 from msgspec import structs
 
 from lrurun import paths
-from lrurun.commands import resume
 from lrurun.config import planning
 from lrurun.config.planning import final_runs
 from lrurun.config.runs import InstanceSpec
@@ -21,10 +20,12 @@ from lrurun.instances import continuing, documents, requests
 from lrurun.instances.requests import LadderRequest
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
+from lrurun.ledger.values import REQUEST
 from lrurun.report.figures import drawing, figure_files
 from lrurun.report.figures.figures import Figure
 from lrurun.report.tables import loaded_instance
 from lrurun.report.tables import swept as tables
+from lrurun.session import resuming
 from tests.harness.browsing import View, closed
 from tests.harness.browsing import words as printed
 from tests.harness.machine import Machine
@@ -91,7 +92,7 @@ def test_a_changed_recipe_names_the_results_of_the_earlier_one(here: Machine) ->
 
 def test_resume_leaves_what_was_asked_for_again_with_a_changed_recipe(here: Machine) -> None:
     file = Path("mine.toml")
-    wanted = LadderRequest(task="mine.toml", **OF_SMOKE, tune=False, sets=[])
+    wanted = LadderRequest(task="mine.toml", **OF_SMOKE, tune=False, sets={})
 
     def ask(text: str) -> None:
         """Asks for seed 0 of one rung, which is queued if its settings are new."""
@@ -104,8 +105,8 @@ def test_resume_leaves_what_was_asked_for_again_with_a_changed_recipe(here: Mach
 
     def names() -> set[str]:
         """Of the instances that resume would train."""
-        unfinished, _, _ = resume._unfinished(paths.places("ledger.db"), None, all_users=False)
-        return {instance.short_name for instance, _ in unfinished}
+        unfinished = resuming.find(paths.places("ledger.db"), None, all_users=False)
+        return {instance.short_name for instance, _ in unfinished.instances}
 
     ask(RECIPE)
     ask(CHANGED)
@@ -133,7 +134,7 @@ SUPERSEDED = (
 def ask(here: Machine, task: str, text: str, *, train: bool) -> Any:
     """Asks for seed 0 of the rung tanh-rnn, with this text in the recipe; the key of the instance."""
     (here.folder / task).write_text(text)
-    wanted = LadderRequest(task=task, **OF_SMOKE, rungs=["tanh-rnn"], tune=False, sets=[])
+    wanted = LadderRequest(task=task, **OF_SMOKE, rungs=["tanh-rnn"], tune=False, sets={})
     plan = wanted.plan()
     if train:
         fill(here.ledger, task, {"tanh-rnn": [0.3]}, **OF_SMOKE)
@@ -191,7 +192,7 @@ def test_the_command_that_supersedes_an_instance_says_so_once(here: Machine) -> 
 def test_a_ladder_that_is_running_is_not_superseded(here: Machine) -> None:
     earlier, _ = ask(here, "mine.toml", RECIPE, train=False), ask(here, "mine.toml", CHANGED, train=True)
     with Ledger.open(here.ledger) as ledger:
-        assert ledger.claim(earlier.key, owner.this_process()) is not None
+        assert ledger.hold(earlier.key, owner.this_process()) is not None
     assert "superseded" not in here.run("status").stderr
     assert here.run("resume", "--instance", earlier.short_name).stderr == (
         f"nothing to do: instance {earlier.short_name} is running\n"
@@ -235,7 +236,7 @@ def test_what_resume_can_continue_is_read_in_as_many_statements_from_any_ledger(
         for number in range(20):
             instance = ledger.add_ladder("lru", f"task{number}", None, InstanceSpec())
             table = {"task": instance.task, "ladder": "lru", "profile": None, "rungs": [], "tune": False, "sets": []}
-            ledger.event(requests.ASKED, "requested", table, ladder=instance.key)
+            ledger.event(REQUEST, "requested", table, ladder=instance.key)
             if number in (0, 19):
                 statements.clear()
                 assert continuing.superseded(ledger) == {}
@@ -258,7 +259,7 @@ def test_instances_have_short_names_of_file_and_options(here: Machine) -> None:
     Path("again/search.toml").write_text(RECIPE.replace(GRID, "[0.0016]"))
     fill(here.ledger, "sDigits", {"tanh-rnn": [0.3]})
     fill(here.ledger, "search.toml", {"tanh-rnn": [0.4]}, **OF_SMOKE, tune=True)
-    fill(here.ledger, "sDigits", {"tanh-rnn": [0.5]}, sets=["optim.lr=0.5", "model.width=4"])
+    fill(here.ledger, "sDigits", {"tanh-rnn": [0.5]}, sets={"optim.lr": 0.5, "model.width": 4})
     fill(here.ledger, "again/search.toml", {"tanh-rnn": [0.6]}, **OF_SMOKE, tune=True, first=1)
     tuned, rate = "search-nonlinearity-smoke-tune", "sDigits-lr-0.5-width-4"
     names = [ladder["name"] for ladder in here.json("status")["ladders"]]
@@ -297,7 +298,7 @@ def test_own_ladders_and_recipes_are_read_from_the_ledger_elsewhere(here: Machin
     options = ("sDigits", "--profile", "smoke", "--ladder", "mine")
     for words in (options, (*options, "--by", "optim.lr")):
         assert "unknown ladder 'mine'" in here.refused("report", *words), "nothing recorded it"
-    request = LadderRequest(task="own.toml", ladder="mine.toml", profile="smoke", tune=False, sets=[])
+    request = LadderRequest(task="own.toml", ladder="mine.toml", profile="smoke", tune=False, sets={})
     with Ledger.open(here.ledger) as ledger:
         [instance] = ledger.ladders()
         requests.remember(ledger, instance, request, request.plan(), [0, 1])
@@ -394,16 +395,16 @@ def test_seeds_after_a_sequential_design_are_named(tmp_path: Path) -> None:
 
 
 def test_a_sweep_is_every_combination() -> None:
-    assert sweep_points([], ["a=1"]) == [["a=1"]]
-    assert sweep_points(["optim.lr=0.001, 0.004", "model.pooling=mean,last"], ["train.steps=7"]) == [
-        ["train.steps=7", f"optim.lr={rate}", f"model.pooling={pooling}"]
-        for rate in ("0.001", "0.004")
+    assert sweep_points([], {"a": 1}) == [{"a": 1}]
+    assert sweep_points(["optim.lr=0.001, 0.004", "model.pooling=mean,last"], {"train.steps": 7}) == [
+        {"train.steps": 7, "optim.lr": rate, "model.pooling": pooling}
+        for rate in (0.001, 0.004)
         for pooling in ("mean", "last")
     ]
     # the kind comes first, because the other settings depend on it
-    [first, _] = sweep_points(["model.recurrence.r_min=0.1,0.2", "model.recurrence.kind=diagonal"], [])
-    assert first == ["model.recurrence.kind=diagonal", "model.recurrence.r_min=0.1"]
-    assert sweep_points(['model.glu="full","none"'], []) == [["model.glu=full"], ["model.glu=none"]]
+    [first, _] = sweep_points(["model.recurrence.r_min=0.1,0.2", "model.recurrence.kind=diagonal"], {})
+    assert list(first.items()) == [("model.recurrence.kind", "diagonal"), ("model.recurrence.r_min", 0.1)]
+    assert sweep_points(['model.glu="full","none"'], {}) == [{"model.glu": "full"}, {"model.glu": "none"}]
     assert by_paths(["optim.lr, train.batch", "model.depth"]) == ("optim.lr", "train.batch", "model.depth")
 
 
@@ -430,20 +431,20 @@ def test_a_sweep_is_every_combination() -> None:
 )
 def test_wrong_sweeps_are_refused(texts: list[str], message: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
-        sweep_points(texts, ["train.steps=3"])
+        sweep_points(texts, {"train.steps": 3})
     assert caught.value.message.startswith(message)
     assert str(caught.value.hint).startswith(hint)
 
 
 def _sweep(folder: Path) -> None:
     ledger, small = Machine(folder).ledger, {"profile": "smoke", "more": {"val/accuracy": 0.2}}
-    fill(ledger, "sDigits", {"diagonal": [0.5, 0.6], "gamma-norm": [0.7]}, sets=["optim.lr=0.02"], **small)
+    fill(ledger, "sDigits", {"diagonal": [0.5, 0.6], "gamma-norm": [0.7]}, sets={"optim.lr": 0.02}, **small)
     small["more"] = {"val/accuracy": 0.3}
-    fill(ledger, "sDigits", {"diagonal": [0.4, 0.5]}, sets=["optim.lr=0.001"], **small)
-    fill(ledger, "sDigits", {"diagonal": [0.25]}, sets=["model.glu=full"], **small)  # the recipe's own value
-    fill(ledger, "sDigits", {"diagonal": [0.1]}, sets=["train.batch=20", "optim.lr=0.001"], **small)
+    fill(ledger, "sDigits", {"diagonal": [0.4, 0.5]}, sets={"optim.lr": 0.001}, **small)
+    fill(ledger, "sDigits", {"diagonal": [0.25]}, sets={"model.glu": "full"}, **small)  # the recipe's own value
+    fill(ledger, "sDigits", {"diagonal": [0.1]}, sets={"train.batch": 20, "optim.lr": 0.001}, **small)
     fill(ledger, "sDigits", {"diagonal": [0.1]}, tune=True, first=5, **small)
-    fill(ledger, "sDigits", {"diagonal": [0.9]}, sets=["optim.lr=0.001"])
+    fill(ledger, "sDigits", {"diagonal": [0.9]}, sets={"optim.lr": 0.001})
 
 
 @pytest.fixture(scope="module")
@@ -534,7 +535,7 @@ def test_scores_are_drawn_over_a_setting(swept: Machine, monkeypatch: pytest.Mon
 
 
 def _over_rates(swept: Machine) -> tables.SweptReport:
-    plan = LadderRequest(task="sDigits", ladder="lru", profile="smoke", tune=False, sets=[]).plan()
+    plan = LadderRequest(task="sDigits", ladder="lru", profile="smoke", tune=False, sets={}).plan()
     with Ledger.open(swept.ledger) as ledger:
         return tables.build(ledger, plan, tables.find(ledger, plan, ["optim.lr"], ""), ["optim.lr"], ["diagonal"])
 
@@ -594,8 +595,8 @@ def test_a_figure_over_a_setting_is_of_a_task(swept: Machine, names: tuple[str, 
 
 
 def test_instances_on_unequal_data_are_not_compared(machine: Machine) -> None:
-    for rate, data in (("0.1", "e"), ("0.2", "d")):
-        sets, about = [f"optim.lr={rate}"], {"source": "s"}
+    for rate, data in ((0.1, "e"), (0.2, "d")):
+        sets, about = {"optim.lr": rate}, {"source": "s"}
         fill(machine.ledger, "sDigits", {"diagonal": [0.5]}, sets=sets, profile="smoke", data=data, about=about)
     said = machine.refused(*BY, code=1)
     assert "these instances were trained on unequal data and are never compared" in said

@@ -15,6 +15,7 @@ import pandas
 import pytest
 
 import lrurun
+from lrurun.config.settings import parse_sets
 from lrurun.ledger.store import Ledger
 from tests.cli.test_help import commands
 from tests.harness.browsing import View, closed, words
@@ -132,10 +133,10 @@ def long_names(here: Machine) -> tuple[str, str]:
     (folder / "recipes" / f"{TASK}.toml").write_text(RECIPE.replace('"Majority"', f'"{TASK}"'))
     (folder / "ablations").mkdir()
     (folder / "ablations" / f"{NAME}.toml").write_text(LADDER.replace('"ours"\n', '"ours"\nload = ["../own.py"]\n', 1))
-    fill(here.ledger, "sDigits", {"tanh-rnn": [0.5, 0.6], "stable-exponential": [0.9, None]}, sets=SETS)
+    fill(here.ledger, "sDigits", {"tanh-rnn": [0.5, 0.6], "stable-exponential": [0.9, None]}, sets=parse_sets(SETS))
     scores = {RUNGS[0]: [0.5, 0.6, 0.7], RUNGS[1]: [0.9, 0.8, None]}
-    fill(here.ledger, TASK, scores, ladder=NAME, sets=SETS)
-    fill(folder / "other.db", TASK, scores, ladder=NAME, sets=SETS)
+    fill(here.ledger, TASK, scores, ladder=NAME, sets=parse_sets(SETS))
+    fill(folder / "other.db", TASK, scores, ladder=NAME, sets=parse_sets(SETS))
     with Ledger.open(here.ledger) as ledger:
         one, other, *_ = (run.id for run in ledger.runs() if run.task == TASK)
     (here.runs / one / "1").mkdir(parents=True)

@@ -7,12 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from lrurun.config.fingerprint import fingerprint
 from lrurun.config.planning import final_runs
 from lrurun.config.recurrences import KINDS
 from lrurun.config.resolve import Difference
-from lrurun.config.schema import Execution, fingerprint, known_paths
-from lrurun.config.settings import flatten, parse_set
-from lrurun.errors import LrurunError
+from lrurun.config.schema import Execution, known_paths
+from lrurun.config.settings import flatten, parse_sets, set_text
+from lrurun.errors import LrurunError, UsageError
 from tests.harness.machine import Machine
 from tests.harness.plans import LADDER, RECIPE, changed, differences, error, make, on, rungs, write_documents
 from tests.harness.results import fill
@@ -177,7 +178,7 @@ def test_what_a_new_kind_has_by_default_is_no_change(machine, monkeypatch):
 
 
 def test_later_wins_recipe_profile_rung_set():
-    sets = ("train.steps=6", "model.recurrence.r_max=0.7", "optim.lr=0.5")
+    sets = {"train.steps": 6, "model.recurrence.r_max": 0.7, "optim.lr": 0.5}
     one, two, three = make(), make(profile="small"), make(profile="small", sets=sets)
     ring = [rungs(plan)["ring"] for plan in (one, two, three)]
     assert [rung.config.model.width for rung in ring] == [8, 4, 4]
@@ -190,7 +191,7 @@ def test_later_wins_recipe_profile_rung_set():
 
 
 def test_the_source_of_every_value_is_kept():
-    ring = rungs(make(profile="small", sets=["model.state=16"]))["ring"]
+    ring = rungs(make(profile="small", sets={"model.state": 16}))["ring"]
     assert {path for path, _ in flatten(msgspec.to_builtins(ring.config))} <= {*ring.sources, "code"}
     assert {path: source for path, source in ring.sources.items() if source != "default"} == {
         "task": "r.toml",
@@ -214,7 +215,9 @@ def test_the_source_of_every_value_is_kept():
 
 def test_execution_settings_change_no_fingerprint_and_no_instance():
     plain = make()
-    other = make(sets=["execution.threads=3", "execution.checkpoint_seconds=0", "execution.scan_backend=sequential"])
+    other = make(
+        sets={"execution.threads": 3, "execution.checkpoint_seconds": 0, "execution.scan_backend": "sequential"}
+    )
     assert other.rungs[0].execution == Execution(threads=3, checkpoint_seconds=0.0, scan_backend="sequential")
     for one, two in zip(plain.rungs, other.rungs, strict=True):
         assert fingerprint(one.config) == fingerprint(two.config)
@@ -223,17 +226,17 @@ def test_execution_settings_change_no_fingerprint_and_no_instance():
 
 
 def test_an_instance_is_of_values_not_of_words():
-    specs = [make(sets=[text]).spec for text in ("optim.lr=1", "optim.lr=1.0", " optim.lr = 1e0 ")]
+    specs = [make(sets=parse_sets([text])).spec for text in ("optim.lr=1", "optim.lr=1.0", " optim.lr = 1e0 ")]
     assert specs == [specs[0]] * 3
     assert (specs[0].set, specs[0].tune) == ({"optim.lr": 1.0}, False)
     assert all(isinstance(spec.set["optim.lr"], float) for spec in specs)
     # and what was kept of it makes it again
-    kept = make(sets=["optim.lr=1", "model.recurrence.r_max=0.75"])
+    kept = make(sets={"optim.lr": 1, "model.recurrence.r_max": 0.75})
     assert make(sets=kept.changes) == kept
 
 
 def test_a_set_of_what_some_rungs_have_applies_to_those():
-    made = rungs(make(sets=["model.recurrence.activation=relu", "model.recurrence.normalize=true"]))
+    made = rungs(make(sets={"model.recurrence.activation": "relu", "model.recurrence.normalize": True}))
     normalized = [getattr(rung.config.model.recurrence, "normalize", None) for rung in made.values()]
     assert normalized == [None, True, True, True]
     assert made["dense"].config.model.recurrence.activation == "relu"
@@ -245,15 +248,15 @@ def test_a_set_kind_replaces_the_recipes_recurrence_but_not_what_rungs_set():
     depths = 'name = "m"\ntitle = "m"\nsource = "s"\n' + "".join(
         f'\n[[rung]]\nname = "d{depth}"\ntitle = "d"\nchange = {{ "model.depth" = {depth} }}\n' for depth in (1, 2)
     )
-    made = make(recipe, depths, sets=["model.recurrence.kind=diagonal", "model.recurrence.r_min=0.5"])
+    made = make(recipe, depths, sets={"model.recurrence.kind": "diagonal", "model.recurrence.r_min": 0.5})
     for rung in made.rungs:
         assert msgspec.to_builtins(rung.config.model.recurrence)["r_min"] == 0.5
         assert rung.sources["model.recurrence.kind"] == "--set model.recurrence.kind"
-    message, hint = error(sets=["model.recurrence.kind=diagonal"])
+    message, hint = error(sets={"model.recurrence.kind": "diagonal"})
     assert "rung dense sets model.recurrence.activation, which this kind does not have (l.toml, rung dense)" in message
     assert hint == "leave it out: what the rungs change belongs to the ladder"
     dense = changed(LADDER.partition('\n[[rung]]\nname = "plane"')[0], 'name = "mine"', 'name = "one"')
-    message, _ = error(ladder=dense, sets=["model.recurrence.r_min=0.5"])
+    message, _ = error(ladder=dense, sets={"model.recurrence.r_min": 0.5})
     assert message == "--set model.recurrence.r_min: no rung of this ladder has it"
 
 
@@ -288,7 +291,9 @@ AGAIN = "give it another value: --set "
     ids=range(21),
 )
 def test_a_wrong_set_is_refused(text, message, hint):
-    said, then = error(sets=[text])
+    with pytest.raises(UsageError) as caught:
+        make(sets=parse_sets([text]))
+    said, then = caught.value.message, str(caught.value.hint)
     assert said.startswith("--set ")
     assert message in said
     assert then.startswith(hint)
@@ -302,10 +307,14 @@ def test_a_wrong_set_is_refused(text, message, hint):
         ('model.norm="layer"', "layer"),
         ("model.bidirectional=true", True),
         ("model.glu=a=b", "a=b"),
+        ('model.glu="3"', "3"),
+        ("model.glu=[0.5, 1]", [0.5, 1]),
     ],
 )
 def test_a_set_is_toml_or_a_string(text, value):
-    assert parse_set(text) == (text.partition("=")[0], value)
+    path = text.partition("=")[0]
+    assert parse_sets([text]) == {path: value}
+    assert parse_sets([set_text(path, value)]) == {path: value}
 
 
 NORMALIZE, RING = '"model.recurrence.normalize" = true', "[ladder.mine.rung.ring]"
@@ -460,7 +469,7 @@ def test_a_plan_says_what_the_ladder_says_first(machine: Machine, monkeypatch: p
     def fail(*_: object) -> None:
         raise LrurunError("no connection")
 
-    monkeypatch.setattr("lrurun.commands.ladder._prepare_data", fail)
+    monkeypatch.setattr("lrurun.session.preparing.prepare_data", fail)
     monkeypatch.setattr("lrurun.machine.accelerators", lambda: [])
     where = ("--data-dir", "d")
     scale, data = machine.json("plan", "sCIFAR", *where)["notes"]

@@ -45,9 +45,9 @@ def holds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Holds]:
         config = {"task": "ListOps", "optim": {"lr": 4e-4}, "model": {"recurrence": {"normalize": True}}, "seed": 3}
         same = {"task": "ListOps", "config": config, "fingerprint": f"sha256:{'0' * 64}"}
         ledger.enqueue(key, [want(rung, 3, 3, **same) for rung in ("disk", "ring-init")])
-        claim = ledger.claim(key, ME)
-        assert claim is not None
-        ledger.finish(claim, "done", result={"val/accuracy": 0.75, "val/extra": math.nan})
+        held = ledger.hold(key, ME)
+        assert held is not None
+        ledger.finish(held, "done", result={"val/accuracy": 0.75, "val/extra": math.nan})
     drop_trigger(path, "runs_finished_stay", "stored_runs")
     raw(path, "UPDATE stored_runs SET id = '123456789012', created_at = 1795168800.25")
     with Ledger.open(path) as ledger:
@@ -195,12 +195,12 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Machine:
         ]
         ledger.enqueue(key, wanted)
         for score in (0.5, 0.625, 0.25, None):
-            claim = ledger.claim(key, ME)
-            assert claim is not None
+            held = ledger.hold(key, ME)
+            assert held is not None
             result = (
                 {"test/accuracy": score, "val/accuracy": score, "probe/rare": 1.5} if score else {"probe/rare": 1.0}
             )
-            ledger.finish(claim, "done" if score else "diverged", result=result, step=9)
+            ledger.finish(held, "done" if score else "diverged", result=result, step=9)
         ledger.mark([ledger.runs()[-1].id], tag=["a|b"])
         plain = ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key
         ledger.enqueue(plain, [want("disk", 6), wanted[0]])
@@ -367,7 +367,7 @@ def test_means_over_several_instances_say_so(machine: Machine) -> None:
 def test_settings_that_vary_within_a_rung_are_shown(machine: Machine) -> None:
     fill(machine.ledger, "sDigits", {"tanh-rnn": [0.5, 0.6]}, profile="smoke")
     assert "optim.lr" not in machine.run("runs").stdout
-    fill(machine.ledger, "sDigits", {"tanh-rnn": [0.5]}, profile="smoke", sets=["optim.lr=0.5"])
+    fill(machine.ledger, "sDigits", {"tanh-rnn": [0.5]}, profile="smoke", sets={"optim.lr": 0.5})
     header, first, *_ = machine.run("runs").stdout.splitlines()
     assert (header.split()[-1], first.split()[-1]) == ("optim.lr", "0.5")
     assert "optim.lr" not in machine.run("runs", "--where", "optim.lr=0.5").stdout
@@ -404,10 +404,10 @@ def random_ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
         for key in keys:
             ledger.enqueue(key, draw.sample(runs, 15))
         for key in keys * 11:
-            claim = ledger.claim(key, ME, environment={"numerics": draw.choice([1, 2])})
-            if claim is not None:
+            held = ledger.hold(key, ME, environment={"numerics": draw.choice([1, 2])})
+            if held is not None:
                 result = {name: draw.choice([0, 1, 0.1, 1 / 3, math.nan, math.inf]) for name in draw.sample(RESULTS, 3)}
-                ledger.finish(claim, draw.choice(["done", "done", "diverged", "failed"]), result=result)
+                ledger.finish(held, draw.choice(["done", "done", "diverged", "failed"]), result=result)
         some = [run.id for run in ledger.runs(brief=True)]
         ledger.mark(some[:5], tag=["two", "words"])
         ledger.mark(some[5:8], exclude="a test")

@@ -146,7 +146,7 @@ def test_spaces_have_the_scopes_of_grids() -> None:
     assert (small.search.trials if small.search else 0) == 5
     assert list(rungs(small)["ring"].grid) == ["optim.lr", "optim.weight_decay", "optim.warmup"]
     assert len(tuning_runs(small, [rungs(small)["ring"]])) == 5
-    fixed = make(SEARCH, tune=True, sets=["optim.lr=0.5"])
+    fixed = make(SEARCH, tune=True, sets={"optim.lr": 0.5})
     assert "optim.lr" not in rungs(fixed)["ring"].grid
 
 
@@ -260,15 +260,15 @@ class Terminal:
     def train(self, count: int = 1000) -> None:
         """Trains at most `count` queued runs, one after another."""
         for _ in range(count):
-            claim = self.ledger.claim(self.instance.key, owner.this_process(), environment={})
-            if claim is None:
+            held = self.ledger.hold(self.instance.key, owner.this_process(), environment={})
+            if held is None:
                 return
-            rate = claim.run.config.optim.lr
-            if rate > 0.08 and claim.run.seed == 1001:
-                self.ledger.finish(claim, "diverged", result={})
+            rate = held.run.config.optim.lr
+            if rate > 0.08 and held.run.seed == 1001:
+                self.ledger.finish(held, "diverged", result={})
             else:
-                score = -self.sign * abs(math.log10(rate) + 2) + 0.001 * (claim.run.seed - 1000)
-                self.ledger.finish(claim, "done", result={"val/accuracy": score, "val/loss": 1.0})
+                score = -self.sign * abs(math.log10(rate) + 2) + 0.001 * (held.run.seed - 1000)
+                self.ledger.finish(held, "done", result={"val/accuracy": score, "val/loss": 1.0})
             self.runs.load()
             self.runs.advance()
 

@@ -18,9 +18,10 @@ from lrurun import console
 from lrurun.config import planning
 from lrurun.config.planning import final_runs, tuning_runs
 from lrurun.config.runs import InstanceSpec, parse_seeds
+from lrurun.config.settings import parse_sets
 from lrurun.instances.requests import LadderRequest, recorded, remember
 from lrurun.ledger.store import Ledger
-from lrurun.ledger.values import ClaimedRun, Owner, Run
+from lrurun.ledger.values import HeldRun, Owner, Run
 from lrurun.report.tables import sparkline
 from lrurun.runner import environment
 from tests.harness import results
@@ -46,10 +47,10 @@ def enqueue(machine: Machine, rungs: list[str], seed: int = 0, task: str = "sDig
         )
 
 
-def claimed(ledger: Ledger, about: dict[str, Any] | None = None, by: Owner = ME) -> ClaimedRun:
-    claim = ledger.claim(ledger.ladders()[-1].key, by, environment=about)
-    assert claim is not None
-    return claim
+def held_run(ledger: Ledger, about: dict[str, Any] | None = None, by: Owner = ME) -> HeldRun:
+    held = ledger.hold(ledger.ladders()[-1].key, by, environment=about)
+    assert held is not None
+    return held
 
 
 def write_log(machine: Machine, run: str, attempt: int, text: str) -> Path:
@@ -65,13 +66,13 @@ def pair(machine: Machine) -> tuple[str, str]:
     runs = enqueue(machine, ["tanh-rnn", "linear-rnn"])
     with Ledger.open(machine.ledger) as ledger:
         for score in (0.5, 0.52):
-            claim = claimed(ledger, RELEASE, results.OWNER)
-            ledger.rewind(claim, 0)
-            ledger.record(claim, [(step, "train/loss", 2 / step) for step in range(1, 61)], 60)
-            ledger.record(claim, [(step, "val/accuracy", step / 100) for step in (30, 60)], 60)
-            ledger.describe(claim, parameters=1000, data_sha256="d" * 64)
+            held = held_run(ledger, RELEASE, results.OWNER)
+            ledger.rewind(held, 0)
+            ledger.record(held, [(step, "train/loss", 2 / step) for step in range(1, 61)], 60)
+            ledger.record(held, [(step, "val/accuracy", step / 100) for step in (30, 60)], 60)
+            ledger.describe(held, parameters=1000, data_sha256="d" * 64)
             result = {"test/accuracy": score, "val/accuracy": score, "machine/steps_per_second": 100.0, "best_step": 60}
-            ledger.finish(claim, "done", result=result, step=60)
+            ledger.finish(held, "done", result=result, step=60)
     return runs[0].id, runs[1].id
 
 
@@ -138,7 +139,7 @@ def test_commands_without_arguments_are_about_what_was_begun_last(machine: Machi
     for words in (("report",), ("show",), ("plot", "--out", "a.png")):
         assert "there is no ledger at no.db yet" in machine.refused(*words, "--ledger", "no.db", code=4)
     with Ledger.open(machine.ledger) as ledger:
-        spec = planning.make("sDigits", profile="smoke", sets=["optim.lr=0.5"]).spec
+        spec = planning.make("sDigits", profile="smoke", sets={"optim.lr": 0.5}).spec
         ledger.add_ladder("lru", "sDigits", "smoke", spec, "newer")
         begun = [attempt for run in ledger.runs() for attempt in ledger.attempts(run.id)]
         run = max(begun, key=lambda attempt: attempt.started_at).run
@@ -158,14 +159,14 @@ def test_compare_has_execution_code_and_data(machine: Machine) -> None:
     rate = planning.make("sDigits", profile="smoke").rungs[0].config.optim.lr
     made = []
     for sets, code, data, value in (
-        ([], "a", "d", 0.5),
-        (["execution.threads=2", "optim.lr=0.5"], "b\x1b[31m", "e", math.nan),
+        ({}, "a", "d", 0.5),
+        ({"execution.threads": 2, "optim.lr": 0.5}, "b\x1b[31m", "e", math.nan),
     ):
         made += [run.id for run in enqueue(machine, ["tanh-rnn"], sets=sets)]
         with Ledger.open(machine.ledger) as ledger:
-            claim = claimed(ledger, {"code": code})
-            ledger.describe(claim, data_sha256=data)
-            ledger.finish(claim, "done", result={"val/accuracy": value})
+            held = held_run(ledger, {"code": code})
+            ledger.describe(held, data_sha256=data)
+            ledger.finish(held, "done", result={"val/accuracy": value})
     found = machine.json("compare", *made)
     assert {one["path"]: one["values"] for one in found["differs"]} == {
         "optim.lr": [rate, 0.5],
@@ -189,9 +190,9 @@ def test_compare_of_equal_unknown_and_single_runs(machine: Machine, pair: tuple[
     plan = planning.make("sDigits", profile="smoke")
     with Ledger.open(machine.ledger) as ledger:
         ledger.enqueue(ledger.ladders()[0].key, final_runs(plan, plan.rungs[0], [0]), fresh=True)
-        claim = claimed(ledger, RELEASE)
-        ledger.describe(claim, data_sha256="d" * 64)
-        ledger.finish(claim, "done")
+        held = held_run(ledger, RELEASE)
+        ledger.describe(held, data_sha256="d" * 64)
+        ledger.finish(held, "done")
     done = machine.run("compare", one, f"{one}-2")
     assert done.stderr == "the runs differ only in their results\n"
     assert done.stdout.startswith("results\n")
@@ -205,9 +206,9 @@ def twice(machine: Machine) -> str:
     """A run that was interrupted once and is done."""
     [run] = enqueue(machine, ["tanh-rnn"])
     with Ledger.open(machine.ledger) as ledger:
-        ledger.finish(claimed(ledger), "interrupted")
+        ledger.finish(held_run(ledger), "interrupted")
         ledger.requeue([run.id])
-        ledger.finish(claimed(ledger), "done", result={"val/accuracy": 0.5}, step=60)
+        ledger.finish(held_run(ledger), "done", result={"val/accuracy": 0.5}, step=60)
     write_log(machine, run.id, 1, "first\n")
     write_log(machine, run.id, 2, "one\n\x1b[31mtwo [red]\x07\udcff\n\nfour")
     return run.id
@@ -271,7 +272,7 @@ def test_a_run_that_has_not_begun_or_whose_process_is_gone(machine: Machine) -> 
     [run] = enqueue(machine, ["tanh-rnn"])
     assert "has no log: it has not begun" in machine.refused("show", run.id, "--log", code=4)
     with Ledger.open(machine.ledger) as ledger:
-        claimed(ledger, by=structs.replace(ME, pid=2**22 + 1))
+        held_run(ledger, by=structs.replace(ME, pid=2**22 + 1))
     write_log(machine, run.id, 1, "begun\n")
     done = machine.run("show", run.id, "--log", "-f")
     assert (done.stdout, done.stderr) == ("begun\n", f"run {run.id}: interrupted at step 0 of 60\n")
@@ -286,7 +287,7 @@ def test_logs_are_followed_until_the_run_is_over(machine: Machine) -> None:
         assert out is not None
         assert talk is not None
         assert talk.readline() == f"run {run.id} is queued\n"
-        first = claimed(ledger)
+        first = held_run(ledger)
         log = write_log(machine, run.id, 1, "begun\nhalf")
         assert out.readline() == "begun\n"
         with log.open("a") as file:
@@ -300,7 +301,7 @@ def test_logs_are_followed_until_the_run_is_over(machine: Machine) -> None:
         process.send_signal(signal.SIGSTOP)  # it sees the run fail and begin again at once: otherwise it would end
         ledger.finish(first, "failed", error="boom")
         ledger.requeue([run.id])
-        second = claimed(ledger)
+        second = held_run(ledger)
         process.send_signal(signal.SIGCONT)
         assert out.readline() == "unfinished\n"
         write_log(machine, run.id, 2, "again\n")
@@ -338,7 +339,7 @@ def again(text: str, file: Path) -> tuple[str, dict[str, object]]:
         rungs=[],
         seeds=options["--seeds"],
         tune=False,
-        sets=sets,
+        sets=parse_sets(sets),
     )
     plan = asked.plan()
     [wanted] = final_runs(plan, plan.rungs[0], parse_seeds(options["--seeds"]))
@@ -348,10 +349,10 @@ def again(text: str, file: Path) -> tuple[str, dict[str, object]]:
 @pytest.mark.parametrize(
     ("task", "rungs", "options"),
     [
-        ("sDigits", ["small-phase"], {"sets": ["optim.lr=1", "model.dropout=0.3"], "profile": None}),
-        ("sDigits", ["relu-rnn"], {"ladder": "nonlinearity", "sets": ["execution.threads=2"]}),
+        ("sDigits", ["small-phase"], {"sets": {"optim.lr": 1, "model.dropout": 0.3}, "profile": None}),
+        ("sDigits", ["relu-rnn"], {"ladder": "nonlinearity", "sets": {"execution.threads": 2}}),
         ("sCIFAR", ["gamma-0.9-0.999"], {"ladder": "stability", "profile": None}),
-        ("ListOps", ["exponential"], {"profile": "laptop", "sets": ["optim.floor=1e-09", "execution.remat=true"]}),
+        ("ListOps", ["exponential"], {"profile": "laptop", "sets": {"optim.floor": 1e-09, "execution.remat": True}}),
     ],
 )
 def test_the_document_has_the_fingerprint_of_the_run(
@@ -390,13 +391,13 @@ def test_the_newest_way_to_execute_the_same_runs_is_repeated(machine: Machine) -
     with Ledger.open(machine.ledger) as ledger:
         instance = ledger.add_ladder("lru", "sDigits", "smoke", InstanceSpec())
         for seeds, devices in (([0], 4), ([0], 2), ([0, 1], 1), ([0], 4), ([0], 4)):
-            sets = ["train.steps=9", f"execution.devices={devices}"]
+            sets = {"train.steps": 9, "execution.devices": devices}
             asked = LadderRequest(task="sDigits", ladder="lru", profile="smoke", tune=False, sets=sets)
             remember(ledger, instance, asked, asked.plan(), seeds)
         found = recorded(ledger, instance, LadderRequest)
         assert len(ledger.events(ladder_key=instance.key)) == 4
-    ways = [("0,1", "execution.devices=1"), ("0,", "execution.devices=4")]
-    assert [(one.seeds, one.sets[-1]) for one in found] == ways
+    ways = [("0,1", 1), ("0,", 4)]
+    assert [(one.seeds, one.sets["execution.devices"]) for one in found] == ways
 
 
 # --requirements
@@ -407,7 +408,7 @@ def requirements(machine: Machine, *environments: dict[str, Any]) -> tuple[str, 
     [run] = enqueue(machine, ["tanh-rnn"])
     with Ledger.open(machine.ledger) as ledger:
         for found in environments:
-            ledger.finish(claimed(ledger, found), "interrupted")
+            ledger.finish(held_run(ledger, found), "interrupted")
             ledger.requeue([run.id])
     text = machine.run("show", run.id, "--requirements").stdout
     lines = [line for line in text.splitlines() if not line.startswith("#")]

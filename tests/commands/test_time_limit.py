@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from lrurun.errors import UsageError
-from lrurun.runner.signals import Signals, Stopped
+from lrurun.errors import Stopped, UsageError
+from lrurun.runner.signals import Signals
 from lrurun.runner.supervisor import Supervisor
 from lrurun.session.training_options import seconds_of
 from tests.harness.machine import LONG, Machine, stop, training, wait_for
@@ -58,13 +58,13 @@ def test_the_limit_is_a_sigterm_that_leaves_time_to_save() -> None:
 
 def test_a_limit_that_comes_after_the_last_run_is_no_stop(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     def finish_all(self: Supervisor) -> None:
-        while (claim := self.ledger.claim(self.instance.key, self.owner, environment={})) is not None:
-            self.ledger.finish(claim, "done", result={"test/accuracy": 0.5, "machine/steps_per_second": 1.0})
+        while (held := self.ledger.hold(self.instance.key, self.owner, environment={})) is not None:
+            self.ledger.finish(held, "done", result={"test/accuracy": 0.5, "machine/steps_per_second": 1.0})
         self.signals.received = signal.SIGTERM
         raise Stopped(signal.SIGTERM, "the time limit of 0:12")
 
     monkeypatch.setattr(Supervisor, "_loop", finish_all)
-    monkeypatch.setattr("lrurun.commands.ladder._prepare_data", lambda *_: None)
+    monkeypatch.setattr("lrurun.session.preparing.prepare_data", lambda *_: None)
     arguments = ("ladder", "sDigits", "--profile", "smoke", "--rung", "tanh-rnn", "--seeds", "0,4,7")
     done = machine.run(*arguments, "--time-limit", "12")
     assert "stopped" not in done.stderr

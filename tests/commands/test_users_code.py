@@ -223,7 +223,7 @@ def test_resume_after_the_file_has_changed_trains_its_present_code(here: Machine
     file = Path("averages.py")
     file.write_text(AVERAGES)
     Path("averages.toml").write_text(LADDER)
-    sets = ["train.steps=9", "train.eval_every=9"]
+    sets = {"train.steps": 9, "train.eval_every": 9}
     wanted = LadderRequest(
         task="sDigits", ladder="averages.toml", profile="smoke", rungs=["averages"], tune=False, sets=sets
     )

@@ -21,7 +21,7 @@ from lrurun.config.planning import final_runs
 from lrurun.ledger.store import Ledger
 from lrurun.report.verification import Recorded, Verification
 from lrurun.runner import environment
-from lrurun.training import NUMERICS
+from lrurun.version import NUMERICS
 from tests.harness.machine import Machine, stop, wait_for, workers_of
 from tests.harness.plug_ins import AVERAGES, LADDER, forgotten  # noqa: F401
 from tests.harness.reports import make_run
@@ -89,13 +89,13 @@ def recorded(data: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -
         key = ledger.add_ladder("lru", "sDigits", "smoke", plan.spec, plan.short_name).key
         [run] = ledger.enqueue(key, final_runs(plan, rung, [0]))
         about = {"threads": 1, "device": "cpu", "platform": "cpu", **environment.record(1)}
-        claim = ledger.claim(key, OWNER, environment=about)
-        assert claim is not None
-        ledger.record(claim, [(step, "train/loss", value) for step, value in LOSSES], 30)
-        ledger.record(claim, [(30, "val/accuracy", 0.5), (60, "val/accuracy", 0.6)], 60)
-        ledger.describe(claim, parameters=1000, data_sha256=data[1])
+        held = ledger.hold(key, OWNER, environment=about)
+        assert held is not None
+        ledger.record(held, [(step, "train/loss", value) for step, value in LOSSES], 30)
+        ledger.record(held, [(30, "val/accuracy", 0.5), (60, "val/accuracy", 0.6)], 60)
+        ledger.describe(held, parameters=1000, data_sha256=data[1])
         result = {"test/accuracy": SCORE, "machine/steps_per_second": 30.0}
-        ledger.finish(claim, "done", result=result, step=60)
+        ledger.finish(held, "done", result=result, step=60)
     return machine, run.id
 
 
@@ -109,9 +109,7 @@ def repeated(recorded, temporary, monkeypatch):
 
     def install(*changes: Change) -> tuple[Machine, str]:
         def train(places: Any, plan: Any, run: Any, signals: Any, *, copies: Any) -> Recorded:
-            ledger = Ledger.read(machine.ledger)
-            assert ledger is not None
-            with ledger:
+            with Ledger.read(machine.ledger) as ledger:
                 one = verify._recorded(ledger, run.id)
             for change in changes:
                 one = change(one)

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from lrurun.config import recurrences, schema
+from lrurun.config.fingerprint import fingerprint, program_key
 from lrurun.config.recurrences import KINDS
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.errors import UsageError
@@ -112,7 +113,7 @@ FINGERPRINTS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changes", "expected"), FINGERPRINTS)
 def test_fingerprints_never_change(changes, expected):
-    assert schema.fingerprint(make(**changes)) == expected
+    assert fingerprint(make(**changes)) == expected
 
 
 def every_default(value: msgspec.Struct, prefix: str = "") -> dict[str, Any]:
@@ -160,7 +161,7 @@ def test_defaults_written_out_do_not_change_the_fingerprint(recurrence):
     assert {"model__norm", "optim__warmup", "train__log_every"} < set(defaults)
     written = make(model__recurrence=dict(recurrence), **defaults)
     assert written == plain
-    assert schema.fingerprint(written) == schema.fingerprint(plain)
+    assert fingerprint(written) == fingerprint(plain)
 
 
 def test_every_field_changes_the_fingerprint():
@@ -173,8 +174,8 @@ def test_every_field_changes_the_fingerprint():
         "model__branch": {"model__glu": "none"},
         "model__expand": {"model__glu": "none", "model__branch": "gelu"},
     }
-    found = {schema.fingerprint(make(**needs.get(path, {}), **{path: value})) for path, value in changes.items()}
-    others = {schema.fingerprint(make()), schema.fingerprint(make(model__glu="switch"))}
+    found = {fingerprint(make(**needs.get(path, {}), **{path: value})) for path, value in changes.items()}
+    others = {fingerprint(make()), fingerprint(make(model__glu="switch"))}
     assert len(found | others) == len(changes) + 2
 
 
@@ -202,27 +203,27 @@ def another(path: str, value: Any) -> Any:
 
 
 def test_the_fingerprint_is_of_values_not_of_how_they_are_written():
-    assert schema.fingerprint(make(optim__lr=1, optim__weight_decay=0)) == schema.fingerprint(
+    assert fingerprint(make(optim__lr=1, optim__weight_decay=0)) == fingerprint(
         make(optim__lr=1.0, optim__weight_decay=-0.0)
     )
     backwards = {name: table()[name] for name in reversed(list(table()))}
-    assert schema.fingerprint(schema.decode(backwards, RunConfig, "x")) == schema.fingerprint(make())
+    assert fingerprint(schema.decode(backwards, RunConfig, "x")) == fingerprint(make())
 
 
 def test_a_config_survives_the_ledgers_plain_table():
     made = make(model__recurrence=RING, optim__floor=0, seed=7)
     again = schema.decode(json.loads(json.dumps(msgspec.to_builtins(made))), RunConfig, "the ledger")
     assert again == made
-    assert schema.fingerprint(again) == schema.fingerprint(made)
+    assert fingerprint(again) == fingerprint(made)
 
 
 def test_runs_that_differ_in_seed_and_peak_rate_alone_share_a_program():
     execution = Execution()
-    key = schema.program_key(make(), execution)
-    assert schema.program_key(make(seed=5, optim__lr=0.002), execution) == key
-    assert schema.program_key(make(optim__weight_decay=0.1), execution) != key
-    assert schema.program_key(make(), Execution(scan_backend="sequential")) != key
-    assert schema.program_key(make(), Execution(devices=2)) != key
+    key = program_key(make(), execution)
+    assert program_key(make(seed=5, optim__lr=0.002), execution) == key
+    assert program_key(make(optim__weight_decay=0.1), execution) != key
+    assert program_key(make(), Execution(scan_backend="sequential")) != key
+    assert program_key(make(), Execution(devices=2)) != key
 
 
 DIAGONAL = {"kind": "diagonal"}

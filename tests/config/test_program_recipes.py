@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lrurun.config import planning
+from lrurun.config.fingerprint import fingerprint
 from lrurun.config.planning import Plan
-from lrurun.config.schema import fingerprint
 from lrurun.errors import LrurunError, UsageError
 from lrurun.judging.scored_runs import scoring_of
 from tests.harness.machine import Machine

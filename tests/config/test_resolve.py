@@ -136,8 +136,8 @@ def test_values_for_a_rung_that_the_ladder_lacks_are_refused():
     ("task", "options", "rung", "kind", "text"),
     [
         ("sDigits", {"tune": True}, "lru", "tuned", "tuned on validation here with 3 seeds"),
-        ("sDigits", {"sets": ["optim.lr=0.5"]}, "lru", "set", "given by --set optim.lr"),
-        ("sDigits", {"sets": ["optim.lr=0.5"], "profile": "smoke"}, "s4", "set", "given by --set optim.lr"),
+        ("sDigits", {"sets": {"optim.lr": 0.5}}, "lru", "set", "given by --set optim.lr"),
+        ("sDigits", {"sets": {"optim.lr": 0.5}, "profile": "smoke"}, "s4", "set", "given by --set optim.lr"),
         ("ListOps", {}, "lru", "default", "the recipe's default, untuned"),
         ("ListOps", {}, "s5", "published", "published: Smith et al. 2023, the published script"),
         ("sCIFAR", {}, "s5", "chosen", "chosen for this rung: as in the script of Smith et al. 2023 for gray images"),
@@ -212,8 +212,8 @@ def test_the_plan_of_a_tuned_ladder_has_no_rate_before_the_chosen_one(machine):
         key = ledger.add_ladder("ssm", "sDigits", None, plan.spec).key
         for k, wanted in enumerate(tuning_runs(plan, [rung])):
             ledger.enqueue(key, [wanted])
-            claim = ledger.claim(key, OWNER, environment={})
-            ledger.finish(claim, "done", result={"val/accuracy": 0.9 if k // 3 == 1 else 0.5, "val/loss": 1.0})
+            held = ledger.hold(key, OWNER, environment={})
+            ledger.finish(held, "done", result={"val/accuracy": 0.9 if k // 3 == 1 else 0.5, "val/loss": 1.0})
     out = machine.run(*arguments).stdout
     assert "will be chosen" not in out
     assert "Learning rates (tuned on validation here with 3 seeds): s4d 0.002." in out
@@ -229,7 +229,7 @@ def test_a_finished_plan_has_no_time_left(machine):
 def test_more_threads_or_many_more_workers_than_cores_get_a_warning(capsys, monkeypatch):
     monkeypatch.setattr(computer, "cores", lambda: 2)
     Path("l.toml").write_text(LADDER)
-    rungs = {n: planning.make("r.toml", ladder="l.toml", sets=[f"execution.threads={n}"]).rungs for n in (1, 2, 3)}
+    rungs = {n: planning.make("r.toml", ladder="l.toml", sets={"execution.threads": n}).rungs for n in (1, 2, 3)}
 
     def warned(threads, jobs):
         cautions.warn_of_cores(rungs[threads], jobs)

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lrurun.config import planning
+from lrurun.config.fingerprint import fingerprint
 from lrurun.config.planning import choose_point, final_runs, tuning_runs
 from lrurun.config.runs import parse_seeds
-from lrurun.config.schema import fingerprint, used_execution
+from lrurun.config.schema import used_execution
 from lrurun.config.settings import combinations, flatten
 from lrurun.errors import UsageError
 from tests.harness.plans import make, write_documents
@@ -75,7 +76,7 @@ def test_without_a_profile_the_recipes_own_grid_is_tuned():
 
 
 def test_what_set_fixes_is_not_tuned():
-    made = make(profile="small", tune=True, sets=["optim.lr=0.5"])
+    made = make(profile="small", tune=True, sets={"optim.lr": 0.5})
     assert made.grid == {"optim.weight_decay": [0, 0.1]}
     assert {w.config.optim.lr for w in tuning_runs(made, made.rungs)} == {0.5}
 

@@ -40,11 +40,11 @@ def test_the_reason_names_what_the_claim_is_about_and_what_is_here(scope, length
 @pytest.mark.parametrize(
     ("task", "profile", "sets", "length", "depth"),
     [
-        ("npDigits", None, (), 80, 2),
-        ("ListOps", None, (), 2000, 6),  # lengths vary
-        ("Retrieval", "smoke", (), 32, 1),  # pairs
-        ("PathX", None, (), 16_384, 6),
-        ("PathX", "laptop", ("model.depth=3",), 484, 3),
+        ("npDigits", None, {}, 80, 2),
+        ("ListOps", None, {}, 2000, 6),  # lengths vary
+        ("Retrieval", "smoke", {}, 32, 1),  # pairs
+        ("PathX", None, {}, 16_384, 6),
+        ("PathX", "laptop", {"model.depth": 3}, 484, 3),
     ],
 )
 def test_a_plan_knows_length_and_depth(task, profile, sets, length, depth) -> None:
@@ -57,8 +57,8 @@ def test_depth_is_that_of_the_rung() -> None:
     assert [plan.depth(rung) for rung in ("dlr", "dlr-6", "attention", "attention-2")] == [1, 6, 1, 2]
 
 
-def outside(task: str, ladder: str = "lru", profile: str | None = None, sets: tuple[str, ...] = ()) -> dict[str, str]:
-    return planning.make(task, ladder=ladder, profile=profile, sets=sets).outside_scope
+def outside(task: str, ladder: str = "lru", profile: str | None = None, sets: Any = None) -> dict[str, str]:
+    return planning.make(task, ladder=ladder, profile=profile, sets=sets or {}).outside_scope
 
 
 PHASES = "Small initial phases are needed on very long sequences"
@@ -75,7 +75,7 @@ def test_packaged_claims_on_very_long_sequences_are_about_pathx_at_full_size_alo
 def test_packaged_claims_on_one_layer_need_one() -> None:
     two = outside("MQAR", "shortconv", "laptop")
     assert two[CONVOLUTION] == "about networks of 1 layer; these have 2"
-    assert CONVOLUTION not in outside("MQAR", "shortconv", "laptop", ("model.depth=1",))
+    assert CONVOLUTION not in outside("MQAR", "shortconv", "laptop", {"model.depth": 1})
     assert "The convolution lets S6 recall" not in two  # ours
     kernels = "DLR does not do what needs many kernels, or other kernels for each input"
     assert kernels not in outside("Reverse", "dlr")
@@ -87,8 +87,8 @@ def test_every_packaged_claim_is_in_scope_on_a_task_of_its_paper(name: str) -> N
     ladder = load_ladder(name)
     for claim in [one for one in ladder.claims if (one.min_length, one.depth) != (None, None)]:
         assert len([one for one in ladder.claims if one.text == claim.text]) == 1
-        sets = ("model.depth=1",) if name == "shortconv" else ()
-        tried = [(None, ()), ("length-16384", ())] if claim.tasks == ("Shift",) else [(None, sets)]
+        sets = {"model.depth": 1} if name == "shortconv" else {}
+        tried = [(None, {}), ("length-16384", {})] if claim.tasks == ("Shift",) else [(None, sets)]
         tasks = ((task, *one) for task in claim.tasks for one in tried)
         assert any(claim.text not in outside(task, name, *one) for task, *one in tasks), claim.text
 
@@ -132,7 +132,7 @@ def test_a_sequential_design_leaves_them_out() -> None:
     [no_worse] = [one for one in plan.ladder.claims if one.kind == "no-worse"]
     design = design_record.planned(plan, None, None).design
     assert {one.kind for one in design.questions} == {"better"}
-    one_layer = planning.make("MQAR", ladder="shortconv", profile="laptop", sets=("model.depth=1",))
+    one_layer = planning.make("MQAR", ladder="shortconv", profile="laptop", sets={"model.depth": 1})
     asked = design_record.planned(one_layer, None, None).design.questions
     assert questions.of_claim(no_worse, "MQAR")[0] in asked
 
@@ -171,5 +171,5 @@ def test_an_instance_in_scope_judges_what_another_one_cannot(machine: Machine) -
         "not judged",
         "about networks of 1 layer; these have 2",
     )
-    fill(machine.ledger, "MQAR", scores, ladder="shortconv", profile="laptop", sets=("model.depth=1",))
+    fill(machine.ledger, "MQAR", scores, ladder="shortconv", profile="laptop", sets={"model.depth": 1})
     assert here(machine, "MQAR", CONVOLUTION, "--ladder", "shortconv")["verdict"] == "supported"

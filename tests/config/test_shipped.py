@@ -13,10 +13,11 @@ import pytest
 
 from lrurun import paths
 from lrurun.config import planning
+from lrurun.config.fingerprint import fingerprint
 from lrurun.config.ladder import Claim, Ladder, load_ladder, named_tasks
 from lrurun.config.planning import Plan, final_runs, tuning_runs
 from lrurun.config.recipe import load_recipe
-from lrurun.config.schema import KIND, fingerprint
+from lrurun.config.schema import KIND
 from lrurun.config.settings import flatten
 from lrurun.data.metric import Metric, named
 from lrurun.data.tasks import TASKS
@@ -207,7 +208,7 @@ def test_a_packaged_ladder_says_where_it_comes_from_and_which_tasks_lrurun_does_
 
 
 def test_each_rung_of_the_lru_ladder_changes_exactly_what_it_declares():
-    made = rungs(planning.make("sDigits", sets=["optim.lr=0.01"]))  # each rung has a rate of its own otherwise
+    made = rungs(planning.make("sDigits", sets={"optim.lr": 0.01}))  # each rung has a rate of its own otherwise
     assert differences(made["tanh-rnn"]) == {}
     assert differences(made["linear-rnn"]) == {"activation": "identity"}
     assert differences(made["diagonal"]) == {
@@ -235,7 +236,7 @@ def test_each_rung_of_the_lru_ladder_changes_exactly_what_it_declares():
 
 def test_reports_say_that_a_diagonal_rung_also_reaches_further_than_a_truncated_matrix():
     def said(task: str, ladder: str = "lru", without: str = "", radius: float = 0.0) -> list[str]:
-        made = planning.make(task, ladder=ladder, sets=[f"model.recurrence.radius={radius}"] if radius else [])
+        made = planning.make(task, ladder=ladder, sets={"model.recurrence.radius": radius} if radius else {})
         return made.cautions([rung.name for rung in made.rungs if rung.name != without])
 
     assert said("sCIFAR") == [

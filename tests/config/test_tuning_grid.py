@@ -68,7 +68,7 @@ def test_values_for_a_rung_are_tried_for_it_and_those_of_the_model_for_rungs_tha
     own = SCOPED.replace("[ladder", "[profile.small.ladder").replace("0.7, 0.8", "0.6")
     small = {"optim.lr": [0.1, 0.2, 0.3], "optim.weight_decay": [0, 0.1]}
     assert grids(RECIPE + SCOPED + own, profile="small")["norm"] == small | {RMAX: [0.6]}
-    assert grids(RECIPE + SCOPED, sets=[f"{RMAX}=0.9"])["norm"] == lr
+    assert grids(RECIPE + SCOPED, sets={RMAX: 0.9})["norm"] == lr
     # a rung that takes the values of another one takes what it tries
     taking = on("plane", "taking", '"model.depth" = 2').replace("change", 'takes = "mine/ring"\nchange')
     assert grids(RECIPE + SCOPED, LADDER + taking)["taking"][RMAX] == [0.7, 0.8]
@@ -200,10 +200,10 @@ def test_a_setting_that_a_rung_takes_is_tuned_with_several_seeds_and_the_report_
         runs = SelectedRuns(ledger, chosen.work(instance, places), chosen, say=said.append)
         runs.enqueue()
         assert runs.remaining() == (10, 10)
-        while (claim := ledger.claim(instance.key, owner.this_process(), environment={})) is not None:
-            seed, low = claim.run.seed, claim.run.config.model.recurrence.r_min
+        while (held := ledger.hold(instance.key, owner.this_process(), environment={})) is not None:
+            seed, low = held.run.seed, held.run.config.model.recurrence.r_min
             score = scores[low][seed - 1000] if seed else 0.5
-            ledger.finish(claim, "done", result={"val/accuracy": score, "test/accuracy": score, "val/loss": 1.0})
+            ledger.finish(held, "done", result={"val/accuracy": score, "test/accuracy": score, "val/loss": 1.0})
             runs.load()
             runs.advance()
         assert said == ["taking: chosen on validation with 3 seeds: model.recurrence.r_min = 0.2"]

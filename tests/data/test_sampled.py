@@ -18,6 +18,7 @@ import lrurun
 from lrurun.config import planning
 from lrurun.config.planning import data_of
 from lrurun.config.recurrences.rnn import RNNRecurrence
+from lrurun.config.settings import parse_sets
 from lrurun.data import task_data, tasks
 from lrurun.data.metric import R2, Nmse
 from lrurun.data.on_device import training_key
@@ -459,7 +460,7 @@ def test_students_have_the_published_numbers_of_parameters():
 
 @pytest.mark.slow
 def test_a_network_without_a_frame_is_its_recurrences():
-    changes = ["model.depth=2", "model.state=6"]
+    changes = {"model.depth": 2, "model.state": 6}
     config = rungs(planning.make("TeacherStudent", ladder="cells", sets=changes))["lru"].config.model
     model = Model(config, TEACHER.spec(TeacherOptions(length=9)))
     params, stats = model.init(jax.random.key(1))
@@ -481,7 +482,7 @@ def test_a_network_without_a_frame_is_its_recurrences():
 )
 def test_what_does_not_fit_recurrences_alone_is_refused(task, change, message):
     with pytest.raises(UsageError) as error:
-        planning.make(task, ladder="cells", sets=[change])
+        planning.make(task, ladder="cells", sets=parse_sets([change]))
     assert message in error.value.message
     assert error.value.hint
 

@@ -103,16 +103,16 @@ def parameters_of(size: papers.Size) -> float | None:
     """The number of parameters of a rung at the size of a paper, or its ratio to another one's; None without a rung."""
     if not size.ladder:
         return None
-    count = partial(_count, size.task, size.ladder, size.profile, tuple(f"{k}={v}" for k, v in size.set.items()))
+    count = partial(_count, size.task, size.ladder, size.profile, tuple(size.set.items()))
     return count(size.than) / count(size.rung) if size.than else count(size.rung)
 
 
 @cache
-def _count(task: str, ladder: str, profile: str | None, sets: tuple[str, ...], name: str) -> int:
+def _count(task: str, ladder: str, profile: str | None, sets: tuple[tuple[str, Any], ...], name: str) -> int:
     from lrurun.config import planning
     from lrurun.nn.network import Model
 
-    made = planning.make(task, ladder=ladder, profile=profile, sets=list(sets), imports=False)
+    made = planning.make(task, ladder=ladder, profile=profile, sets=dict(sets), imports=False)
     [rung] = [rung for rung in made.rungs if rung.name == name]
     config = rung.training.model
     model = Model(msgspec.structs.replace(config, depth=1), made.task.spec(made.options))
@@ -168,7 +168,6 @@ def documents() -> dict[str, type]:
         data,
         doctor,
         ledger,
-        plan,
         query,
         runs,
         show,
@@ -177,6 +176,8 @@ def documents() -> dict[str, type]:
         verify_items,
     )
     from lrurun.commands.list import Listing
+    from lrurun.instances.remaining import PlanDocument
+    from lrurun.instances.sweep import SweepDocument
     from lrurun.ledger.merging import Merged
     from lrurun.ledger.rebuilding import Rebuilt
     from lrurun.report import run_table
@@ -194,8 +195,8 @@ def documents() -> dict[str, type]:
         "runs --by": run_table.GroupsDocument,
         "show": show.RunDocument,
         "status": status.StatusDocument,
-        "plan": plan.PlanDocument,
-        "plan --sweep": plan.SweepDocument,
+        "plan": PlanDocument,
+        "plan --sweep": SweepDocument,
         "report TASK": LadderReport,
         "report TASK --by": SweptReport,
         "report TASK --speed": SpeedReport,
@@ -297,7 +298,7 @@ def changes(before: str, after: str) -> str:
 
 def program_table() -> str:
     """The fields of `[program]`, with defaults."""
-    tree = ast.parse((ROOT / "lrurun/config/program.py").read_text())
+    tree = ast.parse((ROOT / "lrurun/config/programs.py").read_text())
     [table_class] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ProgramTable"]
     rows = []
     for node, text in itertools.pairwise(table_class.body):

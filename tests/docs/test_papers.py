@@ -11,6 +11,7 @@ from lrurun import paths, studies
 from lrurun.config.ladder import load_ladder
 from lrurun.config.recipe import load_recipe
 from lrurun.data import tasks
+from lrurun.ledger.store import Ledger
 from lrurun.report import papers
 from lrurun.report.tables import ledger_claims
 from lrurun.report.tables.ledger_claims import Evidence, LedgerClaim
@@ -28,10 +29,11 @@ of_each_paper = pytest.mark.parametrize("paper", papers.every(), ids=lambda pape
 
 
 @pytest.fixture(scope="module")
-def empty() -> tuple[Evidence, list[LedgerClaim]]:
+def empty(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evidence, list[LedgerClaim]]:
     """What there is without a ledger."""
     ladders = {name: load_ladder(name) for name in paths.names("ablations")}
-    evidence = ledger_claims.gather(None, ladders, None, with_studies=True)
+    with Ledger.read(tmp_path_factory.mktemp("none") / "ledger.db") as ledger:
+        evidence = ledger_claims.gather(ledger, ladders, None, with_studies=True)
     return evidence, ledger_claims.collect(evidence, ladders, None, None).claims
 
 

@@ -178,9 +178,7 @@ class Machine:
         from lrurun.ledger.store import Ledger
 
         found: dict[tuple[str, str, int], Any] = {}
-        ledger = Ledger.read(self.ledger)
-        assert ledger is not None
-        with ledger:
+        with Ledger.read(self.ledger) as ledger:
             for run in ledger.runs():
                 curves = {k: v for k, v in ledger.metrics(run.id).items() if not k.startswith("machine/")}
                 result = {k: v for k, v in (run.result or {}).items() if not k.startswith("machine/")}
@@ -209,17 +207,13 @@ class Machine:
             ledger = Ledger.read(self.ledger)
         except LrurunError:
             return []  # being made just now
-        if ledger is None:
-            return []
         with ledger:
             return [one for run in ledger.runs() for one in ledger.checkpoints(run.id, "committed")]
 
     def attempts(self) -> dict[str, list[Any]]:
         from lrurun.ledger.store import Ledger
 
-        ledger = Ledger.read(self.ledger)
-        assert ledger is not None
-        with ledger:
+        with Ledger.read(self.ledger) as ledger:
             return {run.id: ledger.attempts(run.id) for run in ledger.runs()}
 
 

@@ -102,17 +102,13 @@ def write_scripts(
 
 def runs_of(machine: Machine) -> dict[str, tuple[Run, list[Attempt]]]:
     """Rung -> its only final run and the attempts of it."""
-    ledger = Ledger.read(machine.ledger)
-    assert ledger is not None
-    with ledger:
+    with Ledger.read(machine.ledger) as ledger:
         return {run.memberships[0].rung: (run, ledger.attempts(run.id)) for run in ledger.runs()}
 
 
 def curves_of(machine: Machine, run: Run) -> dict[str, list[tuple[int, float]]]:
     """The curves of a run."""
-    ledger = Ledger.read(machine.ledger)
-    assert ledger is not None
-    with ledger:
+    with Ledger.read(machine.ledger) as ledger:
         curves = ledger.metrics(run.id)
         return {name: list(curve) for name, curve in curves.items() if not name.startswith("machine/")}
 

@@ -59,12 +59,12 @@ def record(
             )
         ],
     )
-    claim = take(ledger, key)
+    held = take(ledger, key)
     rows = [(step, name, value) for name, points in (curves or {}).items() for step, value in points]
     last = max((step for step, _, _ in rows), default=1)
     if rows:
-        ledger.rewind(claim, 0)
-        ledger.record(claim, rows, last)
+        ledger.rewind(held, 0)
+        ledger.record(held, rows, last)
     results = {"val/accuracy": 0.5, "test/accuracy": 0.5, **(result or {})}
-    ledger.finish(claim, "diverged" if error else "done", result=results, step=last, error=error)
+    ledger.finish(held, "diverged" if error else "done", result=results, step=last, error=error)
     return run.id

@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from unittest import mock
 
@@ -40,7 +41,7 @@ def fill(
     *,
     ladder: str = "lru",
     profile: str | None = None,
-    sets: Sequence[str] = (),
+    sets: Mapping[str, Any] = MappingProxyType({}),
     tune: bool = False,
     data: str | None = None,
     eigenvalues: dict[str, Sequence[complex]] | None = None,
@@ -75,22 +76,22 @@ def fill(
         for rung, (wanted, runs) in rungs.items():
             left = dict(wanted)
             ledger.enqueue(instance.key, runs)
-            while claim := ledger.claim(instance.key, OWNER, environment=environment):
-                score = left.pop(claim.run.seed)
-                ledger.describe(claim, parameters=1000, data_sha256=digest)
+            while held := ledger.hold(instance.key, OWNER, environment=environment):
+                score = left.pop(held.run.seed)
+                ledger.describe(held, parameters=1000, data_sha256=digest)
                 if score is None:
-                    ledger.finish(claim, "diverged", step=10)
+                    ledger.finish(held, "diverged", step=10)
                     continue
                 curve = [(10, f"val/{name}", score / 2), (20, f"val/{name}", score)]
-                ledger.record(claim, curve, 20, score=f"val/{name}")
+                ledger.record(held, curve, 20, score=f"val/{name}")
                 for moment, found in (eigenvalues or {}).items():
-                    ledger.record_eigenvalues(claim, moment, [found, None])
+                    ledger.record_eigenvalues(held, moment, [found, None])
                 result = {f"test/{name}": score, "machine/steps_per_second": 10.0, **(more or {})}
                 items = {}
                 if test_items is not None and math.isfinite(score):
-                    found = on_items(right[rung][claim.run.seed - first]) if right else alike(score, test_items)
+                    found = on_items(right[rung][held.run.seed - first]) if right else alike(score, test_items)
                     items = {f"test/{name}": found}
-                ledger.finish(claim, "done", result=result, items=items, step=20)
+                ledger.finish(held, "done", result=result, items=items, step=20)
             assert not left, "these seeds had runs already"
 
     content = (plan.ladder.name, plan.recipe.task, profile, plan.spec, plan.short_name, rungs, environment)

@@ -28,7 +28,7 @@ import pytest
 
 from lrurun.config import planning
 from lrurun.data.task import Data, Spec, Split
-from lrurun.errors import LrurunError
+from lrurun.errors import LrurunError, Stopped
 from lrurun.ledger import owner
 from lrurun.ledger.database import sql
 from lrurun.ledger.database.sqlite import SQLite
@@ -38,7 +38,7 @@ from lrurun.paths import Places
 from lrurun.runner import attempt, execute, logs, processes, recorder, records, signals, snapshots, supervisor, worker
 from lrurun.runner.executors import local
 from lrurun.runner.selection import Selection
-from lrurun.runner.signals import Signals, Stopped
+from lrurun.runner.signals import Signals
 from lrurun.runner.supervisor import Supervisor
 from lrurun.runner.work import Needs, Order, Work, encode
 from lrurun.training import digests

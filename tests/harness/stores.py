@@ -19,7 +19,7 @@ from lrurun.config.runs import InstanceSpec, PlannedRun
 from lrurun.ledger import owner, store
 from lrurun.ledger.database.schema import metadata
 from lrurun.ledger.store import Ledger
-from lrurun.ledger.values import ClaimedRun, Owner
+from lrurun.ledger.values import HeldRun, Owner
 from lrurun.runner import records
 from lrurun.server import Place
 from tests.harness import ROOT
@@ -109,10 +109,10 @@ def key(ledger: Ledger) -> str:
     return ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key
 
 
-def take(ledger: Ledger, key: str, by: Owner = ME, **filters: Any) -> ClaimedRun:
-    claim = ledger.claim(key, by, **filters)
-    assert claim is not None
-    return claim
+def take(ledger: Ledger, key: str, by: Owner = ME, **filters: Any) -> HeldRun:
+    held = ledger.hold(key, by, **filters)
+    assert held is not None
+    return held
 
 
 def keep_all(ledger: Ledger, runs: Path) -> None:

@@ -93,11 +93,11 @@ def fill(path: Place, chance: random.Random) -> None:
         for key in ladders:
             ledger.enqueue(key, chance.sample(runs, RUNS // 2))
         for key in ladders * 9:
-            claim = ledger.claim(key, ME, environment={"numerics": chance.choice([1, 2, 3])})
-            if claim is not None and chance.random() < 0.9:
+            held = ledger.hold(key, ME, environment={"numerics": chance.choice([1, 2, 3])})
+            if held is not None and chance.random() < 0.9:
                 values = [*NUMBERS, math.nan, math.inf, -math.inf]
                 result = {name: chance.choice(values) for name in METRICS if chance.random() < 0.7}
-                ledger.finish(claim, chance.choice(["done", "done", "diverged", "failed"]), result=result)
+                ledger.finish(held, chance.choice(["done", "done", "diverged", "failed"]), result=result)
         for run_id in chance.sample([run.id for run in ledger.runs(brief=True)], 10):
             ledger.mark([run_id], tag=chance.sample(TEXTS[:3], 2))
     drop_trigger(path, "runs_finished_stay", "stored_runs")

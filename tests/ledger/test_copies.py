@@ -42,18 +42,18 @@ def add(machine: Machine, rung: str, seed: int, state: str | None, score: float 
         if state is None:
             return run.id
         ledger.requeue([run.id])
-        claim = ledger.claim(key, ME, rungs=[rung], seeds=[seed], environment={"device": "cpu"})
-        assert claim
-        ledger.record(claim, [(10, "train/loss", score), (20, "train/loss", math.nan)], 20)
-        ledger.record_eigenvalues(claim, "start", [[complex(score, math.inf)], None])
-        number = ledger.begin_checkpoint(claim, step, f"{run.id}/{claim.attempt}/checkpoints/{step}")
-        folder = machine.runs / run.id / str(claim.attempt) / "checkpoints" / str(step)
+        held = ledger.hold(key, ME, rungs=[rung], seeds=[seed], environment={"device": "cpu"})
+        assert held
+        ledger.record(held, [(10, "train/loss", score), (20, "train/loss", math.nan)], 20)
+        ledger.record_eigenvalues(held, "start", [[complex(score, math.inf)], None])
+        number = ledger.begin_checkpoint(held, step, f"{run.id}/{held.attempt}/checkpoints/{step}")
+        folder = machine.runs / run.id / str(held.attempt) / "checkpoints" / str(step)
         folder.mkdir(parents=True)
         (folder / "data").write_text(f"{rung} {seed} {score}")
-        ledger.commit_checkpoint(claim, number, 10, "sha256:0")
+        ledger.commit_checkpoint(held, number, 10, "sha256:0")
         if state != "running":
             result = {"val/accuracy": score} if state == "done" else None
-            ledger.finish(claim, state, result=result, reason=state, step=step)
+            ledger.finish(held, state, result=result, reason=state, step=step)
     return run.id
 
 
@@ -174,9 +174,9 @@ def test_merge_brings_each_run_once(here: Machine, there: Machine) -> None:
         assert attempt.ended_at == attempt.heartbeat_at
         # and it can go on from its checkpoint
         ledger.requeue([running])
-        claim = ledger.claim(key_of(ledger), ME, rungs=["busy"])
-        assert claim
-        assert claim.attempt == 2
+        held = ledger.hold(key_of(ledger), ME, rungs=["busy"])
+        assert held
+        assert held.attempt == 2
         assert ledger.checkpoints(running)[0].path == f"{running}/1/checkpoints/100"
 
 

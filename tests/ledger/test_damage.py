@@ -155,14 +155,14 @@ def checkpoint(here: Machine) -> Path:
     with Ledger.open(here.ledger) as ledger:
         [instance] = ledger.ladders()
         ledger.enqueue(instance.key, [want()])
-        claim = ledger.claim(instance.key, OWNER, environment={})
-        assert claim is not None
-        run = claim.run.id
+        held = ledger.hold(instance.key, OWNER, environment={})
+        assert held is not None
+        run = held.run.id
         saved = here.runs / run / "1" / "checkpoints" / "20"
         saved.mkdir(parents=True)
         (saved / "data").write_bytes(bytes(1000))
-        number = ledger.begin_checkpoint(claim, 20, f"{run}/1/checkpoints/20")
-        ledger.commit_checkpoint(claim, number, *digest(saved))
+        number = ledger.begin_checkpoint(held, 20, f"{run}/1/checkpoints/20")
+        ledger.commit_checkpoint(held, number, *digest(saved))
     return saved
 
 

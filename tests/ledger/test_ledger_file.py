@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from lrurun.config.runs import InstanceSpec
 from lrurun.errors import LedgerError, LrurunError, NotFoundError
+from lrurun.ledger import views
 from lrurun.ledger.database import files
 from lrurun.ledger.store import Ledger
 from tests import conftest
@@ -196,29 +198,47 @@ def test_unusual_file_names(tmp_path: Path) -> None:
         path = tmp_path / name
         with Ledger.open(path) as ledger:
             ledger.event("a", "b")
-        found = Ledger.read(path)
-        assert found is not None
-        with found:
+        with Ledger.read(path) as found:
             assert len(found.events()) == 1
         assert path.exists()
 
 
+def test_a_ledger_that_does_not_exist_is_read_as_one_without_rows(path: Path) -> None:
+    with Ledger.read(path) as ledger:
+        assert (ledger.exists, ledger.path, ledger.note) == (False, path, None)
+        assert ledger.runs() == ledger.ladders() == ledger.events() == ledger.run_ids() == ledger.result_names() == []
+        assert (ledger.count_runs(), ledger.latest_run(), ledger.latest_ladder()) == (0, None, None)
+        assert list(ledger.each(["abc"])) == list(ledger.curves(["abc"])) == []
+        assert ledger.newest_results() == ledger.program_settings() == ledger.columns_of(["test/accuracy"]) == {}
+        assert {view.name for view in ledger.views()} == set(views.NAMES)
+        assert not ledger.has_abandoned(ME)
+        for ask in (ledger.run, ledger.ladder, ledger.attempts, ledger.metrics):
+            with pytest.raises(NotFoundError, match="abc"):
+                ask("abc")
+        with pytest.raises(LrurunError, match="opened for reading only"):
+            ledger.event("note", "x")
+        # each thread has a connection of its own
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(lambda _: ledger.count_runs(), range(20))) == [0] * 20
+    assert list(path.parent.iterdir()) == []
+    with Ledger.open(path) as ledger:
+        assert ledger.exists
+
+
 def test_readers_create_nothing_and_change_nothing(path: Path) -> None:
-    assert Ledger.read(path) is None
-    assert Ledger.read(path.parent / "no" / "ledger.db") is None
+    assert not Ledger.read(path).exists
+    assert not Ledger.read(path.parent / "no" / "ledger.db").exists
     assert list(path.parent.iterdir()) == []
     path.touch()
-    assert Ledger.read(path) is None
+    assert not Ledger.read(path).exists
     with Ledger.open(path) as ledger:
         key = ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key
         ledger.enqueue(key, [want()])
     content = path.read_bytes()
-    reader = Ledger.read(path)
-    assert reader is not None
-    with reader:
+    with Ledger.read(path) as reader:
         assert reader.note is None
         assert len(reader.runs()) == 1
-        for write in (lambda: reader.event("a", "b"), lambda: reader.claim(key, ME), lambda: reader.requeue([])):
+        for write in (lambda: reader.event("a", "b"), lambda: reader.hold(key, ME), lambda: reader.requeue([])):
             with pytest.raises(LrurunError, match="reading"):
                 write()
     assert path.read_bytes() == content

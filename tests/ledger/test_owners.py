@@ -38,7 +38,7 @@ import sys
 from lrurun.ledger import owner, store
 from lrurun.ledger.store import Ledger
 with Ledger.open(sys.argv[1]) as ledger:
-    print(ledger.claim(sys.argv[2], owner.this_process()).run.id, flush=True)
+    print(ledger.hold(sys.argv[2], owner.this_process()).run.id, flush=True)
     sys.stdin.readline()
 """
 
@@ -98,10 +98,10 @@ def test_the_run_of_an_exited_process_is_reaped_and_of_a_stopped_one_not(ledger:
 )
 def test_which_owners_have_exited(ledger: Ledger, key: str, path: Path, by: Owner, silent: float, exited: bool) -> None:
     ledger.enqueue(key, [want()])
-    claim = take(ledger, key, by)
+    held = take(ledger, key, by)
     age_heartbeats(path, silent)
-    assert [run.id for run in ledger.reap(ME)] == [claim.run.id] * exited
-    assert ledger.run(claim.run.id).state == ("interrupted" if exited else "running")
+    assert [run.id for run in ledger.reap(ME)] == [held.run.id] * exited
+    assert ledger.run(held.run.id).state == ("interrupted" if exited else "running")
 
 
 def test_on_a_server_a_boot_may_be_of_another_machine_and_a_write_is_a_heartbeat(
@@ -118,13 +118,13 @@ def test_on_a_server_a_boot_may_be_of_another_machine_and_a_write_is_a_heartbeat
 
 def test_a_heartbeat_keeps_a_run_and_a_write_shows_the_worker(ledger: Ledger, key: str, path: Path) -> None:
     ledger.enqueue(key, [want()])
-    claim = take(ledger, key, ELSEWHERE)
+    held = take(ledger, key, ELSEWHERE)
     raw(path, "UPDATE stored_attempts SET heartbeat_at = 1, seen_at = 1")
-    assert ledger.record_heartbeats([(claim.run.id, 1)]) == []
-    assert ledger.attempts(claim.run.id)[0].seen_at == 1
+    assert ledger.record_heartbeats([(held.run.id, 1)]) == []
+    assert ledger.attempts(held.run.id)[0].seen_at == 1
     assert ledger.reap(ME) == []
-    ledger.record(claim, [], 1)
-    assert ledger.attempts(claim.run.id)[0].seen_at > 1
+    ledger.record(held, [], 1)
+    assert ledger.attempts(held.run.id)[0].seen_at > 1
 
 
 def test_a_node_reads_only_its_own_attempts(ledger, key, monkeypatch) -> None:

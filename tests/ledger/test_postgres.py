@@ -90,7 +90,7 @@ def work(number):
 
 
 def test_many_create_one_ledger_at_once(empty: Server) -> None:
-    assert Ledger.read(empty) is None
+    assert not Ledger.read(empty).exists
     with pytest.raises(NotFoundError, match="there is no ledger"):
         Ledger.open(empty, create=False)
     at_once(8, OPEN, empty)
@@ -200,7 +200,7 @@ def test_a_server_without_connections_says_so(postgres: PrivateServer, path: Ser
 
 def test_a_server_that_holds_what_is_written_is_busy(ledger: Ledger, key: str, path: Server) -> None:
     ledger.enqueue(key, [want()])
-    claim = take(ledger, key)
+    held = take(ledger, key)
     ledger.database.timeout = 0.1
     with contextlib.closing(servers.connect(path)) as other:
         other.execute("SELECT * FROM stored_runs FOR UPDATE")
@@ -208,9 +208,9 @@ def test_a_server_that_holds_what_is_written_is_busy(ledger: Ledger, key: str, p
             connection.exec_driver_sql("SET lock_timeout = '50ms'")
             connection.commit()
         with pytest.raises(LedgerError, match="is busy"):
-            ledger.record(claim, [(1, "loss", 1.0)], 1)
+            ledger.record(held, [(1, "loss", 1.0)], 1)
         other.rollback()
-    ledger.record(claim, [(1, "loss", 1.0)], 1)
+    ledger.record(held, [(1, "loss", 1.0)], 1)
 
 
 def test_texts_that_postgresql_cannot_hold_are_replaced(ledger: Ledger, key: str) -> None:
@@ -231,10 +231,10 @@ def test_the_clock_is_the_servers(ledger: Ledger, key: str, monkeypatch: pytest.
     before = time.time()
     ledger.enqueue(key, [want()])
     monkeypatch.setattr(time, "time", lambda: before + 10_000)
-    claim = take(ledger, key, ELSEWHERE)
+    held = take(ledger, key, ELSEWHERE)
     assert ledger.reap(ME) == [], "by this machine's clock there was no heartbeat for hours"
-    ledger.record_heartbeats([(claim.run.id, 1)])
-    assert abs(ledger.attempts(claim.run.id)[0].heartbeat_at - before) < 60
+    ledger.record_heartbeats([(held.run.id, 1)])
+    assert abs(ledger.attempts(held.run.id)[0].heartbeat_at - before) < 60
 
 
 # Many at once
@@ -331,7 +331,7 @@ def test_a_restart_within_a_transaction_is_retried(restarting: PrivateServer, ho
     with Ledger.open(restarting.ledger()) as ledger:
         key = ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key
         ledger.enqueue(key, [want(seed=seed, position=seed) for seed in range(2)])
-        claim = take(ledger, key)
+        held = take(ledger, key)
         waited: list[float] = []
 
         def waiting(seconds: float) -> None:
@@ -342,14 +342,14 @@ def test_a_restart_within_a_transaction_is_retried(restarting: PrivateServer, ho
         ledger.waiting = waiting
         rows = iter([(10, "train/loss", 2.0), (20, "train/loss", 1.0)])
         with at_first(ledger, "before_cursor_execute", lambda: restarting.stop(how), "INSERT INTO metrics"):
-            ledger.record(claim, rows, 20)
-        assert ledger.metrics(claim.run.id) == {"train/loss": [(10, 2.0), (20, 1.0)]}
+            ledger.record(held, rows, 20)
+        assert ledger.metrics(held.run.id) == {"train/loss": [(10, 2.0), (20, 1.0)]}
         assert len(waited) >= 2
         assert waited == sorted(waited)
         with at_first(ledger, "before_cursor_execute", lambda: restarting.restart(how), "SELECT"):
-            assert ledger.run(claim.run.id).step == 20, "reading is repeated too"
+            assert ledger.run(held.run.id).step == 20, "reading is repeated too"
         restarting.restart(how)
-        assert ledger.claim(key, ME) is not None, "an idle connection is replaced"
+        assert ledger.hold(key, ME) is not None, "an idle connection is replaced"
         assert ledger.check() == []
 
 
@@ -425,51 +425,51 @@ def answers_lost(ledger: Ledger, then: Callable[[], object] = lambda: None) -> I
 def test_every_write_of_a_worker_may_be_done_twice(ledger: Ledger, key: str, path: Server) -> None:
     ledger.enqueue(key, [want(seed=seed, position=seed) for seed in range(3)])
     with answers_lost(ledger):
-        claim = take(ledger, key)
+        held = take(ledger, key)
     assert counts(ledger, key) == {"queued": 2, "running": 1}
     assert raw(path, "SELECT count(*) FROM stored_attempts") == [(1,)]
     with answers_lost(ledger):
-        ledger.rewind(claim, 0)
+        ledger.rewind(held, 0)
     with answers_lost(ledger):
-        ledger.record(claim, iter([(5, "train/loss", 2.0)]), 5)
+        ledger.record(held, iter([(5, "train/loss", 2.0)]), 5)
     with answers_lost(ledger):
-        ledger.describe(claim, parameters=7, environment={"device": "cpu"})
+        ledger.describe(held, parameters=7, environment={"device": "cpu"})
     with answers_lost(ledger):
-        ledger.record_eigenvalues(claim, "start", [[1j]])
+        ledger.record_eigenvalues(held, "start", [[1j]])
     with answers_lost(ledger):
-        checkpoint = ledger.begin_checkpoint(claim, 5, "a/1/5")
+        checkpoint = ledger.begin_checkpoint(held, 5, "a/1/5")
     with answers_lost(ledger):
-        ledger.commit_checkpoint(claim, checkpoint, 10, "f" * 64)
+        ledger.commit_checkpoint(held, checkpoint, 10, "f" * 64)
     with answers_lost(ledger):
-        assert ledger.record_heartbeats([(claim.run.id, 1)]) == []
-    [found] = ledger.checkpoints(claim.run.id)
+        assert ledger.record_heartbeats([(held.run.id, 1)]) == []
+    [found] = ledger.checkpoints(held.run.id)
     assert (found.state, found.bytes) == ("committed", 10)
     with answers_lost(ledger):
         items = {"test/accuracy": items_of(0.5)}
-        ledger.finish(claim, "done", result={"val/accuracy": 0.5}, step=100, items=items)
-    assert ledger.run(claim.run.id).result == {"val/accuracy": 0.5}
-    assert ledger.items([claim.run.id], "test/accuracy")[claim.run.id].mean == 0.5
+        ledger.finish(held, "done", result={"val/accuracy": 0.5}, step=100, items=items)
+    assert ledger.run(held.run.id).result == {"val/accuracy": 0.5}
+    assert ledger.items([held.run.id], "test/accuracy")[held.run.id].mean == 0.5
     with answers_lost(ledger):
-        ledger.drop_items([claim.run.id])
+        ledger.drop_items([held.run.id])
     with answers_lost(ledger):
-        ledger.record_items(claim.run.id, items)
-    assert ledger.items([claim.run.id], "test/accuracy")[claim.run.id].mean == 0.5
+        ledger.record_items(held.run.id, items)
+    assert ledger.items([held.run.id], "test/accuracy")[held.run.id].mean == 0.5
     with pytest.raises(Fenced):
-        ledger.finish(claim, "done", result={"val/accuracy": 0.75}, step=100)
-    assert [e.kind for e in ledger.events(run=claim.run.id)] == ["running", "done", "items", "items"]
-    assert ledger.metrics(claim.run.id) == {"train/loss": [(5, 2.0)]}
+        ledger.finish(held, "done", result={"val/accuracy": 0.75}, step=100)
+    assert [e.kind for e in ledger.events(run=held.run.id)] == ["running", "done", "items", "items"]
+    assert ledger.metrics(held.run.id) == {"train/loss": [(5, 2.0)]}
 
 
 @pytest.mark.parametrize("state", ["failed", "interrupted"])
 def test_an_end_that_was_recorded_is_not_recorded_twice(ledger: Ledger, key: str, state: str) -> None:
     ledger.enqueue(key, [want()])
-    claim = take(ledger, key)
+    held = take(ledger, key)
     with answers_lost(ledger):
-        ledger.finish(claim, state, error="boom" if state == "failed" else None, reason=f"{state}: x", step=3)
-    assert [e.kind for e in ledger.events(run=claim.run.id)] == ["running", state]
-    ledger.requeue([claim.run.id])
+        ledger.finish(held, state, error="boom" if state == "failed" else None, reason=f"{state}: x", step=3)
+    assert [e.kind for e in ledger.events(run=held.run.id)] == ["running", state]
+    ledger.requeue([held.run.id])
     with pytest.raises(Fenced):
-        ledger.finish(claim, state)
+        ledger.finish(held, state)
 
 
 @pytest.mark.parametrize("state", ["done", "running"])
@@ -483,9 +483,9 @@ def test_a_run_is_started_over_once_although_the_answer_was_lost(
 
     def work() -> None:
         with Ledger.open(path) as other:
-            claim = take(other, key, ELSEWHERE)
+            held = take(other, key, ELSEWHERE)
             if state == "done":
-                other.finish(claim, "done", result={})
+                other.finish(held, "done", result={})
 
     with answers_lost(ledger, work):
         [run] = ledger.enqueue(key, [want()], fresh=True)
@@ -507,7 +507,7 @@ def test_requests_may_be_done_twice(ledger: Ledger, key: str, monkeypatch: pytes
     with answers_lost(ledger):
         assert ledger.mark([run.id], exclude="why")[0].excluded == "why"
     assert [e.kind for e in ledger.events(run=run.id)] == ["running", "done", "tags", "excluded"]
-    ledger.claim(key, ELSEWHERE)
+    ledger.hold(key, ELSEWHERE)
     with answers_lost(ledger):
         ledger.reap(ME, timeout=-1)
     assert counts(ledger, key) == {"interrupted": 1}

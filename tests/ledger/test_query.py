@@ -33,9 +33,9 @@ def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         with Ledger.open(machine.ledger) as opened:
             key = opened.add_ladder("lru", "sDigits", None, InstanceSpec()).key
             opened.enqueue(key, [want(seed=seed, position=seed) for seed in range(3)])
-            claim = opened.claim(key, ME)
-            assert claim is not None
-            opened.finish(claim, "done", result={"val/accuracy": 0.5})
+            held = opened.hold(key, ME)
+            assert held is not None
+            opened.finish(held, "done", result={"val/accuracy": 0.5})
         yield machine
 
 
@@ -304,17 +304,17 @@ def config(seed: int, lr: float, **recurrence: Any) -> dict[str, Any]:
 def finish(
     ledger: Ledger, key: str, rung: str, number: int, state: str = "done", stage: str = "train", **of: Any
 ) -> Any:
-    """Adds a run of this rung and seed, or trial, and finishes it with the result `of`; the claim."""
+    """Adds a run of this rung and seed, or trial, and finishes it with the result `of`; the held run."""
     settings = config(number, 0.25 * (number + 1), **({"kind": "diagonal", "r_min": 0.5} if rung == "ring" else {}))
     position = number if stage == "tune" else 5000 + number
     ledger.enqueue(key, [want(rung, number, position + 10_000 * (rung == "ring"), stage, config=settings)])
-    claim = take(ledger, key)
+    held = take(ledger, key)
     if state == "done":
-        ledger.record(claim, [(100, name, value) for name, value in of["result"].items()], 100)
-        ledger.finish(claim, "done", result=of["result"])
+        ledger.record(held, [(100, name, value) for name, value in of["result"].items()], 100)
+        ledger.finish(held, "done", result=of["result"])
     else:
-        ledger.finish(claim, "diverged", result={})
-    return claim
+        ledger.finish(held, "diverged", result={})
+    return held
 
 
 @pytest.fixture(scope="module", params=["file", SERVER])

@@ -20,7 +20,7 @@ from msgspec import structs
 from lrurun.config.runs import InstanceSpec, PlannedRun
 from lrurun.errors import LrurunError, NotFoundError
 from lrurun.ledger.store import Fenced, Ledger
-from lrurun.ledger.values import ClaimedRun
+from lrurun.ledger.values import HeldRun
 from tests.harness.forks import at_once
 from tests.harness.stores import ME, counts, dump, key, ledger, path, raw, take, want
 
@@ -73,7 +73,7 @@ class Queue(RuleBasedStateMachine):
     """Runs of two ladder instances; each example has its own in one ledger."""
 
     ledger: Ledger
-    claims: list[ClaimedRun]
+    held_runs: list[HeldRun]
 
     @initialize()
     def begin(self) -> None:
@@ -82,7 +82,7 @@ class Queue(RuleBasedStateMachine):
         self.keys = [self.ledger.add_ladder("lru", "sDigits", None, spec).key for spec in specs]
         self.runs: list[Known] = []
         self.places: list[Place] = []
-        self.claims = []
+        self.held_runs = []
         for at in range(2):
             both = [("a", 0, "train", 3, 1), ("b", 1, "train", 1, 2), ("c", at, "train", 1, 1), ("a", 0, "tune", 5, 1)]
             self.enqueue(at, [*both, ("b", 0, "train", 4, 1)], fresh=False)
@@ -158,12 +158,12 @@ class Queue(RuleBasedStateMachine):
         end=st.sampled_from([None, None, *ENDS]),
     )
     def train(self, at: int, owner: int, filters: dict[str, Any], compiled: list[str], end: str | None) -> None:
-        before = len(self.claims)
-        self.claim(at, owner, filters, compiled)
-        if end is not None and len(self.claims) > before:
+        before = len(self.held_runs)
+        self.hold(at, owner, filters, compiled)
+        if end is not None and len(self.held_runs) > before:
             self.end(0, end, 7)
 
-    def claim(self, at: int, owner: int, filters: dict[str, Any], compiled: list[str]) -> None:
+    def hold(self, at: int, owner: int, filters: dict[str, Any], compiled: list[str]) -> None:
         mine = [place for place in self.places if place.ladder == self.keys[at]]
         running = {place.rung for place in mine if place.run.state == "running"}
 
@@ -182,7 +182,7 @@ class Queue(RuleBasedStateMachine):
             return 0 if place.rung in compiled else 1 if place.rung not in running else 2, place.position
 
         expected = min(filter(wanted, mine), key=turn, default=None)  # of equal ones the first
-        found = self.ledger.claim(self.keys[at], OWNERS[owner], compiled=compiled, **filters)
+        found = self.ledger.hold(self.keys[at], OWNERS[owner], compiled=compiled, **filters)
         if expected is None:
             assert found is None
             return
@@ -191,16 +191,16 @@ class Queue(RuleBasedStateMachine):
         run.events.append(("running", run.attempt, f"attempt {run.attempt} on {ME.host}, process {OWNERS[owner].pid}"))
         assert found is not None
         assert (found.run.id, found.attempt, found.run.state) == (run.id, run.attempt, "running")
-        self.claims.append(found)
+        self.held_runs.append(found)
 
-    def held(self, at: int) -> tuple[ClaimedRun, Known, Any]:
-        """A claim, its run, and what writes for the claim raise, if the run was taken from it."""
-        claim = self.claims[-1 - at % len(self.claims)]
-        [run] = [run for run in self.runs if run.id == claim.run.id]
-        holds = run.state == "running" and run.attempt == claim.attempt
-        return claim, run, contextlib.nullcontext() if holds else pytest.raises(Fenced)
+    def held(self, at: int) -> tuple[HeldRun, Known, Any]:
+        """A held run, what is known of it, and what its writes raise, if the run was taken from the worker."""
+        held = self.held_runs[-1 - at % len(self.held_runs)]
+        [run] = [run for run in self.runs if run.id == held.run.id]
+        holds = run.state == "running" and run.attempt == held.attempt
+        return held, run, contextlib.nullcontext() if holds else pytest.raises(Fenced)
 
-    @precondition(lambda self: self.claims)
+    @precondition(lambda self: self.held_runs)
     @rule(
         at=st.integers(0, 5),
         state=st.sampled_from(["done", "diverged", "failed", "interrupted"]),
@@ -210,36 +210,32 @@ class Queue(RuleBasedStateMachine):
         self.end(at, state, step)
 
     def end(self, at: int, state: str, step: int) -> None:
-        claim, run, outcome = self.held(at)
+        held, run, outcome = self.held(at)
         error = "boom" if state == "failed" else None
-        if (
-            self.ledger.database.may_be_away
-            and run.attempt == claim.attempt
-            and run.ends[-1:] == [state] == [run.state]
-        ):
+        if self.ledger.database.may_be_away and run.attempt == held.attempt and run.ends[-1:] == [state] == [run.state]:
             return  # the same end again is no error, as the answer to the first may have been lost
         with outcome as refused:
-            self.ledger.finish(claim, state, error=error, step=step or None)
+            self.ledger.finish(held, state, error=error, step=step or None)
         if refused is None:
             run.state, run.error, run.step = state, error, step or run.step
             run.events.append((state, run.attempt, error or state))
             run.ends.append(state)
 
-    @precondition(lambda self: self.claims)
+    @precondition(lambda self: self.held_runs)
     @rule(at=st.integers(0, 5), step=st.integers(0, 9), how=st.sampled_from(["record", "rewind"]))
     def write(self, at: int, step: int, how: str) -> None:
-        claim, run, outcome = self.held(at)
+        held, run, outcome = self.held(at)
         with outcome as refused:
             if how == "record":
-                self.ledger.record(claim, [(step, "train/loss", 1.0)], step)
+                self.ledger.record(held, [(step, "train/loss", 1.0)], step)
             else:
-                self.ledger.rewind(claim, step)
+                self.ledger.rewind(held, step)
         if refused is None:
             run.step = step
-        lost = [] if refused is None else [(run.id, claim.attempt)]
-        assert self.ledger.record_heartbeats([(run.id, claim.attempt)]) == lost
+        lost = [] if refused is None else [(run.id, held.attempt)]
+        assert self.ledger.record_heartbeats([(run.id, held.attempt)]) == lost
         with self.held(at)[2]:
-            self.ledger.check_held(claim)
+            self.ledger.check_held(held)
 
     @rule(
         what=st.sampled_from(["requeue", "requeue", "reap", "unlink"]),
@@ -368,7 +364,7 @@ def test_a_place_can_change_and_be_removed(ledger: Ledger, key: str) -> None:
     assert ledger.unlink(key, [run.id], "ring", "train") == 1
     assert ledger.runs(key) == []
     assert ledger.run(run.id).memberships == ()
-    for ask in (ledger.claim, lambda key, _: ledger.enqueue(key, [want()])):
+    for ask in (ledger.held, lambda key, _: ledger.enqueue(key, [want()])):
         with pytest.raises(NotFoundError):
             ask("zz", ME)
 
@@ -376,9 +372,9 @@ def test_a_place_can_change_and_be_removed(ledger: Ledger, key: str) -> None:
 def test_fresh_refuses_a_running_run_and_changes_nothing(ledger: Ledger, key: str, path: Path) -> None:
     ledger.enqueue(key, [want(seed=0), want(seed=1, position=1)])
     ledger.finish(take(ledger, key), "done", result={})
-    claim = take(ledger, key)
+    held = take(ledger, key)
     before = dump(path)
-    with pytest.raises(LrurunError, match=claim.run.id):
+    with pytest.raises(LrurunError, match=held.run.id):
         ledger.enqueue(key, [want(seed=0), want(seed=1), want(seed=2)], fresh=True)
     assert dump(path) == before
 
@@ -386,16 +382,16 @@ def test_fresh_refuses_a_running_run_and_changes_nothing(ledger: Ledger, key: st
 def test_a_claim_opens_an_attempt(ledger: Ledger, key: str) -> None:
     ledger.enqueue(key, [want()])
     code = {"lrurun": "0.1.0", "commit": "0123456789abcdef", "dirty": "sha256:fedcba9876543210"}
-    claim = take(ledger, key, environment={"code": code, "threads": 1})
-    assert (claim.attempt, claim.run.state) == (1, "running")
-    ledger.describe(claim, parameters=321, data_sha256="d" * 64, environment={"device": "cpu", "threads": 2})
-    ledger.finish(claim, "interrupted", reason="interrupted: SIGTERM", step=40)
-    ledger.requeue([claim.run.id])
+    held = take(ledger, key, environment={"code": code, "threads": 1})
+    assert (held.attempt, held.run.state) == (1, "running")
+    ledger.describe(held, parameters=321, data_sha256="d" * 64, environment={"device": "cpu", "threads": 2})
+    ledger.finish(held, "interrupted", reason="interrupted: SIGTERM", step=40)
+    ledger.requeue([held.run.id])
     again = take(ledger, key, environment={"code": "0.2.0"})
     assert again.attempt == 2
     assert (again.run.step, again.run.parameters, again.run.data_sha256) == (40, 321, "d" * 64)
     assert again.run.code == ("lrurun 0.1.0, commit 0123456789ab, changes fedcba987654", "0.2.0")
-    first, second = ledger.attempts(claim.run.id)
+    first, second = ledger.attempts(held.run.id)
     assert (first.n, first.pid, first.pid_started, first.boot) == (1, ME.pid, ME.pid_started, ME.boot)
     assert first.environment == {"code": code, "threads": 2, "device": "cpu"}
     assert first.reason == "interrupted: SIGTERM"
@@ -410,10 +406,10 @@ from lrurun.ledger.store import Ledger
 
 def work(number):
     with Ledger.open(sys.argv[1]) as ledger:
-        while claim := ledger.claim(sys.argv[2], owner.this_process()):
-            ledger.record(claim, [(1, "loss", 1.0)], 1)
-            ledger.finish(claim, "done", result={})
-            print(number, claim.run.id)
+        while held := ledger.hold(sys.argv[2], owner.this_process()):
+            ledger.record(held, [(1, "loss", 1.0)], 1)
+            ledger.finish(held, "done", result={})
+            print(number, held.run.id)
             time.sleep(0.002)  # on a busy machine the first process could finish before another starts
 """
 

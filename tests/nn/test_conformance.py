@@ -133,15 +133,15 @@ def test_a_kernel_must_fit_the_sequences_of_a_task(tmp_path: Any, kind: str, fit
     path = tmp_path / "one.toml"
     path.write_text(LADDER.format(kind=kind))
     for length in fit:
-        planning.make("sDigits", ladder=str(path), sets=[f"model.recurrence.kernel_length={length}"])
+        planning.make("sDigits", ladder=str(path), sets={"model.recurrence.kernel_length": length})
     with pytest.raises(UsageError) as caught:
-        planning.make("sDigits", ladder=str(path), sets=[f"model.recurrence.kernel_length={wrong}"])
+        planning.make("sDigits", ladder=str(path), sets={"model.recurrence.kernel_length": wrong})
     assert f"--set model.recurrence.kernel_length: kernel_length {rule}" in caught.value.message
     assert "always fits: model.recurrence.kernel_length = 64" in str(caught.value.hint)
     if kind == "sgconv":  # also of the longest further test split
         with pytest.raises(UsageError, match="kernel_length must be at least the task's sequences, 512 steps"):
             planning.make("InductionHeads", ladder=str(path))
-        planning.make("InductionHeads", ladder=str(path), sets=["model.recurrence.kernel_length=4096"])
+        planning.make("InductionHeads", ladder=str(path), sets={"model.recurrence.kernel_length": 4096})
 
 
 def test_a_product_kernel_of_a_large_state_has_no_step() -> None:

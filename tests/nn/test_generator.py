@@ -68,13 +68,13 @@ def described(ledger: Ledger, plan: planning.Plan, rung: str, seed: int, place: 
     instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
     (chosen,) = planning.choose_rungs(plan, [rung])
     ledger.requeue(run.id for run in ledger.enqueue(instance.key, final_runs(plan, chosen, [seed])))
-    claim = ledger.claim(instance.key, owner.this_process(), environment={})
-    assert claim is not None
-    attempt = ActiveAttempt(ledger, claim, place, place / plan.data_name)
+    held = ledger.hold(instance.key, owner.this_process(), environment={})
+    assert held is not None
+    attempt = ActiveAttempt(ledger, held, place, place / plan.data_name)
     attempt.load()
     execute._describe(attempt)
     attempt.interrupt("stopped")
-    return claim.run.id, dict(ledger.attempts(claim.run.id)[-1].environment)
+    return held.run.id, dict(ledger.attempts(held.run.id)[-1].environment)
 
 
 @pytest.mark.slow

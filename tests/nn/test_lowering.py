@@ -23,7 +23,7 @@ from lrurun.training.programs import Best, Programs
 
 TASKS = {"language": "sSource", "depth": "Shift", "dlr": "Shift"}
 """Ladder -> the task on which its rungs are lowered, where it is neither the first of its recipes nor sDigits."""
-SMALL = ["model.depth=1", "train.batch=4"]
+SMALL = {"model.depth": 1, "train.batch": 4}
 """Settings that decide how much is traced, not which operations."""
 
 

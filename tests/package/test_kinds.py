@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -10,6 +11,7 @@ from lrurun import kinds
 from lrurun.config.schema import LADDER_KINDS, RunKind
 from lrurun.data import tasks
 from lrurun.errors import UsageError
+from lrurun.ledger.store import Ledger
 
 
 def test_every_kind_but_training_has_an_object():
@@ -19,12 +21,13 @@ def test_every_kind_but_training_has_an_object():
 
 
 @pytest.mark.parametrize("kind", kinds.every(), ids=lambda kind: kind.plural)
-def test_a_kind_knows_its_tasks_by_all_their_names(kind: kinds.Kind):
-    for task, found in kind.evidence(None, None).items():
-        assert kinds.of_task(task) is kind
-        assert kind.task(task) == task
-        assert kind.evidence(None, task) == {task: found}
-        assert {claim.task for claim in found.claims} <= {task}
+def test_a_kind_knows_its_tasks_by_all_their_names(kind: kinds.Kind, tmp_path: Path):
+    with Ledger.read(tmp_path / "ledger.db") as ledger:
+        for task, found in kind.evidence(ledger, None).items():
+            assert kinds.of_task(task) is kind
+            assert kind.task(task) == task
+            assert kind.evidence(ledger, task) == {task: found}
+            assert {claim.task for claim in found.claims} <= {task}
     for one in kind.named():
         assert all(kind.get(name) is one for name in (one.name, *one.aliases))
     with pytest.raises(UsageError):

@@ -11,9 +11,11 @@ import msgspec
 import pytest
 
 from lrurun import paths, plugins
-from lrurun.config import planning, schema
+from lrurun.config import planning
+from lrurun.config.fingerprint import fingerprint
 from lrurun.config.planning import final_runs
 from lrurun.config.runs import InstanceSpec
+from lrurun.config.settings import parse_sets
 from lrurun.data.task_data import load, prepare
 from lrurun.data.tasks import TASKS
 from lrurun.errors import LrurunError
@@ -41,7 +43,7 @@ def noted(text: str) -> str:
 
 def enqueued(*arguments: str) -> list[str]:
     """The runs that a ladder of that file would train, in a ledger; their ids."""
-    plan = planning.make("sDigits", ladder="averages.toml", profile="smoke", sets=list(arguments))
+    plan = planning.make("sDigits", ladder="averages.toml", profile="smoke", sets=parse_sets(arguments))
     with Ledger.open(Path("ledger.db")) as ledger:
         key = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec).key
         wanted = [w for rung in plan.rungs for w in final_runs(plan, rung, [0])]
@@ -49,7 +51,7 @@ def enqueued(*arguments: str) -> list[str]:
 
 
 def fingerprints(ladder: str) -> dict[str, str]:
-    return {rung.name: schema.fingerprint(rung.config) for rung in planning.make("sDigits", ladder=ladder).rungs}
+    return {rung.name: fingerprint(rung.config) for rung in planning.make("sDigits", ladder=ladder).rungs}
 
 
 def afresh(ladder: str) -> dict[str, str]:
@@ -293,7 +295,7 @@ def test_results_are_read_as_recorded_and_code_is_loaded_only_unchanged(
     plan = planning.make(**wanted)
     with Ledger.open(folder / "ledger.db") as ledger:
         [instance] = ledger.ladders()
-        requests.remember(ledger, instance, LadderRequest(**wanted, tune=False, sets=[]), plan, [0, 1])
+        requests.remember(ledger, instance, LadderRequest(**wanted, tune=False, sets={}), plan, [0, 1])
         documents.record(ledger, instance, plan)
         assert documents.plan_of(ledger, instance).spec == instance.spec
         [run, *_] = ledger.runs(instance.key)
@@ -335,7 +337,7 @@ def test_what_an_option_loaded_is_named_again_for_resume(folder: Path, machine: 
     Path("averages.toml").write_text(LADDER.replace('load = ["averages.py"]', ""))
     plugins.load_files(["averages.py"])
     asked = requests.LadderRequest(
-        task="sDigits", ladder="averages.toml", profile="smoke", rungs=[], seeds="1", tune=False, sets=[]
+        task="sDigits", ladder="averages.toml", profile="smoke", rungs=[], seeds="1", tune=False, sets={}
     )
     enqueued()
     with Ledger.open(Path("ledger.db")) as ledger:

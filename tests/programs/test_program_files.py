@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
-from lrurun.config.program import ProgramTable, digest_of, digests
+from lrurun.config.programs import ProgramTable, digest_of, digests
 from lrurun.errors import LrurunError
 from lrurun.ledger.store import Ledger
 from lrurun.programs import commands, execution
@@ -304,9 +304,7 @@ def test_a_node_has_the_files_of_the_command_that_started_it(machine: Machine) -
     write(machine.folder)
     arguments = ("ladder", "toy.toml", "--rung", "wide", "--jobs", "1")
     machine.run(*arguments, "--seeds", "1")
-    ledger = Ledger.read(machine.ledger)
-    assert ledger is not None
-    with ledger:
+    with Ledger.read(machine.ledger) as ledger:
         [instance] = ledger.ladders()
     (machine.folder / "toy.py").write_text(LINEAR + "# edited\n")
     machine.run(*arguments, "--seeds", "2", "--on-node", env={node.INSTANCE: instance.key})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lrurun import items as item_results
-from lrurun.config.program import ProgramTable
+from lrurun.config.programs import ProgramTable
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import ITEMS_REFUSED
 from lrurun.programs import logged_items

@@ -49,9 +49,7 @@ def curve(seed: int) -> list[tuple[int, float]]:
 
 def check(machine: Machine, runs: int = 4) -> None:
     """Every run is done once, with the curves of an undisturbed one, and no process is left."""
-    ledger = Ledger.read(machine.ledger)
-    assert ledger is not None
-    with ledger:
+    with Ledger.read(machine.ledger) as ledger:
         ended = ledger.runs()
         assert ledger.check() == []
     assert len(ended) == runs

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from lrurun import programs
-from lrurun.config import program as config_program
+from lrurun import paths
+from lrurun.config import programs
 from lrurun.programs.module.lrurun import METRIC_NAME
 
-FOLDER = Path(programs.__file__).parent / "module"
+FOLDER = Path(paths.__file__).parent / "programs" / "module"
 
 
 def execute(folder: Path, code: str, *script: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -392,9 +392,9 @@ def test_it_is_one_file_of_the_standard_library_for_old_interpreters() -> None:
 
 def test_names_of_metrics_are_the_same_for_patterns_of_read_and_for_what_is_logged() -> None:
     """The module imports nothing of lrurun, so that the rule stands in both."""
-    assert config_program.METRIC_NAME.pattern == METRIC_NAME.pattern
-    assert config_program.METRIC_NAME.flags == METRIC_NAME.flags
+    assert programs.METRIC_NAME.pattern == METRIC_NAME.pattern
+    assert programs.METRIC_NAME.flags == METRIC_NAME.flags
     for name, is_valid in (("val/.x", True), ("val/..x", True), ("val/..", False), ("a/", False), ("machine/x", False)):
-        program = config_program.ProgramTable(command=("sh",), metric="val/x", read={name: "(x)"})
-        faults = [fault for fault in config_program.rules(program, {}, "r.toml") if "no name" in fault.message]
+        program = programs.ProgramTable(command=("sh",), metric="val/x", read={name: "(x)"})
+        faults = [fault for fault in programs.rules(program, {}, "r.toml") if "no name" in fault.message]
         assert bool(faults) is not is_valid

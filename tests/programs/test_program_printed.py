@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from lrurun.config.schema import fingerprint, recorded
+from lrurun.config.fingerprint import fingerprint
+from lrurun.config.schema import recorded
 from lrurun.programs import printed
 from lrurun.programs.printed import Printed, number_of
 from lrurun.programs.reports import WrongReport

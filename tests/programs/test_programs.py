@@ -378,12 +378,12 @@ def test_the_error_of_an_exit_code_says_whether_all_scores_were_logged(
                 for name, points in curves.items()
             ],
             metrics=lambda run, names: {name: points for name, points in curves.items() if name in names},
-            finish=lambda claim, state, **fields: ended.update(fields, state=state),
+            finish=lambda held, state, **fields: ended.update(fields, state=state),
         ),
     )
     run._step, run.folder, run.attempt = 0, tmp_path, cast("Any", SimpleNamespace(id="run", is_tuning=False))
     run.program = cast("Any", SimpleNamespace(metric="val/accuracy", direction="max", read=None))
-    run.claim = cast("Any", SimpleNamespace(run=SimpleNamespace(steps=last)))
+    run.held = cast("Any", SimpleNamespace(run=SimpleNamespace(steps=last)))
     (tmp_path / "log.txt").write_text("run abc, attempt 1: train\nbye\n\n")
     run._fail_at_exit(code)
     assert (ended["state"], ended["outcome"]) == ("failed", outcome)

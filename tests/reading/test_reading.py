@@ -132,11 +132,11 @@ def test_reports_and_claims_are_those_of_the_commands(finished: Machine, monkeyp
 def test_values_that_are_not_finite_and_hostile_texts(ledger: Ledger, key: str) -> None:
     runs = ledger.enqueue(key, [want(seed=seed, rung="<script>alert(1)</script>\x1b[31m") for seed in range(2)])
     for _ in range(2):
-        claim = take(ledger, key)
-        values = (math.nan, math.inf, -math.inf, 0.1) if claim.run.id == runs[0].id else ()
-        ledger.record(claim, [(step, "train/loss", value) for step, value in enumerate(values, 1)], 4)
+        held = take(ledger, key)
+        values = (math.nan, math.inf, -math.inf, 0.1) if held.run.id == runs[0].id else ()
+        ledger.record(held, [(step, "train/loss", value) for step, value in enumerate(values, 1)], 4)
         result = {"test/loss": values[0], "val/loss": values[2], "best_step": 3} if values else None
-        ledger.finish(claim, "diverged" if values else "failed", result=result, error=None if values else "<b>no</b>")
+        ledger.finish(held, "diverged" if values else "failed", result=result, error=None if values else "<b>no</b>")
     ledger.mark([runs[0].id], tag=["a&b", "c"])
     opened = lrurun.open(ledger.path.text if hasattr(ledger.path, "text") else ledger.path)
     found = opened.runs(sort="seed")

@@ -37,12 +37,12 @@ def filled() -> Machine:
     def make(folder: Path) -> None:
         path = Machine(folder).ledger
         # Means 85, 60, 61, 71; standard errors 5, 10, 1 and sqrt(1 / 3) = 0.577 points.
-        fill(path, "Text", {"tanh-rnn": (0.8, 0.9), "linear-rnn": (0.95,)}, sets=["train.protocol=paper"])
+        fill(path, "Text", {"tanh-rnn": (0.8, 0.9), "linear-rnn": (0.95,)}, sets={"train.protocol": "paper"})
         fill(path, "sDigits", {"tanh-rnn": (0.5, 0.7), "linear-rnn": (0.8,)})
         fill(path, "sDigits", {"tanh-rnn": (0.25,)}, profile="smoke", data="e")
         fill(path, "Image", {"tanh-rnn": (0.6, 0.62)})
         fill(path, "sCIFAR", {"tanh-rnn": (0.7, 0.71, 0.72), "small-phase": (0.9,)})
-        fill(path, "sCIFAR", {"tanh-rnn": (0.1,)}, sets=["optim.lr=0.5"])
+        fill(path, "sCIFAR", {"tanh-rnn": (0.1,)}, sets={"optim.lr": 0.5})
         fill(path, "ListOps", {"tanh-rnn": (0.1,)}, ladder="nonlinearity")
 
     return Machine(once("all-tasks", make))

@@ -21,12 +21,12 @@ __all__ = ["key", "ledger", "path"]  # fixtures
 def test_curves_of_many_runs_are_those_of_each(ledger: Ledger, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "CURVES_AT_ONCE", 3)
     ledger.enqueue(key, [want(seed=seed, position=seed) for seed in range(8)])
-    claims = [take(ledger, key) for _ in range(8)]
-    for k, claim in enumerate(claims[:6]):
+    held_runs = [take(ledger, key) for _ in range(8)]
+    for k, held in enumerate(held_runs[:6]):
         rows = [(step, "train/loss", k + 1 / step) for step in (1, 2, 10)]
         rows += [(2, "val/accuracy", math.nan), (10, "val/accuracy", math.inf)] if k % 2 else []
-        ledger.record(claim, rows, 10)
-    ids = [claim.run.id for claim in reversed(claims)]
+        ledger.record(held, rows, 10)
+    ids = [held.run.id for held in reversed(held_runs)]
     found = list(ledger.curves([*ids, "none"]))
     expected = [(run, key, curve) for run in ids for key, curve in ledger.metrics(run).items()]
     assert [(one.run, one.key) for one in found] == [(run, key) for run, key, _ in expected]

@@ -54,7 +54,7 @@ def of_twenty() -> Machine:
 
     def make(folder: Path) -> None:
         fill_ladder(Machine(folder), 20)
-        fill(folder / "ledger.db", "sDigits", {"relu-rnn": [0.5]}, ladder=LADDER[1], profile="smoke", sets=["optim.lr=0.1"])  # fmt: skip  # noqa: E501
+        fill(folder / "ledger.db", "sDigits", {"relu-rnn": [0.5]}, ladder=LADDER[1], profile="smoke", sets={"optim.lr": 0.1})  # fmt: skip  # noqa: E501
 
     return Machine(once("of-twenty", make))
 

@@ -262,11 +262,11 @@ def test_means_in_the_ledger_have_every_size(ledger: Ledger, key: str) -> None:
     sizes = {"large": LARGEST / 2, "tiny": SMALLEST, "usual": 0.1, "mixed": 1.0}
     ledger.enqueue(key, [want(rung, seed, position=seed) for rung in sizes for seed in range(2)])
     for _ in range(8):
-        claim = take(ledger, key)
-        rung, seed = claim.run.memberships[0].rung, claim.run.seed
+        held = take(ledger, key)
+        rung, seed = held.run.memberships[0].rung, held.run.seed
         score = sizes[rung] * (1 + seed) if rung != "mixed" else (1.0, 1e300)[seed]
-        ledger.record(claim, [(20, "train/loss", score)], 20)
-        ledger.finish(claim, "done", result={"val/accuracy": score, "test/accuracy": score}, step=100)
+        ledger.record(held, [(20, "train/loss", score)], 20)
+        ledger.finish(held, "done", result={"val/accuracy": score, "test/accuracy": score}, step=100)
     expected = {"large": 0.75 * LARGEST, "tiny": 1e-323, "usual": statistics.mean([0.1, 0.2]), "mixed": 5e299}
     near = {rung: pytest.approx(score, rel=1e-9, abs=0) for rung, score in expected.items()}
     assert {one.rung: one.score for one in ledger.state_summaries(key)} == near

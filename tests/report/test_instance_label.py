@@ -34,7 +34,7 @@ def two(tmp_path_factory):
         "sDigits",
         SCORES,
         profile="smoke",
-        sets=["train.batch=5000"],
+        sets={"train.batch": 5000},
         tune=True,
         eigenvalues=SPECTRA,
         about=COPY,
@@ -121,9 +121,9 @@ def test_the_data_may_be_recorded_by_an_earlier_attempt_of_a_run(machine):
         [run] = ledger.enqueue(instance.key, planning.final_runs(plan, plan.rungs[0], [0]))
         for environment, state in (({"data": COPY}, "interrupted"), ({"device": "cpu"}, "done")):
             ledger.requeue([run.id])
-            claim = ledger.claim(instance.key, results.OWNER, environment=environment)
-            ledger.describe(claim, parameters=1000, data_sha256="d" * 64)
-            ledger.finish(claim, state, result={"test/accuracy": 0.5} if state == "done" else {}, step=20)
+            held = ledger.hold(instance.key, results.OWNER, environment=environment)
+            ledger.describe(held, parameters=1000, data_sha256="d" * 64)
+            ledger.finish(held, state, result={"test/accuracy": 0.5} if state == "done" else {}, step=20)
         assert LoadedInstance(plan, instance, ledger).data == COPY | {"sha256": "d" * 64}
 
 

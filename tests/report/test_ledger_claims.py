@@ -132,7 +132,7 @@ def test_profiles_at_the_sizes_of_the_paper_are_no_stand_ins(machine: Machine) -
         False,
     )
     assert (one["difference"], one["reason"]) == (None, "no numbers")  # Table 1 has one layer at length 4,096 alone
-    fill(machine.ledger, "Reverse", scores, ladder="depth", sets=["optim.lr=0.5"], profile="length-512")
+    fill(machine.ledger, "Reverse", scores, ladder="depth", sets={"optim.lr": 0.5}, profile="length-512")
     assert machine.json("claims", "Reverse", "--ladder", "depth")["claims"][0]["here"] == one["here"]
 
 

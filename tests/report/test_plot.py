@@ -45,27 +45,27 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Machine, dict[tupl
     with Ledger.open(machine.ledger) as ledger:
         instance = ledger.add_ladder("lru", "sCIFAR", None, plan.spec)
 
-        def begin(rung: str, seed: int, where: dict[str, Any]) -> values.ClaimedRun:
+        def begin(rung: str, seed: int, where: dict[str, Any]) -> values.HeldRun:
             [resolved] = planning.choose_rungs(plan, [rung])
             ledger.enqueue(instance.key, final_runs(plan, resolved, [seed]))
-            claim = ledger.claim(instance.key, OWNER, environment=where)
-            assert claim is not None
-            ledger.describe(claim, parameters=1000, data_sha256="d" * 64)
-            found[rung, seed] = claim.run.id
-            return claim
+            held = ledger.hold(instance.key, OWNER, environment=where)
+            assert held is not None
+            ledger.describe(held, parameters=1000, data_sha256="d" * 64)
+            found[rung, seed] = held.run.id
+            return held
 
         for rung, seed, score, speed, where, losses, accuracy in MADE:
-            claim = begin(rung, seed, where)
+            held = begin(rung, seed, where)
             rows = [(10 * k, "train/loss", loss) for k, loss in enumerate(losses, 1)]
             # twice the training loss in the first layer, its square in the second
             rows += [(10 * k, "norm/layer0", 2 * loss) for k, loss in enumerate(losses, 1)]
             rows += [(10 * k, "norm/layer1", loss**2) for k, loss in enumerate(losses, 1)]
-            ledger.record(claim, [*rows, (20, "val/accuracy", accuracy)], 20)
+            ledger.record(held, [*rows, (20, "val/accuracy", accuracy)], 20)
             result = {"test/accuracy": score, "machine/steps_per_second": speed}
-            ledger.finish(claim, "done", result=result, step=20)
-        claim = begin("tanh-rnn", 2, XEON)
-        ledger.record(claim, [(10, "train/loss", 3.0), (13, "train/loss", float("nan"))], 13)
-        ledger.finish(claim, "diverged", result={}, step=13)
+            ledger.finish(held, "done", result=result, step=20)
+        held = begin("tanh-rnn", 2, XEON)
+        ledger.record(held, [(10, "train/loss", 3.0), (13, "train/loss", float("nan"))], 13)
+        ledger.finish(held, "diverged", result={}, step=13)
         plain = begin("linear-rnn", 0, XEON)
         ledger.finish(plain, "interrupted")
     return machine, found

@@ -165,7 +165,7 @@ def test_rungs_without_eigenvalues_are_named_and_the_others_drawn(
 ) -> None:
     monkeypatch.chdir(machine.folder)
     Path("two.toml").write_text(TWO + GATED)
-    options = {"ladder": "two.toml", "profile": "smoke", "sets": ["model.depth=2"]}
+    options = {"ladder": "two.toml", "profile": "smoke", "sets": {"model.depth": 2}}
     fill(machine.ledger, "sDigits", {"gated": [0.5]}, eigenvalues={"start": None, "end": None}, **options)  # type: ignore[dict-item, arg-type]
     error = machine.run("plot", *OF_TWO, "--out", "a.png", code=1).stderr
     assert "its recurrence has no eigenvalues" in error

@@ -210,14 +210,14 @@ def test_the_command_prints_the_speeds_of_the_ledger(machine: Machine) -> None:
             [resolved] = planning.choose_rungs(plan, [rung])
             opened.enqueue(instance.key, final_runs(plan, resolved, [seed]))
             # an attempt elsewhere came first: the speed is of the last one
-            claim = opened.claim(instance.key, OWNER, environment={"device": "elsewhere"})
-            assert claim is not None
-            opened.finish(claim, "interrupted")
-            opened.requeue([claim.run.id])
-            claim = opened.claim(instance.key, OWNER, environment=where)
-            assert claim is not None
-            opened.describe(claim, parameters=1000, data_sha256="d" * 64)
-            opened.finish(claim, "done", result={"test/accuracy": 0.5, "machine/steps_per_second": steps}, step=1)
+            held = opened.hold(instance.key, OWNER, environment={"device": "elsewhere"})
+            assert held is not None
+            opened.finish(held, "interrupted")
+            opened.requeue([held.run.id])
+            held = opened.hold(instance.key, OWNER, environment=where)
+            assert held is not None
+            opened.describe(held, parameters=1000, data_sha256="d" * 64)
+            opened.finish(held, "done", result={"test/accuracy": 0.5, "machine/steps_per_second": steps}, step=1)
     speed = ("report", "sCIFAR", "--speed")
     found = machine.json(*speed)
     shown = [(r["rung"], r["n"], r["steps_per_second"], r["speedup"], r["device"]) for r in found["rows"] if r["n"]]

@@ -18,7 +18,7 @@ from lrurun.ledger.database.sqlite import SQLite
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Checkpoint
 from lrurun.runner import attempt, environment, recorder
-from lrurun.training import NUMERICS
+from lrurun.version import NUMERICS
 from tests.harness import simulation, stores
 from tests.harness.simulation import Command, Late, OneThread, Process, Prompt, World, attempts, history, install
 

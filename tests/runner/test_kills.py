@@ -309,7 +309,7 @@ def test_memory_runs_out_in_a_worker(machine: Machine, little_memory: Path) -> N
         "sys.meta_path.insert(0, Limit())\n"
     ).format(file=str(little_memory / "cgroup.procs"), ledger=str(machine.ledger))
     arguments = (*SMOKE, "--rung", "gamma-norm", "--rung", "tanh-rnn")
-    # in a process of its own: a plug-in that another test has loaded would import jax before a run is claimed
+    # in a process of its own: a plug-in that another test has loaded would import jax before a run is held
     done = machine.run(*arguments, "--jobs", "2", code=3, apart=True, env=site(machine, text))
     assert machine.states() == {"done": 1, "interrupted": 1}
     [bad] = [run for run in machine.json("runs")["runs"] if run["state"] == "interrupted"]

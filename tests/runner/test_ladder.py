@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from lrurun.config.planning import Plan, final_runs
-from lrurun.errors import LrurunError, PreparationError
+from lrurun.errors import LrurunError, PreparationError, Stopped
 from lrurun.instances import requests
 from lrurun.instances.requests import LadderRequest
 from lrurun.ledger.store import Ledger
-from lrurun.runner.signals import Stopped
 from tests.harness.machine import FINISHED, FINISHED_LADDER, LONG, Machine, stop, training, wait_for
 
 
@@ -222,7 +221,7 @@ def _cannot_prepare(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("lrurun.commands.ladder._prepare_data", fail)
+    monkeypatch.setattr("lrurun.session.preparing.prepare_data", fail)
 
 
 NEW = ("ladder", "sDigits", "--profile", "smoke", "--rung", "linear-rnn")
@@ -275,7 +274,7 @@ def test_resume_continues_with_other_ladders_where_data_cannot_be_prepared(
     machine = finished.copy(tmp_path / "copy")
     with Ledger.open(machine.ledger) as ledger:
         for task in ("npDigits", "sDigits"):
-            request = LadderRequest(task=task, ladder="nonlinearity", profile="smoke", tune=False, sets=[])
+            request = LadderRequest(task=task, ladder="nonlinearity", profile="smoke", tune=False, sets={})
             plan = request.plan()
             instance = ledger.add_ladder(plan.ladder.name, task, plan.profile, plan.spec, plan.short_name)
             requests.remember(ledger, instance, request, plan, [0])
@@ -286,7 +285,7 @@ def test_resume_continues_with_other_ladders_where_data_cannot_be_prepared(
         asked.append(plan.recipe.task)
         raise PreparationError("no data")
 
-    monkeypatch.setattr("lrurun.commands.ladder._prepare_data", fail)
+    monkeypatch.setattr("lrurun.session.preparing.prepare_data", fail)
     assert machine.run("resume", code=1).stderr.count("error: no data\n") == 2
     assert asked == ["npDigits", "sDigits"]
 

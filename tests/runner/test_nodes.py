@@ -92,8 +92,8 @@ class Command:
             self.said.append(text)
         return self.supervisor._update()
 
-    def claim(self) -> None:
-        assert self.ledger.claim(self.supervisor.instance.key, owner.this_process(), environment={}) is not None
+    def hold(self) -> None:
+        assert self.ledger.hold(self.supervisor.instance.key, owner.this_process(), environment={}) is not None
 
 
 @pytest.fixture
@@ -109,12 +109,12 @@ def test_nodes_are_started_while_runs_are_queued(command: Command) -> None:
     assert command.engine.submitted == [2], "no more than two at a time"
     assert command.engine.count() == 2
     assert command.said == ["submitted 2 node supervisors: job 1"]
-    command.claim()
-    command.claim()
+    command.hold()
+    command.hold()
     command.engine.now = 1
     command.tick()
     assert command.engine.submitted == [2, 1]
-    command.claim()
+    command.hold()
     command.engine.now = 0
     command.tick()
     assert command.engine.submitted == [2, 1], "nothing is queued"
@@ -140,7 +140,7 @@ def test_a_claim_shows_that_nodes_work(command: Command) -> None:
     for _ in range(2):
         command.tick()
         command.engine.now = 0
-    command.claim()
+    command.hold()
     for _ in range(3):
         command.tick()
         command.engine.now = 0
@@ -218,13 +218,13 @@ SMOKE = ("ladder", "sDigits", "--profile", "smoke", "--rung", "tanh-rnn", "--see
 
 
 def test_a_node_leaves_when_others_have_all_runs(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lrurun.commands.ladder._prepare_data", lambda *_: None)
+    monkeypatch.setattr("lrurun.session.preparing.prepare_data", lambda *_: None)
     plan = planning.make("sDigits", profile="smoke")
     with Ledger.open(machine.ledger) as ledger:
         instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
         selection = Selection(plan=plan, rungs=planning.choose_rungs(plan, ["tanh-rnn"]), seeds=[0])
         ledger.enqueue(instance.key, selection.final())
-        assert ledger.claim(instance.key, ELSEWHERE, environment={}) is not None
+        assert ledger.hold(instance.key, ELSEWHERE, environment={}) is not None
         done = machine.run(*SMOKE, env={node.TASK: "slurm:7_0", owner.NODE: "n1"})
         assert done.stdout == ""
         [run] = ledger.runs()
@@ -260,14 +260,14 @@ def test_submitted_runs_are_watched_while_they_wait(
         def sleep(seconds: float) -> None:
             slept.append(seconds)
             if len(slept) == 2:  # a node begins and saves, then another one goes on
-                claim = ledger.claim(instance.key, owner.this_process(), environment={})
-                assert claim is not None
-                ledger.finish(claim, "interrupted", reason="interrupted: SIGTERM")
+                held = ledger.hold(instance.key, owner.this_process(), environment={})
+                assert held is not None
+                ledger.finish(held, "interrupted", reason="interrupted: SIGTERM")
             if len(slept) == 4:
                 ledger.requeue([run.id for run in ledger.runs()])
-                claim = ledger.claim(instance.key, owner.this_process(), environment={})
-                assert claim is not None
-                ledger.finish(claim, "done", result={"val/accuracy": 0.5})
+                held = ledger.hold(instance.key, owner.this_process(), environment={})
+                assert held is not None
+                ledger.finish(held, "done", result={"val/accuracy": 0.5})
 
         monkeypatch.setattr(status, "STALLED_SECONDS", -1.0)
         monkeypatch.setattr(status, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
@@ -280,15 +280,15 @@ def test_every_unfinished_ladder_is_watched(machine: Machine, monkeypatch: pytes
     with Ledger.open(machine.ledger) as ledger:
         instances = []
         for rung in ("tanh-rnn", "ring-init"):
-            plan = planning.make("sDigits", profile="smoke", sets=[f"train.steps={20 + len(rung)}"])
+            plan = planning.make("sDigits", profile="smoke", sets={"train.steps": 20 + len(rung)})
             instances.append(ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec))
             selection = Selection(plan=plan, rungs=planning.choose_rungs(plan, [rung]), seeds=[0])
             ledger.enqueue(instances[-1].key, selection.final())
 
         def sleep(_: float) -> None:  # a process finishes one run at a time, of the newest ladder first
-            claims = (ledger.claim(one.key, owner.this_process(), environment={}) for one in reversed(instances))
-            claim = next(filter(None, claims))
-            ledger.finish(claim, "done", result={"val/accuracy": 0.5})
+            held_runs = (ledger.hold(one.key, owner.this_process(), environment={}) for one in reversed(instances))
+            held = next(filter(None, held_runs))
+            ledger.finish(held, "done", result={"val/accuracy": 0.5})
 
         monkeypatch.setattr(status, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
         done = machine.run("status", "--watch")
@@ -316,21 +316,21 @@ def test_a_host_is_the_machine_with_the_node_of_an_engine(
 
 def test_a_task_takes_back_what_its_earlier_start_holds(ledger: Ledger, key: str) -> None:
     ledger.enqueue(key, [want(seed=seed) for seed in range(5)])
-    held = {}
+    by_label = {}
     for label, task, start in (
         ("a", "slurm:7_0", 0),
         ("b", "slurm:7_0", 1),
         ("c", "slurm:7_0", 2),
         ("d", "slurm:7_1", 0),
     ):
-        held[label] = ledger.claim(key, ME, environment={"node": {"task": task, "start": start}})
-    held["e"] = ledger.claim(key, ME, environment={})
+        by_label[label] = ledger.hold(key, ME, environment={"node": {"task": task, "start": start}})
+    by_label["e"] = ledger.hold(key, ME, environment={})
     NodeTask("slurm:7_0", 2).take_back(ledger, ledger.runs(states=["running"]))
-    states = {label: ledger.run(claim.run.id).state for label, claim in held.items()}
+    states = {label: ledger.run(held.run.id).state for label, held in by_label.items()}
     assert states == {"a": "interrupted", "b": "interrupted", "c": "running", "d": "running", "e": "running"}
-    assert ledger.attempts(held["a"].run.id)[0].reason == "interrupted: slurm:7_0 was started again"
+    assert ledger.attempts(by_label["a"].run.id)[0].reason == "interrupted: slurm:7_0 was started again"
     with pytest.raises(Fenced):
-        ledger.record(held["a"], [(1, "train/loss", 1.0)], 1)
+        ledger.record(by_label["a"], [(1, "train/loss", 1.0)], 1)
 
 
 def test_a_task_leaves_when_it_was_started_again(ledger: Ledger, key: str) -> None:

@@ -13,23 +13,22 @@ from lrurun.commands import resume
 from lrurun.config import planning
 from lrurun.config.planning import final_runs
 from lrurun.errors import LedgerError
-from lrurun.instances import requests
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
-from lrurun.ledger.values import ClaimedRun, LadderInstance
+from lrurun.ledger.values import REQUEST, HeldRun, LadderInstance
 from lrurun.runner import environment
-from lrurun.training import NUMERICS
+from lrurun.session import resuming
+from lrurun.session.training import LadderTraining
+from lrurun.version import NUMERICS
 from tests.harness.machine import FINISHED_LADDER, Machine
 
 ARGUMENTS = ("sDigits", "--profile", "smoke", "--rung", "gamma-norm", "--seeds", "1")
 
 
-def claimed(ledger: Ledger, instance: LadderInstance, numerics: int) -> ClaimedRun:
-    claim = ledger.claim(
-        instance.key, owner.this_process(), environment={**environment.record(1), "numerics": numerics}
-    )
-    assert claim is not None
-    return claim
+def held_run(ledger: Ledger, instance: LadderInstance, numerics: int) -> HeldRun:
+    held = ledger.hold(instance.key, owner.this_process(), environment={**environment.record(1), "numerics": numerics})
+    assert held is not None
+    return held
 
 
 def begin(machine: Machine, numerics: int) -> str:
@@ -39,9 +38,9 @@ def begin(machine: Machine, numerics: int) -> str:
     with Ledger.open(machine.ledger) as ledger:
         instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
         (run,) = ledger.enqueue(instance.key, final_runs(plan, rung, [0]))
-        claim = claimed(ledger, instance, numerics)
-        ledger.record(claim, [(1, "train/loss", 1.0)], 1)
-        ledger.finish(claim, "interrupted")
+        held = held_run(ledger, instance, numerics)
+        ledger.record(held, [(1, "train/loss", 1.0)], 1)
+        ledger.finish(held, "interrupted")
     return run.id
 
 
@@ -77,7 +76,7 @@ def test_a_run_of_a_later_version_stays_as_it_is(machine: Machine) -> None:
     with Ledger.open(machine.ledger) as ledger:
         ledger.requeue([run])
         with pytest.raises(LedgerError, match="too old to continue"):  # if it was interrupted after the command began
-            claimed(ledger, ledger.ladders()[0], NUMERICS)
+            held_run(ledger, ledger.ladders()[0], NUMERICS)
         assert [attempt.numerics for attempt in ledger.attempts(run)] == [NUMERICS + 1]
         assert ledger.run(run).state == "queued"
 
@@ -87,18 +86,19 @@ def test_resume_finishes_the_other_ladders(machine: Machine, monkeypatch: pytest
     machine.run("ladder", *ARGUMENTS, code=5)
     repeated: list[str] = []
 
-    def repeat(places: Any, instance: LadderInstance, *others: Any) -> int:
+    def training(places: Any, instance: LadderInstance, *others: Any) -> LadderTraining | None:
         repeated.append(instance.name)
-        return 0 if instance.name == "other" else _repeat(places, instance, *others)
+        return None if instance.name == "other" else real_training(places, instance, *others)
 
-    _repeat = resume._repeat
-    monkeypatch.setattr(resume, "_repeat", repeat)
+    real_training, train = resuming.training, resume.train
+    monkeypatch.setattr(resuming, "training", training)
+    monkeypatch.setattr(resume, "train", lambda training: 0 if training is None else train(training))
     with Ledger.open(machine.ledger) as ledger:
         ledger.requeue([run])
         (known,) = ledger.ladders()
         other = ledger.add_ladder("other", known.task, known.profile, known.spec)
-        (asked,) = [event.payload for event in ledger.events(ladder_key=known.key) if event.kind == requests.ASKED]
-        ledger.event(requests.ASKED, "requested", {**asked, "ladder": "other"}, ladder=other.key)
+        (asked,) = [event.payload for event in ledger.events(ladder_key=known.key) if event.kind == REQUEST]
+        ledger.event(REQUEST, "requested", {**asked, "ladder": "other"}, ladder=other.key)
         (rung,) = planning.choose_rungs(plan, ["diagonal"])
         ledger.enqueue(other.key, final_runs(plan, rung, [0]))
     refused = machine.run("resume", code=5)

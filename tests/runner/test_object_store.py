@@ -158,9 +158,9 @@ def test_checkpoints_are_kept_while_their_store_cannot_be_read(tmp_path: Path, m
     ledger = SimpleNamespace(
         checkpoints=lambda run: [entry],
         attempts=lambda run: [SimpleNamespace(n=1, numerics=1), SimpleNamespace(n=2, numerics=1)],
-        delete_checkpoints=lambda claim, numbers: removed.extend(numbers),
+        delete_checkpoints=lambda held, numbers: removed.extend(numbers),
     )
-    attempt = SimpleNamespace(id=run.id, runs=runs, ledger=ledger, claim=None, note=lambda kind, text: None)
+    attempt = SimpleNamespace(id=run.id, runs=runs, ledger=ledger, held=None, note=lambda kind, text: None)
     restored = snapshots.Snapshots(attempt, None)  # type: ignore[arg-type]
     with pytest.raises(MachineFault, match="of step 7 cannot be fetched, and is kept: s3://bucket/runs: no route"):
         restored.restore(None)  # type: ignore[arg-type]

@@ -86,14 +86,14 @@ def test_owners_elsewhere_may_write_a_heartbeat_after_an_outage(shared, postgres
     with Ledger.open(shared.ledger) as ledger:
         key = ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key
         ledger.enqueue(key, [want()])
-        claimed = ledger.claim(key, ELSEWHERE)
-        assert claimed is not None
+        held = ledger.hold(key, ELSEWHERE)
+        assert held is not None
         postgres.restart()
         with Ledger.open(shared.ledger) as another:
             assert another.reap(ME, timeout=0.0) == [], "a command that has just begun knows of the restart"
         assert ledger.reap(ME, timeout=0.0) == []
         monkeypatch.setattr(store, "RETURN_SECONDS", 0.0)
-        assert [run.id for run in ledger.reap(ME, timeout=0.0)] == [claimed.run.id]
+        assert [run.id for run in ledger.reap(ME, timeout=0.0)] == [held.run.id]
 
 
 def test_a_signal_stops_a_command_whose_server_hangs(shared, postgres) -> None:

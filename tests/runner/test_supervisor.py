@@ -53,9 +53,9 @@ class Command:
         return [run.state for run in self.runs.load()]
 
     def attempt(self, state: str, **end: object) -> None:
-        claim = self.ledger.claim(self.instance.key, owner.this_process(), environment={})
-        assert claim is not None
-        self.ledger.finish(claim, state, **end)  # type: ignore[arg-type]
+        held = self.ledger.hold(self.instance.key, owner.this_process(), environment={})
+        assert held is not None
+        self.ledger.finish(held, state, **end)  # type: ignore[arg-type]
 
 
 def test_a_run_that_fails_is_tried_three_times_and_again_by_the_next_command(tmp_path: Path) -> None:
@@ -150,15 +150,15 @@ def test_a_tick_reads_the_runs_that_have_changed(tmp_path: Path, monkeypatch: py
             return command._update(), read[:]
 
         for last in (False, True):
-            claim = ledger.claim(command.instance.key, owner.this_process(), environment={})
-            assert claim is not None
-            assert tick() == (False, [claim.run.id])
-            ledger.record(claim, [(1, "train/loss", 1.0)], 1)
+            held = ledger.hold(command.instance.key, owner.this_process(), environment={})
+            assert held is not None
+            assert tick() == (False, [held.run.id])
+            ledger.record(held, [(1, "train/loss", 1.0)], 1)
             assert tick() == (False, [])
-            ledger.finish(claim, "done", result={})
+            ledger.finish(held, "done", result={})
             over, again = tick()
             assert over == last
-            assert again[0] == claim.run.id
+            assert again[0] == held.run.id
             assert len(again) == (3 if last else 1), "all are read before the end"
         other = command.runs.load()[0].id
         ledger.enqueue(command.instance.key, final_runs(plan, selection.rungs[0], [0, 1]), fresh=True)

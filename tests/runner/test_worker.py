@@ -44,14 +44,14 @@ def attempt(tmp_path):
     with contextlib.ExitStack() as stack:
 
         def make(look, **execution):
-            ledger, claim, plan = loop.claimed(tmp_path, "small")
+            ledger, held, plan = loop.held_run(tmp_path, "small")
             stack.enter_context(ledger)
-            settings = structs.replace(claim.run.settings, execution=structs.replace(claim.run.execution, **execution))
-            claim = structs.replace(claim, run=structs.replace(claim.run, settings=settings))
+            settings = structs.replace(held.run.settings, execution=structs.replace(held.run.execution, **execution))
+            held = structs.replace(held, run=structs.replace(held.run, settings=settings))
             return (
                 ledger,
-                claim,
-                ActiveAttempt(ledger, claim, tmp_path / "runs", tmp_path / plan.data_name),
+                held,
+                ActiveAttempt(ledger, held, tmp_path / "runs", tmp_path / plan.data_name),
                 Watched(look),
             )
 
@@ -76,19 +76,19 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, attempt, monke
             assert began.wait(60)
             after.append(event.step)
             if len(after) == 20:
-                states.extend(c.state for c in ledger.checkpoints(claim.run.id))
+                states.extend(c.state for c in ledger.checkpoints(held.run.id))
                 may.set()
                 return True
         return False
 
-    ledger, claim, tried, stop = attempt(look, checkpoint_seconds=0.0)
+    ledger, held, tried, stop = attempt(look, checkpoint_seconds=0.0)
     monkeypatch.setattr(execute.EventWriter, "_save", saving_once(saves))
     worker.train_attempts([tried], stop)
     assert len(after) == 20  # boundaries that were reached while the first checkpoint was being written
     assert states == ["saving"]
-    assert [c.state for c in ledger.checkpoints(claim.run.id)] == ["committed", "committed"]  # it, and the last one
-    assert [c.step for c in ledger.checkpoints(claim.run.id)] == [after[-1], int(started[0])]
-    assert ledger.run(claim.run.id).state == "interrupted"
+    assert [c.state for c in ledger.checkpoints(held.run.id)] == ["committed", "committed"]  # it, and the last one
+    assert [c.step for c in ledger.checkpoints(held.run.id)] == [after[-1], int(started[0])]
+    assert ledger.run(held.run.id).state == "interrupted"
 
 
 def saving_once(saves):
@@ -143,17 +143,17 @@ def test_training_does_not_wait_for_a_busy_ledger(tmp_path, attempt, monkeypatch
     monkeypatch.setattr(recorder, "FLUSH_SECONDS", 0.0)
     after = []
     curve, look = seen_by(holding(tmp_path / "ledger.db", after))
-    ledger, claim, tried, stop = attempt(look)
+    ledger, held, tried, stop = attempt(look)
     worker.train_attempts([tried], stop)
     assert len(after) == 40
     assert curve
-    assert ledger.metrics(claim.run.id)["train/loss"] == curve
-    assert ledger.run(claim.run.id).step == after[-1]
+    assert ledger.metrics(held.run.id)["train/loss"] == curve
+    assert ledger.run(held.run.id).step == after[-1]
 
 
 def test_the_log_ends_with_the_results_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     writer = execute.EventWriter.__new__(execute.EventWriter)
-    for name in ("attempt", "ledger", "claim", "recorder", "snapshots", "writes", "_save"):
+    for name in ("attempt", "ledger", "hold", "recorder", "snapshots", "writes", "_save"):
         setattr(writer, name, mock.Mock())
     writer.attempt.data.metrics = (Accuracy(),)
     result = {"val/loss": 0.25, "test/accuracy": 0.5}
@@ -168,7 +168,7 @@ class Rows:
         self.rows: list[tuple[int, str, float]] = []
         self.may = threading.Event()
 
-    def record(self, claim: object, rows: Any, step: int, *, score: str) -> None:
+    def record(self, held: object, rows: Any, step: int, *, score: str) -> None:
         assert self.may.wait(30)
         self.rows += rows
 

@@ -30,7 +30,8 @@ def execution(devices: int, **changes: Any) -> Execution:
 
 def sampled(folder: Path) -> tuple[RunConfig, Data]:
     """Examples that are sampled on the device, with labels that are real values."""
-    sets = ["train.steps=20", "train.eval_every=10", "train.batch=8", "model.width=6", "model.state=5", "model.depth=1"]
+    sets = {"train.steps": 20, "train.eval_every": 10, "train.batch": 8}
+    sets |= {"model.width": 6, "model.state": 5, "model.depth": 1}
     plan = planning.make("CumSum", ladder="lru", profile="laptop", sets=sets)
     task_data.prepare(plan.task, plan.options, folder / "data")
     return plan.rungs[-1].config, task_data.load(plan.task, plan.options, folder / "data")

@@ -21,6 +21,7 @@ import lrurun
 from lrurun import machine
 from lrurun.commands import doctor
 from lrurun.config import planning
+from lrurun.config.settings import parse_sets
 from lrurun.errors import UsageError
 from lrurun.nn.devices import flat, shared_by, unflat
 from lrurun.runner.preparation import check_devices
@@ -102,7 +103,7 @@ def test_rows_are_in_the_order_of_the_devices() -> None:
 )
 def test_a_number_of_devices_that_cannot_be(settings: list[str], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        planning.make("sDigits", profile="smoke", sets=settings)
+        planning.make("sDigits", profile="smoke", sets=parse_sets(settings))
     assert f"{caught.value.message}; {caught.value.hint}".startswith(message)
 
 

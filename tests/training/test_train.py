@@ -19,8 +19,9 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from lrurun.config.fingerprint import fingerprint
 from lrurun.config.recurrences.rnn import RNNRecurrence
-from lrurun.config.schema import Execution, RunConfig, decode, fingerprint
+from lrurun.config.schema import Execution, RunConfig, decode
 from lrurun.data.metric import Accuracy
 from lrurun.data.on_device import stream
 from lrurun.data.task import Data

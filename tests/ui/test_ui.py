@@ -48,9 +48,9 @@ def filled() -> Machine:
             [instance] = ledger.ladders()
             rung = plan.rungs[0]
             ledger.enqueue(instance.key, final_runs(plan, rung, [0, 1]))
-            claim = ledger.claim(instance.key, OWNER, environment={"device": "cpu"})
-            assert claim is not None
-            ledger.record(claim, [(10, "train/loss", 2.0), (20, "train/loss", float("nan"))], 20)
+            held = ledger.hold(instance.key, OWNER, environment={"device": "cpu"})
+            assert held is not None
+            ledger.record(held, [(10, "train/loss", 2.0), (20, "train/loss", float("nan"))], 20)
         (folder / "runs").mkdir()
 
     return Machine(conftest.once("ui", make))
@@ -91,7 +91,6 @@ def test_every_link_leads_to_a_page_and_viewing_writes_nothing(filled: Machine, 
     view.source.drop()
     assert filled.ledger.read_bytes() == before
     ledger = view.source.ledger()
-    assert ledger is not None
     with pytest.raises(Exception, match="opened for reading only"):
         ledger.event("note", "x")
 
@@ -328,30 +327,30 @@ def test_everything_that_is_recorded_changes_the_stamp(tmp_path: Path) -> None:
         changed()
         ledger.enqueue(instance.key, final_runs(plan, plan.rungs[0], [0]))
         changed()
-        claim = ledger.claim(instance.key, OWNER)
-        assert claim is not None
+        held = ledger.hold(instance.key, OWNER)
+        assert held is not None
         changed()
         results = ladder_pages.results_stamp(source.stamp())
-        ledger.record(claim, [(5, "train/loss", 1.0)], 5)
+        ledger.record(held, [(5, "train/loss", 1.0)], 5)
         changed()
         assert ladder_pages.results_stamp(source.stamp()) == results
-        ledger.commit_checkpoint(claim, ledger.begin_checkpoint(claim, 5, "x"), 1, "0")
+        ledger.commit_checkpoint(held, ledger.begin_checkpoint(held, 5, "x"), 1, "0")
         changed()
-        ledger.finish(claim, "interrupted")
+        ledger.finish(held, "interrupted")
         changed()
-        ledger.requeue([claim.run.id])
+        ledger.requeue([held.run.id])
         changed()
-        claim = ledger.claim(instance.key, OWNER)
-        assert claim is not None
-        ledger.finish(claim, "done", result={"test/accuracy": 0.5}, step=60)
+        held = ledger.hold(instance.key, OWNER)
+        assert held is not None
+        ledger.finish(held, "done", result={"test/accuracy": 0.5}, step=60)
         changed()
-        ledger.mark([claim.run.id], tag=["a"])
+        ledger.mark([held.run.id], tag=["a"])
         changed()
-        ledger.mark([claim.run.id], tag=["b"], untag=["a"])
+        ledger.mark([held.run.id], tag=["b"], untag=["a"])
         changed()
-        ledger.mark([claim.run.id], note="a note")
+        ledger.mark([held.run.id], note="a note")
         changed()
-        ledger.mark([claim.run.id], exclude="why not")
+        ledger.mark([held.run.id], exclude="why not")
         changed()
 
 

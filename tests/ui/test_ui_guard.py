@@ -137,14 +137,14 @@ def test_text_of_a_ledger_is_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         plan = planning.make("sDigits", profile="smoke")
         instance = ledger.add_ladder(f"<b>{EVIL}", f"<i>{EVIL}", f"<u>{EVIL}", InstanceSpec(set={EVIL: EVIL}))
         ledger.enqueue(instance.key, final_runs(plan, plan.rungs[0], [0]))
-        claim = ledger.claim(instance.key, OWNER, environment={"device": EVIL})
-        assert claim is not None
-        ledger.record(claim, [(5, f"<a>{EVIL}", 1.0)], 5)
-        ledger.finish(claim, "failed", error=NASTY, step=5, result=None)
-        ledger.mark([claim.run.id], tag=["a<b>'\""])
-        ledger.mark([claim.run.id], note=NASTY)
-        ledger.mark([claim.run.id], exclude=NASTY)
-        run = claim.run.id
+        held = ledger.hold(instance.key, OWNER, environment={"device": EVIL})
+        assert held is not None
+        ledger.record(held, [(5, f"<a>{EVIL}", 1.0)], 5)
+        ledger.finish(held, "failed", error=NASTY, step=5, result=None)
+        ledger.mark([held.run.id], tag=["a<b>'\""])
+        ledger.mark([held.run.id], note=NASTY)
+        ledger.mark([held.run.id], exclude=NASTY)
+        run = held.run.id
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("UPDATE ladder_runs SET rung = ?", (NASTY,))
     view = View(path, tmp_path / "runs")
@@ -184,7 +184,6 @@ def test_text_of_a_ledger_is_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_files_come_from_inside_the_runs_folder_alone(view: View, tmp_path: Path) -> None:
     runs = view.source.places.runs
     ledger = view.source.ledger()
-    assert ledger is not None
     first, second = ledger.runs()
     secret = tmp_path / "log.txt"
     secret.write_text("secret")

@@ -47,7 +47,7 @@ class Joined(Protocol):
     """
 
     def begin(self, *, writing: bool) -> None:
-        """Begins a transaction. While it writes, no process claims or queues a run."""
+        """Begins a transaction. While it writes, no process takes or queues a run."""
 
     def execute(self, statement: str, values: Mapping[str, Any] | None = None) -> list[Any]: ...
 
@@ -74,6 +74,9 @@ class Database(ABC):
     """Whether it may not answer for a while, so that the end of a transaction may be unknown."""
     catalogue: ClassVar[str]
     """The table that lists the tables, for queries."""
+
+    is_missing: ClassVar[bool] = False
+    """Whether there is no ledger at the place: a reader gets one without rows, see `missing`."""
 
     place: Place
     read_only: bool

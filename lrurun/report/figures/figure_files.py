@@ -115,6 +115,14 @@ def render(figure: Figure, suffix: str, width: Width = "column") -> bytes:
     return encode(draw(figure, width), suffix)
 
 
+def shown(figure: Figure, width: Width = "column") -> Drawing:
+    """A figure of Matplotlib, which a notebook shows by itself, half as large as its pixels."""
+    drawing = draw(figure, width)
+    size = {"width": round(WIDTHS[width] * DPI / 2)}
+    drawing._repr_png_ = lambda: (encode(drawing, ".png"), size)  # type: ignore[attr-defined]
+    return drawing
+
+
 @_styled
 def draw(figure: Figure, width: Width = "column") -> Drawing:
     """The panels of a figure; labels that several of them share are explained once, below them."""

@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 from lrurun.config.instance import InstanceLabel, data_sentence
 from lrurun.config.ladder import Ladder
 from lrurun.config.schema import LADDER_KINDS
+from lrurun.config.settings import set_text
 from lrurun.data import tasks
 from lrurun.errors import LrurunError, NotFoundError, nearest_hint
 from lrurun.judging.rung_runs import Note
@@ -108,34 +109,34 @@ def collect(
     Raises:
         NotFoundError: there is none.
     """
-    from lrurun.instances import documents
+    from lrurun.instances import documents, lookup
     from lrurun.report.tables import loaded_instance
 
     reports, notes, differing = [], [], []
     refused: LrurunError | None = None
     for instance in sorted(ledger.ladders(ladder.name), key=_place):
         if request.profile not in (None, instance.profile) or not _may_be(instance, request):
-            differing.append(loaded_instance.title(instance))
+            differing.append(lookup.title(instance))
             continue
         try:
-            sets = [*request.sets, *_protocol(instance)]
+            sets = request.sets | _protocol(instance)
             plan = documents.present_plan(ledger, instance, ladder, sets=sets, tune=request.tune)
             if plan.spec == instance.spec:
                 reports.append(
                     loaded_instance.LoadedInstance(plan, instance, ledger).report(rungs=rungs, with_claims=False)
                 )
             else:
-                differing.append(loaded_instance.title(instance))
+                differing.append(lookup.title(instance))
         except LrurunError as error:
             refused = refused or error
             own = "" if instance.task in tasks.TASKS else f"; {tasks.OF_PLUG_IN}"
-            notes.append(f"left out: {loaded_instance.title(instance)}: {error.message}{own}")
+            notes.append(f"left out: {lookup.title(instance)}: {error.message}{own}")
     if not reports:
         if refused is not None:
             raise refused
         requested = f"ladder {ladder.name}" + (f", profile {request.profile}" if request.profile else "")
         requested += ", tuned" if request.tune else ", without --tune"
-        requested += "".join(f", {text}" for text in request.sets)
+        requested += "".join(f", {set_text(path, value)}" for path, value in request.sets.items())
         ladders = dict.fromkeys(
             f"--ladder {instance.name}" for instance in ledger.ladders() if instance.kind in LADDER_KINDS
         )
@@ -174,10 +175,9 @@ def _may_be(instance: LadderInstance, request: LadderRequest) -> bool:
     return bool(request.sets) or not set(instance.spec.set) - {"train.protocol"}
 
 
-def _protocol(instance: LadderInstance) -> list[str]:
+def _protocol(instance: LadderInstance) -> dict[str, Any]:
     """The protocol of the instance, if it was set: tasks have different ones, and each column names its own."""
-    protocol = instance.spec.set.get("train.protocol")
-    return [] if protocol is None else [f"train.protocol={protocol}"]
+    return {path: value for path, value in instance.spec.set.items() if path == "train.protocol"}
 
 
 def _some(titles: list[str], most: int = 5) -> str:

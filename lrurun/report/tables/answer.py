@@ -605,5 +605,5 @@ def _command(report: LadderReport, request: LadderRequest | str | None, name: st
         return clean(shlex.join([*words, *paths.place_options(), *plugins.load_options()]))
     request = _request(report, request)
     if name == "claims":
-        request = structs.replace(request, task=report.task, profile=None, tune=False, sets=[])
+        request = structs.replace(request, task=report.task, profile=None, tune=False, sets={})
     return clean(request.command(*more, *plugins.load_options(), name=name))

@@ -163,18 +163,18 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """Task -> what its runs, which are no trainings, decide."""
 
 
-def ladders_of(ledger: Ledger | None, only: str | None = None) -> tuple[dict[str, Ladder], list[LrurunError]]:
+def ladders_of(ledger: Ledger, only: str | None = None) -> tuple[dict[str, Ladder], list[LrurunError]]:
     """The ladders that have files here and those of which the ledger has instances, or one of them, by the names or
     paths that commands take; and the errors of files that cannot be read."""
     ladders: dict[str, Ladder] = {}
     errors = []
     for name in paths.names("ablations") if only is None else [only]:
         try:
-            ladders[name] = documents.load_ladder(name, ledger)
+            ladders[name] = documents.ladder_of_name(name, ledger)
         except LrurunError as error:
             errors.append(error)
     names = {ladder.name for ladder in ladders.values()}
-    if ledger is None or only is not None:
+    if only is not None:
         return ladders, errors
     for instance in reversed(ledger.ladders()):
         if instance.name not in names and (recorded := documents.find(ledger, instance)) is not None:
@@ -184,14 +184,11 @@ def ladders_of(ledger: Ledger | None, only: str | None = None) -> tuple[dict[str
     return ladders, errors
 
 
-def gather(ledger: Ledger | None, ladders: Mapping[str, Ladder], task: str | None, *, with_studies: bool) -> Evidence:
+def gather(ledger: Ledger, ladders: Mapping[str, Ladder], task: str | None, *, with_studies: bool) -> Evidence:
     """The evidence of a ledger on ladders, by the names that find them, and on studies, on one task or all."""
     other_kinds = kinds.every() if with_studies else []
     return Evidence(
-        ladders={
-            name: {} if ledger is None else _judging_instances(ledger, name, ladder, task)
-            for name, ladder in ladders.items()
-        },
+        ladders={name: _judging_instances(ledger, name, ladder, task) for name, ladder in ladders.items()},
         by_task={name: evidence for kind in other_kinds for name, evidence in kind.evidence(ledger, task).items()},
     )
 
@@ -369,13 +366,13 @@ def task_of(task: str | None, ladder: str | None) -> str | None:
     return kind.task(task)
 
 
-def check_task(task: str | None, ledger: Ledger | None) -> None:
+def check_task(task: str | None, ledger: Ledger) -> None:
     """Refuses an unknown task; those of a ledger may be of imported arrays, or of a plug-in that is not loaded.
 
     Raises:
         UsageError: it is unknown.
     """
-    if task is not None and kinds.of_task(task) is None and not (ledger and ledger.ladders(None, task)):
+    if task is not None and kinds.of_task(task) is None and not ledger.ladders(None, task):
         tasks.get(task)
 
 
@@ -391,7 +388,7 @@ def cells(claim: LedgerClaim) -> list[str]:
 def _fits(ladder: Ladder, task: str) -> bool:
     """Whether the recipe of a task has what the rungs of a ladder need."""
     try:
-        planning.of_documents(ladder, load_recipe(task, imports=False), profile=None, sets=(), tune=False)
+        planning.of_documents(ladder, load_recipe(task, imports=False), profile=None, sets={}, tune=False)
     except LrurunError:
         return False
     return True
@@ -402,7 +399,7 @@ def _not_run(name: str, task: str, ladder: Ladder, about: Sequence[Claim]) -> Ju
     outside = {}
     if any((claim.min_length, claim.depth) != (None, None) for claim in about):
         recipe = load_recipe(task, imports=False)
-        outside = planning.of_documents(ladder, recipe, profile=None, sets=(), tune=False).outside_scope
+        outside = planning.of_documents(ladder, recipe, profile=None, sets={}, tune=False).outside_scope
     command = ladder_command(task, {} if name == "lru" else {"--ladder": name}, *paths.place_options())
     verdicts = {}
     for claim in about:

@@ -13,15 +13,15 @@ from msgspec import Struct, structs
 
 from lrurun import paths
 from lrurun.config import planning, plugin_code, tuning
-from lrurun.config.instance import InstanceLabel, data_phrase, instance_title, make_label
+from lrurun.config.fingerprint import same_settings
+from lrurun.config.instance import InstanceLabel, data_phrase, make_label
 from lrurun.config.recipe import read_recipe
 from lrurun.config.resolve import RATE, RateSource
 from lrurun.config.runs import parse_seeds
-from lrurun.config.schema import same_settings
 from lrurun.config.settings import flatten
 from lrurun.data import tasks
 from lrurun.errors import LedgerError, NotFoundError, plural
-from lrurun.instances import documents, requests
+from lrurun.instances import documents, lookup, requests
 from lrurun.judging import claims, design_record, rung_runs, scored_runs, sequential
 from lrurun.ledger.values import FINISHED, ITEMS_REFUSED
 from lrurun.report.tables import ladder_table
@@ -48,7 +48,7 @@ def chosen(
         NotFoundError: the ledger has no such instance, or it is on another task.
     """
     if plan is not None:
-        return LoadedInstance(plan, _instance(ledger, plan, command), ledger)
+        return LoadedInstance(plan, lookup.require(ledger, plan, command), ledger)
     instance = ledger.ladder(name or "")
     if task is not None and instance.task != (read_recipe(task).task if task.endswith(".toml") else task):
         raise NotFoundError(
@@ -65,56 +65,6 @@ def of_instance(ledger: Ledger, instance: LadderInstance) -> LoadedInstance:
         UsageError: a plug-in is not loaded, or the documents do not fit this version.
     """
     return LoadedInstance(documents.plan_of(ledger, instance), instance, ledger)
-
-
-def find(ledger: Ledger, plan: planning.Plan) -> LadderInstance | None:
-    """The instance of a plan; None if the ledger does not have it."""
-    for instance in ledger.ladders(plan.ladder.name, plan.recipe.task):
-        if (instance.profile, instance.spec) == (plan.profile, plan.spec):
-            return instance
-    return None
-
-
-def _instance(ledger: Ledger, plan: planning.Plan, command: str) -> LadderInstance:
-    if (instance := find(ledger, plan)) is not None:
-        return instance
-    requested = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
-    if sentence := other_versions(plan, ledger):
-        raise NotFoundError(
-            f"{requested}: not in this ledger with these documents; {sentence}", f"name one of these, or run: {command}"
-        )
-    raise NotFoundError(f"{requested}: not in this ledger", recorded_hint(ledger, plan.recipe.task, command))
-
-
-def recorded_hint(ledger: Ledger, task: str, command: str) -> str:
-    """The newest instances on a task; without one, the command that trains it."""
-    instances = [
-        f"{title(instance)} (--instance {instance.short_name})" for instance in reversed(ledger.ladders(None, task))
-    ]
-    more = "; lrurun status lists all" if len(instances) > 3 else ""
-    return f"this ledger has: {'; '.join(instances[:3])}{more}" if instances else f"run: {command}"
-
-
-def other_versions(plan: planning.Plan, ledger: Ledger) -> str:
-    """A phrase on the instances with results that were trained with another ladder or recipe, or with other plug-ins,
-    by a command that looks the same; empty if there are none."""
-    phrases = []
-    for instance in ledger.ladders(plan.ladder.name, plan.recipe.task):
-        same = (instance.profile, instance.spec.set, instance.spec.tune) == (plan.profile, plan.changes, plan.tune)
-        if same and instance.spec != plan.spec:
-            counts = ledger.state_counts(instance.key)
-            if finished := sum(counts.get(state, 0) for state in FINISHED):
-                design = design_record.verdict_counts(instance, ledger)
-                more = f", sequential design: {design}" if design else ""
-                phrases.append(f"--instance {instance.short_name} ({plural(finished, 'finished run')}{more})")
-    if not phrases:
-        return ""
-    return f"another version of the ladder, recipe or code has results: {'; '.join(phrases)}"
-
-
-def title(instance: LadderInstance) -> str:
-    """The title, for example "ladder lru on sDigits, profile smoke, without --tune, optim.lr=0.01"."""
-    return instance_title(instance.name, instance.task, instance.profile, instance.spec)
 
 
 class LoadedInstance(Struct, frozen=True, dict=True):
@@ -234,7 +184,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         if with_claims is None:
             with_claims = plan.ladder.name != "lru" or tasks.is_built_in(plan.recipe.task)
         sentences = documents.changed_code(self.ledger, self.instance, plan)
-        if sentence := other_versions(plan, self.ledger):
+        if sentence := lookup.other_versions(plan, self.ledger):
             sentences.append(sentence)
         sentences += [*self.added_seeds(), *plan.cautions(self._finished), *self._tuned(), *self._refused_items()]
         return ladder_table.build(
@@ -304,7 +254,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         added: dict[str, set[int]] = {rung.name: set() for rung in self.plan.rungs}
         designed = False
         """Whether there is a sequential design, whose verdicts later seeds do not move."""
-        for event in requests.asked(self.ledger, self.instance):
+        for event in requests.events(self.ledger, self.instance):
             recorded = requests.decode(event.payload, requests.LadderRequest, self.instance)
             looks = range(recorded.max_seeds or sequential.MAX_SEEDS)
             seeds = set(looks if recorded.seeds is None else parse_seeds(recorded.seeds))

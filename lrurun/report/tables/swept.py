@@ -16,10 +16,11 @@ from lrurun.config.schema import ProgramConfig
 from lrurun.config.settings import check_path
 from lrurun.console import clean, setting
 from lrurun.errors import LrurunError, NotFoundError, UsageError
+from lrurun.instances import lookup
 from lrurun.judging import statistics
 from lrurun.judging.rung_runs import Note
 from lrurun.judging.scores import ScoreForm
-from lrurun.report.tables import cells, content, loaded_instance
+from lrurun.report.tables import cells, content
 from lrurun.report.tables.content import PARAMETERS, RUNG
 from lrurun.report.tables.ladder_table import LadderReport, further_tests_of
 from lrurun.report.tables.loaded_instance import LoadedInstance
@@ -89,7 +90,7 @@ def find(ledger: Ledger, plan: planning.Plan, by: Collection[str], command: str)
         requested = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
         raise NotFoundError(
             f"{requested}: not in this ledger, with any value of {', '.join(by)}",
-            loaded_instance.recorded_hint(ledger, plan.recipe.task, command),
+            lookup.recorded_hint(ledger, plan.recipe.task, command),
         )
     return instances
 

@@ -1,7 +1,7 @@
 """Where the workers of a command run: on this machine, or on nodes of an engine such as Slurm.
 
 An executor of an engine starts node supervisors. A node supervisor is the same command on a node, with `--on-node`: it
-claims runs from the ledger, starts workers of its own, and leaves when nothing is queued. The ledger holds all state:
+takes runs from the ledger, starts workers of its own, and leaves when nothing is queued. The ledger holds all state:
 whether to start more of them is decided from it, not from what the engine says. Executors set environment variables for
 their node supervisors: NODE of `ledger.owner`; TASK, START, SHARED and INSTANCE of `runner.node`.
 

@@ -39,7 +39,7 @@ class LocalExecutor:
         self.job = job
         self.workers: list[LocalWorker] = []
         self._failed_starts = 0
-        """Workers in a row that exited before they claimed a run."""
+        """Workers in a row that exited before they held a run."""
         self._killed_for_memory = machine.killed_for_memory()
         self._owner = owner.this_process()
         self._heartbeat_at = float("-inf")
@@ -79,7 +79,7 @@ class LocalExecutor:
         """Records why workers exited.
 
         Raises:
-            LrurunError: one reported a fault, or they exit again and again before they have claimed a run.
+            LrurunError: one reported a fault, or they exit again and again before they have held a run.
         """
         for worker in list(self.workers):
             code = worker.poll()
@@ -92,14 +92,14 @@ class LocalExecutor:
                 raise error_of(output)
             if code in (0, 143):
                 continue
-            claimed = runs.attempts_of(structs.replace(self._owner, pid=worker.pid))
+            held = runs.attempts_of(structs.replace(self._owner, pid=worker.pid))
             # those that the process did not end itself
-            broken = [attempt for attempt in claimed if attempt.ended_at is None or attempt.outcome == "exited"]
+            broken = [attempt for attempt in held if attempt.ended_at is None or attempt.outcome == "exited"]
             text = f"a worker ended with {self._explain(code, output, runs.work, broken)}"
             for attempt in broken:
                 runs.ledger.event("died", text, run=attempt.run, attempt=attempt.n)
             yield text
-            self._failed_starts = 0 if claimed else self._failed_starts + 1
+            self._failed_starts = 0 if held else self._failed_starts + 1
             if self._failed_starts > MAX_RETRIES:
                 raise LrurunError(text, "lrurun doctor shows what this machine has")
 

@@ -47,7 +47,7 @@ class NodeExecutor(ABC):
         self._before: int | None = None
         """How many attempts there were when node supervisors were last started."""
         self._useless = 0
-        """Starts in a row after which no run was claimed."""
+        """Starts in a row after which no run was held."""
         self._last_event: int | None = None
         self._read = float("-inf")
         """When the events were last read."""

@@ -1,0 +1,58 @@
+"""The fingerprint of a configuration, and which configurations have the same settings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from lrurun.config.schema import Config, Execution, FixedExecution, LadderConfig, RunConfig, UncheckedSettings
+from lrurun.decoding import canonical
+
+CONFIG_VERSION = 1
+"""Hashed into every fingerprint: it changes when the meaning of a field or a default changes."""
+
+
+def fingerprint(config: LadderConfig) -> str:
+    """`sha256:` and 64 hex digits over the canonical JSON of `config`."""
+    document = {"config_version": CONFIG_VERSION, "run": canonical(config)}
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def common_settings(config: Config, without: Sequence[str] = ()) -> dict[str, Any]:
+    """The settings that all seeds of a rung share: the canonical configuration less seed and the paths `without`."""
+    table: dict[str, Any] = canonical(config)
+    for path in ("seed", *without):
+        *sections, name = path.split(".")
+        parent = table
+        for section in sections:
+            inner = dict(parent.get(section, {}))  # a copy: tables of a configuration stay as they are
+            if section in parent:
+                parent[section] = inner
+            parent = inner
+        parent.pop(name, None)
+    return table
+
+
+def same_settings(run: Config, rung: Config, without: Sequence[str] = ()) -> bool:
+    """Whether a run has the settings of a rung, apart from its seed and the paths `without`.
+
+    Documents record no defaults, runs record all. Where the code of a recurrence is not loaded, so that defaults are
+    not known, only what the rung records is compared, beside the digest of the code.
+    """
+    of_run, of_rung = common_settings(run, without), common_settings(rung, without)
+    if isinstance(rung, RunConfig) and isinstance(rung.model.recurrence, UncheckedSettings):
+        settings = of_run.get("model", {}).get("recurrence", {})
+        of_run["model"]["recurrence"] = {name: settings.get(name) for name in of_rung["model"]["recurrence"]}
+    return of_run == of_rung
+
+
+def program_key(config: RunConfig, execution: Execution) -> str:
+    """A key that is equal for runs of the same program, which are compiled once and may be trained together.
+
+    They may differ in their seed, their peak learning rate, and the times at which they are saved.
+    """
+    options = [getattr(execution, name) for name in (*FixedExecution.__struct_fields__, "devices", "probes")]
+    return json.dumps([common_settings(config, ["optim.lr"]), *options], sort_keys=True)

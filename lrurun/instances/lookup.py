@@ -1,0 +1,71 @@
+"""Find the instance of a plan in a ledger, or say what the ledger has instead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lrurun.config.instance import instance_title
+from lrurun.errors import NotFoundError, plural
+
+if TYPE_CHECKING:
+    from lrurun.config import planning
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import LadderInstance
+
+
+def find(ledger: Ledger, plan: planning.Plan) -> LadderInstance | None:
+    """The instance of a plan; None if the ledger does not have it."""
+    for instance in ledger.ladders(plan.ladder.name, plan.recipe.task):
+        if (instance.profile, instance.spec) == (plan.profile, plan.spec):
+            return instance
+    return None
+
+
+def require(ledger: Ledger, plan: planning.Plan, command: str) -> LadderInstance:
+    """The instance of a plan, which `command` trains.
+
+    Raises:
+        NotFoundError: the ledger does not have it.
+    """
+    if (instance := find(ledger, plan)) is not None:
+        return instance
+    requested = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+    if sentence := other_versions(plan, ledger):
+        raise NotFoundError(
+            f"{requested}: not in this ledger with these documents; {sentence}", f"name one of these, or run: {command}"
+        )
+    raise NotFoundError(f"{requested}: not in this ledger", recorded_hint(ledger, plan.recipe.task, command))
+
+
+def recorded_hint(ledger: Ledger, task: str, command: str) -> str:
+    """The newest instances on a task; without one, the command that trains it."""
+    instances = [
+        f"{title(instance)} (--instance {instance.short_name})" for instance in reversed(ledger.ladders(None, task))
+    ]
+    more = "; lrurun status lists all" if len(instances) > 3 else ""
+    return f"this ledger has: {'; '.join(instances[:3])}{more}" if instances else f"run: {command}"
+
+
+def other_versions(plan: planning.Plan, ledger: Ledger) -> str:
+    """A phrase on the instances with results that were trained with another ladder or recipe, or with other plug-ins,
+    by a command that looks the same; empty if there are none."""
+    from lrurun.judging import design_record
+    from lrurun.ledger.values import FINISHED
+
+    phrases = []
+    for instance in ledger.ladders(plan.ladder.name, plan.recipe.task):
+        same = (instance.profile, instance.spec.set, instance.spec.tune) == (plan.profile, plan.changes, plan.tune)
+        if same and instance.spec != plan.spec:
+            counts = ledger.state_counts(instance.key)
+            if finished := sum(counts.get(state, 0) for state in FINISHED):
+                design = design_record.verdict_counts(instance, ledger)
+                more = f", sequential design: {design}" if design else ""
+                phrases.append(f"--instance {instance.short_name} ({plural(finished, 'finished run')}{more})")
+    if not phrases:
+        return ""
+    return f"another version of the ladder, recipe or code has results: {'; '.join(phrases)}"
+
+
+def title(instance: LadderInstance) -> str:
+    """The title, for example "ladder lru on sDigits, profile smoke, without --tune, optim.lr=0.01"."""
+    return instance_title(instance.name, instance.task, instance.profile, instance.spec)

@@ -1,0 +1,69 @@
+"""The instances of a sweep: one for each combination of values of `--sweep`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from lrurun import console
+from lrurun.config.settings import sweep_points
+from lrurun.errors import UsageError
+from lrurun.instances.requests import LadderRequest
+
+if TYPE_CHECKING:
+    from lrurun.config import planning
+
+
+class Point(Struct, frozen=True):
+    """A combination of values: the request of its instance, and its plan."""
+
+    request: LadderRequest
+    plan: planning.Plan
+    values: dict[str, Any]
+    """Swept path -> its value at this point."""
+
+    @property
+    def text(self) -> str:
+        """The values of an instance as text, for example "optim.lr=0.001, train.batch=50"."""
+        return ", ".join(f"{path}={console.setting(value)}" for path, value in self.values.items())
+
+
+class SweepDocument(Struct, frozen=True, kw_only=True):
+    """The JSON of `lrurun plan --sweep`."""
+
+    sweep: dict[str, list[Any]]
+    """Dotted path -> its values."""
+    eta_seconds: float | None
+    plans: Sequence[Any]
+    """One for each combination of values, as without `--sweep`."""
+
+
+def points(request: LadderRequest, sweep: Sequence[str]) -> list[Point]:
+    """The combinations of a sweep, all of which are planned before anything is trained.
+
+    Raises:
+        UsageError: a wrong path or value; two values that are the same.
+    """
+    swept = [text.partition("=")[0].strip() for text in sweep]
+    points: list[Point] = []
+    for sets in sweep_points(sweep, request.sets):
+        point_request = msgspec.structs.replace(request, sets=sets)
+        try:
+            plan = point_request.plan()
+        except UsageError as error:
+            raise _sweep_error(error, swept) from None
+        point = Point(point_request, plan, {path: plan.value(path) for path in swept})
+        if any(plan.spec == earlier.plan.spec for earlier in points):
+            raise UsageError(f"--sweep: {point.text} is named twice", "leave one of them out")
+        points.append(point)
+    return points
+
+
+def _sweep_error(error: UsageError, swept: Sequence[str]) -> UsageError:
+    """An error about a value of `--set`, which is one of `--sweep` for these paths."""
+    option = re.compile(rf"--set (?=(?:{'|'.join(map(re.escape, swept))})(?![\w.]))")
+    return UsageError(option.sub("--sweep ", error.message), error.hint and option.sub("--sweep ", error.hint))

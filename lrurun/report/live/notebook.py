@@ -1,0 +1,60 @@
+"""The display of a running ladder in a notebook: a table below the cell, which changes."""
+
+from __future__ import annotations
+
+import html
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from lrurun import console
+from lrurun.report.live.progress import collect, view
+from lrurun.report.live.view import LadderView
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import LadderInstance
+
+COLUMNS = 100
+"""Characters of a line."""
+REDRAW_SECONDS = 1.0
+"""The shortest time between two drawings that no change of a state causes."""
+
+
+def ladder_view() -> LadderView:
+    """The display for where this process runs: a notebook, a terminal or a pipe."""
+    return NotebookView() if _kernel() is not None else LadderView()
+
+
+def _kernel() -> Any:
+    """The kernel of the notebook that this process executes; None outside of one, as in IPython in a terminal."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(shell, "kernel", None)
+
+
+class NotebookView(LadderView):
+    """Shows the progress of a ladder below the cell. Messages are lines of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._id = uuid4().hex
+        self._text: str | None = None
+        """What is shown; None before the first drawing."""
+
+    def update(self, ledger: Ledger, ladder: LadderInstance) -> None:
+        """Draws the progress of a ladder, if it has changed."""
+        if console.verbosity() < 0 or not (self._changed(ledger, ladder) or time.monotonic() >= self._due):
+            return
+        text = "\n".join(view(collect(ledger, ladder), COLUMNS, color=False))
+        if text != self._text:
+            self._show(text)
+        self._due = time.monotonic() + REDRAW_SECONDS
+
+    def _show(self, text: str) -> None:
+        from IPython.display import display
+
+        picture = {"text/plain": text, "text/html": f"<pre>{html.escape(text)}</pre>"}
+        display(picture, raw=True, display_id=self._id, update=self._text is not None)
+        self._text = text

@@ -1,0 +1,307 @@
+"""`lrurun.ladder`: a ladder that is planned, trained, reported and drawn from Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+
+from lrurun import paths, plugins
+from lrurun.errors import NotFoundError, Stopped, UsageError, check_type
+from lrurun.instances import lookup, requests
+from lrurun.instances.requests import LadderRequest
+from lrurun.reading.rows import PlanRows, ReportRows, report_rows
+from lrurun.session import cautions, opening
+from lrurun.session.training import LadderTraining
+from lrurun.session.training_options import TrainingOptions, site_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from lrurun.ledger.store import Ledger
+    from lrurun.paths import Places
+    from lrurun.report.figures.figures import Width
+    from lrurun.report.tables.loaded_instance import LoadedInstance
+    from lrurun.session.plotting import InstanceFigure
+
+AnyPath = str | os.PathLike[str]
+
+
+class LadderSession:
+    """A ladder on a task, in a ledger. Ladder, recipe and ledger are read again by each method, as by each command.
+
+    `lrurun.ladder` makes it. A method raises what ends the command of its name with another exit code than 0, which the
+    exception has as `exit_code`:
+
+    - `LrurunError` (1): it could not be done: data, a folder, the disk; and its subclasses
+    - `UsageError` (2): an unknown name, a wrong value, or an argument of another type
+    - `UnfinishedError` (3): some runs have failed, all others are finished
+    - `NotFoundError` (4): the ledger has no such results
+    - `LedgerError` (5): the ledger is busy, of another version, or not a ledger
+    - `Stopped` (130, 143, 129): ^C, SIGTERM or the time limit, or SIGHUP stopped the training; the state is saved, and
+      the same call continues. It is no `LrurunError`.
+
+    All are in `lrurun.errors`. An `LrurunError` has a `message`, and a `hint` that says what to do.
+    """
+
+    def __init__(self, places: Places, request: LadderRequest) -> None:
+        self.places = places
+        """The ledger, the folder of all runs and the folder of all data."""
+        self.request = request
+        """The task, the ladder, and all that decides the runs."""
+
+    def __repr__(self) -> str:
+        """The command that trains the same, for example `<lrurun ladder npDigits --tune>`."""
+        return f"<{self.request.command()}>"
+
+    def plan(self) -> PlanRows:
+        """What would be trained, what is done, and the time that the rest takes: what `lrurun plan` prints.
+
+        Returns: a row for each rung, in seconds, steps and numbers of runs; `plan` has the sum of all.
+
+        Raises:
+            UsageError: the ladder or the recipe is not valid any more.
+        """
+        from lrurun.instances import remaining
+
+        with opening.read(self.places) as ledger:
+            return PlanRows(remaining.planned(self.places, self.request, self.request.plan(), ledger))
+
+    def train(
+        self,
+        *,
+        jobs: int | None = None,
+        pack: int = 1,
+        time_limit: str | float | None = None,
+        on: str = "local",
+        detach: bool = False,
+        fresh: bool = False,
+    ) -> None:
+        """Trains what remains, in worker processes, and returns when all runs are finished.
+
+        The process that calls needs no jax. It shows the progress as the command does, in a notebook as a table that
+        changes. ^C and the button that interrupts a kernel save all runs and raise `Stopped`. If the process is killed,
+        its workers exit. After any of these, the same call continues. In another thread than the main one, Python gives
+        no signals: only `time_limit` stops the training there.
+
+        Args:
+            jobs: the number of worker processes; None for the cores by the threads of a run, or the accelerators by its
+                devices.
+            pack: how many seeds of a rung one process trains in one program, from 1 to 64.
+            time_limit: seconds, or a text as "45m", "1h30m" or "12:00:00", within which all is saved.
+            on: where runs are trained: "local", "slurm", "ray", or a table of your configuration file; settings as in
+                "slurm:nodes=4,partition=gpu".
+            detach: whether to return once a job is submitted.
+            fresh: whether finished runs are set aside and trained again.
+
+        Raises:
+            Stopped: a signal or the time limit stopped it; all runs are saved.
+            UnfinishedError: some runs have failed three times.
+            UsageError: a wrong argument, or a ladder, recipe or program that is not valid.
+            LedgerError: the ledger is busy or of another version.
+            LrurunError: data cannot be prepared, or folders or the engine do not allow it.
+        """
+        check_whole("jobs", jobs, 1, 4096)
+        check_whole("pack", pack, 1, 64)
+        check_type("on", on, str, "text", 'as in on="slurm:partition=gpu"')
+        check_type("time_limit", time_limit, str | Real | None, "a text or seconds", 'as in time_limit="45m"')
+        limit = time_limit if time_limit is None or isinstance(time_limit, str) else f"{time_limit:.0f}"
+        options = TrainingOptions(
+            jobs=jobs, pack=pack, time_limit=limit, site=site_of(on), detach=bool(detach), fresh=bool(fresh)
+        )
+        opening.refuse_lost_ledger(self.places)
+        signals = options.signals()
+        training = LadderTraining(
+            places=self.places, request=self.request, plan=self.request.plan(), options=options, signals=signals
+        )
+        cautions.report_hidden(self.request)
+        training.warn()
+        try:
+            end = training.train()
+        except Stopped as stopped:
+            raise Stopped(stopped.number, options.sentence(stopped)) from None
+        end.check()
+
+    def report(self) -> ReportRows:
+        """The comparison of the rungs, as `lrurun report` prints it.
+
+        Returns: a row for each rung: `rung`, `n`, `mean`, `stderr`, `verdict`, and in `comparison` the difference to
+            its base with its interval and p. Scores are as in the ledger: an accuracy is a fraction. Also `claims` and
+            `cautions`.
+
+        Raises:
+            NotFoundError: nothing of it is in the ledger.
+        """
+        with opening.read(self.places) as ledger:
+            return report_rows(self._loaded(ledger), self.request.rungs)
+
+    def plot(
+        self,
+        kind: InstanceFigure = "ladder",
+        *,
+        metrics: str | Sequence[str] = (),
+        rungs: str | Sequence[str] = (),
+        examples: int | None = None,
+        plain: bool = False,
+        width: Width = "column",
+    ) -> Figure:
+        """A figure of `lrurun plot`, drawn by Matplotlib, which a notebook shows.
+
+        Args:
+            kind: "ladder", "curves", "eigenvalues", "norms", "speed", "slots", "lengths", "items", "errors" or
+                "predictions".
+            metrics: for "curves", those that are drawn, as "train/loss"; for "items", one result.
+            rungs: for "items", a rung, which is compared with its base, or two.
+            examples: for "errors" and "predictions", how many examples of the validation split are predicted.
+            plain: whether it is drawn without title and caption, as for a paper.
+            width: "column" (3.3 inches) or "page" (6.75).
+
+        Raises:
+            NotFoundError: no run is finished that it could show.
+            UsageError: an unknown kind, or an argument that is not for it.
+        """
+        from lrurun.report.figures import figure_files
+        from lrurun.session import plotting
+
+        check_whole("examples", examples, 1)
+        names = texts("metrics", metrics, 'as in metrics=["train/loss"]')
+        compared = texts("rungs", rungs, 'as in rungs="gamma-norm"')
+        plotting.check(kind, names, compared, examples)
+        if width not in figure_files.WIDTHS:
+            raise UsageError(f"width: expected column or page, found {width!r}", "column is 3.3 inches wide")
+        with opening.read(self.places) as ledger:
+            loaded = self._loaded(ledger)
+            figure = plotting.of_instance(kind, loaded, self.places, "train()", names, compared, examples)
+        return figure_files.shown(figure.without_texts() if plain else figure, width)
+
+    def _loaded(self, ledger: Ledger) -> LoadedInstance:
+        """The instance with its runs. Raises NotFoundError if the ledger does not have it."""
+        from lrurun.report.tables.loaded_instance import LoadedInstance
+
+        plan = self.request.plan(ledger)
+        if (instance := lookup.find(ledger, plan)) is None:
+            raise NotFoundError(f"{self!r}: nothing of it is in {self.places.ledger}", "train() trains it")
+        return LoadedInstance(plan, instance, ledger)
+
+
+def ladder(
+    task: AnyPath,
+    *,
+    seeds: int | Sequence[int] | None = None,
+    tune: bool = False,
+    set: Mapping[str, Any] | None = None,
+    ladder: AnyPath | None = None,
+    profile: str | None = None,
+    rungs: str | Sequence[str] = (),
+    decide: bool = False,
+    max_seeds: Literal[12, 20] | None = None,
+    ledger: AnyPath | None = None,
+    runs_dir: AnyPath | None = None,
+    data_dir: AnyPath | None = None,
+    files: Sequence[AnyPath] = (),
+) -> LadderSession:
+    """A ladder on a task, which can be planned, trained, reported and drawn: what `lrurun ladder` is given.
+
+    Nothing is trained or written yet.
+
+        ladder = lrurun.ladder("npDigits", seeds=12, set={"optim.lr": 0.01})
+        ladder.train()
+        ladder.report()
+
+    Args:
+        task: a task, or the path of a recipe, also of one for your own program.
+        seeds: a number (3 stands for 0, 1, 2) or a list; None for the number in the recipe.
+        tune: whether learning rates are first chosen by validation score.
+        set: dotted path -> value, as {"optim.lr": 0.002}: the values of `--set`.
+        ladder: a ladder, or the path of one; None for the one in the recipe, else `lru`.
+        profile: a reduced configuration of the recipe, as "smoke".
+        rungs: only these rungs.
+        decide: whether seeds are added until each difference and claim is decided.
+        max_seeds: with `decide`: 12 or 20 seeds at most; None for 20.
+        ledger: a file, or the URL of a PostgreSQL database; None for the ledger of the commands.
+        runs_dir: the folder of logs and checkpoints, or its URL; None for the one beside the ledger.
+        data_dir: the folder of all data; None for that of the commands.
+        files: plug-ins with tasks and recurrences of yours, as `--load` takes them.
+
+    Raises:
+        UsageError: unknown names, values that are not valid, or an argument of another type.
+    """
+    hint = 'as in ladder("npDigits", profile="smoke", seeds=3, set={"optim.lr": 0.01})'
+    check_type("task", task, str | os.PathLike, "a task or a path", hint)
+    check_type("ladder", ladder, str | os.PathLike | None, "text or a path", hint)
+    check_type("profile", profile, str | None, "text", hint)
+    check_type("set", set, Mapping | None, "a mapping", hint)
+    for name, flag in (("tune", tune), ("decide", decide)):
+        check_type(name, flag, bool, "True or False", hint)
+    check_whole("max_seeds", max_seeds, 1)
+    plugins.load_files(files, named="files")
+    name = os.fspath(task)
+    request = LadderRequest(
+        task=name,
+        ladder=requests.ladder_or_default(None if ladder is None else os.fspath(ladder), name),
+        profile=profile,
+        rungs=texts("rungs", rungs, 'as in rungs=["ring-init", "gamma-norm"]'),
+        seeds=_seeds(seeds),
+        tune=tune,
+        sets={_text_of("set", path, hint): _plain(value) for path, value in (set or {}).items()},
+        decide=decide,
+        max_seeds=max_seeds,
+    )
+    if decide and (seeds is not None or request.rungs):
+        raise UsageError("decide and seeds or rungs exclude each other", "max_seeds=12 bounds the seeds")
+    if max_seeds is not None and not decide:
+        raise UsageError("max_seeds: belongs to decide", "add decide=True, or leave it out")
+    request.check()
+    request.chosen(request.plan())
+    return LadderSession(given_places(ledger, runs_dir, data_dir), request)
+
+
+def given_places(ledger: AnyPath | None, runs_dir: AnyPath | None, data_dir: AnyPath | None) -> Places:
+    """The places that the arguments of a call name; those of the commands for None. Raises UsageError."""
+    given = {"ledger": ledger, "runs_dir": runs_dir, "data_dir": data_dir}
+    for name, path in given.items():
+        check_type(name, path, str | os.PathLike | None, "a path or a URL", f'as in {name}="results"')
+    return paths.places(*(None if path is None else os.fspath(path) for path in given.values()))
+
+
+def check_whole(name: str, value: object, least: int, most: int = 2**31 - 1) -> None:
+    """Refuses an optional argument that is no whole number from `least` to `most`. Raises UsageError."""
+    if value is None:
+        return
+    if not isinstance(value, SupportsIndex) or isinstance(value, bool):
+        raise UsageError(f"{name}: expected a whole number, found {type(value).__name__}", f"as in {name}={least}")
+    if not least <= value.__index__() <= most:
+        raise UsageError(f"{name}: expected a whole number from {least} to {most}, found {value}", f"as in {name}=4")
+
+
+def texts(name: str, value: Any, hint: str) -> list[str]:
+    """An argument that is a text or several, as a list. Raises UsageError."""
+    if isinstance(value, str):
+        return [value]
+    check_type(name, value, Sequence, "a text, or a list of texts", hint)
+    return [_text_of(name, item, hint) for item in value]
+
+
+def _text_of(name: str, value: Any, hint: str) -> str:
+    check_type(name, value, str, "text", hint)
+    return str(value)
+
+
+def _seeds(seeds: int | Sequence[int] | None) -> str | None:
+    """Seeds as `--seeds` takes them."""
+    if seeds is None or isinstance(seeds, SupportsIndex):
+        check_whole("seeds", seeds, 1)
+        return None if seeds is None else str(seeds.__index__())
+    if isinstance(seeds, str) or not isinstance(seeds, Sequence) or not seeds:
+        found = "an empty list" if isinstance(seeds, list | tuple) else type(seeds).__name__
+        raise UsageError(f"seeds: expected a number or a list of numbers, found {found}", "as in seeds=[0, 4, 7]")
+    for seed in seeds:
+        check_whole("seeds", seed, 0)
+    return requests.list_of([seed.__index__() for seed in seeds])
+
+
+def _plain(value: Any) -> Any:
+    """A value of `set` as TOML has it: arrays and numbers of NumPy as those of Python."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,275 @@
+"""Training of what remains of a ladder: from the checks before it to the end of the last run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from lrurun import console, paths
+from lrurun.errors import LedgerError, Stopped, UnfinishedError, UsageError, plural
+from lrurun.session import cautions, opening, preparing
+
+if TYPE_CHECKING:
+    from lrurun.config import planning
+    from lrurun.instances.requests import LadderRequest
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import LadderInstance, Run
+    from lrurun.paths import Places
+    from lrurun.report.live.view import LadderView
+    from lrurun.runner.executors import Executor
+    from lrurun.runner.selection import Selection
+    from lrurun.runner.signals import Signals
+    from lrurun.runner.supervisor import Supervisor, SupervisorResult
+    from lrurun.session.training_options import TrainingOptions
+
+
+class TrainingEnd(Struct, frozen=True, kw_only=True):
+    """How a training ended that nothing stopped."""
+
+    submitted: bool
+    """Whether runs go on elsewhere: a job was submitted, or this process is a node supervisor and others have them."""
+    unfinished: Sequence[str] = ()
+    """A sentence on each run that is not finished: it has failed too often."""
+
+    def check(self) -> None:
+        """Raises UnfinishedError if runs are not finished."""
+        if self.unfinished:
+            raise UnfinishedError(
+                f"{plural(len(self.unfinished), 'run')} not finished: {'; '.join(self.unfinished)}",
+                "the same again tries them again",
+            )
+
+
+class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
+    """A request to train a ladder, with how and where."""
+
+    places: Places
+    request: LadderRequest
+    plan: planning.Plan
+    """The plan of the request."""
+    options: TrainingOptions
+    signals: Signals
+    name: str | None = None
+    """The short name that a new instance is to have; None for that of its file and options."""
+
+    @cached_property
+    def rungs(self) -> Sequence[planning.ResolvedRung]:
+        """The requested rungs."""
+        return self.request.chosen(self.plan)[0]
+
+    @cached_property
+    def seeds(self) -> Sequence[int]:
+        """The requested seeds."""
+        return self.request.chosen(self.plan)[1]
+
+    def warn(self) -> None:
+        """Warns of what works, but may not be what the user wants: batches, cores, the paper's scale."""
+        cautions.warn_of_batches(self.plan, self.rungs)
+        if self.options.site.is_local:
+            cautions.warn_of_cores(self.rungs, self.options.jobs)
+            if not self.options.dry_run:  # the plan says so
+                cautions.warn_of_scale(self.plan)
+
+    def executor(self) -> Executor:
+        """The executor that trains, which is checked. Nothing is written.
+
+        Raises:
+            LrurunError: it cannot work, or not with the runs of a program.
+        """
+        of_programs = self.plan.kind == "program"
+        if of_programs and self.options.pack > 1:
+            raise UsageError(
+                "--pack: is for lrurun's own models, of which one process can train several seeds", "leave it out"
+            )
+        if of_programs and paths.is_copy(self.places.runs):
+            raise UsageError(
+                f"--runs-dir {paths.shown_runs(self.places.runs)}: what a program saves is not copied to an object "
+                "store",
+                "choose a folder, which all nodes share",
+            )
+        return self.options.make_executor(
+            self.places,
+            [*self.request.arguments(self.seeds), *([] if self.name is None else ["--name", self.name])],
+            devices=max(rung.execution.devices for rung in self.rungs),
+            of_programs=of_programs,
+            stop_seconds=self._stop_seconds,
+        )
+
+    @property
+    def _stop_seconds(self) -> float:
+        """How long a program may take to save and exit."""
+        return max(rung.execution.stop_seconds for rung in self.rungs) if self.plan.kind == "program" else 0.0
+
+    def train(self) -> TrainingEnd:
+        """Trains what remains, with a live view, and says where nothing does.
+
+        Raises:
+            Stopped: a signal or the time limit stopped it while runs remain; all of them are saved.
+            LrurunError: data, folders, ledger or the executor do not allow it.
+        """
+        places, request, plan, options = self.places, self.request, self.plan, self.options
+        self.signals.reserve(self._stop_seconds)
+        executor = self.executor()
+        if plan.kind == "program" and options.site.is_local and not options.on_node:
+            preparing.check_command(places, request, plan)
+        if not options.fresh and not opening.is_writable(places) and self._is_finished():
+            return TrainingEnd(submitted=False)
+        try:
+            with self.signals.recorded():
+                self._prepare()
+                with opening.write(places, training=True, create=not options.on_node) as ledger:
+                    return self._train(ledger, executor)
+        except Stopped as stopped:
+            stopped.when = stopped.when or "before any training"
+            raise
+
+    def _is_finished(self) -> bool:
+        """Whether nothing remains, which is said. The ledger is only read."""
+        with opening.read(self.places) as ledger:
+            if not preparing.is_finished(ledger, self.places, self.request, self.plan):
+                return False
+            _say_nothing_to_do(ledger, self.places, self.request, self.plan)
+            return True
+
+    def _prepare(self) -> None:
+        """Checks the places and prepares the data. A node has what the command that started it has prepared."""
+        places, on_node = self.places, self.options.on_node
+        with preparing.no_new_folder(places.runs):
+            if not on_node:
+                preparing.check_places(places, self.plan)
+            if opening.exists(places) or (not on_node and opening.can_be_created(places)):
+                preparing.prepare(places, self.request, self.plan, self.signals, fresh=self.options.fresh)
+        if not on_node:
+            preparing.warn_of_data(places, self.plan)
+
+    def _train(self, ledger: Ledger, executor: Executor) -> TrainingEnd:
+        """Records the request and trains its runs, look after look with `decide`."""
+        from lrurun.runner import records
+
+        supervisors: list[Supervisor] = []
+        try:
+            ends = self._supervise(ledger, executor, supervisors)
+            if self.options.on_node or (self.options.detach and ends and ends[-1].worked):
+                return TrainingEnd(submitted=True)
+            if not any(end.worked for end in ends):
+                _say_nothing_to_do(ledger, self.places, self.request, self.plan)
+            if self.signals.received is not None and supervisors and supervisors[-1].remaining()[0] > 0:
+                raise Stopped(self.signals.received)
+        except Stopped as stopped:
+            if supervisors:  # none while the ledger was busy
+                runs_left, total = supervisors[-1].remaining()
+                stopped.when = f"with {runs_left} of {plural(total, 'run')} remaining"
+            raise
+        finally:
+            for supervisor in supervisors[-1:]:
+                # where the ledger is lost or away, what ended the training is the error to show
+                with suppress(LedgerError):
+                    records.keep_ladder(ledger, self.places.runs, supervisor.instance.key)
+        return TrainingEnd(
+            submitted=False, unfinished=[text for end in ends[-1:] for text in _unfinished(ledger, end.runs)]
+        )
+
+    def _supervise(self, ledger: Ledger, executor: Executor, supervisors: list[Supervisor]) -> list[SupervisorResult]:
+        """The ends of the supervisors of each selection, of which one that leaves runs unfinished is the last.
+
+        Each supervisor is appended to `supervisors` before it begins.
+        """
+        from lrurun.report.live import notebook
+        from lrurun.runner.supervisor import Supervisor, while_busy
+
+        ends: list[SupervisorResult] = []
+        with notebook.ladder_view() as display:
+            while_busy(ledger, display.say, self.signals)
+            plan = self.plan
+            instance = ledger.add_ladder(
+                plan.ladder.name,
+                plan.recipe.task,
+                plan.profile,
+                plan.spec,
+                plan.short_name,
+                kind=plan.kind,
+                chosen=self.name,
+            )
+            selections = self._selections(ledger, instance, display)  # a design that is refused records no request
+            self._record_request(ledger, instance, display)
+            for selection in selections:
+                work = selection.work(instance, self.places, **self.options.work_fields)
+                supervisors.append(Supervisor(ledger, work, selection, display, self.signals, executor))
+                ends.append(self.options.train(supervisors[-1]))
+                if ends[-1].exit_code:
+                    break
+        return ends
+
+    def _record_request(self, ledger: Ledger, instance: LadderInstance, display: LadderView) -> None:
+        """Records the request and the documents of the instance, and says which instances it supersedes."""
+        from lrurun.instances import continuing, documents, requests
+
+        superseded = continuing.superseded(ledger)
+        requests.remember(ledger, instance, self.request, self.plan, self.seeds)
+        for key in continuing.superseded(ledger).keys() - superseded.keys():
+            display.say(continuing.sentence(ledger.ladder(key), instance))
+        documents.record(ledger, instance, self.plan)
+
+    def _selections(self, ledger: Ledger, instance: LadderInstance, display: LadderView) -> Iterable[Selection]:
+        """The runs that are trained, one selection after another. Each is checked when it is asked for."""
+        from lrurun.runner.selection import Selection
+        from lrurun.session import rounds
+
+        selections: Iterable[Selection] = [Selection(plan=self.plan, rungs=self.rungs, seeds=self.seeds)]
+        if self.request.decide:
+            selections = rounds.selections(ledger, self.plan, instance, self.request.max_seeds, display)
+        if self.plan.kind == "program" or self.options.fresh:
+            return selections
+        return (preparing.checked(selection, ledger, self.places) for selection in selections)
+
+
+def plan_on_node(places: Places, request: LadderRequest) -> planning.Plan:
+    """The plan on a node: with the files of a program as they were when the command that started the node queued the
+    runs, which may have been edited since."""
+    from lrurun.instances import documents
+    from lrurun.runner import node
+
+    files = None
+    if (key := node.instance()) is not None and (ledger := opening.read(places)).exists:
+        with ledger:
+            recorded = documents.find(ledger, ledger.ladder(key))
+            files = None if recorded is None else recorded.files
+    return request.plan(files=files)
+
+
+def _say_nothing_to_do(ledger: Ledger, places: Places, request: LadderRequest, plan: planning.Plan) -> None:
+    """Says that every run of a request was finished before, and what these runs lack."""
+    from lrurun.instances import lookup
+
+    if (instance := lookup.find(ledger, plan)) is None:
+        return
+    what = "the sequential design" if request.decide else "this ladder"
+    console.say(f"nothing to do: every run of {what} is finished")
+    cautions.say_without_models(ledger, places, [instance])
+    if any(rung.execution.probes for rung in plan.rungs) and not all(
+        run.execution.probes for run in ledger.runs(instance.key)
+    ):
+        console.say("execution.probes: runs that were trained without it have none; --fresh trains them again")
+
+
+def _unfinished(ledger: Ledger, runs: Sequence[Run]) -> list[str]:
+    """A sentence on each run that is not finished, with the reason."""
+    from lrurun.ledger.values import FINISHED
+
+    sentences = []
+    for run in runs:
+        if run.state not in FINISHED:
+            reason = (run.error or _reason(ledger, run)).splitlines()[0]
+            membership = run.memberships[0]
+            sentences.append(f"run {run.id} ({membership.rung}, seed {run.seed}): {reason}; see lrurun show {run.id}")
+    return sentences
+
+
+def _reason(ledger: Ledger, run: Run) -> str:
+    """The state of an unfinished run, with the reason why its last worker exited where that is known."""
+    died = [event.text for event in ledger.events(run=run.id) if event.kind == "died"]
+    return f"{run.state}: {died[-1]}" if died else run.state
