@@ -324,7 +324,7 @@ def _selections(
 
 def _check_places(places: Places, plan: planning.Plan) -> None:
     """Checks the folders and the ledger."""
-    from lrurun.config.tuning import require_optuna
+    from lrurun.config.search import require_optuna
     from lrurun.runner.preparation import check_data_folder, check_runs_folder
 
     if plan.tune and plan.search is not None:
