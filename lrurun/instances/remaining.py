@@ -153,7 +153,7 @@ def without_firm(
     measured: Measured | None = None,
 ) -> PlanDocument:
     """What a request would train, without what firm verdicts need."""
-    from lrurun.config import tuning
+    from lrurun.config import tuning_grid
 
     rungs, seeds = request.chosen(plan)
     design = None
@@ -170,7 +170,7 @@ def without_firm(
         phrases.scale(plan) if remains else None,
         phrases.missing_data(places, plan) if remains else None,
         phrases.few_test_items(plan) if remains else None,
-        tuning.replacement_note(plan.recipe, plan.profile) if plan.tune else "",
+        tuning_grid.replacement_note(plan.recipe, plan.profile) if plan.tune else "",
         "" if ledger is None else lookup.other_versions(plan, ledger),
     ]
     name = _short_name(plan, ledger)
@@ -343,8 +343,9 @@ def _planned(
     measured: Measured | None,
 ) -> PlannedRung:
     """`past`: configurations of earlier runs with their speeds; those of programs with their durations."""
-    from lrurun.config.planning import budget, choose_point, final_runs
+    from lrurun.config.planning import final_runs
     from lrurun.config.resolve import RATE
+    from lrurun.config.tuning import budget, choose_point
     from lrurun.ledger.values import FINISHED
     from lrurun.version import NUMERICS
 
@@ -405,7 +406,7 @@ def _tuning_runs(
     plan: planning.Plan, rung: planning.ResolvedRung, ledger: Ledger | None
 ) -> tuple[list[PlannedRun], dict[str, Run], list[Any] | None]:
     """The tuning runs of a rung that are known, those in the ledger, and their results; None if some are unfinished."""
-    from lrurun.config.planning import tuning_of
+    from lrurun.config.tuning import tuning_of
     from lrurun.ledger.values import FINISHED
 
     wanted: list[PlannedRun] = []

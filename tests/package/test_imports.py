@@ -17,7 +17,15 @@ from tests.harness.shared import SHARED
 
 PACKAGE = Path(lrurun.__file__).parent
 NOT_SHOWN = (
-    *("config.planning", "config.resolve", "config.tuning", "data.copies", "data.downloaded", "data.synthetic"),
+    *(
+        "config.planning",
+        "config.precedence",
+        "config.resolve",
+        "config.tuning",
+        "data.copies",
+        "data.downloaded",
+        "data.synthetic",
+    ),
     *("data.sampled", "data.task", "nn", "judging.verdicts", "report.tables.ladder_table", "runner.supervisor"),
     "studies",
 )

@@ -68,7 +68,7 @@ def show(
 
 
 def _print_plan(plan: planning.Plan, document: PlanDocument) -> None:
-    from lrurun.config import tuning
+    from lrurun.config import tuning_grid
     from lrurun.config.instance import data_sentence
     from lrurun.judging import sequential
 
@@ -99,7 +99,7 @@ def _print_plan(plan: planning.Plan, document: PlanDocument) -> None:
         console.paragraph(source)
     if plan.tune:
         shown = {row.rung for row in document.rungs}
-        for sentence in tuning.sentences(
+        for sentence in tuning_grid.sentences(
             {rung.name: rung.grid for rung in plan.rungs if rung.name in shown}, len(plan.tuning_seeds), plan.search
         ):
             console.paragraph(sentence)
@@ -245,12 +245,12 @@ def _other_numerics(rows: Sequence[PlannedRung]) -> list[str]:
 
 def _changes(row: PlannedRung, plan: planning.Plan) -> list[str]:
     """What a rung changes, without the values that tuning replaces, and those that a new kind has by default."""
-    from lrurun.config import tuning
+    from lrurun.config import tuning_grid
 
     [rung] = (rung for rung in plan.rungs if rung.name == row.rung)
     hidden = {*plan.free(row.rung), *(change.path for change in rung.differences if change.is_default)}
     changes = [
-        f"{re.sub(r'^(model[.](recurrence[.])?|settings[.])', '', change.path)} = {tuning.short(change.after)}"
+        f"{re.sub(r'^(model[.](recurrence[.])?|settings[.])', '', change.path)} = {tuning_grid.short(change.after)}"
         for change in row.moves
         if change.after is not None and not change.path.startswith("code.") and change.path not in hidden
     ]

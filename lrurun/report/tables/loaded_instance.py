@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from lrurun import paths
-from lrurun.config import planning, plugin_code, tuning
+from lrurun.config import planning, plugin_code, tuning_grid
 from lrurun.config.fingerprint import same_settings
 from lrurun.config.instance import InstanceLabel, data_phrase, make_label
 from lrurun.config.recipe import read_recipe
@@ -324,7 +324,9 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         for rung in self.plan.rungs:
             if (run := self._final_run(rung.name)) is not None and self._is_tuned(rung):
                 settings = dict(flatten(run.config))
-                if paths := [path for path, tried in rung.grid.items() if tuning.is_edge(settings.get(path), tried)]:
+                if paths := [
+                    path for path, tried in rung.grid.items() if tuning_grid.is_edge(settings.get(path), tried)
+                ]:
                     at_edge[rung.name] = paths
         items = self.plan.task.sizes(self.plan.options).get("validation")
         return ladder_table.Tuning(seeds=len(self.plan.tuning_seeds), items=items, at_edge=at_edge)
@@ -343,11 +345,11 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         """A sentence on what tuning chose beside learning rates, as the final runs have it; empty if nothing."""
         chosen: dict[str, list[str]] = {}
         for rung in self.plan.rungs:
-            free = (path for path in self.plan.free(rung.name) if len(tuning.examples(rung.grid[path])) > 1)
+            free = (path for path in self.plan.free(rung.name) if len(tuning_grid.examples(rung.grid[path])) > 1)
             paths = [path for path in free if path != RATE]
             if paths and (run := self._final_run(rung.name)) is not None and self._is_tuned(rung):
                 settings = dict(flatten(run.config))
-                values = ", ".join(f"{path} = {tuning.short(settings[path])}" for path in paths)
+                values = ", ".join(f"{path} = {tuning_grid.short(settings[path])}" for path in paths)
                 chosen.setdefault(values, []).append(rung.name)
         listed = "; ".join(f"{values} ({', '.join(names)})" for values, names in chosen.items())
         return [f"chosen on validation with {plural(len(self.plan.tuning_seeds), 'seed')}: {listed}"] if listed else []
