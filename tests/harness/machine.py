@@ -247,6 +247,22 @@ def held(ledger: Path) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
+def start_python(machine: Machine, script: str) -> subprocess.Popen[str]:
+    """Starts a script of Python in the folder of a machine, in a process group of its own."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=machine.folder,
+        env=machine.env,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    STARTED.append(process)
+    return process
+
+
 def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
     try:
         children = psutil.Process(process.pid).children()
