@@ -364,7 +364,7 @@ def test_a_place_can_change_and_be_removed(ledger: Ledger, key: str) -> None:
     assert ledger.unlink(key, [run.id], "ring", "train") == 1
     assert ledger.runs(key) == []
     assert ledger.run(run.id).memberships == ()
-    for ask in (ledger.held, lambda key, _: ledger.enqueue(key, [want()])):
+    for ask in (ledger.hold, lambda key, _: ledger.enqueue(key, [want()])):
         with pytest.raises(NotFoundError):
             ask("zz", ME)
 

@@ -153,7 +153,7 @@ def test_training_does_not_wait_for_a_busy_ledger(tmp_path, attempt, monkeypatch
 
 def test_the_log_ends_with_the_results_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     writer = execute.EventWriter.__new__(execute.EventWriter)
-    for name in ("attempt", "ledger", "hold", "recorder", "snapshots", "writes", "_save"):
+    for name in ("attempt", "ledger", "held", "recorder", "snapshots", "writes", "_save"):
         setattr(writer, name, mock.Mock())
     writer.attempt.data.metrics = (Accuracy(),)
     result = {"val/loss": 0.25, "test/accuracy": 0.5}
