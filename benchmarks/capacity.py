@@ -41,7 +41,7 @@ from simulation import METRICS, STEPS, planned, play  # noqa: E402
 
 from lrurun.config.runs import InstanceSpec  # noqa: E402
 from lrurun.ledger.database import schema  # noqa: E402
-from lrurun.ledger.store import Ledger  # noqa: E402
+from lrurun.ledger.ledger import Ledger  # noqa: E402
 from lrurun.runner.recorder import FLUSH_SECONDS  # noqa: E402
 from lrurun.runner.supervisor import UPDATE_SECONDS  # noqa: E402
 from tests.harness import servers  # noqa: E402

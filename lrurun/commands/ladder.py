@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from lrurun.commands.plan import PlanDocument
     from lrurun.config import planning
     from lrurun.judging.sequential import DesignProgress
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.paths import Places
     from lrurun.report.live.view import LadderView

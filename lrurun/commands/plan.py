@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lrurun.config.runs import PlannedRun
     from lrurun.config.schema import Config
     from lrurun.judging import sequential
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Run
     from lrurun.paths import Places
     from lrurun.report.tables.ladder_table import LadderReport

@@ -31,7 +31,7 @@ from lrurun.session import opening
 
 if TYPE_CHECKING:
     from lrurun.data.metric import Metric
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Run
     from lrurun.paths import Places
     from lrurun.report.figures.drawing import Layers, SpectraOf

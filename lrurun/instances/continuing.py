@@ -12,7 +12,7 @@ from lrurun.instances import requests
 from lrurun.instances.requests import LadderRequest
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Event, LadderInstance
 
 

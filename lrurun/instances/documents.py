@@ -25,7 +25,7 @@ from lrurun.errors import UsageError
 from lrurun.plugins import PluginKind
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance, Run
 
 KIND = "documents"

@@ -15,7 +15,7 @@ from lrurun.runner.selection import Selection
 if TYPE_CHECKING:
     from lrurun.instances.requests import LadderRequest
     from lrurun.judging import sequential
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.report.live.view import LadderView
 

@@ -20,7 +20,7 @@ from lrurun.errors import UsageError
 from lrurun.instances import continuing, documents, requests
 from lrurun.instances.requests import LadderRequest
 from lrurun.ledger import owner
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.report.figures import drawing, figure_files
 from lrurun.report.figures.figures import Figure
 from lrurun.report.tables import loaded_instance

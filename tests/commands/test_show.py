@@ -19,7 +19,7 @@ from lrurun.config import planning
 from lrurun.config.planning import final_runs, tuning_runs
 from lrurun.config.runs import InstanceSpec, parse_seeds
 from lrurun.instances.requests import LadderRequest, recorded, remember
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import HeldRun, Owner, Run
 from lrurun.report.tables import sparkline
 from lrurun.runner import environment

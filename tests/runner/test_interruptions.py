@@ -13,7 +13,7 @@ import pytest
 from lrurun import paths
 from lrurun.config import planning
 from lrurun.config.planning import final_runs, tuning_runs
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.runner.signals import Signals
 from tests.harness.machine import LONG, Machine, stop, training, wait_for
 from tests.harness.results import fill

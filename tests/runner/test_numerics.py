@@ -15,7 +15,7 @@ from lrurun.config.planning import final_runs
 from lrurun.errors import LedgerError
 from lrurun.instances import requests
 from lrurun.ledger import owner
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import HeldRun, LadderInstance
 from lrurun.runner import environment
 from lrurun.training import NUMERICS

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from lrurun.bench import loop
 from lrurun.data.metric import Accuracy
-from lrurun.ledger.store import Fenced
+from lrurun.ledger.attempt import Fenced
 from lrurun.runner import execute, recorder, worker
 from lrurun.runner.attempt import ActiveAttempt, StopRequest
 from lrurun.runner.execute import turn
