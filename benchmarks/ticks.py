@@ -27,7 +27,7 @@ sys.path.insert(0, os.environ.get("LRURUN_TREE", str(ROOT)))
 
 from lrurun.config import planning  # noqa: E402
 from lrurun.ledger import owner  # noqa: E402
-from lrurun.ledger.store import Ledger  # noqa: E402
+from lrurun.ledger.ledger import Ledger  # noqa: E402
 from lrurun.ledger.values import HeldRun  # noqa: E402
 from lrurun.paths import Places  # noqa: E402
 from lrurun.report.live.progress import collect  # noqa: E402

@@ -18,7 +18,7 @@ from msgspec import Struct
 from lrurun.config.schema import LADDER_KINDS
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.paths import Places
 

@@ -22,7 +22,7 @@ from lrurun.data.task import Data, Spec, Split
 from lrurun.errors import LrurunError, NoEigenvaluesError, NotFoundError, UsageError, check_type
 from lrurun.instances import documents
 from lrurun.items import ItemResults
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import FINISHED, Checkpoint, Run
 from lrurun.nn.network import Model
 from lrurun.nn.spectra import eigenvalues

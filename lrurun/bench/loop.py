@@ -26,7 +26,7 @@ from lrurun.config.planning import final_runs
 from lrurun.config.schema import RunConfig, decode
 from lrurun.data import task_data
 from lrurun.ledger import owner
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import HeldRun
 from lrurun.runner import attempt, worker
 from lrurun.training.events import Reached

@@ -22,7 +22,7 @@ from lrurun.runner.storage import storage_for
 from lrurun.session import opening
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Checkpoint
     from lrurun.paths import Places
 
@@ -369,7 +369,7 @@ def _drop_items(ledger: Ledger, places: Places, run_ids: Sequence[str]) -> None:
     Each batch is a transaction of its own: other processes wait only for its end, and an interrupt leaves at most the
     records of one batch as they were.
     """
-    from lrurun.ledger.store import BATCH
+    from lrurun.ledger.reading import BATCH
     from lrurun.report.live.view import PreparationView
     from lrurun.runner import records
 

@@ -21,7 +21,7 @@ from lrurun.report.formats import ExportFormat
 from lrurun.session import opening
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.paths import Places
 
 TableFormat = Literal["jsonl", "csv"]

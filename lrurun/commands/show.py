@@ -22,7 +22,7 @@ from lrurun.session import opening
 if TYPE_CHECKING:
     from lrurun.config.schema import RunKind
     from lrurun.judging.scores import ScoreForm
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Attempt, Checkpoint, Event, Run
     from lrurun.paths import Places
     from lrurun.report.tables.run_tables import Curves, Spectra

@@ -17,7 +17,7 @@ from lrurun.errors import LrurunError, UnreachableError, plural
 from lrurun.session import opening
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
     from lrurun.report.live.progress import LadderProgress

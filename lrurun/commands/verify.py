@@ -21,7 +21,7 @@ from lrurun.session import opening
 
 if TYPE_CHECKING:
     from lrurun.config.planning import Plan
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Run
     from lrurun.paths import Places
     from lrurun.report.verification import Recorded, Verification

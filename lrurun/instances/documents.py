@@ -24,7 +24,7 @@ from lrurun.ledger.values import DOCUMENTS, REQUEST
 from lrurun.plugins import PluginKind
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance, Run
 
 

@@ -9,7 +9,7 @@ from lrurun.errors import NotFoundError, plural
 
 if TYPE_CHECKING:
     from lrurun.config import planning
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
 
 

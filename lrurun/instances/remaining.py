@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lrurun.config.schema import Config
     from lrurun.instances.requests import LadderRequest
     from lrurun.judging.sequential import DesignProgress
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Run
     from lrurun.paths import Places
 

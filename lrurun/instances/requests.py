@@ -20,7 +20,7 @@ from lrurun.ledger.values import REQUEST
 
 if TYPE_CHECKING:
     from lrurun.config import planning
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Event, LadderInstance
 
 R = TypeVar("R", bound=Struct)

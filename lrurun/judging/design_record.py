@@ -21,7 +21,7 @@ from lrurun.judging.sequential import MAX_SEEDS, Design, DesignProgress, LookRec
 from lrurun.ledger.values import FINISHED
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
 
 DESIGN, LOOK = "design", "look"

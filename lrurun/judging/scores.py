@@ -18,7 +18,7 @@ from lrurun.data import tasks
 from lrurun.data.metric import ESCAPE, Accuracy, Metric, named
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
 
 

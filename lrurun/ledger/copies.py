@@ -18,7 +18,7 @@ from lrurun.errors import DamagedError, LedgerError, LrurunError
 from lrurun.files import atomic, is_database
 from lrurun.ledger.database import COMPRESSED
 from lrurun.ledger.database.schema import documents, info, item_results, metadata, metric_keys, test_sets
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.server import Place
 
 if TYPE_CHECKING:

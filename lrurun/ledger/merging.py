@@ -18,8 +18,8 @@ from msgspec import Struct
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger.copies import no_progress
 from lrurun.ledger.database import Joined, command, schema
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.rows import altered_documents
-from lrurun.ledger.store import Ledger
 from lrurun.paths import inside
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from lrurun.reading.rows import ReportRows, Rows, columns_of, report_rows, shown
 from lrurun.report import columns as tables
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import RecordedCurve, Run
     from lrurun.report.tables.ledger_claims import LedgerClaim
 
@@ -31,7 +31,7 @@ class OpenLedger:
         self._reopen()
 
     def _reopen(self) -> Ledger:
-        from lrurun.ledger.store import Ledger
+        from lrurun.ledger.ledger import Ledger
 
         if self._ledger is None or not self._ledger.exists:
             self.close()

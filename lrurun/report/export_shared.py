@@ -12,7 +12,7 @@ from lrurun.errors import plural
 from lrurun.ledger.views import untaken
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Run
 
 RESULT = "result/"

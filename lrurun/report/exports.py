@@ -19,7 +19,7 @@ from lrurun.report.formats.csv import cell
 if TYPE_CHECKING:
     import pyarrow
 
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.report.columns import Columns
     from lrurun.report.formats import ExportFormat
 

@@ -21,7 +21,7 @@ from lrurun.ledger import filters
 from lrurun.report.live import progress
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Run
 
 SCREENFUL = 50

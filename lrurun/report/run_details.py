@@ -11,7 +11,7 @@ from lrurun.judging.scores import curves_of
 from lrurun.report.tables.content import ReportContent
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
 
 
 class RunDetail(Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from lrurun.ledger.filters import when
 from lrurun.report.listing import Choice, shares
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import GroupMean
     from lrurun.report.formats import RunsFormat
 

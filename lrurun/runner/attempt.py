@@ -14,7 +14,7 @@ from lrurun.config.schema import Execution, RunConfig
 from lrurun.data import task_data, tasks
 from lrurun.data.task import Data
 from lrurun.errors import LrurunError
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import ITEMS_REFUSED, HeldRun
 from lrurun.runner import logs
 

@@ -20,7 +20,7 @@ from lrurun.data.metric import ESCAPE
 from lrurun.data.on_device import batch_digest
 from lrurun.data.task import Data
 from lrurun.errors import LedgerError, LrurunError
-from lrurun.ledger.store import Fenced
+from lrurun.ledger.attempt import Fenced
 from lrurun.runner import logs
 from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
 from lrurun.runner.recorder import LedgerThread, Recorder

@@ -19,7 +19,8 @@ from msgspec import Struct, convert
 from lrurun import console
 from lrurun.errors import LrurunError
 from lrurun.ledger import owner
-from lrurun.ledger.store import Fenced, Ledger
+from lrurun.ledger.attempt import Fenced
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Event, HeldRun, LadderInstance, Run
 from lrurun.runner.storage import storage_for
 

@@ -13,8 +13,8 @@ from msgspec import Struct
 from lrurun import files, paths
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger.copies import no_progress
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.records import LADDERS_FOLDER, RUN_FILE, encode
-from lrurun.ledger.store import Ledger
 from lrurun.runner.storage import storage_for
 from lrurun.server import Place
 

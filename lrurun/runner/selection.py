@@ -19,7 +19,8 @@ from lrurun.config.schema import ProgramConfig
 from lrurun.config.tuning import budget, choose_point, tuning_of, tuning_runs
 from lrurun.console import setting
 from lrurun.errors import LedgerError, LrurunError, plural
-from lrurun.ledger.store import Ledger, refuse_later
+from lrurun.ledger.ledger import Ledger
+from lrurun.ledger.queue import refuse_later
 from lrurun.ledger.values import FINISHED, Attempt, LadderInstance, Owner, Run
 from lrurun.paths import Places
 from lrurun.runner.program_files import ProgramCopy

@@ -17,7 +17,7 @@ from lrurun import paths
 from lrurun.errors import FaultyProgram, Stopped, UnreachableError, plural
 from lrurun.files import identity
 from lrurun.ledger import owner
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import FINISHED, ITEMS_REFUSED, LadderInstance, Run
 from lrurun.runner import node, program_faults, records
 from lrurun.runner.executors import Executor

@@ -21,8 +21,9 @@ from lrurun import kinds, machine, plugins
 from lrurun.data import task_data, tasks
 from lrurun.errors import LedgerError, LrurunError, UnreachableError
 from lrurun.ledger import owner
+from lrurun.ledger.attempt import Fenced
 from lrurun.ledger.database import TRAINING_TIMEOUT
-from lrurun.ledger.store import Fenced, Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import HeldRun
 from lrurun.paths import inside
 from lrurun.runner import environment, logs, records

@@ -11,7 +11,7 @@ from lrurun.errors import plural
 if TYPE_CHECKING:
     from lrurun.config import planning
     from lrurun.instances.requests import LadderRequest
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
 

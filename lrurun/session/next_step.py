@@ -9,7 +9,7 @@ from lrurun.errors import LrurunError
 if TYPE_CHECKING:
     from lrurun.config import planning
     from lrurun.instances.requests import LadderRequest
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.paths import Places
     from lrurun.report.tables.ladder_table import LadderReport
 

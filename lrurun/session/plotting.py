@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError, hint_for, plural
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Run
     from lrurun.paths import Places
     from lrurun.report.figures.drawing import Layers, SpectraOf

@@ -14,7 +14,7 @@ from lrurun.session import opening
 if TYPE_CHECKING:
     from lrurun.config import planning
     from lrurun.instances.requests import LadderRequest
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.paths import Places
     from lrurun.runner.selection import Selection
     from lrurun.runner.signals import Signals

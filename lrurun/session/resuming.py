@@ -19,7 +19,7 @@ from lrurun.session import cautions, opening
 from lrurun.session.training import LadderTraining
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
     from lrurun.runner.signals import Signals

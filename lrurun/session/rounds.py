@@ -11,7 +11,7 @@ from lrurun.errors import plural
 from lrurun.runner.selection import Selection
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.report.live.view import LadderView
 

@@ -16,7 +16,7 @@ from lrurun.session import cautions, opening, preparing
 if TYPE_CHECKING:
     from lrurun.config import planning
     from lrurun.instances.requests import LadderRequest
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.paths import Places
     from lrurun.report.live.view import LadderView

@@ -15,7 +15,7 @@ from lrurun.report.tables.ledger_claims import LedgerClaim, LedgerVerdict
 from lrurun.studies import PREFIX, report
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.studies.evidence import StudyClaim
     from lrurun.studies.report import StudyReport
     from lrurun.studies.study import Study

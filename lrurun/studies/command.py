@@ -32,7 +32,7 @@ from lrurun.studies import PREFIX
 from lrurun.studies.request import PROFILES, SelectedCells, StudyRequest, newest_plan, remember
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
     from lrurun.runner.executors import Executor

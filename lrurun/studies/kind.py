@@ -15,7 +15,7 @@ from lrurun.kinds import OwnReports, Page, TaskEvidence, limited
 from lrurun.studies import PREFIX
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.paths import Places
     from lrurun.studies.study import Study

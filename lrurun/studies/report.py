@@ -21,7 +21,7 @@ from lrurun.studies.plan import cell_of
 from lrurun.studies.study import CellResult, Results, Study
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.studies.plan import StudyPlan
 

@@ -13,7 +13,7 @@ from lrurun.ledger.values import REQUEST
 
 if TYPE_CHECKING:
     from lrurun.config.runs import PlannedRun
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
     from lrurun.runner.selection import RungTuning

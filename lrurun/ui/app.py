@@ -30,7 +30,7 @@ from lrurun.ui.source import SECONDS, Source, Stamp
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
 
 HERE = Path(__file__).parent
 _THREADS = 8

@@ -17,7 +17,7 @@ from lrurun.report.figures.figures import Curve, Figure, Panel, floats, suited
 if TYPE_CHECKING:
     from lrurun.config.planning import Plan
     from lrurun.judging.rung_runs import RungRuns
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import RecordedCurve, Run
 
 Kind = Literal["curves", "norms"]

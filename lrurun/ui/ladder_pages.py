@@ -27,7 +27,7 @@ from lrurun.ui import curves
 
 if TYPE_CHECKING:
     from lrurun.judging.rung_runs import RungRuns
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.report.figures.figures import Figure
     from lrurun.report.tables.ledger_claims import LedgerClaim

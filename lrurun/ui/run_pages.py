@@ -24,7 +24,7 @@ from lrurun.ui import curves
 from lrurun.ui.ladder_pages import Failure, results_stamp
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Attempt, Run
     from lrurun.ui.source import Source, Stamp
 

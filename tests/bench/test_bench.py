@@ -13,7 +13,7 @@ from lrurun.bench import LAYERS, PAPER, Result, Shape, forms, interval, loop
 from lrurun.config import planning
 from lrurun.data import tasks
 from lrurun.data.task import Spec
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.nn.network import Model
 from lrurun.training.programs import of_member
 

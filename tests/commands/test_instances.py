@@ -19,7 +19,7 @@ from lrurun.errors import UsageError
 from lrurun.instances import continuing, documents, requests
 from lrurun.instances.requests import LadderRequest
 from lrurun.ledger import owner
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import REQUEST
 from lrurun.report.figures import drawing, figure_files
 from lrurun.report.figures.figures import Figure

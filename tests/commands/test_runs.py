@@ -26,7 +26,7 @@ from lrurun.config.runs import InstanceSpec
 from lrurun.config.schema import is_setting, known_paths
 from lrurun.errors import UsageError
 from lrurun.ledger import columns, filters
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from tests.harness import where
 from tests.harness.machine import Machine
 from tests.harness.results import fill

@@ -126,7 +126,7 @@ def read_at_once(place: Path) -> Iterator[None]:
     all the rest."""
     import numpy as np
 
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
 
     sizes = "SELECT r.id, k.name, count(*) FROM metrics m JOIN stored_runs r ON r.number = m.run \
         JOIN metric_keys k ON k.id = m.key GROUP BY m.run, m.key ORDER BY m.run, m.key"
@@ -143,7 +143,7 @@ def read_at_once(place: Path) -> Iterator[None]:
 def page_of_papers() -> str:
     """What `lrurun claims --page` writes from the kept ledger."""
     from lrurun.ledger.copies import unpacked
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.report import papers
     from lrurun.report.tables import ledger_claims
 

@@ -11,7 +11,7 @@ from lrurun import paths, studies
 from lrurun.config.ladder import load_ladder
 from lrurun.config.recipe import load_recipe
 from lrurun.data import tasks
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.report import papers
 from lrurun.report.tables import ledger_claims
 from lrurun.report.tables.ledger_claims import Evidence, LedgerClaim

@@ -32,7 +32,7 @@ from lrurun.errors import LrurunError, Stopped
 from lrurun.ledger import owner
 from lrurun.ledger.database import sql
 from lrurun.ledger.database.sqlite import SQLite
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Attempt, Owner
 from lrurun.paths import Places
 from lrurun.runner import attempt, execute, logs, processes, recorder, records, signals, snapshots, supervisor, worker
@@ -393,7 +393,8 @@ def _method() -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code, frame = frame.f_code, frame.f_back
-        if code.co_filename.endswith("ledger/store.py") and code.co_name != "call" and not code.co_name.startswith("_"):
+        in_ledger = Path(code.co_filename).parent == Path(owner.__file__).parent
+        if in_ledger and hasattr(Ledger, code.co_name) and not code.co_name.startswith("_"):
             return code.co_name
     return ""
 

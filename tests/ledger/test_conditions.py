@@ -16,7 +16,7 @@ from msgspec import structs
 from lrurun.config.runs import InstanceSpec
 from lrurun.errors import UsageError
 from lrurun.ledger import columns, filters
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Run
 from lrurun.report.listing import Choice
 from lrurun.server import Place

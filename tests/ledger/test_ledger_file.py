@@ -15,7 +15,7 @@ from lrurun.config.runs import InstanceSpec
 from lrurun.errors import LedgerError, LrurunError, NotFoundError
 from lrurun.ledger import views
 from lrurun.ledger.database import files
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from tests import conftest
 from tests.harness.machine import Machine
 from tests.harness.results import fill
@@ -249,7 +249,7 @@ UNPRIVILEGED = """
 import os, sys
 from lrurun.errors import LrurunError
 from lrurun.ledger.database import sqlite  # while it can be read
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)

@@ -17,7 +17,7 @@ import pytest
 import lrurun
 from lrurun.errors import UsageError
 from lrurun.ledger import filters
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Run
 from lrurun.report.listing import Choice
 from tests.harness import where

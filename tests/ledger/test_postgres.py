@@ -16,11 +16,12 @@ from sqlalchemy import Connection, event, inspect
 
 from lrurun.config.runs import InstanceSpec
 from lrurun.errors import LedgerError, NotFoundError
-from lrurun.ledger import store
+from lrurun.ledger import heartbeat
+from lrurun.ledger.attempt import Fenced
 from lrurun.ledger.database import migrate, servers
 from lrurun.ledger.database import postgresql as database
 from lrurun.ledger.database.schema import SCHEMA, TRIGGERS, VIEWS, metadata
-from lrurun.ledger.store import Fenced, Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Run
 from lrurun.server import VARIABLE, Server
 from tests.harness.forks import at_once
@@ -80,7 +81,8 @@ def _server_type(kind: str) -> str:
 
 OPEN = """
 import alembic.command
-from lrurun.ledger.store import Fenced, Ledger
+from lrurun.ledger.attempt import Fenced
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Run
 
 def work(number):
@@ -493,7 +495,9 @@ def test_a_run_is_started_over_once_although_the_answer_was_lost(
 
 
 def test_requests_may_be_done_twice(ledger: Ledger, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "RETURN_SECONDS", 0.0)  # a lost answer is an outage, after which owners have more time
+    monkeypatch.setattr(
+        heartbeat, "RETURN_SECONDS", 0.0
+    )  # a lost answer is an outage, after which owners have more time
     with answers_lost(ledger):
         assert ledger.add_ladder("grid", "sDigits", None, InstanceSpec()).name == "grid"
     with answers_lost(ledger):

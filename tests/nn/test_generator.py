@@ -20,7 +20,7 @@ from lrurun.config.schema import ModelConfig
 from lrurun.data import on_device, task_data
 from lrurun.data.tasks import TASKS
 from lrurun.ledger import owner
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.machine import NOT_ON_CPU
 from lrurun.nn.network import Model
 from lrurun.runner import execute

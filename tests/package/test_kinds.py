@@ -11,7 +11,7 @@ from lrurun import kinds
 from lrurun.config.schema import LADDER_KINDS, RunKind
 from lrurun.data import tasks
 from lrurun.errors import UsageError
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 
 
 def test_every_kind_but_training_has_an_object():

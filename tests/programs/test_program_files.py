@@ -13,7 +13,7 @@ import pytest
 
 from lrurun.config.programs import ProgramTable, digest_of, digests
 from lrurun.errors import LrurunError
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.programs import commands, execution
 from lrurun.runner import node
 from lrurun.runner.attempt import MachineFault

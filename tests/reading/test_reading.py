@@ -17,7 +17,7 @@ import pytest
 import lrurun
 from lrurun.config.runs import InstanceSpec
 from lrurun.errors import LrurunError, NotFoundError, UsageError
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from tests.harness.machine import Machine
 from tests.harness.stores import key, ledger, path, take, want
 

@@ -16,7 +16,7 @@ from lrurun import console
 from lrurun.config.runs import InstanceSpec
 from lrurun.data.metric import Metric
 from lrurun.judging.scores import form_of
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.report import formats
 from lrurun.report.figures import task_map
 from lrurun.report.tables import all_tasks

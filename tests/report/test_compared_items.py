@@ -18,7 +18,7 @@ import pytest
 
 from lrurun import items
 from lrurun.items import ItemResults
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.report.figures import compared_items, figure_files
 from lrurun.report.figures.compared_items import ItemComparison, RungItems
 from lrurun.report.figures.figures import Width

@@ -19,7 +19,7 @@ from msgspec import structs
 from lrurun import paths
 from lrurun.config import planning
 from lrurun.judging import design_record
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from tests.harness.machine import Machine, wait_for
 from tests.harness.results import fill
 from tests.harness.shared import once

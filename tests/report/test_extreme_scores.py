@@ -23,7 +23,7 @@ from lrurun.data.metric import Accuracy, Metric
 from lrurun.judging import statistics, verdicts
 from lrurun.judging.scores import ScoreForm, form_of, number
 from lrurun.judging.verdicts import Comparison, Pair, Question, Result, Scoring
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.report import formats
 from lrurun.report.figures import curves, drawing, figure_files
 from lrurun.report.figures.figures import Curve, Figure, Panel, in_powers_of_ten

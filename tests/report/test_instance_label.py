@@ -9,7 +9,7 @@ import pytest
 
 from lrurun.config import planning
 from lrurun.config.instance import InstanceLabel, data_phrase
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.report.formats import latex
 from lrurun.report.tables.loaded_instance import LoadedInstance
 from tests.harness import results

@@ -20,7 +20,7 @@ from lrurun import items
 from lrurun.data.metric import Accuracy, Metric, Perplexity
 from lrurun.judging import item_errors, verdicts
 from lrurun.judging.verdicts import Comparison, Pair, Question, Result, Scoring
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from tests.harness.machine import Machine
 from tests.harness.results import fill
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from lrurun import console
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.report.live import view as live
 from lrurun.report.live.progress import LadderProgress, collect, columns, running_lines, so_far, summary, view
 from tests.harness.results import fill
@@ -179,11 +179,11 @@ def test_a_rung_is_not_the_best_so_far_because_its_bad_seeds_leave_the_mean(
 ) -> None:
     ledger.enqueue(key, [want(rung, seed, position=seed) for rung in ("a", "b") for seed in range(2)])
     for _ in range(4):
-        claim = take(ledger, key)
-        rung, seed = claim.run.memberships[0].rung, claim.run.seed
+        held = take(ledger, key)
+        rung, seed = held.run.memberships[0].rung, held.run.seed
         score = {"a": 0.8, "b": 0.9}[rung] if (rung, seed) != ("b", 1) else math.nan
         state = lost if math.isnan(score) and lost != "nan" else "done"
-        ledger.finish(claim, state, result={"val/accuracy": score} if state == "done" else None, step=100)
+        ledger.finish(held, state, result={"val/accuracy": score} if state == "done" else None, step=100)
     found = collect(ledger, ledger.ladders()[0])
     assert so_far(found) == "best on validation: a, 80.0 % (mean of 2 seeds)"
     assert {rung.rung: rung.scored for rung in found.rungs} == {"a": 2, "b": 1}
@@ -193,11 +193,11 @@ def test_the_answer_so_far_is_of_finished_runs_and_columns_stay_where_they_are(l
     ledger.enqueue(key, [want(rung, seed, k) for k, (rung, seed) in enumerate((r, s) for r in "ab" for s in (0, 1))])
     drawn = []
     for loss, score in ((2.5, 0.4), (123.0, 0.6), (1.0, 0.8), (0.5, 1.0)):
-        claim = take(ledger, key)
-        ledger.record(claim, [(20, "train/loss", loss), (20, "val/accuracy", score / 2)], 20)
+        held = take(ledger, key)
+        ledger.record(held, [(20, "train/loss", loss), (20, "val/accuracy", score / 2)], 20)
         [instance] = ledger.ladders()
         drawn.append((view(collect(ledger, instance), 120), so_far(collect(ledger, instance))))
-        ledger.finish(claim, "done", result={"val/accuracy": score}, step=100)
+        ledger.finish(held, "done", result={"val/accuracy": score}, step=100)
         drawn.append((view(collect(ledger, instance), 120), so_far(collect(ledger, instance))))
     answers = [answer for _, answer in drawn]
     assert answers[:5] == [""] * 5, "one rung has finished runs"
@@ -211,21 +211,21 @@ def test_a_worker_that_has_not_advanced_for_long_is_shown(
     ledger: Ledger, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.enqueue(key, [want(execution={"steps_per_dispatch": 20})])
-    claim = take(ledger, key)
+    held = take(ledger, key)
     [instance] = ledger.ladders()
 
     def after(seconds: float) -> LadderProgress:
-        clock = ledger.newest_attempts([claim.run.id])[claim.run.id].seen_at + seconds
+        clock = ledger.newest_attempts([held.run.id])[held.run.id].seen_at + seconds
         monkeypatch.setattr(Ledger, "clock", lambda _: clock)
         return collect(ledger, instance)
 
     assert after(1000).silent == {}, "no step yet: it may be compiling"
     assert any(" compiling " in line for line in view(after(1), 120))
-    ledger.record(claim, [(20, "machine/steps_per_second", 4.0)], 20)
+    ledger.record(held, [(20, "machine/steps_per_second", 4.0)], 20)
     assert after(45).silent == {}, "less than ten dispatches of 5 s"
     found = after(200)
-    assert found.silent == {claim.run.id: (200.0, 5.0)}
-    text = f"({claim.run.id}) at step 20 of"
+    assert found.silent == {held.run.id: (200.0, 5.0)}
+    text = f"({held.run.id}) at step 20 of"
     [line] = running_lines(found)
     assert text in line
     assert line.endswith(": has not advanced for 3:20 (a dispatch usually takes 5.0 s)")

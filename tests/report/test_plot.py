@@ -17,7 +17,7 @@ import pytest
 from lrurun.config import planning
 from lrurun.config.planning import final_runs
 from lrurun.ledger import values
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.report.figures import curves, figure_files
 from lrurun.report.figures.figures import Curve, Figure, Panel
 from tests.harness.drawings import caption, lines, size

@@ -14,7 +14,7 @@ import pytest
 from lrurun import paths, trained
 from lrurun.errors import LrurunError
 from lrurun.ledger import merging
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Checkpoint
 from lrurun.training import digests
 from tests.harness.hostile_texts import check

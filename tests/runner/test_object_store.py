@@ -18,7 +18,7 @@ from lrurun import paths, trained
 from lrurun.__main__ import run as command
 from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger import rebuilding
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Checkpoint
 from lrurun.runner import records, snapshots, storage
 from lrurun.runner.attempt import MachineFault

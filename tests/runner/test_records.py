@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lrurun import paths
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.records import LadderRecord, RunRecord, decode
-from lrurun.ledger.store import Ledger
 from lrurun.runner import records
 from lrurun.runner.storage import storage_for
 from tests.harness.machine import Machine

@@ -13,7 +13,7 @@ import pytest
 
 from lrurun import studies
 from lrurun.errors import UsageError
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.report.figures import figure_files
 from lrurun.runner import processes
 from lrurun.runner.executors import local

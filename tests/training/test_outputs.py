@@ -47,7 +47,7 @@ from lrurun.data.task import Data, Output, Spec
 from lrurun.data.tasks import TASKS
 from lrurun.errors import LrurunError, UsageError
 from lrurun.items import ItemResults
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.nn.network import Model
 from lrurun.training import evaluation
 from lrurun.training.events import Ended, Measured, Reached

@@ -15,7 +15,7 @@ import pytest
 from lrurun.config import planning
 from lrurun.config.planning import final_runs
 from lrurun.config.runs import InstanceSpec
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ui import guard
 from tests.harness.browsing import HOST, TOKEN, View, closed, words
 from tests.harness.machine import Machine

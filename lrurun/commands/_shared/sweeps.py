@@ -16,7 +16,7 @@ from lrurun.session import cautions, opening
 if TYPE_CHECKING:
     from lrurun.config import planning
     from lrurun.instances.sweep import Point
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.paths import Places
     from lrurun.report.tables.swept import SweptReport
 

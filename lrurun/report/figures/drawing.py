@@ -25,7 +25,7 @@ from lrurun.report.tables.swept import SweptReport
 
 if TYPE_CHECKING:
     from lrurun.config import planning
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Run
 
 NORM = "norm/layer"

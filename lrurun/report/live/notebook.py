@@ -13,7 +13,7 @@ from lrurun.report.live.progress import collect, view
 from lrurun.report.live.view import LadderView
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
 
 COLUMNS = 100

@@ -25,7 +25,7 @@ from lrurun.report import devices
 from lrurun.table import KEPT, Column, Table
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
 
 
 SILENT_SECONDS, SILENT_DISPATCHES = 30.0, 10.0

@@ -15,7 +15,7 @@ from lrurun.report.live.progress import LadderProgress, Lines, collect, view
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance, Run
 
 MOST_SILENT_SECONDS = 30.0

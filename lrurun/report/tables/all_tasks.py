@@ -27,7 +27,7 @@ from lrurun.table import Column, Table
 
 if TYPE_CHECKING:
     from lrurun.instances.requests import LadderRequest
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
 
 

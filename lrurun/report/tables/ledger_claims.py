@@ -29,7 +29,7 @@ from lrurun.report.tables.published_claims import PublishedClaim
 from lrurun.table import NOTHING, Column, Table
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.report.tables.ladder_table import LadderReport
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lrurun.config.resolve import ResolvedRung
     from lrurun.data.metric import Metric
     from lrurun.judging.sequential import DesignProgress, LookRecord
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Attempt, LadderInstance, Membership, Run
     from lrurun.report.tables.speed import SpeedReport
 

@@ -28,7 +28,7 @@ from lrurun.report.tables.row_scores import LadderRow, with_fewest_lost
 from lrurun.table import KEPT, NOTHING, Column, Table
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
 
 
 class SweptRow(LadderRow, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from lrurun import kinds, machine
 from lrurun.errors import LrurunError, UsageError
-from lrurun.ledger import owner
+from lrurun.ledger import heartbeat, owner
 from lrurun.ledger.values import Attempt, Run
 from lrurun.runner import logs
 from lrurun.runner.executors import NodeJob
@@ -24,9 +24,6 @@ from lrurun.runner.processes import FAULT_EXIT, LocalWorker, cause, error_of, fi
 from lrurun.runner.selection import MAX_RETRIES, SelectedRuns
 from lrurun.runner.signals import GRACE_SECONDS, Signals
 from lrurun.runner.work import Needs, Work
-
-HEARTBEAT_SECONDS = 10.0
-"""How often a supervisor writes the heartbeat of the attempts of its workers; see `HEARTBEAT_TIMEOUT` of the ledger."""
 
 LAST_RECORD_SECONDS = 600.0
 """How long a worker may take to write the record and the log of its last run, which may go to an object store."""
@@ -180,9 +177,9 @@ class LocalExecutor:
         ledger (see `end_suspended`). Changes of the clock have no effect.
         """
         now = time.monotonic()
-        if now - self._heartbeat_at < HEARTBEAT_SECONDS:
+        if now - self._heartbeat_at < heartbeat.HEARTBEAT_SECONDS:
             return
-        watched, self._heartbeat_at = min(now - self._heartbeat_at, 2 * HEARTBEAT_SECONDS), now
+        watched, self._heartbeat_at = min(now - self._heartbeat_at, 2 * heartbeat.HEARTBEAT_SECONDS), now
         by_pid = {worker.pid: worker for worker in self.workers}
         heartbeats = []
         # one query, however many runs the ladder has on other nodes
