@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lrurun.paths import Places
 
 STUDY: Final = "study"
-_KINDS = {STUDY: "lrurun.studies.kind:KIND", "program": "lrurun.programs.kind:KIND"}
+_KINDS = {STUDY: "lrurun.studies.machinery.kind:KIND", "program": "lrurun.programs.kind:KIND"}
 
 
 def limited(threads: int) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The studies: theory figures of the papers, each with its closed form, its simulation and its checks.
 
-A study is one file of this folder and one line below. Modules are imported when a study is asked for.
+A study is one file of this folder and one line below; `mathematics` has what several of them compute with, `machinery`
+what all of them have in common. Modules are imported when a study is asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from lrurun import kinds
 from lrurun.errors import UsageError, hint_for
 
 if TYPE_CHECKING:
-    from lrurun.studies.study import Study
+    from lrurun.studies.machinery.study import Study
 
 PREFIX = f"{kinds.STUDY}:"
 """The beginning of a study's task in the ledger; the name of the study follows."""

@@ -7,11 +7,21 @@ from collections.abc import Callable, Generator
 import numpy as np
 
 from lrurun.report.figures.figures import Figure, Panel, Picture, floats, line, points, thin
-from lrurun.studies import formulas
-from lrurun.studies.checks import Check, identity
-from lrurun.studies.coordinates import FORMS, Angle, Form, Modulus, Optimizer, angle, coordinates, descent, distance
-from lrurun.studies.evidence import Evidence, StudyClaim, threshold, together
-from lrurun.studies.study import Array, Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold, together
+from lrurun.studies.machinery.study import Array, Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.mathematics import formulas
+from lrurun.studies.mathematics.coordinates import (
+    FORMS,
+    Angle,
+    Form,
+    Modulus,
+    Optimizer,
+    angle,
+    coordinates,
+    descent,
+    distance,
+)
 
 GRID = {"form": FORMS, "optimizer": ["adam", "sign"], "normalised": [False, True]}
 CHUNK = 2_000

@@ -10,11 +10,11 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.report.figures.figures import Figure, Panel, dashed, grey, line
-from lrurun.studies import layers
-from lrurun.studies.checks import Check, identity
-from lrurun.studies.evidence import Evidence, StudyClaim, majority, together
-from lrurun.studies.formulas import generator
-from lrurun.studies.study import Array, Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, majority, together
+from lrurun.studies.machinery.study import Array, Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.mathematics import layers
+from lrurun.studies.mathematics.formulas import generator
 
 LENGTH, SEQUENCES, CHUNK = 100, 32, 30
 """Steps of the kernel and of the sequences; number of sequences; updates of one call of the compiled program."""

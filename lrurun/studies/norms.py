@@ -15,11 +15,11 @@ from lrurun.config.recurrences.rotrnn import RotRNNRecurrence
 from lrurun.config.schema import ModelConfig, OptimConfig
 from lrurun.data.task import Spec
 from lrurun.report.figures.figures import Curve, Figure, Panel, line, points
-from lrurun.studies import layers
-from lrurun.studies.checks import Check, identity, sampling
-from lrurun.studies.evidence import Evidence, StudyClaim, larger, positive, threshold, together
-from lrurun.studies.formulas import generator
-from lrurun.studies.study import Array, CellResult, Count, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity, sampling
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, larger, positive, threshold, together
+from lrurun.studies.machinery.study import Array, CellResult, Count, Results, Settings, Study, Values
+from lrurun.studies.mathematics import layers
+from lrurun.studies.mathematics.formulas import generator
 
 HORIZON = 400
 """Steps of white input."""

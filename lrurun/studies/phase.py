@@ -11,11 +11,11 @@ from msgspec import Meta
 
 from lrurun.config.recurrences.lru import LRURecurrence
 from lrurun.report.figures.figures import Figure, Panel, Scale, dashed, greek, line
-from lrurun.studies import layers
-from lrurun.studies.checks import Check, identity
-from lrurun.studies.evidence import Evidence, StudyClaim, positive, threshold, together
-from lrurun.studies.formulas import check_ring, generator
-from lrurun.studies.study import Array, Count, Radius, Rate, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, positive, threshold, together
+from lrurun.studies.machinery.study import Array, Count, Radius, Rate, Results, Settings, Study, Values
+from lrurun.studies.mathematics import layers
+from lrurun.studies.mathematics.formulas import check_ring, generator
 
 TRAINING, TEST, BATCH, CHUNK = 512, 1024, 64, 10
 """Sequences, sequences of an update, updates of one call of the compiled program."""

@@ -9,10 +9,10 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.report.figures.figures import IMAGINARY, REAL, Figure, Panel, Picture, floats, line, points
-from lrurun.studies.checks import Check, identity, nan_last
-from lrurun.studies.coordinates import Modulus
-from lrurun.studies.evidence import Evidence, StudyClaim, threshold
-from lrurun.studies.study import Array, CellResult, Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity, nan_last
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold
+from lrurun.studies.machinery.study import Array, CellResult, Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.mathematics.coordinates import Modulus
 
 POWER = 100
 OFFSET = 0.028

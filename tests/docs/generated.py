@@ -186,7 +186,7 @@ def documents() -> dict[str, type]:
     from lrurun.report.tables.ledger_claims import LedgerClaims
     from lrurun.report.tables.speed import SpeedReport
     from lrurun.report.tables.swept import SweptReport
-    from lrurun.studies.report import StudyReport
+    from lrurun.studies.machinery.reporting import StudyReport
 
     return {
         "runs": runs.RunsDocument,

@@ -11,13 +11,14 @@ import pytest
 
 from lrurun.config import planning
 from lrurun.config.schema import ModelConfig
-from lrurun.studies import convolution, depth, kernels, norms, phase
-from lrurun.studies import plan as study_planning
+from lrurun.studies import convolution, depth, norms, phase
 from lrurun.studies.bridge import STUDY as BRIDGE
 from lrurun.studies.bridge import Bridge
-from lrurun.studies.checks import failed
-from lrurun.studies.formulas import state_variance
-from lrurun.studies.study import CellResult, Results
+from lrurun.studies.machinery.checks import failed
+from lrurun.studies.machinery.planning import make
+from lrurun.studies.machinery.study import CellResult, Results
+from lrurun.studies.mathematics import kernels
+from lrurun.studies.mathematics.formulas import state_variance
 
 
 def finished(cell):
@@ -102,7 +103,7 @@ def test_a_rotrnn_is_an_lru():
 
 def test_networks_are_trained_as_in_the_recipe():
     plan = planning.make("ListOps", ladder="rotrnn")
-    cells = study_planning.make(norms.STUDY, "paper", {}).cells
+    cells = make(norms.STUDY, "paper", {}).cells
     for model, name in (("LRU", "lru"), ("RotRNN", "rotrnn")):
         [training] = [rung.training for rung in plan.rungs if rung.name == name]
         [cell] = [cell for cell in cells if (cell.task, cell.model, cell.depth) == ("ListOps", model, 6)]
@@ -225,13 +226,13 @@ def test_students_start_on_their_rings() -> None:
 
 def test_each_architecture_is_trained_at_its_published_rates() -> None:
     """Tables 1 and 2: logarithms of the rates in steps of a half, and two initialisations of real students."""
-    cells = study_planning.make(BRIDGE, "paper", {}).cells
+    cells = make(BRIDGE, "paper", {}).cells
     for name, logarithms, count in (("dense", (-5, -2.5), 12), ("block", (-5, -2.5), 12), ("lru", (-2.5, -0.5), 5)):
         tried = [cell for cell in cells if cell.architecture == name]
         assert len(tried) == count
         rates = sorted({cell.lr for cell in tried})
         np.testing.assert_allclose(np.log10(rates), np.arange(logarithms[0], logarithms[1] + 0.1, 0.5), atol=1e-3)
-    assert len(study_planning.make(BRIDGE, "ci", {"lr": 0.02}).cells) == 2  # a rate of no grid is one of all
+    assert len(make(BRIDGE, "ci", {"lr": 0.02}).cells) == 2  # a rate of no grid is one of all
 
 
 def test_the_expected_loss_and_its_spread_are_those_of_a_sum_of_squares() -> None:

@@ -18,10 +18,9 @@ from scipy import stats
 from lrurun import studies
 from lrurun.report.figures import figure_files
 from lrurun.report.figures import figures as figure
-from lrurun.studies import checks, convolution, execution, page
-from lrurun.studies import plan as planning
-from lrurun.studies import report as reporting
-from lrurun.studies.study import Results, Study
+from lrurun.studies import convolution
+from lrurun.studies.machinery import checks, execution, page, planning, reporting
+from lrurun.studies.machinery.study import Results, Study
 from tests.harness.drawings import misplaced
 
 

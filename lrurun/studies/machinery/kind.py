@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.paths import Places
-    from lrurun.studies.study import Study
+    from lrurun.studies.machinery.study import Study
 
 
 class StudyKind(OwnReports):
@@ -34,17 +34,17 @@ class StudyKind(OwnReports):
 
     @property
     def request(self) -> type[Struct]:
-        from lrurun.studies.request import StudyRequest
+        from lrurun.studies.machinery.request import StudyRequest
 
         return StudyRequest
 
     def execute(self, attempt: Any, stop: Any) -> None:
-        from lrurun.studies import execution
+        from lrurun.studies.machinery import execution
 
         execution.execute(attempt, stop)
 
     def described(self, run: Run) -> str:
-        from lrurun.studies.plan import cell_of
+        from lrurun.studies.machinery.planning import cell_of
 
         try:
             study = studies.of_task(run.task)
@@ -66,7 +66,7 @@ class StudyKind(OwnReports):
         return studies.get(name)
 
     def check(self, name: str) -> list[tuple[str, bool, str]]:
-        from lrurun.studies import execution, plan
+        from lrurun.studies.machinery import execution, planning
 
         study = studies.get(name)
         return [
@@ -75,48 +75,48 @@ class StudyKind(OwnReports):
                 check.passed,
                 f"{check.kind}: measured {check.measured:.6g}, expected {check.expected:.6g}, {check.rule}",
             )
-            for check in study.checks(execution.in_process(plan.make(study, "ci", {})))
+            for check in study.checks(execution.in_process(planning.make(study, "ci", {})))
         ]
 
     def evidence(self, ledger: Ledger | None, task: str | None) -> dict[str, TaskEvidence]:
-        from lrurun.studies import claims
+        from lrurun.studies.machinery import claims
 
         return claims.evidence(ledger, [study for study in studies.every() if task in (None, PREFIX + study.name)])
 
     def conclusion(self, ledger: Ledger, instance: LadderInstance) -> str:
-        from lrurun.studies import report
+        from lrurun.studies.machinery import reporting
 
-        plan = report.plan_of(ledger, instance)
-        return report.build(plan, report.collect(ledger, plan)).answer or "Not finished."
+        plan = reporting.plan_of(ledger, instance)
+        return reporting.build(plan, reporting.collect(ledger, plan)).answer or "Not finished."
 
     def page(self, ledger: Ledger, instance: LadderInstance, figure: str) -> Page:
         from lrurun.report.formats import pages
-        from lrurun.studies import page, report
+        from lrurun.studies.machinery import page, reporting
 
-        plan = report.plan_of(ledger, instance)
-        result = report.build(plan, report.collect(ledger, plan))
+        plan = reporting.plan_of(ledger, instance)
+        result = reporting.build(plan, reporting.collect(ledger, plan))
         section = page.section(result, "" if result.unfinished else figure)
         return Page(heading=f"{result.study}: {result.about.question}", body=pages.render("study.html", study=section))
 
     def drawing(self, ledger: Ledger, instance: LadderInstance) -> bytes:
         from lrurun.report.figures import figure_files
-        from lrurun.studies import report
+        from lrurun.studies.machinery import reporting
 
-        plan = report.plan_of(ledger, instance)
-        results = report.collect(ledger, plan)
-        if missing := report.missing(plan, results):
+        plan = reporting.plan_of(ledger, instance)
+        results = reporting.collect(ledger, plan)
+        if missing := reporting.missing(plan, results):
             raise LrurunError(f"{plan.study.name}: no figure, because cells are missing: {', '.join(missing)}")
         return figure_files.render(plan.study.figure(results), ".svg")
 
     def write_report(
         self, places: Places, task: str, profile: str | None, sets: Sequence[str], *, json: bool, out: Path | None
     ) -> int:
-        from lrurun.studies import command
+        from lrurun.studies.machinery import command
 
         return command.write_report(places, task, profile, sets, json=json, out=out)
 
     def repeat(self, places: Places, request: Any, options: Any, signals: Any) -> int:
-        from lrurun.studies import command
+        from lrurun.studies.machinery import command
 
         return command.repeat(places, request, options, signals)
 

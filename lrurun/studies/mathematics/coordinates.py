@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta
 
-from lrurun.studies.study import Array
+from lrurun.studies.machinery.study import Array
 
 Form = Literal["polar", "exponential", "optimal", "optimal-stop"]
 """polar: (ν, θ); exponential: ν = exp(-exp w), θ = exp v; optimal: ν = tanh w, θ = v (1 - ν²) / (ν √(1 + ν²)), where

@@ -13,13 +13,13 @@ from lrurun.commands._shared import output
 from lrurun.errors import LrurunError, UsageError
 from lrurun.report.figures import page_figures
 from lrurun.report.formats import pages
-from lrurun.studies import report as reporting
+from lrurun.studies.machinery import reporting
 
 if TYPE_CHECKING:
     from lrurun.report.figures.figures import Figure, Width
-    from lrurun.studies.plan import StudyPlan
-    from lrurun.studies.report import StudyReport
-    from lrurun.studies.study import Results
+    from lrurun.studies.machinery.planning import StudyPlan
+    from lrurun.studies.machinery.reporting import StudyReport
+    from lrurun.studies.machinery.study import Results
 
 PAGE = ".html"
 

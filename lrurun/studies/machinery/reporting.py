@@ -14,16 +14,16 @@ from lrurun.config.runs import parse_seeds
 from lrurun.errors import plural
 from lrurun.instances import requests
 from lrurun.ledger.values import FINISHED
-from lrurun.studies import plan as planning
-from lrurun.studies.checks import Check, failed
-from lrurun.studies.evidence import StudyVerdict, judge
-from lrurun.studies.plan import cell_of
-from lrurun.studies.study import CellResult, Results, Study
+from lrurun.studies.machinery import planning
+from lrurun.studies.machinery.checks import Check, failed
+from lrurun.studies.machinery.evidence import StudyVerdict, judge
+from lrurun.studies.machinery.planning import cell_of
+from lrurun.studies.machinery.study import CellResult, Results, Study
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance, Run
-    from lrurun.studies.plan import StudyPlan
+    from lrurun.studies.machinery.planning import StudyPlan
 
 
 HEADERS = ("", "kind", "check", "measured", "expected", "rule")

@@ -12,13 +12,14 @@ from lrurun import kinds, paths
 from lrurun.judging.verdicts import NOT_JUDGED, NOT_RUN
 from lrurun.kinds import TaskEvidence
 from lrurun.report.tables.ledger_claims import LedgerClaim, LedgerVerdict
-from lrurun.studies import PREFIX, report
+from lrurun.studies import PREFIX
+from lrurun.studies.machinery import reporting
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
-    from lrurun.studies.evidence import StudyClaim
-    from lrurun.studies.report import StudyReport
-    from lrurun.studies.study import Study
+    from lrurun.studies.machinery.evidence import StudyClaim
+    from lrurun.studies.machinery.reporting import StudyReport
+    from lrurun.studies.machinery.study import Study
 
 
 def evidence(ledger: Ledger | None, studies: Sequence[Study[Any]]) -> dict[str, TaskEvidence]:
@@ -45,14 +46,14 @@ def _scale(study: Study[Any]) -> str:
 def _result(study_report: StudyReport) -> str:
     profile = "" if study_report.profile == "laptop" else f" --profile {study_report.profile}"
     stand_in = " (stand-in)" if study_report.substitute else ""
-    counts = report.counts(study_report)
+    counts = reporting.counts(study_report)
     return f"`lrurun study {study_report.study}{profile}`{stand_in}: {counts}. {study_report.answer}"
 
 
 def _report_of(ledger: Ledger, study: Study[Any]) -> StudyReport | None:
     """The report of the largest profile that is complete; None if none is."""
-    found = report.largest(ledger, study)
-    return None if found is None else report.build(*found)
+    found = reporting.largest(ledger, study)
+    return None if found is None else reporting.build(*found)
 
 
 def _judged(study: Study[Any], claim: StudyClaim, study_report: StudyReport | None) -> LedgerClaim:

@@ -17,7 +17,7 @@ from lrurun.config.schema import CellConfig, Config, Execution
 from lrurun.decoding import canonical
 from lrurun.errors import UsageError, hint_for
 from lrurun.studies import PREFIX
-from lrurun.studies.study import Settings, Study
+from lrurun.studies.machinery.study import Settings, Study
 
 MOST_CELLS = 100_000
 

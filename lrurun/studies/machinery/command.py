@@ -30,7 +30,7 @@ from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for
 from lrurun.session import cautions, opening
 from lrurun.session.training_options import TrainingOptions, site_of
 from lrurun.studies import PREFIX
-from lrurun.studies.request import PROFILES, SelectedCells, StudyRequest, newest_plan, remember
+from lrurun.studies.machinery.request import PROFILES, SelectedCells, StudyRequest, newest_plan, remember
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from lrurun.runner.executors import Executor
     from lrurun.runner.signals import Signals
     from lrurun.runner.supervisor import SupervisorResult
-    from lrurun.studies.page import Drawings
-    from lrurun.studies.plan import StudyPlan
-    from lrurun.studies.report import StudyReport
-    from lrurun.studies.study import Results
+    from lrurun.studies.machinery.page import Drawings
+    from lrurun.studies.machinery.planning import StudyPlan
+    from lrurun.studies.machinery.reporting import StudyReport
+    from lrurun.studies.machinery.study import Results
 
 
 class StudiesDocument(Struct, frozen=True):
@@ -93,8 +93,7 @@ def study(
     "all" stands for every study, "ci" for every study in its quickest form. Finished cells are not repeated. The exit
     code is 3 if a check fails.
     """
-    from lrurun.studies import page
-    from lrurun.studies import report as reporting
+    from lrurun.studies.machinery import page, reporting
 
     several = name in ("all", "ci")
     if several and (cell or set_):
@@ -214,7 +213,7 @@ def compute(
 
 def _show_plans(places: Places, wanted: Sequence[tuple[StudyRequest, StudyPlan]]) -> None:
     """Prints the cells of studies, and how many of their seeds are done."""
-    from lrurun.studies import report as reporting
+    from lrurun.studies.machinery import reporting
 
     with opening.read(places) or nullcontext() as ledger:
         for request, plan in wanted:
@@ -258,7 +257,7 @@ def _recorded(
     places: Places, planned: Sequence[tuple[StudyRequest, StudyPlan]], drawings: Drawings
 ) -> list[StudyReport]:
     """The reports of studies that are complete in the ledger as it is; none if one of them is not."""
-    from lrurun.studies import report as reporting
+    from lrurun.studies.machinery import reporting
 
     ledger = opening.read(places)
     if ledger is None:
@@ -283,8 +282,7 @@ def _error_of(request: StudyRequest, error: Exception) -> LrurunError:
 
 def repeat(places: Places, request: StudyRequest, options: TrainingOptions, signals: Signals) -> int:
     """Computes what remains of a recorded study, and prints its report; the exit code."""
-    from lrurun.studies import page
-    from lrurun.studies import report as reporting
+    from lrurun.studies.machinery import page, reporting
 
     code, reports, _ = compute(
         places, [(request, request.plan())], options, signals, page.Drawings(None, several=False)
@@ -296,7 +294,7 @@ def repeat(places: Places, request: StudyRequest, options: TrainingOptions, sign
 
 def _report_of(ledger: Ledger, request: StudyRequest, plan: StudyPlan, drawings: Drawings) -> StudyReport:
     """The report of a study, whose figure is drawn if it is wanted and the study is complete."""
-    from lrurun.studies import report as reporting
+    from lrurun.studies.machinery import reporting
 
     results = reporting.collect(ledger, plan)
     report = reporting.build(plan, results)
@@ -311,7 +309,7 @@ def _incomplete(request: StudyRequest, plan: StudyPlan, results: Results[Any]) -
     """Why there is no figure, and what to do."""
     import msgspec
 
-    from lrurun.studies import report as reporting
+    from lrurun.studies.machinery import reporting
 
     cells = ", ".join(reporting.missing(plan, results))
     whole = msgspec.structs.replace(request, cells=[]).command()
@@ -330,8 +328,7 @@ def write_report(
     """
     import msgspec
 
-    from lrurun.studies import page
-    from lrurun.studies import report as reporting
+    from lrurun.studies.machinery import page, reporting
 
     request = StudyRequest(study=task.removeprefix(PREFIX), profile=profile or "laptop", sets=list(sets))
     plan = request.plan()

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, ge
 import numpy as np
 from msgspec import Meta
 
-from lrurun.studies import layers
-from lrurun.studies.checks import Check, identity, nan_last, sampling
-from lrurun.studies.formulas import generator
-from lrurun.studies.study import Array, Results, Values
+from lrurun.studies.machinery.checks import Check, identity, nan_last, sampling
+from lrurun.studies.machinery.study import Array, Results, Values
+from lrurun.studies.mathematics import layers
+from lrurun.studies.mathematics.formulas import generator
 
 if TYPE_CHECKING:
     from lrurun.nn.recurrences import Recurrence
