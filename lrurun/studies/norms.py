@@ -410,7 +410,7 @@ def batch(task: Task, size: int, random: np.random.Generator) -> Batch:
 
 
 @cache
-def _programs(shape: Shape) -> Any:
+def _compiled(shape: Shape) -> Any:
     """(initial parameters of a seed, CHUNK updates, norms of a batch); see `train`."""
     import jax
     import jax.numpy as jnp
@@ -468,7 +468,7 @@ def train(shape: Shape, *, rate: float, updates: int, size: int, seed: int) -> G
 
     from lrurun.training import optimizer
 
-    init, run, norms = _programs(shape)
+    init, run, norms = _compiled(shape)
     rates = optimizer.rates(optimiser(shape.model, rate), updates)
     random = generator(seed, "batches")
     probe = batch(shape.task, 64, generator(seed, "probe"))

@@ -39,7 +39,7 @@ def test_an_rnn_has_the_loss_of_a_loop_over_its_states(model, activation):
         for now, target in zip(inputs, targets, strict=True):
             h = activation(a @ h + b * now)
             error += (h @ c - target) ** 2
-    _, _, by_layer, by_other = convolution.programs(model, 10)
+    _, _, by_layer, by_other = convolution.compiled(model, 10)
     with jax.enable_x64(True):
         for loss in (by_layer, by_other):
             assert loss((a, b, c), u, y)[0] == pytest.approx(0.5 * error / u.size, rel=1e-10)
@@ -75,7 +75,7 @@ def test_an_output_is_that_of_a_loop_over_the_states():
     with jax.enable_x64(True):
         params = phase.initial(phase.layer(True, 5, 0.9, 0.99, 1.0), 2)
         u = np.random.default_rng(1).normal(size=(3, 40))
-        found = [phase.programs(True, 5, 40)[form](params, u) for form in (0, 1)]
+        found = [phase.compiled(True, 5, 40)[form](params, u) for form in (0, 1)]
     of = {name: np.asarray(value) for name, value in params.items()}
     lam = np.exp(-np.exp(of["nu_log"]) + 1j * np.exp(of["theta_log"]))
     b = np.exp(of["gamma_log"]) * (of["B_re"] + 1j * of["B_im"])[:, 0]
