@@ -1,8 +1,8 @@
 """Named ablation ladders between a tanh RNN and the Linear Recurrent Unit: the version and the public API.
 
 `recurrence` and `task` register a class of yours, a subclass of `Recurrence` or `Task`; `load` gives the trained model
-of a run, `open` a ledger to read; `this_run` is what a training script of yours asks, when a ladder has started it. All
-of them are imported on first use, so that `import lrurun` stays quick.
+of a run, `open` a ledger to read, `study` a theory figure of a paper; `this_run` is what a training script of yours
+asks, when a ladder has started it. All of them are imported on first use, so that `import lrurun` stays quick.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from lrurun.nn.recurrences.base import Recurrence
     from lrurun.programs.module.lrurun import this_run
     from lrurun.reading import open
+    from lrurun.session.study import study
     from lrurun.trained import load
 
 __version__ = VERSION
-__all__ = ["Recurrence", "Task", "__version__", "load", "open", "recurrence", "task", "this_run"]
+__all__ = ["Recurrence", "Task", "__version__", "load", "open", "recurrence", "study", "task", "this_run"]
 
 _PLACES = {
     "Recurrence": "lrurun.nn.recurrences.base",
@@ -30,6 +31,7 @@ _PLACES = {
     "load": "lrurun.trained",
     "open": "lrurun.reading",
     "recurrence": "lrurun.config.recurrences.registration",
+    "study": "lrurun.session.study",
     "task": "lrurun.data.registration",
     "this_run": "lrurun.programs.module.lrurun",
 }

@@ -42,6 +42,18 @@ class FaultyProgram(LrurunError):
     """The runs of a user's program would all end with the same fault."""
 
 
+class UnfinishedError(LrurunError):
+    """Runs have failed too often, or cannot be continued here; all others are finished."""
+
+    exit_code = 3
+
+
+class FailedChecksError(LrurunError):
+    """Checks of a study fail."""
+
+    exit_code = 3
+
+
 class LedgerError(LrurunError):
     """The ledger is busy, of another version, or not a ledger."""
 

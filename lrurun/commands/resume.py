@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lrurun import console, kinds, paths, plugins
+from lrurun import console, paths, plugins
+from lrurun.commands._shared import study_output
 from lrurun.commands._shared.options import (
     Detach,
     DryRun,
@@ -21,12 +22,14 @@ from lrurun.commands._shared.options import (
 )
 from lrurun.commands._shared.rules import examples
 from lrurun.commands.ladder import train
+from lrurun.config.schema import LADDER_KINDS
 from lrurun.errors import FaultyProgram, LaterVersionError, LedgerError, PreparationError, UsageError, plural
 from lrurun.instances import continuing, requests
 from lrurun.instances.requests import LadderRequest
 from lrurun.ledger.database import implementation
 from lrurun.session import cautions, opening
 from lrurun.session.training_options import TrainingOptions, site_of
+from lrurun.studies.machinery.request import StudyRequest
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -93,10 +96,10 @@ def resume(
             worst = max(worst, error.exit_code)
         for request in recorded:
             try:
-                if (kind := kinds.with_reports(ladder.kind)) is not None:
-                    code = kind.repeat(places, request, options, signals)
-                else:
+                if ladder.kind in LADDER_KINDS:
                     code = _repeat(places, ladder, request, options, signals)
+                else:
+                    code = study_output.repeat(places, request, options, signals)
             except (UsageError, LaterVersionError, PreparationError, FaultyProgram) as error:
                 # A ladder whose files have changed, one that a later lrurun began, one without data, or one whose
                 # program logs nothing does not stop the others.
@@ -142,7 +145,7 @@ def _say_superseded(ledger: Ledger, only: str | None) -> None:
 
 
 Requests = Sequence[Any]
-"""`LadderRequest`, or what the kind of the instance records."""
+"""`LadderRequest`, or `StudyRequest` of a study."""
 
 
 def _unfinished(
@@ -163,8 +166,8 @@ def _unfinished(
             if ladder.key in replaced or not continuing.is_unfinished(ledger, ladder):
                 continue
             try:
-                kind = kinds.with_reports(ladder.kind)
-                recorded: Requests = requests.recorded(ledger, ladder, LadderRequest if kind is None else kind.request)
+                form = LadderRequest if ladder.kind in LADDER_KINDS else StudyRequest
+                recorded: Requests = requests.recorded(ledger, ladder, form)
             except LedgerError as error:  # a record that cannot be read does not stop the others
                 console.fail(error)
                 worst = error.exit_code

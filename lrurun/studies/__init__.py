@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import importlib
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from lrurun import kinds
 from lrurun.errors import UsageError, hint_for
 
 if TYPE_CHECKING:
     from lrurun.studies.machinery.study import Study
 
-PREFIX = f"{kinds.STUDY}:"
+STUDY: Final = "study"
+"""The kind of the runs of studies, and the name of their instances in place of that of a ladder."""
+PREFIX = f"{STUDY}:"
 """The beginning of a study's task in the ledger; the name of the study follows."""
 
 _MODULES = (
@@ -75,6 +76,11 @@ def get(name: str) -> Study[Any]:
         return aliases[name]
     names = [*_MODULES, *aliases]
     raise UsageError(f"unknown study {name!r}", hint_for(name, names, "studies and their aliases"))
+
+
+def is_task(task: str) -> bool:
+    """Whether a task of the ledger is a study."""
+    return task.startswith(PREFIX)
 
 
 def of_task(task: str) -> Study[Any]:

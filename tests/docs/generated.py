@@ -146,10 +146,11 @@ def page_of_papers() -> str:
     from lrurun.ledger.store import Ledger
     from lrurun.report import papers
     from lrurun.report.tables import ledger_claims
+    from lrurun.studies.machinery import study_claims
 
     with unpacked(KEPT) as place, closing(Ledger.read(place)) as ledger, read_at_once(place):
         ladders, _ = ledger_claims.ladders_of(ledger)
-        evidence = ledger_claims.gather(ledger, ladders, None, with_studies=True)
+        evidence = ledger_claims.gather(ledger, ladders, None, study_claims.evidence(ledger, None))
     return papers.render(evidence, ledger_claims.collect(evidence, ladders, None, None).claims).rstrip()
 
 

@@ -14,6 +14,7 @@ from lrurun.data import tasks
 from lrurun.report import papers
 from lrurun.report.tables import ledger_claims
 from lrurun.report.tables.ledger_claims import Evidence, LedgerClaim
+from lrurun.studies.machinery import study_claims
 from tests.docs import generated
 from tests.harness.machine import Machine
 
@@ -31,7 +32,7 @@ of_each_paper = pytest.mark.parametrize("paper", papers.every(), ids=lambda pape
 def empty() -> tuple[Evidence, list[LedgerClaim]]:
     """What there is without a ledger."""
     ladders = {name: load_ladder(name) for name in paths.names("ablations")}
-    evidence = ledger_claims.gather(None, ladders, None, with_studies=True)
+    evidence = ledger_claims.gather(None, ladders, None, study_claims.evidence(None, None))
     return evidence, ledger_claims.collect(evidence, ladders, None, None).claims
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct, to_builtins
 
-from lrurun import console, kinds, studies, table
+from lrurun import console, studies, table
 from lrurun.config.runs import parse_seeds
 from lrurun.errors import plural
 from lrurun.instances import requests
@@ -165,7 +165,7 @@ def largest(ledger: Ledger, study: Study[Any]) -> tuple[StudyPlan, Results[Any]]
 
     None if it has none.
     """
-    recorded = {instance.profile for instance in ledger.ladders(kinds.STUDY, studies.PREFIX + study.name)}
+    recorded = {instance.profile for instance in ledger.ladders(studies.STUDY, studies.PREFIX + study.name)}
     for profile in ("paper", "laptop", "ci"):
         if profile in recorded:
             plan = planning.make(study, profile, {})
