@@ -49,6 +49,12 @@ class UnfinishedError(LrurunError):
     exit_code = 3
 
 
+class FailedChecksError(LrurunError):
+    """Checks of a study fail."""
+
+    exit_code = 3
+
+
 class LedgerError(LrurunError):
     """The ledger is busy, of another version, or not a ledger."""
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
+
+from msgspec import Struct
 
 from lrurun.config.programs import ProgramTable
 from lrurun.config.schema import Execution, ProgramConfig
-from lrurun.kinds import Trial, TrialItems
+from lrurun.kinds import limited
 from lrurun.programs import logged_items
 from lrurun.programs.commands import from_copy
 from lrurun.programs.execution import (
@@ -39,14 +40,46 @@ ITEMS_SECONDS = 2.0
 """How long to wait after the first scores for their per-item results."""
 
 
-def run(
-    config: ProgramConfig,
-    execution: Execution,
-    program: ProgramTable,
-    folder: Path,
-    runs: Path,
-    seconds: float,
-    limited: Mapping[str, str],
+class TrialItems(Struct, frozen=True, kw_only=True):
+    """The per-item results that a trial has logged for a score."""
+
+    name: str
+    step: int
+    count: int
+    """0 if they cannot be read."""
+    mean: float
+    problem: str | None
+    """Why they cannot belong to the score; None if they can, or if it was not logged at their step."""
+
+
+class Trial(Struct, kw_only=True):
+    """What a trial has shown."""
+
+    command: list[str]
+    rows: list[tuple[int, dict[str, float]]] = []
+    """Steps with the metrics that were logged there, or read from what was printed."""
+    items: list[TrialItems] = []
+    printed: list[str] = []
+    """The last lines that it has printed."""
+    end: str = ""
+    """How it ended, in words."""
+    is_cut: bool = False
+    """Whether it was ended before it did so by itself."""
+    problem: str = ""
+    """Why it failed; empty if it did not."""
+
+    def steps_of(self, metric: str) -> dict[int, float]:
+        """Step -> value of a metric."""
+        return {step: values[metric] for step, values in self.rows if metric in values}
+
+    def is_complete(self, metric: str) -> bool:
+        """Whether it has logged a validation score and its test score, or another validation score without one."""
+        tests, validated = self.steps_of(f"test/{metric.removeprefix('val/')}"), self.steps_of(metric)
+        return bool(validated) and (bool(tests) or len(validated) > 1)
+
+
+def try_out(
+    config: ProgramConfig, execution: Execution, program: ProgramTable, folder: Path, runs: Path, seconds: float
 ) -> Trial:
     """Starts a program in the folder of its recipe, and ends it when its first scores are there.
 
@@ -54,7 +87,6 @@ def run(
         program: the table of its recipe.
         runs: a folder for what it writes.
         seconds: the time that it has.
-        limited: environment variables with its numbers of threads.
 
     Raises:
         LrurunError: its files cannot be copied, or the machine can start no process.
@@ -72,7 +104,8 @@ def run(
     with log.open("xb") as output:
         os.write(output.fileno(), b"\n")  # the line after which it prints
         try:
-            with started(command, folder, dict(environment(place, kept)) | dict(limited), output.fileno()) as process:
+            variables = dict(environment(place, kept)) | limited(execution.threads)
+            with started(command, folder, variables, output.fileno()) as process:
                 _follow(trial, process, [reports, *printed], log, config, execution, seconds)
         except (NotStarted, WrongReport) as error:
             trial.problem = f"{error.message}; {error.hint}"

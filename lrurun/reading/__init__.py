@@ -157,7 +157,7 @@ class OpenLedger:
             NotFoundError: the ledger has no such instance.
             UsageError: unknown names, or an argument of another type.
         """
-        from lrurun import kinds
+        from lrurun import studies
         from lrurun.config.settings import parse_sets
         from lrurun.instances.requests import LadderRequest, ladder_or_default
         from lrurun.report.tables import loaded_instance
@@ -166,8 +166,8 @@ class OpenLedger:
         check_type("task", task, str, "text", hint)
         _check_texts(hint, ladder=ladder, profile=profile, instance=instance)
         check_type("sets", sets, Mapping | Sequence, "a mapping or a list", hint)
-        if (kind := kinds.of_task(task)) is not None:
-            raise UsageError(f"{task}: reports of {kind.plural} have no rungs", f"run: lrurun report {task} --json")
+        if studies.is_task(task):
+            raise UsageError(f"{task}: reports of studies have no rungs", f"run: lrurun report {task} --json")
         values = dict(sets) if isinstance(sets, Mapping) else parse_sets(sets)
         request = LadderRequest(
             task=task, ladder=ladder_or_default(ladder, task), profile=profile, sets=values, tune=tune
@@ -189,7 +189,9 @@ class OpenLedger:
         Raises:
             UsageError: unknown names.
         """
+        from lrurun import studies
         from lrurun.report.tables import ledger_claims
+        from lrurun.studies.machinery import study_claims
 
         _check_texts('as in claims(ladder="lru", task="sDigits")', ladder=ladder, task=task, paper=paper)
         ledger_claims.check_paper(paper, "paper")
@@ -197,9 +199,11 @@ class OpenLedger:
         ladders, errors = ledger_claims.ladders_of(ledger, ladder)
         for error in errors:
             raise error
-        task = ledger_claims.task_of(task, ladder)
-        ledger_claims.check_task(task, ledger)
-        evidence = ledger_claims.gather(ledger, ladders, task, with_studies=ladder is None)
+        task = study_claims.task_of(task, ladder)
+        if task is None or not studies.is_task(task):
+            ledger_claims.check_task(task, ledger)
+        by_task = study_claims.evidence(ledger, task) if ladder is None else {}
+        evidence = ledger_claims.gather(ledger, ladders, task, by_task)
         document = ledger_claims.collect(evidence, ladders, task, paper)
         return Rows(document.claims, columns_of(ledger_claims.LedgerClaim.__struct_fields__), shown=shown_claims)
 

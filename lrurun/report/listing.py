@@ -112,7 +112,7 @@ def _settings_of_kinds() -> dict[str, filters.ValueKind]:
     """The settings of runs that are no trainings."""
     from lrurun.ledger.columns import kind
 
-    return {path: kind(hint) for run_kind in kinds.every() for path, hint in run_kind.settings().items()}
+    return {path: kind(hint) for other in kinds.every() for path, hint in other.settings().items()}
 
 
 def state(run: Run) -> str:

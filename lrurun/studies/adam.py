@@ -7,11 +7,11 @@ from collections.abc import Callable, Generator
 import numpy as np
 
 from lrurun.report.figures.figures import Curve, Figure, Panel, greek, line, points
-from lrurun.studies import kernels
-from lrurun.studies.checks import Check, identity, nan_last
-from lrurun.studies.evidence import Evidence, StudyClaim, larger, together
-from lrurun.studies.kernels import TITLES, Architecture, Nu
-from lrurun.studies.study import Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity, nan_last
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, larger, together
+from lrurun.studies.machinery.study import Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.mathematics import kernels
+from lrurun.studies.mathematics.kernels import TITLES, Architecture, Nu
 
 SHARES = np.linspace(0, 1, 41)
 """Shares of the parameters of a group. A curve shows the largest step of each share."""

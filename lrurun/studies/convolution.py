@@ -10,11 +10,12 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.report.figures.figures import Figure, Panel, dashed, grey, line
-from lrurun.studies import layers
-from lrurun.studies.checks import Check, identity
-from lrurun.studies.evidence import Evidence, StudyClaim, majority, together
-from lrurun.studies.formulas import generator
-from lrurun.studies.study import Array, Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, majority, together
+from lrurun.studies.machinery.study import Array, Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.mathematics import layers
+from lrurun.studies.mathematics.descent import Carry, descent
+from lrurun.studies.mathematics.formulas import generator
 
 LENGTH, SEQUENCES, CHUNK = 100, 32, 30
 """Steps of the kernel and of the sequences; number of sequences; updates of one call of the compiled program."""
@@ -93,7 +94,7 @@ class ConvolutionStudy(Study[Convolution]):
         return cell.updates
 
     def simulate(self, cell: Convolution, seed: int) -> Generator[int, None, Values]:
-        init, run, by_layer, by_other = programs(cell.model, cell.state)
+        init, run, by_layer, by_other = compiled(cell.model, cell.state)
         (u, y), parameters = data(seed), start(cell.state, seed)
         (value, slopes), (same_value, same_slopes) = by_layer(parameters, u, y), by_other(parameters, u, y)
         apart = [
@@ -250,8 +251,8 @@ def start(state: int, seed: int) -> tuple[Array, Array, Array]:
 
 
 @cache
-def programs(model: Model, state: int) -> Any:
-    """Initial state of Adam, `CHUNK` updates, and two programs that return (loss, gradient): by the layer's scan, and
+def compiled(model: Model, state: int) -> Any:
+    """Initial state of Adam, `CHUNK` updates, and two functions that return (loss, gradient): by the layer's scan, and
     by the kernel of a linear RNN or a plain loop over the states of one with tanh."""
     import jax
     import jax.numpy as jnp
@@ -289,14 +290,9 @@ def programs(model: Model, state: int) -> Any:
     loss, other = (by_kernel, by_kernel) if model == "linear" else (by_layer, by_loop)
     adam = optax.scale_by_adam()
 
-    def run(carry: Any, u: Any, y: Any, rate: Any) -> Any:
-        def update(carry: Any, _: None) -> Any:
-            now, state = carry
-            value, slope = jax.value_and_grad(loss)(now, u, y)
-            change, state = adam.update(slope, state)
-            return (jax.tree.map(lambda p, d: p - rate * d, now, change), state), value
-
-        return jax.lax.scan(update, carry, length=CHUNK)
+    def run(carry: Carry, u: Any, y: Any, rate: Any) -> Any:
+        trained = descent(lambda now: loss(now, u, y), adam, carry, jnp.full(CHUNK, rate))
+        return trained.carry, trained.losses
 
     return adam.init, jax.jit(run), jax.jit(jax.value_and_grad(by_layer)), jax.jit(jax.value_and_grad(other))
 

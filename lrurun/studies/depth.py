@@ -15,11 +15,11 @@ from lrurun.config.recurrences.lru import LRURecurrence
 from lrurun.config.schema import ModelConfig
 from lrurun.data.task import Output, Spec
 from lrurun.report.figures.figures import Curve, Figure, dashed, greek, line, log_log, points
-from lrurun.studies import layers
-from lrurun.studies.checks import Check, below, identity, sampling
-from lrurun.studies.evidence import Evidence, StudyClaim, threshold, together
-from lrurun.studies.formulas import Ring, generator
-from lrurun.studies.study import Array, Results, Rho, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, below, identity, sampling
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold, together
+from lrurun.studies.machinery.study import Array, Results, Rho, Settings, Study, Values
+from lrurun.studies.mathematics import layers
+from lrurun.studies.mathematics.formulas import Ring, generator
 
 BLOCKS, BATCH = 4, 8
 

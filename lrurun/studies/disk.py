@@ -10,11 +10,11 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.report.figures.figures import IMAGINARY, REAL, Figure, Panel, line, points
-from lrurun.studies import layers
-from lrurun.studies.checks import Check, sampling
-from lrurun.studies.evidence import Evidence, StudyClaim, larger, positive, together
-from lrurun.studies.formulas import distance_to_uniform
-from lrurun.studies.study import CellResult, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, sampling
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, larger, positive, together
+from lrurun.studies.machinery.study import CellResult, Results, Settings, Study, Values
+from lrurun.studies.mathematics import layers
+from lrurun.studies.mathematics.formulas import distance_to_uniform
 
 AREAS = np.linspace(0.0, 1.25, 51)
 """Squared radii at which the distribution is recorded."""

@@ -10,11 +10,11 @@ from msgspec import Meta
 
 from lrurun.config.recurrences.lru import LRURecurrence
 from lrurun.report.figures.figures import Figure, line, log_log, spread
-from lrurun.studies import layers
-from lrurun.studies.checks import Check, identity, sampling
-from lrurun.studies.evidence import Evidence, StudyClaim, larger
-from lrurun.studies.formulas import Ring, check_ring, generator, ring_gain, slice_gain
-from lrurun.studies.study import Count, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity, sampling
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, larger
+from lrurun.studies.machinery.study import Count, Results, Settings, Study, Values
+from lrurun.studies.mathematics import layers
+from lrurun.studies.mathematics.formulas import Ring, check_ring, generator, ring_gain, slice_gain
 
 RINGS = [[0.0, 0.9], [0.0, 0.99], [0.9, 0.99], [0.9, 0.999], [0.99, 0.999]]
 SLICE = np.pi / 50

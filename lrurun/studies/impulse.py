@@ -9,10 +9,10 @@ from msgspec import Meta
 
 from lrurun.config.recurrences.lru import LRURecurrence
 from lrurun.report.figures.figures import Figure, Panel, dashed, thin
-from lrurun.studies import layers
-from lrurun.studies.checks import Check, below, identity, sampling
-from lrurun.studies.evidence import Evidence, StudyClaim, threshold
-from lrurun.studies.study import Array, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, below, identity, sampling
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold
+from lrurun.studies.machinery.study import Array, Results, Settings, Study, Values
+from lrurun.studies.mathematics import layers
 
 COMPONENTS = 3
 """The number of components in the figure."""

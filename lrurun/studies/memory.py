@@ -9,10 +9,10 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.report.figures.figures import Figure, grey, line, log_log
-from lrurun.studies.checks import Check, identity
-from lrurun.studies.evidence import Evidence, StudyClaim, threshold, together
-from lrurun.studies.formulas import sensitivity, state_variance
-from lrurun.studies.study import Results, Rho, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold, together
+from lrurun.studies.machinery.study import Results, Rho, Settings, Study, Values
+from lrurun.studies.mathematics.formulas import sensitivity, state_variance
 
 GRID = {"rho": [0.0, 0.9, 0.99, 0.999, 1.0]}
 

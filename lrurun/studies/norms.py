@@ -15,11 +15,11 @@ from lrurun.config.recurrences.rotrnn import RotRNNRecurrence
 from lrurun.config.schema import ModelConfig, OptimConfig
 from lrurun.data.task import Spec
 from lrurun.report.figures.figures import Curve, Figure, Panel, line, points
-from lrurun.studies import layers
-from lrurun.studies.checks import Check, identity, sampling
-from lrurun.studies.evidence import Evidence, StudyClaim, larger, positive, threshold, together
-from lrurun.studies.formulas import generator
-from lrurun.studies.study import Array, CellResult, Count, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity, sampling
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, larger, positive, threshold, together
+from lrurun.studies.machinery.study import Array, CellResult, Count, Results, Settings, Study, Values
+from lrurun.studies.mathematics import layers
+from lrurun.studies.mathematics.formulas import generator
 
 HORIZON = 400
 """Steps of white input."""
@@ -410,7 +410,7 @@ def batch(task: Task, size: int, random: np.random.Generator) -> Batch:
 
 
 @cache
-def _programs(shape: Shape) -> Any:
+def _compiled(shape: Shape) -> Any:
     """(initial parameters of a seed, CHUNK updates, norms of a batch); see `train`."""
     import jax
     import jax.numpy as jnp
@@ -468,7 +468,7 @@ def train(shape: Shape, *, rate: float, updates: int, size: int, seed: int) -> G
 
     from lrurun.training import optimizer
 
-    init, run, norms = _programs(shape)
+    init, run, norms = _compiled(shape)
     rates = optimizer.rates(optimiser(shape.model, rate), updates)
     random = generator(seed, "batches")
     probe = batch(shape.task, 64, generator(seed, "probe"))

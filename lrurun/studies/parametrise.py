@@ -11,8 +11,10 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.report.figures.figures import Curve, Figure, Panel, dashed, line, points
-from lrurun.studies.checks import Check, identity, nan_last
-from lrurun.studies.coordinates import (
+from lrurun.studies.machinery.checks import Check, identity, nan_last
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold, together
+from lrurun.studies.machinery.study import Count, Results, Settings, Study, Values
+from lrurun.studies.mathematics.coordinates import (
     FORMS,
     Angle,
     Form,
@@ -24,8 +26,6 @@ from lrurun.studies.coordinates import (
     magnitude,
     magnitude_basin,
 )
-from lrurun.studies.evidence import Evidence, StudyClaim, threshold, together
-from lrurun.studies.study import Count, Results, Settings, Study, Values
 
 RADII = [0.36, 0.68, 0.84, 0.92, 0.96, 0.98, 0.99, 0.999]
 RANGES = {

@@ -9,10 +9,10 @@ from msgspec import Meta
 
 from lrurun.config.recurrences.dlr import DLRRecurrence
 from lrurun.report.figures.figures import Curve, Figure, Panel, line, points
-from lrurun.studies import layers
-from lrurun.studies.checks import Check, identity, sampling
-from lrurun.studies.evidence import Evidence, StudyClaim, threshold, together
-from lrurun.studies.study import Array, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity, sampling
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold, together
+from lrurun.studies.machinery.study import Array, Results, Settings, Study, Values
+from lrurun.studies.mathematics import layers
 
 STEP = 1e-5
 """Twice the decay -log |lambda| of the complex modes."""

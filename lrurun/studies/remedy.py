@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from lrurun.report.figures.figures import Figure, dashed, line, log_log
-from lrurun.studies.checks import Check, identity
-from lrurun.studies.evidence import Evidence, StudyClaim, threshold, together
-from lrurun.studies.formulas import energy, sensitivity, state_variance
-from lrurun.studies.study import Array, Count, Results, Rho, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold, together
+from lrurun.studies.machinery.study import Array, Count, Results, Rho, Settings, Study, Values
+from lrurun.studies.mathematics.formulas import energy, sensitivity, state_variance
 
 GRID = {"rho": [0.0, 0.9, 0.99, 1.0]}
 MIDDLE, NEAR = 0.5, 0.9999

@@ -6,11 +6,11 @@ import numpy as np
 
 from lrurun.config.recurrences.lru import LRURecurrence
 from lrurun.report.figures.figures import IMAGINARY, REAL, Figure, Panel, line, points
-from lrurun.studies import layers
-from lrurun.studies.checks import Check, below, identity, sampling
-from lrurun.studies.evidence import Evidence, StudyClaim, threshold
-from lrurun.studies.formulas import Ring, check_ring, distance_to_uniform, generator
-from lrurun.studies.study import Array, CellResult, Count, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, below, identity, sampling
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold
+from lrurun.studies.machinery.study import Array, CellResult, Count, Results, Settings, Study, Values
+from lrurun.studies.mathematics import layers
+from lrurun.studies.mathematics.formulas import Ring, check_ring, distance_to_uniform, generator
 
 RINGS = [[0.0, 1.0], [0.9, 0.999], [0.999, 0.9999]]
 GLOROT = 500

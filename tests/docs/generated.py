@@ -146,10 +146,11 @@ def page_of_papers() -> str:
     from lrurun.ledger.ledger import Ledger
     from lrurun.report import papers
     from lrurun.report.tables import ledger_claims
+    from lrurun.studies.machinery import study_claims
 
     with unpacked(KEPT) as place, closing(Ledger.read(place)) as ledger, read_at_once(place):
         ladders, _ = ledger_claims.ladders_of(ledger)
-        evidence = ledger_claims.gather(ledger, ladders, None, with_studies=True)
+        evidence = ledger_claims.gather(ledger, ladders, None, study_claims.evidence(ledger, None))
     return papers.render(evidence, ledger_claims.collect(evidence, ladders, None, None).claims).rstrip()
 
 
@@ -187,7 +188,7 @@ def documents() -> dict[str, type]:
     from lrurun.report.tables.ledger_claims import LedgerClaims
     from lrurun.report.tables.speed import SpeedReport
     from lrurun.report.tables.swept import SweptReport
-    from lrurun.studies.report import StudyReport
+    from lrurun.studies.machinery.reporting import StudyReport
 
     return {
         "runs": runs.RunsDocument,

@@ -15,6 +15,7 @@ from lrurun.ledger.ledger import Ledger
 from lrurun.report import papers
 from lrurun.report.tables import ledger_claims
 from lrurun.report.tables.ledger_claims import Evidence, LedgerClaim
+from lrurun.studies.machinery import study_claims
 from tests.docs import generated
 from tests.harness.machine import Machine
 
@@ -33,7 +34,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evidence, list[Ledg
     """What there is without a ledger."""
     ladders = {name: load_ladder(name) for name in paths.names("ablations")}
     with Ledger.read(tmp_path_factory.mktemp("none") / "ledger.db") as ledger:
-        evidence = ledger_claims.gather(ledger, ladders, None, with_studies=True)
+        evidence = ledger_claims.gather(ledger, ladders, None, study_claims.evidence(ledger, None))
     return evidence, ledger_claims.collect(evidence, ladders, None, None).claims
 
 

@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 
 from lrurun import studies
-from lrurun.studies import kernels
-from lrurun.studies.coordinates import FORMS, basin, curvature
-from lrurun.studies.hessians import block, correlated, diagonal_parameters, flattened, sensitivities, spectrum
+from lrurun.studies.mathematics import kernels
+from lrurun.studies.mathematics.coordinates import FORMS, basin, curvature
+from lrurun.studies.mathematics.hessians import (
+    block,
+    correlated,
+    diagonal_parameters,
+    flattened,
+    sensitivities,
+    spectrum,
+)
 
 TURN = np.pi / 100
 

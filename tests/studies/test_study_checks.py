@@ -18,10 +18,9 @@ from scipy import stats
 from lrurun import studies
 from lrurun.report.figures import figure_files
 from lrurun.report.figures import figures as figure
-from lrurun.studies import checks, convolution, execution, page
-from lrurun.studies import plan as planning
-from lrurun.studies import report as reporting
-from lrurun.studies.study import Results, Study
+from lrurun.studies import convolution
+from lrurun.studies.machinery import checks, execution, planning, reporting, study_pages
+from lrurun.studies.machinery.study import Results, Study
 from tests.harness.drawings import misplaced
 
 
@@ -213,7 +212,7 @@ def test_a_page_has_the_answers_and_checks_of_studies() -> None:
     assert judged(study, results)
     report = in_process("similarity", {"rho": [0.0, 0.9], "side": 5})
     unfinished = reporting.build(planning.make(study, "ci", {}), Results([], "ci"))
-    html = page.render([(report, "<svg></svg>"), (unfinished, "")])
+    html = study_pages.render([(report, "<svg></svg>"), (unfinished, "")])
     assert html.count('class="supported">ok') == len(report.checks) > 0
     assert "Not finished." in html
 
@@ -222,7 +221,7 @@ def test_a_page_has_the_answers_and_checks_of_studies() -> None:
 def test_a_page_may_show_the_colours_of_planes() -> None:
     study, results = computed("similarity", {"rho": 0.0})
     report = in_process("similarity", {"rho": 0.0})
-    html = page.render([(report, page.inline(report, study.figure(results)))])
+    html = study_pages.render([(report, study_pages.inline(report, study.figure(results)))])
     assert "data:image/png" in html
     assert "img-src data:;" in html
 

@@ -386,7 +386,7 @@ def _seed(run: Run, rung: str) -> str:
 
 def cell(run: Run) -> str:
     """The settings of a cell, as its kind describes them; empty for trainings and runs without settings here."""
-    kind = None if run.settings is None else kinds.with_reports(run.kind)
+    kind = None if run.settings is None else kinds.of(run.kind)
     return "" if kind is None else kind.described(run)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from lrurun import kinds, paths
+from lrurun import paths
 from lrurun.config import planning
 from lrurun.config.instance import ladder_command
 from lrurun.config.ladder import Claim, Ladder
@@ -154,13 +154,27 @@ class JudgingInstance(Struct, frozen=True, kw_only=True):
     """The runs of all instances that can be judged."""
 
 
+class TaskEvidence(Struct, frozen=True, kw_only=True):
+    """The evidence of a ledger on a task without ladders, as a study."""
+
+    name: str
+    """The name of the study."""
+    command: str
+    """The command that makes its runs."""
+    result: str
+    """The result in a sentence, with the command that made it; or that it was not run."""
+    stand_in: str
+    """The differences from the paper on a laptop."""
+    claims: Sequence[LedgerClaim]
+
+
 class Evidence(Struct, frozen=True, kw_only=True):
     """The evidence of a ledger on claims."""
 
     ladders: dict[str, dict[str, JudgingInstance]]
     """Ladder -> task -> the instance that judges; tasks without final runs are left out."""
-    by_task: dict[str, kinds.TaskEvidence]
-    """Task -> what its runs, which are no trainings, decide."""
+    by_task: Mapping[str, TaskEvidence]
+    """Task -> the evidence on it, for tasks without ladders."""
 
 
 def ladders_of(ledger: Ledger, only: str | None = None) -> tuple[dict[str, Ladder], list[LrurunError]]:
@@ -184,12 +198,14 @@ def ladders_of(ledger: Ledger, only: str | None = None) -> tuple[dict[str, Ladde
     return ladders, errors
 
 
-def gather(ledger: Ledger, ladders: Mapping[str, Ladder], task: str | None, *, with_studies: bool) -> Evidence:
-    """The evidence of a ledger on ladders, by the names that find them, and on studies, on one task or all."""
-    other_kinds = kinds.every() if with_studies else []
+def gather(
+    ledger: Ledger, ladders: Mapping[str, Ladder], task: str | None, by_task: Mapping[str, TaskEvidence]
+) -> Evidence:
+    """The evidence of a ledger on ladders, by the names that find them, on one task or all, and on tasks without
+    ladders."""
     return Evidence(
         ladders={name: _judging_instances(ledger, name, ladder, task) for name, ladder in ladders.items()},
-        by_task={name: evidence for kind in other_kinds for name, evidence in kind.evidence(ledger, task).items()},
+        by_task=by_task,
     )
 
 
@@ -353,26 +369,14 @@ def check_paper(paper: str | None, where: str = "--paper") -> None:
         raise UsageError(f"{where}: unknown paper {paper!r}", hint_for(paper, PAPERS, "papers"))
 
 
-def task_of(task: str | None, ladder: str | None) -> str | None:
-    """The task, with the name of a study in place of its alias.
-
-    Raises:
-        UsageError: it is a study, and a ladder is given.
-    """
-    if (kind := kinds.of_task(task)) is None or task is None:
-        return task
-    if ladder is not None:
-        raise UsageError(f"--ladder {ladder}: {task} is a study, which no ladder has", "omit --ladder or --task")
-    return kind.task(task)
-
-
 def check_task(task: str | None, ledger: Ledger) -> None:
-    """Refuses an unknown task; those of a ledger may be of imported arrays, or of a plug-in that is not loaded.
+    """Checks the task of a ladder; it may be one of imported arrays or of a plug-in that is not loaded, if the ledger
+    has it.
 
     Raises:
         UsageError: it is unknown.
     """
-    if task is not None and kinds.of_task(task) is None and not ledger.ladders(None, task):
+    if task is not None and not ledger.ladders(None, task):
         tasks.get(task)
 
 

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct, to_builtins
 
-from lrurun import console, kinds, studies, table
+from lrurun import console, studies, table
 from lrurun.config.runs import parse_seeds
 from lrurun.errors import plural
 from lrurun.instances import requests
 from lrurun.ledger.values import FINISHED
-from lrurun.studies import plan as planning
-from lrurun.studies.checks import Check, failed
-from lrurun.studies.evidence import StudyVerdict, judge
-from lrurun.studies.plan import cell_of
-from lrurun.studies.study import CellResult, Results, Study
+from lrurun.studies.machinery import planning
+from lrurun.studies.machinery.checks import Check, failed
+from lrurun.studies.machinery.evidence import StudyVerdict, judge
+from lrurun.studies.machinery.planning import cell_of
+from lrurun.studies.machinery.study import CellResult, Results, Study
 
 if TYPE_CHECKING:
     from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance, Run
-    from lrurun.studies.plan import StudyPlan
+    from lrurun.studies.machinery.planning import StudyPlan
 
 
 HEADERS = ("", "kind", "check", "measured", "expected", "rule")
@@ -165,7 +165,7 @@ def largest(ledger: Ledger, study: Study[Any]) -> tuple[StudyPlan, Results[Any]]
 
     None if it has none.
     """
-    recorded = {instance.profile for instance in ledger.ladders(kinds.STUDY, studies.PREFIX + study.name)}
+    recorded = {instance.profile for instance in ledger.ladders(studies.STUDY, studies.PREFIX + study.name)}
     for profile in ("paper", "laptop", "ci"):
         if profile in recorded:
             plan = planning.make(study, profile, {})

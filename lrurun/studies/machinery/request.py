@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lrurun.paths import Places
     from lrurun.runner.selection import RungTuning
     from lrurun.runner.work import Work
-    from lrurun.studies.plan import StudyPlan
+    from lrurun.studies.machinery.planning import StudyPlan
 
 PROFILES = ("ci", "laptop", "paper")
 
@@ -44,7 +44,7 @@ class StudyRequest(Struct, frozen=True, kw_only=True):
         from lrurun import studies
         from lrurun.config.runs import parse_seeds
         from lrurun.config.settings import split_set
-        from lrurun.studies import plan as planning
+        from lrurun.studies.machinery import planning
 
         study = studies.get(self.study)
         changes = dict(split_set(text, "rho=0.5") for text in self.sets)

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from lrurun import decoding, kinds
+from lrurun import decoding
 from lrurun.config.runs import InstanceSpec, PlannedRun, pack
 from lrurun.config.schema import CellConfig, Config, Execution
 from lrurun.decoding import canonical
 from lrurun.errors import UsageError, hint_for
-from lrurun.studies import PREFIX
-from lrurun.studies.study import Settings, Study
+from lrurun.studies import PREFIX, STUDY
+from lrurun.studies.machinery.study import Settings, Study
 
 MOST_CELLS = 100_000
 
@@ -36,7 +36,7 @@ class StudyPlan(Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """The name of the ladder in the ledger."""
-        return kinds.STUDY
+        return STUDY
 
     @property
     def task(self) -> str:
@@ -45,7 +45,7 @@ class StudyPlan(Struct, frozen=True, kw_only=True):
     @property
     def short_name(self) -> str:
         """A name for people to type, as in "study-phase-ci"."""
-        return f"{kinds.STUDY}-{self.study.name}-{self.profile}" + "-set" * bool(self.changes)
+        return f"{STUDY}-{self.study.name}-{self.profile}" + "-set" * bool(self.changes)
 
     @property
     def spec(self) -> InstanceSpec:
@@ -148,7 +148,7 @@ def _planned(plan: StudyPlan, cell: Any, seed: int, place: int) -> PlannedRun:
     profile = study.profiles[plan.profile]
     return PlannedRun(
         fingerprint="sha256:" + hashlib.sha256(text.encode()).hexdigest(),
-        kind=kinds.STUDY,
+        kind=STUDY,
         task=plan.task,
         rung=study.label(cell),
         stage="train",

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, ge
 import numpy as np
 from msgspec import Meta
 
-from lrurun.studies import layers
-from lrurun.studies.checks import Check, identity, nan_last, sampling
-from lrurun.studies.formulas import generator
-from lrurun.studies.study import Array, Results, Values
+from lrurun.studies.machinery.checks import Check, identity, nan_last, sampling
+from lrurun.studies.machinery.study import Array, Results, Values
+from lrurun.studies.mathematics import layers
+from lrurun.studies.mathematics.descent import descent
+from lrurun.studies.mathematics.formulas import generator
 
 if TYPE_CHECKING:
     from lrurun.nn.recurrences import Recurrence
@@ -269,14 +270,10 @@ def _updates(architecture: Architecture) -> Any:
     adam = optax.scale_by_adam()
 
     def run(parameters: Parameters, state: Any, target: Any, products: Any, rates: Any) -> Any:
-        def update(carry: Any, step: Any) -> Any:
-            now, moments = carry
-            matrix, rate = step
-            value, slope = jax.value_and_grad(_by_kernel(architecture))(now, target, matrix.astype(jnp.float64))
-            change, moments = adam.update(slope, moments)
-            return (jax.tree.map(lambda p, c: p - rate * c, now, change), moments), value
+        def loss(now: Parameters, matrix: Any) -> Any:
+            return _by_kernel(architecture)(now, target, matrix.astype(jnp.float64))
 
-        (parameters, state), losses = jax.lax.scan(update, (parameters, state), (products, rates))
+        (parameters, state), losses, _ = descent(loss, adam, (parameters, state), rates, (products,))
         error = kernel_of(architecture, parameters) - target
         return parameters, state, losses, expected_loss(error)
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from lrurun.studies import layers
-from lrurun.studies.formulas import derivative
-from lrurun.studies.study import Array, Values
+from lrurun.studies.machinery.study import Array, Values
+from lrurun.studies.mathematics import layers
+from lrurun.studies.mathematics.formulas import derivative
 
 if TYPE_CHECKING:
     from lrurun.nn.recurrences import Recurrence

@@ -14,8 +14,8 @@ from lrurun.ledger.values import SCORE
 from lrurun.runner import logs
 from lrurun.runner.attempt import ActiveAttempt, StopRequest
 from lrurun.runner.recorder import LedgerThread, Recorder
-from lrurun.studies.plan import StudyPlan, cell_of
-from lrurun.studies.study import Array, CellResult, Results, Study, Values
+from lrurun.studies.machinery.planning import StudyPlan, cell_of
+from lrurun.studies.machinery.study import Array, CellResult, Results, Study, Values
 
 
 def execute(attempt: ActiveAttempt, stop: StopRequest) -> None:

@@ -12,9 +12,9 @@ from zlib import crc32
 import numpy as np
 
 from lrurun.config.recurrences.base import RecurrenceSettings
-from lrurun.studies.checks import Check, identity, sampling
-from lrurun.studies.formulas import Ring
-from lrurun.studies.study import Array, Values
+from lrurun.studies.machinery.checks import Check, identity, sampling
+from lrurun.studies.machinery.study import Array, Values
+from lrurun.studies.mathematics.formulas import Ring
 
 MEAN_SQUARE, MEAN_PHASE, GAMMA = "mean |λ|²", "mean phase", "largest |γ² / (1 - |λ|²) - 1|"
 

@@ -1,4 +1,4 @@
-"""Studies as files: a figure each, and one HTML page of all of them, as `--out` asks for."""
+"""What is shown of a study, and where it goes: to stdout, or into files of figures and pages."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from lrurun import console
+from lrurun import console, table
 from lrurun.commands._shared import output
-from lrurun.errors import LrurunError, UsageError
-from lrurun.report.figures import page_figures
-from lrurun.report.formats import pages
-from lrurun.studies import report as reporting
+from lrurun.errors import LrurunError, NotFoundError, UsageError, raise_first
+from lrurun.session.study import Computation, incomplete, recorded
+from lrurun.studies import PREFIX
+from lrurun.studies.machinery import reporting, study_pages
 
 if TYPE_CHECKING:
+    from lrurun.paths import Places
     from lrurun.report.figures.figures import Figure, Width
-    from lrurun.studies.plan import StudyPlan
-    from lrurun.studies.report import StudyReport
-    from lrurun.studies.study import Results
+    from lrurun.runner.signals import Signals
+    from lrurun.session.training_options import TrainingOptions
+    from lrurun.studies.machinery.planning import StudyPlan
+    from lrurun.studies.machinery.reporting import StudyReport
+    from lrurun.studies.machinery.request import StudyRequest
+    from lrurun.studies.machinery.study import Results
 
 PAGE = ".html"
 
@@ -31,7 +35,7 @@ def is_drawn(out: Path) -> bool:
     return out.suffix.lower() in (*figure_files.SUFFIXES, PAGE)
 
 
-def check(out: Path | None, *, several: bool) -> None:
+def check_out(out: Path | None, *, several: bool) -> None:
     """Checks the value of `--out` of one or several studies.
 
     Raises:
@@ -64,11 +68,15 @@ class Drawings:
         self._made: list[tuple[StudyReport, str]] = []
         """Reports, with their figures as SVG for the page."""
 
-    def add(self, plan: StudyPlan, results: Results[Any], report: StudyReport) -> StudyReport:
-        """Writes the figure of a study, if it is complete; its report, with the name of the figure."""
-        assert self.out is not None
+    def add(self, request: StudyRequest, plan: StudyPlan, results: Results[Any], report: StudyReport) -> StudyReport:
+        """Writes the figure of a study, if one is wanted and the study is complete; its report, with the name of the
+        figure."""
+        if self.out is None:
+            return report
         svg = ""
-        if not report.unfinished:
+        if report.unfinished:
+            console.warn("; ".join(incomplete(request, plan, results)))
+        else:
             stem = self.out / plan.study.name
             files = [stem.with_suffix(suffix) for suffix in (".png", ".svg")] if self._several else [self.out]
             try:
@@ -87,11 +95,11 @@ class Drawings:
         """The contents of the files of figures, and what the page has."""
         from lrurun.report.figures import figure_files
 
-        whole = figure if self._plain else captioned(report, figure)
+        whole = figure if self._plain else study_pages.captioned(report, figure)
         suffixes = {file: suffix for file in files if (suffix := file.suffix.lower()) in figure_files.SUFFIXES}
         try:
             contents = {file: figure_files.render(whole, suffix, self._width) for file, suffix in suffixes.items()}
-            return contents, inline(report, figure) if self._page else ""
+            return contents, study_pages.inline(report, figure) if self._page else ""
         except ModuleNotFoundError as error:
             raise LrurunError(
                 f"the numbers are recorded, but {error.name} is missing, which draws figures",
@@ -107,7 +115,7 @@ class Drawings:
     def write_page(self) -> None:
         """Writes the page, if there is one."""
         if self._made and self._page is not None:
-            _write(self._page, (render(self._made) + "\n").encode())
+            _write(self._page, (study_pages.render(self._made) + "\n").encode())
 
 
 def _write(file: Path, content: bytes) -> None:
@@ -119,37 +127,65 @@ def _write(file: Path, content: bytes) -> None:
     console.say(f"wrote {file}")
 
 
-def captioned(report: StudyReport, figure: Figure) -> Figure:
-    """The figure of a complete study: the question above it; result, stand-in and checks below it."""
-    caption = [report.answer, report.stand_in, f"{reporting.counts(report)}.", f"After {report.about.paper}."]
-    return structs.replace(figure, title=report.about.question, caption=" ".join(filter(None, caption)))
+def write_report(
+    places: Places, task: str, profile: str | None, sets: Sequence[str], *, json: bool, out: Path | None
+) -> int:
+    """Prints the report of a study from the ledger as it is, for the seeds of its newest command, or writes it or its
+    figure; the exit code.
+
+    Raises:
+        NotFoundError: the ledger has none of its cells, or not all that a figure needs.
+        UsageError: a figure as JSON.
+    """
+    drawn = out is not None and is_drawn(out)
+    if drawn and json:
+        raise UsageError(f"--json and --out {out} exclude each other", "leave --json out, or name a .json file")
+    request, plan, results = recorded(places, task.removeprefix(PREFIX), profile, sets)
+    report = reporting.build(plan, results)
+    if out is None and json:
+        output.write_json(report)
+    elif out is None:
+        reporting.show(report)
+    elif drawn:
+        if report.unfinished:
+            raise NotFoundError(*incomplete(request, plan, results))
+        drawings = Drawings(out, several=False)
+        drawings.add(request, plan, results, report)
+        drawings.write_page()
+        raise_first(drawings.errors)
+    else:
+        from lrurun.report.formats import json as as_json
+
+        text = as_json.render(report) if json else reporting.text(report)
+        output.write_file(out, text.rstrip("\n").encode() + b"\n")
+        console.say(f"wrote {out}")
+    return 0
 
 
-def inline(report: StudyReport, figure: Figure) -> str:
-    """The figure as SVG for the page, which has the texts."""
-    return page_figures.inline(figure, report.study, report.about.question)
+def repeat(places: Places, request: StudyRequest, options: TrainingOptions, signals: Signals) -> int:
+    """Computes what remains of a recorded study, and prints its report; the exit code."""
+    computation = Computation(places, [(request, request.plan())], options, signals)
+    code = run(computation, options)
+    for report in computation.reports:
+        reporting.show(report)
+    return code
 
 
-def render(studies: Sequence[tuple[StudyReport, str]]) -> str:
-    """The page: question, figure (SVG, or nothing), result, checks and what the paper shows, of each study."""
-    sections = [section(report, svg) for report, svg in studies]
-    return pages.render("studies.html", title="Theory studies", studies=sections)
+def run(computation: Computation, options: TrainingOptions) -> int:
+    """Computes what remains of studies, or shows it; the exit code."""
+    from lrurun.runner.signals import Stopped
 
-
-def section(report: StudyReport, figure: str) -> dict[str, Any]:
-    """The values that templates show about a study; `figure` is an element as `page_figures.inline` makes it, or
-    empty."""
-    looks = {"ok": "supported", "FAILED": "contradicted"}
-    return {
-        "name": report.study,
-        "question": report.about.question,
-        "answer": report.answer or "Not finished.",
-        "stand_in": report.stand_in,
-        "published": f"{report.about.paper}: {report.about.published}",
-        "figure": figure,
-        "checked": "not finished" if report.unfinished else reporting.counts(report),
-        "headers": reporting.HEADERS,
-        "checks": [
-            (looks[check.state], row) for check, row in zip(report.checks, reporting.rows(report.checks), strict=True)
-        ],
-    }
+    if options.dry_run and options.site.is_local:
+        for title, cells in computation.planned():
+            rows = [[cell.cell, f"{cell.done}/{cell.seeds}"] for cell in cells]
+            table.show_text(["cell", "done"], rows, title=title)
+        return 0
+    if options.dry_run:
+        for executor in computation.executors():
+            console.write(executor.script())
+        return 0
+    try:
+        computation.run()
+    except Stopped as stopped:
+        return options.stopped(stopped)
+    return computation.exit_code

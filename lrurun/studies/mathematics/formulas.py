@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.errors import UsageError
-from lrurun.studies.study import Array, Radius
+from lrurun.studies.machinery.study import Array, Radius
 
 Ring = tuple[Radius, Annotated[float, Meta(gt=0, le=1)]]
 """The inner and the outer radius of a ring around 0."""

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from lrurun.judging.statistics import holm
-from lrurun.studies.checks import FEWEST, LEVEL, Check, one_sided_p, sign_p
+from lrurun.studies.machinery.checks import FEWEST, LEVEL, Check, one_sided_p, sign_p
 
 Verdict = Literal["supported", "contradicted", "undecided"]
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta
 
-from lrurun.studies.study import Array
+from lrurun.studies.machinery.study import Array
 
 Form = Literal["polar", "exponential", "optimal", "optimal-stop"]
 """polar: (ν, θ); exponential: ν = exp(-exp w), θ = exp v; optimal: ν = tanh w, θ = v (1 - ν²) / (ν √(1 + ν²)), where
@@ -23,9 +23,6 @@ Modulus = Annotated[float, Meta(gt=0, lt=1)]
 """An absolute value for which all forms have finite coordinates."""
 Angle = Annotated[float, Meta(gt=0, le=1)]
 """An angle in units of π."""
-
-Optimizer = Literal["adam", "sign"]
-"""sign: every update is lr times the sign of the gradient, as Adam's is when its state is not passed on."""
 
 
 def same(value: Any) -> Any:
@@ -160,36 +157,3 @@ def differentiated(form: Form) -> Any:
         return hessians, slices
 
     return jax.jit(run)
-
-
-@cache
-def descent(form: Form, optimizer: Optimizer, updates: int) -> tuple[Any, Any]:
-    """The start of the optimiser, coordinates -> state, and its updates: (coordinates, state, target, normalised,
-    rate) -> the first two after them, with the losses and coordinates before each. ν is tanh of its coordinate."""
-    import jax
-    import jax.numpy as jnp
-    import optax
-
-    from lrurun.nn.recurrences.lru import log_gamma
-
-    def loss(coordinates: Any, target: Any, normalised: Any) -> Any:
-        nu = jnp.tanh(coordinates[0])
-        if form == "exponential":
-            theta = placed(form, *coordinates)[1]  # of the layers, whose θ does not depend on ν
-        else:
-            theta = angle(form, coordinates[1], nu, jnp, jax.lax.stop_gradient)
-        # γ of |λ|, which tanh may give the other sign
-        return distance(nu, theta, target, normalised, jnp, jnp.exp(log_gamma(-0.5 * jnp.log(nu**2))))
-
-    make = optax.adam if optimizer == "adam" else optax.sign_sgd
-
-    def run(coordinates: Any, state: Any, target: Any, normalised: Any, rate: Any) -> Any:
-        def update(carry: Any, _: None) -> Any:
-            now, state = carry
-            value, slope = jax.value_and_grad(loss)(now, target, normalised)
-            change, state = make(rate).update(slope, state)
-            return (optax.apply_updates(now, change), state), (value, now)
-
-        return jax.lax.scan(update, (coordinates, state), length=updates)
-
-    return make(1.0).init, jax.jit(run)

@@ -17,8 +17,8 @@ from msgspec import Meta, Struct, structs
 
 from lrurun.console import setting
 from lrurun.report.figures.figures import Figure
-from lrurun.studies.checks import Check
-from lrurun.studies.evidence import StudyClaim
+from lrurun.studies.machinery.checks import Check
+from lrurun.studies.machinery.evidence import StudyClaim
 
 Rho = Annotated[float, Meta(ge=0, le=1)]
 """The autocorrelation of the input between neighbouring steps."""

@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from lrurun import kinds, paths
+from lrurun import paths, studies
+from lrurun.errors import UsageError
 from lrurun.judging.verdicts import NOT_JUDGED, NOT_RUN
-from lrurun.kinds import TaskEvidence
-from lrurun.report.tables.ledger_claims import LedgerClaim, LedgerVerdict
-from lrurun.studies import PREFIX, report
+from lrurun.report.tables.ledger_claims import LedgerClaim, LedgerVerdict, TaskEvidence
+from lrurun.studies import PREFIX, STUDY
+from lrurun.studies.machinery import reporting
 
 if TYPE_CHECKING:
     from lrurun.ledger.ledger import Ledger
-    from lrurun.studies.evidence import StudyClaim
-    from lrurun.studies.report import StudyReport
-    from lrurun.studies.study import Study
+    from lrurun.studies.machinery.evidence import StudyClaim
+    from lrurun.studies.machinery.reporting import StudyReport
+    from lrurun.studies.machinery.study import Study
 
 
-def evidence(ledger: Ledger, studies: Sequence[Study[Any]]) -> dict[str, TaskEvidence]:
-    """Task -> what the ledger has on a study, by the most complete of its profiles."""
+def task_of(task: str | None, ladder: str | None) -> str | None:
+    """The task, with the name of a study in place of its alias.
+
+    Raises:
+        UsageError: it is a study, and a ladder is named.
+    """
+    if task is None or not studies.is_task(task):
+        return task
+    if ladder is not None:
+        raise UsageError(f"--ladder {ladder}: {task} is a study, which no ladder has", "omit --ladder or --task")
+    return PREFIX + studies.of_task(task).name
+
+
+def evidence(ledger: Ledger, task: str | None) -> dict[str, TaskEvidence]:
+    """Task -> the evidence of the ledger on a study, by the most complete of its profiles; of one task or of all
+    studies."""
     evidence_of = {}
-    for study in studies:
+    for study in studies.every():
+        if task not in (None, PREFIX + study.name):
+            continue
         study_report = _report_of(ledger, study)
         evidence_of[PREFIX + study.name] = TaskEvidence(
             name=study.name,
@@ -45,19 +61,19 @@ def _scale(study: Study[Any]) -> str:
 def _result(study_report: StudyReport) -> str:
     profile = "" if study_report.profile == "laptop" else f" --profile {study_report.profile}"
     stand_in = " (stand-in)" if study_report.substitute else ""
-    counts = report.counts(study_report)
+    counts = reporting.counts(study_report)
     return f"`lrurun study {study_report.study}{profile}`{stand_in}: {counts}. {study_report.answer}"
 
 
 def _report_of(ledger: Ledger, study: Study[Any]) -> StudyReport | None:
     """The report of the largest profile that is complete; None if none is."""
-    found = report.largest(ledger, study)
-    return None if found is None else report.build(*found)
+    found = reporting.largest(ledger, study)
+    return None if found is None else reporting.build(*found)
 
 
 def _judged(study: Study[Any], claim: StudyClaim, study_report: StudyReport | None) -> LedgerClaim:
     return LedgerClaim(
-        ladder=kinds.STUDY,
+        ladder=STUDY,
         task=PREFIX + study.name,
         text=claim.text,
         source=claim.source,
