@@ -14,10 +14,11 @@ import numpy as np
 from lrurun.config.ladder import Claim, Ladder, Published
 from lrurun.data import tasks
 from lrurun.data.metric import Metric
-from lrurun.judging import questions, statistics
+from lrurun.judging import questions, statistics, wording
 from lrurun.judging.item_errors import ItemSpread
+from lrurun.judging.samples import Sample, Scoring, constant
 from lrurun.judging.scores import form_of
-from lrurun.judging.verdicts import NOT_JUDGED, Comparison, Pair, Question, Sample, Scoring, constant
+from lrurun.judging.verdicts import NOT_JUDGED, Comparison, Pair, Question
 
 
 def rows_for(ladder: Ladder, task: str, profile: str | None) -> dict[str, tuple[Published, ...]]:
@@ -125,8 +126,7 @@ def _reason(question: Question, mine: Published | None, other: Published | None,
 def _reported(score: Published, metric: Metric) -> str:
     if score.value is None:
         return "not above chance"
-    form = form_of(metric)
-    return form.short(score.value) + ("" if score.stderr is None else f" ± {form.short_size(score.stderr)}")
+    return wording.with_error(score.value, score.stderr, form_of(metric), short=True)
 
 
 def speed_ratio(ladder: Ladder, claim: Claim, task: str) -> tuple[float, str] | None:

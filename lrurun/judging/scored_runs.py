@@ -12,7 +12,7 @@ from lrurun.data.metric import ESCAPE, Metric, named
 from lrurun.errors import LrurunError
 from lrurun.judging import claims, questions
 from lrurun.judging.rung_runs import InstanceRuns, RungRuns, name_in, score_of
-from lrurun.judging.verdicts import Result, Scoring
+from lrurun.judging.samples import Result, Scoring
 
 if TYPE_CHECKING:
     from lrurun.items import ItemResults, TestSet

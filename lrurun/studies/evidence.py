@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from msgspec import Struct
 
-from lrurun.judging.statistics import holm
+from lrurun.judging import holm
 from lrurun.studies.checks import FEWEST, LEVEL, Check, one_sided_p, sign_p
 
 Verdict = Literal["supported", "contradicted", "undecided"]
@@ -57,7 +57,7 @@ def judge(claims: Sequence[StudyClaim], results: Any, checks: Sequence[Check]) -
     wrong = [check.name for check in checks if not check.passed]
     found = [(claim, evidence) for claim in claims if (evidence := claim.evidence(results)) is not None]
     verdicts = []
-    for (claim, evidence), p in zip(found, holm([evidence.p for _, evidence in found]), strict=True):
+    for (claim, evidence), p in zip(found, holm.step_down([evidence.p for _, evidence in found]), strict=True):
         verdict, detail = evidence.verdict, evidence.detail
         if p is not None and p != evidence.p:
             detail = f"{detail}; adjusted p = {p:.2g}"

@@ -17,10 +17,11 @@ from lrurun.errors import plural
 from lrurun.judging import claims, item_errors, published, ranks, sequential, statistics, verdicts
 from lrurun.judging.claims import JudgedClaim
 from lrurun.judging.rung_runs import SPEED, InstanceRuns, Note, RungRuns, numerics, select
+from lrurun.judging.samples import Sample
 from lrurun.judging.scored_runs import claimed_metrics, scored
 from lrurun.judging.scores import ScoreForm, form_of
 from lrurun.judging.sequential import DesignProgress
-from lrurun.judging.verdicts import Comparison, Sample
+from lrurun.judging.verdicts import Comparison
 from lrurun.ledger.values import FINISHED
 from lrurun.report.tables import row_scores
 from lrurun.report.tables.conclusions import about, conclude

@@ -19,8 +19,7 @@ from lrurun.data import tasks
 from lrurun.errors import LrurunError, UsageError, hint_for
 from lrurun.instances import documents, requests
 from lrurun.instances.requests import LadderRequest
-from lrurun.judging import published
-from lrurun.judging.claims import on_these_items
+from lrurun.judging import published, wording
 from lrurun.judging.verdicts import CONTRADICTED, NOT_JUDGED, NOT_RUN, SUPPORTED, UNDECIDED, Items
 from lrurun.ledger.values import FINISHED
 from lrurun.report.tables import content, loaded_instance, published_claims
@@ -73,7 +72,7 @@ class LedgerVerdict(Struct, frozen=True, kw_only=True):
         """What changes the reading of the verdict, in a word or two each."""
         stand_in = self.stand_in and self.verdict not in OPEN
         smoke = self.profile == "smoke" and self.verdict not in OPEN
-        these = [text] if (text := on_these_items(self.verdict_on_these_items)) else []
+        these = [text] if (text := wording.on_these_items(self.verdict_on_these_items)) else []
         of_these = self.items_known == "unknown" and self.verdict in (SUPPORTED, CONTRADICTED)
         return (
             *["stand-in"] * stand_in,

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.data import tasks
-from lrurun.judging import claims, published, questions
+from lrurun.judging import published, questions, wording
 from lrurun.judging.scores import ScoreForm, of_task
 from lrurun.judging.verdicts import NOT_JUDGED, Comparison, Question
 
@@ -76,7 +76,8 @@ def _judged(ladder: Ladder, claim: Claim, task: str, judged: dict[Question, Comp
 
 def cells(claim: PublishedClaim) -> list[str]:
     """A line of the table."""
-    return [claim.ladder, claim.task, claim.statement, _difference(claim, _form(claim)), _p(claim), _verdict(claim)]
+    difference = wording.difference_with_interval(claim, _form(claim), short=True)
+    return [claim.ladder, claim.task, claim.statement, difference, _p(claim), _verdict(claim)]
 
 
 def _form(claim: PublishedClaim) -> ScoreForm:
@@ -98,19 +99,10 @@ def _statement(claim: PublishedClaim, form: ScoreForm) -> str:
     return f"{claim.rung} {relation}"
 
 
-def _difference(claim: PublishedClaim, form: ScoreForm) -> str:
-    if claim.difference is None:
-        return ""
-    text = form.short_difference(claim.difference)
-    if claim.low is None or claim.high is None:
-        return text
-    return f"{text} [{form.short_difference(claim.low)}, {form.short_difference(claim.high)}]"
-
-
 def _p(claim: PublishedClaim) -> str:
-    return "" if claim.p_adjusted is None else claims.p_text(claim.p_adjusted).removeprefix("p ").removeprefix("= ")
+    return "" if claim.p_adjusted is None else wording.p_number(claim.p_adjusted)
 
 
 def _verdict(claim: PublishedClaim) -> str:
-    beside = "" if claim.difference_p is None else f" (test of the difference: {claims.p_text(claim.difference_p)})"
+    beside = "" if claim.difference_p is None else f" ({wording.of_difference(claim.difference_p)})"
     return f"{claim.verdict}: {claim.reason}" if claim.reason else claim.verdict + beside
