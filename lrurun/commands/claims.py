@@ -49,9 +49,9 @@ def claims(
     from lrurun.config.recipe import read_recipe
     from lrurun.report import papers
     from lrurun.report.formats import table
-    from lrurun.report.tables import ledger_claims
+    from lrurun.report.tables import claims_table, ledger_claims
 
-    ledger_claims.check_paper(paper)
+    claims_table.check_paper(paper)
     _check_page(page, task, ladder)
     if task is not None and paths.is_path(task):
         task = read_recipe(task).task
@@ -67,7 +67,7 @@ def claims(
         if ledger is not None:
             ledger.close()
     document = ledger_claims.collect(evidence, ladders, task, paper)
-    citation = None if paper is None else ledger_claims.PAPERS[paper]
+    citation = None if paper is None else claims_table.PAPERS[paper]
     whole_papers = [known for known in papers.every() if known.name == citation and (task, ladder) == (None, None)]
     for whole_paper in whole_papers:
         document = structs.replace(document, places=papers.statuses(whole_paper, evidence, document.claims))
@@ -83,7 +83,9 @@ def claims(
         named = [word for option, value in options.items() if value is not None for word in (option, value)]
         words = ["lrurun", "claims", *([task] if task else []), *named]
         command = shlex.join([*words, *paths.place_options(), *plugins.load_options()])
-        contents = ledger_claims.contents(document, task, by_runs=ledger is not None, details=details, command=command)
+        contents = claims_table.contents(
+            document.claims, task, by_runs=ledger is not None, details=details, command=command
+        )
         contents += [papers.content_of(whole_paper, document.places) for whole_paper in whole_papers]
         tables = [
             table.render(content, width=console.width(), color=console.has_color(), ascii=console.is_ascii())

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 
 from msgspec import Struct, structs
 
 from lrurun.config.ladder import Claim, Ladder
+from lrurun.data import tasks
 from lrurun.judging import published, questions, samples, sequential, verdicts, wording
+from lrurun.judging.judged_claim import JudgedClaim, without_numbers
 from lrurun.judging.samples import Result, Sample, Scoring
 from lrurun.judging.scores import form_of
 from lrurun.judging.sequential import DesignProgress, LookRecord
 from lrurun.judging.verdicts import (
     CONTRADICTED,
-    JUDGED,
-    NOT_COMPARABLE,
     NOT_JUDGED,
     NOT_RUN,
     SUPPORTED,
@@ -44,45 +44,6 @@ class Scored(Struct, frozen=True, kw_only=True):
     scoring: Scoring
     items_removed: tuple[str, ...] = ()
     """The runs whose per-item results were removed from the ledger."""
-
-
-class JudgedClaim(Comparison, frozen=True, kw_only=True):
-    """A claim, judged from the runs of the ledger."""
-
-    text: str
-    source: str
-    detail: str
-    stand_in: bool
-    """Whether the paper makes the claim on other tasks only."""
-    difference_p: float | None = None
-    """Adjusted p of the difference, beside a claim with a margin."""
-    untuned: tuple[str, ...] = ()
-    """The rungs of the claim whose learning rate is the recipe's default."""
-    improving: tuple[str, ...] = ()
-    """The rungs of the claim that score best at the last step in most seeds."""
-    paper: Comparison | None = None
-    """The comparison by the paper's own numbers on this task."""
-    elsewhere: Mapping[str, str]
-    """Task of the claim -> verdict by the paper's own numbers, for a stand-in."""
-    ratio: float | None = None
-    ratio_low: float | None = None
-    ratio_high: float | None = None
-    """The ratio of training speeds of a claim about them, measured in turns, and its interval."""
-    paper_ratio: float | None = None
-    """The ratio of the published speeds of a claim about speed."""
-
-    @property
-    def shown(self) -> str:
-        """The verdict, as reports print it."""
-        return NOT_COMPARABLE if self.same_runs else self.verdict
-
-    @property
-    def mark(self) -> str:
-        """The mark after the verdict on a claim that the paper makes on other tasks only, and where that on these test
-        items is another one."""
-        stand_in = self.stand_in and self.shown in JUDGED
-        marks = [*["stand-in task"] * stand_in, *filter(None, [wording.on_these_items(self.verdict_on_these_items)])]
-        return f" ({'; '.join(marks)})" if marks else ""
 
 
 class Judged(Struct, frozen=True, kw_only=True):
@@ -133,7 +94,9 @@ def judge(
         claims=tuple(
             judge_speed(ladder, claim, task)
             if claim.is_about_speed
-            else _judged(claim, task, comparisons, by_paper, scored, untuned, improving, outside.get(claim.text, ""))
+            else _judged(
+                claim, ladder.name, task, comparisons, by_paper, scored, untuned, improving, outside.get(claim.text, "")
+            )
             for claim in ladder.claims
             if claim.is_about(task)
         ),
@@ -218,6 +181,7 @@ def _problems(question: Question, rungs: Mapping[str, RungResults]) -> list[str]
 
 
 def _judged(
+    ladder: Ladder,
     claim: Claim,
     task: str,
     comparisons: Mapping[Question, Comparison],
@@ -257,6 +221,9 @@ def _judged(
         details.append(f"by the paper's own numbers there: {by_task}")
     return JudgedClaim(
         **structs.asdict(comparison),
+        by="runs",
+        ladder=ladder.name,
+        task=task,
         text=claim.text,
         source=claim.source,
         detail="; ".join(details),
@@ -295,19 +262,42 @@ def judge_speed(ladder: Ladder, claim: Claim, task: str, measured: SpeedRatio | 
             details.append(f"on {measured.device}, while the claim is about one {device}")
     if paper_ratio is not None:
         details.append(f"by the paper's own numbers: {paper_ratio:.1f} times on one {device}, no spread is given")
-    return JudgedClaim(
-        kind=claim.kind,
-        rung=claim.rung,
-        other=claim.than,
-        margin=claim.margin_on(task) or None,
-        verdict=verdict,
-        text=claim.text,
-        source=claim.source,
-        detail="; ".join(details),
-        stand_in=False,
-        elsewhere={},
+    judged = without_numbers(claim, ladder.name, task, by="bench", verdict=verdict, detail="; ".join(details))
+    return structs.replace(
+        judged,
         ratio=measured.ratio if measured else None,
         ratio_low=measured.low if measured else None,
         ratio_high=measured.high if measured else None,
         paper_ratio=paper_ratio,
     )
+
+
+def by_papers(
+    ladders: Iterable[Ladder],
+    task: str | None = None,
+    profiles: Mapping[str, str | None] = MappingProxyType({}),
+) -> list[JudgedClaim]:
+    """The claims of ladders by their papers' own numbers, on the registered tasks that they name: on one, or on all.
+
+    Args:
+        profiles: task -> the profile whose numbers judge, if the paper has such; else those of the plain recipe do.
+    """
+    return [
+        _by_paper(ladder, claim, on_task, published.judge(ladder, on_task, profiles.get(on_task)))
+        for ladder in ladders
+        for on_task in (tasks.TASKS if task is None else [task])
+        for claim in ladder.claims
+        if on_task in claim.tasks
+    ]
+
+
+def _by_paper(ladder: Ladder, claim: Claim, task: str, comparisons: Mapping[Question, Comparison]) -> JudgedClaim:
+    nothing = without_numbers(claim, ladder.name, task, by="paper", verdict=NOT_JUDGED, reason="no numbers")
+    if claim.is_about_speed:
+        ratio, device = published.speed_ratio(ladder, claim, task) or (None, "")
+        reason = nothing.reason if ratio is None else f"{ratio:.1f} times on one {device}, no spread is given"
+        return structs.replace(nothing, reason=reason, paper_ratio=ratio)
+    question, *difference = questions.of_claim(claim, task)
+    beside = comparisons.get(difference[0]) if difference else None
+    numbers = structs.asdict(comparisons[question]) if question in comparisons else {}
+    return structs.replace(nothing, **numbers, difference_p=None if beside is None else beside.p_adjusted)

@@ -132,6 +132,21 @@ def opposite_mean(comparison: Comparison, form: ScoreForm) -> str:
 # Comparisons
 
 
+def statement(comparison: Comparison, form: ScoreForm) -> str:
+    """What a claim states, as in "lru within 0.5 points of s5"."""
+    margin = "" if comparison.margin is None else f"{form.short(comparison.margin)} {form.unit}"
+    relation = {
+        "better": f"better than {comparison.other}",
+        "faster": f"faster than {comparison.other}",
+        "as-fast": f"at most {100 * (comparison.margin or 0):.0f} % slower than {comparison.other}",
+        "no-worse": f"at most {margin} worse than {comparison.other}",
+        "equal": f"within {margin} of {comparison.other}",
+        "at-chance": f"within {margin} of chance",
+        "above-chance": f"{f'more than {margin} ' if comparison.margin else ''}above chance",
+    }[comparison.kind]
+    return f"{comparison.rung} {relation}"
+
+
 def describe(comparison: Comparison, scoring: Scoring, difference_p: float | None = None) -> list[str]:
     """A comparison in phrases; `difference_p` is the p of the difference beside a claim with a margin."""
     is_without_runs = comparison.verdict in OPEN and not any(side.n for side in comparison.sides)

@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from lrurun.judging import holm
+from lrurun.judging.judged_claim import Judge, JudgedClaim
 from lrurun.studies.checks import FEWEST, LEVEL, Check, one_sided_p, sign_p
 
 Verdict = Literal["supported", "contradicted", "undecided"]
@@ -39,17 +40,14 @@ class StudyClaim(Struct, frozen=True, kw_only=True):
     profile: Literal["laptop", "paper"] = "laptop"
     """The smallest profile above "ci" that has evidence."""
 
-
-class StudyVerdict(Struct, frozen=True, kw_only=True):
-    """A claim, judged."""
-
-    text: str
-    source: str
-    verdict: Verdict
-    detail: str
+    def judged(self, *, by: Judge, verdict: str, **about: Any) -> JudgedClaim:
+        """The claim with this verdict; it has no rungs."""
+        return JudgedClaim(
+            by=by, text=self.text, source=self.source, kind="check", rung="", other=None, verdict=verdict, **about
+        )
 
 
-def judge(claims: Sequence[StudyClaim], results: Any, checks: Sequence[Check]) -> list[StudyVerdict]:
+def judge(claims: Sequence[StudyClaim], results: Any, checks: Sequence[Check]) -> list[JudgedClaim]:
     """The claims about which the results say something, with Holm's correction over their tests.
 
     They are undecided where a check failed, because the study's numbers may be wrong then.
@@ -64,7 +62,7 @@ def judge(claims: Sequence[StudyClaim], results: Any, checks: Sequence[Check]) -
             verdict = verdict if p < LEVEL else "undecided"
         if wrong:
             verdict, detail = "undecided", f"failed: {'; '.join(wrong[:2])}. {detail}"
-        verdicts.append(StudyVerdict(text=claim.text, source=claim.source, verdict=verdict, detail=detail))
+        verdicts.append(claim.judged(by="study", verdict=verdict, detail=detail))
     return verdicts
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from lrurun.console import clean
 from lrurun.judging import wording
-from lrurun.judging.claims import JudgedClaim
+from lrurun.judging.judged_claim import JudgedClaim
 from lrurun.judging.scores import ScoreForm, curves_of
 from lrurun.report.figures import curves, figure_files, figures
 from lrurun.report.figures.compared_items import ComparedItems, ItemComparison

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lrurun.errors import plural
 from lrurun.judging import sequential, verdicts, wording
-from lrurun.judging.claims import JudgedClaim
+from lrurun.judging.judged_claim import JudgedClaim
 from lrurun.judging.scores import ACCURACY, ScoreForm
 from lrurun.report.tables.row_scores import CHANGES
 
