@@ -87,16 +87,16 @@ def _judge(ladder: Ladder, task: str, profile: str | None) -> dict[Question, Com
 
 
 def _chosen(rows: dict[str, tuple[Published, ...]], question: Question) -> tuple[Published | None, Published | None]:
-    """The rows of both rungs from one paper, with spreads if it has such."""
+    """The published scores of both rungs from one paper, with spreads if it has such."""
     mine, other = rows.get(question.rung, ()), rows.get(question.other or "", ())
     if question.other is None:
         return (min(mine, key=lambda score: score.stderr is None), None) if mine else (None, None)
-    pairs = [(score, base) for score in mine for base in other if _kind(score) == _kind(base)]
+    pairs = [(score, base) for score in mine for base in other if _compared_by(score) == _compared_by(base)]
     return min(pairs, key=lambda pair: sum(score.stderr is None for score in pair), default=(None, None))
 
 
-def _kind(score: Published) -> tuple[str, str, str]:
-    """The properties that two scores share that can be compared."""
+def _compared_by(score: Published) -> tuple[str, str, str]:
+    """The paper, the metric and the profile of a score: scores that share them can be compared."""
     return score.source.partition(",")[0], score.metric, score.profile
 
 
@@ -130,7 +130,7 @@ def _reported(score: Published, metric: Metric) -> str:
 
 
 def speed_ratio(ladder: Ladder, claim: Claim, task: str) -> tuple[float, str] | None:
-    """The published speed of a claim's rung over that of the other on one device, and the device."""
+    """The published speed of a claim's rung over the speed of the other rung on one device, and the device."""
     for mine in ladder.speeds:
         for other in ladder.speeds:
             same = (mine.source, mine.device) == (other.source, other.device)

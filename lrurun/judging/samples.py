@@ -112,7 +112,7 @@ class Sample(Struct, frozen=True, kw_only=True):
         return self.n == self.without_score
 
     def of_test_set(self, *, finished: bool = False) -> bool:
-        """Whether all runs, or the finished ones, show no spread, so that the error is that of the test set."""
+        """Whether all runs, or the finished ones, show no spread, so that the error is the one of the test set."""
         mean = self.finished if finished else self.counted
         return mean is not None and self.n > 0 and math.isinf(mean.df)
 

@@ -62,7 +62,7 @@ class MeanDifference(Struct, frozen=True, kw_only=True):
     df: float | None
     """Welch and Satterthwaite's degrees of freedom."""
     unit: float = 1.0
-    """That of the larger spread. The difference itself may overflow; tests are made in this unit."""
+    """The unit of the larger spread. The difference itself may overflow; tests are made in this unit."""
 
     def widened(self, error: float, df: float) -> MeanDifference:
         """The same difference with a further, independent standard error, of so many degrees of freedom."""
@@ -145,8 +145,8 @@ def printed(mean: float, stderr: float, n: int) -> Estimate:
 
 def difference(mine: float, other: float) -> float:
     """mine - other, infinite if it overflows; 0 where the two differ by what rounding does."""
-    found = mine - other
-    return 0.0 if abs(found) <= _ROUNDING * max(abs(mine), abs(other)) else found
+    exact = mine - other
+    return 0.0 if abs(exact) <= _ROUNDING * max(abs(mine), abs(other)) else exact
 
 
 _ROUNDING = 4 * sys.float_info.epsilon

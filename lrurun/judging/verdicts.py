@@ -235,7 +235,7 @@ def _against_chance(pair: Pair, *, finished: bool) -> list[float]:
 
 
 def _spreads(pair: Pair, *, finished: bool = False) -> tuple[ItemSpread, ItemSpread] | None:
-    """How the scores of both sides depend on the choice of items; those of chance and of runs without a score do not.
+    """How the scores of both sides depend on the choice of items; chance and runs without a score do not.
     None where that is not known."""
     mine, other = pair.mine.items, pair.other.items
     if pair.other.is_constant and mine is not None:
@@ -266,7 +266,7 @@ def _median_shift(pair: Pair, bound: float = 0.0, *, finished: bool = False) -> 
 def _mean_difference(pair: Pair, *, finished: bool = False, spread: bool = True) -> MeanDifference | None:
     """The difference of the means, above 0 where the rung is better.
 
-    Without `spread`, sides whose error is that of the test set have none: it is counted elsewhere.
+    Without `spread`, sides whose error is the one of the test set have none: it is counted elsewhere.
     """
     sides = []
     for side in (pair.mine, pair.other):
@@ -288,8 +288,8 @@ class _WithItems(NamedTuple):
     """The least one-sided p that so few items allow on which the sides differ."""
 
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval. It contains that of seeds alone, which few seeds may make wider: items add degrees of
-        freedom."""
+        """The 95 % interval. It contains the interval of seeds alone, which few seeds may make wider: items add degrees
+        of freedom."""
         intervals = [difference.interval(ranks.LEVEL) for difference in self[:2]]
         known = [interval for interval in intervals if interval is not None]
         return (min(low for low, _ in known), max(high for _, high in known)) if known else None
@@ -322,7 +322,7 @@ class Side(Struct, frozen=True, kw_only=True):
     n: int = 0
     """Runs that are compared, those without a score among them; 0 for chance."""
     mean: float | None = None
-    """The mean over all of them, those without a score with that of chance."""
+    """The mean over all of them; a run without a score has the score of chance."""
     stderr: float | None = None
     diverged: int = 0
     unscored: int = 0
@@ -350,7 +350,7 @@ step of an escape, or of rungs of which all runs have diverged. Empty: it was no
 class Comparison(Struct, frozen=True, kw_only=True):
     """A question with its verdict and numbers, from runs or from the numbers of a paper.
 
-    Differences are those of the scores as the metric has them: where lower is better, a better rung has a negative one.
+    Differences are of scores as the metric has them: where lower is better, a better rung has a negative one.
     """
 
     kind: str

@@ -78,7 +78,7 @@ class Sentence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     studies: tuple[str, ...] = ()
     """The tasks of its studies."""
     commands: tuple[str, ...] = ()
-    """Commands whose output shows it, where no claim does; or those of claims that the paper states of no task."""
+    """Commands whose output shows it, where no claim does; or commands of claims that the paper states of no task."""
     note: str = ""
 
 
@@ -290,7 +290,7 @@ def size_table(count: Callable[[Size], float | None]) -> list[list[str]]:
     """The published numbers of parameters beside those here, a row for each, under `SIZE_HEADERS`.
 
     Args:
-        count: the number of parameters of the rung of a size, or its ratio to that of `than`.
+        count: the number of parameters of the rung of a size, or its ratio to the number of `than`.
     """
     rows = []
     for paper in every():
@@ -332,7 +332,7 @@ def is_about(paper: Paper, place: Place, claim: JudgedClaim) -> bool:
     """Whether a claim of the paper is shown at this place: it names it, and is about its ladders, tasks or studies.
 
     Tasks that the paper does not have are of stand-ins, which are shown if they are judged: a claim on very long
-    sequences is not, on short ones. A claim about a study that names no place is shown at that of the study.
+    sequences is not, on short ones. A claim about a study that names no place is shown at the place of the study.
     """
     named = places_in(claim.source)
     if claim.is_of_study:

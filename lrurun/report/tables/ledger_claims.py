@@ -93,8 +93,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
 
 def ladders_of(ledger: Ledger | None, only: str | None = None) -> tuple[dict[str, Ladder], list[LrurunError]]:
-    """The ladders that have files here and those of which the ledger has instances, or one of them, by the names or
-    paths that commands take; and the errors of files that cannot be read."""
+    """The ladders that have files here or instances in the ledger, or one of them, by the names or paths that commands
+    take; and the errors of files that cannot be read."""
     ladders: dict[str, Ladder] = {}
     errors = []
     for name in paths.names("ablations") if only is None else [only]:
@@ -129,7 +129,7 @@ def collect(evidence: Evidence, ladders: Mapping[str, Ladder], task: str | None,
     """The claims of ladders, by the names that find them, and of studies, on one task or all, of one paper or all.
 
     Beside those that papers state on a task, these are the claims that its runs are judged by; where a built-in task is
-    named, those of the default ladder or of the one that is named also without runs.
+    named, claims of the default ladder, or of the one that is named, are among them also without runs.
     """
     claims: list[JudgedClaim] = []
     for name, ladder in ladders.items():
@@ -173,7 +173,7 @@ def task_of(task: str | None, ladder: str | None) -> str | None:
 
 
 def check_task(task: str | None, ledger: Ledger | None) -> None:
-    """Refuses an unknown task; those of a ledger may be of imported arrays, or of a plug-in that is not loaded.
+    """Refuses an unknown task; one that the ledger has may be of imported arrays, or of a plug-in that is not loaded.
 
     Raises:
         UsageError: it is unknown.
