@@ -36,6 +36,11 @@ def difference(comparison: Comparison, form: ScoreForm, *, short: bool = False) 
     return (form.short_difference if short else form.difference)(comparison.difference)
 
 
+def size_of_difference(comparison: Comparison, form: ScoreForm) -> str:
+    """The difference without its sign, with its unit, as in "2.13 points"."""
+    return f"{form_beside(form, comparison).size(abs(comparison.difference or 0.0))} {form.unit}"
+
+
 def interval(comparison: Comparison, form: ScoreForm, *, short: bool = False) -> str:
     """The interval of the difference, as in "[+1.32, +2.94]"; empty where it has none."""
     ends = _ends(comparison, form, short=short)

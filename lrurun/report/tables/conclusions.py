@@ -113,10 +113,7 @@ def _decided(comparison: Comparison, form: ScoreForm) -> str:
         return (
             f"a run of {comparison.rung} is {'better' if is_better else 'worse'} than one of {comparison.other}{beside}"
         )
-    size, direction = (
-        f"{wording.form_beside(form, comparison).size(abs(difference))} {form.unit}",
-        "more" if difference > 0 else "less",
-    )
+    size, direction = wording.size_of_difference(comparison, form), "more" if difference > 0 else "less"
     return f"{comparison.rung} scores {size} {direction} than {comparison.other}{beside}"
 
 
