@@ -49,10 +49,10 @@ def claims(
     from lrurun.config.recipe import read_recipe
     from lrurun.report import papers
     from lrurun.report.formats import table
-    from lrurun.report.tables import ledger_claims
+    from lrurun.report.tables import claims_table, ledger_claims
     from lrurun.studies.machinery import study_claims
 
-    ledger_claims.check_paper(paper)
+    claims_table.check_paper(paper)
     _check_page(page, task, ladder)
     if task is not None and paths.is_path(task):
         task = read_recipe(task).task
@@ -66,7 +66,7 @@ def claims(
         by_task = study_claims.evidence(ledger, task) if ladder is None else {}
         evidence = ledger_claims.gather(ledger, ladders, task, by_task)
     document = ledger_claims.collect(evidence, ladders, task, paper)
-    citation = None if paper is None else ledger_claims.PAPERS[paper]
+    citation = None if paper is None else claims_table.PAPERS[paper]
     whole_papers = [known for known in papers.every() if known.name == citation and (task, ladder) == (None, None)]
     for whole_paper in whole_papers:
         document = structs.replace(document, places=papers.statuses(whole_paper, evidence, document.claims))
@@ -82,7 +82,7 @@ def claims(
         named = [word for option, value in options.items() if value is not None for word in (option, value)]
         words = ["lrurun", "claims", *([task] if task else []), *named]
         command = shlex.join([*words, *paths.place_options(), *plugins.load_options()])
-        contents = ledger_claims.contents(document, task, by_runs=ledger.exists, details=details, command=command)
+        contents = claims_table.contents(document.claims, task, by_runs=ledger.exists, details=details, command=command)
         contents += [papers.content_of(whole_paper, document.places) for whole_paper in whole_papers]
         tables = [
             table.render(content, width=console.width(), color=console.has_color(), ascii=console.is_ascii())

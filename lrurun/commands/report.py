@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 from msgspec import structs
 
+from lrurun import studies
 from lrurun.commands._shared.options import (
     By,
     Format,

@@ -153,6 +153,11 @@ class Metric(Struct, frozen=True, kw_only=True):
         return None
 
 
+def binomial_variance(share: float, items: float, *, least: float = 0.0) -> float:
+    """The variance of a share of so many independent items; `least` is the least variance of one item."""
+    return max(share * (1 - share), least) / items
+
+
 class Mean(Metric, frozen=True, kw_only=True):
     """The mean of something over all labels; a subclass defines `each`."""
 
@@ -221,7 +226,7 @@ class Accuracy(_PerCent, frozen=True, kw_only=True):
 
     def variance(self, score: float, items: int) -> float:
         """The variance of a binomial share, at least as if one item decided it."""
-        return max(score * (1 - score), 1 / items) / items
+        return binomial_variance(score, items, least=1 / items)
 
 
 class Exact(Accuracy, frozen=True, kw_only=True):

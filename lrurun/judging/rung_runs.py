@@ -51,7 +51,7 @@ class InstanceRuns(Struct, frozen=True, kw_only=True):
     notes: Sequence[Note] = ()
     """Notes for the end of the footnotes."""
     same_as_base: Collection[str] = ()
-    """The rungs whose settings equal those of their base."""
+    """The rungs whose settings equal the settings of their base."""
     changes: Mapping[str, Any] = {}
     """The values of `--set`, by their dotted paths."""
     tune: bool = False
@@ -65,7 +65,7 @@ class InstanceRuns(Struct, frozen=True, kw_only=True):
     items: Callable[[Sequence[str], str], Mapping[str, ItemResults]] = _no_items
     """Finds the per-item results of runs, by the runs' ids, for the score of this name."""
     items_removed: Callable[[Sequence[str], str], Mapping[str, int]] = _no_items
-    """Finds those of which these results were removed, each with the number of test items."""
+    """Finds the runs of which these results were removed, each with the number of test items."""
 
     @property
     def label(self) -> InstanceLabel:
@@ -79,7 +79,7 @@ class RungRuns(Struct, frozen=True, kw_only=True):
     rung: str
     """The rung that the runs belong to: its base, if that has the same settings."""
     runs: tuple[Run, ...]
-    """All runs but those of tuning, in order of their seeds."""
+    """All runs that are not of tuning, in order of their seeds."""
     counted: tuple[Run, ...]
     """The finished runs with a finite score."""
     scores: tuple[float, ...]
@@ -195,8 +195,8 @@ def _members(group: Collection[str], instance: InstanceRuns) -> list[Run]:
         if not run.superseded
         and run.excluded is None
         and any(
-            place.ladder_key == instance.key and place.stage == "train" and place.rung in group
-            for place in run.memberships
+            membership.ladder_key == instance.key and membership.stage == "train" and membership.rung in group
+            for membership in run.memberships
         )
     }
     return sorted(members.values(), key=_seed)
@@ -216,8 +216,11 @@ def _excluded(instance: InstanceRuns) -> list[Note]:
     names = {rung.name for rung in instance.ladder.rungs}
     whys: dict[str, list[str]] = {}
     for run in sorted(instance.runs, key=_seed):
-        places = (p for p in run.memberships if p.ladder_key == instance.key and p.stage == "train" and p.rung in names)
-        if run.excluded is not None and not run.superseded and any(places):
+        is_member = any(
+            membership.ladder_key == instance.key and membership.stage == "train" and membership.rung in names
+            for membership in run.memberships
+        )
+        if run.excluded is not None and not run.superseded and is_member:
             whys.setdefault(run.excluded, []).append(run.id)
     return [note_on(ids, f"excluded: {why}") for why, ids in whys.items()]
 
@@ -228,14 +231,14 @@ def _of_newest_settings(rung: str, runs: list[Run], notes: list[Note]) -> list[R
     by_config: dict[int, list[Run]] = {}
     for run in runs:
         by_config.setdefault(run.config_id, []).append(run)
-    for some in by_config.values():
-        settings = common_settings(some[0].config)
+    for members in by_config.values():
+        settings = common_settings(members[0].config)
         for other_settings, group in groups:
             if other_settings == settings:
-                group.extend(some)
+                group.extend(members)
                 break
         else:
-            groups.append((settings, some))
+            groups.append((settings, members))
     if len(groups) < 2:
         return runs
     groups.sort(key=lambda group: max(run.created_at for run in group[1]))
@@ -250,9 +253,9 @@ def _not_counted(runs: RungRuns) -> Iterator[Note]:
         ranked = f"ranked below all others, for lack of a finite {runs.metric}"
         yield note_on([run.id for run in runs.unscored], ranked, runs.rung)
     if runs.problem:
-        some = runs.infinite or runs.unmeasured
-        until = f"until {'it is' if len(some) == 1 else 'they are'} excluded"
-        ids = " ".join(run.id for run in some)
+        wrong = runs.infinite or runs.unmeasured
+        until = f"until {'it is' if len(wrong) == 1 else 'they are'} excluded"
+        ids = " ".join(run.id for run in wrong)
         yield Note(f"{runs.problem}: nothing is judged with {runs.rung} {until}: lrurun mark {ids} --exclude WHY")
     elif runs.unmeasured:
         counted = f"not counted, for lack of a finite {runs.metric}"
@@ -283,8 +286,8 @@ def _parameters(rung: str, runs: Sequence[Run], notes: list[Note]) -> int | None
 def score_of(run: Run, metric: str) -> float | None:
     """The result `metric` of a run, as claims and tables count it; None if it has none.
 
-    Of "test@longest/...", that of the further test whose name is the largest number. A run that never left its plateau
-    counts with its number of steps, which is the least that it would need.
+    For "test@longest/...", it is the result of the further test whose name is the largest number. A run that never left
+    its plateau counts with its number of steps, which is the least that it would need.
     """
     result = run.result or {}
     if metric == ESCAPE:

@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from lrurun import paths, plugins
 from lrurun.errors import NotFoundError, UsageError, check_type, plural
-from lrurun.reading.rows import ReportRows, Rows, columns_of, report_rows, shown_claims, shown_curves, shown_runs
+from lrurun.reading.rows import (
+    ReportRows,
+    Rows,
+    columns_of_claims,
+    report_rows,
+    shown_claims,
+    shown_curves,
+    shown_runs,
+)
 from lrurun.report import columns as tables
 
 if TYPE_CHECKING:
+    from lrurun.judging.judged_claim import JudgedClaim
     from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import RecordedCurve, Run
-    from lrurun.report.tables.ledger_claims import LedgerClaim
 
 
 class OpenLedger:
@@ -180,7 +188,7 @@ class OpenLedger:
 
     def claims(
         self, *, ladder: str | None = None, task: str | None = None, paper: str | None = None
-    ) -> Rows[LedgerClaim]:
+    ) -> Rows[JudgedClaim]:
         """The claims of papers, each judged by the paper's own numbers and, `here`, by the runs of this ledger.
 
         Args:
@@ -190,11 +198,11 @@ class OpenLedger:
             UsageError: unknown names.
         """
         from lrurun import studies
-        from lrurun.report.tables import ledger_claims
+        from lrurun.report.tables import claims_table, ledger_claims
         from lrurun.studies.machinery import study_claims
 
         _check_texts('as in claims(ladder="lru", task="sDigits")', ladder=ladder, task=task, paper=paper)
-        ledger_claims.check_paper(paper, "paper")
+        claims_table.check_paper(paper, "paper")
         ledger = self._reopen()
         ladders, errors = ledger_claims.ladders_of(ledger, ladder)
         for error in errors:
@@ -205,7 +213,7 @@ class OpenLedger:
         by_task = study_claims.evidence(ledger, task) if ladder is None else {}
         evidence = ledger_claims.gather(ledger, ladders, task, by_task)
         document = ledger_claims.collect(evidence, ladders, task, paper)
-        return Rows(document.claims, columns_of(ledger_claims.LedgerClaim.__struct_fields__), shown=shown_claims)
+        return Rows(document.claims, columns_of_claims, shown=shown_claims)
 
 
 def _check_texts(hint: str, **arguments: str | None) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
+from msgspec import to_builtins
+
 from lrurun.console import duration, rough_duration
 from lrurun.errors import LrurunError, plural
 from lrurun.report import columns as tables
@@ -15,10 +17,9 @@ if TYPE_CHECKING:
     import polars
 
     from lrurun.instances.remaining import PlanDocument, PlannedRung
-    from lrurun.judging.claims import JudgedClaim
+    from lrurun.judging.judged_claim import JudgedClaim
     from lrurun.ledger.values import RecordedCurve, Run
     from lrurun.report.tables.ladder_table import LadderReport
-    from lrurun.report.tables.ledger_claims import LedgerClaim
     from lrurun.report.tables.loaded_instance import LoadedInstance
     from lrurun.report.tables.row_scores import LadderRow
 
@@ -147,7 +148,6 @@ class ReportRows(Rows["LadderRow"]):
     @property
     def claims(self) -> Rows[JudgedClaim]:
         """The claims of papers about these rungs, judged from the runs: text, verdict, difference, interval and p."""
-        from lrurun.judging.claims import JudgedClaim
 
         return Rows(self.report.claims, columns_of(JudgedClaim.__struct_fields__), shown=_shown_claims_of_report)
 
@@ -240,9 +240,19 @@ def _shown_claims_of_report(claims: Sequence[JudgedClaim]) -> Columns:
     }
 
 
-def shown_claims(claims: Sequence[LedgerClaim]) -> Columns:
-    """The columns of `lrurun claims`."""
-    from lrurun.report.tables import ledger_claims
+def columns_of_claims(claims: Sequence[JudgedClaim]) -> Columns:
+    """The fields of `lrurun claims --json`."""
+    from lrurun.report.formats.json import selected
+    from lrurun.report.tables.ledger_claims import LedgerClaims
 
-    rows = [ledger_claims.cells(claim) for claim in claims]
-    return {name: [row[k] for row in rows] for k, name in enumerate(ledger_claims.HEADERS)}
+    paths = LedgerClaims.json_fields["claims"]
+    fields = dict.fromkeys(path.partition(".")[0] for path in paths)
+    return tables.of_tables([selected(to_builtins(claim), paths) for claim in claims], list(fields))
+
+
+def shown_claims(claims: Sequence[JudgedClaim]) -> Columns:
+    """The columns of `lrurun claims`."""
+    from lrurun.report.tables import claims_table
+
+    rows = [claims_table.cells(claim) for claim in claims]
+    return {name: [row[k] for row in rows] for k, name in enumerate(claims_table.HEADERS)}

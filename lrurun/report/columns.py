@@ -80,13 +80,18 @@ def of_curves(curves: Iterable[RecordedCurve]) -> Columns:
 
 def of_structs(values: Sequence[msgspec.Struct], fields: Sequence[str]) -> Columns:
     """A row for each value, with columns for its fields, `fields` if there are none; tables become dotted names."""
-    rows = [dict(flatten(msgspec.to_builtins(value))) for value in values]
+    return of_tables([msgspec.to_builtins(value) for value in values], fields)
+
+
+def of_tables(tables: Sequence[dict[str, Any]], fields: Sequence[str]) -> Columns:
+    """`of_structs` of values that are dictionaries already."""
+    rows = [dict(flatten(table)) for table in tables]
     names = dict.fromkeys(name for row in rows for name in row) if rows else dict.fromkeys(fields)
     columns = {name: _uniform([row.get(name) for row in rows]) for name in names}
     # a table that some rows lack has the columns of its fields, and none of its own
-    tables = {name.rpartition(".")[0] for name in names}
+    groups = {name.rpartition(".")[0] for name in names}
     return {
-        name: column for name, column in columns.items() if name not in tables or any(v is not None for v in column)
+        name: column for name, column in columns.items() if name not in groups or any(v is not None for v in column)
     }
 
 

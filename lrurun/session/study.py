@@ -23,11 +23,11 @@ from lrurun.errors import (
     plural,
 )
 from lrurun.instances.requests import list_of
+from lrurun.judging.judged_claim import JudgedClaim
 from lrurun.reading.rows import Rows, columns_of
 from lrurun.session import opening
 from lrurun.session.training_options import TrainingOptions, site_of
 from lrurun.studies.machinery.checks import Check
-from lrurun.studies.machinery.evidence import StudyVerdict
 from lrurun.studies.machinery.request import PROFILES, SelectedCells, StudyRequest, newest_plan, remember
 
 if TYPE_CHECKING:
@@ -290,9 +290,9 @@ class StudyResult:
         return Rows(self.report.checks, columns_of(Check.__struct_fields__))
 
     @property
-    def claims(self) -> Rows[StudyVerdict]:
+    def claims(self) -> Rows[JudgedClaim]:
         """The claims of the paper that this profile judges; none while cells are missing."""
-        return Rows(self.report.claims, columns_of(StudyVerdict.__struct_fields__))
+        return Rows(self.report.claims, columns_of(JudgedClaim.__struct_fields__))
 
     @cached_property
     def page(self) -> str:

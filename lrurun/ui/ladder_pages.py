@@ -15,24 +15,24 @@ from lrurun import paths
 from lrurun.config.schema import LADDER_KINDS
 from lrurun.errors import LrurunError, NotFoundError
 from lrurun.instances import continuing
-from lrurun.judging.verdicts import CONTRADICTED, NOT_RUN, SUPPORTED, UNDECIDED
+from lrurun.judging.verdicts import JUDGED, NOT_RUN
 from lrurun.ledger import owner
 from lrurun.ledger.filters import when
 from lrurun.report import run_details
 from lrurun.report.figures import compared_items, page_figures
 from lrurun.report.formats import content_of, html
 from lrurun.report.live import progress
-from lrurun.report.tables import ledger_claims, loaded_instance
+from lrurun.report.tables import claims_table, ledger_claims, loaded_instance
 from lrurun.studies.machinery import study_claims, study_pages
 from lrurun.table import of_text
 from lrurun.ui import curves
 
 if TYPE_CHECKING:
+    from lrurun.judging.judged_claim import JudgedClaim
     from lrurun.judging.rung_runs import RungRuns
     from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.report.figures.figures import Figure
-    from lrurun.report.tables.ledger_claims import LedgerClaim
     from lrurun.ui.source import Source, Stamp
 
 _REST = 10.0
@@ -228,11 +228,11 @@ def _claims(ledger: Ledger) -> dict[str, Any]:
     failures = [Failure(error.message, error.hint) for error in errors]  # of files of the user
     evidence = ledger_claims.gather(ledger, known, None, study_claims.evidence(ledger, None))
     document = ledger_claims.collect(evidence, known, None, None)
-    counts = ledger_claims.count_table(document, by_runs=ledger.exists)
-    groups: dict[str, list[tuple[LedgerClaim, None]]] = {"Judged by this ledger": [], "Not judged": [], "Not run": []}
+    counts = claims_table.count_table(document.claims, by_runs=ledger.exists)
+    groups: dict[str, list[tuple[JudgedClaim, None]]] = {"Judged by this ledger": [], "Not judged": [], "Not run": []}
     for claim in document.claims:
-        judged = "Judged by this ledger" if claim.here.verdict in (SUPPORTED, CONTRADICTED, UNDECIDED) else "Not judged"
-        title = "Not run" if claim.here.verdict == NOT_RUN else judged
+        judged = "Judged by this ledger" if claim.shown in JUDGED else "Not judged"
+        title = "Not run" if claim.shown == NOT_RUN else judged
         groups[title].append((claim, None))  # without a drawing of its interval, which is on the page of the ladder
     return {
         "failures": failures,

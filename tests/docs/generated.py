@@ -78,12 +78,11 @@ def schema() -> str:
 
 def claims() -> str:
     from lrurun.config.ladder import load_ladder
-    from lrurun.report.tables import published_claims
+    from lrurun.judging.claims import by_papers
+    from lrurun.report.tables import claims_table
 
     ladders = [load_ladder(path.stem) for path in sorted((ROOT / "ablations").glob("*.toml"))]
-    return table(
-        list(published_claims.HEADERS), [published_claims.cells(one) for one in published_claims.collect(ladders)]
-    )
+    return table(list(claims_table.PAPER_HEADERS), [claims_table.cells(claim) for claim in by_papers(ladders)])
 
 
 def study_table() -> str:
@@ -226,24 +225,43 @@ def documents() -> dict[str, type]:
 
 
 def json_fields() -> str:
-    shown: dict[type, str] = {}
-    rows = [[f"`{name}`", fields(kind, name, shown)] for name, kind in documents().items()]
+    shown: dict[tuple[type, Paths], str] = {}
+    rows = [[f"`{name}`", fields((kind, ()), name, shown)] for name, kind in documents().items()]
     return table(["command", "fields"], rows)
 
 
-def fields(kind: type, command: str, shown: dict[type, str]) -> str:
+Paths = tuple[str, ...]
+"""The dotted paths of the values of a struct that a document shows, see `json.selected`; none: all of them."""
+
+
+def fields(struct: tuple[type, Paths], command: str, shown: dict[tuple[type, Paths], str]) -> str:
     """The fields of a struct; those of a struct inside it are in parentheses, or named by the command that has them."""
-    shown[kind] = command
+    shown[struct] = command
     found = []
-    for field in msgspec.structs.fields(kind):
-        inner = struct_in(field.type)
-        text = f"`{field.encode_name}`"
+    for name, inner in json_fields_of(*struct).items():
+        text = f"`{name}`"
         if inner in shown:
             text += f" (as in `{shown[inner]}`)" if shown[inner] != command else ""
         elif inner is not None:
             text += f" ({fields(inner, command, shown)})"
         found.append(text)
     return ", ".join(found)
+
+
+def json_fields_of(kind: type, paths: Paths = ()) -> dict[str, tuple[type, Paths] | None]:
+    """Name in JSON -> the struct that the field has, if any, with the paths that are shown of it."""
+    declared = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    inside: dict[str, list[str]] = {}
+    for path in paths or declared:
+        name, _, rest = path.partition(".")
+        inside.setdefault(name, []).extend([rest] if rest else [])
+    documented = getattr(kind, "json_fields", {})
+    return {
+        name: (inner, tuple(documented.get(name, below)))
+        if (inner := struct_in(declared[name].type)) is not None
+        else None
+        for name, below in inside.items()
+    }
 
 
 def struct_in(hint: Any) -> type | None:

@@ -11,10 +11,11 @@ from lrurun import paths, studies
 from lrurun.config.ladder import load_ladder
 from lrurun.config.recipe import load_recipe
 from lrurun.data import tasks
+from lrurun.judging.judged_claim import JudgedClaim
 from lrurun.ledger.ledger import Ledger
 from lrurun.report import papers
-from lrurun.report.tables import ledger_claims
-from lrurun.report.tables.ledger_claims import Evidence, LedgerClaim
+from lrurun.report.tables import claims_table, ledger_claims
+from lrurun.report.tables.ledger_claims import Evidence
 from lrurun.studies.machinery import study_claims
 from tests.docs import generated
 from tests.harness.machine import Machine
@@ -30,7 +31,7 @@ of_each_paper = pytest.mark.parametrize("paper", papers.every(), ids=lambda pape
 
 
 @pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evidence, list[LedgerClaim]]:
+def empty(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evidence, list[JudgedClaim]]:
     """What there is without a ledger."""
     ladders = {name: load_ladder(name) for name in paths.names("ablations")}
     with Ledger.read(tmp_path_factory.mktemp("none") / "ledger.db") as ledger:
@@ -38,7 +39,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evidence, list[Ledg
     return evidence, ledger_claims.collect(evidence, ladders, None, None).claims
 
 
-def seen(claims: list[LedgerClaim], text: str, **here: object) -> list[LedgerClaim]:
+def seen(claims: list[JudgedClaim], text: str, **here: object) -> list[JudgedClaim]:
     """The claims, with another verdict on those that begin with this text."""
     return [
         structs.replace(one, here=structs.replace(one.here, **here)) if one.text.startswith(text) else one
@@ -48,7 +49,7 @@ def seen(claims: list[LedgerClaim], text: str, **here: object) -> list[LedgerCla
 
 def test_every_table_figure_and_study_has_a_place() -> None:
     assert [paper.name for paper in papers.every()] == list(NUMBERS)
-    assert set(NUMBERS) == set(ledger_claims.PAPERS.values())
+    assert set(NUMBERS) == set(claims_table.PAPERS.values())
     for paper in papers.every():
         expected = [f"{kind} {k}" for kind, count in NUMBERS[paper.name].items() for k in range(1, count + 1)]
         assert sorted(place.at for place in paper.place) == sorted(expected)
@@ -82,7 +83,7 @@ def test_sentences_name_what_there_is_and_all_claims_of_ladders(paper: papers.Pa
         assert is_checked or (sentence.note and not papers.places_in(sentence.at) & made), sentence.says
 
 
-def test_claims_are_shown_at_the_places_that_they_name(empty: tuple[Evidence, list[LedgerClaim]]) -> None:
+def test_claims_are_shown_at_the_places_that_they_name(empty: tuple[Evidence, list[JudgedClaim]]) -> None:
     named = 0
     for claim in empty[1]:
         for paper in papers.every():
@@ -121,7 +122,7 @@ def test_a_published_number_of_parameters_is_met_or_has_a_reason() -> None:
     assert generated.parameters() in (generated.ROOT / "docs" / "papers.md").read_text(), "run: tests.docs.generated"
 
 
-def test_the_status_says_whether_runs_judge_at_the_papers_scale(empty: tuple[Evidence, list[LedgerClaim]]) -> None:
+def test_the_status_says_whether_runs_judge_at_the_papers_scale(empty: tuple[Evidence, list[JudgedClaim]]) -> None:
     paper = papers.every()[0]
 
     def status(**here: object) -> tuple[str, str]:
@@ -134,7 +135,7 @@ def test_the_status_says_whether_runs_judge_at_the_papers_scale(empty: tuple[Evi
     assert status(verdict="contradicted", stand_in=False) == (papers.AT_SCALE, papers.AT_SCALE)
 
 
-def test_a_claim_that_is_not_judged_on_a_stand_in_is_not_shown(empty: tuple[Evidence, list[LedgerClaim]]) -> None:
+def test_a_claim_that_is_not_judged_on_a_stand_in_is_not_shown(empty: tuple[Evidence, list[JudgedClaim]]) -> None:
     """As that on very long sequences, on the short ones of npDigits."""
     paper = papers.every()[0]
     place = next(place for place in paper.place if place.at == "Figure 5")
@@ -147,7 +148,7 @@ def test_a_claim_that_is_not_judged_on_a_stand_in_is_not_shown(empty: tuple[Evid
     assert shown == [True, False, False]
 
 
-def test_the_page_of_one_paper(empty: tuple[Evidence, list[LedgerClaim]]) -> None:
+def test_the_page_of_one_paper(empty: tuple[Evidence, list[JudgedClaim]]) -> None:
     page = papers.render(*empty, only="Biegun et al. 2024")
     assert page.startswith("### Biegun et al. 2024: RotRNN")
     assert page.count("###") == 1

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from lrurun.config.ladder import Ladder
 from lrurun.data.metric import Accuracy
-from lrurun.judging import claims
+from lrurun.judging import wording
 from lrurun.judging.sequential import DesignSummary
 from lrurun.report.tables.conclusions import conclude
 from lrurun.report.tables.ladder_table import LadderReport
@@ -72,7 +72,7 @@ def test_provisional_differences_are_named_where_others_are_firm() -> None:
 
 def test_failing_seeds_stand_beside_a_verdict() -> None:
     made = report(BASE, (0.1, 0.1, *HIGH[2:]), (0.1,) * 12, (0.1,) * 12)
-    p = claims.p_text(made.rows[1].comparison.p_adjusted or 0.0) if made.rows[1].comparison else ""
+    p = wording.p_value(made.rows[1].comparison.p_adjusted or 0.0) if made.rows[1].comparison else ""
     assert made.conclusions[0] == (
         "Helps: a run of two is better than one of one in 83 % of pairs, though the mean is worse "
         f"({p}; two learns in 10 of 12 seeds)."

@@ -20,9 +20,10 @@ from msgspec import structs
 from lrurun.config import tuning
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.data.metric import Accuracy, Metric
-from lrurun.judging import statistics, verdicts
+from lrurun.judging import samples, statistics, verdicts
+from lrurun.judging.samples import Result, Scoring
 from lrurun.judging.scores import ScoreForm, form_of, number
-from lrurun.judging.verdicts import Comparison, Pair, Question, Result, Scoring
+from lrurun.judging.verdicts import Comparison, Pair, Question
 from lrurun.ledger.ledger import Ledger
 from lrurun.report import formats
 from lrurun.report.figures import curves, drawing, figure_files
@@ -43,14 +44,14 @@ def judged(kind: Any, mine: Sequence[float | None], other: Sequence[float | None
     """The verdict on scores in a unit, of which chance is 0.5 and the margin a tenth."""
     scoring = Scoring(metric=Metric(name="score", unit="points"), chance=0.5 * unit)
     sides = [
-        verdicts.sample([Result(k, score and score * unit) for k, score in enumerate(some)], scoring)
+        samples.sample([Result(k, score and score * unit) for k, score in enumerate(some)], scoring)
         for some in (mine, other)
     ]
     against = kind.endswith("chance")
     question = Question(
         kind=kind, rung="b", other=None if against else "a", margin=unit / 10 if kind != "better" else 0
     )
-    constant = verdicts.constant(scoring)
+    constant = samples.constant(scoring)
     pair = Pair(question=question, mine=sides[0], other=constant if against else sides[1], metric=scoring.metric)
     return verdicts.judge([pair])[0]
 

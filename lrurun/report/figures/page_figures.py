@@ -13,8 +13,8 @@ from markupsafe import Markup, escape
 from msgspec import Struct, structs
 
 from lrurun.console import clean
-from lrurun.judging import claims
-from lrurun.judging.claims import JudgedClaim
+from lrurun.judging import wording
+from lrurun.judging.judged_claim import JudgedClaim
 from lrurun.judging.scores import ScoreForm, curves_of
 from lrurun.report.figures import curves, figure_files, figures
 from lrurun.report.figures.compared_items import ComparedItems, ItemComparison
@@ -130,7 +130,7 @@ def interval(claim: JudgedClaim, form: ScoreForm) -> Interval | None:
         return round(_WIDTH / 2 * (1 + value / edge / 1.6), 1)
 
     def number(value: float) -> str:
-        return claims.form_beside(form, claim).difference(value) if not claim.metric else f"{value:+.3g}"
+        return wording.form_beside(form, claim).difference(value) if not claim.metric else f"{value:+.3g}"
 
     return Interval(
         label=f"interval from {number(low)} to {number(high)} around the difference {number(claim.difference)}",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from lrurun.judging import claims
+from lrurun.judging import wording
 from lrurun.report.tables import all_tasks, content
 from lrurun.report.tables.all_tasks import AllTasksReport, AllTasksRow, TaskCell, TaskColumn
 from lrurun.table import NOTHING, Column, Table
@@ -111,7 +111,7 @@ def _cell(column: TaskColumn, cell: TaskCell, largest: dict[str, float]) -> MapC
     else:
         number = ""
         if size is not None and cell.comparison is not None:
-            number = claims.form_beside(form, cell.comparison).short_difference(size)
+            number = wording.difference(cell.comparison, form, short=True)
         opposite = gain is not None and direction * gain < 0
         sign = HIDDEN.get(cell.on_these_items) or SIGNS.get(cell.verdict, "")
         text = f"{sign} {'mean ' if opposite else ''}{number}".strip()

@@ -15,7 +15,28 @@ SCHEMA_VERSION = 1
 def render(value: Any) -> str:
     """The text of a struct or dictionary as one object, with the version of the schema first."""
     table = {"schema_version": SCHEMA_VERSION, **msgspec.to_builtins(value)}
+    for field, paths in getattr(value, "json_fields", {}).items():
+        table[field] = [selected(item, paths) for item in table[field]]
     return _indented(finite(table))
+
+
+def selected(table: dict[str, Any], paths: Iterable[str]) -> dict[str, Any]:
+    """The values at these dotted paths, in this order; "x=a.b" names the value at "a.b" x.
+
+    A document names in the class variable `json_fields` which values of the structs in a list it shows.
+    """
+    shown: dict[str, Any] = {}
+    for path in paths:
+        name, _, source = path.rpartition("=")
+        value = table
+        for key in source.split("."):
+            value = value[key]
+        *above, last = (name or source).split(".")
+        inner = shown
+        for key in above:
+            inner = inner.setdefault(key, {})
+        inner[last] = value
+    return shown
 
 
 def render_list(name: str, items: Iterable[Any]) -> Iterator[str]:

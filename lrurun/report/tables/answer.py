@@ -17,7 +17,7 @@ from lrurun.config.schema import SETTINGS
 from lrurun.console import clean
 from lrurun.errors import plural
 from lrurun.instances.requests import LadderRequest
-from lrurun.judging import claims, sequential, verdicts
+from lrurun.judging import sequential, verdicts, wording
 from lrurun.judging.sequential import MAX_SEEDS, known_before
 from lrurun.judging.verdicts import Comparison
 from lrurun.report.tables import axis as axes
@@ -159,18 +159,16 @@ def _change(report: LadderReport) -> Column:
 def score(row: LadderRow, report: LadderReport) -> str:
     """The mean of a rung with its error, in as many digits as the numbers of the report need."""
     form, long = report.score.beside([row.mean]), _needs_decimals(report)
-    digits, size = (form.full, form.size) if long else (form.short, form.short_size)
     if row.mean is None:
         return next(iter(cells.uncounted(row)), NOTHING)
-    return form.with_symbol(digits(row.mean) + ("" if row.stderr is None else f" ± {size(row.stderr)}"))
+    return form.with_symbol(wording.with_error(row.mean, row.stderr, form, short=not long))
 
 
 def difference(row: LadderRow, report: LadderReport) -> str:
     """The difference of a rung to its base, in as many digits; empty where there is none."""
-    if row.comparison is None or row.same_as_before or row.comparison.difference is None:
+    if row.comparison is None or row.same_as_before:
         return ""
-    form = claims.form_beside(report.score, row.comparison)
-    return (form.difference if _needs_decimals(report) else form.short_difference)(row.comparison.difference)
+    return wording.difference(row.comparison, report.score, short=not _needs_decimals(report))
 
 
 def _is_of_fewer_seeds(report: LadderReport) -> bool:
@@ -357,7 +355,7 @@ def cautions(report: LadderReport) -> list[Caution]:
     compared = [row for row in rows if row.comparison is not None and row.comparison.is_tested]
     few = [row for row in compared if row.comparison is not None and row.comparison.provisional]
     improving = [row for row in rows if row.still_improving]
-    opposite = [row for row in compared if row.comparison and claims.opposite_mean(row.comparison, report.score)]
+    opposite = [row for row in compared if row.comparison and wording.opposite_mean(row.comparison, report.score)]
     if report.tune:
         without = {rung for row in differing for rung in row.untuned}
         untuned = _about(

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from lrurun.errors import plural
-from lrurun.judging import claims, sequential, verdicts
-from lrurun.judging.claims import JudgedClaim, look_text, p_text
+from lrurun.judging import sequential, verdicts, wording
+from lrurun.judging.judged_claim import JudgedClaim
 from lrurun.judging.scores import ACCURACY, ScoreForm
 from lrurun.report.tables.row_scores import CHANGES
 
@@ -104,39 +104,36 @@ def _in_brackets(*parts: str) -> str:
 
 def _decided(comparison: Comparison, form: ScoreForm) -> str:
     difference = comparison.difference
-    p = "" if comparison.p_adjusted is None else p_text(comparison.p_adjusted)
-    beside = _in_brackets(p + look_text(comparison), claims.failures(comparison))
-    if opposite := claims.opposite_mean(comparison, form):
+    p = "" if comparison.p_adjusted is None else wording.p_value(comparison.p_adjusted)
+    beside = _in_brackets(p + wording.look(comparison), wording.failures(comparison))
+    if opposite := wording.opposite_mean(comparison, form):
         return opposite + beside
     if difference is None:  # diverged runs, where the score of chance is not known
         is_better = comparison.verdict == verdicts.SUPPORTED
         return (
             f"a run of {comparison.rung} is {'better' if is_better else 'worse'} than one of {comparison.other}{beside}"
         )
-    size, direction = (
-        f"{claims.form_beside(form, comparison).size(abs(difference))} {form.unit}",
-        "more" if difference > 0 else "less",
-    )
+    size, direction = wording.size_of_difference(comparison, form), "more" if difference > 0 else "less"
     return f"{comparison.rung} scores {size} {direction} than {comparison.other}{beside}"
 
 
 def _remarks(comparison: Comparison, form: ScoreForm) -> list[str]:
     on_these = CHANGES.get(comparison.verdict_on_these_items, "")
     p = comparison.p_on_these_items
-    these = f"on these items: {on_these}" + ("" if p is None else f", {p_text(p)}") if on_these else ""
-    return [these, claims.failures(comparison), claims.opposite_mean(comparison, form)]
+    these = f"on these items: {on_these}" + ("" if p is None else f", {wording.p_value(p)}") if on_these else ""
+    return [these, wording.failures(comparison), wording.opposite_mean(comparison, form)]
 
 
 def _undecided(undecided: Sequence[Comparison], form: ScoreForm) -> list[str]:
     """The differences that are not decided, with the interval in which each lies, and those without a test."""
     tested = [comparison for comparison in undecided if comparison.is_tested]
-    few = [comparison for comparison in undecided if not comparison.is_tested and claims.least_seeds(comparison) < 2]
+    few = [comparison for comparison in undecided if not comparison.is_tested and comparison.least_seeds < 2]
     without = [comparison for comparison in undecided if not comparison.is_tested and comparison not in few]
     sentences = []
     if tested:
         listed = _list(
             _pair(comparison)
-            + _in_brackets(_between(comparison, form) + look_text(comparison), *_remarks(comparison, form))
+            + _in_brackets(_range(comparison, form) + wording.look(comparison), *_remarks(comparison, form))
             for comparison in tested
         )
         alone = any(not 0 >= (comparison.low or 0) * (comparison.high or 0) for comparison in tested)
@@ -152,12 +149,9 @@ def _undecided(undecided: Sequence[Comparison], form: ScoreForm) -> list[str]:
     return sentences
 
 
-def _between(comparison: Comparison, form: ScoreForm) -> str:
-    """The interval of the difference of the means, for example "between -0.8 and +1.9 points"."""
-    if comparison.low is None or comparison.high is None:
-        return f"chance of improvement {claims.improvement_text(comparison)}"
-    form = claims.form_beside(form, comparison)
-    return f"between {form.difference(comparison.low)} and {form.difference(comparison.high)} {form.unit}"
+def _range(comparison: Comparison, form: ScoreForm) -> str:
+    """The interval of the difference of the means; of the chance of improvement where the difference has none."""
+    return wording.between(comparison, form) or f"chance of improvement {wording.improvement(comparison)}"
 
 
 def _provisional(judged: Sequence[Comparison]) -> list[str]:
@@ -168,7 +162,7 @@ def _provisional(judged: Sequence[Comparison]) -> list[str]:
         return []
     subject = "all verdicts"
     if len(provisional) < len(tested):
-        subject = _list(f"{_pair(comparison)} ({claims.least_seeds(comparison)} seeds)" for comparison in provisional)
+        subject = _list(f"{_pair(comparison)} ({comparison.least_seeds} seeds)" for comparison in provisional)
     return [
         f"Provisional: {subject}. With fewer than {verdicts.LEAST_SEEDS} seeds a verdict assumes that no seed fails."
     ]

@@ -10,8 +10,7 @@ from lrurun.config.instance import data_sentence, label_of
 from lrurun.console import clean
 from lrurun.data import tasks
 from lrurun.errors import plural
-from lrurun.judging import claims, sequential, statistics, verdicts
-from lrurun.judging.claims import look_text
+from lrurun.judging import sequential, statistics, verdicts, wording
 from lrurun.judging.scores import ScoreForm
 from lrurun.judging.sequential import DesignSummary
 from lrurun.report.tables import cells, content, grid_table, sparkline
@@ -432,7 +431,7 @@ def _escape_column(report: LadderReport) -> tuple[Column, ...]:
 
 def p_cell(row: LadderRow) -> str:
     p = row.comparison.p_adjusted if row.comparison else None
-    return NOTHING if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
+    return NOTHING if p is None else wording.p_number(p).replace(" ", "")
 
 
 def _learning_column(report: LadderReport) -> tuple[Column, ...]:
@@ -451,7 +450,7 @@ def _improvement_column(report: LadderReport) -> tuple[Column, ...]:
     """The chance that a run is better than one of the base; none where too few seeds say nothing of it."""
 
     def cell(row: LadderRow) -> str:
-        return NOTHING if row.comparison is None else claims.improvement_text(row.comparison) or NOTHING
+        return NOTHING if row.comparison is None else wording.improvement(row.comparison) or NOTHING
 
     if all(cell(row) == NOTHING for row in report.rows):
         return ()
@@ -482,16 +481,13 @@ def _difference_column(report: LadderReport) -> Column:
             return f"as {clean(row.on or '')}"
         if row.comparison is None or row.comparison.difference is None:
             return NOTHING
-        number = claims.form_beside(form, row.comparison).difference
-        return f"{number(row.comparison.difference)}{look_text(row.comparison)}"
+        return f"{wording.difference(row.comparison, form)}{wording.look(row.comparison)}"
 
     def interval(row: LadderRow) -> str:
         comparison = row.comparison
         if comparison is None or comparison.low is None or comparison.high is None or comparison.difference is None:
             return alone(row)
-        number = claims.form_beside(form, comparison).difference
-        between = f"[{number(comparison.low)}, {number(comparison.high)}]"
-        return f"{number(comparison.difference)} {between}{look_text(row.comparison)}"
+        return f"{wording.difference_with_interval(comparison, form)}{wording.look(comparison)}"
 
     def short(row: LadderRow) -> str:
         return "same" if row.same_as_before else alone(row)

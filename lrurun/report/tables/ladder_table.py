@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct, structs
 
@@ -15,12 +15,13 @@ from lrurun.config.schema import TUNING_SEED, RunConfig, RunKind
 from lrurun.data.metric import Metric
 from lrurun.errors import plural
 from lrurun.judging import claims, item_errors, published, ranks, sequential, statistics, verdicts
-from lrurun.judging.claims import JudgedClaim
+from lrurun.judging.judged_claim import JudgedClaim
 from lrurun.judging.rung_runs import SPEED, InstanceRuns, Note, RungRuns, numerics, select
+from lrurun.judging.samples import Sample
 from lrurun.judging.scored_runs import claimed_metrics, scored
 from lrurun.judging.scores import ScoreForm, form_of
 from lrurun.judging.sequential import DesignProgress
-from lrurun.judging.verdicts import Comparison, Sample
+from lrurun.judging.verdicts import Comparison
 from lrurun.ledger.values import FINISHED
 from lrurun.report.tables import row_scores
 from lrurun.report.tables.conclusions import about, conclude
@@ -66,6 +67,13 @@ class Tuning(Struct, frozen=True, kw_only=True):
 class LadderReport(Struct, frozen=True, kw_only=True):
     """One table with its claims and footnotes."""
 
+    json_fields: ClassVar[Mapping[str, Sequence[str]]] = {
+        "claims": (
+            *Comparison.__struct_fields__,
+            *("text", "source", "detail", "stand_in", "difference_p", "untuned", "improving", "paper", "elsewhere"),
+            *("ratio", "ratio_low", "ratio_high", "paper_ratio"),
+        )
+    }
     task: str
     ladder: str
     title: str

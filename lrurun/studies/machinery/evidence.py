@@ -12,7 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from msgspec import Struct
 
-from lrurun.judging.statistics import holm
+from lrurun.judging import holm
+from lrurun.judging.judged_claim import Judge, JudgedClaim
 from lrurun.studies.machinery.checks import FEWEST, LEVEL, Check, one_sided_p, sign_p
 
 Verdict = Literal["supported", "contradicted", "undecided"]
@@ -39,17 +40,14 @@ class StudyClaim(Struct, frozen=True, kw_only=True):
     profile: Literal["laptop", "paper"] = "laptop"
     """The smallest profile above "ci" that has evidence."""
 
-
-class StudyVerdict(Struct, frozen=True, kw_only=True):
-    """A claim, judged."""
-
-    text: str
-    source: str
-    verdict: Verdict
-    detail: str
+    def judged(self, *, by: Judge, verdict: str, **about: Any) -> JudgedClaim:
+        """The claim with this verdict; it has no rungs."""
+        return JudgedClaim(
+            by=by, text=self.text, source=self.source, kind="check", rung="", other=None, verdict=verdict, **about
+        )
 
 
-def judge(claims: Sequence[StudyClaim], results: Any, checks: Sequence[Check]) -> list[StudyVerdict]:
+def judge(claims: Sequence[StudyClaim], results: Any, checks: Sequence[Check]) -> list[JudgedClaim]:
     """The claims about which the results say something, with Holm's correction over their tests.
 
     They are undecided where a check failed, because the study's numbers may be wrong then.
@@ -57,14 +55,14 @@ def judge(claims: Sequence[StudyClaim], results: Any, checks: Sequence[Check]) -
     wrong = [check.name for check in checks if not check.passed]
     found = [(claim, evidence) for claim in claims if (evidence := claim.evidence(results)) is not None]
     verdicts = []
-    for (claim, evidence), p in zip(found, holm([evidence.p for _, evidence in found]), strict=True):
+    for (claim, evidence), p in zip(found, holm.step_down([evidence.p for _, evidence in found]), strict=True):
         verdict, detail = evidence.verdict, evidence.detail
         if p is not None and p != evidence.p:
             detail = f"{detail}; adjusted p = {p:.2g}"
             verdict = verdict if p < LEVEL else "undecided"
         if wrong:
             verdict, detail = "undecided", f"failed: {'; '.join(wrong[:2])}. {detail}"
-        verdicts.append(StudyVerdict(text=claim.text, source=claim.source, verdict=verdict, detail=detail))
+        verdicts.append(claim.judged(by="study", verdict=verdict, detail=detail))
     return verdicts
 
 

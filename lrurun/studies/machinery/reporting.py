@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from msgspec import Struct, to_builtins
@@ -13,10 +13,11 @@ from lrurun import console, studies, table
 from lrurun.config.runs import parse_seeds
 from lrurun.errors import plural
 from lrurun.instances import requests
+from lrurun.judging.judged_claim import JudgedClaim
 from lrurun.ledger.values import FINISHED
 from lrurun.studies.machinery import planning
 from lrurun.studies.machinery.checks import Check, failed
-from lrurun.studies.machinery.evidence import StudyVerdict, judge
+from lrurun.studies.machinery.evidence import judge
 from lrurun.studies.machinery.planning import cell_of
 from lrurun.studies.machinery.study import CellResult, Results, Study
 
@@ -52,6 +53,7 @@ class CellOutput(Struct, frozen=True, kw_only=True):
 class StudyReport(Struct, frozen=True, kw_only=True):
     """The JSON of `lrurun study`."""
 
+    json_fields: ClassVar[Mapping[str, Sequence[str]]] = {"claims": ("text", "source", "verdict", "detail")}
     study: str
     profile: str
     about: About
@@ -59,7 +61,7 @@ class StudyReport(Struct, frozen=True, kw_only=True):
     unfinished: int
     """How many cells of the grid have no result; there are no checks and no answer then."""
     checks: list[Check]
-    claims: list[StudyVerdict]
+    claims: list[JudgedClaim]
     """The paper's claims about which this profile says something."""
     answer: str
     figure: str | None

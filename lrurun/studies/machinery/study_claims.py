@@ -9,8 +9,9 @@ from msgspec import structs
 
 from lrurun import paths, studies
 from lrurun.errors import UsageError
+from lrurun.judging.judged_claim import JudgedClaim
 from lrurun.judging.verdicts import NOT_JUDGED, NOT_RUN
-from lrurun.report.tables.ledger_claims import LedgerClaim, LedgerVerdict, TaskEvidence
+from lrurun.report.tables.ledger_claims import TaskEvidence
 from lrurun.studies import PREFIX, STUDY
 from lrurun.studies.machinery import reporting
 
@@ -71,37 +72,25 @@ def _report_of(ledger: Ledger, study: Study[Any]) -> StudyReport | None:
     return None if found is None else reporting.build(*found)
 
 
-def _judged(study: Study[Any], claim: StudyClaim, study_report: StudyReport | None) -> LedgerClaim:
-    return LedgerClaim(
+def _judged(study: Study[Any], claim: StudyClaim, study_report: StudyReport | None) -> JudgedClaim:
+    return claim.judged(
+        by="paper",
         ladder=STUDY,
         task=PREFIX + study.name,
-        text=claim.text,
-        source=claim.source,
-        kind="check",
-        rung="",
-        other=None,
-        margin=None,
         verdict=NOT_JUDGED,
         reason="a figure without numbers",
-        here=_verdict(study, claim, study_report),
+        here=_here(study, claim, study_report),
     )
 
 
-def _verdict(study: Study[Any], claim: StudyClaim, study_report: StudyReport | None) -> LedgerVerdict:
+def _here(study: Study[Any], claim: StudyClaim, study_report: StudyReport | None) -> JudgedClaim:
+    """The claim by the results of the study, or the command that would decide it."""
     profile = ["--profile", "paper"] if claim.profile == "paper" else []
     command = shlex.join(["lrurun", "study", study.name, *profile, *paths.place_options()])
-    not_run = LedgerVerdict(
-        verdict=NOT_RUN, detail=f"{command} would decide it", instance=None, profile=None, stand_in=False
-    )
+    not_run = claim.judged(by="study", verdict=NOT_RUN, detail=f"{command} would decide it")
     if study_report is None:
         return not_run
     judged = next((judged for judged in study_report.claims if judged.text == claim.text), None)
     if judged is None:
         return structs.replace(not_run, detail=f"the profile {study_report.profile} has no evidence; {not_run.detail}")
-    return LedgerVerdict(
-        verdict=judged.verdict,
-        detail=judged.detail,
-        instance=None,
-        profile=study_report.profile,
-        stand_in=study_report.substitute is not None,
-    )
+    return structs.replace(judged, profile=study_report.profile, stand_in=study_report.substitute is not None)
