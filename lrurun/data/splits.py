@@ -1,6 +1,7 @@
 """What the splits of tasks share: parts of what is generated, and the random orders of published ones, bit for bit.
 
-The file of each task says which examples are for validation. With protocol "paper", `task_data.load` trains on them too.
+The file of each task says which examples are for validation. With protocol "paper", `task_data.load` trains on them
+too.
 """
 
 from __future__ import annotations
