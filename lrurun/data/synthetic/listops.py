@@ -15,7 +15,7 @@ from lrurun.data.arrays import Writer
 from lrurun.data.copies import reader, reading
 from lrurun.data.copies.reader import Copy
 from lrurun.data.splits import distributed
-from lrurun.data.synthetic.generators.listops import TOKENS, VERSION, Examples, Parameters, baselines, generate
+from lrurun.data.synthetic.listops_generator import TOKENS, VERSION, Examples, Parameters, baselines, generate
 from lrurun.data.task import SPLITS, Fill, Options, Progress, Seed, Source, Spec, Task
 from lrurun.errors import LrurunError
 

@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lrurun.data.synthetic.generators.parallel import rounds
-from lrurun.data.synthetic.generators.pathfinder.growth import add_distractors, grow_pairs
-from lrurun.data.synthetic.generators.pathfinder.parameters import Parameters, parameters, segmented
-from lrurun.data.synthetic.generators.pathfinder.tables import DEGREES, Tables, combine, tables
+from lrurun.data.synthetic.parallel import rounds
+from lrurun.data.synthetic.pathfinder_generator.growth import add_distractors, grow_pairs
+from lrurun.data.synthetic.pathfinder_generator.parameters import Parameters, parameters, segmented
+from lrurun.data.synthetic.pathfinder_generator.tables import DEGREES, Tables, combine, tables
 
 __all__ = ["CHUNK", "VERSION", "Images", "Parameters", "draw", "generate", "parameters", "segmented"]
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lrurun.data.synthetic.generators.pathfinder.parameters import Parameters
+from lrurun.data.synthetic.pathfinder_generator.parameters import Parameters
 
 DEGREES = 360
 """Angles that a first dash may have."""

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lrurun.data.synthetic.generators.parallel import rounds
+from lrurun.data.synthetic.parallel import rounds
 from lrurun.errors import LrurunError
 
 VERSION = "1"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lrurun.data.synthetic.generators.pathfinder.tables import DEGREES, Tables, collide, combine
+from lrurun.data.synthetic.pathfinder_generator.tables import DEGREES, Tables, collide, combine
 
 _TRIES = 3
 """How often the place of the next dash is tried, and that of a distractor's first one."""
