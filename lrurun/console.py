@@ -137,7 +137,7 @@ def plain(text: str) -> str:
 
 
 def width() -> int:
-    """Columns for a result on stdout: those of the terminal, else `PIPE_WIDTH`."""
+    """Columns for a result on stdout: as many as the terminal has, else `PIPE_WIDTH`."""
     return out().width if _is_tty(sys.stdout) else PIPE_WIDTH
 
 

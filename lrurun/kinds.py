@@ -79,7 +79,7 @@ class TrialItems(Struct, frozen=True, kw_only=True):
     """0 if they cannot be read."""
     mean: float
     problem: str | None
-    """Why they cannot be those of the score; None if they can, or if it was not logged at their step."""
+    """Why they cannot belong to the score; None if they can, or if it was not logged at their step."""
 
 
 class Trial(Struct, kw_only=True):

@@ -141,8 +141,8 @@ def default_runs(ledger: Place) -> Path:
     """The runs folder of a ledger, beside the file: `runs` of `ledger.db`, `b-runs` of `b.db`; with a server, `runs` in
     the working directory.
 
-    Two ledgers in one folder have the same runs, whose attempts must not have the same folders. A backup has those of
-    its original.
+    Two ledgers in one folder have the same runs, whose attempts must not have the same folders. A backup has the
+    folder of its original.
     """
     if not isinstance(ledger, Path):
         return Path("runs")

@@ -408,7 +408,7 @@ def load_installed(kind: PluginKind, name: Any) -> None:
 
 
 def _entry_points() -> EntryPoints:
-    """Those of recurrences and tasks in installed packages, which are not imported."""
+    """The entry points of recurrences and tasks in installed packages, which are not imported."""
     from lrurun import machine  # here, because few commands need it
 
     return machine.entry_points(GROUP)

@@ -67,7 +67,7 @@ class Column(Struct, frozen=True, kw_only=True):
     is_plot: bool = False
     """Whether it draws numbers that other columns have, so that it is not missed where there is no room for it."""
     full_name: str = ""
-    """Its name, if that was cut."""
+    """The whole name, if `name` was cut."""
 
     def is_marked(self, row: Any) -> bool:
         return self.marked is not None and self.marked(row)
@@ -218,7 +218,7 @@ def of_text(
         order: the columns that may be left out, those first that go first.
         whole: the columns that are never cut; ids never are.
         cut: column -> the width that its cells may be cut to before any column is left out.
-        keeps_ends: those of them that are cut in the middle.
+        keeps_ends: columns of `cut` that are cut in the middle.
         below: column of sentences -> what begins the line of a row below the table, if its cell was cut.
     """
     cells = tuple([row if clean(text := "".join(row)) is text else [clean(cell) for cell in row] for row in rows])

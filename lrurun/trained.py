@@ -59,7 +59,7 @@ class Trained(Struct, frozen=True, kw_only=True):
 
         Args:
             inputs: numbers as in the prepared data, not scaled: the model scales them as in training. Pixels of digits
-                are from 0 to 16, those of CIFAR-10 from 0 to 255. (B, L) ids of tokens, (B, 2, L) for pairs;
+                are from 0 to 16, pixels of CIFAR-10 from 0 to 255. (B, L) ids of tokens, (B, 2, L) for pairs;
                 (B, L, features) numbers, (B, L) with one feature.
             lengths: numbers of real positions, (B,), or (B, 2) for pairs; None if all positions are real.
 
@@ -98,8 +98,8 @@ def load(
 
     It is called with inputs as in the prepared data, which it scales as in training: see `Trained.__call__`.
 
-    The defaults for ledger and runs folder are those of the commands. `files` are those of the plug-ins that the run
-    was trained with, where they are no longer in their place, as they were; except for classes that the calling program
+    Ledger and runs folder have the same defaults as in commands. `files` has the files of the plug-ins that the run was
+    trained with, as they were then, where they are no longer in their place; not of classes that the calling program
     has registered itself.
 
     Raises:
@@ -127,7 +127,7 @@ def load(
 
 
 def _trained(recorded: Run, entries: Sequence[Checkpoint], folder: Path) -> Trained:
-    """The model of a run whose plug-ins are loaded; the arguments are those of `newest`."""
+    """The model of a run whose plug-ins are loaded; the arguments are as in `newest`."""
     config = plugin_code.config_of(recorded.config, f"run {recorded.id}")
     _, path = newest(recorded, entries, folder)
     task = tasks.get(config.task, config.data)
@@ -184,7 +184,7 @@ class OtherScores(Exception):
 
 
 def final(run: Run, entries: Sequence[Checkpoint], folder: Path) -> Path:
-    """The folder of the checkpoint that a finished run ended with; the arguments are those of `newest`.
+    """The folder of the checkpoint that a finished run ended with; the arguments are as in `newest`.
 
     Raises:
         LrurunError: it is not kept, or damaged.
@@ -196,7 +196,7 @@ def items(run: Run, config: RunConfig, checkpoint: Path, data: Data) -> dict[str
     """Name of a test score -> the per-item results of a run, by an evaluation of its final checkpoint.
 
     Raises:
-        OtherScores: the evaluation gives other scores than those of the run.
+        OtherScores: the evaluation gives other scores than the run has.
         LrurunError: the checkpoint cannot be read.
     """
     compiled = programs_for(config, run.execution, data)

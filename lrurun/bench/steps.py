@@ -31,13 +31,13 @@ SMALL = Spec(name="short run", kind="features", features=1, classes=10, length=3
 STEPS = 5
 """Steps of a short run."""
 SEEDS = np.zeros(1, np.uint32)
-"""That of the one member that is trained."""
+"""The seed of the one member that is trained."""
 
 
 def stand_in(spec: Spec, examples: int, sampler: Sampler | None = None) -> Split:
-    """Random examples with the shapes and types of a task; of one that samples its examples, such ones.
+    """Random examples with the shapes and types of a task; with a sampler, examples that it samples.
 
-    Whether sequences have lengths, a spec does not say: those of tokens with one output get some.
+    A spec does not say whether sequences have lengths: sequences of tokens with one output get some.
     """
     if sampler is not None:
         inputs, labels, lengths = jax.device_get(training_batch(sampler, 0, 0, examples))

@@ -66,7 +66,7 @@ _NO_COMMAND = {
         "lrurun ledger rebuild makes a lost ledger from the runs folder; a backup is a ledger: --ledger BACKUP",
     ),
 }
-"""Those that no command does, or several -> what to do. The nearest name may mean the opposite."""
+"""Words that name no command, or several -> what to do. The nearest name may mean the opposite."""
 
 
 def _command_hint(word: str, commands: Mapping[str, Any]) -> str:
@@ -99,7 +99,7 @@ def usage_error(error: Exception, arguments: Sequence[str]) -> UsageError:
 
     Args:
         error: Typer's, as `is_usage_error` recognises it.
-        arguments: those of the command line, without the global options.
+        arguments: the command line, without the global options.
     """
     context = getattr(error, "ctx", None)
     named = [argument for argument in arguments if not argument.startswith("-")]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lrurun.paths import Places
 
 _SHORT = 100
-"""Steps of a sequence: up to this length, the ring of initial eigenvalues is that of sDigits."""
+"""Steps of a sequence: up to this length, the ring of initial eigenvalues is as in sDigits."""
 _EPOCHS, _FEWEST, _MOST = 50, 500, 5000
 """Training takes this many epochs, within limits on the number of steps."""
 _RATES = [0.002, 0.004, 0.008, 0.016, 0.032]

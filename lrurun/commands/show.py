@@ -103,9 +103,9 @@ class ProgramFile(Struct, frozen=True):
     """A file that the recipe of a program lists."""
 
     path: str
-    """Its path from the folder of the recipe."""
+    """The path of the file from the folder of the recipe."""
     sha256: str
-    """Its digest when the run was queued."""
+    """The digest of the file when the run was queued."""
     state: str
     """"kept" in the copy, which the run has; "unchanged", where there is no copy of it; or "changed"."""
     at: str | None

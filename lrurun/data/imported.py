@@ -123,7 +123,7 @@ def make(name: str, data: Mapping[str, Any], where: str) -> Imported:
     """The task of a `data` table with the key `imported`: of a recipe or, then with the version, of a run.
 
     Raises:
-        UsageError: a setting that is missing, unknown or wrong; `where` is that of the table.
+        UsageError: a setting that is missing, unknown or wrong; `where` names the table.
     """
     settings = {key: value for key, value in data.items() if key != "version"}
     return Imported(name, decoding.convert(settings, ImportedOptions, where))

@@ -26,7 +26,10 @@ class ChunkOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class NextToken(Task):
-    """Each token is predicted from those before it in its example: `classes` tokens, or those of the vocabulary."""
+    """Each token is predicted from the tokens before it in its example.
+
+    There are `classes` tokens, or as many as the vocabulary has.
+    """
 
     def spec(self, options: Any, vocabulary: Sequence[str] = ()) -> Spec:
         size = len(vocabulary) or self.classes

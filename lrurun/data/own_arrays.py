@@ -208,7 +208,7 @@ def doubts(examples: OwnArrays) -> list[str]:
 
 
 def _axes(examples: OwnArrays) -> list[str]:
-    """Sentences on inputs whose last axis may be that of the steps, unless labels or lengths show that it is not."""
+    """Sentences on inputs whose last axis may be the steps, unless labels or lengths show that it is not."""
     x, y, name = examples.inputs, examples.labels, examples.names[0]
     at_steps = y.ndim == (3 if y.dtype.kind == "f" else 2) and y.shape[1] == x.shape[1]
     if x.ndim == 2 or x.shape[2] < LONGER * x.shape[1] or at_steps or examples.lengths is not None:

@@ -369,7 +369,7 @@ def load(
     if spec.kind == "tokens" and len(stored.vocabulary) not in (0, spec.features):
         actual = len(stored.vocabulary)
         raise LrurunError(f"{folder}: expected a vocabulary of {spec.features:,} tokens, found {actual:,}", _REMAKE)
-    # the digests are those of arrays that fitted the code which made them
+    # arrays with these digests fitted the code which made them
     changed = stored.code != task.code
     splits: Any = {split: _split(split, stored, spec, folder, progress, values=changed) for split in SPLITS}
     further_tests = {
@@ -467,7 +467,7 @@ def _joined(first: Split, second: Split) -> Split:
 
 
 def digest(sha256: Mapping[str, str]) -> str:
-    """One digest over those of all arrays: name -> digest."""
+    """One digest over the digests of all arrays, by name."""
     text = "".join(f"{name}={value}\n" for name, value in sorted(sha256.items()))
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
@@ -477,8 +477,8 @@ def _settings(options: Mapping[str, Any]) -> str:
 
 
 def to_obtain(task: Task, options: Options, folder: Path) -> str | None:
-    """What data need that are missing: a download, or a copy that the user has. None for data that are there, and for
-    those that lrurun has, generates, or makes from others that are prepared."""
+    """What missing data need: a download, or a copy that the user has. None for data that are there, and for data that
+    lrurun has, generates, or makes from others that are prepared."""
     if manifest(task, options, folder) is not None:
         return None
     subject = f"the data of {task.name} are not in {folder}"
@@ -503,7 +503,7 @@ def _megabytes(count: int) -> str:
 
 
 def missing(task: Task, folder: Path, arguments: str = "") -> LrurunError:
-    """The error for data that are not in `folder`; `arguments` are those of a command that prepares them."""
+    """The error for data that are not in `folder`; `arguments` belong to a command that prepares them."""
     hint = task.restore or f"run: lrurun data prepare {arguments or _arguments_of(task, folder)}"
     return LrurunError(f"{folder}: there are no prepared data for {task.name}", hint)
 

@@ -107,7 +107,7 @@ def _make(place: str) -> Task:
 
 
 TASKS: Registry[Task] = plugins.registry("task", {name: partial(_make, place) for name, place in _CLASSES.items()})
-"""All tasks by name, those of plug-ins last; a task is imported when it is asked for."""
+"""All tasks by name, plug-ins last; a task is imported when it is asked for."""
 
 
 def is_built_in(name: str) -> bool:

@@ -88,7 +88,7 @@ class Copy(NamedTuple):
         return None
 
     def files(self, progress: Progress, *patterns: str) -> Iterator[File]:
-        """The files, in any order: all of them, or those of some of the patterns.
+        """The files, in any order: all of them, or the files of some of the patterns.
 
         Raises:
             LrurunError: the archive is damaged or truncated, or, at the end, a pattern has no file.
@@ -109,7 +109,7 @@ class Copy(NamedTuple):
                 yield pattern, File(path.relative_to(self.place).as_posix(), PurePosixPath(), str(path), path)
 
     def _in_archive(self, patterns: Sequence[str], progress: Progress) -> Generator[tuple[str, File], None, None]:
-        """The members whose last parts are those of a pattern."""
+        """The members whose last parts match a pattern."""
         parts = [re.escape(pattern).replace(r"\*", "[^/]*") for pattern in patterns]
         expression = re.compile(f"(?:(.*)/)?(?:{'|'.join(f'({part})' for part in parts)})", re.DOTALL)
         for member, content in members(self.place, progress):
@@ -120,7 +120,7 @@ class Copy(NamedTuple):
                     yield patterns[match.lastindex - 2], File(match[match.lastindex], folder, where, content)
 
     def innermost(self, progress: Progress) -> Iterator[File]:
-        """The files of an archive that may have two copies of each: those of the best folder come last.
+        """The files of an archive that may have two copies of each: the files of the best folder come last.
 
         Raises:
             LrurunError: as for `files`, of that folder.

@@ -46,7 +46,7 @@ class _Description(msgspec.Struct, rename="camel"):
 
 
 class Tfds:
-    """A prepared data set: a copy, as those of `reader`."""
+    """A prepared data set: a copy, with the methods of copies in `reader`."""
 
     archive = None
     """A prepared data set is not an archive."""
@@ -185,7 +185,7 @@ def _description(file: Path) -> _Description:
 
 
 def _check_classes(file: Path) -> None:
-    """Refuses a description of features that names other classes than those of TFDS, which would import their modules.
+    """Refuses a description of features that names classes from outside of TFDS, which would import their modules.
 
     Raises:
         LrurunError: another class, or not JSON.

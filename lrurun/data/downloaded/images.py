@@ -59,7 +59,7 @@ class CifarOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The training images that are for validation, and the size of the images."""
 
     split: Literal["s4", "lra"] = "s4"
-    """The random split of S4 and S5, or that of Long Range Arena: the first nine tenths in the order of TFDS."""
+    """The random split of S4 and S5, or the split of Long Range Arena: the first nine tenths in the order of TFDS."""
     pool: Literal[1, 2, 4] = 1
     """Side of the squares that are averaged; an image is then a sequence of (32 / pool)**2 steps."""
 

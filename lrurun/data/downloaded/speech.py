@@ -23,7 +23,8 @@ from lrurun.errors import LrurunError
 
 SIZES = {"train": 84_843, "validation": 9_981, "test": 11_005}
 SIZES_OF_10 = {"train": 24_482, "validation": 5_246, "test": 5_247}
-"""Of the 34,975 clips of ten words that last a whole second: 70, 15 and 15 %, rounded as in the published code."""
+"""The sizes with ten words: 70, 15 and 15 % of the 34,975 clips that last a whole second, rounded as in the published
+code."""
 ARCHIVE = "speech_commands_v0.02.tar.gz"
 RATE = LENGTH = 16_000
 """Samples per second, and samples of a clip: one second."""
@@ -70,7 +71,7 @@ class SpeechCommands(Task):
     whatever the order in the archive.
 
     Ten words have no published lists: in the published code the split depends on the order in which a file system
-    lists the clips, so that only its sizes can be those of the papers. Their inputs are standardised there.
+    lists the clips, so that only its sizes can be as in the papers. Their inputs are standardised there.
     """
 
     name = "SpeechCommands"
@@ -174,7 +175,7 @@ class SpeechCommands(Task):
             LrurunError: clips, words or lists are missing or inconsistent.
         """
         clips: set[str] = set()
-        whole: set[str] = set()  # those of ten words that last a second
+        whole: set[str] = set()  # clips of ten words that last a second
         lists: dict[str, list[str]] = {}
         where = str(copy.place)
         for file in copy.files(progress):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FIXED = 0
 """The seed of what is the same in all examples, SelectFixed's positions and SolveFixed's matrix: stream `FIXED`, name
-of the task. Those of the published code come from a generator of PyTorch, seed 0: the same law, other numbers."""
+of the task. The published code draws them from a generator of PyTorch, seed 0: the same law, other numbers."""
 Length = Annotated[int, Meta(ge=4, le=2**22)]
 
 
@@ -54,7 +54,7 @@ class MipsOptions(AtomicOptions, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Atomic(Sampled):
-    """A subclass defines `pairs`, and what of its shapes is not that of one number a step."""
+    """A subclass defines `pairs`, and `shape` where a step has more than one number."""
 
     version = "1"
     classes = 1
@@ -67,11 +67,11 @@ class Atomic(Sampled):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """R^2 over all labels, which selects the model; beside it that of the paper, a mean over batches."""
+        """R^2 over all labels, which selects the model; beside it R^2 as in the paper, a mean over batches."""
         return (R2(), BatchR2())
 
     def shape(self, options: Any) -> tuple[int, int, int]:
-        """T, channels without those of the position, numbers of the output at each labelled position."""
+        """T, channels without the two of the position, numbers of the output at each labelled position."""
         return options.length, 1, 1
 
     @abstractmethod

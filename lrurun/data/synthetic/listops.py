@@ -78,7 +78,7 @@ class ListOpsOptions(ExpressionOptions, frozen=True, kw_only=True, forbid_unknow
 class ListOps(Task):
     """The ten digits are the classes; the parentheses of the files, which make binary trees, are not tokens.
 
-    Validation is the published file `basic_val.tsv`, or the generated lists after those of the test split.
+    Validation is the published file `basic_val.tsv`, or the generated lists after the test split.
     """
 
     name = "ListOps"

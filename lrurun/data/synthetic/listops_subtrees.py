@@ -24,7 +24,7 @@ LENGTH = 8192
 
 
 class ListOpsSubTreesOptions(ExpressionOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of expressions with labelled brackets; the defaults are those of the published data."""
+    """The options of expressions with labelled brackets; the defaults give the published data."""
 
     min_length: Annotated[int, Meta(ge=1, le=32_765)] = 7000
     max_length: Annotated[int, Meta(ge=3, le=32_767)] = 8180
@@ -43,7 +43,7 @@ class ListOpsSubTreesOptions(ExpressionOptions, frozen=True, kw_only=True, forbi
 class ListOpsSubTrees(Task):
     """Labels are int8 (n, length): 0 to 9 at closing brackets, -1 at all other positions.
 
-    Validation is the expressions that are generated after those of the test split.
+    Validation is the expressions that are generated after the test split.
     """
 
     name = "ListOpsSubTrees"

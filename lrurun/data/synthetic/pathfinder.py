@@ -139,7 +139,7 @@ class Pathfinder(SnakeImages):
     """Images of 32 x 32 pixels.
 
     Validation is a tenth of the released images, by the order that `PathfinderOptions.split` names, or the generated
-    images after those of the test split.
+    images after the test split.
     """
 
     name = "Pathfinder"

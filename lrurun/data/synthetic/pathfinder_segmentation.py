@@ -30,8 +30,8 @@ class PathfinderSegmentationOptions(SnakeOptions, frozen=True, kw_only=True, for
 class PathfinderSegmentation(SnakeImages):
     """Labels are uint8 as well, (n, size * size): the classes of `Images.masks`.
 
-    Validation is the images that are generated after those of the test split. The sizes are those of the paper, 96/2/2
-    per cent; its code divides 80/10/10 by default, with which its steps and epochs agree.
+    Validation is the images that are generated after the test split. The sizes are as in the paper, 96/2/2 per cent;
+    its code divides 80/10/10 by default, with which its steps and epochs agree.
     """
 
     name = "PathfinderSegmentation"

@@ -179,13 +179,13 @@ class Run:
         Args:
             name: the score, as in "test/accuracy".
             values: a number for each test item, or whether it is right.
-            step: the step at which the score is logged, by default that of the last `log`.
+            step: the step at which the score is logged, by default the step of the last `log`.
             weights: the weight of each item in the score, if they differ.
             groups: the name or number of the group of each item, such as its speaker or document.
             ids: the name or number of each item, by which lrurun sees that their order is the same in all runs.
 
         Raises:
-            TypeError, ValueError: the name is not that of a test score, the step is missing, or a column is not valid.
+            TypeError, ValueError: the name is not of a test score, the step is missing, or a column is not valid.
         """
         if not isinstance(name, str):
             raise TypeError(f"expected the name of a test score, as in 'test/accuracy', found {name!r}")

@@ -13,11 +13,11 @@ import numpy as np
 from lrurun.data.synthetic.pathfinder_generator.tables import DEGREES, Tables, collide, combine
 
 _TRIES = 3
-"""How often the place of the next dash is tried, and that of a distractor's first one."""
+"""How often a place is tried for the next dash, and for the first dash of a distractor."""
 _MIN_WEIGHT = 1672
 """A snake ends where all weights, times the room, are less together: 1e-4 of _STRAIGHT times 255."""
 _GUESSES = 16
-"""How many random places are tried for a first dash before all places are looked at."""
+"""How many random places are tried for a first dash before all places are."""
 _BATCH = 2048, 8192, 48 << 20
 """Pairs that grow together at first and at most, and the largest size of their maps in bytes. Other numbers change
 the bits."""
