@@ -275,9 +275,9 @@ def is_protected(file: Path) -> bool:
     A group that has the number of the user counts as the user alone. In a sticky folder others replace nothing.
     """
     for path in (Path(os.path.abspath(file)), Path(os.path.realpath(file))):
-        for place in (path, *path.parents):
+        for part in (path, *path.parents):
             try:
-                status = place.stat()
+                status = part.stat()
             except OSError:
                 return False
             own_group = status.st_gid in (0, os.getuid())

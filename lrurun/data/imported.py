@@ -64,9 +64,9 @@ class Imported(Task):
     def __init__(self, name: str, facts: ImportedOptions, source: Source | None = None) -> None:
         """`source` has the arrays while they are imported; without it, the data must be in the data folder."""
         self.name, self.facts, self.source = name, facts, source
-        kind = ("value" if facts.classes == 1 else "values") if facts.loss == "squared-error" else "classes"
+        noun = ("value" if facts.classes == 1 else "values") if facts.loss == "squared-error" else "classes"
         where = " at positions" if facts.at == "positions" else ""
-        self.title = f"imported arrays, {facts.classes} {kind}{where}"
+        self.title = f"imported arrays, {facts.classes} {noun}{where}"
         self.version, self.classes = facts.imported, facts.classes
         self.restore = (
             f"import the same arrays again: lrurun data import {name} ..., as the recipe's first lines say, "

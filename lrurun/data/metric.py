@@ -21,7 +21,7 @@ Sums = Mapping[str, "np.ndarray"]
 loss: summed over the labels. count: labels; with the default output, examples.
 Of classes: correct: labels predicted correctly; sequences: examples with a label; exact: sequences whose labels are
 all predicted correctly; confusion: (batches, classes, classes) labels, by label and prediction; slots: (batches, P, 2)
-labels and how many of them are predicted correctly, by their place among the labels of their example.
+labels and how many of them are predicted correctly, by their index among the labels of their example.
 Of real values: mean: of the labels, not summed; variation: summed squares of the labels less this mean.
 A metric that defines `measure` also has the sums that it returns, under their names there.
 """
@@ -270,8 +270,8 @@ class EscapeStep(Metric, frozen=True, kw_only=True):
 def named(name: str, metrics: Sequence[Metric]) -> Metric | None:
     """The metric with a name that claims may use; None if the task does not have it.
 
-    It is a metric of the task; such a metric in a further test, as in "accuracy@256", where "accuracy@longest" means the
-    test of the largest number; or the step of the escape.
+    It is a metric of the task; such a metric in a further test, as in "accuracy@256", where "accuracy@longest" means
+    the test of the largest number; or the step of the escape.
     """
     base, _, test = name.partition("@")
     if name == ESCAPE and metrics[0].escape is not None:

@@ -69,10 +69,10 @@ def bits_per_byte(train: np.ndarray, test: np.ndarray, n: int) -> float:
         contexts, first = np.unique(grams // BYTES, return_index=True)
         total, followers = np.add.reduceat(counts, first), np.diff([*first, len(grams)])
         seen = _look_up(counts, grams, asked)
-        total_of_context, kinds = (_look_up(values, contexts, asked // BYTES) for values in (total, followers))
+        total_of_context, distinct = (_look_up(values, contexts, asked // BYTES) for values in (total, followers))
         columns = probability[:, max(context, 1) - 1 :]
         known = total_of_context > 0
-        mixed = (seen + kinds * columns) / np.where(known, total_of_context + kinds, 1)
+        mixed = (seen + distinct * columns) / np.where(known, total_of_context + distinct, 1)
         columns[...] = np.where(known, mixed, columns)
     return float(-np.mean(np.log2(probability)))
 
@@ -89,5 +89,5 @@ def _keys(rows: np.ndarray, context: int) -> np.ndarray:
 
 def _look_up(values: np.ndarray, keys: np.ndarray, asked: np.ndarray) -> np.ndarray:
     """The value of each asked key among the sorted `keys`; 0 for others."""
-    place = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
-    return np.where(keys[place] == asked, values[place], 0)
+    index = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
+    return np.where(keys[index] == asked, values[index], 0)

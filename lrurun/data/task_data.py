@@ -620,11 +620,11 @@ def _check_labels(array: np.ndarray, spec: Spec, name: str, hint: str, *, number
         LrurunError: their type, their shape, a class, or an example without a label.
     """
     output, values = spec.output, spec.output.loss == "squared-error"
-    places = (min(array.shape[1] if array.ndim > 1 else 0, spec.length),) if output.at == "positions" else ()
-    shape = (len(array), *places, *((spec.classes,) if values else ()))
+    positions = (min(array.shape[1] if array.ndim > 1 else 0, spec.length),) if output.at == "positions" else ()
+    shape = (len(array), *positions, *((spec.classes,) if values else ()))
     if array.dtype.kind not in ("f" if values else "iu") or not array.dtype.isnative:
         raise LrurunError(f"{name}: expected {'real' if values else 'whole'} numbers, found {array.dtype}", hint)
-    if array.shape != shape or places == (0,):
+    if array.shape != shape or positions == (0,):
         raise LrurunError(f"{name}: expected the shape {shape}, found {array.shape}", hint)
     if not numbers:
         return

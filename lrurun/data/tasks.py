@@ -101,12 +101,12 @@ OF_PLUG_IN = "--load FILE if it is a task of your own"
 """A hint for an unknown task."""
 
 
-def _make(place: str) -> Task:
-    task: Task = pkgutil.resolve_name(f"lrurun.data.{place}")()
+def _make(path: str) -> Task:
+    task: Task = pkgutil.resolve_name(f"lrurun.data.{path}")()
     return task
 
 
-TASKS: Registry[Task] = plugins.registry("task", {name: partial(_make, place) for name, place in _CLASSES.items()})
+TASKS: Registry[Task] = plugins.registry("task", {name: partial(_make, path) for name, path in _CLASSES.items()})
 """All tasks by name, plug-ins last; a task is imported when it is asked for."""
 
 

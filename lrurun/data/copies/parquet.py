@@ -18,7 +18,7 @@ def forms(splits: Sequence[str]) -> list[tuple[str, ...]]:
 def rows(
     file: File, columns: Sequence[Sequence[str]], hint: str, limit: int, group_limit: int | None = None
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """The rows of a file in their order, each with its place for messages.
+    """The rows of a file in their order, each with where it is, for messages.
 
     Args:
         columns: for each value of a row the names that its column may have, the best one first.

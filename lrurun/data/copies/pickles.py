@@ -149,9 +149,9 @@ class _Reader:
 
     def _marked(self) -> list[Any]:
         """Takes what is above the last mark."""
-        place = self._marks.pop()
-        values = self._stack[place:]
-        del self._stack[place:]
+        start = self._marks.pop()
+        values = self._stack[start:]
+        del self._stack[start:]
         return values
 
     def _made(self, what: str, *arguments: Any) -> Any:

@@ -208,14 +208,14 @@ class Cifar(Task):
         for split, count in (("train", self.train), ("test", self.test)):
             copy.expect(split, count, _HINT)
             images, labels = np.zeros((count, SIDE, SIDE, 3), np.uint8), np.zeros(count, np.uint8)
-            places, filled = _places(split, count), np.zeros(count, bool)
+            index_of, filled = _index_of(split, count), np.zeros(count, bool)
             for row, (where, example) in enumerate(copy.read(split, {"image": bytes, "label": CLASSES}, progress)):
-                place = places(row, example.get("id"), where)
-                images[place] = png.pixels(example["image"], where, SIDE, _HINT, "RGB")
-                labels[place], filled[place] = example["label"], True
+                index = index_of(row, example.get("id"), where)
+                images[index] = png.pixels(example["image"], where, SIDE, _HINT, "RGB")
+                labels[index], filled[index] = example["label"], True
             if not filled.all():
                 missing = f"{np.count_nonzero(~filled):,} of {count:,} images are missing, others occur twice"
-                raise LrurunError(f"{copy.place}: {split}: {missing}", _HINT)
+                raise LrurunError(f"{copy.path}: {split}: {missing}", _HINT)
             batches.append(Batch(images, labels))
         return batches[0], batches[1]
 
@@ -272,13 +272,13 @@ def _has_parquet(path: Path) -> bool:
 
 
 def _cifar_100(path: Path) -> str:
-    """The place of a copy of CIFAR-100; empty if there is none, or batches of CIFAR-10 come first in an archive."""
+    """The folder or archive with a copy of CIFAR-100; empty if there is none, or an archive has CIFAR-10 before it."""
     if not path.is_file():
-        places = (path / below for folder in CIFAR_100 for below in ("", folder))
+        folders = (path / below for name in CIFAR_100 for below in ("", name))
         complete = (
-            str(place)
-            for place in places
-            if any(all((place / n).is_file() for n in names) for names in CIFAR_100.values())
+            str(folder)
+            for folder in folders
+            if any(all((folder / n).is_file() for n in names) for names in CIFAR_100.values())
         )
         return next(complete, "")
     for name, _ in reader.members(path) if reader.is_archive(path) else ():
@@ -365,11 +365,11 @@ def pooled(images: np.ndarray, pool: int) -> np.ndarray:
     return ((squares.sum((2, 4), dtype=np.uint16) + pool * pool // 2) // (pool * pool)).astype(np.uint8)
 
 
-def _places(split: str, count: int) -> Callable[[int, bytes | None, str], int]:
+def _index_of(split: str, count: int) -> Callable[[int, bytes | None, str], int]:
     """A function from an example of TFDS to its index in the archive, by its id, or by its row in old versions."""
     order = tfds_order(count, split)
 
-    def place(row: int, identity: bytes | None, where: str) -> int:
+    def index_of(row: int, identity: bytes | None, where: str) -> int:
         if identity is None:
             return int(order[row])
         text = identity.decode(errors="replace") if isinstance(identity, bytes) else str(identity)
@@ -378,4 +378,4 @@ def _places(split: str, count: int) -> Callable[[int, bytes | None, str], int]:
             raise LrurunError(f"{where}: expected an id like {split}_{count - 1:05d}, found {identity!r}", _HINT)
         return int(match[1])
 
-    return place
+    return index_of

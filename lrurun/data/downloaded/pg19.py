@@ -200,8 +200,8 @@ class PG19Tokens(_Books):
 
 def unigram(train: np.ndarray, test: np.ndarray) -> float:
     """The cross-entropy in nats of a unigram model; both are (classes,) counts. As `bits_per_byte` with n = 1."""
-    kinds = np.count_nonzero(train)
-    probability = (train + kinds / len(train)) / (train.sum() + kinds)
+    distinct = np.count_nonzero(train)
+    probability = (train + distinct / len(train)) / (train.sum() + distinct)
     return float(-(test @ np.log(probability)) / test.sum())
 
 

@@ -118,7 +118,7 @@ class Retrieval(CharacterTask):
                 rows = islice(_rows(table, progress, "encoding", options.max_length), count)
                 write_split(writer, split, rows, count, alphabet, progress, pair=True)
         if copy.archive:
-            writer.notes.append(f"read from {files[0].folder} in {copy.place.name}")
+            writer.notes.append(f"read from {files[0].folder} in {copy.path.name}")
 
     def _check(self, split: str, count: int, where: str) -> None:
         full = self.full[split]

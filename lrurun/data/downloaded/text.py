@@ -114,7 +114,7 @@ class Text(CharacterTask):
             reviews[part, label].append(text[: options.max_length - 1])
             if len(reviews[part, label]) > 2 * self._complete(part):  # a few too many are reported below
                 break
-        self._check(reviews, str(copy.place))
+        self._check(reviews, str(copy.path))
         frequencies = Frequencies(options.max_length)
         for label in (0, 1):
             frequencies.add(reviews["train", label])

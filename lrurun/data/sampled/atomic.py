@@ -205,7 +205,7 @@ class Select(Atomic):
     def shape(self, options: SelectOptions) -> tuple[int, int, int]:
         return options.length + 2 * options.selected, 2, 1
 
-    def places(self, key: jax.Array, count: int, options: SelectOptions) -> jax.Array:
+    def positions(self, key: jax.Array, count: int, options: SelectOptions) -> jax.Array:
         """(count, M) different positions among the first L + M, in ascending order."""
         import jax
         import jax.numpy as jnp
@@ -217,13 +217,13 @@ class Select(Atomic):
         import jax
         import jax.numpy as jnp
 
-        key_x, key_places = jax.random.split(key)
+        key_x, key_positions = jax.random.split(key)
         x = normal(key_x, count, options.length + options.selected)
-        places = self.places(key_places, count, options)
-        marks = jnp.zeros_like(x).at[jnp.arange(count)[:, None], places].set(1.0)
+        positions = self.positions(key_positions, count, options)
+        marks = jnp.zeros_like(x).at[jnp.arange(count)[:, None], positions].set(1.0)
         steps = options.length + 2 * options.selected
         inputs = jnp.stack([padded(x, steps), padded(marks, steps)], axis=-1)
-        return inputs, jnp.take_along_axis(x, places, axis=1)[..., None]
+        return inputs, jnp.take_along_axis(x, positions, axis=1)[..., None]
 
 
 class SelectFixed(Select):
@@ -232,10 +232,10 @@ class SelectFixed(Select):
     name = "SelectFixed"
     title = "the numbers of a sequence at fixed positions, in their order"
 
-    def places(self, key: jax.Array, count: int, options: SelectOptions) -> jax.Array:
+    def positions(self, key: jax.Array, count: int, options: SelectOptions) -> jax.Array:
         import jax.numpy as jnp
 
-        positions = super().places(stream(FIXED, self.name), 1, options)
+        positions = super().positions(stream(FIXED, self.name), 1, options)
         return jnp.broadcast_to(positions, (count, options.selected))
 
 

@@ -102,7 +102,7 @@ class ListOps(Task):
         copy = reader.find(path, tuple(FILES.values()), _HINT, folders=folders, archives=reader.LRA)
         if not isinstance(copy, Copy):
             return None
-        _only_published(copy.place, options)
+        _only_published(copy.path, options)
 
         def read(writer: Writer, splits: dict[str, _Arrays], progress: Progress) -> None:
             by_file = {FILES[split]: arrays for split, arrays in splits.items()}
@@ -110,7 +110,7 @@ class ListOps(Task):
                 with file.open() as table:
                     by_file[file.name].read(table, file.where, options, progress)
             if copy.archive:
-                writer.notes.append(f"read from {file.folder} in {copy.place.name}")
+                writer.notes.append(f"read from {file.folder} in {copy.path.name}")
 
         return Source(kind="folder", text=copy.text, fill=_fill(self.sizes(options), options, read))
 

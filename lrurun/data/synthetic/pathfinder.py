@@ -161,7 +161,7 @@ class Pathfinder(SnakeImages):
 
     def find(self, path: Path, options: PathfinderOptions) -> Source | None:
         name = f"pathfinder{options.size}"
-        folders = [f"{place}/{LEVEL}" for place in reader.release(name)]
+        folders = [f"{folder}/{LEVEL}" for folder in reader.release(name)]
         copy = reader.find(path, (_LISTS, _IMAGES), HINT, folders=folders, archives=reader.LRA, data_set=name)
         if copy is None and path.is_dir():  # the folder of this size by any name, or the level itself
             folders = ["" if path.absolute().name == LEVEL else LEVEL]
@@ -192,7 +192,7 @@ class Pathfinder(SnakeImages):
         if changed:
             values = ", ".join(f"{name} = {getattr(options, name)}" for name in changed)
             raise LrurunError(
-                f"{copy.place}: a copy holds the published images, not those with {values}",
+                f"{copy.path}: a copy holds the published images, not those with {values}",
                 "omit --from: these images are generated",
             )
 
@@ -202,21 +202,21 @@ class Pathfinder(SnakeImages):
         total = sum(self.full.values())
         order = copy.order(options.split, total, progress)
         arrays = self.arrays(writer, options)
-        places: dict[int, tuple[Arrays, int]] = {}
+        rows: dict[int, tuple[Arrays, int]] = {}
         first = 0
         for split, count in self.sizes(options).items():
             chosen = order[first : first + count]
-            places |= {int(index): (arrays[split], row) for row, index in enumerate(chosen)}
+            rows |= {int(index): (arrays[split], row) for row, index in enumerate(chosen)}
             first += self.full[split]
-        image_count = len(places)
-        for sample in copy.samples(set(places), progress):
+        image_count = len(rows)
+        for sample in copy.samples(set(rows), progress):
             image = png.pixels(sample.image, sample.where, options.size, HINT)
-            split_arrays, row = places.pop(sample.number)
+            split_arrays, row = rows.pop(sample.number)
             split_arrays.put(row, image[None], np.array([sample.label], np.uint8))
-            progress("reading images", image_count - len(places), image_count)
-        if places:
-            more = f" and {len(places) - 1:,} others" if len(places) > 1 else ""
-            raise LrurunError(f"{copy.where}: {copy.name(min(places))}{more} missing", HINT)
+            progress("reading images", image_count - len(rows), image_count)
+        if rows:
+            more = f" and {len(rows) - 1:,} others" if len(rows) > 1 else ""
+            raise LrurunError(f"{copy.where}: {copy.name(min(rows))}{more} missing", HINT)
 
 
 class PathX(Pathfinder):
@@ -253,7 +253,7 @@ class Sample(NamedTuple):
     number: int
     """Number of the image in the order of the lists and their lines, or of TFDS."""
     where: str
-    """The image's place, for messages."""
+    """The path of the image, for messages."""
     image: bytes
     """Content of the file, PNG."""
     label: int
@@ -263,7 +263,7 @@ class _Prepared:
     """A copy prepared by Long Range Arena's TFDS builder, which keeps no names: only its own order is known."""
 
     def __init__(self, copy: Tfds) -> None:
-        self._copy, self.where = copy, str(copy.place)
+        self._copy, self.where = copy, str(copy.path)
 
     def order(self, split: str, total: int, progress: Progress) -> np.ndarray:
         """(n,) indices of all images, of which there must be `total`: train, then validation, then test."""
@@ -285,7 +285,7 @@ class _Released:
     """A copy as released: images, and lists of them. An archive is read twice, because its lists come last."""
 
     def __init__(self, copy: Copy) -> None:
-        self._copy, self.where = copy, str(copy.place)
+        self._copy, self.where = copy, str(copy.path)
         self._folder = PurePosixPath()
         """The folder of the lists in the archive."""
         self._rows: list[_Line] = []
@@ -301,7 +301,7 @@ class _Released:
         self._copy.check([] if lists else ["metadata/0.npy and all others"])
         self._folder = min(lists, key=lambda folder: self._copy.rank(folder) or 0)
         if self._copy.archive:
-            self.where = f"{self._copy.place}: {self._folder}"
+            self.where = f"{self._copy.path}: {self._folder}"
         self._rows = []
         for _, (where, content) in sorted(lists[self._folder].items()):
             self._rows += _rows(content, where)

@@ -1,4 +1,4 @@
-"""What a training script asks of lrurun: its settings and seed, and a place for its metrics and checkpoints.
+"""What a training script asks of lrurun: its settings and seed, and where its metrics and checkpoints go.
 
     import lrurun
 
@@ -229,7 +229,7 @@ def _column(label: str, column: Any, convert: Callable[[str, Any], Any]) -> List
         raise ValueError(f"{label}: expected 1 to {MOST_ITEMS:,} entries, found {len(entries):,}")
     if any(isinstance(entry, (list, tuple)) or getattr(entry, "shape", ()) != () for entry in entries):
         raise TypeError(f"{label}: expected one entry for each test item, found sequences: join those of all batches")
-    return [convert(f"{label}[{place}]", entry) for place, entry in enumerate(entries)]
+    return [convert(f"{label}[{index}]", entry) for index, entry in enumerate(entries)]
 
 
 def _value(name: str, value: Any) -> float:
