@@ -13,9 +13,10 @@ from lrurun.config.schema import Execution, ProgramConfig
 from lrurun.kinds import Trial, TrialItems
 from lrurun.programs import logged_items
 from lrurun.programs.commands import from_copy
-from lrurun.programs.execution import (
+from lrurun.programs.execution import LARGEST_LOG
+from lrurun.programs.printed import Printed
+from lrurun.programs.process import (
     KEPT,
-    LARGEST_LOG,
     REPORTS,
     STOPPING_POLL,
     NotStarted,
@@ -25,7 +26,6 @@ from lrurun.programs.execution import (
     started,
     write_files,
 )
-from lrurun.programs.printed import Printed
 from lrurun.programs.reports import Reports, WrongReport, divergence
 from lrurun.runner import logs
 from lrurun.runner.processes import cause
@@ -61,18 +61,18 @@ def run(
     """
     copy = ProgramCopy(runs, folder, config.program.files)
     copy.keep()
-    place, kept = runs / "1", runs / KEPT
-    place.mkdir()
+    attempt, kept = runs / "1", runs / KEPT
+    attempt.mkdir()
     kept.mkdir()
-    write_files(config, place)
-    command, _ = from_copy(command_of(config, place, kept), copy)
+    write_files(config, attempt)
+    command, _ = from_copy(command_of(config, attempt, kept), copy)
     trial = Trial(command=command)
-    reports, log = Reports(place / REPORTS), place / "log.txt"
+    reports, log = Reports(attempt / REPORTS), attempt / "log.txt"
     printed = [Printed(log, config.program.read, "")] if config.program.read else []
     with log.open("xb") as output:
         os.write(output.fileno(), b"\n")  # the line after which it prints
         try:
-            with started(command, folder, dict(environment(place, kept)) | dict(limited), output.fileno()) as process:
+            with started(command, folder, dict(environment(attempt, kept)) | dict(limited), output.fileno()) as process:
                 _follow(trial, process, [reports, *printed], log, config, execution, seconds)
         except (NotStarted, WrongReport) as error:
             trial.problem = f"{error.message}; {error.hint}"
@@ -121,7 +121,8 @@ def _follow(
                 else f"ended after its first scores, in {scored - began:.1f} s"
             )
             trial.is_cut = True
-            _stop(process, execution.stop_seconds)
+            process.stop(execution.stop_seconds)
+            process.end()
             return
         time.sleep(STOPPING_POLL)
 
@@ -143,11 +144,3 @@ def _items(trial: Trial, reports: Reports, program: ProgramTable) -> list[TrialI
                 problem = f"{error.message}; {error.hint}"
             found.append(TrialItems(name=name, step=step, count=count, mean=mean, problem=problem))
     return found
-
-
-def _stop(process: Process, seconds: float) -> None:
-    process.terminate()
-    deadline = time.monotonic() + seconds
-    while not process.has_exited() and time.monotonic() < deadline:
-        time.sleep(STOPPING_POLL)
-    process.end()
