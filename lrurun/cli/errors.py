@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from lrurun.cli.arguments import GLOBAL_FLAGS, GLOBAL_VALUES, options_of, with_json
@@ -142,7 +143,10 @@ def _example(context: Any, parameter: Any, arguments: Sequence[str]) -> str:
     for words in lines:
         for name in names if lacking == [parameter] else ():
             if name in words:
-                return f"as in: {shlex.join(['lrurun', *arguments, *words[words.index(name) :][:2]])}"
+                option, value = words[words.index(name) :][:2]
+                if (format_ := context.params.get("format")) and name == "--out":  # whose file has its suffix
+                    value = f"{PurePath(value).stem}.{format_}"
+                return f"as in: {shlex.join(['lrurun', *arguments, option, value])}"
     return f"as in: {shlex.join(lines[0])}" if lines else ""
 
 
