@@ -194,7 +194,7 @@ def train(
         raise UsageError(
             "--pack: is for lrurun's own models, of which one process can train several seeds", "leave it out"
         )
-    if of_programs and paths.is_copy(places.runs):
+    if of_programs and paths.is_mirror(places.runs):
         raise UsageError(
             f"--runs-dir {paths.shown_runs(places.runs)}: what a program saves is not copied to an object store",
             "choose a folder, which all nodes share",

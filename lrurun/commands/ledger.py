@@ -137,7 +137,7 @@ def _checked(places: Places, *, quick: bool) -> _CheckedLedger:
                 checked.runs += 1
                 checked.running += run.state == "running"
             # The copy of an object store has only what was needed here.
-            elsewhere = not paths.is_copy(places.runs) and not any(os.path.isdir(places.runs / run) for run in ids)
+            elsewhere = not paths.is_mirror(places.runs) and not any(os.path.isdir(places.runs / run) for run in ids)
             for c in ledger.each_checkpoint(ids, "committed"):
                 checked.checkpoints += 1
                 if elsewhere and _absent(places, c):
@@ -249,7 +249,7 @@ def merge(
 
     places: Places = context.obj.places
     named = paths.ledger_place(other, "OTHER")
-    if paths.is_copy(places.runs):
+    if paths.is_mirror(places.runs):
         raise UsageError(
             "--runs-dir: merge copies checkpoints between folders, and this runs folder is in an object store",
             "copy the store to a folder, and name it with --runs-dir",
@@ -292,7 +292,7 @@ def rebuild(context: typer.Context, json: Json = False) -> int:
     from lrurun.ledger import rebuilding
 
     places: Places = context.obj.places
-    if paths.is_copy(places.runs):
+    if paths.is_mirror(places.runs):
         raise UsageError(
             "--runs-dir: rebuild reads a folder, and this runs folder is in an object store",
             "copy the store to a folder, and name it with --runs-dir",

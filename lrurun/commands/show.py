@@ -271,23 +271,23 @@ def _files_of(
     from pathlib import Path
 
     from lrurun.instances import documents
-    from lrurun.runner.program_files import ProgramCopy, digest_at
+    from lrurun.runner.program_files import ProgramSnapshot, digest_at
 
     folders = [str(attempt.environment["folder"]) for attempt in attempts if "folder" in attempt.environment]
     for place in run.memberships:
         if (recorded := documents.find(ledger, ledger.ladder(place.ladder_key))) is not None:
             folders.insert(0, str(recorded.recipe.folder))
     folder = Path(folders[-1]) if folders else None
-    copy = None if folder is None else ProgramCopy(places.runs.absolute(), folder, digests)
+    snapshot = None if folder is None else ProgramSnapshot(places.runs.absolute(), folder, digests)
     files = []
     for name, digest in digests.items():
         state, at = "changed", None
-        if copy is not None and name in copy.digests and copy.has(name):
-            state, at = "kept", str(copy.path / name)
+        if snapshot is not None and name in snapshot.digests and snapshot.has(name):
+            state, at = "kept", str(snapshot.path / name)
         elif folder is not None and digest_at(folder / name) == digest:
             state, at = "unchanged", str(folder / name)
         files.append(ProgramFile(name, digest, state, at))
-    kept = str(copy.path) if copy is not None and copy and copy.path.is_dir() else None
+    kept = str(snapshot.path) if snapshot is not None and snapshot and snapshot.path.is_dir() else None
     return FilesDocument(run.id, None if folder is None else str(folder), kept, files)
 
 

@@ -29,7 +29,7 @@ class _BuiltIn(NamedTuple):
     chance: float | None = None
     """The accuracy of chance where claims of papers are about it; None: the metric's."""
     test_items: int | None = None
-    """The number of test items, where models are selected on a share of them: it bounds the error of a paper's number."""
+    """The number of test items, where models are selected on a share of them, for the error of papers' numbers."""
 
 
 _BUILT_IN = {

@@ -21,7 +21,7 @@ from lrurun.items import ItemResults, TestSet
 from lrurun.judging.rung_runs import SPEED
 from lrurun.ledger.values import Outcome
 from lrurun.programs import faults, logged_items
-from lrurun.programs.commands import from_copy
+from lrurun.programs.commands import from_snapshot
 from lrurun.programs.printed import Printed
 from lrurun.programs.process import (
     KEPT,
@@ -39,7 +39,7 @@ from lrurun.runner import logs, program_faults
 from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
 from lrurun.runner.processes import cause
 from lrurun.runner.program_faults import ProgramFault
-from lrurun.runner.program_files import ProgramCopy, changed, digest_at
+from lrurun.runner.program_files import ProgramSnapshot, changed, digest_at
 from lrurun.runner.recorder import LedgerThread, Recorder
 
 RECORDED = "recorded"
@@ -72,27 +72,27 @@ def execute(attempt: ActiveAttempt, stop: StopRequest) -> None:
     """
     config = attempt.claim.run.config
     assert isinstance(config, ProgramConfig)
-    place = attempt.runs / attempt.id
-    folder, kept = place / str(attempt.claim.attempt), place / KEPT
-    copy = ProgramCopy(attempt.runs, attempt.data_folder, config.program.files)
-    _keep_files(copy)
+    of_run = attempt.runs / attempt.id
+    folder, kept = of_run / str(attempt.claim.attempt), of_run / KEPT
+    snapshot = ProgramSnapshot(attempt.runs, attempt.data_folder, config.program.files)
+    _keep_files(snapshot)
     try:
         if attempt.claim.attempt == 1 and kept.exists():  # of a ledger that was removed, or of another one
             kept.rename(kept.with_name(f"{KEPT}.old-{time.time_ns()}"))
         kept.mkdir(exist_ok=True)
         write_files(config, folder)
     except OSError as error:
-        raise MachineFault(f"{place}: {error.strerror}", "free some space, or choose another --runs-dir") from None
+        raise MachineFault(f"{of_run}: {error.strerror}", "free some space, or choose another --runs-dir") from None
     if attempt.claim.attempt > 1:
         end_leftovers(kept)
-    command, copied = from_copy(command_of(config, folder, kept), copy)
+    command, copied = from_snapshot(command_of(config, folder, kept), snapshot)
     _check_files(config.program.files, copied, attempt.data_folder)
-    of_copy = {"copy": str(copy.path.relative_to(attempt.runs))} if copy else {}
-    attempt.ledger.describe(attempt.claim, environment=_device(attempt.data_folder) | of_copy)
+    of_snapshot = {"copy": str(snapshot.path.relative_to(attempt.runs))} if snapshot else {}
+    attempt.ledger.describe(attempt.claim, environment=_device(attempt.data_folder) | of_snapshot)
     logs.write(f"{_begin(attempt.id, folder)}{' '.join(' '.join(command).splitlines())}")
     execution = _Execution(attempt, config, stop)
     try:
-        if execution.repeat(_unrecorded(attempt, place)):
+        if execution.repeat(_unrecorded(attempt, of_run)):
             return
         with started(command, attempt.data_folder, environment(folder, kept)) as process:
             execution.follow(process, Reports(folder / REPORTS))
@@ -105,18 +105,18 @@ def execute(attempt: ActiveAttempt, stop: StopRequest) -> None:
 
 
 def _begin(run: str, folder: Path) -> str:
-    """What the line of the log begins with after which an attempt's program prints."""
+    """The beginning of the line of the log after which an attempt's program prints."""
     return f"run {run}, attempt {folder.name}: "
 
 
-def _unrecorded(attempt: ActiveAttempt, place: Path) -> list[Path]:
+def _unrecorded(attempt: ActiveAttempt, of_run: Path) -> list[Path]:
     """The metrics of the attempts since the last one that has recorded all of its own, oldest first.
 
     Their programs may have saved their state after a step that was not recorded, because the worker was killed.
     """
     reports: list[Path] = []
     for earlier in reversed(attempt.ledger.attempts(attempt.id)[:-1]):
-        folder = place / str(earlier.n)
+        folder = of_run / str(earlier.n)
         if (folder / RECORDED).exists():
             break
         if (folder / REPORTS).is_file():
@@ -124,17 +124,17 @@ def _unrecorded(attempt: ActiveAttempt, place: Path) -> list[Path]:
     return reports
 
 
-def _keep_files(copy: ProgramCopy) -> None:
-    """Makes sure that the copy of the program's files is there as they were when the run was queued."""
+def _keep_files(snapshot: ProgramSnapshot) -> None:
+    """Makes sure that the snapshot of the program's files is there as they were when the run was queued."""
     try:
-        copy.keep()
+        snapshot.keep()
     except LrurunError as error:
         raise MachineFault(error.message, error.hint) from None
 
 
 def _check_files(files: Mapping[str, str], copied: Collection[str], folder: Path) -> None:
     """Refuses files of the program that have changed since the run was queued, but for those that are `copied`: the
-    program reads those in the copy, whatever becomes of the originals."""
+    program reads those in the snapshot, whatever becomes of the originals."""
     for name, digest in files.items():
         if name not in copied and digest_at(folder / name) != digest:
             error = changed(folder / name, digest)
@@ -143,7 +143,7 @@ def _check_files(files: Mapping[str, str], copied: Collection[str], folder: Path
 
 
 def _device(folder: Path) -> dict[str, Any]:
-    """What an attempt records of the machine's part in it."""
+    """The entries of an attempt's environment about this machine."""
     names = machine.nvidia_devices()
     return {
         "device": machine.nvidia_model() if names else machine.cpu(),
@@ -379,8 +379,8 @@ class _Execution:
     def _items(self, result: Mapping[str, float], steps: Mapping[str, int]) -> dict[str, ItemResults]:
         """The per-item results at the steps of the scores.
 
-        What cannot be those is left out, and the run has an event that says why. Its scores stay: a training of days is
-        not repeated for them.
+        Results that cannot belong to a score are left out, and the run has an event that says why. Its scores stay: a
+        training of days is not repeated for them.
         """
         if self.attempt.is_tuning or not self._have_items():
             return {}
@@ -409,7 +409,7 @@ class _Execution:
     def _items_of(
         self, name: str, step: int | None, result: Mapping[str, float], program: programs.ProgramTable | None
     ) -> ItemResults:
-        """The per-item results of a score. Raises WrongReport where those that were logged cannot be that."""
+        """The per-item results of a score. Raises WrongReport where the logged ones cannot belong to it."""
         if not name.startswith("test"):
             raise WrongReport("it is no test score", "name one, as in test/accuracy")
         if step is None:
@@ -425,8 +425,8 @@ class _Execution:
 
     def _check_test_set(self, name: str, test_set: TestSet) -> None:
         """Raises WrongReport if the first run of the same ladder that has per-item results has another test set."""
-        for place in self.claim.run.memberships:
-            if (first := self.ledger.first_test_set(place.ladder_key, name)) is None:
+        for membership in self.claim.run.memberships:
+            if (first := self.ledger.first_test_set(membership.ladder_key, name)) is None:
                 continue
             run_id, other = first
             if difference := test_set.difference(other):

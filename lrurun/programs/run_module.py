@@ -1,5 +1,6 @@
-"""Runs a module of Python as `python -m` does, but with the folder of the module's copy in place of the working
-directory: `python run_module.py FOLDER MODULE ARGUMENTS`. It needs Python 3.8 or later, and no package.
+"""Runs a module of Python as `python -m` does, but with the folder of a snapshot in place of the working directory.
+
+`python run_module.py FOLDER MODULE ARGUMENTS` needs Python 3.8 or later, and no package.
 """
 
 import runpy

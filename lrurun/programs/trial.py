@@ -12,7 +12,7 @@ from lrurun.config.program import ProgramTable
 from lrurun.config.schema import Execution, ProgramConfig
 from lrurun.kinds import Trial, TrialItems
 from lrurun.programs import logged_items
-from lrurun.programs.commands import from_copy
+from lrurun.programs.commands import from_snapshot
 from lrurun.programs.execution import LARGEST_LOG
 from lrurun.programs.printed import Printed
 from lrurun.programs.process import (
@@ -29,7 +29,7 @@ from lrurun.programs.process import (
 from lrurun.programs.reports import Reports, WrongReport, divergence
 from lrurun.runner import logs
 from lrurun.runner.processes import cause
-from lrurun.runner.program_files import ProgramCopy
+from lrurun.runner.program_files import ProgramSnapshot
 
 PRINTED = 1_000
 """How many of the last lines that it has printed a trial keeps."""
@@ -59,13 +59,13 @@ def run(
     Raises:
         LrurunError: its files cannot be copied, or the machine can start no process.
     """
-    copy = ProgramCopy(runs, folder, config.program.files)
-    copy.keep()
+    snapshot = ProgramSnapshot(runs, folder, config.program.files)
+    snapshot.keep()
     attempt, kept = runs / "1", runs / KEPT
     attempt.mkdir()
     kept.mkdir()
     write_files(config, attempt)
-    command, _ = from_copy(command_of(config, attempt, kept), copy)
+    command, _ = from_snapshot(command_of(config, attempt, kept), snapshot)
     trial = Trial(command=command)
     reports, log = Reports(attempt / REPORTS), attempt / "log.txt"
     printed = [Printed(log, config.program.read, "")] if config.program.read else []
