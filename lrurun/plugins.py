@@ -46,7 +46,7 @@ E = TypeVar("E")
 
 
 class Source(Struct, frozen=True):
-    """Where registered code comes from."""
+    """The origin of registered code."""
 
     shown: str
     """The name in messages."""

@@ -53,7 +53,7 @@ class Column(Struct, frozen=True, kw_only=True):
     """Where width is scarce, columns of the lowest priority are narrowed or left out first; LaTeX always leaves out
     those below `ON_PAGE`."""
     narrower: Column | None = None
-    """What replaces it then, with a priority of its own."""
+    """The column that replaces it then, with a priority of its own."""
     note: str = ""
     """Sentences that explain it, where it is shown."""
     cut: int | None = None
@@ -63,7 +63,7 @@ class Column(Struct, frozen=True, kw_only=True):
     whole: bool = False
     """Whether its cells are never cut, as ids are not. Names are cut in the middle, where nothing else helps."""
     below: Callable[[Any], str] | None = None
-    """What begins the line below the table that has the whole text of a row whose cell was cut; empty: no line."""
+    """The beginning of the line below the table with the whole text of a row whose cell was cut; empty: no line."""
     is_plot: bool = False
     """Whether it draws numbers that other columns have, so that it is not missed where there is no room for it."""
     full_name: str = ""

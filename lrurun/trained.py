@@ -262,7 +262,7 @@ def newest(run: Run, entries: Sequence[Checkpoint], folder: Path) -> tuple[Check
 
 
 def before_and_after(run: Run, ledger: Ledger, folder: Path) -> tuple[int, Layers, Layers]:
-    """For a run without recorded eigenvalues: the last checkpoint's step, the eigenvalues at initialisation and then.
+    """The last checkpoint's step, and the eigenvalues at initialisation and there, of a run that recorded none.
 
     Args:
         folder: the runs folder.

@@ -108,7 +108,7 @@ class Result(NamedTuple):
     """Median."""
     theirs: float
     ratios: tuple[float, ...]
-    """One per round, in ascending order."""
+    """The ratios of the rounds, in ascending order."""
     least: tuple[float, float]
     """The least of ours and of theirs."""
     unit: str = "times as fast"
@@ -181,7 +181,7 @@ class Process:
             start_new_session=True,  # ^C reaches only the command, which ends them
         )
         self._received = b""
-        """What has arrived of lines that were not read."""
+        """The part of the output that was not read as lines yet."""
 
     def ask(self, progress: Callable[[str], None] | None = None, **request: Any) -> dict[str, Any]:
         """The answer to a request.
@@ -363,10 +363,10 @@ def _pair(pair: SpeedPair, rounds: int, seconds: float, processes: list[Process]
 
 def _loop(model: str, rounds: int, seconds: float) -> Result:
     """Our loop with a live view of its ledger, which is stopped during the turns of the bare loop."""
-    with tempfile.TemporaryDirectory() as place, _processes(2, 1) as processes:
-        processes[0].ask(do="loop", model=model, place=place)
-        processes[1].ask(do="loop", model=model, place=None)
-        with _display(Path(place) / "ledger.db") as display:
+    with tempfile.TemporaryDirectory() as folder, _processes(2, 1) as processes:
+        processes[0].ask(do="loop", model=model, folder=folder)
+        processes[1].ask(do="loop", model=model, folder=None)
+        with _display(Path(folder) / "ledger.db") as display:
             pairs = []
             for _ in range(1 + rounds):
                 display.send_signal(signal.SIGCONT)

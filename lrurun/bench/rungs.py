@@ -38,7 +38,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
     steps: int
     """Training steps that were timed."""
     seconds_per_evaluation: float
-    """On the validation split."""
+    """Seconds of an evaluation on the validation split."""
     compile_seconds: float
     """0 or little where the cache has the programs."""
     training_bytes: int
@@ -74,7 +74,7 @@ class Measurements:
         """
         self._of: dict[str, Measurement | LrurunError] = {}
         self.stopped: Stopped | None = None
-        """Why not all were measured."""
+        """The reason why not all rungs were measured."""
 
         def progress(rung: ResolvedRung, stage: str) -> None:
             signals.check()
@@ -94,7 +94,7 @@ class Measurements:
         return found if isinstance(found, Measurement) else None
 
     def error(self, rung: ResolvedRung) -> str | None:
-        """Why a rung could not be measured; None if it was not tried."""
+        """The reason why a rung could not be measured; None if it was not tried."""
         found = self._of.get(_key(rung))
         return error_text(found) if isinstance(found, LrurunError) else None
 
@@ -141,7 +141,7 @@ class DeviceCheck(Struct, frozen=True, kw_only=True):
     difference: float | None
     """The largest relative difference of losses and of gradients; None after an error."""
     steps_per_second: float | None
-    """On the device."""
+    """Training steps a second on the device."""
 
     @property
     def ok(self) -> bool:

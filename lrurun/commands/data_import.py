@@ -216,7 +216,7 @@ def _check_name(name: str) -> None:
 
 
 def _target(name: str, recipe: Path | None) -> Path:
-    """Where the recipe is, or will be written.
+    """The path at which the recipe is, or will be written.
 
     Raises:
         LrurunError: nothing can be written there.
@@ -401,7 +401,7 @@ def _table(name: str, values: dict[str, Any]) -> str:
 
 
 def _expected(length: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What the packaged ladders expect from a recipe: table -> values."""
+    """The tables and values that the packaged ladders expect from a recipe."""
     from lrurun.config.ladder import read_ladder
 
     for path in sorted(paths.packaged("ablations").glob("*.toml")):

@@ -109,7 +109,7 @@ class ProgramFile(Struct, frozen=True):
     state: str
     """"kept" in the copy, which the run has; "unchanged", where there is no copy of it; or "changed"."""
     at: str | None
-    """Where the file is as it was; None if it is gone or has changed."""
+    """The path at which the file is as it was; None if it is gone or has changed."""
 
 
 class FilesDocument(Struct, frozen=True):
@@ -318,7 +318,7 @@ def _print_records(
     events: list[Event],
     checkpoints: list[Checkpoint],
 ) -> None:
-    """What the ledger has about a run beside its row."""
+    """Prints what the ledger has about a run beside its row."""
     from lrurun.report.tables import run_tables as tables
 
     table.show(tables.attempts(attempts))

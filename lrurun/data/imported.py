@@ -18,7 +18,7 @@ _Number = Annotated[float, Meta(ge=-3e38, le=3e38)]
 
 
 class ImportedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `lrurun data import` found in the arrays. The values belong to the digest: others are other data."""
+    """The facts that `lrurun data import` has found in arrays. They belong to the digest: others are other data."""
 
     imported: Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}\Z", description="sha256: and 64 hex digits")]
     """The digest of the prepared arrays, which is the version of the data."""

@@ -1,4 +1,4 @@
-"""What a task declares about its metrics: value, direction, unit, the score of chance, error of a finite test set.
+"""The metrics that tasks declare: value, direction, unit, the score of chance, error of a finite test set.
 
 A task plug-in may define metrics of its own, as subclasses of `Mean`, for what is averaged over labels, or of `Metric`,
 for what follows from other sums over batches.
@@ -217,7 +217,7 @@ class Accuracy(_PerCent, frozen=True, kw_only=True):
         return sums["correct"], sums["count"]
 
     def step(self, items: int) -> float:
-        """One item."""
+        """The share of one item."""
         return 1 / items
 
     def variance(self, score: float, items: int) -> float:

@@ -64,12 +64,12 @@ def bits_per_byte(train: np.ndarray, test: np.ndarray, n: int) -> float:
         raise ValueError(f"n must lie between 1 and {MAX_ORDER}, found {n}")
     probability = np.full((len(test), test.shape[1] - 1), 1 / BYTES)
     for context in range(n):
-        counted, asked = _keys(train, context), _keys(test, context)
+        counted, requested = _keys(train, context), _keys(test, context)
         grams, counts = np.unique(counted, return_counts=True)
         contexts, first = np.unique(grams // BYTES, return_index=True)
         total, followers = np.add.reduceat(counts, first), np.diff([*first, len(grams)])
-        seen = _look_up(counts, grams, asked)
-        total_of_context, distinct = (_look_up(values, contexts, asked // BYTES) for values in (total, followers))
+        seen = _look_up(counts, grams, requested)
+        total_of_context, distinct = (_look_up(values, contexts, requested // BYTES) for values in (total, followers))
         columns = probability[:, max(context, 1) - 1 :]
         known = total_of_context > 0
         mixed = (seen + distinct * columns) / np.where(known, total_of_context + distinct, 1)
@@ -87,7 +87,7 @@ def _keys(rows: np.ndarray, context: int) -> np.ndarray:
     return keys
 
 
-def _look_up(values: np.ndarray, keys: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """The value of each asked key among the sorted `keys`; 0 for others."""
-    index = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
-    return np.where(keys[index] == asked, values[index], 0)
+def _look_up(values: np.ndarray, keys: np.ndarray, requested: np.ndarray) -> np.ndarray:
+    """The value of each requested key among the sorted `keys`; 0 for others."""
+    index = np.minimum(np.searchsorted(keys, requested), len(keys) - 1)
+    return np.where(keys[index] == requested, values[index], 0)

@@ -160,16 +160,16 @@ def _read(path: Path, option: str) -> np.ndarray:
         raise LrurunError(f"{name}: not an array of numbers: {reading.first_line(error)}", hint) from None
 
 
-def _key(keys: Sequence[str], asked: str, option: str, file: Path) -> str:
-    """The array of a `.npz` file that is asked for; without a key, the one named like the option, or the only one.
+def _key(keys: Sequence[str], requested: str, option: str, file: Path) -> str:
+    """The key of an array of a `.npz` file; if none is requested, the one named like the option, or the only one.
 
     Raises:
         LrurunError: there is none, or it could be one of several.
     """
-    key = asked or option.removeprefix("--").replace("-", "_")
+    key = requested or option.removeprefix("--").replace("-", "_")
     if key in keys:
         return key
-    if asked or not keys:
+    if requested or not keys:
         raise LrurunError(f"{option} {file}: has no array {key!r}", hint_for(key, keys, "arrays in it"))
     if len(keys) > 1:
         raise LrurunError(
@@ -412,7 +412,7 @@ class NewTask(Struct, frozen=True, kw_only=True):
     """A task of users' arrays, and what is known about its splits."""
 
     task: Imported
-    """With a source that writes its arrays."""
+    """The task of imported arrays, with a source that writes them."""
     divided: str
     """How the examples are divided, in words."""
     fewest: dict[str, int] | None

@@ -1,4 +1,4 @@
-"""What the splits of tasks share: parts of what is generated, and the random orders of published ones, bit for bit.
+"""Functions for the splits of tasks: parts of generated chunks, and the random orders of published ones, bit for bit.
 
 The file of each task says which examples are for validation. With protocol "paper", `task_data.load` trains on them
 too.

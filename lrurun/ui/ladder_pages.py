@@ -1,4 +1,4 @@
-"""What the pages on ladders, claims and studies show."""
+"""The contents of the pages on ladders, claims and studies."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PATIENCE = 0.4
 
 
 class Failure(Struct, frozen=True):
-    """Why a part of a page is missing."""
+    """The reason why a part of a page is missing."""
 
     message: str
     hint: str | None

@@ -1,4 +1,4 @@
-"""What the pages on runs show: the table, one run, a comparison."""
+"""The contents of the pages on runs: the table, one run, a comparison."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class _Reader:
         self._content, self._room = content, len(content)
         self._stack: list[Any] = []
         self._marks: list[int] = []
-        """Where on the stack the elements of lists, tuples and dictionaries begin."""
+        """The indices in the stack at which the elements of lists, tuples and dictionaries begin."""
         self._memo: dict[int, Any] = {}
 
     def read(self) -> Any:
@@ -155,7 +155,7 @@ class _Reader:
         return values
 
     def _made(self, what: str, *arguments: Any) -> Any:
-        """What a call makes."""
+        """The result of a call that is permitted."""
         if what == "array":
             return _Array()
         if what == "type":

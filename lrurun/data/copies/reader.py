@@ -93,14 +93,14 @@ class Copy(NamedTuple):
         Raises:
             LrurunError: the archive is damaged or truncated, or, at the end, a pattern has no file.
         """
-        asked = patterns or self.patterns
-        folder, missing = PurePosixPath(), set(asked)
+        requested = patterns or self.patterns
+        folder, missing = PurePosixPath(), set(requested)
         read = self._in_archive if self.archive else self._in_folder
-        for pattern, file in read(asked, progress):
+        for pattern, file in read(requested, progress):
             missing.discard(pattern)
             folder = file.folder
             yield file
-        self.check([str(folder / pattern) for pattern in asked if pattern in missing])
+        self.check([str(folder / pattern) for pattern in requested if pattern in missing])
 
     def _in_folder(self, patterns: Sequence[str], progress: Progress) -> Iterator[tuple[str, File]]:
         for pattern in patterns:
@@ -230,7 +230,7 @@ def _form(archive: Path, forms: Sequence[Sequence[str]], folders: Sequence[str])
 
 
 def release(name: str) -> list[str]:
-    """Where the folder `name` of Long Range Arena's release may be, the best one first.
+    """The paths at which the folder `name` of Long Range Arena's release may be, the best one first.
 
     The archive has `lra_release/<name>` and `lra_release/lra_release/<name>`; published work reads the inner one.
     """

@@ -37,7 +37,7 @@ TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST = "test_batch"
 BATCHES = (*TRAIN, TEST)
 BINARY = ".bin"
-"""What the names of binary files end in."""
+"""The suffix of binary files."""
 CIFAR_100 = {"cifar-100-python": ("meta", "train", "test"), "cifar-100-binary": ("train.bin", "test.bin")}
 """Folders of the other data set, and some of their files."""
 
@@ -82,7 +82,7 @@ class Batch(NamedTuple):
 
 
 class Cifar(Task):
-    """What the tasks of CIFAR-10 share: the copies that they can read, and their splits.
+    """The common part of the tasks of CIFAR-10: the copies that they can read, and their splits.
 
     Validation is a tenth of the training images, by the order that `CifarOptions.split` names.
     """

@@ -159,13 +159,13 @@ class Mqar(Sampled):
         Pairs that take their slots first tend to early ones, so that it exceeds 1 / N.
         """
         first = 2 * options.pairs
-        asked = _asked(validation, first)
-        often = np.stack([np.sum((asked == pair) & (validation.labels >= 0), axis=0) for pair in range(options.pairs)])
-        right = (_asked(test, first) == often.argmax(axis=0)) & (test.labels >= 0)
+        queried = _queried(validation, first)
+        often = np.stack([((queried == pair) & (validation.labels >= 0)).sum(axis=0) for pair in range(options.pairs)])
+        right = (_queried(test, first) == often.argmax(axis=0)) & (test.labels >= 0)
         return {WITHOUT_QUERIES: float(right.sum() / (test.labels >= 0).sum())}
 
 
-def _asked(split: Split, first: int) -> np.ndarray:
+def _queried(split: Split, first: int) -> np.ndarray:
     """(n, P): which pair has the label as its value; 0 without a label."""
     return np.argmax(split.inputs[:, None, 1:first:2] == split.labels[:, :, None], axis=2)
 

@@ -1,4 +1,4 @@
-"""What a training script asks of lrurun: its settings and seed, and where its metrics and checkpoints go.
+"""The interface of training scripts: `this_run()` has settings, seed and a folder, and takes metrics.
 
     import lrurun
 
@@ -23,7 +23,7 @@ from typing import Any, Callable, Dict, List, Mapping
 __all__ = ["Run", "Settings", "this_run"]
 
 METRIC_NAME = re.compile(r"(?!.{101})[A-Za-z][\w.@-]*(?:/\.*[\w@-][\w.@-]*)*", re.ASCII)
-"""What the whole name of a metric matches. Other programs take names for paths, so no part is empty, '.' or '..'."""
+"""A pattern of the whole name of a metric. Other programs take names for paths: no part is empty, '.' or '..'."""
 NAME_RULE = (
     "names have a letter, then letters, digits, '/', '.', '_', '-' and '@', at most 100, "
     "and on each side of a '/' more than dots"
@@ -74,7 +74,7 @@ class Run:
         self._handler_before: Any = None
 
     def __reduce__(self) -> Any:
-        """In another process the file is opened there; that process is still not the one that SIGTERM reaches."""
+        """Opens the file again in another process, which is still not the one that SIGTERM reaches."""
         return Run, (dict(self.settings), self.seed, self.folder, self._path, self._process)
 
     @property
