@@ -100,7 +100,7 @@ class DataInfo(Struct, frozen=True, kw_only=True):
 class Requested(Struct, frozen=True):
     """The data that the arguments of a command name."""
 
-    task: Any  # TaskClass and Options: naming their module here would import numpy for every --help
+    task: Any  # Task and Options: naming their module here would import numpy for every --help
     options: Any
     data_name: str
 
