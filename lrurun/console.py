@@ -86,6 +86,10 @@ def rough_duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+def no_progress(what: str, done: int, total: int | None) -> None:
+    """Shows nothing of a long step: the default where its progress may be shown."""
+
+
 def set_verbosity(level: int) -> None:
     """Sets how much is printed to stderr: 0 is usual, each -v adds one, each -q subtracts one."""
     global _verbosity

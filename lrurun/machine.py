@@ -111,8 +111,8 @@ def _has_plugin() -> bool:
 
 def entry_points(group: str) -> metadata.EntryPoints:
     """The entry points of a group, of all installed packages, whose files are read once."""
-    found: metadata.EntryPoints = _entry_points(tuple(sys.path)).select(group=group)
-    return found
+    points: metadata.EntryPoints = _entry_points(tuple(sys.path)).select(group=group)
+    return points
 
 
 @functools.lru_cache(1)

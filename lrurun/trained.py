@@ -202,7 +202,7 @@ def items(run: Run, config: RunConfig, checkpoint: Path, data: Data) -> dict[str
     compiled = programs_for(config, run.execution, data)
     best = jax.tree.map(lambda array: array[None], checkpoints.restore(checkpoint, compiled, run.fingerprint).best)
     splits = {"test": data.test, **{f"test@{name}": split for name, split in data.further_tests.items()}}
-    found: dict[str, ItemResults] = {}
+    by_score: dict[str, ItemResults] = {}
     for name, split in splits.items():
         order = order_digest(data, name)
         [evaluated] = evaluate(compiled, best, split, config.train.batch, data.metrics, order)
@@ -213,8 +213,8 @@ def items(run: Run, config: RunConfig, checkpoint: Path, data: Data) -> dict[str
                 raise OtherScores(f"{name}/{metric.name} is {score!r} in the evaluation, {recorded!r} in the run")
         if evaluated.faults:
             raise OtherScores("; ".join(f"{name}/{key}: {why}" for key, why in evaluated.faults.items()))
-        found |= {f"{name}/{key}": results for key, results in evaluated.items.items()}
-    return found
+        by_score |= {f"{name}/{key}": results for key, results in evaluated.items.items()}
+    return by_score
 
 
 def _is_same(score: float, recorded: float, tolerance: float) -> bool:

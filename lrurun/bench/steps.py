@@ -254,7 +254,7 @@ def answer(request: dict[str, Any], say: Callable[[str], object]) -> dict[str, A
     try:
         config = decode(request["config"], RunConfig, "plan")
         execution = msgspec.convert(request["execution"], Execution)
-        found: dict[str, Any] = msgspec.to_builtins(measure(config, execution, Path(request["folder"]), say))
+        result: dict[str, Any] = msgspec.to_builtins(measure(config, execution, Path(request["folder"]), say))
     except Exception as error:  # for lack of memory, mostly: the other rungs are still of interest
         return {"error": message(error)}
-    return found
+    return result

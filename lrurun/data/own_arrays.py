@@ -17,6 +17,7 @@ import numpy as np
 from msgspec import Struct, structs
 
 from lrurun import decoding
+from lrurun.console import no_progress
 from lrurun.data import splits, task_data
 from lrurun.data.arrays import Writer, count_classes, header
 from lrurun.data.copies import reading
@@ -444,7 +445,7 @@ def task_of(
     division: Division,
     *,
     classes: int | None = None,
-    progress: Progress = task_data.no_progress,
+    progress: Progress = no_progress,
 ) -> NewTask:
     """The task, with a source that writes its arrays.
 

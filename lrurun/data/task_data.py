@@ -18,6 +18,7 @@ import numpy as np
 from msgspec import Meta, structs
 
 from lrurun import decoding, files, plugins
+from lrurun.console import no_progress
 from lrurun.data import arrays, download
 from lrurun.data.arrays import Writer, sha256
 from lrurun.data.copies import reading
@@ -75,10 +76,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lrurun: _Name = ""
 
 
-def no_progress(what: str, done: int, total: int | None) -> None:
-    """A `Progress` that shows nothing."""
-
-
 def manifest(task: Task, options: Options, folder: Path) -> Manifest | None:
     """The manifest in `folder`, or None if nothing is prepared there.
 
@@ -108,7 +105,7 @@ def manifest(task: Task, options: Options, folder: Path) -> Manifest | None:
     return stored
 
 
-def found(folder: Path) -> Manifest | None:
+def manifest_in(folder: Path) -> Manifest | None:
     """The manifest in a folder, of whatever task, or None if nothing is prepared there.
 
     Raises:

@@ -66,8 +66,8 @@ def _column(label: str, column: Any) -> Any:
     """A list of a line: numbers as an array, groups and ids as they are."""
     of_numbers = label in ("values", "weights")
     if not isinstance(column, list) or not 0 < len(column) <= MOST_ITEMS:
-        found = f"{len(column):,}" if isinstance(column, list) else "no list"
-        raise ValueError(f"has {found} as {label}", f"write a list of 1 to {MOST_ITEMS:,}, as in {EXAMPLE}")
+        actual = f"{len(column):,}" if isinstance(column, list) else "no list"
+        raise ValueError(f"has {actual} as {label}", f"write a list of 1 to {MOST_ITEMS:,}, as in {EXAMPLE}")
     if wrong := set(map(type, column)) - (_NUMBERS if of_numbers else _LABELS):
         entry = json.dumps(next(entry for entry in column if type(entry) in wrong))[:40]
         expected = "numbers" if of_numbers else "names or whole numbers"

@@ -129,7 +129,7 @@ def _follow(
 
 def _items(trial: Trial, reports: Reports, program: ProgramTable) -> list[TrialItems]:
     """The per-item results that were logged for the first steps of each score, and what is wrong with them."""
-    found = []
+    shown = []
     for name in reports.scores_with_items:
         scores = trial.steps_of(name)
         for step in sorted(reports.steps_of_items(name))[:STEPS_SHOWN]:
@@ -142,5 +142,5 @@ def _items(trial: Trial, reports: Reports, program: ProgramTable) -> list[TrialI
                     logged_items.check(name, items, scores[step], program)
             except WrongReport as error:
                 problem = f"{error.message}; {error.hint}"
-            found.append(TrialItems(name=name, step=step, count=count, mean=mean, problem=problem))
-    return found
+            shown.append(TrialItems(name=name, step=step, count=count, mean=mean, problem=problem))
+    return shown

@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import files, paths
+from lrurun.console import no_progress
 from lrurun.errors import LedgerError, LrurunError
-from lrurun.ledger.copies import no_progress
 from lrurun.ledger.records import LADDERS_FOLDER, RUN_FILE, encode
 from lrurun.ledger.store import Ledger
 from lrurun.runner.storage import storage_for

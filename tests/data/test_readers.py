@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lrurun
-from lrurun.data import task_data
+from lrurun.console import no_progress
 from lrurun.data.copies import pickles, reader, reading, tfds
 from lrurun.data.copies.png import pixels
 from lrurun.errors import LrurunError
@@ -165,7 +165,7 @@ def reviews(folder: Path, version="1.0.0", **more) -> Path:
 
 
 def read(place, split="train", features=None, name="reviews"):
-    return [example for _, example in tfds.find(place, name).read(split, features or {}, task_data.no_progress)]
+    return [example for _, example in tfds.find(place, name).read(split, features or {}, no_progress)]
 
 
 def test_tfrecord_files_are_read_in_order(tmp_path):

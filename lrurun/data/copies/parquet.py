@@ -60,8 +60,8 @@ def _column(names: Sequence[str], columns: Sequence[str], where: str, hint: str)
     for name in names:
         if name in columns:
             return name
-    found = ", ".join(columns)[:200]
-    raise LrurunError(f"{where}: expected a column {' or '.join(names)}, found {found}", hint)
+    actual = ", ".join(columns)[:200]
+    raise LrurunError(f"{where}: expected a column {' or '.join(names)}, found {actual}", hint)
 
 
 def _check_groups(metadata: Any, columns: Sequence[str], limit: int, where: str) -> None:

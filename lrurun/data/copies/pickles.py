@@ -61,17 +61,17 @@ def table(content: bytes, name: str) -> dict[str, Any]:
         LrurunError: it is truncated or no pickle, or has anything else.
     """
     try:
-        found = _Reader(content).read()
+        unpickled = _Reader(content).read()
     except _Unknown as error:
         message = f"{name}: the pickle has {error}, which published files of this kind do not have; nothing was run"
         raise LrurunError(message, DAMAGED) from None
     except Exception as error:  # pickletools raises several types; so does taking from an empty stack
         raise LrurunError(f"{name}: not a pickle, or a damaged one: {first_line(error)}", DAMAGED) from None
-    if not isinstance(found, dict) or not all(isinstance(key, (str, bytes)) for key in found):
-        raise LrurunError(f"{name}: expected a pickled dictionary, found {type(found).__name__}", DAMAGED)
+    if not isinstance(unpickled, dict) or not all(isinstance(key, (str, bytes)) for key in unpickled):
+        raise LrurunError(f"{name}: expected a pickled dictionary, found {type(unpickled).__name__}", DAMAGED)
     return {
         key.decode("latin-1") if isinstance(key, bytes) else key: value.numbers if isinstance(value, _Array) else value
-        for key, value in found.items()
+        for key, value in unpickled.items()
     }
 
 

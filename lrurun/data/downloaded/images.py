@@ -323,8 +323,8 @@ def _pickled(file: File, count: int) -> Batch:
         expected = f"an array of shape ({count}, {_RECORD - 1})"
         raise LrurunError(f"{file.where}: data: expected {expected}, found {shape or type(images).__name__}", _HINT)
     if not isinstance(labels, list) or len(labels) != count or not all(type(label) is int for label in labels):
-        found = f"{len(labels):,} of them" if isinstance(labels, list) else type(labels).__name__
-        raise LrurunError(f"{file.where}: labels: expected {count:,} whole numbers, found {found}", _HINT)
+        actual = f"{len(labels):,} of them" if isinstance(labels, list) else type(labels).__name__
+        raise LrurunError(f"{file.where}: labels: expected {count:,} whole numbers, found {actual}", _HINT)
     return _batch(images, np.array(labels, np.int64), file.where)
 
 

@@ -222,8 +222,8 @@ def _column(label: str, column: Any, convert: Callable[[str, Any], Any]) -> List
     """The entries of a column, one for each test item."""
     shape = getattr(column, "shape", (0,))
     if isinstance(column, (str, bytes, Mapping, set, frozenset)) or not hasattr(column, "__iter__") or len(shape) != 1:
-        found = f"shape {tuple(shape)}" if len(shape) != 1 else repr(column)[:80]
-        raise TypeError(f"{label}: expected a sequence with one entry for each test item, found {found}")
+        actual = f"shape {tuple(shape)}" if len(shape) != 1 else repr(column)[:80]
+        raise TypeError(f"{label}: expected a sequence with one entry for each test item, found {actual}")
     entries = column.tolist() if hasattr(column, "tolist") else list(column)
     if not 0 < len(entries) <= MOST_ITEMS:
         raise ValueError(f"{label}: expected 1 to {MOST_ITEMS:,} entries, found {len(entries):,}")
