@@ -86,6 +86,10 @@ def rough_duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+def no_progress(what: str, done: int, total: int | None) -> None:
+    """Shows nothing of a long step: the default where its progress may be shown."""
+
+
 def set_verbosity(level: int) -> None:
     """Sets how much is printed to stderr: 0 is usual, each -v adds one, each -q subtracts one."""
     global _verbosity
@@ -137,7 +141,7 @@ def plain(text: str) -> str:
 
 
 def width() -> int:
-    """Columns for a result on stdout: those of the terminal, else `PIPE_WIDTH`."""
+    """Columns for a result on stdout: as many as the terminal has, else `PIPE_WIDTH`."""
     return out().width if _is_tty(sys.stdout) else PIPE_WIDTH
 
 

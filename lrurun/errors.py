@@ -9,7 +9,7 @@ from typing import Any
 
 
 class LrurunError(Exception):
-    """It could not be done: data missing, folder, disk, permission. The base of all expected errors."""
+    """The base of all expected errors; itself: something could not be done (missing data, folder, disk, permission)."""
 
     exit_code = 1
 

@@ -31,13 +31,13 @@ SMALL = Spec(name="short run", kind="features", features=1, classes=10, length=3
 STEPS = 5
 """Steps of a short run."""
 SEEDS = np.zeros(1, np.uint32)
-"""That of the one member that is trained."""
+"""The seed of the one member that is trained."""
 
 
 def stand_in(spec: Spec, examples: int, sampler: Sampler | None = None) -> Split:
-    """Random examples with the shapes and types of a task; of one that samples its examples, such ones.
+    """Random examples with the shapes and types of a task; with a sampler, examples that it samples.
 
-    Whether sequences have lengths, a spec does not say: those of tokens with one output get some.
+    A spec does not say whether sequences have lengths: sequences of tokens with one output get some.
     """
     if sampler is not None:
         inputs, labels, lengths = jax.device_get(training_batch(sampler, 0, 0, examples))
@@ -78,12 +78,12 @@ def dispatch_arguments(programs: Programs, split: Split, n: int, rate: float = 0
     With a rate of 0 steps cost as much as any, and no parameter changes.
     """
     arrays: Any = ()
-    places = np.zeros((1, programs.rows, 1), np.int32)
+    indices = np.zeros((1, programs.rows, 1), np.int32)
     if programs.sampler is None:
         arrays = feed.to_devices(split, programs.placement.everywhere)
-        places = np.arange(programs.rows * programs.batch, dtype=np.int32).reshape(1, programs.rows, programs.batch)
-        places %= len(split.labels)
-    return SEEDS, places, np.full((1, programs.rows), rate, np.float32), np.bool_(True), np.int32(n), arrays
+        indices = np.arange(programs.rows * programs.batch, dtype=np.int32).reshape(1, programs.rows, programs.batch)
+        indices %= len(split.labels)
+    return SEEDS, indices, np.full((1, programs.rows), rate, np.float32), np.bool_(True), np.int32(n), arrays
 
 
 def evaluate_arguments(programs: Programs, split: Split) -> tuple[Any, ...]:
@@ -254,7 +254,7 @@ def answer(request: dict[str, Any], say: Callable[[str], object]) -> dict[str, A
     try:
         config = decode(request["config"], RunConfig, "plan")
         execution = msgspec.convert(request["execution"], Execution)
-        found: dict[str, Any] = msgspec.to_builtins(measure(config, execution, Path(request["folder"]), say))
+        result: dict[str, Any] = msgspec.to_builtins(measure(config, execution, Path(request["folder"]), say))
     except Exception as error:  # for lack of memory, mostly: the other rungs are still of interest
         return {"error": message(error)}
-    return found
+    return result

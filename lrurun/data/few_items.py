@@ -18,7 +18,7 @@ def caution(metric: Metric, items: int, groups: int | Sequence[int] | None = Non
     """A sentence on the standard error of a score that comes from the choice of few test items; "" for enough of them.
 
     The items of a group may be alike, and so may the labels of an item. At worst they count as one, so that the error
-    is that of as many independent items as there are groups.
+    is as large as with one independent item for each group.
 
     Args:
         metric: an accuracy, or R².

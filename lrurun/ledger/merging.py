@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from lrurun.console import no_progress
 from lrurun.errors import LedgerError, LrurunError
-from lrurun.ledger.copies import no_progress
 from lrurun.ledger.database import Joined, command, schema
 from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.rows import altered_documents

@@ -13,10 +13,11 @@ from lrurun.config.programs import ProgramTable
 from lrurun.config.schema import Execution, ProgramConfig
 from lrurun.kinds import limited
 from lrurun.programs import logged_items
-from lrurun.programs.commands import from_copy
-from lrurun.programs.execution import (
+from lrurun.programs.commands import from_snapshot
+from lrurun.programs.execution import LARGEST_LOG
+from lrurun.programs.printed import Printed
+from lrurun.programs.process import (
     KEPT,
-    LARGEST_LOG,
     REPORTS,
     STOPPING_POLL,
     NotStarted,
@@ -26,11 +27,10 @@ from lrurun.programs.execution import (
     started,
     write_files,
 )
-from lrurun.programs.printed import Printed
 from lrurun.programs.reports import Reports, WrongReport, divergence
 from lrurun.runner import logs
 from lrurun.runner.processes import cause
-from lrurun.runner.program_files import ProgramCopy
+from lrurun.runner.program_files import ProgramSnapshot
 
 PRINTED = 1_000
 """How many of the last lines that it has printed a trial keeps."""
@@ -91,20 +91,20 @@ def try_out(
     Raises:
         LrurunError: its files cannot be copied, or the machine can start no process.
     """
-    copy = ProgramCopy(runs, folder, config.program.files)
-    copy.keep()
-    place, kept = runs / "1", runs / KEPT
-    place.mkdir()
+    snapshot = ProgramSnapshot(runs, folder, config.program.files)
+    snapshot.keep()
+    attempt, kept = runs / "1", runs / KEPT
+    attempt.mkdir()
     kept.mkdir()
-    write_files(config, place)
-    command, _ = from_copy(command_of(config, place, kept), copy)
+    write_files(config, attempt)
+    command, _ = from_snapshot(command_of(config, attempt, kept), snapshot)
     trial = Trial(command=command)
-    reports, log = Reports(place / REPORTS), place / "log.txt"
+    reports, log = Reports(attempt / REPORTS), attempt / "log.txt"
     printed = [Printed(log, config.program.read, "")] if config.program.read else []
     with log.open("xb") as output:
         os.write(output.fileno(), b"\n")  # the line after which it prints
         try:
-            variables = dict(environment(place, kept)) | limited(execution.threads)
+            variables = dict(environment(attempt, kept)) | limited(execution.threads)
             with started(command, folder, variables, output.fileno()) as process:
                 _follow(trial, process, [reports, *printed], log, config, execution, seconds)
         except (NotStarted, WrongReport) as error:
@@ -154,14 +154,15 @@ def _follow(
                 else f"ended after its first scores, in {scored - began:.1f} s"
             )
             trial.is_cut = True
-            _stop(process, execution.stop_seconds)
+            process.stop(execution.stop_seconds)
+            process.end()
             return
         time.sleep(STOPPING_POLL)
 
 
 def _items(trial: Trial, reports: Reports, program: ProgramTable) -> list[TrialItems]:
     """The per-item results that were logged for the first steps of each score, and what is wrong with them."""
-    found = []
+    shown = []
     for name in reports.scores_with_items:
         scores = trial.steps_of(name)
         for step in sorted(reports.steps_of_items(name))[:STEPS_SHOWN]:
@@ -174,13 +175,5 @@ def _items(trial: Trial, reports: Reports, program: ProgramTable) -> list[TrialI
                     logged_items.check(name, items, scores[step], program)
             except WrongReport as error:
                 problem = f"{error.message}; {error.hint}"
-            found.append(TrialItems(name=name, step=step, count=count, mean=mean, problem=problem))
-    return found
-
-
-def _stop(process: Process, seconds: float) -> None:
-    process.terminate()
-    deadline = time.monotonic() + seconds
-    while not process.has_exited() and time.monotonic() < deadline:
-        time.sleep(STOPPING_POLL)
-    process.end()
+            shown.append(TrialItems(name=name, step=step, count=count, mean=mean, problem=problem))
+    return shown

@@ -26,10 +26,10 @@ _OF_PLACE = ("ladder", "rung", "stage", "profile", "user")
 
 
 def of_runs(runs: Sequence[Run]) -> Columns:
-    """A row for each run: its fields, its place in the first ladder that requested it, its results and its settings.
+    """A row for each run: its fields, its first membership, its results and its settings.
 
     Results have their names (`test/accuracy`), settings their dotted paths (`optim.lr`), as in conditions on runs.
-    Columns of results and settings are those that any of the runs has. Settings that are lists or tables are text.
+    There is a column for each result and setting that any of the runs has. Settings that are lists or tables are text.
     """
     settings: dict[int, dict[str, Any]] = {}
     executions: dict[int, dict[str, Any]] = {}

@@ -30,7 +30,7 @@ def known_metrics(ledger: Ledger) -> list[Name]:
 
 
 def result_step(run: Run) -> int:
-    """The step that the results of a run belong to: that of the best validation score, if it is known."""
+    """The step that the results of a run belong to: the step of the best validation score, if it is known."""
     best = (run.result or {}).get("best_step", math.nan)
     return int(best) if math.isfinite(best) else run.step
 

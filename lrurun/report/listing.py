@@ -43,8 +43,8 @@ class Choice:
         further: Sequence[tuple[str, str]] = (),
         instance: str | None = None,
     ) -> None:
-        """`names` are those of the condition and the order in messages; `further` has more names to check, each after
-        the option that has it; `instance` is the short name or id of the only instance whose runs are asked for.
+        """`names` are the options of the condition and the order, for messages; `further` has more names to check, each
+        after the option that has it; `instance` is the short name or id of the only instance whose runs are listed.
 
         Raises:
             UsageError: a condition or name is wrong.
@@ -183,10 +183,10 @@ def table(
     """Headers and rows of a list of runs, of which there must be one.
 
     Args:
-        user: that of this process, who is not shown where there is no other.
+        user: the user of this process, who is not shown where there is no other.
         columns: names of fields, results and settings that are shown too.
         values: run id -> its values of these columns.
-        programs: task -> the form of its scores, for those of users' programs.
+        programs: task -> the form of its scores, for tasks of users' programs.
         whole: whether columns without content stay.
     """
     texts: dict[str, str] = {}

@@ -27,7 +27,7 @@ STANDARD = ("id", "task", "ladder", "rung", "stage", "seed", "state", "step", "s
 _AS = ("id", "tag", "step", "created_at", "finished_at", "duration")
 """Names by which runs are not grouped: they are of single runs, or have several values."""
 _SORTS = ("runs", "n", "mean", "stderr")
-"""The values that groups are sorted by, beside those that they are made by."""
+"""The values that groups are sorted by, beside the names that they are made by."""
 
 
 class ColumnsDocument(Struct, frozen=True, kw_only=True):

@@ -75,7 +75,7 @@ class ActiveAttempt:
         """Reads the run's configuration and the data.
 
         Raises:
-            MachineFault: the data cannot be read, or the plug-ins are not those of the command that queued the run.
+            MachineFault: the data cannot be read, or the command that queued the run had other plug-ins.
             LrurunError: the run began on other data.
         """
         self.execution = self.held.run.execution
@@ -114,7 +114,7 @@ class ActiveAttempt:
         self.note(ITEMS_REFUSED, f"per-item results of {score} are not recorded: {why}")
 
     def report_changes(self) -> None:
-        """Records how machine, packages and code differ from those of the previous attempt."""
+        """Records how machine, packages and code differ from the previous attempt's."""
         before, now = (attempt.environment for attempt in self.ledger.attempts(self.id)[-2:])
         for (table, name), label in _COMPARED.items():
             old, new = (environment.get(table, {}).get(name) for environment in (before, now))

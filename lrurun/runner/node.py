@@ -39,11 +39,11 @@ STARTED, SUBMITTED, FAILED = "node", "submitted", "node failed"
 """Kinds of the events of a ladder: a node supervisor began, was submitted, or cannot work."""
 
 HIDDEN_GPUS = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "-1")
-"""Environment variables of a task to which the engine has given no GPU, so that it does not use those of others. No
+"""Environment variables of a task to which the engine has given no GPU, so that it does not use GPUs of others. No
 device is called -1; an empty value would hide nothing from HIP."""
 
 NO_GPU = "--on {engine}: asks for no GPU, although the cluster has some; runs use CPUs, and {setting} asks for one"
-"""What a command says then, which may be meant."""
+"""The message of a command that asks for no GPU, which may be meant."""
 
 REQUEUE_SECONDS = 15.0
 """How long a task tries to be started again."""

@@ -88,7 +88,7 @@ def _check_platform() -> None:
     Raises:
         LrurunError: it has no device of the platforms in JAX_PLATFORMS, and the CPU is none of these.
     """
-    if not (wanted := os.environ.get(machine.NOT_ON_CPU)):
+    if not (platforms := os.environ.get(machine.NOT_ON_CPU)):
         return
     import jax
 
@@ -97,10 +97,10 @@ def _check_platform() -> None:
         platform = jax.local_devices()[0].platform
     except RuntimeError as error:
         reason = " ".join(str(error).split())
-        raise LrurunError(f"JAX_PLATFORMS={wanted}: {reason}", hint) from None
+        raise LrurunError(f"JAX_PLATFORMS={platforms}: {reason}", hint) from None
     if platform == "cpu":
         hint = "nvidia-smi lists devices, CUDA_VISIBLE_DEVICES limits them; unset JAX_PLATFORMS to train on the CPU"
-        raise LrurunError(f"JAX_PLATFORMS={wanted}: jax finds no such device, only the CPU", hint)
+        raise LrurunError(f"JAX_PLATFORMS={platforms}: jax finds no such device, only the CPU", hint)
 
 
 def _opened(place: str, stop: StopRequest) -> Ledger:
@@ -121,14 +121,14 @@ def _opened(place: str, stop: StopRequest) -> Ledger:
 def _until_stopped(stop: StopRequest) -> Callable[[float], None]:
     """A function for `Ledger.waiting`, which gives up in half the time that a worker has after a request to save and
     exit."""
-    asked: float | None = None
+    requested_at: float | None = None
 
     def waiting(_seconds: float) -> None:
-        nonlocal asked
+        nonlocal requested_at
         if not stop.requested:
             return
-        asked = asked or time.monotonic()
-        if time.monotonic() - asked >= GRACE_SECONDS / 2:
+        requested_at = requested_at or time.monotonic()
+        if time.monotonic() - requested_at >= GRACE_SECONDS / 2:
             raise LedgerError(
                 "the server of the ledger does not answer, so that the end of this attempt is not recorded",
                 "the same command continues from the last recorded checkpoint",

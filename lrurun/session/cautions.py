@@ -93,7 +93,7 @@ def report_hidden(request: LadderRequest) -> None:
 
 def say_without_models(ledger: Ledger, places: Places, instances: Sequence[LadderInstance]) -> None:
     """Says how many finished runs have no folder in the runs folder, such as one that was moved: no model is left."""
-    if paths.is_copy(places.runs):
+    if paths.is_mirror(places.runs):
         return
     finished = {
         run.id

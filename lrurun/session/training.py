@@ -85,7 +85,7 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
             raise UsageError(
                 "--pack: is for lrurun's own models, of which one process can train several seeds", "leave it out"
             )
-        if of_programs and paths.is_copy(self.places.runs):
+        if of_programs and paths.is_mirror(self.places.runs):
             raise UsageError(
                 f"--runs-dir {paths.shown_runs(self.places.runs)}: what a program saves is not copied to an object "
                 "store",

@@ -387,7 +387,7 @@ def _stored(task: Task) -> Batch:
 
         train = splits()["train"]
         return Batch(train.inputs, train.labels, None)
-    from lrurun.data.synthetic.generators.listops import generate
+    from lrurun.data.synthetic.listops_generator import generate
 
     rounds = list(generate(LISTS, 0))
     inputs, labels, lengths = (

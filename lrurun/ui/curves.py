@@ -32,7 +32,7 @@ _SINGLE = 12
 
 
 def run_figure(runs: Sequence[Run], ledger: Ledger, span: Span) -> Figure:
-    """All curves of one run, or those of several runs on common axes: the main ones first."""
+    """All curves of one run, or of several runs on common axes: the main ones first."""
     known: dict[str, dict[str, RecordedCurve]] = {run.id: {} for run in runs}
     for curve in ledger.curves(list(known)):
         known[curve.run][curve.key] = curve

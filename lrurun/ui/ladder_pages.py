@@ -1,4 +1,4 @@
-"""What the pages on ladders, claims and studies show."""
+"""The contents of the pages on ladders, claims and studies."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PATIENCE = 0.4
 
 
 class Failure(Struct, frozen=True):
-    """Why a part of a page is missing."""
+    """The reason why a part of a page is missing."""
 
     message: str
     hint: str | None
@@ -55,7 +55,7 @@ def results_stamp(stamp: Stamp) -> Stamp:
 
 
 def ladders(source: Source, ledger: Ledger, stamp: Stamp, *, studies: bool) -> dict[str, Any]:
-    """The list of ladder instances, or that of studies: progress and conclusion of each, newest first."""
+    """The list of ladder instances, or of studies: progress and conclusion of each, newest first."""
     instances = [instance for instance in ledger.ladders() if (instance.kind not in LADDER_KINDS) is studies]
     until = time.monotonic() + PATIENCE
     entries, waiting = [], False

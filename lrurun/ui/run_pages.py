@@ -1,4 +1,4 @@
-"""What the pages on runs show: the table, one run, a comparison."""
+"""The contents of the pages on runs: the table, one run, a comparison."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def runs(source: Source, ledger: Ledger, query: Query, stamp: Stamp) -> dict[str
         }
     programs = of_programs(ledger, {run.task for run in runs if run.kind == "program"})
     headers, rows = listing.table(runs, owner.user(), query.columns, values, programs=programs, whole=True)
-    kept = [place for place, name in enumerate(headers) if _is_shown(name, place, rows, query)]
-    table = of_text([headers[place] for place in kept], [[row[place] for place in kept] for row in rows])
+    kept = [column for column, name in enumerate(headers) if _is_shown(name, column, rows, query)]
+    table = of_text([headers[column] for column in kept], [[row[column] for column in kept] for row in rows])
     results = {name for run in runs for name in run.result or ()}
     return page | {
         "columns": [(column, _sort_name(column.name, query, results)) for column in table.columns],
@@ -110,10 +110,10 @@ def _look(column: Column, cell: str) -> str:
     return "right" if column.right else "long" if len(cell) > 40 else ""
 
 
-def _is_shown(name: str, place: int, rows: Sequence[Sequence[str]], query: Query) -> bool:
+def _is_shown(name: str, column: int, rows: Sequence[Sequence[str]], query: Query) -> bool:
     if name in query.columns or name not in ("numerics", "tags", "cell", "user"):
         return True
-    values = {row[place] for row in rows} - {"", owner.user()}
+    values = {row[column] for row in rows} - {"", owner.user()}
     return len(values) > (1 if name == "numerics" else 0)
 
 
@@ -121,9 +121,9 @@ def _sort_name(header: str, query: Query, results: Set[str]) -> str | None:
     """The name by which a column can be sorted, None if there is none."""
     if header in query.columns:
         return header
-    kind, _, _ = header.partition(" ")
-    if kind in ("val", "test"):
-        names = {name for name in results if name.startswith(f"{kind}/")} - {f"{kind}/loss"}
+    split, _, _ = header.partition(" ")
+    if split in ("val", "test"):
+        names = {name for name in results if name.startswith(f"{split}/")} - {f"{split}/loss"}
         return names.pop() if len(names) == 1 else None
     return SORTED.get(header)
 
@@ -137,7 +137,7 @@ def run(source: Source, ledger: Ledger, prefix: str, number: int | None) -> dict
     return {
         "run": recorded,
         "heading": run_tables.heading(recorded),
-        "places": run_tables.places(recorded),
+        "memberships": run_tables.memberships(recorded),
         "rung": recorded.memberships[0].rung if recorded.memberships else "",
         "error": None if recorded.error is None else _cut(recorded.error, _LONGEST_ERROR),
         "excluded": None if recorded.excluded is None else _cut(recorded.excluded),

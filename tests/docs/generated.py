@@ -23,7 +23,7 @@ from unittest import mock
 
 import msgspec
 
-from tests.docs import table, task_map
+from tests.docs import kept, table, task_map
 
 if TYPE_CHECKING:
     from lrurun.report import papers
@@ -32,8 +32,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 OUTPUT = ROOT / "docs" / "output" / "npDigits.txt"
 """What `lrurun ladder npDigits` printed at its end, on a terminal of 100 columns."""
-KEPT = ROOT / "docs" / "kept.db.xz"
-"""The compressed ledger with the studies of the papers, which `lrurun ledger merge` reads."""
 
 PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
@@ -140,14 +138,17 @@ def read_at_once(place: Path) -> Iterator[None]:
 
 
 def page_of_papers() -> str:
-    """What `lrurun claims --page` writes from the kept ledger."""
-    from lrurun.ledger.copies import unpacked
+    """What `lrurun claims --page` writes from the kept results."""
     from lrurun.ledger.ledger import Ledger
     from lrurun.report import papers
     from lrurun.report.tables import ledger_claims
     from lrurun.studies.machinery import study_claims
 
-    with unpacked(KEPT) as place, closing(Ledger.read(place)) as ledger, read_at_once(place):
+    with (
+        kept.merged("papers") as machine,
+        closing(Ledger.read(machine.ledger)) as ledger,
+        read_at_once(machine.ledger),
+    ):
         ladders, _ = ledger_claims.ladders_of(ledger)
         evidence = ledger_claims.gather(ledger, ladders, None, study_claims.evidence(ledger, None))
     return papers.render(evidence, ledger_claims.collect(evidence, ladders, None, None).claims).rstrip()
@@ -412,7 +413,7 @@ def command_line() -> str:
 
 
 LONG = ("parameters", "papers", *(part for part in PARTS if part.startswith("map-")))
-"""Parts that take long, which have tests of their own: of many networks, and of kept ledgers."""
+"""Parts that take long, which have tests of their own: of many networks, and of kept results."""
 
 
 def page(path: Path, *, long: bool = True) -> str:

@@ -124,6 +124,7 @@ def test_the_option_format_decides_where_the_name_of_the_file_says_nothing(fille
     for format, beginning in begins.items():
         filled[0].run("plot", "sCIFAR", "--format", format, "--out", "figure")
         assert (filled[0].folder / "figure").read_bytes().startswith(beginning)
+    assert "--format pdf --out tasks.pdf" in filled[0].refused("plot", "sCIFAR", "--format", "pdf")
     filled[0].run("plot", "sCIFAR", "--format", "svg", "--out", "figure.of.a.ladder")
     assert (filled[0].folder / "figure.of.a.ladder").read_bytes().startswith(b"<?xml")
 

@@ -87,20 +87,20 @@ def condition(incomplete: str) -> list[str]:
 
 
 def _compared(name: str) -> Sequence[str]:
+    from lrurun import paths
     from lrurun.ledger.values import STATES
-    from lrurun.paths import names as documents
 
     if name == "state":
         return STATES
     if name == "stage":
         return ("train", "tune")
     if name in ("task", "ladder"):
-        return list(documents("recipes" if name == "task" else "ablations"))
+        return list(paths.names("recipes" if name == "task" else "ablations"))
     return _values(name)
 
 
 def _listed(incomplete: str, known: Iterable[str]) -> list[str]:
-    """Names after the last comma; not those before it."""
+    """Names for the part after the last comma; not the names before it."""
     before, comma, name = incomplete.rpartition(",")
     earlier = before.split(",")
     return _safe(

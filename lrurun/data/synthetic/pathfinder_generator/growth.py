@@ -1,6 +1,6 @@
 """How snakes and distractors grow, thousands at a time.
 
-Places are indices into maps that lie flat one behind the other; `home` is where the map of a place begins.
+Positions are indices into maps that lie flat one behind the other; `home` is where the map of a position begins.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lrurun.data.synthetic.generators.pathfinder.tables import DEGREES, Tables, collide, combine
+from lrurun.data.synthetic.pathfinder_generator.tables import DEGREES, Tables, collide, combine
 
 _TRIES = 3
-"""How often the place of the next dash is tried, and that of a distractor's first one."""
+"""How often a position is tried for the next dash, and for the first dash of a distractor."""
 _MIN_WEIGHT = 1672
 """A snake ends where all weights, times the room, are less together: 1e-4 of _STRAIGHT times 255."""
 _GUESSES = 16
-"""How many random places are tried for a first dash before all places are looked at."""
+"""How many random positions are tried for a first dash before all positions are."""
 _BATCH = 2048, 8192, 48 << 20
 """Pairs that grow together at first and at most, and the largest size of their maps in bytes. Other numbers change
 the bits."""
 
 
 class Maps(NamedTuple):
-    """The places that the dashes so far have taken, for many pairs."""
+    """The positions that the dashes so far have taken, for many pairs."""
 
     taken: np.ndarray
     """(maps * cells,) uint8: 255 where a dash or its margin is."""
@@ -41,7 +41,7 @@ def grow_pairs(t: Tables, random: np.random.RandomState, count: int) -> tuple[np
     """The first `count` pairs of snakes that succeed.
 
     Returns:
-        places (2, contour_length, count), each in its own map, angles of the same shape, pairs begun for each, maps.
+        positions (2, contour_length, count), each in its own map, angles of the same shape, pairs begun for each, maps.
     """
     first, limit, size = _BATCH
     per_lane = 1 if t.parameters.quirks else 2
@@ -56,13 +56,13 @@ def grow_pairs(t: Tables, random: np.random.RandomState, count: int) -> tuple[np
         begun, succeeded = begun + lanes, succeeded + len(lane)
         if succeeded:
             lanes = min(limit, ceil((count - succeeded) * 1.1 * begun / succeeded) + 64)
-    places, angles = (np.concatenate([pairs[i] for pairs in batches], axis=2)[:, :, :count] for i in (0, 1))
+    positions, angles = (np.concatenate([pairs[i] for pairs in batches], axis=2)[:, :, :count] for i in (0, 1))
     taken, free = (np.concatenate([pairs[i] for pairs in batches])[: count * t.cells] for i in (2, 3))
-    return places, angles, np.diff(np.concatenate(order)[: count + 1]), Maps(taken, free)
+    return positions, angles, np.diff(np.concatenate(order)[: count + 1]), Maps(taken, free)
 
 
 def _grow(t: Tables, random: np.random.RandomState, maps: Maps, lanes: int) -> tuple[np.ndarray, ...]:
-    """Grows `lanes` pairs in `maps`, which are overwritten; returns the lanes that succeeded, places, angles, maps.
+    """Grows `lanes` pairs in `maps`, which are overwritten; returns the lanes that succeeded, positions, angles, maps.
 
     The newest dash of a snake is not on the map that it looks at, because the next one is too near. With quirks both
     look at one map, so that neither sees the other's newest; otherwise each has its own map.
@@ -72,18 +72,18 @@ def _grow(t: Tables, random: np.random.RandomState, maps: Maps, lanes: int) -> t
     stride = t.cells + shift[1]
     for cells, blank in zip(maps, (t.taken, t.free), strict=True):
         cells[: lanes * stride].reshape(-1, t.cells)[:] = blank
-    places = np.empty((2, p.contour_length, lanes), np.int64)
+    positions = np.empty((2, p.contour_length, lanes), np.int64)
     angles = np.empty((2, p.contour_length, lanes), np.int64)
     angles[0, 0], angles[1, 0] = t.first[random.randint(len(t.first), size=lanes)], random.randint(360, size=lanes)
     corner, span = t.start[angles[0, 0]].transpose(1, 2, 0)
     row, column = corner + (random.random_sample((2, lanes)) * span).astype(np.int64)
-    places[0, 0] = row * t.side + column
-    places[1, 0] = places[0, 0] + t.second[random.randint(DEGREES, size=lanes)]
+    positions[0, 0] = row * t.side + column
+    positions[1, 0] = positions[0, 0] + t.second[random.randint(DEGREES, size=lanes)]
 
     lane = np.arange(lanes)
-    state = np.empty((2, 3, lanes), np.int64)  # for both snakes: place, pivot and angle of the newest dash
+    state = np.empty((2, 3, lanes), np.int64)  # for both snakes: position, pivot and angle of the newest dash
     for snake in (0, 1):
-        at = places[snake, 0] + lane * stride
+        at = positions[snake, 0] + lane * stride
         state[snake] = at + shift[snake], at + shift[snake] + t.pivot[angles[snake, 0]], angles[snake, 0]
         if not p.quirks:
             maps.add(t, at + shift[1 - snake], angles[snake, 0])
@@ -96,18 +96,18 @@ def _grow(t: Tables, random: np.random.RandomState, maps: Maps, lanes: int) -> t
             if not p.quirks:
                 maps.add(t, head - shift[snake] + shift[1 - snake], turn)
             state[snake] = head, pivot + t.advance[angle], turn
-            places[snake, step, lane] = head - shift[snake] - lane * stride
+            positions[snake, step, lane] = head - shift[snake] - lane * stride
             angles[snake, step, lane] = turn
     if p.quirks:
         maps.add(t, state[1, 0], state[1, 2])
     taken, free = (cells[: lanes * stride].reshape(lanes, -1, t.cells)[lane] for cells in maps)
-    return lane, places[:, :, lane], angles[:, :, lane], taken.max(axis=1).reshape(-1), free.min(axis=1).reshape(-1)
+    return lane, positions[:, :, lane], angles[:, :, lane], taken.max(axis=1).reshape(-1), free.min(axis=1).reshape(-1)
 
 
 def _step(
     t: Tables, random: np.random.RandomState, maps: Maps, pivot: np.ndarray, angle: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The next dash of each snake: indices of those that have one, its place (the head) and angle."""
+    """The next dash of each snake: indices of those that have one, its position (the head) and angle."""
     odds = maps.free.take(t.reach.take(angle, axis=1) + pivot).astype(np.int32)
     odds *= t.weight.take(angle, axis=1)
     np.cumsum(odds, axis=0, out=odds)
@@ -127,7 +127,7 @@ def _step(
 def add_distractors(
     t: Tables, random: np.random.RandomState, maps: Maps, discs: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Distractors for all maps, which they are added to: (maps * cells,) their ink, (maps,) how many found a place.
+    """Distractors for all maps, which they are added to: (maps * cells,) their ink, (maps,) how many found a position.
 
     For segmentation, each has a disc in `discs` (maps * cells,) at the pivot of its first dash.
     """
@@ -141,14 +141,14 @@ def add_distractors(
             if not len(remaining):
                 break
             trial = Maps(*(cells[remaining].reshape(-1) for cells in rows))
-            lane, places, angles = _distractor(t, random, trial, len(remaining))
+            lane, positions, angles = _distractor(t, random, trial, len(remaining))
             done = remaining[lane]
             for cells, tried in zip(rows, trial, strict=True):
                 cells[done] = tried.reshape(-1, t.cells)[lane]
-            for at, angle in zip(places, angles, strict=True):
+            for at, angle in zip(positions, angles, strict=True):
                 combine(np.maximum, ink.reshape(-1), done * t.cells + at, angle, t.ink)
             if p.segmentation:
-                pivots = done * t.cells + places[0] + t.pivot[angles[0]]
+                pivots = done * t.cells + positions[0] + t.pivot[angles[0]]
                 combine(np.maximum, discs, pivots, np.zeros_like(pivots), t.disc)
             placed[done] += 1
             remaining = np.delete(remaining, lane)
@@ -158,12 +158,12 @@ def add_distractors(
 def _distractor(
     t: Tables, random: np.random.RandomState, maps: Maps, count: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """One try in each of `count` maps: those where it succeeded, places (distractor_length, ...) and angles there."""
+    """Tries once in each of `count` maps: maps where it succeeded, positions (distractor_length, ...) and angles."""
     p = t.parameters
     lane, at, angle = _beginnings(t, random, maps, count)
-    places = np.empty((p.distractor_length, count), np.int64)
+    positions = np.empty((p.distractor_length, count), np.int64)
     angles = np.empty((p.distractor_length, count), np.int64)
-    places[0, lane], angles[0, lane] = at, angle
+    positions[0, lane], angles[0, lane] = at, angle
     at = at + lane * t.cells
     pivot = at + t.pivot[angle]
     for step in range(1, p.distractor_length):
@@ -171,15 +171,15 @@ def _distractor(
         lane, at, pivot, angle = lane[ok], at[ok], pivot[ok], angle[ok]
         maps.add(t, at, angle)
         at, pivot, angle = head, pivot + t.advance[angle], turn
-        places[step, lane], angles[step, lane] = at - lane * t.cells, angle
+        positions[step, lane], angles[step, lane] = at - lane * t.cells, angle
     maps.add(t, at, angle)
-    return lane, places[:, lane], angles[:, lane]
+    return lane, positions[:, lane], angles[:, lane]
 
 
 def _beginnings(
     t: Tables, random: np.random.RandomState, maps: Maps, count: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """First dashes of distractors: in which of `count` maps there is one, place (the tail), angle."""
+    """First dashes of distractors: in which of `count` maps there is one, position (the tail), angle."""
     beginnings = []
     remaining = np.arange(count)
     for _ in range(_TRIES):
@@ -198,7 +198,7 @@ def _beginnings(
 def _vacancies(
     t: Tables, random: np.random.RandomState, taken: np.ndarray, home: np.ndarray, angle: np.ndarray
 ) -> np.ndarray:
-    """A place on each map, any with equal chance, where the first dash of that angle fits; -1 where there is none."""
+    """A position on each map, any with equal chance, where the first dash of that angle fits; -1 without any."""
     frame = np.flatnonzero(t.inside)
     guesses = frame[random.randint(len(frame), size=(len(angle), _GUESSES))]
     angles = np.repeat(angle, _GUESSES)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lrurun.data.synthetic.generators.parallel import rounds
+from lrurun.data.synthetic.parallel import rounds
 from lrurun.errors import LrurunError
 
 VERSION = "1"
@@ -131,13 +131,13 @@ def baselines(
 
 def operators(inputs: np.ndarray) -> np.ndarray:
     """(n, width) uint8: at each closing bracket of `inputs` the operator that it ends, elsewhere 0."""
-    row, place = np.nonzero((inputs >= MIN) & (inputs <= CLOSE))
-    tokens = inputs[row, place]
+    row, column = np.nonzero((inputs >= MIN) & (inputs <= CLOSE))
+    tokens = inputs[row, column]
     closing = (tokens == CLOSE).astype(np.int64)
     depth = np.cumsum(1 - 2 * closing) + closing  # an operator and the bracket that ends it have the same
     begin, end = np.lexsort((depth, row)).reshape(-1, 2).T  # stable, so that they are neighbours
     ended = np.zeros_like(inputs)
-    ended[row[end], place[end]] = tokens[begin]
+    ended[row[end], column[end]] = tokens[begin]
     return ended
 
 
@@ -150,12 +150,12 @@ def heights(inputs: np.ndarray) -> np.ndarray:
     result = np.zeros_like(inputs)
     highest = np.zeros((len(inputs), inputs.shape[1] // 2 + 2), np.uint8)  # below each operator that is open
     depth = np.zeros(len(inputs), np.int64)
-    for place, tokens in enumerate(inputs.T):
+    for column, tokens in enumerate(inputs.T):
         opening, closing = rows[(tokens >= MIN) & (tokens < CLOSE)], rows[tokens == CLOSE]
         depth[opening] += 1
         highest[opening, depth[opening]] = 0
         height = highest[closing, depth[closing]] + 1
-        result[closing, place] = height
+        result[closing, column] = height
         depth[closing] -= 1
         outer = depth[closing]
         highest[closing, outer] = np.maximum(highest[closing, outer], height)
@@ -247,10 +247,10 @@ def _apply(operator: np.ndarray, arity: np.ndarray, first: np.ndarray, below: np
     chosen = operator == MED
     if chosen.any():
         count = arity[chosen].astype(np.intp)
-        place = np.arange(count.max())
+        column = np.arange(count.max())
         # values in sorted rows; what is beyond a row's end becomes 10 and comes last
-        rows = below[np.minimum(first[chosen][:, None] + place, len(below) - 1)]
-        rows[place >= count[:, None]] = 10
+        rows = below[np.minimum(first[chosen][:, None] + column, len(below) - 1)]
+        rows[column >= count[:, None]] = 10
         rows.sort(axis=1)
         row = np.arange(len(rows))
         result[chosen] = (rows[row, (count - 1) // 2] + rows[row, count // 2]) // 2
@@ -258,7 +258,7 @@ def _apply(operator: np.ndarray, arity: np.ndarray, first: np.ndarray, below: np
 
 
 def _starts(levels: list[np.ndarray], sizes: list[np.ndarray], width: int) -> Iterator[np.ndarray]:
-    """Per level, from the roots downwards, the place of each node's first token in a flat array of rows of `width`."""
+    """Per level, from the roots downwards, the index of each node's first token in a flat array of rows of `width`."""
     start = np.arange(len(sizes[0])) * width
     for level, arity in enumerate(levels):
         yield start

@@ -1,7 +1,7 @@
 """Look-up tables of dashes: what a dash of each angle looks like, which cells it takes, and where the next may begin.
 
-Angles are indices: the first 360 are the degrees, from -180, of first dashes, whose place is their tail; the
-others are the places on the circle around a pivot, where the head of a next dash, its place, may lie.
+Angles are indices: the first 360 are the degrees, from -180, of first dashes, whose position is their tail; the
+others are the positions on the circle around a pivot, where the head of a next dash, its position, may lie.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lrurun.data.synthetic.generators.pathfinder.parameters import Parameters
+from lrurun.data.synthetic.pathfinder_generator.parameters import Parameters
 
 DEGREES = 360
 """Angles that a first dash may have."""
 _OCCUPIED = 76
 """A first dash lies where nothing is claimed beyond this: 0.3 of 255."""
 _STRAIGHT = 1 << 16
-"""The weight of a place straight ahead; of one aside, this times the squared cosine."""
+"""The weight of a position straight ahead; of one aside, this times the squared cosine."""
 
 
 class Stamps(NamedTuple):
@@ -29,7 +29,7 @@ class Stamps(NamedTuple):
     values: np.ndarray
     """(angles, rows * width) uint8."""
     corners: np.ndarray
-    """(angles,) from the place of a dash to the first cell of its patch."""
+    """(angles,) from the position of a dash to the first cell of its patch."""
     rows: np.ndarray
     """(rows,) from the first cell of the patch to the first cell of each row."""
     width: int
@@ -53,13 +53,13 @@ class Tables(NamedTuple):
     radians: np.ndarray
     """(angles,)."""
     ends: np.ndarray
-    """(angles, 2) rows and columns from the place of a dash to its other end."""
+    """(angles, 2) rows and columns from the position of a dash to its other end."""
     allowed: np.ndarray
     """(360,) bool: angles of first dashes."""
     first: np.ndarray
-    """(k,) the angles for which the first snake finds a place."""
+    """(k,) the angles for which the first snake finds a position."""
     start: np.ndarray
-    """(360, 2, 2) the rectangle of these places: row and column of its corner, and its extent."""
+    """(360, 2, 2) the rectangle of these positions: row and column of its corner, and its extent."""
     second: np.ndarray
     """(360,) from the first snake's tail to the second's, by degree."""
     tip: np.ndarray
@@ -69,18 +69,18 @@ class Tables(NamedTuple):
     advance: np.ndarray
     """(angles,) from the pivot of a dash to the next."""
     reach: np.ndarray
-    """(choices, angles) from the pivot of a dash to the places for the next."""
+    """(choices, angles) from the pivot of a dash to the positions for the next."""
     turn: np.ndarray
-    """(choices, angles) the angle of a dash at each of these places."""
+    """(choices, angles) the angle of a dash at each of these positions."""
     weight: np.ndarray
-    """(choices, angles) int32: the weight of each of these places."""
+    """(choices, angles) int32: the weight of each of these positions."""
     ink: Stamps
     claim: Stamps
-    """The places that a dash takes."""
+    """The positions that a dash takes."""
     limit: Stamps
     """A dash collides where more than this is taken."""
     room: Stamps
-    """The places that a dash leaves free."""
+    """The positions that a dash leaves free."""
     fit: Stamps
     """A first dash does not fit where more than this is taken."""
     disc: Stamps
@@ -173,7 +173,7 @@ def _turns(steps: np.ndarray, radians: np.ndarray, continuity: float) -> tuple[n
 
 
 def _clearances(full: np.ndarray, radius: int, quirks: bool) -> np.ndarray:
-    """(360, s, s) bool: the cells that must be free around the place of a first dash, which is in the middle.
+    """(360, s, s) bool: the cells that must be free around the position of a first dash, which is in the middle.
 
     They are the cells that a dash claims in `full`, in a square of that radius. The published program looks one cell
     too far down and right.
@@ -188,7 +188,7 @@ def _clearances(full: np.ndarray, radius: int, quirks: bool) -> np.ndarray:
 
 
 def _allowed(clearances: np.ndarray, quirks: bool) -> np.ndarray:
-    """(360,) bool: angles at which the published program finds free places.
+    """(360,) bool: angles at which the published program finds free positions.
 
     It breaks as soon as no part of a clearance is in the image, which happens first in a corner.
     """
@@ -201,7 +201,7 @@ def _allowed(clearances: np.ndarray, quirks: bool) -> np.ndarray:
 
 
 def _rectangles(clearances: np.ndarray, border: int, size: int) -> np.ndarray:
-    """(360, 2, 2) corner and extent of the places whose whole clearance is that far inside the image."""
+    """(360, 2, 2) corner and extent of the positions whose whole clearance is that far inside the image."""
     middle = clearances.shape[1] // 2
     rectangles = np.empty((len(clearances), 2, 2), np.int64)
     for axis in (0, 1):
@@ -254,7 +254,7 @@ def _widen(pictures: np.ndarray, radius: int) -> np.ndarray:
 
 
 def _stamps(pictures: np.ndarray, blank: int, side: int) -> Stamps:
-    """The part of (angles, s, s) pictures that is not blank; the middle is the place of a dash."""
+    """The part of (angles, s, s) pictures that is not blank; the middle is the position of a dash."""
     count, size = pictures.shape[:2]
     used = [(pictures != blank).any(axis=axis) for axis in (2, 1)]
     corners = [lines.argmax(axis=1) for lines in used]
@@ -285,7 +285,7 @@ def collide(cells: np.ndarray, at: np.ndarray, angle: np.ndarray, stamps: Stamps
 
 
 def combine(operation: np.ufunc, cells: np.ndarray, at: np.ndarray, angle: np.ndarray, stamps: Stamps) -> None:
-    """cells = operation(cells, stamp), at places in different maps."""
+    """cells = operation(cells, stamp), at positions in different maps."""
     view, where, values = _patches(cells, at, angle, stamps)
     operation(values, stamps.values[angle], out=values)
     view[where] = values.view(view.dtype).reshape(where.shape)

@@ -1,6 +1,6 @@
 """Noise that follows an image in a noise-padded sequence (Chang et al. 2019): random bits, fixed for each example.
 
-The bits are those of Philox 4x64 with ten rounds (Salmon et al. 2011), a counter-based generator: the key is the seed
+The bits are from Philox 4x64 with ten rounds (Salmon et al. 2011), a counter-based generator: the key is the seed
 and the number of the split, and each example has its own counters, so that the noise of an example depends neither on
 the others nor, in its first steps, on the length. NumPy never changes the bits of its bit generators.
 """

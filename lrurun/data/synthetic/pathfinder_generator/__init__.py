@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lrurun.data.synthetic.generators.parallel import rounds
-from lrurun.data.synthetic.generators.pathfinder.growth import add_distractors, grow_pairs
-from lrurun.data.synthetic.generators.pathfinder.parameters import Parameters, parameters, segmented
-from lrurun.data.synthetic.generators.pathfinder.tables import DEGREES, Tables, combine, tables
+from lrurun.data.synthetic.parallel import rounds
+from lrurun.data.synthetic.pathfinder_generator.growth import add_distractors, grow_pairs
+from lrurun.data.synthetic.pathfinder_generator.parameters import Parameters, parameters, segmented
+from lrurun.data.synthetic.pathfinder_generator.tables import DEGREES, Tables, combine, tables
 
 __all__ = ["CHUNK", "VERSION", "Images", "Parameters", "draw", "generate", "parameters", "segmented"]
 
@@ -42,7 +42,7 @@ class Images(NamedTuple):
     labels: np.ndarray
     """(n,) uint8: 1 if one snake leads from disc to disc."""
     markers: np.ndarray
-    """(n, 2, 2) int16: places of the discs, one at the tail of a snake and one at the head of a snake."""
+    """(n, 2, 2) int16: positions of the discs, one at the tail of a snake and one at the head of a snake."""
     marked: np.ndarray
     """(n, 2) uint8: the snakes they are on."""
     tails: np.ndarray
@@ -54,7 +54,7 @@ class Images(NamedTuple):
     margins: np.ndarray
     """(n,) uint8: the margin of each image."""
     distractors: np.ndarray
-    """(n,) uint8: distractors that found a place."""
+    """(n,) uint8: distractors that found a position."""
     attempts: np.ndarray
     """(n,) int32: pairs of snakes started, without those whose first dash has an angle that never works."""
     masks: np.ndarray
@@ -108,15 +108,15 @@ def draw(seed: int, chunk: int, count: int, parameters: Parameters) -> Images:
 def _fill(images: Images, chosen: np.ndarray, t: Tables, random: np.random.RandomState) -> None:
     """Makes the images with these indices; their labels and marked snakes are set already."""
     p, count = t.parameters, len(chosen)
-    places, angles, attempts, maps = grow_pairs(t, random, count)
+    positions, angles, attempts, maps = grow_pairs(t, random, count)
     discs, *snakes = np.zeros((3, count * t.cells), np.uint8)
     clutter, images.distractors[chosen] = add_distractors(t, random, maps, discs)
     home = np.arange(count) * t.cells
     for snake in (0, 1):
-        for at, angle in zip(places[snake], angles[snake], strict=True):
+        for at, angle in zip(positions[snake], angles[snake], strict=True):
             combine(np.maximum, snakes[snake], home + at, angle, t.ink)
 
-    starts = np.stack(np.divmod(places, t.side), axis=-1).transpose(2, 0, 1, 3) - t.rim
+    starts = np.stack(np.divmod(positions, t.side), axis=-1).transpose(2, 0, 1, 3) - t.rim
     angles = angles.transpose(2, 0, 1)
     ends = starts + t.ends[angles]
     forwards = angles[..., None] < DEGREES

@@ -30,7 +30,7 @@ class Parameters(NamedTuple):
     radius: float
     """Radius of the discs."""
     contrasts: tuple[int, int]
-    """Ink of the two snakes and of distractors, in percent of that of the discs."""
+    """Ink of the two snakes and of distractors, in percent of the ink of the discs."""
     overlap: int
     """Two dashes collide where the sum of their claims reaches this many percent of a full one."""
     distractors: int
@@ -45,7 +45,7 @@ class Parameters(NamedTuple):
 
 
 class _Size(NamedTuple):
-    """One column of the table; ink in percent, `clutter` in dashes, `overlap` is that without quirks."""
+    """One column of the table; ink in percent, `clutter` in dashes, `overlap` without quirks."""
 
     dash: int
     thickness: float
@@ -117,7 +117,7 @@ _SEGMENTED = {
 def segmented(size: int, quirks: bool = True) -> Parameters:
     """The parameters of PathfinderSegmentation (Gupta et al. 2023) for 128, 256 and 512 pixels per side.
 
-    They are those of the published program; those for 32 are our own. Quirks are those of `parameters`, and masks have
+    The published program has the same; for 32 pixels they are our own. Quirks are as in `parameters`, and masks have
     the ripples that reducing an image leaves around a dash, of a few levels of gray; without quirks, they are where a
     dash covers a quarter of a pixel or more.
 
