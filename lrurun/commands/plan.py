@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Optional
 
 import msgspec
 import typer
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from lrurun import console, table
 from lrurun.bench.rungs import Measurement, Measurements
@@ -36,6 +36,7 @@ from lrurun.session import cautions, opening
 if TYPE_CHECKING:
     from lrurun.commands._shared import sweeps
     from lrurun.config import planning
+    from lrurun.config.instance import Instance
     from lrurun.config.runs import PlannedRun
     from lrurun.config.schema import Config
     from lrurun.judging import sequential
@@ -120,17 +121,9 @@ class FirmVerdict(Struct, frozen=True, kw_only=True):
 class PlanDocument(Struct, frozen=True, kw_only=True):
     """The JSON of `lrurun plan`."""
 
-    ladder: str
-    task: str
-    profile: str | None
-    set: Mapping[str, Any]
-    tune: bool
-    name: str
-    """The short name of the instance: in the ledger, or the one that it will get."""
-    label: str
-    """The label of the instance: task, profile, tuned or not, `--set`, data as far as they are prepared."""
-    data: Mapping[str, Any]
-    """"source", "kind", "published", "sha256" of the prepared data; empty where there are none."""
+    flat: ClassVar[str] = "ladder task profile set tune name label data"
+    instance: Instance
+    """With the short name that it has in the ledger, or will get, and the data as far as they are prepared."""
     seeds: list[int]
     design: Mapping[str, Any] | None = None
     """The sequential design with `--decide`, as in the report on a ladder."""
@@ -424,7 +417,6 @@ def _document(
     notes: list[str],
 ) -> PlanDocument:
     from lrurun import machine
-    from lrurun.config.instance import make_label
 
     devices = max(rung.execution.devices for rung in rungs)
     threads = max(rung.execution.threads for rung in rungs)
@@ -433,17 +425,8 @@ def _document(
     is_open = design is not None and design["next_look"] is not None
     more_seeds = design["max_seeds"] - design["next_look"] if design is not None and is_open else 0
     later = [row.seconds_for(more_seeds) for row in rows if not row.same_as_before]
-    data = _data(places, made)
-    label = make_label(made.recipe.task, made.profile, made.tune, made.changes, data)
     return PlanDocument(
-        name=name,
-        label=label.text,
-        data=data,
-        ladder=made.ladder.name,
-        task=made.recipe.task,
-        profile=made.profile,
-        set=made.changes,
-        tune=made.tune,
+        instance=structs.replace(made.identity, short_name=name, data=_data(places, made)),
         seeds=list(seeds),
         design=design,
         workers=workers,
@@ -618,12 +601,12 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
         cut={"what changes": 24},
         below={"what changes": lambda row: row[0]},
     )
-    console.paragraph(f"Instance {document.name}: {document.label}.")
+    console.paragraph(f"Instance {document.instance.short_name}: {document.instance.label}.")
     if document.design:
         console.paragraph(_design(document.design))
         if known := sequential.known_before(document.design["finished_before"]):
             console.paragraph(f"{known}.")
-    if source := data_sentence(document.data):
+    if source := data_sentence(document.instance.data):
         console.paragraph(source)
     if made.tune:
         shown = {row.rung for row in document.rungs}
@@ -826,9 +809,10 @@ def _show_sweep(points: Sequence[sweeps.Point], documents: Sequence[PlanDocument
         time = "" if not left else "unknown" if seconds is None else console.duration(seconds)
         done, runs = (sum(getattr(row, field) for row in document.rungs) for field in ("runs_done", "runs"))
         rows.append([*(console.setting(value) for value in point.values.values()), f"{done}/{runs}", time])
-    profile = "" if first.profile is None else f", profile {first.profile}"
+    instance = first.instance
+    profile = "" if instance.profile is None else f", profile {instance.profile}"
     table.show_text(
-        [*points[0].values, "done", "time left"], rows, title=f"ladder {first.ladder} on {first.task}{profile}"
+        [*points[0].values, "done", "time left"], rows, title=f"ladder {instance.ladder} on {instance.task}{profile}"
     )
     for note in dict.fromkeys(note for document in documents for note in document.notes):
         console.paragraph(f"{note[0].upper()}{note[1:]}.")

@@ -193,7 +193,7 @@ def plot(
                     ledger,
                     places,
                     count,
-                    loaded.label.title(loaded.plan.ladder.title),
+                    loaded.identity.title(loaded.plan.ladder.title),
                 )
             else:
                 figure = _figure_of_task(drawn, loaded, places.runs, command, metric or ())
@@ -298,10 +298,10 @@ def _figure_of_task(
         raise NotFoundError(f"ladder {plan.ladder.name} on {task}: {what}, so there is nothing to draw", hint)
     if kind in ("curves", "norms", "eigenvalues"):
         if kind == "curves":
-            return drawing.ladder_curves(plan, loaded.label, selected, notes, ledger, metrics)
+            return drawing.ladder_curves(plan, loaded.identity, selected, notes, ledger, metrics)
         if kind == "norms":
-            return drawing.ladder_norms(plan, loaded.label, selected, notes, ledger)
-        return drawing.ladder_eigenvalues(plan, loaded.label, selected, notes, _spectra_of(ledger, folder))
+            return drawing.ladder_norms(plan, loaded.identity, selected, notes, ledger)
+        return drawing.ladder_eigenvalues(plan, loaded.identity, selected, notes, _spectra_of(ledger, folder))
     numbers = {run.id: (run.result or {})[metric] for runs in selected.values() for run in runs.counted}
     if kind == "speed":
         return drawing.speeds(loaded.speeds(), numbers)
@@ -327,7 +327,7 @@ def _figure_by(places: Places, request: LadderRequest, by: Sequence[str], metric
         results = {run.id: run.result or {} for run in ledger.runs(ids=counted, brief=True)}
     if not results:
         hint = f"run: {request.command('--sweep', f'{report.by[0]}=V,V')}"
-        raise NotFoundError(f"{report.label}: no run is finished, so there is nothing to draw", hint)
+        raise NotFoundError(f"{report.instance.label}: no run is finished, so there is nothing to draw", hint)
     name = metrics[0] if metrics else report.score.result
     numbers = {run: result[name] for run, result in results.items() if name in result}
     if not numbers:

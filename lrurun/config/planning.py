@@ -16,6 +16,7 @@ from msgspec import Struct
 from lrurun import decoding, floats, paths, plugins
 from lrurun.config import program as programs
 from lrurun.config import tuning
+from lrurun.config.instance import Instance
 from lrurun.config.ladder import Ladder, default_ladder, load_ladder, metric_rules, outside_scope
 from lrurun.config.recipe import Profile, Range, Recipe, Tried, check_scopes, get_profile, load_recipe, read_recipe
 from lrurun.config.recurrences.lru import LRURecurrence
@@ -61,6 +62,12 @@ class Plan(Struct, frozen=True, kw_only=True):
     def kind(self) -> RunKind:
         """The kind of its runs."""
         return self.recipe.kind
+
+    @property
+    def identity(self) -> Instance:
+        """Its identity; neither a ledger nor the data are known here."""
+        ladder, task = self.ladder.name, self.recipe.task
+        return Instance(ladder=ladder, task=task, profile=self.profile, set=self.changes, tune=self.tune)
 
     @property
     def spec(self) -> InstanceSpec:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from lrurun.config.instance import InstanceLabel, make_label
+from lrurun.config.instance import Instance
 from lrurun.config.ladder import Ladder
 from lrurun.config.schema import common_settings
 from lrurun.data.metric import ESCAPE, LONGEST, Accuracy, Metric
@@ -41,23 +41,13 @@ class InstanceRuns(Struct, frozen=True, kw_only=True):
     """A ladder instance with its runs, as reports on it need them."""
 
     ladder: Ladder
-    task: str
-    profile: str | None
-    key: str
-    """The key of the instance. Runs of other instances and of tuning are ignored."""
-    short_name: str
-    """Its name for `--instance`."""
+    instance: Instance
+    """The identity. Runs of instances with other keys are ignored, and so are runs of tuning."""
     runs: Sequence[Run]
     notes: Sequence[Note] = ()
     """Notes for the end of the footnotes."""
     same_as_base: Collection[str] = ()
     """The rungs whose settings equal those of their base."""
-    changes: Mapping[str, Any] = {}
-    """The values of `--set`, by their dotted paths."""
-    tune: bool = False
-    """Whether it is tuned."""
-    data: Mapping[str, Any] = {}
-    """What the runs recorded about their data."""
     metric: Metric = Accuracy()
     """The metric of the task; without one, accuracy with an unknown score of chance."""
     metrics: Sequence[Metric] = ()
@@ -66,11 +56,6 @@ class InstanceRuns(Struct, frozen=True, kw_only=True):
     """Finds the per-item results of runs, by the runs' ids, for the score of this name."""
     items_removed: Callable[[Sequence[str], str], Mapping[str, int]] = _no_items
     """Finds those of which these results were removed, each with the number of test items."""
-
-    @property
-    def label(self) -> InstanceLabel:
-        """What reports and figures of it carry."""
-        return make_label(self.task, self.profile, self.tune, self.changes, self.data)
 
 
 class RungRuns(Struct, frozen=True, kw_only=True):
@@ -189,15 +174,13 @@ def first_of_same(ladder: Ladder, same_as_base: Collection[str]) -> dict[str, st
 
 def _members(group: Collection[str], instance: InstanceRuns) -> list[Run]:
     """The runs of these rungs without tuning, each once, in order of their seeds."""
+    key = instance.instance.key
     members = {
         run.id: run
         for run in instance.runs
         if not run.superseded
         and run.excluded is None
-        and any(
-            place.ladder_key == instance.key and place.stage == "train" and place.rung in group
-            for place in run.memberships
-        )
+        and any(place.ladder_key == key and place.stage == "train" and place.rung in group for place in run.memberships)
     }
     return sorted(members.values(), key=_seed)
 
@@ -216,7 +199,11 @@ def _excluded(instance: InstanceRuns) -> list[Note]:
     names = {rung.name for rung in instance.ladder.rungs}
     whys: dict[str, list[str]] = {}
     for run in sorted(instance.runs, key=_seed):
-        places = (p for p in run.memberships if p.ladder_key == instance.key and p.stage == "train" and p.rung in names)
+        places = (
+            p
+            for p in run.memberships
+            if p.ladder_key == instance.instance.key and p.stage == "train" and p.rung in names
+        )
         if run.excluded is not None and not run.superseded and any(places):
             whys.setdefault(run.excluded, []).append(run.id)
     return [note_on(ids, f"excluded: {why}") for why, ids in whys.items()]

@@ -13,6 +13,7 @@ import scipy.stats
 from msgspec import structs
 
 from lrurun.config import planning
+from lrurun.config.instance import Instance
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.data.metric import Accuracy, Metric
 from lrurun.judging import claims, ranks, sequential
@@ -203,9 +204,8 @@ def test_a_look_counts_them_and_is_not_taken_with_an_infinite_score() -> None:
 
     def look(b: list[Score]) -> Any:
         runs = runs_of("a", BASE[:12]) + runs_of("b", b)
-        instance = InstanceRuns(
-            ladder=LADDER, task="toy", profile=None, key="k", short_name="toy", runs=runs, metric=PPL
-        )
+        of = Instance(ladder=LADDER.name, task="toy", key="k", short_name="toy")
+        instance = InstanceRuns(ladder=LADDER, instance=of, runs=runs, metric=PPL)
         rungs = {name: results_of(of_rung, {}) for name, of_rung in select(instance, PPL, []).items()}
         scoring = scoring_of(PPL, {}, None)
         assert progress.next_look is not None
@@ -223,16 +223,16 @@ def test_a_look_counts_them_and_is_not_taken_with_an_infinite_score() -> None:
 
 def test_a_value_is_not_the_best_of_a_sweep_because_its_bad_seeds_leave_the_mean() -> None:
     """Of the values of a setting, those with the fewest lost seeds compete; the mean of the others is not marked."""
-    row = structs.asdict(report_on(BASE[:3], BASE[:3]).rows[0])
+    row, of = structs.asdict(report_on(BASE[:3], BASE[:3]).rows[0]), Instance(ladder="two", task="toy", key="i")
     rows = [
         swept.SweptRow(
-            **row | {"n": n, "unscored": 3 - n, "mean": score}, instance="i", by={"lr": rate}, set={}, validation=score
+            **row | {"n": n, "unscored": 3 - n, "mean": score}, instance=of, by={"lr": rate}, validation=score
         )
         for rate, n, score in ((0.1, 3, 2.0), (0.2, 2, 1.0), (0.3, 3, 1.9), (0.4, 0, None))
     ]
     report = swept.SweptReport(
-        task="toy", ladder="two", title="two", profile=None, by=("lr",), metric="test/ppl", rows=tuple(rows),
-        instances=("i",), data={}, notes=(), set={}, tune=False, label="toy", score=form_of(PPL),
+        instance=of, title="two", by=("lr",), metric="test/ppl", rows=tuple(rows), instances=("i",), data={}, notes=(),
+        score=form_of(PPL),
     )  # fmt: skip
     table = swept.content_of(report).table
     [column] = [column for column in table.columns if column.name == "val ppl"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+from typing import ClassVar
 
 import numpy as np
 from msgspec import Struct
 
+from lrurun.config.instance import Instance
 from lrurun.judging.rung_runs import Note
 from lrurun.report.figures.compared_items import ComparedItems, ItemComparison, RungItems
 from lrurun.report.formats import json
@@ -53,11 +55,8 @@ class ItemsOfPair(Struct, frozen=True, kw_only=True):
 class ItemsDocument(Struct, frozen=True, kw_only=True):
     """The numbers of a figure of items."""
 
-    task: str
-    ladder: str
-    profile: str | None
-    instance: str
-    label: str
+    flat: ClassVar[str] = "task ladder profile instance label"
+    instance: Instance
     metric: str
     """The name of the score."""
     comparisons: tuple[ItemsOfPair, ...]
@@ -67,11 +66,7 @@ class ItemsDocument(Struct, frozen=True, kw_only=True):
 def document(compared: ComparedItems) -> ItemsDocument:
     """The numbers of the figure."""
     return ItemsDocument(
-        task=compared.task,
-        ladder=compared.ladder,
-        profile=compared.profile,
         instance=compared.instance,
-        label=compared.label,
         metric=compared.result,
         comparisons=tuple(map(_of_pair, compared.comparisons)),
         notes=compared.notes,

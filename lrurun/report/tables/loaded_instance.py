@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from lrurun import paths
 from lrurun.config import planning, plugin_code, tuning
-from lrurun.config.instance import InstanceLabel, data_phrase, instance_title, make_label
+from lrurun.config.instance import Instance, data_phrase
 from lrurun.config.recipe import read_recipe
 from lrurun.config.resolve import RATE, RateSource
 from lrurun.config.runs import parse_seeds
@@ -78,7 +78,7 @@ def find(ledger: Ledger, plan: planning.Plan) -> LadderInstance | None:
 def _instance(ledger: Ledger, plan: planning.Plan, command: str) -> LadderInstance:
     if (instance := find(ledger, plan)) is not None:
         return instance
-    requested = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+    requested = plan.identity.description
     if sentence := other_versions(plan, ledger):
         raise NotFoundError(
             f"{requested}: not in this ledger with these documents; {sentence}", f"name one of these, or run: {command}"
@@ -114,7 +114,7 @@ def other_versions(plan: planning.Plan, ledger: Ledger) -> str:
 
 def title(instance: LadderInstance) -> str:
     """The title, for example "ladder lru on sDigits, profile smoke, without --tune, optim.lr=0.01"."""
-    return instance_title(instance.name, instance.task, instance.profile, instance.spec)
+    return instance.identity.description
 
 
 class LoadedInstance(Struct, frozen=True, dict=True):
@@ -198,26 +198,20 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         plan, task = self.plan, self.plan.task
         return rung_runs.InstanceRuns(
             ladder=plan.ladder,
-            task=task.name,
-            profile=plan.profile,
-            key=self.instance.key,
-            short_name=self.instance.short_name,
+            instance=self.identity,
             runs=self.runs,
             notes=self.notes,
             same_as_base=self._same_as_base,
-            changes=plan.changes,
-            tune=plan.tune,
-            data=self.data,
             metric=task.metric,
             metrics=task.metrics,
             items=self.ledger.items,
             items_removed=self.ledger.items_removed,
         )
 
-    @property
-    def label(self) -> InstanceLabel:
-        """The label of its reports and figures."""
-        return self.for_reports.label
+    @cached_property
+    def identity(self) -> Instance:
+        """The identity, with the data of its runs."""
+        return structs.replace(self.instance.identity, data=self.data)
 
     def report(
         self, *, rungs: Sequence[str] | None = None, detect: float | None = None, with_claims: bool | None = None
@@ -430,9 +424,7 @@ def _first_label(run: Run, ledger: Ledger) -> str:
     data = environment.get("data", {})
     if not run.memberships:
         return ", ".join(filter(None, [run.task, data_phrase(data)]))
-    instance = ledger.ladder(run.memberships[0].ladder_key)
-    tune, changes = instance.spec.tune, instance.spec.set
-    return make_label(instance.task, instance.profile, tune, changes, data).text
+    return structs.replace(ledger.ladder(run.memberships[0].ladder_key).identity, data=data).label
 
 
 def _newest(attempts: Mapping[str, Attempt], run: str) -> Attempt:
