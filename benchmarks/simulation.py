@@ -23,7 +23,7 @@ from lrurun.ledger import owner
 from lrurun.ledger.database import TRAINING_TIMEOUT
 from lrurun.ledger.store import Ledger
 from lrurun.paths import Places
-from lrurun.report.live.view import LadderView
+from lrurun.report.live.views import LadderView
 from lrurun.runner import environment
 from lrurun.runner.executors.local import HEARTBEAT_SECONDS, LocalExecutor
 from lrurun.runner.recorder import FLUSH_SECONDS

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.paths import Places
-    from lrurun.report.live.view import LadderView
+    from lrurun.report.live.views import LadderView
     from lrurun.runner.selection import Selection
     from lrurun.runner.signals import Signals
     from lrurun.runner.supervisor import SupervisorResult
@@ -180,7 +180,7 @@ def train(
     """
     from lrurun.commands.plan import show
     from lrurun.instances import continuing, documents
-    from lrurun.report.live.view import LadderView
+    from lrurun.report.live.views import LadderView
     from lrurun.runner import records
     from lrurun.runner.signals import Stopped
     from lrurun.runner.supervisor import Supervisor, while_busy
@@ -374,7 +374,7 @@ def _prepare(places: Places, request: LadderRequest, plan: planning.Plan, signal
 
 
 def _prepare_data(places: Places, plan: planning.Plan, signals: Signals) -> None:
-    from lrurun.report.live.view import PreparationView
+    from lrurun.report.live.views import PreparationView
     from lrurun.runner.preparation import prepare_data
 
     with PreparationView() as view:

@@ -219,7 +219,7 @@ def _measure(
 ) -> Measurements:
     """Measures the rungs, and prints what is found of each."""
     from lrurun.bench.rungs import error_text
-    from lrurun.report.live.view import MeasuringView
+    from lrurun.report.live.views import MeasuringView
     from lrurun.runner.signals import GRACE_SECONDS, Signals
     from lrurun.session.training_options import seconds_of
 

@@ -187,9 +187,9 @@ def show(
 
         console.write(again.toml(recorded, program))
     elif requirements:
-        from lrurun.report import requirements as versions
+        from lrurun.report import pip_requirements
 
-        console.write(versions.text(recorded, attempts))
+        console.write(pip_requirements.text(recorded, attempts))
     elif json:
         output.write_json(_document(recorded, attempts, metrics, checkpoints, events, eigenvalues, item_counts))
     else:
@@ -292,10 +292,10 @@ def _files_of(
 
 
 def _print_run(run: Run, item_counts: Mapping[str, int]) -> None:
-    from lrurun.report.tables import run_tables as tables
+    from lrurun.report.tables import run_tables
 
-    console.paragraph(tables.heading(run))
-    console.paragraph(tables.places(run))
+    console.paragraph(run_tables.heading(run))
+    console.paragraph(run_tables.places(run))
     if run.tags:
         console.paragraph(f"tags: {', '.join(run.tags)}")
     if run.excluded is not None:
@@ -303,10 +303,10 @@ def _print_run(run: Run, item_counts: Mapping[str, int]) -> None:
     if run.error:
         console.write(console.clean(run.error, lines=True))
     if run.result:
-        table.show(tables.result(run))
+        table.show(run_tables.result(run))
     if item_counts:
-        console.paragraph(tables.items(item_counts))
-    table.show(tables.configuration(run))
+        console.paragraph(run_tables.items(item_counts))
+    table.show(run_tables.configuration(run))
 
 
 def _print_records(
@@ -319,22 +319,22 @@ def _print_records(
     checkpoints: list[Checkpoint],
 ) -> None:
     """What the ledger has about a run beside its row."""
-    from lrurun.report.tables import run_tables as tables
+    from lrurun.report.tables import run_tables
 
-    table.show(tables.attempts(attempts))
-    table.show(tables.curves(metrics))
+    table.show(run_tables.attempts(attempts))
+    table.show(run_tables.curves(metrics))
     for line in sparklines(form, metrics):
         console.write(line)
     if kind == "program":
         pass  # which has no eigenvalues
     elif eigenvalues:
-        table.show(tables.eigenvalues(eigenvalues))
+        table.show(run_tables.eigenvalues(eigenvalues))
     else:
         console.write("eigenvalues: not recorded")
     if events:
-        table.show(tables.events(events))
+        table.show(run_tables.events(events))
     if checkpoints:
-        table.show(tables.checkpoints(checkpoints))
+        table.show(run_tables.checkpoints(checkpoints))
 
 
 def _print_log(places: Places, run: Run, attempts: list[Attempt]) -> None:

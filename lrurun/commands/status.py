@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
     from lrurun.report.live.progress import LadderProgress
-    from lrurun.report.live.view import LadderView
+    from lrurun.report.live.views import LadderView
 
 WATCH_SECONDS = 1.0
 STALLED_SECONDS = 30.0
@@ -146,7 +146,7 @@ def _watch(places: Places, only: str | None) -> int:
     waited for as long as a process that does not work.
     """
     from lrurun.ledger import owner
-    from lrurun.report.live.view import LadderView
+    from lrurun.report.live.views import LadderView
 
     active = _active(places, only)
     if not active:

@@ -18,7 +18,7 @@ class Instance(Struct, frozen=True, kw_only=True):
     """The identity of a ladder instance: what distinguishes it from others, and the data of its runs.
 
     A struct that has one may name fields of it in a class variable `flat`: in JSON these stand in the place of the
-    instance, see `lrurun.report.formats.json`.
+    instance, see `lrurun.report.formats.as_json`.
     """
 
     ladder: str

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
 from lrurun.errors import LrurunError, plural
-from lrurun.report import columns as tables
-from lrurun.report.columns import Columns
+from lrurun.report import frame_columns
+from lrurun.report.frame_columns import Columns
 
 if TYPE_CHECKING:
     import pandas
@@ -67,7 +67,7 @@ class Rows(list[T], Generic[T]):
             raise _missing(error, "pandas") from None
         frame = {}
         for name, values in self.columns().items():
-            kind = tables.kind_of(values)
+            kind = frame_columns.kind_of(values)
             nullable = {int: "Int64", bool: "boolean"}.get(kind) if None in values else None
             frame[name] = pandas.Series(values, dtype=nullable or ("object" if not values else None))
         return pandas.DataFrame(frame)
@@ -85,7 +85,7 @@ class Rows(list[T], Generic[T]):
         kinds: dict[type, Any] = {int: polars.Int64, float: polars.Float64, bool: polars.Boolean, str: polars.String}
         return polars.DataFrame(
             [
-                polars.Series(name, values, dtype=kinds.get(tables.kind_of(values)))
+                polars.Series(name, values, dtype=kinds.get(frame_columns.kind_of(values)))
                 for name, values in self.columns().items()
             ]
         )
@@ -98,7 +98,7 @@ class Rows(list[T], Generic[T]):
         return pages.render(
             "rows.html",
             names=list(columns),
-            rows=[list(map(tables.text, row)) for row in zip(*columns.values(), strict=True)],
+            rows=[list(map(frame_columns.text, row)) for row in zip(*columns.values(), strict=True)],
             more="no rows"
             if not self
             else f"{plural(len(self), 'row')}, of which the first {SHOWN} are shown"
@@ -133,7 +133,7 @@ def _fields_of_rows() -> tuple[str, ...]:
 
 def columns_of(fields: Sequence[str]) -> Callable[[Sequence[Any]], Columns]:
     """The function that makes the columns of structs with these fields."""
-    return lambda values: tables.of_structs(values, fields)
+    return lambda values: frame_columns.of_structs(values, fields)
 
 
 def _missing(error: ModuleNotFoundError, extra: str) -> LrurunError:
@@ -147,7 +147,7 @@ def shown_runs(runs: Sequence[Run]) -> Columns:
     hidden = {"fingerprint", "data_sha256", "error", "created_at", "superseded"}
     return {
         name: values
-        for name, values in tables.of_runs(runs).items()
+        for name, values in frame_columns.of_runs(runs).items()
         if name not in hidden and not is_setting(name) and (name == "id" or any(v not in (None, []) for v in values))
     }
 

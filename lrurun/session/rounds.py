@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lrurun.judging import sequential
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
-    from lrurun.report.live.view import LadderView
+    from lrurun.report.live.views import LadderView
 
 
 def selections(

@@ -242,7 +242,7 @@ def _run(
     executor: Executor,
 ) -> SupervisorResult:
     """Computes the cells that remain."""
-    from lrurun.report.live.view import LadderView
+    from lrurun.report.live.views import LadderView
     from lrurun.runner.supervisor import Supervisor, while_busy
 
     with LadderView() as display:
@@ -372,7 +372,7 @@ def write_report(
         for error in drawings.errors:
             raise error
     else:
-        from lrurun.report.formats import json as as_json
+        from lrurun.report.formats import as_json
 
         text = as_json.render(report) if json else reporting.text(report)
         output.write_file(out, text.rstrip("\n").encode() + b"\n")

@@ -22,7 +22,7 @@ from lrurun.judging.scored_runs import results_of, scoring_of
 from lrurun.judging.scores import form_of
 from lrurun.ledger import values
 from lrurun.report import formats
-from lrurun.report.tables import all_tasks, answer, swept
+from lrurun.report.tables import all_tasks, answer, swept_table
 from lrurun.report.tables.ladder_table import LadderReport
 from tests.harness.reports import build, make_run, make_rung
 
@@ -225,16 +225,16 @@ def test_a_value_is_not_the_best_of_a_sweep_because_its_bad_seeds_leave_the_mean
     """Of the values of a setting, those with the fewest lost seeds compete; the mean of the others is not marked."""
     row, of = structs.asdict(report_on(BASE[:3], BASE[:3]).rows[0]), Instance(ladder="two", task="toy", key="i")
     rows = [
-        swept.SweptRow(
+        swept_table.SweptRow(
             **row | {"n": n, "unscored": 3 - n, "mean": score}, instance=of, by={"lr": rate}, validation=score
         )
         for rate, n, score in ((0.1, 3, 2.0), (0.2, 2, 1.0), (0.3, 3, 1.9), (0.4, 0, None))
     ]
-    report = swept.SweptReport(
+    report = swept_table.SweptReport(
         instance=of, title="two", by=("lr",), metric="test/ppl", rows=tuple(rows), instances=("i",), data={}, notes=(),
         score=form_of(PPL),
     )  # fmt: skip
-    table = swept.content_of(report).table
+    table = swept_table.content_of(report).table
     [column] = [column for column in table.columns if column.name == "val ppl"]
     assert [column.is_marked(row) for row in table.rows] == [False, False, True, False]
 

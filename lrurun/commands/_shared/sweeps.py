@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lrurun.config import planning
     from lrurun.ledger.store import Ledger
     from lrurun.paths import Places
-    from lrurun.report.tables.swept import SweptReport
+    from lrurun.report.tables.swept_table import SweptReport
 
 
 class Point(Struct, frozen=True):
@@ -129,7 +129,7 @@ def swept_table(
         NotFoundError: there is no such instance.
     """
     from lrurun.config.settings import by_paths, parse_set
-    from lrurun.report.tables import swept
+    from lrurun.report.tables.swept_table import build, find
 
     by = by_paths(by)
     for text in request.sets:
@@ -145,4 +145,4 @@ def swept_table(
                 f"{places.ledger}: there is no ledger, so there are no results",
                 f"run: {command}",
             )
-        yield swept.build(ledger, plan, swept.find(ledger, plan, by, command), by, rungs), plan, ledger
+        yield build(ledger, plan, find(ledger, plan, by, command), by, rungs), plan, ledger

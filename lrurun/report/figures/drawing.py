@@ -17,11 +17,10 @@ from lrurun.judging import rung_runs, statistics
 from lrurun.judging.scores import curves_of, form_of, of_programs, of_task
 from lrurun.report.figures import curves, figures, task_map
 from lrurun.report.figures.figures import Curve, Figure, Panel, Picture, floats, suited
-from lrurun.report.tables import all_tasks, cells, content, ladder_table, speed
-from lrurun.report.tables import swept as swept_table
+from lrurun.report.tables import all_tasks, cells, content, ladder_table, speed, swept_table
 from lrurun.report.tables.all_tasks import AllTasksReport
 from lrurun.report.tables.row_scores import FurtherScore, LadderRow, SlotScore
-from lrurun.report.tables.swept import SweptReport
+from lrurun.report.tables.swept_table import SweptReport
 
 if TYPE_CHECKING:
     from lrurun.config import planning

@@ -20,8 +20,7 @@ from lrurun.report.figures import curves, figure_files, figures
 from lrurun.report.figures.compared_items import ComparedItems, ItemComparison
 from lrurun.report.figures.figures import Curve, Figure, Panel
 from lrurun.report.run_details import RunDetail
-from lrurun.report.tables import answer, cells
-from lrurun.report.tables import axis as axes
+from lrurun.report.tables import answer, axes, cells
 from lrurun.report.tables.content import RunGroup
 from lrurun.report.tables.ladder_table import LadderReport
 from lrurun.report.tables.row_scores import LadderRow

@@ -20,8 +20,7 @@ from lrurun.instances.requests import LadderRequest
 from lrurun.judging import claims, sequential, verdicts
 from lrurun.judging.sequential import MAX_SEEDS, known_before
 from lrurun.judging.verdicts import Comparison
-from lrurun.report.tables import axis as axes
-from lrurun.report.tables import cells, content
+from lrurun.report.tables import axes, cells, content
 from lrurun.report.tables.content import RUNG
 from lrurun.report.tables.ladder_content import (
     BASE,

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from lrurun.console import clean
 from lrurun.data.metric import SLOT
-from lrurun.report.formats.json import finite, plain
+from lrurun.report.formats.as_json import finite, plain
 from lrurun.report.tables.content import COMPARED
 
 
