@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Run
 
-NORM = "norm/layer"
-"""A metric's name before the number of the layer, counted from 0."""
-NORM_AXIS = "mean state norm"
-
 Layers = Sequence[Sequence[complex]]
 """The eigenvalues of each layer."""
 
@@ -428,8 +424,7 @@ def ladder_curves(
     own = {rung: runs for rung, runs in selected.items() if runs.rung == rung and runs.counted}
     drawn = _drawn(metrics, [run for runs in own.values() for run in runs.counted], ledger)
     drawn = drawn or curves_of(form_of(plan.task.metric))
-    recorded = {rung: [ledger.metrics(run.id, drawn) for run in runs.counted] for rung, runs in own.items()}
-    panels = curves.panels({f"{rung} (n={len(seeds)})": seeds for rung, seeds in recorded.items()}, drawn)
+    panels = curves.of_rungs(curves.recorded(ledger, own, drawn), drawn)
     if not panels:
         raise _no_curves(f"ladder {plan.ladder.name}")
     sentences = [curves.BAND]
@@ -483,12 +478,6 @@ def _no_curves(subject: str) -> NotFoundError:
     )
 
 
-NORMS = (
-    "Mean norm of the recurrent state over the positions of one batch of the validation split, layer by layer; of "
-    "bidirectional layers, of the forward direction."
-)
-
-
 def ladder_norms(
     plan: planning.Plan,
     instance: Instance,
@@ -498,29 +487,19 @@ def ladder_norms(
 ) -> Figure:
     """The norms of every rung's states, as means over its finished seeds."""
     own = {rung: runs for rung, runs in selected.items() if runs.rung == rung and runs.counted}
-    panels = [
-        norm_panel(f"{rung} (n={len(runs.counted)})", [ledger.metrics(run.id) for run in runs.counted])
-        for rung, runs in own.items()
-    ]
+    recorded = {rung: [ledger.metrics(run.id) for run in runs.counted] for rung, runs in own.items()}
+    panels = [curves.norms(curves.with_count(rung, len(seeds)), seeds) for rung, seeds in recorded.items()]
     title = instance.title(plan.ladder.title)
     several = any(len(runs.counted) > 1 for runs in own.values())
-    sentences = [NORMS, *([curves.BAND] if several else [])]
+    sentences = [curves.NORMS, *([curves.BAND] if several else [])]
     return _norm_figure(panels, title, _caption(sentences, notes), f"ladder {plan.ladder.name}")
 
 
 def run_norms(runs: Sequence[Run], ledger: Ledger, instances: str) -> Figure:
     """The norms of the states of single runs of these `instances`."""
-    panels = [norm_panel("" if len(runs) == 1 else run.id, [ledger.metrics(run.id)]) for run in runs]
-    caption = " ".join([NORMS, _states(runs)]).strip()
+    panels = [curves.norms("" if len(runs) == 1 else run.id, [ledger.metrics(run.id)]) for run in runs]
+    caption = " ".join([curves.NORMS, _states(runs)]).strip()
     return _norm_figure(panels, _heading(runs, instances), caption, f"run {', '.join(run.id for run in runs)}")
-
-
-def norm_panel(title: str, seeds: Sequence[Mapping[str, list[tuple[int, float]]]]) -> Panel:
-    """The norms of each layer, as means over seeds: metric -> curve, for each seed."""
-    keys = set.intersection(*({key for key in seed if key.startswith(NORM)} for seed in seeds))
-    layers = sorted(int(key.removeprefix(NORM)) for key in keys)
-    lines = tuple(curves.average(f"layer {k}", [seed[f"{NORM}{k}"] for seed in seeds]) for k in layers)
-    return Panel(title=title, x="step", y=NORM_AXIS, curves=lines, y_scale=suited(curves.values_of(lines)))
 
 
 def _norm_figure(panels: Sequence[Panel], title: str, caption: str, subject: str) -> Figure:
