@@ -24,7 +24,7 @@ from lrurun.ledger.database import TRAINING_TIMEOUT
 from lrurun.ledger.heartbeat import HEARTBEAT_SECONDS
 from lrurun.ledger.ledger import Ledger
 from lrurun.paths import Places
-from lrurun.report.live.view import LadderView
+from lrurun.report.live.views import LadderView
 from lrurun.runner import environment
 from lrurun.runner.executors.local import LocalExecutor
 from lrurun.runner.recorder import FLUSH_SECONDS

@@ -31,7 +31,7 @@ from lrurun.ledger.ledger import Ledger  # noqa: E402
 from lrurun.ledger.values import HeldRun  # noqa: E402
 from lrurun.paths import Places  # noqa: E402
 from lrurun.report.live.progress import collect  # noqa: E402
-from lrurun.report.live.view import LadderView  # noqa: E402
+from lrurun.report.live.views import LadderView  # noqa: E402
 from lrurun.runner.selection import Selection  # noqa: E402
 from lrurun.runner.signals import Signals  # noqa: E402
 from lrurun.runner.supervisor import Supervisor  # noqa: E402

@@ -134,7 +134,7 @@ def prepare(
     """
     from lrurun.data import task_data
     from lrurun.data.task import SPLITS
-    from lrurun.report.live.view import PreparationView
+    from lrurun.report.live.views import PreparationView
     from lrurun.runner.preparation import check_data_folder, prepare_data
     from lrurun.runner.signals import Signals
 

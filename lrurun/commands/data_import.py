@@ -233,7 +233,7 @@ def _target(name: str, recipe: Path | None) -> Path:
 @contextlib.contextmanager
 def _progress() -> Iterator[Progress]:
     """Shows progress, and raises Stopped at the first call after a signal."""
-    from lrurun.report.live.view import PreparationView
+    from lrurun.report.live.views import PreparationView
     from lrurun.runner.signals import Signals
 
     signals = Signals()

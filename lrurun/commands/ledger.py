@@ -244,7 +244,7 @@ def merge(
 ) -> int:
     """Add the runs of another ledger to this one."""
     from lrurun.ledger import copies, merging
-    from lrurun.report.live.view import PreparationView
+    from lrurun.report.live.views import PreparationView
     from lrurun.runner import records
 
     places: Places = context.obj.places
@@ -370,7 +370,7 @@ def _drop_items(ledger: Ledger, places: Places, run_ids: Sequence[str]) -> None:
     records of one batch as they were.
     """
     from lrurun.ledger.reading import BATCH
-    from lrurun.report.live.view import PreparationView
+    from lrurun.report.live.views import PreparationView
     from lrurun.runner import records
 
     with PreparationView(pause=2.0) as view:

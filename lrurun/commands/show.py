@@ -187,9 +187,9 @@ def show(
 
         console.write(again.toml(recorded, program))
     elif requirements:
-        from lrurun.report.requirements import requirements_text
+        from lrurun.report import pip_requirements
 
-        console.write(requirements_text(recorded, attempts))
+        console.write(pip_requirements.requirements_text(recorded, attempts))
     elif json:
         output.write_json(_document(recorded, attempts, metrics, checkpoints, events, eigenvalues, item_counts))
     else:

@@ -197,7 +197,7 @@ def _train(places: Places, plan: Plan, run: Run, signals: Signals, *, others: Se
     """
     from lrurun.instances import documents
     from lrurun.ledger.values import FINISHED
-    from lrurun.report.live.view import LadderView
+    from lrurun.report.live.views import LadderView
     from lrurun.runner.selection import Selection
     from lrurun.runner.supervisor import Supervisor
 

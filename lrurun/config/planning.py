@@ -15,6 +15,7 @@ from msgspec import Struct
 from lrurun import decoding, paths, plugins
 from lrurun.config import programs, tuning_grid
 from lrurun.config.fingerprint import fingerprint
+from lrurun.config.instance import Instance
 from lrurun.config.ladder import Ladder, default_ladder, load_ladder, metric_rules, outside_scope
 from lrurun.config.recipe import Profile, Recipe, Tried, check_scopes, get_profile, load_recipe, read_recipe
 from lrurun.config.recurrences.lru import LRURecurrence
@@ -60,6 +61,12 @@ class Plan(Struct, frozen=True, kw_only=True):
     def kind(self) -> RunKind:
         """The kind of its runs."""
         return self.recipe.kind
+
+    @property
+    def identity(self) -> Instance:
+        """Its identity; neither a ledger nor the data are known here."""
+        ladder, task = self.ladder.name, self.recipe.task
+        return Instance(ladder=ladder, task=task, profile=self.profile, set=self.changes, tune=self.tune)
 
     @property
     def spec(self) -> InstanceSpec:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from lrurun.config.fingerprint import common_settings
-from lrurun.config.instance import InstanceLabel, make_label
+from lrurun.config.instance import Instance
 from lrurun.config.ladder import Ladder
 from lrurun.data.metric import ESCAPE, LONGEST, Accuracy, Metric
 from lrurun.errors import LrurunError, plural
@@ -41,23 +41,13 @@ class InstanceRuns(Struct, frozen=True, kw_only=True):
     """A ladder instance with its runs, as reports on it need them."""
 
     ladder: Ladder
-    task: str
-    profile: str | None
-    key: str
-    """The key of the instance. Runs of other instances and of tuning are ignored."""
-    short_name: str
-    """Its name for `--instance`."""
+    instance: Instance
+    """The identity. Runs of instances with other keys are ignored, and so are runs of tuning."""
     runs: Sequence[Run]
     notes: Sequence[Note] = ()
     """Notes for the end of the footnotes."""
     same_as_base: Collection[str] = ()
     """The rungs whose settings equal the settings of their base."""
-    changes: Mapping[str, Any] = {}
-    """The values of `--set`, by their dotted paths."""
-    tune: bool = False
-    """Whether it is tuned."""
-    data: Mapping[str, Any] = {}
-    """What the runs recorded about their data."""
     metric: Metric = Accuracy()
     """The metric of the task; without one, accuracy with an unknown score of chance."""
     metrics: Sequence[Metric] = ()
@@ -66,11 +56,6 @@ class InstanceRuns(Struct, frozen=True, kw_only=True):
     """Finds the per-item results of runs, by the runs' ids, for the score of this name."""
     items_removed: Callable[[Sequence[str], str], Mapping[str, int]] = _no_items
     """Finds the runs of which these results were removed, each with the number of test items."""
-
-    @property
-    def label(self) -> InstanceLabel:
-        """What reports and figures of it carry."""
-        return make_label(self.task, self.profile, self.tune, self.changes, self.data)
 
 
 class RungRuns(Struct, frozen=True, kw_only=True):
@@ -189,13 +174,14 @@ def first_of_same(ladder: Ladder, same_as_base: Collection[str]) -> dict[str, st
 
 def _members(group: Collection[str], instance: InstanceRuns) -> list[Run]:
     """The runs of these rungs without tuning, each once, in order of their seeds."""
+    key = instance.instance.key
     members = {
         run.id: run
         for run in instance.runs
         if not run.superseded
         and run.excluded is None
         and any(
-            membership.ladder_key == instance.key and membership.stage == "train" and membership.rung in group
+            membership.ladder_key == key and membership.stage == "train" and membership.rung in group
             for membership in run.memberships
         )
     }
@@ -217,7 +203,7 @@ def _excluded(instance: InstanceRuns) -> list[Note]:
     whys: dict[str, list[str]] = {}
     for run in sorted(instance.runs, key=_seed):
         is_member = any(
-            membership.ladder_key == instance.key and membership.stage == "train" and membership.rung in names
+            membership.ladder_key == instance.instance.key and membership.stage == "train" and membership.rung in names
             for membership in run.memberships
         )
         if run.excluded is not None and not run.superseded and is_member:

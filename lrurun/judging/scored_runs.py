@@ -40,7 +40,7 @@ def scored(
     test_set = next(iter(items.values())).test_set if items else None
     count = test_set.count if test_set else next(iter(removed.values()), test_items)
     scoring = scoring_of(
-        metric, instance.data, count if metric.of_test_items else None, selects=metric == instance.metric
+        metric, instance.instance.data, count if metric.of_test_items else None, selects=metric == instance.metric
     )
     if scoring.step is not None and not _is_counted(selected, items, scoring.step):
         scoring = structs.replace(scoring, is_counted=False)

@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
+from lrurun.config.instance import Instance
 from lrurun.config.runs import InstanceSpec
 from lrurun.config.schema import Config, Execution, RunKind
 
@@ -51,6 +52,15 @@ class LadderInstance(Struct, frozen=True, kw_only=True):
     created_at: float
     user: str | None = None
     """The user of the operating system who requested it first; None where the system names none."""
+
+    @property
+    def identity(self) -> Instance:
+        """Its identity, without the data of its runs."""
+        spec = self.spec
+        return Instance(
+            ladder=self.name, task=self.task, profile=self.profile, set=spec.set, tune=spec.tune, key=self.key,
+            short_name=self.short_name,
+        )  # fmt: skip
 
 
 class Membership(Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lrurun import files
-from lrurun.config import program as programs
+from lrurun.config import programs
 from lrurun.config.schema import ProgramConfig
 from lrurun.errors import LrurunError
 from lrurun.runner.attempt import MachineFault

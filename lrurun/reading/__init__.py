@@ -18,7 +18,7 @@ from lrurun.reading.rows import (
     shown_curves,
     shown_runs,
 )
-from lrurun.report import columns as tables
+from lrurun.report import frame_columns
 
 if TYPE_CHECKING:
     from lrurun.judging.judged_claim import JudgedClaim
@@ -87,7 +87,7 @@ class OpenLedger:
         if limit is not None and limit < 0:
             raise UsageError(f"limit: expected at least 0, found {limit}", "leave it out for all runs")
         runs = ledger.each(ids[:limit], brief=False)
-        return Rows(runs, tables.of_runs, shown=shown_runs)
+        return Rows(runs, frame_columns.of_runs, shown=shown_runs)
 
     def _ids(self, where: str | None, sort: str | None = None, ladder: str | None = None) -> list[str]:
         from lrurun.report import listing
@@ -128,14 +128,14 @@ class OpenLedger:
             if run is not None:
                 raise NotFoundError(f"there is no ledger at {self.path}", "see `lrurun runs`")
             self._ids(where)  # checks it
-            return Rows((), tables.of_curves, shown=shown_curves)
+            return Rows((), frame_columns.of_curves, shown=shown_curves)
         ids = self._ids(where) if run is None else self._named(ledger, run)
         if names is not None:
             _check_keys(ledger, names)
         curves = ledger.curves(ids, names)
         if points is not None:
             curves = (_reduced(curve, points) for curve in curves)
-        return Rows(curves, tables.of_curves, shown=shown_curves)
+        return Rows(curves, frame_columns.of_curves, shown=shown_curves)
 
     @staticmethod
     def _named(ledger: Ledger, run: Any) -> list[str]:

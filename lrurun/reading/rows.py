@@ -9,8 +9,8 @@ from msgspec import to_builtins
 
 from lrurun.console import duration, rough_duration
 from lrurun.errors import LrurunError, plural
-from lrurun.report import columns as tables
-from lrurun.report.columns import Columns
+from lrurun.report import frame_columns
+from lrurun.report.frame_columns import Columns
 
 if TYPE_CHECKING:
     import pandas
@@ -72,7 +72,7 @@ class Rows(list[T], Generic[T]):
             raise _missing(error, "pandas") from None
         frame = {}
         for name, values in self.columns().items():
-            kind = tables.kind_of(values)
+            kind = frame_columns.kind_of(values)
             nullable = {int: "Int64", bool: "boolean"}.get(kind) if None in values else None
             frame[name] = pandas.Series(values, dtype=nullable or ("object" if not values else None))
         return pandas.DataFrame(frame)
@@ -90,7 +90,7 @@ class Rows(list[T], Generic[T]):
         kinds: dict[type, Any] = {int: polars.Int64, float: polars.Float64, bool: polars.Boolean, str: polars.String}
         return polars.DataFrame(
             [
-                polars.Series(name, values, dtype=kinds.get(tables.kind_of(values)))
+                polars.Series(name, values, dtype=kinds.get(frame_columns.kind_of(values)))
                 for name, values in self.columns().items()
             ]
         )
@@ -103,7 +103,7 @@ class Rows(list[T], Generic[T]):
         return pages.render(
             "rows.html",
             names=list(columns),
-            rows=[list(map(tables.text, row)) for row in zip(*columns.values(), strict=True)],
+            rows=[list(map(frame_columns.text, row)) for row in zip(*columns.values(), strict=True)],
             more="no rows"
             if not self
             else f"{plural(len(self), 'row')}, of which the first {SHOWN} are shown"
@@ -126,7 +126,7 @@ class PlanRows(Rows["PlannedRung"]):
     def __repr__(self) -> str:
         runs_left, seconds = self.plan.runs_left, self.plan.eta_seconds
         time = "" if not runs_left else ", time unknown" if seconds is None else f", about {rough_duration(seconds)}"
-        return f"<plan of {self.plan.name}: {plural(len(self), 'rung')}, {plural(runs_left, 'run')} left{time}>"
+        return f"<plan of {self.plan.instance.short_name}: {plural(len(self), 'rung')}, {plural(runs_left, 'run')} left{time}>"
 
 
 class ReportRows(Rows["LadderRow"]):
@@ -186,7 +186,7 @@ def _fields_of_rows() -> tuple[str, ...]:
 
 def columns_of(fields: Sequence[str]) -> Callable[[Sequence[Any]], Columns]:
     """The function that makes the columns of structs with these fields."""
-    return lambda values: tables.of_structs(values, fields)
+    return lambda values: frame_columns.of_structs(values, fields)
 
 
 def _missing(error: ModuleNotFoundError, extra: str) -> LrurunError:
@@ -200,7 +200,7 @@ def shown_runs(runs: Sequence[Run]) -> Columns:
     hidden = {"fingerprint", "data_sha256", "error", "created_at", "superseded"}
     return {
         name: values
-        for name, values in tables.of_runs(runs).items()
+        for name, values in frame_columns.of_runs(runs).items()
         if name not in hidden and not is_setting(name) and (name == "id" or any(v not in (None, []) for v in values))
     }
 
@@ -242,12 +242,12 @@ def _shown_claims_of_report(claims: Sequence[JudgedClaim]) -> Columns:
 
 def columns_of_claims(claims: Sequence[JudgedClaim]) -> Columns:
     """The fields of `lrurun claims --json`."""
-    from lrurun.report.formats.json import selected
+    from lrurun.report.formats.as_json import selected
     from lrurun.report.tables.ledger_claims import LedgerClaims
 
     paths = LedgerClaims.json_fields["claims"]
     fields = dict.fromkeys(path.partition(".")[0] for path in paths)
-    return tables.of_tables([selected(to_builtins(claim), paths) for claim in claims], list(fields))
+    return frame_columns.of_tables([selected(to_builtins(claim), paths) for claim in claims], list(fields))
 
 
 def shown_claims(claims: Sequence[JudgedClaim]) -> Columns:

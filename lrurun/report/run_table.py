@@ -208,11 +208,11 @@ def _some(texts: Sequence[str], between: str, most: int = 4) -> str:
 def render(table: RunTable, format: RunsFormat) -> str:
     """The table as CSV, Markdown or JSON."""
     if format == "json":
-        from lrurun.report.formats import json
+        from lrurun.report.formats import as_json
 
-        return json.render(table.document)
+        return as_json.render(table.document)
     if format == "csv":
-        from lrurun.report.formats.csv import cell
+        from lrurun.report.formats.as_csv import cell
 
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")

@@ -13,7 +13,7 @@ from lrurun.runner.selection import Selection
 if TYPE_CHECKING:
     from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
-    from lrurun.report.live.view import LadderView
+    from lrurun.report.live.views import LadderView
 
 
 def selections(

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
-    from lrurun.report.columns import Columns
     from lrurun.report.figures.figures import Width
+    from lrurun.report.frame_columns import Columns
     from lrurun.runner.executors import Executor
     from lrurun.runner.signals import Signals
     from lrurun.runner.supervisor import SupervisorResult
@@ -141,7 +141,7 @@ class Computation:
     def _supervise(
         self, ledger: Ledger, request: StudyRequest, plan: StudyPlan, executor: Executor
     ) -> SupervisorResult:
-        from lrurun.report.live.view import LadderView
+        from lrurun.report.live.views import LadderView
         from lrurun.runner.supervisor import Supervisor, while_busy
 
         with LadderView() as display:

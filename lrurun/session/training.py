@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.paths import Places
-    from lrurun.report.live.view import LadderView
+    from lrurun.report.live.views import LadderView
     from lrurun.runner.executors import Executor
     from lrurun.runner.selection import Selection
     from lrurun.runner.signals import Signals

@@ -187,7 +187,7 @@ def documents() -> dict[str, type]:
     from lrurun.report.tables.ladder_table import LadderReport
     from lrurun.report.tables.ledger_claims import LedgerClaims
     from lrurun.report.tables.speed import SpeedReport
-    from lrurun.report.tables.swept import SweptReport
+    from lrurun.report.tables.swept_table import SweptReport
     from lrurun.studies.machinery.reporting import StudyReport
 
     return {

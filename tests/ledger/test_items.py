@@ -296,7 +296,9 @@ def test_gc_removes_items_in_batches_with_their_records(machine: Machine, monkey
     with monkeypatch.context() as patch:
         patch.setattr("lrurun.ledger.reading.BATCH", 3)
         patch.setattr(Ledger, "drop_items", drop_items)
-        patch.setattr("lrurun.report.live.view.PreparationView.update", lambda _view, *progress: shown.append(progress))
+        patch.setattr(
+            "lrurun.report.live.views.PreparationView.update", lambda _view, *progress: shown.append(progress)
+        )
         machine.run("ledger", "gc", "--items", code=130)
     assert batches == [ids[:3], ids[3:6]]
     assert shown == [("removing per-item results", done, 7) for done in range(6)]

@@ -28,7 +28,7 @@ from lrurun.ledger.ledger import Ledger
 from lrurun.report import formats
 from lrurun.report.figures import curves, drawing, figure_files
 from lrurun.report.figures.figures import Curve, Figure, Panel, in_powers_of_ten
-from lrurun.report.tables import all_tasks, axis
+from lrurun.report.tables import all_tasks, axes
 from lrurun.report.tables.ladder_table import LadderReport
 from tests.harness.reports import build, make_run, make_rung
 from tests.harness.stores import key, ledger, path, take, want
@@ -222,7 +222,7 @@ def test_the_first_screen_has_the_axis_and_the_numbers() -> None:
 )
 @pytest.mark.parametrize("scale", [1.0, 100.0])
 def test_an_axis_has_room_for_scores_of_every_size(scores: list[float], scale: float) -> None:
-    drawn = axis.of([*scores, math.inf, math.nan], scale)
+    drawn = axes.of([*scores, math.inf, math.nan], scale)
     assert drawn is not None
     places = [drawn.place(score) for score in scores]
     assert all(0 <= place <= 1 for place in places)
@@ -230,7 +230,7 @@ def test_an_axis_has_room_for_scores_of_every_size(scores: list[float], scale: f
     ends = [float(drawn.labelled[k][1]) for k in (0, -1)]
     assert ends[0] <= min(scores) * scale
     assert ends[1] >= max(scores) * scale * (1 - 1e-6)
-    assert axis.of([math.nan], scale) is None
+    assert axes.of([math.nan], scale) is None
 
 
 def test_figures_have_powers_of_ten_as_units_of_their_axes(tmp_path: Path) -> None:

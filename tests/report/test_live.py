@@ -12,7 +12,7 @@ from rich.console import Console
 
 from lrurun import console
 from lrurun.ledger.ledger import Ledger
-from lrurun.report.live import view as live
+from lrurun.report.live import views
 from lrurun.report.live.progress import LadderProgress, collect, columns, running_lines, so_far, summary, view
 from tests.harness.results import fill
 from tests.harness.stores import key, ledger, path, take, want
@@ -24,7 +24,7 @@ __all__ = ["key", "ledger", "path"]  # fixtures
 def clock(monkeypatch):
     """The time in seconds, which a test sets."""
     now = [100.0]
-    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(views.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -32,7 +32,7 @@ def test_a_pipe_gets_a_line_for_every_step_and_one_every_30_seconds(monkeypatch,
     said: list[str] = []
     monkeypatch.setattr(console, "is_terminal", lambda: False)
     monkeypatch.setattr(console, "say", said.append)
-    with live.PreparationView() as preparing:
+    with views.PreparationView() as preparing:
         for done in range(1000):
             clock[0] += 0.1
             preparing.update("generating images", done, 1000)
@@ -53,7 +53,7 @@ def test_a_merge_is_silent_at_first_and_between_two_lines(monkeypatch, clock):
     said: list[str] = []
     monkeypatch.setattr(console, "is_terminal", lambda: False)
     monkeypatch.setattr(console, "say", said.append)
-    with live.PreparationView(pause=2.0) as merging:
+    with views.PreparationView(pause=2.0) as merging:
         for what in ("unpacking", "adding", "writing"):
             for done in range(25):
                 merging.update(what, done, 25)
@@ -62,7 +62,7 @@ def test_a_merge_is_silent_at_first_and_between_two_lines(monkeypatch, clock):
     screen = io.StringIO()
     monkeypatch.setattr(console, "is_terminal", lambda: True)
     monkeypatch.setattr(console, "err", lambda: Console(file=screen, force_terminal=True, width=80, color_system=None))
-    with live.PreparationView(pause=2.0) as merging:
+    with views.PreparationView(pause=2.0) as merging:
         merging.update("unpacking", 1, 4)
         assert screen.getvalue() == ""
         clock[0] += 2
@@ -77,7 +77,7 @@ def test_a_terminal_shows_a_line_a_step_that_fits(monkeypatch, width):
     terminal = Console(file=screen, force_terminal=True, width=width, color_system=None)
     monkeypatch.setattr(console, "is_terminal", lambda: True)
     monkeypatch.setattr(console, "err", lambda: terminal)
-    with live.PreparationView() as preparing:
+    with views.PreparationView() as preparing:
         preparing.update("counting new_aan_pairs.train.tsv [bold]", 1, 3)  # text, not markup
         preparing.update("counting new_aan_pairs.train.tsv [bold]", 2, 3)
         preparing.update("encoding", 1, 4)
@@ -98,7 +98,7 @@ def test_a_ladder_in_a_pipe_gets_a_line_for_every_change(monkeypatch, clock, led
     monkeypatch.setattr(console, "say", lambda line: said.append(line.partition(" ")[2]))
     ledger.enqueue(key, [want("dense", seed, seed) for seed in range(3)])
     first = take(ledger, key)
-    ladder, view = ledger.ladder(key), live.LadderView()
+    ladder, view = ledger.ladder(key), views.LadderView()
 
     def lines() -> list[str]:
         said.clear()
@@ -135,10 +135,10 @@ def test_a_terminal_draws_a_large_ladder_less_often_but_changes_at_once(monkeypa
         clock[0] += 0.1
 
     monkeypatch.setattr(console, "is_terminal", lambda: True)
-    monkeypatch.setattr(live, "collect", slow)
-    monkeypatch.setattr(live.LadderView, "_draw", lambda *_: None)
+    monkeypatch.setattr(views, "collect", slow)
+    monkeypatch.setattr(views.LadderView, "_draw", lambda *_: None)
     ledger.enqueue(key, [want("dense")])
-    ladder, view = ledger.ladder(key), live.LadderView()
+    ladder, view = ledger.ladder(key), views.LadderView()
     for second in range(5):
         if second == 1:
             take(ledger, key)

@@ -366,7 +366,7 @@ def test_the_label_of_a_latex_table_distinguishes_instances_and_the_table_may_st
     assert alone.startswith("\\begin{tabular}{llrrrrrrrr}\n\\toprule\n")
     assert alone.endswith("\\bottomrule\n\\end{tabular}")
     assert alone in whole
-    changed = formats.render(build(changes={"optim.lr": 0.5, "model.norm_first": True}, tune=True), "latex")
+    changed = formats.render(build(set={"optim.lr": 0.5, "model.norm_first": True}, tune=True), "latex")
     assert re.search(r"\\label{tab:mini-sDigits-tuned-[0-9a-f]{6}}", changed)
     assert "tuned, optim.lr=0.5, model.norm\\_first=true" in changed
 

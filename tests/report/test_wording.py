@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from lrurun.judging import wording
 from lrurun.judging.scores import ACCURACY
 from lrurun.judging.verdicts import Comparison, Side
-from lrurun.report.formats.json import render
+from lrurun.report.formats.as_json import render
 
 SIDES = (Side(rung="b", n=3, mean=0.91), Side(rung="a", n=3, mean=0.89))
 COMPARISON = Comparison(kind="better", rung="b", other="a", verdict="supported", sides=SIDES, difference=0.0213)

@@ -12,7 +12,7 @@ import pytest
 import lrurun
 from lrurun import studies
 from lrurun.errors import FailedChecksError, NotFoundError, UsageError
-from lrurun.report.formats import json as as_json
+from lrurun.report.formats import as_json
 from lrurun.session.study import StudySession
 from lrurun.studies.machinery import checks
 from tests.harness.machine import Machine

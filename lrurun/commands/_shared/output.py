@@ -90,17 +90,17 @@ def run_output(run: Run) -> RunOutput:
 
 def write_json(value: Struct) -> None:
     """Prints a struct as the one JSON object of a command."""
-    from lrurun.report.formats import json
+    from lrurun.report.formats import as_json
 
-    console.write(json.render(value))
+    console.write(as_json.render(value))
 
 
 def write_json_list(document: type[Struct], items: Iterable[Struct]) -> None:
     """Prints a struct with one field, a list, as the one JSON object of a command. Items are printed as they come."""
-    from lrurun.report.formats import json
+    from lrurun.report.formats import as_json
 
     (name,) = document.__struct_fields__
-    parts = json.render_list(name, items)
+    parts = as_json.render_list(name, items)
     while chunk := list(islice(parts, 1000)):
         console.write("\n".join(chunk))
 

@@ -90,12 +90,12 @@ def _print_plan(plan: planning.Plan, document: PlanDocument) -> None:
         cut={"what changes": 24},
         below={"what changes": lambda row: row[0]},
     )
-    console.paragraph(f"Instance {document.name}: {document.label}.")
+    console.paragraph(f"Instance {document.instance.short_name}: {document.instance.label}.")
     if document.design:
         console.paragraph(_design(document.design))
         if known := sequential.known_before(document.design["finished_before"]):
             console.paragraph(f"{known}.")
-    if source := data_sentence(document.data):
+    if source := data_sentence(document.instance.data):
         console.paragraph(source)
     if plan.tune:
         shown = {row.rung for row in document.rungs}
@@ -298,9 +298,10 @@ def _show_sweep(points: Sequence[Point], documents: Sequence[PlanDocument], *, j
         time = "" if not left else "unknown" if seconds is None else console.duration(seconds)
         done, runs = (sum(getattr(row, field) for row in document.rungs) for field in ("runs_done", "runs"))
         rows.append([*(console.setting(value) for value in point.values.values()), f"{done}/{runs}", time])
-    profile = "" if first.profile is None else f", profile {first.profile}"
+    instance = first.instance
+    profile = "" if instance.profile is None else f", profile {instance.profile}"
     table.show_text(
-        [*points[0].values, "done", "time left"], rows, title=f"ladder {first.ladder} on {first.task}{profile}"
+        [*points[0].values, "done", "time left"], rows, title=f"ladder {instance.ladder} on {instance.task}{profile}"
     )
     for note in dict.fromkeys(note for document in documents for note in document.notes):
         console.paragraph(f"{note[0].upper()}{note[1:]}.")

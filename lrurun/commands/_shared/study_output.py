@@ -154,7 +154,7 @@ def write_report(
         drawings.write_page()
         raise_first(drawings.errors)
     else:
-        from lrurun.report.formats import json as as_json
+        from lrurun.report.formats import as_json
 
         text = as_json.render(report) if json else reporting.text(report)
         output.write_file(out, text.rstrip("\n").encode() + b"\n")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from lrurun import kinds
-from lrurun.config.instance import make_label
 from lrurun.config.runs import point
 from lrurun.config.schema import LADDER_KINDS
 from lrurun.console import clean, duration, wrapped
@@ -301,9 +300,8 @@ def _main(counts: dict[str, int]) -> str:
 
 def title(ladder: LadderInstance) -> str:
     """`sDigits-smoke-tune: ladder lru on sDigits, profile smoke, tuned, optim.lr=0.01`."""
-    label = make_label(ladder.task, ladder.profile, ladder.spec.tune, ladder.spec.set, {})
     requester = [] if ladder.user in (None, owner.user()) else [f"requested by {ladder.user}"]
-    return f"{ladder.short_name}: ladder {ladder.name} on {', '.join([*label.parts(), *requester])}"
+    return f"{ladder.short_name}: ladder {ladder.name} on {', '.join([*ladder.identity.parts(), *requester])}"
 
 
 def summary(progress: LadderProgress) -> str:

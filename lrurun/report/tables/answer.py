@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from lrurun import paths, plugins
-from lrurun.config.instance import items_command, label_of
+from lrurun.config.instance import items_command
 from lrurun.config.resolve import RATE
 from lrurun.config.schema import SETTINGS
 from lrurun.console import clean
@@ -20,8 +20,7 @@ from lrurun.instances.requests import LadderRequest
 from lrurun.judging import sequential, verdicts, wording
 from lrurun.judging.sequential import MAX_SEEDS, known_before
 from lrurun.judging.verdicts import Comparison
-from lrurun.report.tables import axis as axes
-from lrurun.report.tables import cells, content
+from lrurun.report.tables import axes, cells, content
 from lrurun.report.tables.content import RUNG
 from lrurun.report.tables.ladder_content import (
     BASE,
@@ -68,12 +67,12 @@ def _title(report: LadderReport) -> str:
         items = "" if report.tuning.items is None else f", {report.tuning.items:,} items"
         rates += f" ({plural(report.tuning.seeds, 'seed')}{items})"
     parts = [
-        *structs.replace(label_of(report), tune=False).parts(),  # the learning rates say that they were tuned
-        f"ladder {report.ladder}",
+        *structs.replace(report.instance, tune=False).parts(),  # the learning rates say that they were tuned
+        f"ladder {report.instance.ladder}",
         _seeds(report),
         *([f"look {design.looks_done} of {len(design.looks)}"] if (design := report.design) else []),
         *([f"{'settings' if report.kind == 'program' else 'learning rates'} {rates}"] if rates else []),
-        *(["not the published data"] if report.data.get("published") == "no" else []),
+        *(["not the published data"] if report.instance.data.get("published") == "no" else []),
     ]
     return " · ".join(parts)
 
@@ -356,7 +355,7 @@ def cautions(report: LadderReport) -> list[Caution]:
     few = [row for row in compared if row.comparison is not None and row.comparison.provisional]
     improving = [row for row in rows if row.still_improving]
     opposite = [row for row in compared if row.comparison and wording.opposite_mean(row.comparison, report.score)]
-    if report.tune:
+    if report.instance.tune:
         without = {rung for row in differing for rung in row.untuned}
         untuned = _about(
             "not tuned, because no tuning run finished", [row for row in rows if row.rung in without], rows
@@ -367,7 +366,7 @@ def cautions(report: LadderReport) -> list[Caution]:
     value, more = "value" if report.kind == "program" else "rate", longer(report)
     smoke = "profile smoke shows that everything runs, its scores mean nothing"
     warnings = [
-        Caution(what=smoke) if report.profile == "smoke" else None,
+        Caution(what=smoke) if report.instance.profile == "smoke" else None,
         untuned,
         _about(
             "the same score as before with every seed",
@@ -478,7 +477,7 @@ def _how_to_record(report: LadderReport) -> str:
     if not report.has_items:
         return f"{report.score.title} is no mean over them"
     if report.kind != "program":
-        return clean(items_command(report.short_name))
+        return clean(items_command(report.instance.short_name))
     share = "" if report.test_items is not None or report.score.unit != "points" else ", or test_items in [program]"
     return f"if the score is a mean over items, use run.log_items{share}"
 
@@ -548,7 +547,7 @@ def proposal(report: LadderReport) -> Literal["", "firm", "look", "repetition"]:
 
     Seeds are never added because of a result: only a design that provides for it adds them.
     """
-    if report.profile == "smoke":
+    if report.instance.profile == "smoke":
         return ""
     undecided = any(row.verdict == verdicts.UNDECIDED and row.comparison for row in report.rows)
     seeds = max((row.ranked for row in report.rows), default=0)
@@ -577,7 +576,7 @@ def _next(report: LadderReport, request: LadderRequest | str | None, firm: str) 
     more = longer(report)
     again = _request(report, request).repeated(report.fresh_seeds or "", more)
     runs = MAX_SEEDS * sum(not row.same_as_before for row in report.rows)
-    command = firm or (again.fresh() if report.tune else f"{again.fresh()} ({runs} runs)")
+    command = firm or (again.fresh() if report.instance.tune else f"{again.fresh()} ({runs} runs)")
     what = "asks again with fresh seeds" if not more else "trains twice as long, with fresh seeds"
     return f"Next: {command} {what}, in a ledger of its own: adding seeds here because of the result would mislead."
 
@@ -591,8 +590,13 @@ def _more(report: LadderReport, request: LadderRequest | str | None) -> str:
 
 def _request(report: LadderReport, request: LadderRequest | None) -> LadderRequest:
     """The request that was made, or one for the instance of the report."""
+    instance = report.instance
     return request or LadderRequest(
-        task=report.task, ladder=report.ladder, profile=report.profile, tune=report.tune, sets=report.set
+        task=instance.task,
+        ladder=instance.ladder,
+        profile=instance.profile,
+        tune=instance.tune,
+        sets=instance.set,
     )
 
 
@@ -603,5 +607,5 @@ def _command(report: LadderReport, request: LadderRequest | str | None, name: st
         return clean(shlex.join([*words, *paths.place_options(), *plugins.load_options()]))
     request = _request(report, request)
     if name == "claims":
-        request = structs.replace(request, task=report.task, profile=None, tune=False, sets={})
+        request = structs.replace(request, task=report.instance.task, profile=None, tune=False, sets={})
     return clean(request.command(*more, *plugins.load_options(), name=name))

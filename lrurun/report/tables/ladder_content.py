@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import structs
 
-from lrurun.config.instance import data_sentence, label_of
+from lrurun.config.instance import data_sentence
 from lrurun.console import clean
 from lrurun.data import tasks
 from lrurun.errors import plural
@@ -22,9 +22,8 @@ from lrurun.table import NOTHING, Column, Table
 
 def content_of(report: LadderReport) -> content.ReportContent:
     """The contents of the report."""
-    label = label_of(report)
     return content.ReportContent(
-        title=label.title(report.title),
+        title=report.instance.title(report.title),
         question=report.question,
         conclusions=report.conclusions,
         above=grid_table.tables(report.grid, report.rows, cells.in_grid(report.score), report.score)
@@ -34,7 +33,7 @@ def content_of(report: LadderReport) -> content.ReportContent:
         foot=tuple(_foot(report)),
         groups=tuple(_group(row, report.score, {other.rung for other in report.rows}) for row in report.rows),
         claims=report.claims,
-        label=label.anchor(report.ladder),
+        label=report.instance.anchor(),
         csv=csv_columns(report.rows),
         curves=True,
     )
@@ -109,7 +108,7 @@ def _foot(report: LadderReport) -> list[str]:
         fewest = ", of the rungs with the fewest seeds without a score" if _ranked_last(report.rows) else ""
         sentences.insert(0, f"Grid: the best mean is marked{fewest}; in parentheses, the published values.")
     sentences += detect_foot(report)
-    if source := data_sentence(report.data):
+    if source := data_sentence(report.instance.data):
         sentences.append(source)
     sentences += _items_foot(report)
     sentences += _rates_foot(report)
@@ -127,14 +126,14 @@ def _ranked_last(rows: Sequence[LadderRow]) -> str:
 
 def _items_foot(report: LadderReport) -> list[str]:
     """Naive predictors on the test items, and what one of these counts for."""
-    form, sentences = report.score, []
-    if report.data.get("baselines"):
-        baselines = report.data["baselines"].items()
+    form, sentences, data = report.score, [], report.instance.data
+    if data.get("baselines"):
+        baselines = data["baselines"].items()
         naive = ", ".join(f"{clean(name)} {form.with_symbol(form.short(score))}" for name, score in baselines)
         sentences.append(f"Naive predictors on the same test items: {naive}.")
     if report.test_step is not None:
         step, sequences = f"{form.full(report.test_step)} {form.unit}", report.test_items or 0
-        labels = report.data.get("test_labels")
+        labels = data.get("test_labels")
         if labels == round(1 / report.test_step) != sequences:
             sentences.append(f"One label is {step}: {labels:,} labels in {sequences:,} test sequences.")
         else:
@@ -313,7 +312,7 @@ def untuned_foot(report: LadderReport) -> list[str]:
         differences, verb = f"the difference of {untuned[0]}", "involves"
     at, rate = ("with", "settings") if report.kind == "program" else ("at", "default learning rate")
     chosen = "what [tune] names, for" if report.kind == "program" else "the rate of"
-    advice = f" For conclusions, --tune chooses {chosen} each rung on validation." if not report.tune else ""
+    advice = f" For conclusions, --tune chooses {chosen} each rung on validation." if not report.instance.tune else ""
     return [f"Untuned: {differences} {verb} a rung {at} the recipe's {rate}, which may favour one side.{advice}"]
 
 
@@ -328,9 +327,9 @@ def _published_foot(report: LadderReport) -> str:
         for score in row.published:
             rungs.setdefault((score.source, score.note), []).append(row.rung)
     if not rungs:
-        return "" if report.kind == "program" else f"Published: no values for {report.task}."
+        return "" if report.kind == "program" else f"Published: no values for {report.instance.task}."
     sources = [f"{source} ({', '.join(names)}{': ' + note if note else ''})" for (source, note), names in rungs.items()]
-    return f"Published: {'; '.join(sources)}.{cells.scale(report.profile, report.rows)}"
+    return f"Published: {'; '.join(sources)}.{cells.scale(report.instance.profile, report.rows)}"
 
 
 # Columns, with priorities: what a narrow table loses first
@@ -420,7 +419,8 @@ def _escape_column(report: LadderReport) -> tuple[Column, ...]:
             return "never"
         return f"{row.escape_step:,.0f}" + (f" ({row.escaped} of {row.n})" if row.escaped < row.n else "")
 
-    bound = tasks.TASKS[report.task].metric.escape if report.task in tasks.TASKS else None
+    task = report.instance.task
+    bound = tasks.TASKS[task].metric.escape if task in tasks.TASKS else None
     beyond = "" if bound is None else f" of {report.score.with_symbol(report.score.short(bound))}"
     note = (
         f"Escape: the step of the first validation score{beyond} or better, the median of the seeds with one; never: "

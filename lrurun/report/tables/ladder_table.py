@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct, structs
 
+from lrurun.config.instance import Instance
 from lrurun.config.ladder import Grid, Ladder, Published, Rung
 from lrurun.config.resolve import RateSource
 from lrurun.config.schema import TUNING_SEED, RunConfig, RunKind
@@ -74,32 +75,22 @@ class LadderReport(Struct, frozen=True, kw_only=True):
             *("ratio", "ratio_low", "ratio_high", "paper_ratio"),
         )
     }
-    task: str
-    ladder: str
+    flat: ClassVar[str] = (
+        "task ladder title question profile instance short_name metric rows claims test_items data notes grid set tune "
+        "tuning label"
+    )
+    instance: Instance
     title: str
     question: str
-    profile: str | None
-    instance: str
-    short_name: str
-    """The name of the instance for `--instance`."""
     metric: str
     rows: tuple[LadderRow, ...]
     claims: tuple[JudgedClaim, ...]
     test_items: int | None
-    data: dict[str, Any]
-    """The data that the runs were trained on: "source", "kind", "baselines", "published", "sha256", for classes at
-    positions "test_labels"; empty where they are not recorded."""
     notes: tuple[Note, ...]
     grid: Grid | None = None
     """The rows on two axes."""
-    set: dict[str, Any] = {}
-    """The values of `--set` that this instance was trained with, by their dotted paths."""
-    tune: bool = False
-    """Whether the instance was tuned."""
     tuning: Tuning | None = None
     """How it was tuned; None if it was not."""
-    label: str
-    """The label of the instance: task, profile, tuned or not, `--set`, data."""
     chance: float | None = None
     """The score in means of comparisons of a run that diverged or has no usable one."""
     learns_from: float | None = None
@@ -162,7 +153,8 @@ def build(
         left_out: rung -> how many of its runs are not among `runs`, because they have other settings.
         with_claims: whether the report has claims. Verdicts do not depend on it.
     """
-    ladder, task, profile, metric = instance.ladder, instance.task, instance.profile, instance.metric
+    ladder, metric = instance.ladder, instance.metric
+    task, profile = instance.instance.task, instance.instance.profile
     notes = list(instance.notes)
     form = form_of(metric)
     name = form.result
@@ -205,24 +197,16 @@ def build(
     # a look corrects for the questions of the design, with results or not
     hypotheses = max(judged.hypotheses, design.hypotheses if design else 0)
     return LadderReport(
-        task=task,
-        ladder=ladder.name,
+        instance=instance.instance,
         title=ladder.title,
         question=ladder.question,
-        profile=profile,
-        instance=instance.key,
-        short_name=instance.short_name,
         metric=name,
         rows=rows,
         claims=their_claims,
         test_items=scoring.items,
-        data=dict(instance.data),
         notes=tuple(notes),
         grid=ladder.grid if shown is None else None,
-        set=dict(instance.changes),
-        tune=instance.tune,
         tuning=tuning,
-        label=instance.label.text,
         chance=scoring.chance,
         learns_from=scoring.learns_from,
         conclusions=(*conclude(rows, their_claims, design, form, task=task), *about(names, every, hidden)),

@@ -318,7 +318,7 @@ def _command_of(name: str, plan: planning.Plan, report: LadderReport, seed_of: M
     if seeds and seeds != list(range(plan.seeds)):
         first = seeds == list(range(len(seeds)))
         more += ["--seeds", str(len(seeds)) if first else ",".join(map(str, seeds)) + "," * (len(seeds) == 1)]
-    return ladder_command(report.task, options, *more)
+    return ladder_command(report.instance.task, options, *more)
 
 
 def _unusable(ladder: Ladder, task: str, unusable: Sequence[tuple[LadderInstance, str]]) -> JudgingInstance:

@@ -7,15 +7,15 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
+from msgspec import Struct
 
 from lrurun.console import clean
 from lrurun.data.metric import SLOT
-from lrurun.report.formats.json import finite
+from lrurun.report.formats.as_json import finite, plain
 from lrurun.report.tables.content import COMPARED
 
 
-def render(report: msgspec.Struct, columns: Sequence[str]) -> str:
+def render(report: Struct, columns: Sequence[str]) -> str:
     """`columns` are fields of the report, of its rows and, where rows have cells, of these.
 
     `published_x` is the field x of the values published for a row.
@@ -23,7 +23,7 @@ def render(report: msgspec.Struct, columns: Sequence[str]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    for line in _lines(finite(msgspec.to_builtins(report))):
+    for line in _lines(finite(plain(report))):
         line |= line["by"] if isinstance(line.get("by"), dict) else {}
         line |= _comparison(line.get("comparison"))
         line["runs"] = " ".join(line["runs"])

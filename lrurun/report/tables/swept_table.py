@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct, structs
 
 from lrurun.config import planning
-from lrurun.config.instance import InstanceLabel, data_sentence, instance_title
+from lrurun.config.instance import Instance, data_sentence
 from lrurun.config.resolve import full
 from lrurun.config.schema import ProgramConfig
 from lrurun.config.settings import check_path
@@ -34,12 +34,11 @@ if TYPE_CHECKING:
 class SweptRow(LadderRow, frozen=True, kw_only=True):
     """A rung with some values: its row in the report on an instance that has them."""
 
-    instance: str
+    flat: ClassVar[str] = "instance by set"
+    instance: Instance
     by: dict[str, Any]
     """Dotted path -> the value that the rung has in this instance; None where its model has no such setting, or tuning
     chooses it for each rung."""
-    set: dict[str, Any]
-    """The values of `--set` of the instance."""
     validation: float | None
     """Mean over the same seeds, of the best validation scores."""
 
@@ -47,10 +46,10 @@ class SweptRow(LadderRow, frozen=True, kw_only=True):
 class SweptReport(Struct, frozen=True, kw_only=True):
     """One table of several instances."""
 
-    task: str
-    ladder: str
+    flat: ClassVar[str] = "task ladder title profile by metric rows instances data notes set tune label"
+    instance: Instance
+    """What all instances share."""
     title: str
-    profile: str | None
     by: tuple[str, ...]
     """Dotted paths of the settings in which the instances differ."""
     metric: str
@@ -59,11 +58,6 @@ class SweptReport(Struct, frozen=True, kw_only=True):
     instances: tuple[str, ...]
     data: dict[str, Any]
     notes: tuple[Note, ...]
-    set: dict[str, Any]
-    """The values of `--set` that all instances share."""
-    tune: bool
-    label: str
-    """The label that all instances share: task, profile, tuned or not, `--set`."""
     score: ScoreForm
 
 
@@ -87,9 +81,8 @@ def find(ledger: Ledger, plan: planning.Plan, by: Collection[str], command: str)
             if varied.spec.digest == instance.spec.digest:
                 instances.append(LoadedInstance(varied, instance, ledger))
     if not instances:
-        requested = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
         raise NotFoundError(
-            f"{requested}: not in this ledger, with any value of {', '.join(by)}",
+            f"{plan.identity.description}: not in this ledger, with any value of {', '.join(by)}",
             lookup.recorded_hint(ledger, plan.recipe.task, command),
         )
     return instances
@@ -126,34 +119,29 @@ def build(
             rows.append(
                 SweptRow(
                     **structs.asdict(row),
-                    instance=loaded.instance.key,
+                    instance=loaded.instance.identity,
                     by=values,
-                    set=loaded.instance.spec.set,
                     validation=statistics.mean(scores),
                 )
             )
     order = {rung.name: k for k, rung in enumerate(plan.ladder.rungs)}
     rows.sort(key=lambda row: (order[row.rung], *(_rank(row.by[path]) for path in by)))
     return SweptReport(
-        task=plan.recipe.task,
-        ladder=plan.ladder.name,
+        instance=plan.identity,
         title=plan.ladder.title,
-        profile=plan.profile,
         by=tuple(by),
         metric=reports[0].metric,
         rows=tuple(rows),
         instances=tuple(loaded.instance.key for loaded in instances),
-        data=next((report.data for report in reports if report.data), {}),
+        data=next((report.instance.data for report in reports if report.instance.data), {}),
         notes=tuple(dict.fromkeys(note for report in reports for note in report.notes)),
-        set=plan.changes,
-        tune=plan.tune,
-        label=_label(plan.recipe.task, plan.profile, plan.tune, plan.changes).text,
         score=score,
     )
 
 
 def _refuse_unequal_data(reports: Sequence[LadderReport]) -> None:
-    hashes = {report.data["sha256"]: report.instance for report in reports if report.data.get("sha256")}
+    instances = [report.instance for report in reports]
+    hashes = {instance.data["sha256"]: instance.key for instance in instances if instance.data.get("sha256")}
     if len(hashes) > 1:
         sides = "; ".join(f"{digest[:19]}: instance {key}" for digest, key in sorted(hashes.items()))
         raise LrurunError(
@@ -169,10 +157,6 @@ def _rank(value: Any) -> tuple[int, Any]:
     return (0, value) if isinstance(value, int | float) else (1, setting(value))
 
 
-def _label(task: str, profile: str | None, tune: bool, changes: Mapping[str, Any]) -> InstanceLabel:
-    return InstanceLabel(task=task, profile=profile, tune=tune, changes=changes)
-
-
 # What the table shows
 
 
@@ -184,15 +168,13 @@ _CSV_COLUMNS = (
 
 def title(report: SweptReport) -> str:
     """The title of the report: ladder, settings, task."""
-    label = _label(report.task, report.profile, report.tune, report.set)
-    return label.title(f"{report.title}, by {', '.join(report.by)}")
+    return report.instance.title(f"{report.title}, by {', '.join(report.by)}")
 
 
 def content_of(report: SweptReport) -> content.ReportContent:
     """The contents of the report."""
     form = report.score
     best = {row.rung: _best([other for other in report.rows if other.rung == row.rung], form) for row in report.rows}
-    label = _label(report.task, report.profile, report.tune, report.set)
     tests = further_tests_of(report.rows)
     columns = (
         structs.replace(RUNG, link=None),
@@ -230,7 +212,7 @@ def content_of(report: SweptReport) -> content.ReportContent:
             )
             for row in report.rows
         ),
-        label=label.anchor(report.ladder, "by-" + "-".join(report.by)),
+        label=report.instance.anchor("by-" + "-".join(report.by)),
         csv=(*_CSV_COLUMNS[:6], *report.by, *_CSV_COLUMNS[6:], *content.further_fields(tests)),
     )
 
@@ -243,7 +225,7 @@ def _best(rows: Sequence[SweptRow], form: ScoreForm) -> list[SweptRow]:
 
 
 def _anchor(row: SweptRow) -> str:
-    return f"{content.anchor(row.instance)}/{row.rung}"
+    return f"{content.anchor(row.instance.key)}/{row.rung}"
 
 
 def _column(name: str, cell: Any, priority: int = KEPT) -> Column:
@@ -279,6 +261,6 @@ def _foot(report: SweptReport) -> list[str]:
         sentences.append(f"{NOTHING}: the rung has no such setting, or tuning chose its value.")
     if source := data_sentence(report.data):
         sentences.append(source)
-    if report.set or report.tune:
-        sentences.append(f"All instances: {report.label}.")
+    if report.instance.set or report.instance.tune:
+        sentences.append(f"All instances: {report.instance.label}.")
     return sentences + content.closing_notes(report.rows, report.notes)

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, Struct
 
 SCHEMA_VERSION = 1
 
 
 def render(value: Any) -> str:
     """The text of a struct or dictionary as one object, with the version of the schema first."""
-    table = {"schema_version": SCHEMA_VERSION, **msgspec.to_builtins(value)}
+    table = {"schema_version": SCHEMA_VERSION, **plain(value)}
     for field, paths in getattr(value, "json_fields", {}).items():
         table[field] = [selected(item, paths) for item in table[field]]
     return _indented(finite(table))
@@ -46,9 +47,36 @@ def render_list(name: str, items: Iterable[Any]) -> Iterator[str]:
     for item in items:
         yield last + comma
         # Line ends within text are escaped.
-        last = "    " + _indented(finite(msgspec.to_builtins(item))).replace("\n", "\n    ")
+        last = "    " + _indented(finite(plain(item))).replace("\n", "\n    ")
         comma = ","
     yield f"{last}\n  ]\n}}" if comma else f"{last}]\n}}"
+
+
+def plain(value: Any) -> Any:
+    """A value as dictionaries and lists. A struct that has an instance, and a class variable `flat`, has the names in
+    `flat` in the place of the instance: fields of the struct itself or of the instance."""
+    if isinstance(value, list | tuple) and value and isinstance(value[0], Struct):
+        return [plain(item) for item in value]
+    if not isinstance(value, Struct) or value.__struct_config__.tag is not None:
+        return msgspec.to_builtins(value)
+    flat = getattr(value, "flat", "").split()
+    table: dict[str, Any] = {}
+    for field, name in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
+        if flat and field == "instance":
+            table |= {shown: plain(_in_place(value, shown)) for shown in flat}
+        elif field not in flat and (part := getattr(value, field)) is not UNSET:
+            table[name] = plain(part)
+    return table
+
+
+_OF_INSTANCE = {"instance": "key", "name": "short_name"}
+"""Name in JSON -> the field of an instance, where they differ."""
+
+
+def _in_place(value: Any, name: str) -> Any:
+    if name != "instance" and name in value.__struct_fields__:
+        return getattr(value, name)
+    return getattr(value.instance, _OF_INSTANCE.get(name, name))
 
 
 def _indented(table: Any) -> str:
