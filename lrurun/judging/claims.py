@@ -95,7 +95,7 @@ def judge(
             judge_speed(ladder, claim, task)
             if claim.is_about_speed
             else _judged(
-                claim, ladder.name, task, comparisons, by_paper, scored, untuned, improving, outside.get(claim.text, "")
+                ladder, claim, task, comparisons, by_paper, scored, untuned, improving, outside.get(claim.text, "")
             )
             for claim in ladder.claims
             if claim.is_about(task)
