@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -13,30 +13,11 @@ from lrurun.judging.rung_runs import Note
 from lrurun.judging.scores import ScoreForm
 from lrurun.table import NOTHING, Column, Table
 
+if TYPE_CHECKING:
+    from lrurun.judging.judged_claim import JudgedClaim
+
 ON_PAGE = 3
 """LaTeX has the columns from this priority on: those below it, as titles, do not fit a page."""
-
-
-class Statement(Protocol):
-    """A claim with its verdict."""
-
-    @property
-    def shown(self) -> str:
-        """The verdict."""
-
-    @property
-    def mark(self) -> str:
-        """A mark after the verdict that qualifies it."""
-
-    @property
-    def text(self) -> str: ...
-
-    @property
-    def source(self) -> str: ...
-
-    @property
-    def detail(self) -> str:
-        """The reasoning."""
 
 
 class RunGroup(Struct, frozen=True, kw_only=True):
@@ -97,7 +78,7 @@ class ReportContent(Struct, frozen=True, kw_only=True):
     table: Table
     foot: tuple[str, ...] = ()
     groups: tuple[RunGroup, ...] = ()
-    claims: tuple[Statement, ...] = ()
+    claims: tuple[JudgedClaim, ...] = ()
     label: str = ""
     """The label of the table in LaTeX."""
     csv: Sequence[str] = ()
