@@ -376,14 +376,14 @@ def firm_verdict(
 def next_step(places: Places, request: LadderRequest, made: planning.Plan, ledger: Ledger, report: LadderReport) -> str:
     """The command that makes verdicts firm, or repeats firm ones, with its cost; "" if there is neither, or the cost
     cannot be known, because data or documents cannot be read."""
-    from lrurun.report.tables import answer
+    from lrurun.report.tables import next_step
 
-    step, firm = answer.proposal(report), None
+    step, firm = next_step.proposal(report), None
     try:
         if step == "firm":
             firm = firm_verdict(places, request, made, ledger)
         elif step == "repetition":
-            seeds, longer = report.fresh_seeds or "", answer.longer(report)
+            seeds, longer = report.fresh_seeds or "", next_step.longer(report)
             firm = fresh_repetition(places, request, made, ledger, seeds, longer)
     except LrurunError:
         return ""
