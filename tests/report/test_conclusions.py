@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import scipy.stats
@@ -13,6 +14,7 @@ from lrurun.judging import claims
 from lrurun.judging.sequential import DesignSummary
 from lrurun.report.tables.conclusions import conclude
 from lrurun.report.tables.ladder_table import LadderReport
+from lrurun.report.tables.row_scores import LadderRow
 from tests.harness.reports import build, make_run, make_rung
 
 NAMES = ("one", "two", "three", "four", "five")
