@@ -18,14 +18,14 @@ def command(places: Places, request: LadderRequest, plan: planning.Plan, ledger:
     """The command that makes verdicts firm, or repeats firm ones, with its cost; "" if there is neither, or the cost
     cannot be known, because data or documents cannot be read."""
     from lrurun.instances import remaining
-    from lrurun.report.tables import answer
+    from lrurun.report.tables import next_step
 
-    step, firm = answer.proposal(report), None
+    step, firm = next_step.proposal(report), None
     try:
         if step == "firm":
             firm = remaining.firm_verdict(places, request, plan, ledger)
         elif step == "repetition":
-            seeds, longer = report.fresh_seeds or "", answer.longer(report)
+            seeds, longer = report.fresh_seeds or "", next_step.longer(report)
             firm = remaining.fresh_repetition(places, request, plan, ledger, seeds, longer)
     except LrurunError:
         return ""

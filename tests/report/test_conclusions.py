@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import scipy.stats
@@ -13,6 +14,7 @@ from lrurun.judging import wording
 from lrurun.judging.sequential import DesignSummary
 from lrurun.report.tables.conclusions import conclude
 from lrurun.report.tables.ladder_table import LadderReport
+from lrurun.report.tables.row_scores import LadderRow
 from tests.harness.reports import build, make_run, make_rung
 
 NAMES = ("one", "two", "three", "four", "five")
@@ -121,24 +123,28 @@ def design(**more: Any) -> DesignSummary:
     return DesignSummary(**(fields | more))
 
 
+def concluded(rows: Sequence[LadderRow], of_design: DesignSummary) -> tuple[str, ...]:
+    return tuple(remark.full for remark in conclude(rows, (), of_design, task="sDigits"))
+
+
 def test_a_sequential_design_says_how_far_it_is() -> None:
     made = report(HIGH, BASE, tuple(score + 0.001 * (-1) ** seed for seed, score in enumerate(BASE)))
     rows = [
         structs.replace(row, comparison=row.comparison and structs.replace(row.comparison, look=12))
         for row in made.rows[:3]
     ]
-    helps, running, undecided = conclude(rows, (), design(), task="sDigits")
+    helps, running, undecided = concluded(rows, design())
     assert helps == "Hurts: two scores 6.00 points less than one (p = 0.001 at 12 seeds)."
     assert running == "The sequential design is not complete: its next look is at 20 seeds."
     assert undecided.startswith("Undecided: three against two (between -1.1")
     assert undecided.endswith(" points at 12 seeds).")
-    assert conclude([rows[0], rows[2]], (), design(next_look=None, level=None), task="sDigits") == (
+    assert concluded([rows[0], rows[2]], design(next_look=None, level=None)) == (
         "No difference between rungs is decided.",
         "The sequential design is complete. What is undecided stays undecided, because seeds that are added now are "
         "outside the design.",
         undecided,
     )
-    assert conclude(rows[:1], (), design(next_look=None, level=None, undecided=0), task="sDigits") == (
+    assert concluded(rows[:1], design(next_look=None, level=None, undecided=0)) == (
         "The sequential design is complete: every difference and claim in it is decided.",
     )
 

@@ -161,7 +161,7 @@ def test_every_format_counts_them(format: formats.Format) -> None:
         else:
             for words in ("11 without a usable score", "1 with an infinite score", "1 diverged"):
                 assert words in text
-    assert "runs finished without a usable score (all tasks)" in "\n".join(all_tasks.cautions(every))
+    assert "runs finished without a usable score (all tasks)" in "\n".join(all_tasks.content_of(every).cautions)
 
 
 def test_a_metric_that_a_claim_names_counts_the_same() -> None:

@@ -125,8 +125,8 @@ def every_task(report: AllTasksReport) -> Figure:
     """The map of tasks by rungs."""
     drawn = task_map.make(report)
     sentences = [drawn.legend, "Colour: blue helps, orange hurts, grey is undecided."]
-    sentences += [f"Caution: {'; '.join(cautions)}."] if (cautions := all_tasks.cautions(report)) else []
-    title = all_tasks.content_of(report).title
+    whole = all_tasks.content_of(report)
+    sentences += _caution(whole)
     places = [(float(k), -float(n), cell) for n, row in enumerate(drawn.cells) for k, cell in enumerate(row)]
     picture = Picture(
         x=floats(range(len(drawn.columns))),
@@ -141,7 +141,7 @@ def every_task(report: AllTasksReport) -> Figure:
         x_ticks=tuple(zip(picture.x, drawn.columns, strict=True)),
         y_ticks=tuple(zip(picture.y, drawn.rows, strict=True)),
     )
-    return Figure(panels=(panel,), title=title, caption=_caption(sentences, report.notes))
+    return Figure(panels=(panel,), title=whole.title, caption=_caption(sentences, report.notes))
 
 
 def _strength(cell: task_map.MapCell) -> float:
@@ -198,13 +198,14 @@ def summary(report: AllTasksReport) -> Figure:
     profiles = [column.instance.profile for column in report.columns if column.instance.profile]
     if sources:
         sentences.append(f"Published: {'; '.join(sources)}.{cells.scale(profiles[0] if profiles else None, cells_of)}")
-    sentences += [f"Caution: {'; '.join(cautions)}."] if (cautions := all_tasks.cautions(report)) else []
+    whole = all_tasks.content_of(report)
+    sentences += _caution(whole)
     return Figure(
         panels=tuple(panels),
         columns=2,
         same_x=True,
         same_y=True,
-        title=all_tasks.content_of(report).title,
+        title=whole.title,
         caption=_caption(sentences, report.notes),
     )
 
@@ -582,6 +583,11 @@ def _states(runs: Sequence[Run]) -> str:
     """A sentence for each run that is not done."""
     unfinished = [run for run in runs if run.state != "done"]
     return " ".join(f"{run.id} is {run.state}, at {run.reached}." for run in unfinished)
+
+
+def _caution(whole: content.ReportContent) -> list[str]:
+    """The cautions as a sentence; none without any."""
+    return [f"Caution: {'; '.join(whole.cautions)}."] if whole.cautions else []
 
 
 def _caption(sentences: Sequence[str], notes: Sequence[rung_runs.Note]) -> str:

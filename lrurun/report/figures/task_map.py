@@ -135,9 +135,9 @@ def answer_of(report: AllTasksReport) -> content.ReportContent:
         title=whole.title,
         table=Table(columns=(first, *columns), rows=tuple(zip(drawn.rows, drawn.cells, strict=True))),
         foot=(
-            *report.conclusions,
+            *whole.conclusions(),
             drawn.legend,
-            *([f"Caution: {'; '.join(cautions)}."] if (cautions := all_tasks.cautions(report)) else []),
+            *([f"Caution: {'; '.join(whole.cautions)}."] if whole.cautions else []),
             *(f"Note: {note}" for note in report.notes),
             "Scores, intervals, rates and published values: --details",
         ),

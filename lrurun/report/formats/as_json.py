@@ -54,17 +54,19 @@ def render_list(name: str, items: Iterable[Any]) -> Iterator[str]:
 
 def plain(value: Any) -> Any:
     """A value as dictionaries and lists. A struct that has an instance, and a class variable `flat`, has the names in
-    `flat` in the place of the instance: fields of the struct itself or of the instance."""
+    `flat` in the place of the instance: attributes of the struct itself or of the instance. Fields in a class variable
+    `unwritten` are left out."""
     if isinstance(value, list | tuple) and value and isinstance(value[0], Struct):
         return [plain(item) for item in value]
     if not isinstance(value, Struct) or value.__struct_config__.tag is not None:
         return msgspec.to_builtins(value)
     flat = getattr(value, "flat", "").split()
+    left_out = (*flat, *getattr(value, "unwritten", ()))
     table: dict[str, Any] = {}
     for field, name in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
         if flat and field == "instance":
             table |= {shown: plain(_in_place(value, shown)) for shown in flat}
-        elif field not in flat and (part := getattr(value, field)) is not UNSET:
+        elif field not in left_out and (part := getattr(value, field)) is not UNSET:
             table[name] = plain(part)
     return table
 
@@ -74,7 +76,7 @@ _OF_INSTANCE = {"instance": "key", "name": "short_name"}
 
 
 def _in_place(value: Any, name: str) -> Any:
-    if name != "instance" and name in value.__struct_fields__:
+    if name != "instance" and hasattr(value, name):
         return getattr(value, name)
     return getattr(value.instance, _OF_INSTANCE.get(name, name))
 

@@ -19,9 +19,9 @@ from lrurun.data import tasks
 from lrurun.errors import LrurunError, NotFoundError, nearest_hint
 from lrurun.judging.rung_runs import Note
 from lrurun.judging.scores import ScoreForm
-from lrurun.report.tables import answer, cells, content, ladder_content
-from lrurun.report.tables.answer import Caution
+from lrurun.report.tables import cells, content, ladder_content, ladder_remarks, remarks
 from lrurun.report.tables.ladder_table import PAPER_PROTOCOL, LadderReport
+from lrurun.report.tables.remarks import Caution, Remark
 from lrurun.report.tables.row_scores import LadderRow
 from lrurun.table import Column, Table
 
@@ -252,18 +252,22 @@ def _cautions(ladder: Ladder, report: LadderReport) -> list[Caution]:
     task = report.instance.task
     stands_in = claimed and task not in claimed and tasks.is_built_in(task)
     stand_in = [Caution(what="stand-in for the paper's tasks")] if stands_in else []
-    return stand_in + [caution for caution in answer.cautions(report) if caution.what != answer.SELECTED_ON_TEST]
+    of_report = [remark for remark in ladder_remarks.cautions(report) if remark.topic != "test-selected"]
+    return stand_in + remarks.cautions_of(of_report)
 
 
-def cautions(report: AllTasksReport) -> list[str]:
-    """What changes the reading of the differences, in a few words each, with the tasks that it is about."""
+def _shared_cautions(report: AllTasksReport) -> list[Remark]:
+    """The cautions without the rungs that they are about, but with the tasks."""
     columns: dict[str, list[str]] = {}
     for column in report.columns:
         for caution in column.cautions:
             text = caution.what if caution.runs is None else f"runs {caution.what}"
             columns.setdefault(text, []).append(column.name.replace(", ", " "))
     every = len(report.columns)
-    return [f"{text} ({', '.join(names) if len(names) < every else 'all tasks'})" for text, names in columns.items()]
+    return [
+        Remark(caution=Caution(what=text, where=", ".join(names) if len(names) < every else "all tasks"))
+        for text, names in columns.items()
+    ]
 
 
 def _shared(ladder: Ladder, columns: Sequence[TaskColumn]) -> Instance:
@@ -286,8 +290,7 @@ def content_of(report: AllTasksReport) -> content.ReportContent:
     return content.ReportContent(
         title=report.instance.title(report.title),
         table=Table(columns=(content.RUNG, content.TITLE, *columns), rows=report.rows),
-        conclusions=report.conclusions,
-        foot=tuple(_foot(report)),
+        remarks=_remarks(report),
         groups=tuple(_group(column, cell) for k, column in enumerate(report.columns) for cell in _cells(report, k)),
         label=structs.replace(report.instance, task="all").anchor(),
         csv=ladder_content.csv_columns([cell for row in report.rows for cell in row.cells]),
@@ -326,13 +329,13 @@ def _column(k: int, column: TaskColumn) -> Column:
     return Column(name=name, cell=lambda row: text(row.cells[k]), right=False, whole=True, link=link)
 
 
-def _foot(report: AllTasksReport) -> list[str]:
+def _remarks(report: AllTasksReport) -> tuple[Remark, ...]:
     sentences = [
         f"{_metrics(report)}: mean ± standard error over n finished seeds; in parentheses, the published values. "
         "Each column is a separate task, and nothing is averaged over columns."
     ]
     every = [cell for row in report.rows for cell in row.cells]
-    if ladder_content.with_difference(every):
+    if ladder_remarks.with_difference(every):
         new = f", both {text}" if (text := ladder_content.scope(cell.comparison for cell in every)) else ""
         sentences.append(
             "Below the score: what the change to the base rung did, the difference with its 95 % interval (Welch), not "
@@ -352,10 +355,17 @@ def _foot(report: AllTasksReport) -> list[str]:
     sentences += filter(None, (data_sentence(column.instance.data, column.name) for column in report.columns))
     sentences += _rates(report)
     sentences.append(_published(report))
-    return [*sentences, *caution_sentences(report), *content.closing_notes(every, report.notes)]
+    return (
+        *_shared_cautions(report),
+        *map(remarks.conclusion, report.conclusions),
+        *remarks.sentences(sentences),
+        *_cautions_in_full(report),
+        *content.versions(every),
+        *remarks.of_notes(report.notes),
+    )
 
 
-def caution_sentences(report: AllTasksReport) -> list[str]:
+def _cautions_in_full(report: AllTasksReport) -> list[Remark]:
     """The cautions in full, with the rungs that they are about: a sentence for all columns that have the same."""
     columns: dict[str, list[str]] = {}
     for column in report.columns:
@@ -364,7 +374,9 @@ def caution_sentences(report: AllTasksReport) -> list[str]:
     by_columns: dict[str, list[str]] = {}
     for text, headings in columns.items():
         by_columns.setdefault("; ".join(headings), []).append(text)
-    return [f"Caution, {names}: {'; '.join(texts)}." for names, texts in by_columns.items()]
+    return [
+        Remark(full=f"Caution, {names}: {'; '.join(texts)}.", is_covered=True) for names, texts in by_columns.items()
+    ]
 
 
 def _metrics(report: AllTasksReport) -> str:

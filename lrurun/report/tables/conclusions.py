@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lrurun.errors import plural
 from lrurun.judging import sequential, verdicts, wording
 from lrurun.judging.judged_claim import JudgedClaim
 from lrurun.judging.scores import ACCURACY, ScoreForm
+from lrurun.report.tables.remarks import Remark, conclusion
 from lrurun.report.tables.row_scores import CHANGES
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ def conclude(
     form: ScoreForm = ACCURACY,
     *,
     task: str,
-) -> tuple[str, ...]:
+) -> tuple[Remark, ...]:
     """Sentences on what helps and hurts, what is undecided, what was not run, and how many claims have which
     verdict."""
     by_verdict: dict[str, list[Comparison]] = {}
@@ -34,7 +36,7 @@ def conclude(
             by_verdict.setdefault(row.verdict, []).append(row.comparison)
     better, worse = by_verdict.get("helps", []), by_verdict.get("hurts", [])
     undecided = by_verdict.get("undecided", [])
-    sentences = []
+    sentences: list[str | Remark] = []
     if better:
         sentences.append(f"Helps: {_list(_decided(comparison, form) for comparison in better)}.")
     if worse:
@@ -45,7 +47,7 @@ def conclude(
     if design is not None:
         sentences.append(_state(design))
     sentences += _undecided(undecided, form)
-    sentences += warnings(rows)
+    sentences += _warnings(rows)
     if same := by_verdict.get("same runs"):
         sentences.append(f"Not compared, because the runs are the same: {_list(map(_pair, same))}.")
     if missing := [*by_verdict.get("not run", []), *by_verdict.get("base not run", [])]:
@@ -59,13 +61,17 @@ def conclude(
         sentences.append(f"Not judged: {_list(_pair(each) + _in_brackets(each.reason) for each in wrong)}.")
     if judged:
         sentences.append(_claims(judged, task))
-    return tuple(sentences)
+    return tuple(map(conclusion, sentences))
 
 
-def warnings(rows: Sequence[LadderRow]) -> list[str]:
-    """The conclusions that say how to read the others. Pages say them in the caution that they begin with."""
+def _warnings(rows: Sequence[LadderRow]) -> list[Remark]:
+    """The conclusions that say how to read the others, as cautions do."""
     judged = [row.comparison for row in rows if row.comparison and row.verdict in ("helps", "hurts", "undecided")]
-    return [*_provisional(judged), *_improving(rows)]
+    covered = partial(Remark, is_conclusion=True, is_covered=True)
+    return [
+        *(covered(full=text, topic="provisional") for text in _provisional(judged)),
+        *(covered(full=text, topic="improving") for text in _improving(rows)),
+    ]
 
 
 def about(rungs: Sequence[str], every: Sequence[str], hidden: int = 0) -> list[str]:

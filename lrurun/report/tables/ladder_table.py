@@ -26,6 +26,7 @@ from lrurun.judging.verdicts import Comparison
 from lrurun.ledger.values import FINISHED
 from lrurun.report.tables import row_scores
 from lrurun.report.tables.conclusions import about, conclude
+from lrurun.report.tables.remarks import Remark, conclusion
 from lrurun.report.tables.row_scores import LadderRow, OtherRun
 
 if TYPE_CHECKING:
@@ -77,8 +78,9 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     }
     flat: ClassVar[str] = (
         "task ladder title question profile instance short_name metric rows claims test_items data notes grid set tune "
-        "tuning label"
+        "tuning label chance learns_from conclusions"
     )
+    unwritten: ClassVar[tuple[str, ...]] = ("findings",)
     instance: Instance
     title: str
     question: str
@@ -95,8 +97,8 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     """The score in means of comparisons of a run that diverged or has no usable one."""
     learns_from: float | None = None
     """The score beyond which a seed learns."""
-    conclusions: tuple[str, ...] = ()
-    """Plain sentences on what rows and claims show."""
+    findings: tuple[Remark, ...] = ()
+    """The conclusions as remarks."""
     design: sequential.DesignSummary | None = None
     """The sequential design that the verdicts are from."""
     score: ScoreForm = ScoreForm()
@@ -120,6 +122,11 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     fresh_seeds: str | None = None
     """The first seeds after those of its runs, enough for a repetition, as `--seeds` takes them; None where verdicts
     are provisional, and where the runs are not of the first seeds, as those of a repetition."""
+
+    @property
+    def conclusions(self) -> tuple[str, ...]:
+        """Plain sentences on what rows and claims show."""
+        return tuple(remark.full for remark in self.findings)
 
 
 def build(
@@ -209,7 +216,10 @@ def build(
         tuning=tuning,
         chance=scoring.chance,
         learns_from=scoring.learns_from,
-        conclusions=(*conclude(rows, their_claims, design, form, task=task), *about(names, every, hidden)),
+        findings=(
+            *conclude(rows, their_claims, design, form, task=task),
+            *map(conclusion, about(names, every, hidden)),
+        ),
         design=design,
         score=form,
         test_step=scoring.step,

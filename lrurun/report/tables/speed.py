@@ -13,8 +13,9 @@ from lrurun.console import clean
 from lrurun.judging import statistics
 from lrurun.judging.rung_runs import SPEED, InstanceRuns, Note, RungRuns, numerics, with_speed
 from lrurun.report.devices import several
-from lrurun.report.tables import content
+from lrurun.report.tables import content, remarks
 from lrurun.report.tables.content import PARAMETERS, RUNG, TITLE
+from lrurun.report.tables.remarks import Remark
 from lrurun.table import NOTHING, Column, Table
 
 if TYPE_CHECKING:
@@ -309,7 +310,7 @@ def content_of(report: SpeedReport) -> content.ReportContent:
     return content.ReportContent(
         title=report.instance.title(f"training speed, {report.title}"),
         table=Table(columns=columns, rows=report.rows),
-        foot=tuple(_foot(report, settings, differing)),
+        remarks=_remarks(report, settings, differing),
         groups=tuple(
             content.RunGroup(
                 anchor=content.anchor(rung),
@@ -324,7 +325,7 @@ def content_of(report: SpeedReport) -> content.ReportContent:
     )
 
 
-def _foot(report: SpeedReport, settings: Sequence[SpeedSetting], differing: Sequence[str]) -> list[str]:
+def _remarks(report: SpeedReport, settings: Sequence[SpeedSetting], differing: Sequence[str]) -> tuple[Remark, ...]:
     base = report.bases[0] if len(report.bases) == 1 else "the first rung that has runs"
     same = f" of the same {' and '.join(_SETTING[field] for field in differing)}" if differing else ""
     sentences = [
@@ -350,7 +351,7 @@ def _foot(report: SpeedReport, settings: Sequence[SpeedSetting], differing: Sequ
             "Speed-ups depend on the device: those of a CPU cannot be compared with the published ones "
             f"({', '.join(report.devices)})."
         )
-    return sentences + content.closing_notes(report.rows, report.notes)
+    return (*remarks.sentences(sentences), *content.versions(report.rows), *remarks.of_notes(report.notes))
 
 
 def _published_foot(report: SpeedReport) -> str:

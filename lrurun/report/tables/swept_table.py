@@ -20,10 +20,11 @@ from lrurun.instances import lookup
 from lrurun.judging import statistics
 from lrurun.judging.rung_runs import Note
 from lrurun.judging.scores import ScoreForm
-from lrurun.report.tables import cells, content
+from lrurun.report.tables import cells, content, remarks
 from lrurun.report.tables.content import PARAMETERS, RUNG
 from lrurun.report.tables.ladder_table import LadderReport, further_tests_of
 from lrurun.report.tables.loaded_instance import LoadedInstance
+from lrurun.report.tables.remarks import Remark
 from lrurun.report.tables.row_scores import LadderRow, with_fewest_lost
 from lrurun.table import KEPT, NOTHING, Column, Table
 
@@ -200,7 +201,7 @@ def content_of(report: SweptReport) -> content.ReportContent:
     return content.ReportContent(
         title=title(report),
         table=Table(columns=columns, rows=report.rows),
-        foot=tuple(_foot(report)),
+        remarks=_remarks(report),
         groups=tuple(
             content.RunGroup(
                 anchor=_anchor(row),
@@ -248,7 +249,7 @@ def _score(row: SweptRow, form: ScoreForm) -> str:
     return "\n".join([cells.score(row, form), *cells.remarks(row)])
 
 
-def _foot(report: SweptReport) -> list[str]:
+def _remarks(report: SweptReport) -> tuple[Remark, ...]:
     form = report.score
     is_lost = any(row.ranked > row.n for row in report.rows)
     fewest = ", of the values with the fewest seeds without one" if is_lost else ""
@@ -263,4 +264,4 @@ def _foot(report: SweptReport) -> list[str]:
         sentences.append(source)
     if report.instance.set or report.instance.tune:
         sentences.append(f"All instances: {report.instance.label}.")
-    return sentences + content.closing_notes(report.rows, report.notes)
+    return (*remarks.sentences(sentences), *content.versions(report.rows), *remarks.of_notes(report.notes))
