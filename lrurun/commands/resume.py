@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lrurun import console, paths, plugins
-from lrurun.commands._shared import study_output
 from lrurun.commands._shared.options import (
     Detach,
     DryRun,
@@ -99,6 +98,8 @@ def resume(
                 if ladder.kind in LADDER_KINDS:
                     code = _repeat(places, ladder, request, options, signals)
                 else:
+                    from lrurun.commands._shared import study_output  # with what reports need
+
                     code = study_output.repeat(places, request, options, signals)
             except (UsageError, LaterVersionError, PreparationError, FaultyProgram) as error:
                 # A ladder whose files have changed, one that a later lrurun began, one without data, or one whose
