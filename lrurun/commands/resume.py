@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lrurun import console
-from lrurun.commands._shared import study_output
 from lrurun.commands._shared.options import (
     Detach,
     DryRun,
@@ -88,6 +87,8 @@ def resume(
                 if ladder.kind in LADDER_KINDS:
                     codes.append(train(resuming.training(places, ladder, request, options, signals)))
                 else:
+                    from lrurun.commands._shared import study_output  # with what reports need
+
                     codes.append(study_output.repeat(places, request, options, signals))
             except resuming.OF_ONE_LADDER as error:
                 console.fail(error)

@@ -329,13 +329,23 @@ def _columns_of_cells(cells: Sequence[CellOutput]) -> Columns:
 
 
 class StudySession:
-    """A theory figure of a paper: plans, computes, reports and draws it. See `study`."""
+    """A theory figure of a paper, which is planned, computed, reported and drawn.
+
+    `lrurun.study` makes it. A method raises what ends the command of its name with another exit code than 0, which the
+    exception has as `exit_code`: beside the errors of all calls, `UnfinishedError` and `FailedChecksError` (3), and
+    `Stopped` (130, 143, 129) after ^C, SIGTERM or the time limit, or SIGHUP. The same call continues.
+    """
 
     def __init__(self, places: Places, request: StudyRequest) -> None:
-        self._places, self._request, self._plan = places, request, request.plan()
+        self.places = places
+        """The ledger, the folder of all runs and the folder of all data."""
+        self.request = request
+        """The study, and all that decides its cells."""
+        self._plan = request.plan()
 
     def __repr__(self) -> str:
-        return f"<{self._request.command()}>"
+        """The command that computes the same, for example `<lrurun study ring --profile ci>`."""
+        return f"<{self.request.command()}>"
 
     @property
     def question(self) -> str:
@@ -344,77 +354,93 @@ class StudySession:
 
     def plan(self) -> Rows[PlannedCell]:
         """The cells, and how many of their seeds are done; in a data frame, their settings are columns."""
-        with opening.read(self._places) or nullcontext() as ledger:
-            return Rows(planned_cells(ledger, self._request, self._plan), _columns_of_plan)
+        with opening.read(self.places) or nullcontext() as ledger:
+            return Rows(planned_cells(ledger, self.request, self._plan), _columns_of_plan)
 
     def run(
-        self, *, jobs: int | None = None, on: str = "local", time_limit: str | None = None, fresh: bool = False
-    ) -> StudyResult:
-        """Computes the cells that remain in worker processes, as `lrurun study` does, and reports the study.
+        self,
+        *,
+        jobs: int | None = None,
+        time_limit: str | float | None = None,
+        on: str = "local",
+        detach: bool = False,
+        fresh: bool = False,
+    ) -> None:
+        """Computes the cells that remain, in worker processes, and returns when all are finished and checked.
+
+        The process that calls needs no jax.
 
         Args:
-            jobs: the number of workers; by default, as many as the machine has cores for.
-            on: where, as for `--on`.
-            time_limit: as for `--time-limit`, for example "45m".
+            jobs: the number of worker processes; None for as many as the machine has cores for.
+            time_limit: seconds, or a text as "45m", "1h30m" or "12:00:00".
+            on: where cells are computed: "local", "slurm", "ray", or a table of your configuration file.
+            detach: whether to return once a job is submitted.
             fresh: whether finished cells are set aside and computed again.
 
         Raises:
-            Stopped: ^C, a signal or the time limit; the same call continues.
-            UnfinishedError: cells have failed too often.
+            Stopped: a signal or the time limit stopped it.
+            UnfinishedError: some cells have failed three times.
             FailedChecksError: a check fails; `report` has all of them.
+            UsageError: a wrong argument.
             LrurunError: folders, ledger or executor do not allow it.
         """
         check_type("jobs", jobs, int | None, "a whole number", "as in jobs=4")
         check_type("on", on, str, "text", 'as in on="slurm"')
-        check_type("time_limit", time_limit, str | None, "text", 'as in time_limit="45m"')
+        check_type("time_limit", time_limit, str | float | int | None, "a text or seconds", 'as in time_limit="45m"')
         if jobs is not None and jobs < 1:
-            raise UsageError(f"jobs: expected at least 1, found {jobs}", "leave it out for as many as fit")
-        options = TrainingOptions(jobs=jobs, fresh=fresh, time_limit=time_limit, site=site_of(on))
-        computation = Computation(self._places, [(self._request, self._plan)], options, options.signals())
+            raise UsageError(f"jobs: expected a whole number from 1, found {jobs}", "as in jobs=4")
+        limit = time_limit if time_limit is None or isinstance(time_limit, str) else f"{time_limit:.0f}"
+        options = TrainingOptions(jobs=jobs, time_limit=limit, site=site_of(on), detach=bool(detach), fresh=bool(fresh))
+        computation = Computation(self.places, [(self.request, self._plan)], options, options.signals())
         computation.run()
-        result = self.report()
-        if computation.exit_code and not result.report.failed:
-            raise UnfinishedError(
-                f"{self._plan.study.name}: {plural(result.report.unfinished, 'cell')} not finished",
-                "the same again tries them again",
-            )
-        if failed := result.report.failed:
-            raise FailedChecksError(
-                f"{self._plan.study.name}: {len(failed)} of {plural(len(result.checks), 'check')} failed: "
-                f"{'; '.join(f'{check.name}: {check.measured:.6g}, expected {check.rule}' for check in failed)}",
-                "report() has all of them",
-            )
-        return result
+        for report in computation.reports:
+            if failed := report.failed:
+                raise FailedChecksError(
+                    f"{report.study}: {len(failed)} of {plural(len(report.checks), 'check')} failed: "
+                    f"{'; '.join(f'{check.name}: {check.measured:.6g}, expected {check.rule}' for check in failed)}",
+                    "report() has all of them",
+                )
+            if computation.exit_code:
+                raise UnfinishedError(
+                    f"{report.study}: {plural(report.unfinished, 'cell')} not finished",
+                    "the same again tries them again",
+                )
 
     def report(self) -> StudyResult:
         """The report of the cells that the ledger has. Raises NotFoundError if it has none."""
         return StudyResult(self._plan, self._results())
 
-    def plot(self, *, width: Width = "column") -> Any:
+    def plot(self, *, plain: bool = False, width: Width = "column") -> Any:
         """The figure of the study, a `Figure` of Matplotlib.
 
         Args:
-            width: "column" or "page", as for `--width`.
+            plain: whether it is drawn without title and caption, as for a paper.
+            width: "column" (3.3 inches) or "page" (6.75).
 
         Raises:
             NotFoundError: cells are missing.
+            UsageError: an unknown width.
         """
         from lrurun.report.figures import figure_files
-        from lrurun.studies.machinery import reporting
+        from lrurun.studies.machinery import reporting, study_pages
 
+        if width not in figure_files.WIDTHS:
+            raise UsageError(f"width: expected column or page, found {width!r}", "column is 3.3 inches wide")
         results = self._results()
         if reporting.missing(self._plan, results):
-            raise NotFoundError(*incomplete(self._request, self._plan, results))
-        return figure_files.draw(self._plan.study.figure(results), width)
+            raise NotFoundError(*incomplete(self.request, self._plan, results))
+        figure = self._plan.study.figure(results)
+        report = reporting.build(self._plan, results)
+        return figure_files.draw(figure if plain else study_pages.captioned(report, figure), width)
 
     def _results(self) -> Results[Any]:
         from lrurun.studies.machinery import reporting
 
-        with opening.read(self._places) or nullcontext() as ledger:
+        with opening.read(self.places) or nullcontext() as ledger:
             results = None if ledger is None else reporting.collect(ledger, self._plan)
             if not results:
                 instances = ledger.ladders(self._plan.name, self._plan.task) if ledger is not None else ()
-                raise _no_cells(self._places, self._request, [instance.profile for instance in instances])
+                raise _no_cells(self.places, self.request, [instance.profile for instance in instances])
             return results
 
 
@@ -422,21 +448,30 @@ def study(
     name: str,
     *,
     profile: str = "laptop",
-    cells: Sequence[str] = (),
-    seeds: int | str | Sequence[int] | None = None,
+    cells: str | Sequence[str] = (),
+    seeds: int | Sequence[int] | None = None,
     set: Mapping[str, Any] | None = None,
     ledger: str | os.PathLike[str] | None = None,
     runs_dir: str | os.PathLike[str] | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
 ) -> StudySession:
-    """A theory figure of a paper, which `run` computes and `report` and `plot` show.
+    """A theory figure of a paper, which can be planned, computed, reported and drawn: what `lrurun study` is given.
+
+    Nothing is computed or written yet.
+
+        study = lrurun.study("ring", profile="ci")
+        study.run()
+        study.report()
 
     Args:
         name: of a study, or an alias, as "ring" or "lru-fig8".
         profile: "ci", "laptop" or "paper".
         cells: only cells with these labels; empty for all.
-        seeds: how many, or which; None for those of the profile.
+        seeds: a number (3 stands for 0, 1, 2) or a list; None for the number in the profile.
         set: setting -> its value, or a list of values, which makes it an axis of the grid.
-        ledger, runs_dir: by default those of the commands.
+        ledger: a file, or the URL of a PostgreSQL database; None for the ledger of the commands.
+        runs_dir: the folder of logs, or its URL; None for the one beside the ledger.
+        data_dir: the folder of all data; None for the one of the commands.
 
     Raises:
         UsageError: an unknown name, a value that is out of range, or an argument of another type.
@@ -444,26 +479,22 @@ def study(
     check_type("name", name, str, "text", 'as in study("ring")')
     check_type("profile", profile, str, "text", 'as in study("ring", profile="ci")')
     check_type("set", set, Mapping | None, "a mapping", 'as in study("memory", set={"rho": [0, 0.9]})')
-    if isinstance(cells, str):
-        raise UsageError(f"cells: expected labels, found the text {cells!r}", f"as in cells=[{cells!r}]")
+    check_type("seeds", seeds, int | Sequence | None, "a number or a list of numbers", "as in seeds=[0, 4, 7]")
+    check_type("cells", cells, Sequence, "a text, or a list of texts", 'as in cells=["rho=0"]')
     if profile not in PROFILES:
         raise UsageError(f"profile: unknown profile {profile!r}", hint_for(profile, PROFILES, "profiles of studies"))
-    places = paths.places(
-        None if ledger is None else _text("ledger", ledger), None if runs_dir is None else _text("runs_dir", runs_dir)
-    )
+    named = {"ledger": ledger, "runs_dir": runs_dir, "data_dir": data_dir}
+    for argument, path in named.items():
+        check_type(argument, path, str | os.PathLike | None, "a path or a URL", f'as in {argument}="results"')
+    places = paths.places(*(None if path is None else os.fspath(path) for path in named.values()))
     request = StudyRequest(
         study=studies.get(name).name,
         profile=profile,
-        cells=list(cells),
-        seeds=None if seeds is None else str(seeds) if isinstance(seeds, int | str) else list_of(seeds),
+        cells=[cells] if isinstance(cells, str) else list(cells),
+        seeds=None if seeds is None else str(seeds) if isinstance(seeds, int) else list_of(seeds),
         sets=[f"{path}={_written(value)}" for path, value in (set or {}).items()],
     )
     return StudySession(places, request)
-
-
-def _text(name: str, place: str | os.PathLike[str]) -> str:
-    check_type(name, place, str | os.PathLike, "a path or a URL", f'as in {name}="{name}"')
-    return os.fspath(place)
 
 
 def _written(value: Any) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lrurun.studies.machinery.study import Study
 
 STUDY: Final = "study"
-"""The kind of the runs of studies, and the name of their instances in place of that of a ladder."""
+"""The kind of the runs of studies, and the name of their instances, which belong to no ladder."""
 PREFIX = f"{STUDY}:"
 """The beginning of a study's task in the ledger; the name of the study follows."""
 

@@ -21,7 +21,7 @@ from lrurun.studies.mathematics.coordinates import (
     angle,
     coordinates,
     distance,
-    placed,
+    eigenvalue,
 )
 from lrurun.studies.mathematics.descent import Carry, Descent, descent
 
@@ -114,7 +114,7 @@ class AngleStudy(Study[AngleCell]):
 
     def simulate(self, cell: AngleCell, seed: int) -> Generator[int, None, Values]:
         start, turn = cell.start * np.pi, cell.target * np.pi
-        current = np.array(_placed(cell.form, cell.radius, start))
+        current = np.array(_coordinates(cell.form, cell.radius, start))
         values: Values = {"start of w": current[0], "start of v": current[1]}
         losses, paths = [], []
         init, run = _compiled(cell.form, cell.optimizer)
@@ -169,7 +169,7 @@ class AngleStudy(Study[AngleCell]):
             x, y = result.curves["landscape w"], result.curves["landscape v"]
             z = result.curves["landscape loss"].reshape(len(y), len(x))
             picture = Picture(x=floats(x), y=floats(y), z=tuple(map(floats, z)), label="loss", scale="log")
-            goal = _placed(result.cell.form, result.cell.radius, result.cell.target * np.pi)
+            goal = _coordinates(result.cell.form, result.cell.radius, result.cell.target * np.pi)
             path = line("path of Adam", result.curves["w"], result.curves["v"])
             curves = (path, points("start", path.x[:1], path.y[:1]), points("target", [goal[0]], [goal[1]]))
             panels.append(Panel(title=result.cell.form, x="$ω_ν$", y="$ω_θ$", curves=curves, picture=picture))
@@ -191,7 +191,7 @@ def _compiled(form: Form, optimizer: Optimizer) -> tuple[Any, Any]:
     def loss(coordinates: Any, target: Any, normalised: Any) -> Any:
         nu = jnp.tanh(coordinates[0])
         if form == "exponential":
-            theta = placed(form, *coordinates)[1]  # of the layers, whose θ does not depend on ν
+            theta = eigenvalue(form, *coordinates)[1]  # of the layers, whose θ does not depend on ν
         else:
             theta = angle(form, coordinates[1], nu, jnp, jax.lax.stop_gradient)
         # γ of |λ|, which tanh may give the other sign
@@ -205,8 +205,8 @@ def _compiled(form: Form, optimizer: Optimizer) -> tuple[Any, Any]:
     return chosen.init, jax.jit(run)
 
 
-def _placed(form: Form, nu: float, theta: float) -> tuple[float, float]:
-    """The coordinates of ν and θ, the first always that of tanh."""
+def _coordinates(form: Form, nu: float, theta: float) -> tuple[float, float]:
+    """The coordinates of ν and θ; ν is always tanh of its coordinate."""
     return float(np.arctanh(nu)), coordinates(form, nu, theta)[1]
 
 

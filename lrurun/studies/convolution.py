@@ -18,7 +18,7 @@ from lrurun.studies.mathematics.descent import Carry, descent
 from lrurun.studies.mathematics.formulas import generator
 
 LENGTH, SEQUENCES, CHUNK = 100, 32, 30
-"""Steps of the kernel and of the sequences; number of sequences; updates of one call of the compiled program."""
+"""Steps of the kernel and of the sequences; number of sequences; updates of one call of the compiled function."""
 RANGE = 10.0
 """a and c of the inputs are uniform in [0, 10]: the paper does not say where."""
 
@@ -183,7 +183,7 @@ def _other(model: Model) -> str:
 
 
 def _ratios(results: Results[Convolution]) -> dict[int, float]:
-    """Seed -> final loss of linear over that of tanh, both at their best rate there.
+    """Seed -> final loss of linear over final loss of tanh, both at their best rate there.
 
     A model that diverged at each rate has an infinite loss; seeds where both did are left out.
     """
@@ -226,7 +226,7 @@ def response(a: Array, b: Array, c: Array) -> Array:
 
 
 def kernel_in_closed_form() -> tuple[float, float, int]:
-    """The sum of the target, that of its squares, and the step of its second bump."""
+    """The sum of the target, the sum of its squares, and the step of its second bump."""
     # geometric series of cos^2 x = (1 + cos 2x) / 2 and cos^4 x = (3 + 4 cos 2x + cos 4x) / 8
     waves = np.exp(np.array([[-0.015], [-0.03]]) + 0.08j * np.arange(3))
     sums = np.real((1 - waves**LENGTH) / (1 - waves))

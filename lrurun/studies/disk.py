@@ -132,9 +132,9 @@ class DiskStudy(Study[Disk]):
             n = len(cells)
             entry = _mean(cells, "mean entry squared")
             checks.append(sampling(f"mean square of an entry, N={size}", entry, 1 / size, np.sqrt(2 / n) / size**2))
-            # For large N the sum of |lambda|^2 has the variance 1: twice that of complex matrices, for which these are
-            # independent gamma variables. The number of real ones has 2 - sqrt(2) times its mean (Forrester and Nagao
-            # 2007).
+            # For large N the sum of |lambda|^2 has the variance 1, twice as large as for complex matrices, for which
+            # these are independent gamma variables. The number of real eigenvalues has the variance 2 - sqrt(2) times
+            # its mean (Forrester and Nagao 2007).
             square = _mean(cells, "mean square")
             checks.append(sampling(f"mean of |lambda|^2, N={size}", square, 0.5, 1 / size / np.sqrt(n)))
             expected = real_count(size) if size % 2 == 0 else asymptotic_real_count(size)

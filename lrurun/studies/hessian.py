@@ -31,7 +31,7 @@ TITLES = {
 
 
 class Hessian(Settings, frozen=True, kw_only=True):
-    """One network that is a random system with two pairs of eigenvalues; the seed is that of the system."""
+    """One network that is a random system with two pairs of eigenvalues; the seed chooses the system."""
 
     network: Network = "dense"
     low: Highest = 0.99
@@ -182,7 +182,7 @@ class HessianStudy(Study[Hessian]):
 
 def _symbols(network: hessians.Network) -> tuple[tuple[float, str], ...]:
     """The names of the groups of parameters, at the middle of each."""
-    return tuple((place, greek(name)) for place, name in hessians.centres(network))
+    return tuple((index, greek(name)) for index, name in hessians.centres(network))
 
 
 STUDY = HessianStudy()

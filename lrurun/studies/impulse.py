@@ -17,7 +17,7 @@ from lrurun.studies.mathematics import layers
 COMPONENTS = 3
 """The number of components in the figure."""
 SAMPLED = 200
-"""Phases for the mean number of sign changes; the first ones are those of the figure."""
+"""Phases for the mean number of sign changes; the figure has the first ones."""
 LONG, SHORT = 16384, 1024
 """The lengths that the caption compares."""
 CIRCLE, SLICE = 2.0, 0.02

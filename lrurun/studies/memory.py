@@ -38,15 +38,15 @@ def _explosion(results: Results[Memory]) -> Evidence | None:
     return together(*parts)
 
 
-def _correlation(place: str) -> Callable[[Results[Memory]], Evidence | None]:
+def _correlation(at: str) -> Callable[[Results[Memory]], Evidence | None]:
     """Evidence that the sensitivity at an eigenvalue is larger with correlated input than without."""
 
     def evidence(results: Results[Memory]) -> Evidence | None:
         parts = []
         for white in results.where(rho=0.0):
             for result in results.where(lambda result: result.cell.rho >= 0.9):
-                ratio = result[f"sensitivity at {place}"] / white[f"sensitivity at {place}"]
-                name = f"sensitivity at {place}, rho={result.cell.rho:g} over 0"
+                ratio = result[f"sensitivity at {at}"] / white[f"sensitivity at {at}"]
+                name = f"sensitivity at {at}, rho={result.cell.rho:g} over 0"
                 parts.append(threshold(name, ratio, supported=1.1, contradicted=1 / 1.1))
         return together(*parts)
 

@@ -35,7 +35,7 @@ MARKED_LENGTH = 128
 LISTS = 96_000
 """Examples of ListOps, as many as the benchmark trains on."""
 CHUNK = 10
-"""Updates of one call of the compiled program."""
+"""Updates of one call of the compiled function."""
 
 TASKS = {"digits": "digits by pixel", "marked": "marked digit", "ListOps": "ListOps"}
 BOTH: dict[str, Any] = {"model": ["RotRNN", "LRU"], "sequences": 20_000}
@@ -64,7 +64,7 @@ class Norms(Settings, frozen=True, kw_only=True):
     batch: Count = 32
     updates: Annotated[int, Meta(ge=CHUNK, le=10**8, multiple_of=CHUNK)] = 400
     rate: Annotated[float, Meta(ge=1e-3, le=10)] = 3.0
-    """The learning rate over that of the recipe ListOps [ours: larger for fewer updates]."""
+    """The learning rate over the rate of the recipe ListOps [ours: larger for fewer updates]."""
 
     def __post_init__(self) -> None:
         if self.state % (2 * self.heads):
@@ -192,11 +192,11 @@ class NormsStudy(Study[Norms]):
     def checks(self, results: Results[Norms]) -> list[Check]:
         checks = []
         for result in results.where(task="white"):
-            decay, place = result.cell.decay, f"of white input, decay {result.cell.decay:g}, seed {result.seed}"
+            decay, where = result.cell.decay, f"of white input, decay {result.cell.decay:g}, seed {result.seed}"
             for t, *rest in zip(*(result.curves[name] for name in ("step", "mean", "trace", "stderr")), strict=True):
-                # the layer's decay is that of float32 parameters
-                checks.append(identity(f"E|h|² {place}, step {t:g}", rest[1], -np.expm1(2 * t * np.log(decay)), 1e-5))
-                checks.append(sampling(f"mean |h|² of the layer {place}, step {t:g}", *rest))
+                # the layer's decay comes from float32 parameters
+                checks.append(identity(f"E|h|² {where}, step {t:g}", rest[1], -np.expm1(2 * t * np.log(decay)), 1e-5))
+                checks.append(sampling(f"mean |h|² of the layer {where}, step {t:g}", *rest))
         for result, name in product(results.where(task="map"), MAPPED):
             checks.append(identity(f"{name}, seed {result.seed}", result[name], 0.0, 1e-10))
         return checks
@@ -354,7 +354,7 @@ def mapped(width: int, state: int, heads: int, seed: int) -> dict[str, Any]:
 
 
 class Shape(NamedTuple):
-    """The settings that determine the compiled program."""
+    """The settings that determine the compiled function."""
 
     task: Task
     model: Model
@@ -403,9 +403,9 @@ def batch(task: Task, size: int, random: np.random.Generator) -> Batch:
         chosen = random.integers(len(data.labels), size=size)
         return Batch(data.inputs[chosen], data.labels[chosen], None if data.lengths is None else data.lengths[chosen])
     inputs = random.integers(1, 11, (size, MARKED_LENGTH)).astype(np.uint8)
-    rows, places = np.arange(size), random.integers(MARKED_LENGTH, size=size)
-    labels = inputs[rows, places] - 1
-    inputs[rows, places] += 10
+    rows, marked = np.arange(size), random.integers(MARKED_LENGTH, size=size)
+    labels = inputs[rows, marked] - 1
+    inputs[rows, marked] += 10
     return Batch(inputs, labels, None)
 
 

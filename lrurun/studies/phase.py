@@ -19,9 +19,9 @@ from lrurun.studies.mathematics.descent import Carry, descent
 from lrurun.studies.mathematics.formulas import check_ring, generator
 
 TRAINING, TEST, BATCH, CHUNK = 512, 1024, 64, 10
-"""Sequences, sequences of an update, updates of one call of the compiled program."""
+"""Sequences, sequences of an update, updates of one call of the compiled function."""
 SLOWER = 0.25
-"""The rate of the recurrent parameters over that of the others."""
+"""The rate of the recurrent parameters over the rate of the others."""
 
 EVERY = 20
 """Updates between two points of the curves."""
@@ -222,7 +222,7 @@ def data(length: int, seed: int) -> tuple[Array, Array]:
 
 
 def layer(normalize: bool, state: int, r_min: float = 0.0, r_max: float = 1.0, phase: float = np.pi) -> Any:
-    """An LRU with one input; the ring and the largest phase, in radians, are those of its initial parameters."""
+    """An LRU with one input; its initial eigenvalues have this ring and largest phase, in radians."""
     settings = LRURecurrence(normalize=normalize, phase="log", r_min=r_min, r_max=r_max, max_phase=phase)
     return layers.build(settings, width=1, state=state)
 

@@ -35,7 +35,7 @@ class Powers(Settings, frozen=True, kw_only=True):
     """One training by Adam of an eigenvalue towards a target of the same absolute value."""
 
     form: Form = "real-imaginary"
-    """The parametrisation: that of the rung `diagonal`, or of `exponential`."""
+    """The parametrisation of the rung `diagonal`, or of `exponential`."""
     angle: Annotated[float, Meta(ge=-4, le=4)] = 0.0
     """The angle of the target, in units of π/2."""
     radius: Modulus = 0.99
@@ -205,7 +205,7 @@ def _picture(result: CellResult[Powers]) -> Panel:
     """The loss in the coordinates of a form, with the path of Adam from the start towards the target."""
     x, y, path = result.curves["landscape x"], result.curves["landscape y"], result.curves
     z = np.clip(path["landscape loss"], FLOOR, CEILING).reshape(len(y), len(x))
-    goal = _placed(result.cell, result.cell.angle * np.pi / 2)
+    goal = _coordinates(result.cell, result.cell.angle * np.pi / 2)
     curves = (
         line("path of Adam", path["first"], path["second"]),
         points("start", path["first"][:1], path["second"][:1]),
@@ -216,7 +216,7 @@ def _picture(result: CellResult[Powers]) -> Panel:
     return Panel(title=_title(result.cell.angle), x=names[0], y=names[1], curves=curves, picture=picture)
 
 
-def _placed(cell: Powers, angle: float) -> tuple[float, float]:
+def _coordinates(cell: Powers, angle: float) -> tuple[float, float]:
     """The coordinates of the eigenvalue of that angle, in radians, and of the cell's absolute value."""
     if cell.form == "exponential":
         return -float(np.log(cell.radius)), angle
@@ -225,7 +225,7 @@ def _placed(cell: Powers, angle: float) -> tuple[float, float]:
 
 def _landscape(cell: Powers, way: Array) -> Values:
     """The loss over both coordinates, around the target and the whole way (updates, 2)."""
-    goal = np.array(_placed(cell, cell.angle * np.pi / 2))
+    goal = np.array(_coordinates(cell, cell.angle * np.pi / 2))
     low, high = np.minimum(goal - MARGIN, np.min(way, 0)), np.maximum(goal + MARGIN, np.max(way, 0))
     if cell.form == "exponential":
         low[0] = max(low[0], 0.0)

@@ -120,9 +120,9 @@ class RemedyStudy(Study[Remedy]):
     def simulate(self, cell: Remedy, seed: int) -> Values:
         eigenvalue = 1 - 10.0 ** -np.linspace(0.05, 4, cell.points)
         values: Values = {"lambda": eigenvalue, **curves(eigenvalue, cell.rho)}
-        places = (MIDDLE, 0.99, 0.999, NEAR)
-        for name, numbers in curves(np.array(places), cell.rho).items():
-            values |= {f"{name} at {place}": number for place, number in zip(places, numbers, strict=True)}
+        eigenvalues = (MIDDLE, 0.99, 0.999, NEAR)
+        for name, numbers in curves(np.array(eigenvalues), cell.rho).items():
+            values |= {f"{name} at {at}": number for at, number in zip(eigenvalues, numbers, strict=True)}
         return values
 
     def checks(self, results: Results[Remedy]) -> list[Check]:

@@ -147,8 +147,8 @@ def moments(ring: Ring) -> tuple[float, float]:
 
 def _distance(first: Array, second: Array) -> float:
     """The largest difference of the two distribution functions."""
-    places = np.concatenate((first, second))
-    shares = (np.searchsorted(np.sort(values), places, side="right") / len(values) for values in (first, second))
+    samples = np.concatenate((first, second))
+    shares = (np.searchsorted(np.sort(values), samples, side="right") / len(values) for values in (first, second))
     return float(np.max(np.abs(np.subtract(*shares))))
 
 

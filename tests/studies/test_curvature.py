@@ -196,7 +196,7 @@ def test_the_sum_over_lags_is_the_reference_block() -> None:
 @pytest.mark.slow
 def test_training_of_a_concentrated_teacher() -> None:
     found = cell("concentration", part="training", angle=0.01, updates=5)
-    responses = kernels.teacher(0.99, 0, TURN), kernels.teacher(0.99, 0)
+    responses = kernels.teacher_kernel(0.99, 0, TURN), kernels.teacher_kernel(0.99, 0)
     assert found["baseline"] == pytest.approx(kernels.expected_loss(responses[0]))
     assert found["baseline"] != pytest.approx(kernels.expected_loss(responses[1]))
     assert found["gradient error"] < 1e-12

@@ -156,7 +156,7 @@ def test_the_expected_state_of_a_block_and_its_error():
 def test_the_states_of_a_block_are_those_of_a_loop():
     with jax.enable_x64(True):
         params, x = depth.start("LSTM", 3, 5.0, 1), depth.inputs(3, 8, 0.5, 1)
-        squares, slopes, _ = depth.program("LSTM", "none", 3, 8)[0](params, x)
+        squares, slopes, _ = depth.compiled("LSTM", "none", 3, 8)[0](params, x)
     one, h, c, found = params["blocks"]["0"]["recurrence"], np.zeros((8, 3)), np.zeros((8, 3)), []
     for u in x[:-1] @ params["encoder"]["kernel"]:
         i, f, g, o = np.split(u @ one["B"].T + h @ one["A"].T + one["b"], 4, axis=1)
@@ -176,7 +176,7 @@ def test_squares_of_gradients_are_averaged_over_batches():
     cell = depth.Depth(model="LRU", width=4, length=8, sequences=16)
     with jax.enable_x64(True):
         params = depth.start("LRU", 4, cell.time, 0)
-        run, _ = depth.program("LRU", "none", 4, 8)
+        run, _ = depth.compiled("LRU", "none", 4, 8)
         slopes = [run(params, depth.inputs(4, 8, cell.rho, 0, batch))[1] for batch in (0, 1)]
         values = finished(depth.STUDY.simulate(cell, 0))
     found = [depth.by_group("LRU", slope)["theta"] for slope in slopes]
@@ -188,7 +188,7 @@ def test_squares_of_gradients_are_averaged_over_batches():
 def test_the_loss_by_the_kernel_is_that_of_the_layer_step_by_step(architecture: kernels.Architecture) -> None:
     inputs = np.random.default_rng(0).standard_normal((1, 2, kernels.LENGTH))
     with jax.enable_x64(True):
-        target, parameters = kernels.teacher(0.9, seed=3), kernels.student(architecture, 0.9, seed=3)
+        target, parameters = kernels.teacher_kernel(0.9, seed=3), kernels.student(architecture, 0.9, seed=3)
         kernel = np.asarray(kernels.kernel_of(architecture, parameters))
         np.testing.assert_allclose(kernel, kernels.formula(parameters), rtol=0, atol=1e-12 * np.abs(kernel).max())
         difference = kernel - target

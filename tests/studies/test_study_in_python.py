@@ -23,7 +23,8 @@ import lrurun
 
 study = lrurun.study("impulse", profile="ci", seeds=2, ledger="ledger.db")
 assert {cell.done for cell in study.plan()} == {0}
-result = study.run(jobs=1)
+study.run(jobs=1)
+result = study.report()
 assert {cell.done for cell in study.plan()} == {2}
 assert not result.report.unfinished and len(result.checks) > 5
 assert result.page.count('class="supported">ok') == len(result.checks)
@@ -47,7 +48,8 @@ def test_a_study_in_python_has_the_numbers_of_the_command(machine: Machine) -> N
     study = memory(machine.folder, set=sets)
     with pytest.raises(NotFoundError, match="has no cell of the study memory in profile ci --set rho="):
         study.report()
-    result = study.run(jobs=1)
+    study.run(jobs=1)
+    result = study.report()
     words = ("study", "memory", "--profile", "ci", "--set", "rho=[0,0.9]", "--set", "points=5")
     assert machine.json(*words) == json.loads(as_json.render(result.report))
     [first, second] = result.cells.to_pandas().to_dict("records")
@@ -58,18 +60,24 @@ def test_a_study_in_python_has_the_numbers_of_the_command(machine: Machine) -> N
 
 
 def test_a_notebook_shows_the_page_and_a_figure(machine: Machine) -> None:
-    study = memory(machine.folder, cells=["rho=0"])
+    study = memory(machine.folder, cells="rho=0")
     assert [cell.cell for cell in study.plan()] == ["rho=0"]
-    part = study.run(jobs=1)
+    study.run(jobs=1)
+    part = study.report()
     assert (part.answer, part.report.unfinished, list(part.claims)) == ("", 4, [])
     with pytest.raises(NotFoundError, match="no figure, because cells are missing"):
         study.plot()
     whole = memory(machine.folder)
-    result = whole.run(jobs=1)
+    whole.run(jobs=1)
+    result = whole.report()
     assert result.answer in result.page
     assert "<svg" in result.page
     assert result._repr_html_().startswith("<iframe")
-    assert whole.plot().axes
+    captioned, plain = (
+        " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
+        for figure in (whole.plot(), whole.plot(plain=True))
+    )
+    assert (study.question in captioned, study.question in plain) == (True, False)
     assert repr(result).splitlines()[-1] == "10 of 10 checks passed"
 
 
@@ -93,6 +101,6 @@ def test_arguments_of_another_type_and_unknown_names_are_refused(tmp_path: Path)
         lrurun.study("memory", set=["rho=0"])  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="unknown cell 'rho=2'"):
         memory(tmp_path, cells=["rho=2"])
-    with pytest.raises(UsageError, match="jobs: expected at least 1, found 0"):
+    with pytest.raises(UsageError, match="jobs: expected a whole number from 1, found 0"):
         memory(tmp_path).run(jobs=0)
     assert list(tmp_path.iterdir()) == []

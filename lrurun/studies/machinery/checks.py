@@ -1,7 +1,7 @@
 """Checks of studies: each compares a measured number with an expected one, and can fail.
 
-Three kinds: `identity` compares two computations of one number; `sampling` compares a mean with its expected value, in
-exact standard errors; `bound` compares a number with one that it may not reach.
+There are three: `identity` compares two computations of one number; `sampling` compares a mean with its expected value,
+in exact standard errors; `bound` compares a number with another that it may not reach.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ LEVEL = 0.05
 FEWEST = 5
 """Seeds with which p of a sign test can be below `LEVEL`: 0.5**5 is."""
 
-Kind = Literal["identity", "sampling", "bound"]
+Comparison = Literal["identity", "sampling", "bound"]
 
 
 class Check(Struct, frozen=True, kw_only=True):
     """A comparison and its outcome."""
 
     name: str
-    kind: Kind
+    kind: Comparison
     measured: float
     expected: float
     tolerance: float
@@ -47,15 +47,15 @@ def identity(name: str, measured: float, expected: float, tolerance: float = 1e-
     """Checks that two computations give the same number, up to a relative `tolerance` (absolute where 0 is
     expected)."""
     scale = abs(expected) or 1.0
-    kind: Literal["relative", "absolute"] = "relative" if expected else "absolute"
+    tolerance_kind: Literal["relative", "absolute"] = "relative" if expected else "absolute"
     return Check(
         name=name,
         kind="identity",
         measured=float(measured),
         expected=float(expected),
         tolerance=tolerance,
-        tolerance_kind=kind,
-        rule=f"equal up to {tolerance:g} ({kind})",
+        tolerance_kind=tolerance_kind,
+        rule=f"equal up to {tolerance:g} ({tolerance_kind})",
         passed=bool(abs(measured - expected) <= tolerance * scale),
     )
 

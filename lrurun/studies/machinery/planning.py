@@ -85,7 +85,7 @@ def make(study: Study[Any], profile: str, changes: Mapping[str, Any], seeds: Seq
 
     Args:
         changes: setting -> its value, or a list of values, which makes it an axis of the grid.
-        seeds: None for those of the profile; a study whose numbers do not depend on them has one.
+        seeds: None for the number in the profile; a study whose numbers do not depend on the seed has one.
 
     Raises:
         UsageError: an unknown profile or setting, or a value that is out of range.
@@ -141,7 +141,7 @@ def cell_of(study: Study[Any], config: Config, where: str) -> Settings:
     return cell
 
 
-def _planned(plan: StudyPlan, cell: Any, seed: int, place: int) -> PlannedRun:
+def _planned(plan: StudyPlan, cell: Any, seed: int, position: int) -> PlannedRun:
     study = plan.study
     hashed = {"task": plan.task, "version": study.version, "cell": canonical(cell), "seed": seed}
     text = json.dumps(hashed, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -164,5 +164,5 @@ def _planned(plan: StudyPlan, cell: Any, seed: int, place: int) -> PlannedRun:
             else "default"
             for name in cell.__struct_fields__
         },
-        position=place,
+        position=position,
     )

@@ -154,7 +154,7 @@ def build(plan: StudyPlan, results: Results[Any], figure: str | None = None) -> 
 
 
 def _substitute(plan: StudyPlan) -> str | None:
-    """What stands in for the paper's data or scale: that of the profile, after the values of `--set`."""
+    """What stands in for the paper's data or scale in the profile, after the values of `--set`."""
     sentence = plan.study.stand_in.get(plan.profile)
     if not plan.changes:
         return sentence

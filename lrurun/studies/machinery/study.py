@@ -1,7 +1,7 @@
 """What a study is: a question, a grid of cells, a simulation or closed form, checks, and a figure.
 
 A cell is one point of the grid and one seed. It is a run of the ledger, with the task "study:NAME", so that
-fingerprints, interruptions and workers are those of all runs. Nothing here imports jax.
+it has a fingerprint, is interrupted and is executed by workers as every run. Nothing here imports jax.
 """
 
 from __future__ import annotations

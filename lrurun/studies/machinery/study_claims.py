@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def task_of(task: str | None, ladder: str | None) -> str | None:
-    """The task, with the name of a study in place of its alias.
+    """The task, with the name of a study where an alias stood.
 
     Raises:
         UsageError: it is a study, and a ladder is named.
@@ -68,8 +68,8 @@ def _result(study_report: StudyReport) -> str:
 
 def _report_of(ledger: Ledger, study: Study[Any]) -> StudyReport | None:
     """The report of the largest profile that is complete; None if none is."""
-    found = reporting.largest(ledger, study)
-    return None if found is None else reporting.build(*found)
+    largest = reporting.largest(ledger, study)
+    return None if largest is None else reporting.build(*largest)
 
 
 def _judged(study: Study[Any], claim: StudyClaim, study_report: StudyReport | None) -> JudgedClaim:

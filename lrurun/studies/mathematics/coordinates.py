@@ -1,4 +1,4 @@
-"""Coordinates of one eigenvalue λ = ν exp(iθ), and its distance to that of a teacher, for white input.
+"""Coordinates of one eigenvalue λ = ν exp(iθ), and its distance to a teacher's, for white input.
 
 Everything works on NumPy and on jax arrays alike. Zucchet and Orvieto 2024, appendix B.1.
 """
@@ -88,7 +88,7 @@ def distance(nu: Any, theta: Any, target: Any, normalised: Any, xp: Any = np, ga
 
 
 def curvature(nu: float, theta: float, form: Form, normalised: bool) -> Array:
-    """The Hessian (2, 2) of `distance` by (w, v) where λ is that of the teacher: eqs. 74 to 85, completed by the
+    """The Hessian (2, 2) of `distance` by (w, v) where λ is the teacher's: eqs. 74 to 85, completed by the
     derivative of θ by w."""
     size = 1 - nu**2
     growth = (1 + nu**2) / size**3
@@ -114,8 +114,8 @@ def basin(nu: float) -> float:
     return float(2 * np.arcsin(min((1 - nu) * (1 + nu) / (2 * nu**2), 1.0)))
 
 
-def placed(form: Form, w: Any, v: Any) -> tuple[Any, Any, Any]:
-    """ν, θ and γ of jax arrays. Those of "exponential" are the layers' own; the layers do not have the other forms."""
+def eigenvalue(form: Form, w: Any, v: Any) -> tuple[Any, Any, Any]:
+    """ν, θ and γ of jax arrays. The layers compute them for "exponential"; they do not have the other forms."""
     import jax
     import jax.numpy as jnp
 
@@ -138,17 +138,17 @@ def differentiated(form: Form) -> Any:
 
     def run(optimum: Any, target: Any, first: Any, second: Any) -> Any:
         def loss(coordinates: Any, norm: bool) -> Any:
-            nu, theta, gamma = placed(form, *coordinates)
+            nu, theta, gamma = eigenvalue(form, *coordinates)
             return distance(nu, theta, target, norm, jnp, gamma)
 
         hessians = [jax.hessian(partial(loss, norm=norm))(optimum) for norm in (True, False)]
 
         def over_magnitude(w: Any) -> Any:
-            nu, _, gamma = placed(form, w, optimum[1])
+            nu, _, gamma = eigenvalue(form, w, optimum[1])
             return distance(nu, target[1], target, True, jnp, gamma)
 
         def over_angle(v: Any) -> Any:
-            return distance(target[0], placed(form, optimum[0], v)[1], target, True, jnp)
+            return distance(target[0], eigenvalue(form, optimum[0], v)[1], target, True, jnp)
 
         slices = [
             (jax.vmap(slice_)(x), jax.vmap(jax.grad(jax.grad(slice_)))(x))

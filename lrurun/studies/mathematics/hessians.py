@@ -24,7 +24,7 @@ Coordinates = Literal["re-im", "polar", "exponential"]
 """Coordinates of an eigenvalue ν exp(iθ): its parts; ν and θ; ν = exp(-exp w) and θ = ±exp v."""
 
 TOP = 10
-"""Eigenvectors of a spectrum, at most: those of a kernel with n pairs of eigenvalues number 4 n + 1."""
+"""Eigenvectors of a spectrum, at most: a kernel with n pairs of eigenvalues has 4 n + 1 of them."""
 ROUNDING = 1e-11
 """Eigenvalues below this times the largest count as 0: their vectors are arbitrary."""
 
@@ -41,7 +41,7 @@ COORDINATES: dict[Network, Coordinates] = {
 }
 
 LAGS = 3000
-"""Lags of kernels: the squares of those of |λ| <= 0.993 have then fallen to 1e-18."""
+"""Lags of kernels: for |λ| <= 0.993, the square of a kernel has then fallen to 1e-18."""
 
 
 def directions(coordinates: Coordinates, eigenvalues: Array, theta: Array) -> tuple[Array, Array]:
@@ -66,7 +66,7 @@ def block(
     """The Hessian (2n, 2n) by the coordinates of n eigenvalues, all first ones before all second ones.
 
     y = Re sum c h, where b multiplies the input; eqs. 119 and 128 to 131, with eq. 130 as the transpose of eq. 129.
-    The size of exponential coordinates depends on which angles are meant: those of `theta`, else from -π to π.
+    The size of exponential coordinates depends on which angles are meant: `theta`, else angles from -π to π.
     """
     plain, conjugate = _products(eigenvalues, b, c, rho)
     theta = np.angle(eigenvalues) if theta is None else theta
@@ -134,7 +134,7 @@ def concentrated(network: Network, numbers: Iterable[int], angle: float, rho: fl
     """Hessians of random complex diagonal networks with angles from -angle to angle, one for each number.
 
     Networks of one number and other angles have the same random numbers. Means of their statistics, and of the first
-    number its Hessian, and how far that of the layer is from it.
+    number its Hessian, and how far the layer's is from it.
     """
     spectra: list[Spectrum] = []
     values: Values = {}
@@ -216,7 +216,7 @@ def parameters(network: Network, source: System) -> dict[str, Array]:
 
 def diagonal_parameters(network: Network, eigenvalues: Array, b: Array, c: Array, skip: float) -> dict[str, Array]:
     """The parameters of the complex diagonal layer y = Re sum c h + skip x, where b multiplies the input, in the order
-    of its Hessian. The layer sets those of its eigenvalues, and γ."""
+    of its Hessian. The layer computes the parameters of its eigenvalues, and γ."""
     import jax.numpy as jnp
 
     from lrurun.nn.recurrences import lru
@@ -298,7 +298,8 @@ def sensitivities(network: Network, shapes: Shapes, lags: int) -> Any:
 
 @cache
 def differentiated(network: Network, shapes: Shapes) -> Any:
-    """(parameters (n,), weights of lags) -> kernel, the Hessian (n, n), and that of the linearised kernel.
+    """(parameters (n,), weights of lags) -> kernel, the Hessian (n, n), and the Hessian (n, n) of
+    the linearised kernel.
 
     The loss is half the sum of weights times the squared difference to the kernel of these parameters.
     """

@@ -33,7 +33,7 @@ WIDTH: Final = 64
 CHUNK: Final = 50
 """Updates between two points where training may be stopped."""
 DIVERGED: Final = 1e6
-"""[ours] A loss of this many times that of the output 0 counts as infinite: Adam does not return from there."""
+"""[ours] A loss of this many times the loss of the output 0 counts as infinite: Adam does not return from there."""
 
 Architecture = Literal["dense", "block", "block-64", "complex", "gamma", "lru"]
 ARCHITECTURES: Final[tuple[Architecture, ...]] = get_args(Architecture)
@@ -51,8 +51,8 @@ REAL: Final[tuple[Architecture, ...]] = ("dense", "block", "block-64")
 Nu = Annotated[float, Meta(ge=0, le=0.9999)]
 """The smallest |λ| of a teacher; closer to 1, layers cannot sample the |λ| of a student evenly in float32."""
 Initial = Literal["zero", "teacher"]
-"""The lower bound of the initial |λ| of a real student: 0, or that of the teacher's. That of a complex student is
-always the teacher's."""
+"""The lower bound of the initial |λ| of a real student: 0, or the teacher's. A complex student always has the
+teacher's."""
 Rates = dict[bool, list[float]]
 """Learning rates of real (True) and of complex students (False)."""
 PUBLISHED: Final[Rates] = {
@@ -61,7 +61,7 @@ PUBLISHED: Final[Rates] = {
 }
 """Tables 1 and 2."""
 REDUCED: Final[Rates] = {True: PUBLISHED[True][2:], False: PUBLISHED[False][:-1]}
-"""[ours] Those of `PUBLISHED` that win with 1,500 updates, and their neighbours."""
+"""[ours] The rates in `PUBLISHED` that win with 1,500 updates, and their neighbours."""
 
 _FIRST, _SECOND, _EPSILON = 0.9, 0.999, 1e-8
 """Adam's constants."""
@@ -81,7 +81,7 @@ class Trained(NamedTuple):
 
 
 def union(rates: Rates) -> list[float]:
-    """All learning rates of a grid, the axis from which `tried` takes those of an architecture."""
+    """All learning rates of a grid, the axis from which `tried` takes the rates of an architecture."""
     return sorted({*rates[True], *rates[False]})
 
 
@@ -91,12 +91,12 @@ def tried(architecture: Architecture, lr: float, initial: Initial, rates: Rates)
     return (lr in rates[real] or lr not in rates[not real]) and (real or initial == "zero")
 
 
-def teacher(nu: float, seed: int, angle: float = np.pi) -> Array:
+def teacher_kernel(nu: float, seed: int, angle: float = np.pi) -> Array:
     """The kernel of a random teacher of 10 units, of `LENGTH` lags; phases of eigenvalues are up to `angle`."""
-    from lrurun.data.sampled import teacher as task
+    from lrurun.data.sampled import teacher
 
-    options = task.TeacherOptions(nu=nu, teacher=seed, max_phase=angle)
-    return task.teacher(options).kernel(LENGTH)
+    options = teacher.TeacherOptions(nu=nu, teacher=seed, max_phase=angle)
+    return teacher.teacher(options).kernel(LENGTH)
 
 
 @cache
@@ -128,7 +128,7 @@ def layer(architecture: Architecture, radius: float = 0.0, angle: float = np.pi)
 def student(
     architecture: Architecture, nu: float, seed: int, angle: float = np.pi, initial: Initial = "zero"
 ) -> Parameters:
-    """Initial parameters, float64: those of the layer. All complex students of a seed start with the same eigenvalues
+    """Initial parameters of the layer, float64. All complex students of a seed start with the same eigenvalues
     and weights.
 
     The eigenvalues of the dense matrix are moved as the teacher's (eq. 133). Input and output weights are normal as in
@@ -173,7 +173,7 @@ def formula(parameters: Parameters) -> Array:
         kernel = np.real(np.exp(np.arange(LENGTH)[:, None] * np.log(eigenvalues(p))) @ weights)
     else:
         blocks = p["A"] if p["A"].ndim == 3 else p["A"][None]
-        # numbers m and M + m of the state are those of block m of M
+        # block m of M has the numbers m and M + m of the state
         state, output = (p[name].reshape(blocks.shape[1], -1).T for name in ("B", "C"))
         for lag in range(LENGTH):
             kernel[lag] = np.sum(output * state)
@@ -294,7 +294,8 @@ def train(
     """Trains a student with Adam on batches of white inputs, the same for all architectures of a seed.
 
     Yields the update reached. Values: `loss` is the exact expected loss at the end, `batches` the mean over the last
-    100 batches, `baseline` that of the output 0; NaN if it diverged. Curve `losses` over `update` is the expected loss.
+    100 batches, `baseline` the loss of the output 0; NaN if it diverged. The curve `losses` over `update` is the
+    expected loss.
 
     Args:
         cosine: whether the rate falls to 0 by a cosine; else it is constant.
@@ -303,7 +304,7 @@ def train(
     """
     import optax
 
-    target, parameters = teacher(nu, seed, angle), student(architecture, nu, seed, angle, initial)
+    target, parameters = teacher_kernel(nu, seed, angle), student(architecture, nu, seed, angle, initial)
     baseline, state = float(expected_loss(target)), optax.scale_by_adam().init(parameters)
     rates = lr * (0.5 * (1 + np.cos(np.pi * np.arange(updates) / updates)) if cosine else np.ones(updates))
     rng = generator(seed, "batches")
@@ -399,7 +400,7 @@ def _initial(architecture: Architecture, parameters: Parameters, radius: float, 
 
 
 def _deviation(samples: Array, low: float, high: float) -> float:
-    """The mean of samples less that of a uniform distribution, in standard errors of it."""
+    """The mean of samples less the mean of a uniform distribution, in standard errors of the latter."""
     stderr = (high - low) / np.sqrt(12 * len(samples))
     return float((np.mean(samples) - (low + high) / 2) / stderr)
 
