@@ -319,7 +319,7 @@ def _figure_of_task(
 def _figure_by(places: Places, request: LadderRequest, by: Sequence[str], metrics: Sequence[str]) -> Figure:
     """A score of every rung over the values of a setting; `metrics` names another result."""
     from lrurun.commands._shared import sweeps
-    from lrurun.config.settings import by_paths
+    from lrurun.config.sweeps import by_paths
     from lrurun.report.figures import drawing
 
     for option, names in (("--by", by_paths(by)), ("--metric", metrics)):

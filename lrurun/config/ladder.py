@@ -11,7 +11,8 @@ from msgspec import Meta, Struct, field
 
 from lrurun import decoding, paths, plugins
 from lrurun.config.schema import KIND
-from lrurun.config.settings import flatten, path_fault, setting_faults
+from lrurun.config.settings import flatten
+from lrurun.config.unknown_settings import path_fault, setting_faults
 from lrurun.decoding import Fault, sound
 from lrurun.errors import LrurunError, UsageError, hint_for, plural, raise_first
 from lrurun.paths import find, shown

@@ -27,7 +27,8 @@ from lrurun.config.ladder import (
 )
 from lrurun.config.programs import ProgramTable
 from lrurun.config.schema import OF_PROGRAMS, SECTIONS, known_paths
-from lrurun.config.settings import flatten, path_fault, setting_faults
+from lrurun.config.settings import flatten
+from lrurun.config.unknown_settings import path_fault, setting_faults
 from lrurun.data.tasks import TASKS
 from lrurun.decoding import Fault, sound
 from lrurun.errors import UsageError, hint_for, raise_first

@@ -118,9 +118,7 @@ def resolve(
     """Resolves every rung of the ladder; `options` are the settings of the data, `files` the recorded digests of the
     files of a program that need not be here.
 
-    Later values win: recipe, profile, rung by rung along the bases (the ladder's change, then the recipe's table), then
-    `sets`. Model values in a recipe's table also hold for later rungs; optimiser values hold for that rung alone.
-    With `tune`, a value that the grid chooses need not be set for the rung.
+    The values are those of `unresolved_rungs`.
 
     Raises:
         UsageError: a value does not fit, or is missing in the recipe; no rung has a path in `sets`.

@@ -1,8 +1,8 @@
 """The search of a recipe: the points that Optuna's samplers propose to tuning. No jax.
 
-The ledger is the only record of a search: trials are ordinary tuning runs. The point of a trial follows from its number,
-the recipe and the scores of earlier trials. A search is continued by proposing all its trials again: each with its own
-seed, after the scores of earlier trials are reported, in the order of the trials.
+The ledger is the only record of a search: trials are ordinary tuning runs. The point of a trial follows from its
+number, the recipe and the scores of earlier trials. A search is continued by proposing all its trials again: each with
+its own seed, after the scores of earlier trials are reported, in the order of the trials.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from lrurun.commands import resume
 from lrurun.config import planning
 from lrurun.config.planning import final_runs
 from lrurun.config.runs import InstanceSpec
-from lrurun.config.settings import by_paths, sweep_points
+from lrurun.config.sweeps import by_paths, sweep_points
 from lrurun.errors import UsageError
 from lrurun.instances import continuing, documents, requests
 from lrurun.instances.requests import LadderRequest
