@@ -441,7 +441,7 @@ def choose_rungs(plan: Plan, names: Sequence[str]) -> tuple[ResolvedRung, ...]:
 
 
 def rung_names(ladder: Ladder, names: Sequence[str]) -> list[str]:
-    """These names in ladder order; without names, those of all rungs.
+    """These names in ladder order; without names, the names of all rungs.
 
     Raises:
         UsageError: an unknown name.

@@ -20,10 +20,10 @@ from lrurun.errors import UsageError
 def flatten(table: dict[str, Any] | Struct, prefix: str = "") -> list[tuple[str, Any]]:
     """Dotted path and value of each entry of nested tables; a quoted key may already be a dotted path."""
     plain: dict[str, Any] = msgspec.to_builtins(table) if isinstance(table, Struct) else table
-    found: list[tuple[str, Any]] = []
+    entries: list[tuple[str, Any]] = []
     for key, value in plain.items():
-        found += flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
-    return found
+        entries += flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
+    return entries
 
 
 def settings(table: dict[str, Any]) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def path_fault(
 
 
 def check_path(path: str, where: str, kinds: Collection[str | None] = (), known: Collection[str] | None = None) -> None:
-    """Raise Fault if `path` names no setting; the other arguments are those of `path_fault`."""
+    """Raise Fault if `path` names no setting; the other arguments are as for `path_fault`."""
     if fault := path_fault(path, where, kinds=kinds, known=known):
         raise fault
 
