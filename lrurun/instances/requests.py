@@ -174,8 +174,8 @@ def remember(
         **user_of(ledger),
     }
     table = msgspec.to_builtins(table)
-    recorded = {_runs_of(event.payload): event.payload for event in events(ledger, instance)}
-    if recorded.get(_runs_of(table)) != table or newest_instances(ledger)[_runs_of(table)] != instance.key:
+    recorded = {_runs_of(event.payload): _parsed(event.payload) for event in events(ledger, instance)}
+    if recorded.get(_runs_of(table)) != _parsed(table) or newest_instances(ledger)[_runs_of(table)] != instance.key:
         ledger.event(REQUEST, "requested", table, ladder=instance.key)
 
 
@@ -211,11 +211,8 @@ def decode(payload: Any, type_: type[R], instance: LadderInstance) -> R:
     Raises:
         LedgerError: it cannot be read as one of this type.
     """
-    table = payload
-    if type_ is LadderRequest and isinstance(payload, dict) and "sets" in payload:
-        table = {**payload, "sets": _settings(payload["sets"])}
     try:
-        return msgspec.convert(table, type_)
+        return msgspec.convert(_parsed(payload) if type_ is LadderRequest else payload, type_)
     except msgspec.ValidationError as error:
         raise LedgerError(
             f"ladder {instance.short_name}: its recorded command cannot be read ({error})",
@@ -225,23 +222,20 @@ def decode(payload: Any, type_: type[R], instance: LadderInstance) -> R:
 
 def _runs_of(payload: Any) -> str:
     """What a recorded request says about the runs to train, without how they are executed."""
-    table = payload
-    if isinstance(payload, dict) and "sets" in payload:
-        sets = _settings(payload["sets"])
-        if isinstance(sets, dict):
-            sets = [[path, value] for path, value in sets.items() if not path.startswith("execution.")]
-        table = {**payload, "sets": sets}
+    table = _parsed(payload)
+    if isinstance(table, dict) and isinstance(sets := table.get("sets"), dict):
+        table["sets"] = [[path, value] for path, value in sets.items() if not path.startswith("execution.")]
     return json.dumps(table, sort_keys=True, default=str)
 
 
-def _settings(recorded: Any) -> Any:
-    """The values of `--set` in a recorded request: dotted path -> value. Anything but a list of such texts stays as it
-    is."""
+def _parsed(payload: Any) -> Any:
+    """A recorded request with the values of `--set` as `LadderRequest` has them; what is no request stays as it is."""
     from lrurun.config.settings import parse_sets
 
-    with suppress(UsageError, AttributeError, TypeError):
-        return parse_sets(recorded) if isinstance(recorded, list) else recorded
-    return recorded
+    with suppress(UsageError, AttributeError, TypeError, KeyError):
+        sets = payload["sets"]
+        return {**payload, "sets": sets if isinstance(sets, dict) else parse_sets(sets)}
+    return payload
 
 
 def made(ledger: Ledger) -> list[tuple[str, str]]:

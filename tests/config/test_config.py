@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from lrurun.config import recurrences, schema
-from lrurun.config.fingerprint import fingerprint, program_key
+from lrurun.config.fingerprint import CONFIG_VERSION, fingerprint, program_key
 from lrurun.config.recurrences import KINDS
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.errors import UsageError
