@@ -25,7 +25,7 @@ from lrurun.config.resolve import full, resolve, with_point
 from lrurun.config.runs import InstanceSpec, PlannedRun, pack
 from lrurun.config.schema import KIND, TUNING_SEED, RunKind
 from lrurun.config.search import Search, search_of
-from lrurun.config.settings import check_set, setting_faults
+from lrurun.config.unknown_settings import check_set, setting_faults
 from lrurun.console import setting
 from lrurun.data import tasks
 from lrurun.data.program import ProgramTask
@@ -448,7 +448,7 @@ def choose_rungs(plan: Plan, names: Sequence[str]) -> tuple[ResolvedRung, ...]:
 
 
 def rung_names(ladder: Ladder, names: Sequence[str]) -> list[str]:
-    """These names in ladder order; without names, those of all rungs.
+    """These names in ladder order; without names, the names of all rungs.
 
     Raises:
         UsageError: an unknown name.

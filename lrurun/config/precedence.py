@@ -40,7 +40,11 @@ def unresolved_rungs(
     *,
     tune: bool = False,
 ) -> Iterator[UnresolvedRung]:
-    """The rungs of the ladder in their order, each with its values, as `resolve` describes.
+    """The rungs of the ladder in their order, each with its values.
+
+    Later values win: recipe, profile, rung by rung along the bases (the ladder's change, then the recipe's table), then
+    `sets`. Model values in a recipe's table also hold for later rungs; optimiser values hold for that rung alone.
+    With `tune`, a value that the grid chooses need not be set for the rung.
 
     Raises:
         UsageError: `--set` does not fit, or a rung takes the values of an unknown rung.

@@ -118,9 +118,7 @@ def resolve(
     """Resolves every rung of the ladder; `options` are the settings of the data, `files` the recorded digests of the
     files of a program that need not be here.
 
-    Later values win: recipe, profile, rung by rung along the bases (the ladder's change, then the recipe's table), then
-    `sets`. Model values in a recipe's table also hold for later rungs; optimiser values hold for that rung alone.
-    With `tune`, a value that the grid chooses need not be set for the rung.
+    Its values are set in the order that `unresolved_rungs` describes.
 
     Raises:
         UsageError: a value does not fit, or is missing in the recipe; no rung has a path in `sets`.
@@ -288,7 +286,7 @@ def value_faults(values: Values, recipe: Recipe) -> Iterator[Fault]:
 
 
 def grid_faults(unresolved: UnresolvedRung, recipe: Recipe) -> Iterator[Fault]:
-    """Every wrong value among those that tuning tries for a rung."""
+    """Every wrong value that tuning tries for a rung."""
     reported = {fault.message for fault in value_faults(unresolved.values, recipe)}
     for path, (tried, source) in unresolved.tried.items():
         for value in tuning_grid.examples(tried):

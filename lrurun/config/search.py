@@ -1,8 +1,8 @@
 """The search of a recipe: the points that Optuna's samplers propose to tuning. No jax.
 
-The ledger is the only record of a search: trials are ordinary tuning runs. The point of a trial follows from its number,
-the recipe and the scores of earlier trials. A search is continued by proposing all its trials again: each with its own
-seed, after the scores of earlier trials are reported, in the order of the trials.
+Nothing but the ledger keeps a search: trials are ordinary tuning runs. The point of a trial follows from its
+number, the recipe and the scores of earlier trials. A search is continued by proposing all its trials again: each with
+its own seed, after the scores of earlier trials are reported, in the order of the trials.
 """
 
 from __future__ import annotations
@@ -92,20 +92,20 @@ def proposed_points(
         study = optuna.create_study(direction="maximize", sampler=_sampler(search, 0))
         points: list[dict[str, Any]] = []
         reported = 0
-        asked: list[optuna.Trial] = []
+        proposed: list[optuna.Trial] = []
         for number in range(search.trials):
             needed = search.needed(number)
             if needed > len(scores):
                 break
-            for trial, score in zip(asked[reported:needed], scores[reported:needed], strict=True):
+            for trial, score in zip(proposed[reported:needed], scores[reported:needed], strict=True):
                 if score is None:
                     study.tell(trial, state=TrialState.PRUNED)
                 else:
                     study.tell(trial, score)
             reported = needed
             study.sampler = _sampler(search, number)
-            asked.append(study.ask(distributions))
-            points.append({path: _value(asked[-1].params[path], values) for path, values in tried.items()})
+            proposed.append(study.ask(distributions))
+            points.append({path: _value(proposed[-1].params[path], values) for path, values in tried.items()})
     return points
 
 

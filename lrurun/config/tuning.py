@@ -1,4 +1,4 @@
-"""Tuning: the tuning runs of each rung, and the choice of learning rates and other values by their validation scores."""
+"""Tuning: the runs of each rung, and the choice of learning rates and other values by their validation scores."""
 
 from __future__ import annotations
 

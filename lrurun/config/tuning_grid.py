@@ -18,7 +18,7 @@ TuningGrid = dict[str, tuple[Tried, str]]
 
 
 def common_grid(recipe: Recipe, profile: str | None) -> TuningGrid:
-    """The grid for all rungs. A rung tries those of its paths that its recurrence has."""
+    """The grid for all rungs. A rung tries the paths that its recurrence has."""
     values = get_profile(recipe, profile).tune
     if values:
         return {path: (tried, f"{recipe.path} [profile.{profile}.tune]") for path, tried in values.items()}

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 def command(places: Places, request: LadderRequest, plan: planning.Plan, ledger: Ledger, report: LadderReport) -> str:
     """The command that makes verdicts firm, or repeats firm ones, with its cost; "" if there is neither, or the cost
     cannot be known, because data or documents cannot be read."""
-    from lrurun.instances import remaining
     from lrurun.report.tables import next_step
 
     step, firm = next_step.proposal(report), None
+    if not step:
+        return ""
+    from lrurun.instances import remaining
+
     try:
         if step == "firm":
             firm = remaining.firm_verdict(places, request, plan, ledger)
