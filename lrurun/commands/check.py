@@ -327,17 +327,17 @@ def _ladders(recipe: Recipe, name: str, names: Sequence[str]) -> tuple[list[Ladd
 
 def _value_faults(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]) -> Iterator[UsageError]:
     """Yields missing and wrong values on the rungs of these ladders; without ladders, those of the recipe alone."""
-    from lrurun.config import resolve
+    from lrurun.config import precedence, resolve
     from lrurun.config.recipe import check_scopes
 
     if not ladders:
-        yield from resolve.value_faults(resolve.shared_values(recipe, profile), recipe)
+        yield from resolve.value_faults(precedence.shared_values(recipe, profile), recipe)
     for ladder in ladders:
         try:
             check_scopes(ladder, recipe)
         except UsageError as error:
             yield error
-        for rung in resolve.unresolved_rungs(ladder, recipe, profile, {}):
+        for rung in precedence.unresolved_rungs(ladder, recipe, profile, {}):
             yield from rung.unset
             yield from resolve.value_faults(rung.values, recipe)
             yield from resolve.grid_faults(rung, recipe)

@@ -258,7 +258,7 @@ def _check_for_runs(context: typer.Context, kind: str) -> None:
 def _figure_by(places: Places, request: LadderRequest, by: Sequence[str], metrics: Sequence[str]) -> Figure:
     """A score of every rung over the values of a setting; `metrics` names another result."""
     from lrurun.commands._shared import sweeps
-    from lrurun.config.settings import by_paths
+    from lrurun.config.sweeps import by_paths
     from lrurun.report.figures import drawing
 
     for option, names in (("--by", by_paths(by)), ("--metric", metrics)):

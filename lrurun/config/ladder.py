@@ -11,7 +11,8 @@ from msgspec import Meta, Struct, field
 
 from lrurun import decoding, paths, plugins
 from lrurun.config.schema import KIND
-from lrurun.config.settings import flatten, path_fault, setting_faults
+from lrurun.config.settings import flatten
+from lrurun.config.unknown_settings import path_fault, setting_faults
 from lrurun.decoding import Fault, sound
 from lrurun.errors import LrurunError, UsageError, hint_for, plural, raise_first
 from lrurun.paths import find, shown
@@ -141,7 +142,7 @@ class TrainingSpeed(Document, frozen=True, kw_only=True):
     steps_per_second: dict[str, Annotated[float, Meta(gt=0, le=1e9)]] = field(default_factory=dict)
     """Task -> steps per second."""
     relative_time: dict[str, Annotated[float, Meta(gt=0, le=1e9)]] = field(default_factory=dict)
-    """Task -> time of a step over that of another system, where the source prints no speed: 1 for that system."""
+    """Task -> time of a step over the time of another system, where the source prints no speed: 1 for that system."""
 
     @property
     def speeds(self) -> dict[str, float]:
@@ -222,7 +223,7 @@ class Ladder(Document, frozen=True, kw_only=True):
 
     @property
     def kinds(self) -> dict[str, str]:
-        """Rung -> its kind of recurrence, for those whose kind the ladder says."""
+        """Rung -> its kind of recurrence, where the ladder says it."""
         kinds: dict[str, str] = {}
         for rung in self.rungs:
             kind = dict(flatten(rung.change)).get(KIND) or kinds.get(self.bases[rung.name] or "")
@@ -302,7 +303,7 @@ RECIPE_KEYS = frozenset({"task", "extends", "about", "data", "model", "optim", "
 
 
 def refuse_ladder(table: dict[str, Any], where: str) -> None:
-    """Refuses the table of a ladder's file where that of a recipe is expected.
+    """Refuses the table of a ladder's file where the table of a recipe is expected.
 
     Raises:
         UsageError: it has rungs or claims, and nothing of a recipe.
@@ -393,7 +394,7 @@ def find_recurrence(table: dict[str, Any]) -> None:
 
 
 def rules(ladder: Ladder, *, imports: bool = True) -> Iterator[UsageError]:
-    """Faults between the tables of a ladder; with `imports`, also those of the tasks that it names."""
+    """Faults between the tables of a ladder; with `imports`, also faults of the tasks that it names."""
     yield from _rung_rules(ladder)
     yield from _speed_rules(ladder)
     yield from _claim_rules(ladder)
@@ -492,7 +493,7 @@ def _claim_rules(ladder: Ladder) -> Iterator[UsageError]:
 
 
 def named_tasks(ladder: Ladder) -> Iterator[tuple[str, str]]:
-    """Each place where the ladder names a task, and the name."""
+    """Each position in the ladder that names a task, and the name."""
     for rung in ladder.rungs:
         yield from ((f"rung {rung.name}, published", task) for task in rung.published)
     for speed in ladder.speeds:

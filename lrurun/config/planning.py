@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import median_low, stdev
 from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-from lrurun import decoding, floats, paths, plugins
-from lrurun.config import programs, tuning
+from lrurun import decoding, paths, plugins
+from lrurun.config import programs, tuning_grid
 from lrurun.config.fingerprint import fingerprint
 from lrurun.config.ladder import Ladder, default_ladder, load_ladder, metric_rules, outside_scope
-from lrurun.config.recipe import Profile, Range, Recipe, Tried, check_scopes, get_profile, load_recipe, read_recipe
+from lrurun.config.recipe import Profile, Recipe, Tried, check_scopes, get_profile, load_recipe, read_recipe
 from lrurun.config.recurrences.lru import LRURecurrence
 from lrurun.config.recurrences.rnn import RNNRecurrence
 from lrurun.config.resolve import ResolvedRung as ResolvedRung
 from lrurun.config.resolve import full, resolve, with_point
 from lrurun.config.runs import InstanceSpec, PlannedRun, pack
 from lrurun.config.schema import KIND, TUNING_SEED, RunKind
-from lrurun.config.settings import check_set, combinations, setting_faults
-from lrurun.config.tuning import Search, proposed_points
+from lrurun.config.search import Search, search_of
+from lrurun.config.unknown_settings import check_set, setting_faults
 from lrurun.console import setting
 from lrurun.data import tasks
 from lrurun.data.program import ProgramTask
@@ -99,12 +97,12 @@ class Plan(Struct, frozen=True, kw_only=True):
     @property
     def search(self) -> Search | None:
         """The search of the recipe or profile; None for a grid."""
-        return tuning.search_of(self.recipe, self.profile)
+        return search_of(self.recipe, self.profile)
 
     @property
     def tuning_seeds(self) -> range:
         """The seeds that each point of the grid, or trial of the search, is trained with."""
-        return range(TUNING_SEED, TUNING_SEED + tuning.seeds_of(self.recipe, self.profile))
+        return range(TUNING_SEED, TUNING_SEED + tuning_grid.seeds_of(self.recipe, self.profile))
 
     @property
     def grid(self) -> dict[str, Tried]:
@@ -228,7 +226,7 @@ def of_documents(
             _check_pooling(rung, options)
             _check_frame(rung, options)
         for path, (values, source) in rung.tried.items():
-            for value in tuning.examples(values):
+            for value in tuning_grid.examples(values):
                 tried = with_point(rung, {path: value}, source, recipe)
                 if recipe.program is None:
                     _check_length(tried, options)
@@ -316,7 +314,7 @@ def _smaller_radius(rung: ResolvedRung, base: ResolvedRung) -> str:
 def _nothing_to_tune(ladder: Ladder, recipe: Recipe, profile: str | None, changes: dict[str, Any]) -> UsageError:
     tables = [table for rung in ladder.rungs for table in recipe.tables(ladder.scopes(rung), profile)]
     paths = dict.fromkeys(
-        [*tuning.common_grid(recipe, profile), *(path for table in tables for path in table.notes.tune)]
+        [*tuning_grid.common_grid(recipe, profile), *(path for table in tables for path in table.notes.tune)]
     )
     if not paths:
         return UsageError(f"{recipe.path}: has no grid to tune over", "add a table [tune.grid], or omit --tune")
@@ -443,7 +441,7 @@ def choose_rungs(plan: Plan, names: Sequence[str]) -> tuple[ResolvedRung, ...]:
 
 
 def rung_names(ladder: Ladder, names: Sequence[str]) -> list[str]:
-    """These names in ladder order; without names, those of all rungs.
+    """These names in ladder order; without names, the names of all rungs.
 
     Raises:
         UsageError: an unknown name.
@@ -455,147 +453,16 @@ def rung_names(ladder: Ladder, names: Sequence[str]) -> list[str]:
     return [name for name in known if not names or name in names]
 
 
-Results = Sequence["dict[str, float] | None"]
-"""The metrics of tuning runs, in the order of the runs; None for a run without a result."""
-
-
-def tuning_runs(plan: Plan, rungs: Iterable[ResolvedRung]) -> list[PlannedRun]:
-    """The tuning runs of rungs that need no earlier results, see `tuning_of`."""
-    return [run for rung in rungs for run in tuning_of(plan, rung, ())]
-
-
-def tuning_of(plan: Plan, rung: ResolvedRung, results: Results) -> list[PlannedRun]:
-    """The tuning runs of a rung: all of a grid; for a search, as many as follow from the earlier results.
-
-    The seeds of a point are side by side. A rung that tries nothing has none. A search may propose a point twice,
-    with the same runs.
-
-    Raises:
-        LrurunError: a search without Optuna.
-    """
-    source = "the tuning grid" if plan.search is None else f"the tuning: {plan.search.text}"
-    points = _points(plan, rung, results)
-    rungs = [with_point(rung, point, source, plan.recipe) for point in points]
-    return [_planned(plan, tuned, "tune", seed, k) for k, tuned in enumerate(rungs) for seed in plan.tuning_seeds]
-
-
-def budget(plan: Plan, rung: ResolvedRung) -> int:
-    """The number of tuning runs that a rung has when its tuning is complete."""
-    points = plan.search.trials if plan.search is not None and rung.grid else len(_points(plan, rung, ()))
-    return points * len(plan.tuning_seeds)
-
-
-def _points(plan: Plan, rung: ResolvedRung, results: Results) -> list[dict[str, Any]]:
-    if not rung.grid:
-        return []
-    if plan.search is None:
-        return combinations({path: tuning.examples(tried) for path, tried in rung.grid.items()})
-    seeds = len(plan.tuning_seeds)
-    scores = [trial.mean if trial.scores and trial.count == seeds else None for trial in _point_scores(plan, results)]
-    return proposed_points(plan.search, rung.grid, full(rung.config), scores)
-
-
-class _PointScores(Struct, frozen=True):
-    """The scores and losses of the tuning runs of a point."""
-
-    scores: list[float]
-    """Scores of the seeds with a finite score and loss; more is better."""
-    losses: list[float]
-    """Losses of the same seeds."""
-    lost: list[float]
-    """The score of chance for each of the other seeds, if it is known."""
-
-    @property
-    def mean(self) -> float:
-        return floats.mean(self.scores + self.lost)
-
-    @property
-    def count(self) -> int:
-        """The number of seeds in the mean."""
-        return len(self.scores) + len(self.lost)
-
-
-def _point_scores(plan: Plan, results: Results) -> list[_PointScores]:
-    """The scores of each point, from the results of all its seeds."""
-    metric, seeds = plan.task.metric, len(plan.tuning_seeds)
-    points = []
-    for first in range(0, len(results), seeds):
-        known = [result for result in results[first : first + seeds] if result is not None]
-        # a program need not record a loss, which decides between equal scores
-        pairs = [(metric.oriented(result.get(f"val/{metric.name}", math.nan)), _loss(plan, result)) for result in known]
-        finite = [pair for pair in pairs if all(map(math.isfinite, pair))]
-        lost = [] if metric.chance is None else [metric.oriented(metric.chance)] * (seeds - len(finite))
-        points.append(_PointScores([score for score, _ in finite], [loss for _, loss in finite], lost))
-    return points
-
-
-def _loss(plan: Plan, result: dict[str, float]) -> float:
-    """The validation loss of a tuning run; 0 where a program has not measured it."""
-    loss = result.get("val/loss", 0.0)
-    return 0.0 if plan.kind == "program" and not math.isfinite(loss) else loss
-
-
 def final_runs(
     plan: Plan, rung: ResolvedRung, seeds: Iterable[int], point: dict[str, Any] | None = None
 ) -> list[PlannedRun]:
     """The final runs of a rung, with the tuned values of `point`."""
     source = f"tuned on validation with {plural(len(plan.tuning_seeds), 'seed')}"
     tuned = rung if point is None else with_point(rung, point, source, plan.recipe)
-    return [_planned(plan, tuned, "train", seed, seed) for seed in seeds]
+    return [planned_run(plan, tuned, "train", seed, seed) for seed in seeds]
 
 
-def choose_point(plan: Plan, rung: ResolvedRung, results: Results) -> dict[str, Any] | None:
-    """The point that the validation scores of a rung's tuning runs choose; None if no score is finite.
-
-    `results` are in the order of `tuning_of`. A seed that diverged or failed, or whose score is not finite, scores
-    chance. Where chance is not known, a point with fewer finite seeds is worse. The best point has the best mean score;
-    between equal means, the lower mean loss decides, then the order of the points. With a single seed, the best point
-    is chosen.
-
-    With n seeds, a point ties with the best one if its mean is worse by at most sqrt(2 / n) s, where s is the standard
-    deviation of the best point's scores: one standard error of a difference of two means with that spread. The spread
-    of the other point does not count, because with it a point with one bad seed would always tie. Of the points that
-    tie, the middle is chosen, see `_middle`.
-    """
-    scored = _point_scores(plan, results)
-    most = max((point.count for point in scored if point.scores), default=0)
-    if not most:
-        return None
-    points = _points(plan, rung, results)
-    ranked = sorted(
-        (k for k, point in enumerate(scored) if point.scores and point.count == most),
-        key=lambda k: (-scored[k].mean, floats.mean(scored[k].losses)),
-    )
-    best = scored[ranked[0]]
-    if len(best.scores) == 1:
-        return points[ranked[0]]
-    least = best.mean - math.sqrt(2 / most) * stdev(best.scores)
-    return _middle(rung.grid, points, [points[k] for k in ranked if scored[k].mean >= least])
-
-
-def _middle(grid: dict[str, Tried], points: Sequence[dict[str, Any]], tied: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The middle of the points that tie, which are in the order of their scores.
-
-    For each path, the tried values are ranked: numbers by size, others as they are listed. The middle is the lower
-    median of the ranks of the points that tie. The nearest point to it is chosen, by the sum of the distances in rank
-    over all paths; among equally near points, the first. In a grid of one path this is the middle of the values that
-    tie, or the lower of two.
-    """
-    orders = [_order(tried, [point[path] for point in points]) for path, tried in grid.items()]
-    ranks = [[order.index(point[path]) for path, order in zip(grid, orders, strict=True)] for point in tied]
-    middle = [median_low(column) for column in zip(*ranks, strict=True)]
-    distances = [sum(abs(a - b) for a, b in zip(rank, middle, strict=True)) for rank in ranks]
-    return tied[distances.index(min(distances))]
-
-
-def _order(tried: Tried, values: list[Any]) -> list[Any]:
-    """The values of a path in the order of their ranks; `values` are the values that the points of a search have."""
-    listed = values if isinstance(tried, Range) else tried
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in listed)
-    return sorted(listed) if numbers else listed
-
-
-def _planned(
+def planned_run(
     plan: Plan, rung: ResolvedRung, stage: Literal["tune", "train"], seed: int, point_or_seed: int
 ) -> PlannedRun:
     config = msgspec.structs.replace(rung.config, seed=seed)  # a checked int: nothing else changes

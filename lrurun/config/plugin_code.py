@@ -89,6 +89,6 @@ def files_of(config: LadderConfig) -> list[str]:
 
 
 def _sources(recurrence: str, task: str) -> dict[PluginKind, Source]:
-    """The sources of a recurrence and a task, for those that are plug-ins."""
+    """The sources of a recurrence and a task, where they are plug-ins."""
     names: dict[PluginKind, str] = {"recurrence": recurrence, "task": task}
     return {kind: source for kind, name in names.items() if (source := plugins.source_of(kind, name)) is not None}

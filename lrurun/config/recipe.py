@@ -1,4 +1,4 @@
-"""Recipes: the tables of their TOML files, the reading of the files and of those that they extend, and their rules."""
+"""Recipes: the tables of their TOML files, the reading of the files and of what they extend, and their rules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from lrurun.config.ladder import (
 )
 from lrurun.config.programs import ProgramTable
 from lrurun.config.schema import OF_PROGRAMS, SECTIONS, known_paths
-from lrurun.config.settings import flatten, path_fault, setting_faults
+from lrurun.config.settings import flatten
+from lrurun.config.unknown_settings import path_fault, setting_faults
 from lrurun.data.tasks import TASKS
 from lrurun.decoding import Fault, sound
 from lrurun.errors import UsageError, hint_for, raise_first
@@ -122,7 +123,7 @@ class RungValues(Document, frozen=True, kw_only=True):
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings of a program for this rung, and for the rungs that change it."""
     tune: dict[str, Tried] = field(default_factory=dict)
-    """Dotted path -> values to try for this rung, beside those of `[tune.grid]` or `[tune.space]`. Values of the model
+    """Dotted path -> values to try for this rung, beside `[tune.grid]` or `[tune.space]`. Values of the model
     are also tried for the rungs that change it, unless they set the value."""
 
     @property
@@ -202,7 +203,7 @@ class Recipe(Document, frozen=True, kw_only=True):
 
     @property
     def tried_sections(self) -> tuple[str, ...]:
-        """Those of them that tuning and rungs change."""
+        """The sections that tuning and rungs change."""
         return ("model", "optim", "train") if self.program is None else ("settings",)
 
     @property

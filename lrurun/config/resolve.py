@@ -10,12 +10,12 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import decoding
-from lrurun.config import plugin_code, programs, tuning
-from lrurun.config.ladder import Ladder, Rung, Scope
-from lrurun.config.recipe import Recipe, RungTable, Tried, get_profile
+from lrurun.config import plugin_code, programs, tuning_grid
+from lrurun.config.ladder import Ladder, Scope
+from lrurun.config.precedence import UnresolvedRung, Values, common_sources, put, shared_values, unresolved_rungs
+from lrurun.config.recipe import Recipe, Tried, get_profile
 from lrurun.config.schema import (
     KIND,
-    RECURRENCE,
     SECTIONS,
     Execution,
     LadderConfig,
@@ -23,18 +23,16 @@ from lrurun.config.schema import (
     RunConfig,
     decode,
     examine,
-    is_inherited,
     used_execution,
 )
-from lrurun.config.settings import flatten, kind_fields, settings
+from lrurun.config.search import search_of
+from lrurun.config.settings import flatten
 from lrurun.data import tasks
 from lrurun.data.task import Options
 from lrurun.decoding import Fault, canonical
 from lrurun.errors import UsageError, plural
 
 RATE = "optim.lr"
-_Values = dict[str, tuple[Any, str]]
-"""Dotted path -> value and its source, in the order in which they were set."""
 
 
 class Difference(Struct, frozen=True):
@@ -60,7 +58,7 @@ class RateSource(Struct, frozen=True):
 
 
 def _tuned_rate(recipe: Recipe, profile: str | None) -> RateSource:
-    search, seeds = tuning.search_of(recipe, profile), plural(tuning.seeds_of(recipe, profile), "seed")
+    search, seeds = search_of(recipe, profile), plural(tuning_grid.seeds_of(recipe, profile), "seed")
     search_text = "" if search is None else f": {search.text}"
     return RateSource("tuned", f"tuned on validation here with {seeds}{search_text}")
 
@@ -86,7 +84,7 @@ class ResolvedRung(Struct, frozen=True, kw_only=True):
     same_as_base: bool
     """Whether it shares all runs with its base."""
     rate_source: RateSource
-    tried: tuning.TuningGrid = {}
+    tried: tuning_grid.TuningGrid = {}
     """The values that tuning tries for this rung."""
 
     @property
@@ -120,9 +118,7 @@ def resolve(
     """Resolves every rung of the ladder; `options` are the settings of the data, `files` the recorded digests of the
     files of a program that need not be here.
 
-    Later values win: recipe, profile, rung by rung along the bases (the ladder's change, then the recipe's table), then
-    `sets`. Model values in a recipe's table also hold for later rungs; optimiser values hold for that rung alone.
-    With `tune`, a value that the grid chooses need not be set for the rung.
+    Its values are set in the order that `unresolved_rungs` describes.
 
     Raises:
         UsageError: a value does not fit, or is missing in the recipe; no rung has a path in `sets`.
@@ -157,137 +153,6 @@ def resolve(
                 f"--set {path}: no rung of this ladder has it", f"lrurun plan {recipe.task} shows what the rungs have"
             )
     return list(resolved.values())
-
-
-class UnresolvedRung(Struct, frozen=True, kw_only=True):
-    """A rung with its values, before these are converted to a configuration."""
-
-    rung: Rung
-    values: _Values
-    scopes: list[Scope]
-    tables: list[RungTable]
-    tried: tuning.TuningGrid
-    used: set[str]
-    """The paths of `--set` that this rung has."""
-    unset: list[UsageError]
-    """An error for each value that the ladder expects from the recipe, and the recipe lacks."""
-
-
-def unresolved_rungs(
-    ladder: Ladder,
-    recipe: Recipe,
-    profile: str | None,
-    sets: dict[str, Any],
-    *,
-    tune: bool = False,
-) -> Iterator[UnresolvedRung]:
-    """The rungs of the ladder in their order, each with its values, as `resolve` describes.
-
-    Raises:
-        UsageError: `--set` does not fit, or a rung takes the values of an unknown rung.
-    """
-    shared = shared_values(recipe, profile)
-    common_grid, bases = tuning.common_grid(recipe, profile), ladder.bases
-    inherited: dict[str, _Values] = {}
-    grids: dict[str | None, tuning.TuningGrid] = {None: {}}
-    for rung in ladder.rungs:
-        base = bases[rung.name]
-        values = dict(shared if base is None else inherited[base])
-        scopes = ladder.scopes(rung)
-        tables = recipe.tables(scopes, profile)
-        alone = _apply(values, ladder, rung, tables)
-        inherited[rung.name] = dict(values)
-        declared = {path for table in tables for path, _ in flatten(table.settings)}
-        grids[rung.name] = tuning.inherited_grid(grids[base], tables, {*dict(flatten(rung.change)), *declared})
-        for path, (value, source) in alone.items():
-            put(values, path, value, source)
-        used = _override(values, sets, kept=_defaults(recipe, profile), rung=rung.name)
-        tried = tuning.applicable(common_grid | grids[rung.name], _kind(values), sets)
-        unset = [
-            _unset(path, ladder, rung, recipe)
-            for path in rung.tunes
-            if path not in declared and not (tune and path in tried and path in values)
-        ]
-        yield UnresolvedRung(
-            rung=rung, values=values, scopes=scopes, tables=tables, tried=tried, used=used, unset=unset
-        )
-
-
-def _kind(values: _Values) -> Any:
-    return values[KIND][0] if KIND in values else None
-
-
-def _defaults(recipe: Recipe, profile: str | None) -> tuple[str, str]:
-    """The sources of values that hold for all rungs."""
-    return recipe.path, f"{recipe.path} [profile.{profile}]"
-
-
-def shared_values(recipe: Recipe, profile: str | None) -> _Values:
-    """The values that the recipe and its profile set for all rungs."""
-    values: _Values = {}
-    if recipe.program is not None:
-        source = f"{recipe.path} [program]"
-        values |= {path: (value, source) for path, value in programs.execution_of(recipe.program).items()}
-    for document, source in zip((recipe, get_profile(recipe, profile)), _defaults(recipe, profile), strict=True):
-        tables = {name: getattr(document, name) for name in recipe.sections}
-        for path, value in settings(tables).items():
-            put(values, path, value, source)
-    return values
-
-
-def _apply(values: _Values, ladder: Ladder, rung: Rung, tables: list[RungTable]) -> _Values:
-    """Applies the rung's changes to `values`; returns the values that hold for this rung alone."""
-    source = f"{ladder.path}, rung {rung.name}"
-    for path, value in settings(rung.change).items():
-        put(values, path, value, source)
-    alone: _Values = {}
-    for table in tables:
-        for path, value in settings(table.settings).items():
-            put(values if is_inherited(path) else alone, path, value, table.where)
-    return alone
-
-
-def _unset(path: str, ladder: Ladder, rung: Rung, recipe: Recipe) -> UsageError:
-    name = f"[ladder.{ladder.name}.rung.{rung.name}]"
-    return UsageError(
-        f"{recipe.path}: {name} does not set {path}, which ladder {ladder.name} expects from it",
-        f"add {path} to {name}, or write it into the ladder's rung",
-    )
-
-
-def put(values: _Values, path: str, value: Any, source: str) -> None:
-    """Sets a value. A new kind of recurrence removes the settings of the old one."""
-    if path == KIND and path in values and values[path][0] != value:
-        for old_path in [setting for setting in values if setting.startswith(RECURRENCE)]:
-            del values[old_path]
-    # moved to the end: an error about several values names the source of the last one
-    values.pop(path, None)
-    values[path] = (value, source)
-
-
-def _override(values: _Values, sets: dict[str, Any], *, kept: tuple[str, ...], rung: str) -> set[str]:
-    """Applies `--set` to a rung's values; returns the paths that the rung has.
-
-    Raises:
-        UsageError: `--set` chooses a kind of recurrence that lacks a setting which the rung changes.
-    """
-    if KIND in sets:
-        fields = kind_fields(sets[KIND])
-        for path, (_, source) in values.items():
-            if fields and path.startswith(RECURRENCE) and path != KIND and source not in kept:
-                if path.removeprefix(RECURRENCE) not in fields:
-                    raise UsageError(
-                        f"--set {KIND}={sets[KIND]}: rung {rung} sets {path}, which this kind does not have ({source})",
-                        "leave it out: what the rungs change belongs to the ladder",
-                    )
-        put(values, KIND, sets[KIND], f"--set {KIND}")
-    kind = _kind(values)
-    used = set()
-    for path, value in sets.items():
-        if tuning.has(kind, path):
-            put(values, path, value, f"--set {path}")
-            used.add(path)
-    return used
 
 
 def _resolved(
@@ -358,7 +223,7 @@ def _rate_source(unresolved: UnresolvedRung, recipe: Recipe, profile: str | None
                     return _untuned(where, recipe, profile)
             reason = table.notes.lr_chosen or recipe.ours.get(RATE) or f"in {source}"
             return _noted(table.notes.lr_published, reason, table.scope, scopes[-1])
-    if source not in _defaults(recipe, profile):
+    if source not in common_sources(recipe, profile):
         return RateSource("chosen", f"set by the ladder: {source}")
     ladders = recipe.ladder
     if source != recipe.path:  # notes of the recipe are about its own rate, not about the rate of the profile
@@ -391,7 +256,7 @@ class _Whole(RunConfig[R], Generic[R], frozen=True, kw_only=True):
     execution: Execution
 
 
-def converted(values: _Values, where: str, *, task: str, data: dict[str, Any]) -> tuple[RunConfig, Execution]:
+def converted(values: Values, where: str, *, task: str, data: dict[str, Any]) -> tuple[RunConfig, Execution]:
     """The configuration that `values` describe, checked as a whole, with seed 0."""
     table, sources = _table(values, task, data)
     code, _ = plugin_code.code_of(str(values[KIND][0]) if KIND in values else "", task)
@@ -403,7 +268,7 @@ def converted(values: _Values, where: str, *, task: str, data: dict[str, Any]) -
     return config, settings.execution
 
 
-def value_faults(values: _Values, recipe: Recipe) -> Iterator[Fault]:
+def value_faults(values: Values, recipe: Recipe) -> Iterator[Fault]:
     """Every missing or wrong value of a rung, or of a recipe, which may have no recurrence.
 
     Unknown settings are left out, because they are reported as faults of their document.
@@ -421,15 +286,15 @@ def value_faults(values: _Values, recipe: Recipe) -> Iterator[Fault]:
 
 
 def grid_faults(unresolved: UnresolvedRung, recipe: Recipe) -> Iterator[Fault]:
-    """Every wrong value among those that tuning tries for a rung."""
+    """Every wrong value that tuning tries for a rung."""
     reported = {fault.message for fault in value_faults(unresolved.values, recipe)}
     for path, (tried, source) in unresolved.tried.items():
-        for value in tuning.examples(tried):
+        for value in tuning_grid.examples(tried):
             values = {**unresolved.values, path: (value, source)}
             yield from (fault for fault in value_faults(values, recipe) if fault.message not in reported)
 
 
-def _table(values: _Values, task: str, data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+def _table(values: Values, task: str, data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """The plain table of a run with these values, and a table from dotted paths to sources."""
     table: dict[str, Any] = {"task": task, "data": data, "seed": 0, **{name: {} for name in SECTIONS}}
     sources: dict[str, str] = {}
@@ -463,7 +328,7 @@ def full(config: LadderConfig) -> dict[str, Any]:
 
 
 def with_point(rung: ResolvedRung, point: dict[str, Any], source: str, recipe: Recipe) -> ResolvedRung:
-    """The rung with the values of a point of the tuning."""
+    """The rung with the values of a point of the tuning_grid."""
     values = {path: (value, rung.sources[path]) for path, value in rung.values.items()}
     for path, value in point.items():
         put(values, path, value, source)

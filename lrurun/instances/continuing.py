@@ -28,7 +28,7 @@ def is_unfinished(ledger: Ledger, instance: LadderInstance) -> bool:
 
 
 def replacements(ledger: Ledger) -> dict[str, LadderInstance]:
-    """Key of each instance that is no longer requested -> the instance that its newest command was given for since.
+    """Key of each instance that is no longer requested -> the instance that its newest command was for since.
 
     After a change of a ladder, a recipe, a plug-in or a program, the same command is for another instance: that one is
     continued.
@@ -44,7 +44,7 @@ def replacements(ledger: Ledger) -> dict[str, LadderInstance]:
 
 
 def superseded(ledger: Ledger) -> dict[str, LadderInstance]:
-    """Those of `replacements` that stay unfinished: some of their runs are not, and none is running."""
+    """The `replacements` of instances that stay unfinished: some of their runs are not, and none is running."""
     return {
         key: by
         for key, by in replacements(ledger).items()

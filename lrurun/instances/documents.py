@@ -134,9 +134,10 @@ def ladder_of_name(name: str, ledger: Ledger | None) -> Ladder:
 
 
 def of_names(ladder: str, task: str, ledger: Ledger | None) -> tuple[Ladder, Recipe, dict[str, str] | None]:
-    """A ladder as `ladder_of_name` reads it, and the recipe of this task or in this file; one without a file here is that
-    of the newest instance on the task. With the recorded recipe of a program come its ladder, unless another one is
-    named, and the digests of its files.
+    """A ladder as `ladder_of_name` reads it, and the recipe of this task or in this file.
+
+    A recipe without a file here is that of the newest instance on the task. With the recorded recipe of a program come
+    its ladder, unless another one is named, and the digests of its files.
 
     Raises:
         UsageError: there is none, or it is wrong.

@@ -55,8 +55,8 @@ class PlannedRung(Struct, frozen=True, kw_only=True):
     refused: list[str]
     """Ids of unfinished runs that this lrurun does not continue, because they began with a later one."""
     steps_per_second: float | None
-    """The speed that was measured, or that of an earlier run with these settings; None if there is none, and for users'
-    programs."""
+    """The speed that was measured, or the speed of an earlier run with these settings; None if there is none, and for
+    users' programs."""
     seconds_per_run: float | None
     """The time of a run with one worker, as measured or as earlier runs show it; None if there is neither."""
     seconds_left: float | None
@@ -153,7 +153,7 @@ def without_firm(
     measured: Measured | None = None,
 ) -> PlanDocument:
     """What a request would train, without what firm verdicts need."""
-    from lrurun.config import tuning
+    from lrurun.config import tuning_grid
 
     rungs, seeds = request.chosen(plan)
     design = None
@@ -170,7 +170,7 @@ def without_firm(
         phrases.scale(plan) if remains else None,
         phrases.missing_data(places, plan) if remains else None,
         phrases.few_test_items(plan) if remains else None,
-        tuning.replacement_note(plan.recipe, plan.profile) if plan.tune else "",
+        tuning_grid.replacement_note(plan.recipe, plan.profile) if plan.tune else "",
         "" if ledger is None else lookup.other_versions(plan, ledger),
     ]
     name = _short_name(plan, ledger)
@@ -236,11 +236,11 @@ def firm_verdict(
     from lrurun.judging.verdicts import LEAST_SEEDS
 
     rungs, seeds = request.chosen(plan)
-    asked = questions.asked(plan.ladder, plan.task.name, plan.outside_scope)
+    ladder_questions = questions.asked(plan.ladder, plan.task.name, plan.outside_scope)
     names = {rung.name for rung in rungs}
     if request.decide or plan.profile == "smoke" or len(seeds) >= LEAST_SEEDS:
         return None
-    if not any(names.issuperset(question.rungs) for question in asked):
+    if not any(names.issuperset(question.rungs) for question in ladder_questions):
         return None
     firm_request = msgspec.structs.replace(request, seeds=str(LEAST_SEEDS))
     document = without_firm(places, firm_request, plan, ledger, measured)
@@ -342,9 +342,11 @@ def _planned(
     past: Sequence[tuple[Config, float]],
     measured: Measured | None,
 ) -> PlannedRung:
-    """`past`: configurations of earlier runs with their speeds; those of programs with their durations."""
-    from lrurun.config.planning import budget, choose_point, final_runs
+    """What remains of a rung. `past` has the configurations of earlier runs with their speeds, of programs with their
+    durations."""
+    from lrurun.config.planning import final_runs
     from lrurun.config.resolve import RATE
+    from lrurun.config.tuning import budget, choose_point
     from lrurun.ledger.values import FINISHED
     from lrurun.version import NUMERICS
 
@@ -366,12 +368,12 @@ def _planned(
     # the final runs are known once the grid is finished; until then they count as remaining
     states += [_state(known, want.fingerprint) if chosen else "queued" for want in final]
     left_seeds = [want.seed for want in final if not chosen or _state(known, want.fingerprint) not in FINISHED]
-    found = None if measured is None else measured.get(rung.name)
+    result = None if measured is None else measured.get(rung.name)
     speed, seconds, measurement = _past(rung, past), None, None
     if plan.kind == "program":
         speed, seconds = None, speed
     elif measured is not None:
-        measurement = found if isinstance(found, Measurement) else None
+        measurement = result if isinstance(result, Measurement) else None
         speed = None if measurement is None else 1 / measurement.seconds_per_step
         seconds = None if measurement is None else measurement.seconds(rung.training.train)
     elif speed:
@@ -397,7 +399,7 @@ def _planned(
         seconds_per_run=seconds,
         seconds_left=None if seconds is None else seconds * len(unfinished),
         measurement=measurement,
-        measurement_error=found if isinstance(found, str) else None,
+        measurement_error=result if isinstance(result, str) else None,
     )
 
 
@@ -405,7 +407,7 @@ def _tuning_runs(
     plan: planning.Plan, rung: planning.ResolvedRung, ledger: Ledger | None
 ) -> tuple[list[PlannedRun], dict[str, Run], list[Any] | None]:
     """The tuning runs of a rung that are known, those in the ledger, and their results; None if some are unfinished."""
-    from lrurun.config.planning import tuning_of
+    from lrurun.config.tuning import tuning_of
     from lrurun.ledger.values import FINISHED
 
     wanted: list[PlannedRun] = []
@@ -422,7 +424,7 @@ def _tuning_runs(
 
 
 def _in_ledger(ledger: Ledger | None, wanted: Sequence[PlannedRun]) -> dict[str, Run]:
-    """Fingerprint -> its run, for those that the ledger has."""
+    """Fingerprint -> its run, for the runs that the ledger has."""
     if ledger is None or not wanted:
         return {}
     runs = ledger.runs(fingerprints=[want.fingerprint for want in wanted], brief=True)

@@ -1,4 +1,4 @@
-"""The request of a ladder command: its options, and the record of them that `lrurun resume` repeats."""
+"""The request of a ladder command: its options. Ledgers record requests, so that `lrurun resume` can repeat them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         return clean(self._anywhere(*words))
 
     def arguments(self, seeds: Sequence[int]) -> list[str]:
-        """The arguments of the command that trains the same runs, given in the same folder: the same for a recorded
+        """The arguments of the command that trains the same runs in the same folder: the same for a recorded
         request."""
         more = self._rung_options
         if self.decide:
@@ -105,8 +105,8 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         return shlex.split(msgspec.structs.replace(self, task=task, ladder=ladder)._anywhere(*more))[1:]
 
     def plan(self, ledger: Ledger | None = None, files: Mapping[str, str] | None = None) -> planning.Plan:
-        """The plan of the ladder on the task. A ladder and a recipe without a file of their name here are those that
-        the ledger records. `files` are the digests of the files of a program, if not those that they have now.
+        """The plan of the ladder on the task. A ladder and a recipe without a file of their name here are read from the
+        ledger. `files` are recorded digests of the files of a program, in place of the present ones.
 
         Raises:
             UsageError: an unknown name, or a value or a file that is wrong; a recorded ladder needs a plug-in that is
@@ -174,8 +174,8 @@ def remember(
         **user_of(ledger),
     }
     table = msgspec.to_builtins(table)
-    recorded = {_runs_of(event.payload): event.payload for event in events(ledger, instance)}
-    if recorded.get(_runs_of(table)) != table or newest_instances(ledger)[_runs_of(table)] != instance.key:
+    recorded = {_runs_of(event.payload): _parsed(event.payload) for event in events(ledger, instance)}
+    if recorded.get(_runs_of(table)) != _parsed(table) or newest_instances(ledger)[_runs_of(table)] != instance.key:
         ledger.event(REQUEST, "requested", table, ladder=instance.key)
 
 
@@ -186,36 +186,33 @@ def user_of(ledger: Ledger) -> dict[str, str | None]:
     return {"user": owner.user()} if ledger.database.is_shared else {}
 
 
-def recorded(ledger: Ledger, instance: LadderInstance, kind: type[R]) -> list[R]:
-    """The requests that were recorded for a ladder instance, oldest first; a repeated one has its newest place.
+def recorded(ledger: Ledger, instance: LadderInstance, type_: type[R]) -> list[R]:
+    """The requests that were recorded for a ladder instance, oldest first; a repeated one stands where it is newest.
 
     Of requests that differ only in how runs are executed, as in execution.devices, the newest counts.
 
     Raises:
-        LedgerError: a record is not one of a request of this kind.
+        LedgerError: a recorded request cannot be read as one of this type.
     """
-    return decoded(events(ledger, instance), kind, instance)
+    return decoded(events(ledger, instance), type_, instance)
 
 
-def decoded(events: Sequence[Event], kind: type[R], instance: LadderInstance) -> list[R]:
+def decoded(events: Sequence[Event], type_: type[R], instance: LadderInstance) -> list[R]:
     """The requests in the events that record them for an instance, as `recorded`."""
     newest_first: dict[str, Any] = {}
     for event in reversed(events):
         newest_first.setdefault(_runs_of(event.payload), event.payload)
-    return [decode(payload, kind, instance) for payload in reversed(newest_first.values())]
+    return [decode(payload, type_, instance) for payload in reversed(newest_first.values())]
 
 
-def decode(payload: Any, kind: type[R], instance: LadderInstance) -> R:
+def decode(payload: Any, type_: type[R], instance: LadderInstance) -> R:
     """A request from the payload of the event that records it.
 
     Raises:
-        LedgerError: the record is not one of a request of this kind.
+        LedgerError: it cannot be read as one of this type.
     """
-    table = payload
-    if kind is LadderRequest and isinstance(payload, dict) and "sets" in payload:
-        table = {**payload, "sets": _settings(payload["sets"])}
     try:
-        return msgspec.convert(table, kind)
+        return msgspec.convert(_parsed(payload) if type_ is LadderRequest else payload, type_)
     except msgspec.ValidationError as error:
         raise LedgerError(
             f"ladder {instance.short_name}: its recorded command cannot be read ({error})",
@@ -224,24 +221,21 @@ def decode(payload: Any, kind: type[R], instance: LadderInstance) -> R:
 
 
 def _runs_of(payload: Any) -> str:
-    """What the record of a request says about the runs to train, without how they are executed."""
-    table = payload
-    if isinstance(payload, dict) and "sets" in payload:
-        sets = _settings(payload["sets"])
-        if isinstance(sets, dict):
-            sets = [[path, value] for path, value in sets.items() if not path.startswith("execution.")]
-        table = {**payload, "sets": sets}
+    """What a recorded request says about the runs to train, without how they are executed."""
+    table = _parsed(payload)
+    if isinstance(table, dict) and isinstance(sets := table.get("sets"), dict):
+        table["sets"] = [[path, value] for path, value in sets.items() if not path.startswith("execution.")]
     return json.dumps(table, sort_keys=True, default=str)
 
 
-def _settings(recorded: Any) -> Any:
-    """The values of `--set` in the record of a request: dotted path -> value. What is no list of such texts is returned
-    as it is."""
+def _parsed(payload: Any) -> Any:
+    """A recorded request with the values of `--set` as `LadderRequest` has them; what is no request stays as it is."""
     from lrurun.config.settings import parse_sets
 
-    with suppress(UsageError, AttributeError, TypeError):
-        return parse_sets(recorded) if isinstance(recorded, list) else recorded
-    return recorded
+    with suppress(UsageError, AttributeError, TypeError, KeyError):
+        sets = payload["sets"]
+        return {**payload, "sets": sets if isinstance(sets, dict) else parse_sets(sets)}
+    return payload
 
 
 def made(ledger: Ledger) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import console
-from lrurun.config.settings import sweep_points
+from lrurun.config.sweeps import sweep_points
 from lrurun.errors import UsageError
 from lrurun.instances.requests import LadderRequest
 

@@ -13,9 +13,10 @@ from msgspec import Struct
 
 from lrurun.config import planning
 from lrurun.config.fingerprint import common_settings
-from lrurun.config.planning import budget, choose_point, final_runs, tuning_of, tuning_runs
+from lrurun.config.planning import final_runs
 from lrurun.config.runs import PlannedRun
 from lrurun.config.schema import ProgramConfig
+from lrurun.config.tuning import budget, choose_point, tuning_of, tuning_runs
 from lrurun.console import setting
 from lrurun.errors import LedgerError, LrurunError, plural
 from lrurun.ledger.store import Ledger, refuse_later

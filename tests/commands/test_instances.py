@@ -14,7 +14,7 @@ from lrurun import paths
 from lrurun.config import planning
 from lrurun.config.planning import final_runs
 from lrurun.config.runs import InstanceSpec
-from lrurun.config.settings import by_paths, sweep_points
+from lrurun.config.sweeps import by_paths, sweep_points
 from lrurun.errors import UsageError
 from lrurun.instances import continuing, documents, requests
 from lrurun.instances.requests import LadderRequest
@@ -389,6 +389,23 @@ def test_seeds_after_a_sequential_design_are_named(tmp_path: Path) -> None:
             ledger.event("asked", "requested", asked, ladder=instance.key)
         found = loaded_instance.LoadedInstance(plan, instance, ledger).added_seeds()
     assert found == ["seeds 20 to 21 of gamma-norm were added in a later command"]
+
+
+@pytest.mark.parametrize(
+    "recorded", [["optim.lr=2e-3", " model.norm = 'layer'"], {"optim.lr": 0.002, "model.norm": "layer"}]
+)
+def test_a_recorded_set_has_its_values_whatever_its_spelling(machine: Machine, recorded: Any) -> None:
+    table = {"task": "sDigits", "ladder": "lru", "profile": "smoke", "rungs": [], "seeds": "0,", "tune": False}
+    with Ledger.open(machine.ledger) as ledger:
+        instance = ledger.add_ladder("lru", "sDigits", "smoke", InstanceSpec())
+        ledger.event(REQUEST, "requested", {**table, "sets": recorded}, ladder=instance.key)
+        [request] = requests.recorded(ledger, instance, LadderRequest)
+        assert request.sets == {"optim.lr": 0.002, "model.norm": "layer"}
+        requests.remember(ledger, instance, request, request.plan(), [0])
+        assert len(requests.events(ledger, instance)) == 1
+        requests.remember(ledger, instance, request, request.plan(), [0, 1])
+        newest = requests.events(ledger, instance)[-1].payload
+    assert newest["sets"] == ["optim.lr=0.002", "model.norm=layer"]  # as earlier versions read them
 
 
 # --sweep

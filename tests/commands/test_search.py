@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from lrurun.config import planning
-from lrurun.config.planning import choose_point, tuning_of, tuning_runs
 from lrurun.config.recipe import Range
-from lrurun.config.tuning import Search, proposed_points
+from lrurun.config.search import Search, proposed_points
+from lrurun.config.tuning import choose_point, tuning_of, tuning_runs
 from lrurun.errors import UsageError
 from lrurun.ledger import owner, query
 from lrurun.ledger.store import Ledger

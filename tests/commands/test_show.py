@@ -16,9 +16,10 @@ from packaging.requirements import Requirement
 
 from lrurun import console
 from lrurun.config import planning
-from lrurun.config.planning import final_runs, tuning_runs
+from lrurun.config.planning import final_runs
 from lrurun.config.runs import InstanceSpec, parse_seeds
 from lrurun.config.settings import parse_sets
+from lrurun.config.tuning import tuning_runs
 from lrurun.instances.requests import LadderRequest, recorded, remember
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import HeldRun, Owner, Run

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from lrurun import machine as computer
 from lrurun.config import planning
-from lrurun.config.planning import tuning_runs
 from lrurun.config.resolve import RateSource
 from lrurun.config.settings import flatten
+from lrurun.config.tuning import tuning_runs
 from lrurun.ledger.store import Ledger
 from lrurun.runner import supervisor
 from lrurun.session import cautions

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from lrurun.config import planning
 from lrurun.config.fingerprint import fingerprint
-from lrurun.config.planning import choose_point, final_runs, tuning_runs
+from lrurun.config.planning import final_runs
 from lrurun.config.runs import parse_seeds
 from lrurun.config.schema import used_execution
 from lrurun.config.settings import combinations, flatten
+from lrurun.config.tuning import choose_point, tuning_runs
 from lrurun.errors import UsageError
 from tests.harness.plans import make, write_documents
 from tests.harness.scored import tasks  # noqa: F401

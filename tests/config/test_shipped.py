@@ -15,10 +15,11 @@ from lrurun import paths
 from lrurun.config import planning
 from lrurun.config.fingerprint import fingerprint
 from lrurun.config.ladder import Claim, Ladder, load_ladder, named_tasks
-from lrurun.config.planning import Plan, final_runs, tuning_runs
+from lrurun.config.planning import Plan, final_runs
 from lrurun.config.recipe import load_recipe
 from lrurun.config.schema import KIND
 from lrurun.config.settings import flatten
+from lrurun.config.tuning import tuning_runs
 from lrurun.data.metric import Metric, named
 from lrurun.data.tasks import TASKS
 from lrurun.errors import UsageError

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from lrurun.config.planning import choose_point, final_runs, tuning_runs
+from lrurun.config.planning import final_runs
 from lrurun.config.recipe import load_recipe
 from lrurun.config.settings import combinations
-from lrurun.config.tuning import replacement_note
+from lrurun.config.tuning import choose_point, tuning_runs
+from lrurun.config.tuning_grid import replacement_note
 from lrurun.data.metric import Accuracy
 from lrurun.data.tasks import TASKS
 from lrurun.judging import design_record

@@ -17,7 +17,15 @@ from tests.harness.shared import SHARED
 
 PACKAGE = Path(lrurun.__file__).parent
 NOT_SHOWN = (
-    *("config.planning", "config.resolve", "config.tuning", "data.copies", "data.downloaded", "data.generated"),
+    *(
+        "config.planning",
+        "config.precedence",
+        "config.resolve",
+        "config.tuning",
+        "data.copies",
+        "data.downloaded",
+        "data.generated",
+    ),
     *("data.sampled", "data.task", "nn", "judging", "report.tables.ladder_table", "runner.supervisor"),
     "studies",
 )

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from lrurun.config.ladder import Ladder
 from lrurun.config.resolve import RateSource
-from lrurun.config.tuning import is_edge
+from lrurun.config.tuning_grid import is_edge
 from lrurun.data.metric import METRICS
 from lrurun.report import formats
 from lrurun.report.tables.ladder_table import LadderReport, Tuning

@@ -17,7 +17,7 @@ import pytest
 import scipy.stats
 from msgspec import structs
 
-from lrurun.config import planning
+from lrurun.config import tuning
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.data.metric import Accuracy, Metric
 from lrurun.judging import statistics, verdicts
@@ -283,12 +283,12 @@ def test_means_in_the_ledger_have_every_size(ledger: Ledger, key: str) -> None:
 
 
 def test_tuning_chooses_among_scores_of_every_size() -> None:
-    points = planning._PointScores([LARGEST, LARGEST / 2], [0.0, 0.0], [])
+    points = tuning._PointScores([LARGEST, LARGEST / 2], [0.0, 0.0], [])
     assert points.mean == pytest.approx(0.75 * LARGEST)
     made: Any = SimpleNamespace(task=SimpleNamespace(metric=PPL), tuning_seeds=(0, 1), kind="program")
     rung: Any = SimpleNamespace(grid={"lr": [1, 2]})
     results = [{"val/ppl": score} for score in (LARGEST, LARGEST / 2, LARGEST / 4, LARGEST / 4)]
-    chosen = planning.choose_point(structs_with_points(made), rung, results)
+    chosen = tuning.choose_point(structs_with_points(made), rung, results)
     assert chosen == {"lr": 2}
 
 

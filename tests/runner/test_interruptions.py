@@ -12,7 +12,8 @@ import pytest
 
 from lrurun import paths
 from lrurun.config import planning
-from lrurun.config.planning import final_runs, tuning_runs
+from lrurun.config.planning import final_runs
+from lrurun.config.tuning import tuning_runs
 from lrurun.ledger.store import Ledger
 from lrurun.runner.signals import Signals
 from tests.harness.machine import LONG, Machine, stop, training, wait_for

@@ -18,7 +18,8 @@ import pytest
 import lrurun
 from lrurun import machine
 from lrurun.config import planning
-from lrurun.config.planning import final_runs, tuning_runs
+from lrurun.config.planning import final_runs
+from lrurun.config.tuning import tuning_runs
 from lrurun.errors import LrurunError
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger

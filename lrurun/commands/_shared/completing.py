@@ -144,14 +144,14 @@ def _values(path: str) -> list[str]:
 
 def _tuned(context: typer.Context, path: str) -> list[str]:
     """The values that the recipe of the command tunes over; the ends of a range."""
-    from lrurun.config import tuning
+    from lrurun.config import tuning_grid
     from lrurun.config.recipe import read_recipe
 
     with suppress(LrurunError):
         # a line that ends in an option without its value is not parsed: its arguments are still in args
         recipe = read_recipe(context.params.get("task") or next(iter(context.args), ""))
-        tried = tuning.common_grid(recipe, context.params.get("profile"))
-        return [str(value) for value in tuning.examples(tried[path][0])] if path in tried else []
+        tried = tuning_grid.common_grid(recipe, context.params.get("profile"))
+        return [str(value) for value in tuning_grid.examples(tried[path][0])] if path in tried else []
     return []
 
 

@@ -68,7 +68,7 @@ def show(
 
 
 def _print_plan(plan: planning.Plan, document: PlanDocument) -> None:
-    from lrurun.config import tuning
+    from lrurun.config import tuning_grid
     from lrurun.config.instance import data_sentence
     from lrurun.judging import sequential
 
@@ -99,7 +99,7 @@ def _print_plan(plan: planning.Plan, document: PlanDocument) -> None:
         console.paragraph(source)
     if plan.tune:
         shown = {row.rung for row in document.rungs}
-        for sentence in tuning.sentences(
+        for sentence in tuning_grid.sentences(
             {rung.name: rung.grid for rung in plan.rungs if rung.name in shown}, len(plan.tuning_seeds), plan.search
         ):
             console.paragraph(sentence)
@@ -139,19 +139,19 @@ def _print_measured(document: PlanDocument, rungs: Sequence[planning.ResolvedRun
     if not any(row.measurement or row.measurement_error for row in document.rungs):
         return
     for row in document.rungs:
-        if (found := row.measurement) is None:
+        if (measurement := row.measurement) is None:
             cells = ["failed"] * 6 if row.measurement_error else ["not measured", *[""] * 5]
             rows.append([row.rung, *cells])
             continue
         rows.append(
             [
                 row.rung,
-                f"{found.parameters:,}",
-                seconds_text(found.seconds_per_step),
+                f"{measurement.parameters:,}",
+                seconds_text(measurement.seconds_per_step),
                 "" if row.same_as_before else console.rough_duration((row.seconds_per_run or 0.0) * row.runs),
-                seconds_text(found.compile_seconds),
-                bytes_text(found.training_bytes),
-                bytes_text(found.evaluation_bytes),
+                seconds_text(measurement.compile_seconds),
+                bytes_text(measurement.training_bytes),
+                bytes_text(measurement.evaluation_bytes),
             ]
         )
     table.show_text(["rung", "parameters", "step", "all runs", "compiling", "training", "evaluation"], rows)
@@ -166,11 +166,12 @@ def _print_measured(document: PlanDocument, rungs: Sequence[planning.ResolvedRun
     measurements = [row.measurement for row in document.rungs if row.measurement is not None]
     if not measurements:
         return
-    counts = sorted(found.steps for found in measurements)
+    counts = sorted(measurement.steps for measurement in measurements)
     steps = plural(counts[0], "step") if counts[0] == counts[-1] else f"{counts[0]:,} to {counts[-1]:,} steps"
     threads = plural(max(rung.execution.threads for rung in rungs), "thread")
     devices = max(rung.execution.devices for rung in rungs)
-    inputs = "Inputs were random: the data are not prepared." if any(found.synthetic for found in measurements) else ""
+    is_random = any(measurement.synthetic for measurement in measurements)
+    inputs = "Inputs were random: the data are not prepared." if is_random else ""
     console.paragraph(
         f"Measured on {measurements[0].device} ({threads}, {plural(devices, 'device')}), one rung after another, the "
         f"median over {steps}. All runs: of all seeds and of tuning, finished ones too, with one worker, with "
@@ -244,13 +245,13 @@ def _other_numerics(rows: Sequence[PlannedRung]) -> list[str]:
 
 
 def _changes(row: PlannedRung, plan: planning.Plan) -> list[str]:
-    """What a rung changes, without the values that tuning replaces, and those that a new kind has by default."""
-    from lrurun.config import tuning
+    """What a rung changes, without the values that tuning replaces, and the values that a new kind has by default."""
+    from lrurun.config import tuning_grid
 
     [rung] = (rung for rung in plan.rungs if rung.name == row.rung)
     hidden = {*plan.free(row.rung), *(change.path for change in rung.differences if change.is_default)}
     changes = [
-        f"{re.sub(r'^(model[.](recurrence[.])?|settings[.])', '', change.path)} = {tuning.short(change.after)}"
+        f"{re.sub(r'^(model[.](recurrence[.])?|settings[.])', '', change.path)} = {tuning_grid.short(change.after)}"
         for change in row.moves
         if change.after is not None and not change.path.startswith("code.") and change.path not in hidden
     ]

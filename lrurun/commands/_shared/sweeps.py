@@ -82,7 +82,7 @@ def swept_table(
         UsageError: one of these is among the values of `--set`.
         NotFoundError: there is no such instance.
     """
-    from lrurun.config.settings import by_paths
+    from lrurun.config.sweeps import by_paths
     from lrurun.report.tables import swept
 
     by = by_paths(by)

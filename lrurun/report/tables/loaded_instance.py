@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from lrurun import paths
-from lrurun.config import planning, plugin_code, tuning
+from lrurun.config import planning, plugin_code, tuning_grid
 from lrurun.config.fingerprint import same_settings
 from lrurun.config.instance import InstanceLabel, data_phrase, make_label
 from lrurun.config.recipe import read_recipe
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def chosen(
     ledger: Ledger, task: str | None, plan: planning.Plan | None, name: str | None, command: str
 ) -> LoadedInstance:
-    """The requested ladder instance: that of a plan, or the one that has a short name or id.
+    """The requested ladder instance: the one of a plan, or the one that has a short name or id.
 
     Args:
         task: the one that the instance named is to be of; None for any.
@@ -108,8 +108,8 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         current: list[Run] = []
         outdated: list[Run] = []
         for run in self.ledger.runs(self.instance.key):
-            places = self._final_rungs(run)
-            is_other = places and not any(is_current(run, rung) for rung in places if rung in rungs)
+            final = self._final_rungs(run)
+            is_other = final and not any(is_current(run, rung) for rung in final if rung in rungs)
             (outdated if is_other else current).append(run)
         return current, outdated
 
@@ -132,12 +132,12 @@ class LoadedInstance(Struct, frozen=True, dict=True):
 
     @cached_property
     def _same_as_base(self) -> frozenset[str]:
-        """The rungs whose runs are those of their base: by their settings, or because tuning chose equal ones."""
+        """The rungs that share all runs with their base: by their settings, or because tuning chose equal ones."""
         final: dict[str, set[str]] = {}
         for run in self.runs:
-            for place in run.memberships:
-                if _is_final(place, self.instance, place.rung):
-                    final.setdefault(place.rung, set()).add(run.id)
+            for membership in run.memberships:
+                if _is_final(membership, self.instance, membership.rung):
+                    final.setdefault(membership.rung, set()).add(run.id)
         bases = self.plan.ladder.bases.items()
         shared = {rung for rung, base in bases if base is not None and final.get(rung, set()) & final.get(base, set())}
         return self.plan.same_as_base | shared
@@ -177,8 +177,8 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         Args:
             rungs: those to show; None is all of them.
             detect: a difference, as it is printed, for which the report says the seeds that it needs.
-            with_claims: whether it has the claims of the ladder, on which verdicts do not depend. None: those of the
-                ladder `lru`, which are about the papers' tasks, only on a task that comes with lrurun.
+            with_claims: whether it has the claims of the ladder, on which verdicts do not depend. None: of the ladder
+                `lru`, whose claims are about the papers' tasks, only on a task that comes with lrurun.
         """
         plan, task = self.plan, self.plan.task
         if with_claims is None:
@@ -211,7 +211,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         return speed.build(self.for_reports, newest, rungs)
 
     def counted(self, metric: Metric | None = None) -> tuple[dict[str, rung_runs.RungRuns], list[rung_runs.Note]]:
-        """Rung -> the runs that a report counts, and notes on those that it leaves out.
+        """Rung -> the runs that a report counts, and notes on the others.
 
         `metric` is the one whose score they must have; without it, the one that selects the model.
         """
@@ -219,7 +219,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         return rung_runs.select(self.for_reports, metric or self.plan.task.metric, notes), notes
 
     def with_speed(self) -> tuple[dict[str, rung_runs.RungRuns], list[rung_runs.Note]]:
-        """Rung -> the runs that have recorded their speed, and notes on those that have not."""
+        """Rung -> the runs that have recorded their speed, and notes on the others."""
         notes = list(self.notes)
         return rung_runs.with_speed(self.for_reports, notes), notes
 
@@ -268,9 +268,9 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         counted: dict[str, set[int]] = {}
         for run in self.runs:
             if run.state in FINISHED and run.excluded is None and not run.superseded:
-                for place in run.memberships:
-                    if place.ladder_key == self.instance.key and place.stage == "train" and place.rung in shared:
-                        counted.setdefault(shared[place.rung], set()).add(run.seed)
+                for membership in run.memberships:
+                    if membership.rung in shared and _is_final(membership, self.instance, membership.rung):
+                        counted.setdefault(shared[membership.rung], set()).add(run.seed)
         by_seeds: dict[tuple[int, ...], list[str]] = {}
         for rung, later in added.items():
             by_seeds.setdefault(tuple(sorted(later & counted.get(shared[rung], set()))), []).append(rung)
@@ -287,8 +287,8 @@ class LoadedInstance(Struct, frozen=True, dict=True):
     @property
     def _finished(self) -> set[str]:
         """The rungs that have finished final runs."""
-        places = (place for run in self.runs if run.state == "done" for place in run.memberships)
-        return {place.rung for place in places if place.ladder_key == self.instance.key and place.stage == "train"}
+        done = [run for run in self.runs if run.state == "done"]
+        return {rung for run in done for rung in self._final_rungs(run)}
 
     def _rate(self, rung: ResolvedRung) -> tuple[float | None, RateSource]:
         """The learning rate of a rung, None if tuning chooses it, and its source."""
@@ -299,9 +299,8 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         return None, rung.rate_source
 
     def _final_run(self, rung: str) -> Run | None:
-        """A final run of a rung; those of one rung have the same settings."""
-        places = ((run, place) for run in self.runs for place in run.memberships)
-        return next((run for run, place in places if _is_final(place, self.instance, rung)), None)
+        """A final run of a rung; all final runs of a rung have the same settings."""
+        return next((run for run in self.runs if rung in self._final_rungs(run)), None)
 
     def _is_tuned(self, rung: ResolvedRung) -> bool:
         """Whether tuning has chosen the values of its final runs. It has not if no tuning run finished.
@@ -311,10 +310,10 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         run = self._final_run(rung.name)
         if run is None or any(run.sources.get(path, "").startswith("tuned") for path in rung.grid):
             return run is not None
-        score, place = f"val/{self.plan.task.metric.name}", (self.instance.key, "tune", rung.name)
+        score = f"val/{self.plan.task.metric.name}"
         return any(
             math.isfinite((run.result or {}).get(score, math.nan))
-            and place in ((each.ladder_key, each.stage, each.rung) for each in run.memberships)
+            and any(_is_of(membership, self.instance, "tune", rung.name) for membership in run.memberships)
             for run in self.runs
         )
 
@@ -324,7 +323,9 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         for rung in self.plan.rungs:
             if (run := self._final_run(rung.name)) is not None and self._is_tuned(rung):
                 settings = dict(flatten(run.config))
-                if paths := [path for path, tried in rung.grid.items() if tuning.is_edge(settings.get(path), tried)]:
+                if paths := [
+                    path for path, tried in rung.grid.items() if tuning_grid.is_edge(settings.get(path), tried)
+                ]:
                     at_edge[rung.name] = paths
         items = self.plan.task.sizes(self.plan.options).get("validation")
         return ladder_table.Tuning(seeds=len(self.plan.tuning_seeds), items=items, at_edge=at_edge)
@@ -343,11 +344,11 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         """A sentence on what tuning chose beside learning rates, as the final runs have it; empty if nothing."""
         chosen: dict[str, list[str]] = {}
         for rung in self.plan.rungs:
-            free = (path for path in self.plan.free(rung.name) if len(tuning.examples(rung.grid[path])) > 1)
+            free = (path for path in self.plan.free(rung.name) if len(tuning_grid.examples(rung.grid[path])) > 1)
             paths = [path for path in free if path != RATE]
             if paths and (run := self._final_run(rung.name)) is not None and self._is_tuned(rung):
                 settings = dict(flatten(run.config))
-                values = ", ".join(f"{path} = {tuning.short(settings[path])}" for path in paths)
+                values = ", ".join(f"{path} = {tuning_grid.short(settings[path])}" for path in paths)
                 chosen.setdefault(values, []).append(rung.name)
         listed = "; ".join(f"{values} ({', '.join(names)})" for values, names in chosen.items())
         return [f"chosen on validation with {plural(len(self.plan.tuning_seeds), 'seed')}: {listed}"] if listed else []
@@ -365,8 +366,12 @@ def _seed_text(seeds: Sequence[int]) -> str:
     return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(parts)}"
 
 
-def _is_final(place: Membership, instance: LadderInstance, rung: str) -> bool:
-    return (place.ladder_key, place.stage, place.rung) == (instance.key, "train", rung)
+def _is_final(membership: Membership, instance: LadderInstance, rung: str) -> bool:
+    return _is_of(membership, instance, "train", rung)
+
+
+def _is_of(membership: Membership, instance: LadderInstance, stage: str, rung: str) -> bool:
+    return (membership.ladder_key, membership.stage, membership.rung) == (instance.key, stage, rung)
 
 
 def labels_of(runs: Sequence[Run], ledger: Ledger) -> str:

@@ -13,7 +13,7 @@ from lrurun.config import planning
 from lrurun.config.instance import InstanceLabel, data_sentence, instance_title
 from lrurun.config.resolve import full
 from lrurun.config.schema import ProgramConfig
-from lrurun.config.settings import check_path
+from lrurun.config.unknown_settings import check_path
 from lrurun.console import clean, setting
 from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.instances import lookup

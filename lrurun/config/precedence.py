@@ -1,0 +1,153 @@
+"""The precedence of values: recipe, profile, rung by rung along the bases, then `--set`. Later ones win."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from lrurun.config import programs, tuning_grid
+from lrurun.config.ladder import Ladder, Rung, Scope
+from lrurun.config.recipe import Recipe, RungTable, get_profile
+from lrurun.config.schema import KIND, RECURRENCE, is_inherited
+from lrurun.config.settings import flatten, kind_fields, settings
+from lrurun.errors import UsageError
+
+Values = dict[str, tuple[Any, str]]
+"""Dotted path -> value and its source, in the order in which they were set."""
+
+
+class UnresolvedRung(Struct, frozen=True, kw_only=True):
+    """A rung with its values, before these are converted to a configuration."""
+
+    rung: Rung
+    values: Values
+    scopes: list[Scope]
+    tables: list[RungTable]
+    tried: tuning_grid.TuningGrid
+    used: set[str]
+    """The paths of `--set` that this rung has."""
+    unset: list[UsageError]
+    """An error for each value that the ladder expects from the recipe, and the recipe lacks."""
+
+
+def unresolved_rungs(
+    ladder: Ladder,
+    recipe: Recipe,
+    profile: str | None,
+    sets: dict[str, Any],
+    *,
+    tune: bool = False,
+) -> Iterator[UnresolvedRung]:
+    """The rungs of the ladder in their order, each with its values.
+
+    Later values win: recipe, profile, rung by rung along the bases (the ladder's change, then the recipe's table), then
+    `sets`. Model values in a recipe's table also hold for later rungs; optimiser values hold for that rung alone.
+    With `tune`, a value that the grid chooses need not be set for the rung.
+
+    Raises:
+        UsageError: `--set` does not fit, or a rung takes the values of an unknown rung.
+    """
+    shared = shared_values(recipe, profile)
+    common_grid, bases = tuning_grid.common_grid(recipe, profile), ladder.bases
+    inherited: dict[str, Values] = {}
+    grids: dict[str | None, tuning_grid.TuningGrid] = {None: {}}
+    for rung in ladder.rungs:
+        base = bases[rung.name]
+        values = dict(shared if base is None else inherited[base])
+        scopes = ladder.scopes(rung)
+        tables = recipe.tables(scopes, profile)
+        alone = _apply(values, ladder, rung, tables)
+        inherited[rung.name] = dict(values)
+        declared = {path for table in tables for path, _ in flatten(table.settings)}
+        grids[rung.name] = tuning_grid.inherited_grid(grids[base], tables, {*dict(flatten(rung.change)), *declared})
+        for path, (value, source) in alone.items():
+            put(values, path, value, source)
+        used = _override(values, sets, kept=common_sources(recipe, profile), rung=rung.name)
+        tried = tuning_grid.applicable(common_grid | grids[rung.name], kind_of(values), sets)
+        unset = [
+            _unset(path, ladder, rung, recipe)
+            for path in rung.tunes
+            if path not in declared and not (tune and path in tried and path in values)
+        ]
+        yield UnresolvedRung(
+            rung=rung, values=values, scopes=scopes, tables=tables, tried=tried, used=used, unset=unset
+        )
+
+
+def kind_of(values: Values) -> Any:
+    return values[KIND][0] if KIND in values else None
+
+
+def common_sources(recipe: Recipe, profile: str | None) -> tuple[str, str]:
+    """The sources of values that hold for all rungs: the recipe and its profile."""
+    return recipe.path, f"{recipe.path} [profile.{profile}]"
+
+
+def shared_values(recipe: Recipe, profile: str | None) -> Values:
+    """The values that the recipe and its profile set for all rungs."""
+    values: Values = {}
+    if recipe.program is not None:
+        source = f"{recipe.path} [program]"
+        values |= {path: (value, source) for path, value in programs.execution_of(recipe.program).items()}
+    for document, source in zip((recipe, get_profile(recipe, profile)), common_sources(recipe, profile), strict=True):
+        tables = {name: getattr(document, name) for name in recipe.sections}
+        for path, value in settings(tables).items():
+            put(values, path, value, source)
+    return values
+
+
+def _apply(values: Values, ladder: Ladder, rung: Rung, tables: list[RungTable]) -> Values:
+    """Applies the rung's changes to `values`; returns the values that hold for this rung alone."""
+    source = f"{ladder.path}, rung {rung.name}"
+    for path, value in settings(rung.change).items():
+        put(values, path, value, source)
+    alone: Values = {}
+    for table in tables:
+        for path, value in settings(table.settings).items():
+            put(values if is_inherited(path) else alone, path, value, table.where)
+    return alone
+
+
+def _unset(path: str, ladder: Ladder, rung: Rung, recipe: Recipe) -> UsageError:
+    name = f"[ladder.{ladder.name}.rung.{rung.name}]"
+    return UsageError(
+        f"{recipe.path}: {name} does not set {path}, which ladder {ladder.name} expects from it",
+        f"add {path} to {name}, or write it into the ladder's rung",
+    )
+
+
+def put(values: Values, path: str, value: Any, source: str) -> None:
+    """Sets a value. A new kind of recurrence removes the settings of the old one."""
+    if path == KIND and path in values and values[path][0] != value:
+        for old_path in [setting for setting in values if setting.startswith(RECURRENCE)]:
+            del values[old_path]
+    # moved to the end: an error about several values names the source of the last one
+    values.pop(path, None)
+    values[path] = (value, source)
+
+
+def _override(values: Values, sets: dict[str, Any], *, kept: tuple[str, ...], rung: str) -> set[str]:
+    """Applies `--set` to a rung's values; returns the paths that the rung has.
+
+    Raises:
+        UsageError: `--set` chooses a kind of recurrence that lacks a setting which the rung changes.
+    """
+    if KIND in sets:
+        fields = kind_fields(sets[KIND])
+        for path, (_, source) in values.items():
+            if fields and path.startswith(RECURRENCE) and path != KIND and source not in kept:
+                if path.removeprefix(RECURRENCE) not in fields:
+                    raise UsageError(
+                        f"--set {KIND}={sets[KIND]}: rung {rung} sets {path}, which this kind does not have ({source})",
+                        "leave it out: what the rungs change belongs to the ladder",
+                    )
+        put(values, KIND, sets[KIND], f"--set {KIND}")
+    kind = kind_of(values)
+    used = set()
+    for path, value in sets.items():
+        if tuning_grid.has(kind, path):
+            put(values, path, value, f"--set {path}")
+            used.add(path)
+    return used

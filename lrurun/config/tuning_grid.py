@@ -1,0 +1,110 @@
+"""The values that tuning tries for each rung: a grid, or a space that is searched. They come from the recipe or its
+profile, and from the recipe's table for the rung."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from lrurun.config.recipe import Range, Recipe, RungTable, Tried, Tune, get_profile
+from lrurun.config.schema import KIND, RECURRENCE, is_inherited
+from lrurun.config.search import Search
+from lrurun.config.settings import kind_fields
+from lrurun.errors import plural
+
+TuningGrid = dict[str, tuple[Tried, str]]
+"""Dotted path -> the values to try, or their range, and their source."""
+
+
+def common_grid(recipe: Recipe, profile: str | None) -> TuningGrid:
+    """The grid for all rungs. A rung tries the paths that its recurrence has."""
+    values = get_profile(recipe, profile).tune
+    if values:
+        return {path: (tried, f"{recipe.path} [profile.{profile}.tune]") for path, tried in values.items()}
+    if recipe.tune is None:
+        return {}
+    name = "grid" if recipe.tune.search is None else "space"
+    return {path: (tried, f"{recipe.path} [tune.{name}]") for path, tried in getattr(recipe.tune, name).items()}
+
+
+def replacement_note(recipe: Recipe, profile: str | None) -> str:
+    """A phrase that says that the profile replaces the grid of its recipe, which may come from `extends`; empty if it
+    does not."""
+    tried = {} if recipe.tune is None else recipe.tune.grid | recipe.tune.space
+    if not tried or get_profile(recipe, profile).tune in (None, {}, tried) or recipe.is_packaged:
+        return ""
+    name = "grid" if recipe.tune is None or recipe.tune.search is None else "space"
+    return f"profile {profile} has values of its own to try, so {recipe.path} [tune.{name}] is not used"
+
+
+def seeds_of(recipe: Recipe, profile: str | None) -> int:
+    """The number of seeds with which each point is trained."""
+    reduced = get_profile(recipe, profile)
+    seeds = (recipe.tune or Tune()).seeds
+    return reduced.tune_seeds or min(seeds, reduced.seeds or seeds)
+
+
+def examples(tried: Tried) -> list[Any]:
+    """The values to try, or the ends of their range, which must all be valid for the rung."""
+    return [tried.low, tried.high] if isinstance(tried, Range) else tried
+
+
+def is_edge(value: Any, tried: Tried) -> bool:
+    """Whether a value is the smallest or the largest number that was tried, so that the best one may lie beyond."""
+    ends = examples(tried)
+    if len(ends) < 2 or any(isinstance(end, bool) or not isinstance(end, int | float) for end in ends):
+        return False
+    return value in (min(ends), max(ends))
+
+
+def inherited_grid(base: TuningGrid, tables: Sequence[RungTable], declared: Collection[str]) -> TuningGrid:
+    """The grid of a rung and of the rungs that change it, beside the common grid.
+
+    Args:
+        base: the inherited grid of the base of the rung.
+        tables: the tables of the recipe for the rung.
+        declared: the paths that the ladder or the recipe sets for the rung, which are then no longer tried.
+    """
+    kept = {path: values for path, values in base.items() if is_inherited(path) and path not in declared}
+    if KIND in declared:
+        kept = {path: values for path, values in kept.items() if not path.startswith(RECURRENCE)}
+    return kept | {
+        path: (tried, f"{table.where[:-1]}.tune]") for table in tables for path, tried in table.notes.tune.items()
+    }
+
+
+def applicable(grid: TuningGrid, kind: Any, fixed: Collection[str]) -> TuningGrid:
+    """The part of a grid that fits this kind of recurrence, without the paths that `--set` fixes."""
+    return {path: values for path, values in grid.items() if path not in fixed and has(kind, path)}
+
+
+def has(kind: Any, path: str) -> bool:
+    """Whether a rung with this kind of recurrence has a setting."""
+    return not path.startswith(RECURRENCE) or path == KIND or path.removeprefix(RECURRENCE) in kind_fields(kind)
+
+
+def sentences(grids: Mapping[str, Mapping[str, Tried]], seeds: int, search: Search | None = None) -> list[str]:
+    """Sentences about the values that tuning tries, one for each different grid or space in `grids`, by rung."""
+    method = f" with {plural(seeds, 'seed')}" + ("" if search is None else f" by {search.text}")
+    rungs: dict[str, list[str]] = {}
+    for rung, grid in grids.items():
+        tried = "; ".join(f"{path} from {_listed(values)}" for path, values in grid.items())
+        rungs.setdefault(tried, []).append(rung)
+    if len(rungs) == 1:
+        return [f"Chosen on validation{method}, for each rung: {tried}." for tried in rungs]
+    return [
+        f"Chosen on validation{method}, for {', '.join(names)}: {tried}."
+        if tried
+        else f"Not tuned: {', '.join(names)}."
+        for tried, names in rungs.items()
+    ]
+
+
+def _listed(values: Tried) -> str:
+    return str(values) if isinstance(values, Range) else ", ".join(map(short, values))
+
+
+def short(value: Any) -> str:
+    """A value as tables show it."""
+    return f"{value:.6g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
