@@ -26,7 +26,7 @@ def check_places(places: Places, plan: planning.Plan) -> None:
     Raises:
         LrurunError: one of them cannot, or a search needs a package that is not installed.
     """
-    from lrurun.config.tuning import require_optuna
+    from lrurun.config.search import require_optuna
     from lrurun.runner.preparation import check_data_folder, check_runs_folder
 
     if plan.tune and plan.search is not None:
