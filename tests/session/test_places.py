@@ -20,7 +20,7 @@ def test_a_program_is_trained_from_python(here: Machine) -> None:
     programs.write(here.folder)
     ladder = lrurun.ladder("toy.toml", seeds=2, set={"settings.epochs": 3})
     assert ladder.plan().plan.runs_left == 4
-    with pytest.raises(UsageError, match="^pack: is for lrurun's own models"):
+    with pytest.raises(UsageError, match=r"^pack: is for lrurun's own models"):
         ladder.train(pack=2)
     ladder.train(jobs=2)
     report = ladder.report()
