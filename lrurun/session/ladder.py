@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from lrurun import paths, plugins
-from lrurun.errors import NotFoundError, Stopped, UsageError, check_type
+from lrurun.errors import LrurunError, NotFoundError, Stopped, UsageError, check_type
 from lrurun.instances import lookup, requests
 from lrurun.instances.requests import LadderRequest
 from lrurun.reading.rows import PlanRows, ReportRows, report_rows
@@ -26,6 +28,32 @@ if TYPE_CHECKING:
     from lrurun.session.plotting import InstanceFigure
 
 AnyPath = str | os.PathLike[str]
+
+
+_ARGUMENTS = {
+    **{f"--{name}": name for name in ("set", "seeds", "profile", "ladder", "tune", "decide", "ledger")},
+    **{f"--{name}": name for name in ("jobs", "pack", "on", "detach", "fresh")},
+    **{f"--{name}": name.replace("-", "_") for name in ("max-seeds", "time-limit", "runs-dir", "data-dir")},
+    **{"--rung": "rungs", "--load": "files"},
+}
+"""Option of a command -> the argument of a call that it is."""
+_OPTION = re.compile(rf"(?<![\w-])(?:{'|'.join(_ARGUMENTS)})(?![\w-])")
+
+
+@contextmanager
+def _names_of_arguments() -> Iterator[None]:
+    """Makes errors name arguments instead of options. Whole commands in a hint stay as they are."""
+    try:
+        yield
+    except LrurunError as error:
+        error.message = _in_python(error.message)
+        error.hint = None if error.hint is None else _in_python(error.hint)
+        error.args = (error.message,)
+        raise
+
+
+def _in_python(text: str) -> str:
+    return text if "lrurun " in text else _OPTION.sub(lambda option: _ARGUMENTS[option[0]], text)
 
 
 class LadderSession:
@@ -55,6 +83,7 @@ class LadderSession:
         """The command that trains the same, for example `<lrurun ladder npDigits --tune>`."""
         return f"<{self.request.command()}>"
 
+    @_names_of_arguments()
     def plan(self) -> PlanRows:
         """What would be trained, what is done, and the time that the rest takes: what `lrurun plan` prints.
 
@@ -68,6 +97,7 @@ class LadderSession:
         with opening.read(self.places) as ledger:
             return PlanRows(remaining.planned(self.places, self.request, self.request.plan(), ledger))
 
+    @_names_of_arguments()
     def train(
         self,
         *,
@@ -123,6 +153,7 @@ class LadderSession:
             raise Stopped(stopped.number, options.sentence(stopped)) from None
         end.check()
 
+    @_names_of_arguments()
     def report(self) -> ReportRows:
         """The comparison of the rungs, as `lrurun report` prints it.
 
@@ -136,6 +167,7 @@ class LadderSession:
         with opening.read(self.places) as ledger:
             return report_rows(self._loaded(ledger), self.request.rungs)
 
+    @_names_of_arguments()
     def plot(
         self,
         kind: InstanceFigure = "ladder",
@@ -185,6 +217,7 @@ class LadderSession:
         return LoadedInstance(plan, instance, ledger)
 
 
+@_names_of_arguments()
 def ladder(
     task: AnyPath,
     *,
@@ -262,7 +295,15 @@ def given_places(ledger: AnyPath | None, runs_dir: AnyPath | None, data_dir: Any
     given = {"ledger": ledger, "runs_dir": runs_dir, "data_dir": data_dir}
     for name, path in given.items():
         check_type(name, path, str | os.PathLike | None, "a path or a URL", f'as in {name}="results"')
-    return paths.places(*(None if path is None else os.fspath(path) for path in given.values()))
+    runs, data = (None if path is None else os.fspath(path) for path in (runs_dir, data_dir))
+    places = paths.places(runs=runs, data=data)
+    if ledger is None:
+        return places
+    place = paths.given_ledger(ledger)
+    beside_ledger = runs is None and not os.environ.get("LRURUN_RUNS")
+    return paths.Places(
+        ledger=place, runs=paths.default_runs(place) if beside_ledger else places.runs, data=places.data
+    )
 
 
 def check_whole(name: str, value: object, least: int, most: int = 2**31 - 1) -> None:

@@ -174,9 +174,9 @@ def documents() -> dict[str, type]:
         show,
         status,
         verify,
-        verify_items,
     )
     from lrurun.commands.list import Listing
+    from lrurun.commands.verify import items
     from lrurun.instances.remaining import PlanDocument
     from lrurun.instances.sweep import SweepDocument
     from lrurun.ledger.merging import Merged
@@ -208,7 +208,7 @@ def documents() -> dict[str, type]:
         "claims": LedgerClaims,
         "compare": compare.CompareDocument,
         "verify": verify.VerifyDocument,
-        "verify --items": verify_items.VerifyItemsDocument,
+        "verify --items": items.VerifyItemsDocument,
         "query": query.QueryDocument,
         "query --views": query.ViewsDocument,
         "show --log": show.LogDocument,

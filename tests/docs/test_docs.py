@@ -155,7 +155,7 @@ def test_examples_run(page: Path, tmp_path: Path) -> None:
         assert done.stdout or done.stderr, line
     for query in blocks(page, "sql"):
         assert machine.json("query", query)["rows"], query
-    if page.stem == "reading":
+    if page.stem == "python":
         code = "".join(blocks(page, "python"))
         done = subprocess.run(
             [sys.executable, "-c", code],

@@ -18,7 +18,8 @@ def client(cells: list[str], folder: Path) -> NotebookClient:
 
 def of_notebook(notebook: Any, folder: Path) -> NotebookClient:
     """A client that executes a notebook, in a kernel of its own that begins in the folder."""
-    return NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
+    resources = {"metadata": {"path": str(folder)}}
+    return NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources, coalesce_streams=True)
 
 
 def kernel_process(client: NotebookClient) -> int | None:

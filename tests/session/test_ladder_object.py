@@ -98,7 +98,12 @@ here_smoke = partial(of_digits, profile="smoke")
             "set: expected a mapping, found list",
             "as in",
         ),
-        (lambda: of_digits(set={"optim.lrr": 1}), UsageError, "optim.lrr", "optim.lr"),
+        (
+            lambda: of_digits(set={"optim.lrr": 1}),
+            UsageError,
+            "set optim.lrr: unknown name",
+            "did you mean 'optim.lr'?",
+        ),
         (lambda: of_digits(set={3: 1}), UsageError, "set: expected text, found int", "as in"),
         (lambda: of_digits(set={"optim.lr": {}}), UsageError, "optim.lr", ""),
         (lambda: of_digits(set={"optim.lr": object()}), UsageError, "optim.lr", ""),
@@ -113,7 +118,7 @@ here_smoke = partial(of_digits, profile="smoke")
         (lambda: of_digits(rungs=5), UsageError, "rungs: expected a text, or a list of texts", "as in"),
         (lambda: of_digits(decide=True, seeds=3), UsageError, "decide and seeds or rungs exclude", "12"),
         (lambda: of_digits(max_seeds=12), UsageError, "max_seeds: belongs to decide", "decide=True"),
-        (lambda: of_digits(decide=True, max_seeds=13), UsageError, "13: expected 12 or 20", ""),
+        (lambda: of_digits(decide=True, max_seeds=13), UsageError, "max_seeds 13: expected 12 or 20", ""),
         (
             lambda: lrurun.ladder("sDigits", ledger=3),
             UsageError,
@@ -138,7 +143,7 @@ here_smoke = partial(of_digits, profile="smoke")
         (
             lambda: here_smoke().train(on="slrm"),
             UsageError,
-            "no executor 'slrm'",
+            "on: there is no executor 'slrm'",
             "'slurm'",
         ),
         (lambda: here_smoke().train(on=3), UsageError, "on: expected text", "slurm"),

@@ -15,7 +15,7 @@ from lrurun import console, table
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, ProfileName, Task
 from lrurun.commands._shared.rules import examples
-from lrurun.commands.data_import import import_
+from lrurun.commands.data.importing import import_
 from lrurun.errors import LrurunError, Stopped
 
 if TYPE_CHECKING:

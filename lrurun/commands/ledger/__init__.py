@@ -12,10 +12,10 @@ import typer
 from msgspec import Struct, structs
 
 from lrurun import console, paths
-from lrurun.commands import ledger_export
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json
 from lrurun.commands._shared.rules import examples
+from lrurun.commands.ledger import export
 from lrurun.errors import DamagedError, LrurunError, NotFoundError, UsageError, plural
 from lrurun.ledger import database
 from lrurun.runner.storage import storage_for
@@ -308,7 +308,7 @@ def rebuild(context: typer.Context, json: Json = False) -> int:
     return 0
 
 
-app.command()(ledger_export.export)
+app.command()(export.export)
 
 
 @app.command()

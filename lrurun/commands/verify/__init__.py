@@ -1,4 +1,4 @@
-"""`lrurun verify`: train a run again, and compare; `--items`: see `verify_items`."""
+"""`lrurun verify`: train a run again, and compare; `--items`: see `items`."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def verify(
     places: Places = context.obj.places
     names = run or []
     if items:
-        from lrurun.commands import verify_items
+        from lrurun.commands.verify.items import verify_items
 
-        return verify_items.verify_items(places, names, instance, json=json)
+        return verify_items(places, names, instance, json=json)
     if len(names) != 1:
         found = f"{len(names)} RUNs" if names else "none"
         raise UsageError(f"verify: expected one RUN, found {found}", "lrurun runs lists the runs")
