@@ -344,7 +344,7 @@ class _Joined:
         self._connection.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
 
     def execute(self, statement: str, values: Mapping[str, Any] | None = None) -> list[Any]:
-        return self._connection.execute(statement, values or {}).fetchall()
+        return self._connection.execute(statement.format(main="main.", other="other."), values or {}).fetchall()
 
     def commit(self) -> None:
         self._connection.execute("COMMIT")
