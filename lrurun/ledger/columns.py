@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from types import UnionType
-from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from sqlalchemy import Connection, Select, and_, case, exists, func, literal, null, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from lrurun.config.recurrences import KINDS
-from lrurun.config.schema import CELL, KIND, RECURRENCE, SECTIONS, SETTINGS, is_setting, known_paths
+from lrurun.config.schema import is_setting
 from lrurun.ledger.database.schema import attempts, documents, exclusions, ladder_runs, ladders, runs, tags
 from lrurun.ledger.database.sql import LISTS, NUMBERS, among, infinity, json_kind, json_number, json_text, total
-from lrurun.ledger.filters import ValueKind
 from lrurun.ledger.values import GroupMean
+from lrurun.ledger.where.grammar import ValueKind
 
 
 class Field(Struct, frozen=True):
@@ -93,60 +89,6 @@ OWN_COLUMNS = {
     "machine/steps_per_second": "steps_per_second",
 }
 """Result -> the column of `runs` that repeats it, by which lists are sorted and filtered; null if it is NaN."""
-
-
-class Names(Mapping[str, ValueKind]):
-    """Every name with the kind of its values: fields, results and settings.
-
-    A recurrence is imported only for a setting of recurrences.
-    """
-
-    def __init__(self, metrics: Iterable[str] = (), shares: Collection[str] = ("accuracy",)) -> None:
-        """`metrics` are further results; `shares` the metrics that are fractions, and printed in per cent."""
-        self._known: dict[str, ValueKind] = {name: field.kind for name, field in FIELDS.items()}
-        for name in (*METRICS, *metrics):
-            if is_plain(name):
-                self._known[name] = "share" if name.rpartition("/")[2] in shares else "number"
-
-    def __getitem__(self, name: str) -> ValueKind:
-        if name not in self._known:
-            if not is_setting(name) or name.startswith((CELL, SETTINGS)):
-                raise KeyError(name)
-            self._known[name] = _kind_of_setting(name)
-        return self._known[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._known, *known_paths()]))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-def is_plain(name: str) -> bool:
-    """Whether SQLite finds this name in JSON, where it compares it with a text in which others are escaped."""
-    return re.search(r"[^ !#-\[\]-~]", name) is None
-
-
-def _kind_of_setting(path: str) -> ValueKind:
-    if path == KIND:
-        return "text"
-    types: list[type[Struct]] = [SECTIONS[path.partition(".")[0]]]
-    if path.startswith(RECURRENCE):
-        types = [declaration.settings for declaration in KINDS.values()]
-    name = path.rpartition(".")[2]
-    return next(kind(_hints(type_)[name]) for type_ in types if name in type_.__struct_fields__)
-
-
-_hints = cache(get_type_hints)
-
-
-def kind(hint: Any) -> ValueKind:
-    """The kind of the values of a setting with this annotation."""
-    if get_origin(hint) is Annotated:
-        hint = get_args(hint)[0]
-    if get_origin(hint) in (Union, UnionType):
-        hint = get_args(hint)[0]
-    return "truth" if hint is bool else "number" if hint in (int, float) else "text"
 
 
 # Values in SQL

@@ -312,7 +312,9 @@ def _refuse_altered(other: Ledger) -> None:
 
 _FOLDERS = """
     SELECT r.id, a.n, p.shift
-    FROM pairs p JOIN {other}stored_attempts a ON a.run = p.other_run JOIN {other}stored_runs r ON r.number = p.other_run WHERE p.kind IN ('new', 'finished') ORDER BY r.number, a.n
+    FROM pairs p JOIN {other}stored_attempts a ON a.run = p.other_run
+        JOIN {other}stored_runs r ON r.number = p.other_run
+    WHERE p.kind IN ('new', 'finished') ORDER BY r.number, a.n
 """
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from lrurun.config.settings import flatten
 from lrurun.console import setting
-from lrurun.ledger.filters import when
+from lrurun.ledger.times import when
 
 if TYPE_CHECKING:
     from lrurun.ledger.values import RecordedCurve, Run

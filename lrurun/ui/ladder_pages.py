@@ -16,7 +16,7 @@ from lrurun.errors import LrurunError, NotFoundError
 from lrurun.instances import continuing
 from lrurun.judging.verdicts import CONTRADICTED, NOT_RUN, SUPPORTED, UNDECIDED
 from lrurun.ledger import owner
-from lrurun.ledger.filters import when
+from lrurun.ledger.times import when
 from lrurun.report import run_details
 from lrurun.report.figures import compared_items, page_figures
 from lrurun.report.formats import content_of, html

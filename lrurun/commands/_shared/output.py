@@ -58,7 +58,7 @@ class RunOutput(Struct, frozen=True, kw_only=True):
 
 def run_output(run: Run) -> RunOutput:
     """A run as JSON shows it."""
-    from lrurun.ledger.filters import when
+    from lrurun.ledger.times import when
 
     first = run.memberships[0] if run.memberships else None
     return RunOutput(

@@ -17,17 +17,8 @@ from lrurun.ledger import columns
 from lrurun.ledger.columns import FIELDS
 from lrurun.ledger.database.schema import documents, ladder_runs, ladders, runs, tags
 from lrurun.ledger.database.sql import LISTS, NUMBER, NUMBERS, as_in_json, json_text, same_json
-from lrurun.ledger.filters import (
-    FIRST_SECOND,
-    LAST_SECOND,
-    OPERATORS,
-    And,
-    Condition,
-    Not,
-    Or,
-    ValueComparison,
-    when,
-)
+from lrurun.ledger.times import FIRST_SECOND, LAST_SECOND, when
+from lrurun.ledger.where.grammar import OPERATORS, And, Condition, Not, Or, ValueComparison
 
 
 def where(condition: Condition) -> ColumnElement[bool]:
