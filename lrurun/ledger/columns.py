@@ -19,8 +19,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from lrurun.config.schema import is_setting
 from lrurun.ledger.database.schema import attempts, documents, exclusions, ladder_runs, ladders, runs, tags
 from lrurun.ledger.database.sql import LISTS, NUMBERS, among, infinity, json_kind, json_number, json_text, total
-from lrurun.ledger.values import GroupMean
-from lrurun.ledger.where.grammar import ValueKind
+from lrurun.ledger.values import GroupMean, ValueKind
 
 
 class Field(Struct, frozen=True):

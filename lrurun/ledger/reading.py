@@ -58,7 +58,8 @@ from lrurun.ledger.values import (
 from lrurun.ledger.where.sql import in_order, where
 
 if TYPE_CHECKING:
-    from lrurun.ledger.where.grammar import Condition, ValueKind
+    from lrurun.ledger.values import ValueKind
+    from lrurun.ledger.where.grammar import Condition
 
 
 BATCH = 1000

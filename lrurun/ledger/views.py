@@ -28,7 +28,7 @@ from lrurun.errors import UsageError, nearest
 from lrurun.ledger.columns import FIELDS, METRICS, expression
 from lrurun.ledger.database.schema import documents, exclusions, ladder_runs, ladders, metric_keys, metrics, runs
 from lrurun.ledger.database.sql import json_kind, json_number, json_text, longest_name
-from lrurun.ledger.where.grammar import ValueKind
+from lrurun.ledger.values import ValueKind
 from lrurun.ledger.where.names import is_plain
 
 NAMES = {

@@ -17,6 +17,7 @@ from lrurun.data import tasks
 from lrurun.errors import LedgerError, UsageError, nearest
 from lrurun.judging import scores
 from lrurun.judging.scores import ScoreForm
+from lrurun.ledger.values import ValueKind
 from lrurun.ledger.where import grammar
 from lrurun.report.live import progress
 
@@ -65,7 +66,7 @@ class Choice:
             of_instance = grammar.ValueComparison("instance", "=", ledger.ladder(instance).short_name, None)
             self._condition = of_instance if self._condition is None else grammar.And((of_instance, self._condition))
 
-    def _check(self, condition: str | None, sort: str | None, names: Mapping[str, grammar.ValueKind]) -> None:
+    def _check(self, condition: str | None, sort: str | None, names: Mapping[str, ValueKind]) -> None:
         self._condition = grammar.parse(condition, names, self._names[0]) if condition is not None else None
         self.cautions = grammar.too_large(self._condition, names) if self._condition is not None else []
         self._descending = sort is not None and sort.startswith("-")
@@ -108,7 +109,7 @@ def shares() -> set[str]:
     return {name for name, metric in tasks.metrics().items() if metric.symbol == "%"}
 
 
-def _settings_of_kinds() -> dict[str, grammar.ValueKind]:
+def _settings_of_kinds() -> dict[str, ValueKind]:
     """The settings of runs that are no trainings."""
     from lrurun.ledger.where.names import kind_of
 

@@ -20,17 +20,14 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 
 from lrurun.config.settings import split_set
 from lrurun.errors import UsageError, hint_for, nearest
 from lrurun.ledger.times import time_text
-from lrurun.ledger.values import STATES
-
-ValueKind = Literal["number", "share", "text", "truth", "set", "state", "time"]
-"""The kind of the values of a name. A set has several values, of which one must be equal, as a run's ladders."""
+from lrurun.ledger.values import STATES, ValueKind
 
 MAX_CHARACTERS = 10_000
 """The most characters that a condition may have."""

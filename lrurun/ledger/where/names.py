@@ -13,7 +13,7 @@ from msgspec import Struct
 from lrurun.config.recurrences import KINDS
 from lrurun.config.schema import CELL, KIND, RECURRENCE, SECTIONS, SETTINGS, is_setting, known_paths
 from lrurun.ledger.columns import FIELDS, METRICS
-from lrurun.ledger.where.grammar import ValueKind
+from lrurun.ledger.values import ValueKind
 
 
 class Names(Mapping[str, ValueKind]):
