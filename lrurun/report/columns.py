@@ -22,15 +22,16 @@ Columns = dict[str, Sequence[Any]]
 """Name -> a value for each row, None where there is none. The values of a column have one type."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_OF_PLACE = ("ladder", "rung", "stage", "profile", "user")
 
 
 def of_runs(runs: Sequence[Run]) -> Columns:
-    """A row for each run: its fields, its place in the first ladder that requested it, its results and its settings.
+    """A row for each run: its fields, those of its first membership, its results and its settings.
 
     Results have their names (`test/accuracy`), settings their dotted paths (`optim.lr`), as in conditions on runs.
     Columns of results and settings are those that any of the runs has. Settings that are lists or tables are text.
     """
+    from lrurun.ledger.columns import COLUMNS
+
     settings: dict[int, dict[str, Any]] = {}
     executions: dict[int, dict[str, Any]] = {}
     results: dict[str, None] = {}
@@ -44,16 +45,11 @@ def of_runs(runs: Sequence[Run]) -> Columns:
         if id(run.execution) not in executions:  # runs share these tables, and keep them alive here
             executions[id(run.execution)] = _settings(flatten(run.execution, "execution."))
             paths.update(dict.fromkeys(executions[id(run.execution)]))
-    columns: Columns = {name: [getattr(run, name) for run in runs] for name in ("id", "fingerprint", "task")}
-    firsts = [run.memberships[0] if run.memberships else None for run in runs]
-    for name in _OF_PLACE:
-        columns[name] = [None if place is None else getattr(place, name) for place in firsts]
-    for name in ("seed", "state", "step", "steps", "parameters", "numerics", "data_sha256", "superseded", "excluded"):
-        columns[name] = [getattr(run, name) for run in runs]
-    columns["tags"] = [list(run.tags) for run in runs]
-    columns["error"] = [run.error for run in runs]
-    for name in ("created_at", "finished_at"):
-        columns[name] = [_moment(getattr(run, name)) for run in runs]
+    columns: Columns = {}
+    for name, column in COLUMNS.items():
+        if column.of_run is not None:
+            values = map(column.of_run, runs)
+            columns[name] = list(map(_moment, values) if column.kind == "time" else values)
     for name in sorted(results):
         columns[name] = _uniform([(run.result or {}).get(name) for run in runs])
     for path in sorted(paths):

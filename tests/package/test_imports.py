@@ -17,7 +17,7 @@ from tests.harness.shared import SHARED
 
 PACKAGE = Path(lrurun.__file__).parent
 NOT_SHOWN = (
-    *("config.planning", "config.resolve", "config.tuning", "data.copies", "data.downloaded", "data.generated"),
+    *("config.planning", "config.resolve", "config.tuning", "data.copies", "data.downloaded", "data.synthetic"),
     *("data.sampled", "data.task", "nn", "judging", "report.tables.ladder_table", "runner.supervisor"),
     "studies",
 )
