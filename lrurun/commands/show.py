@@ -208,7 +208,7 @@ def _document(
     eigenvalues: Spectra,
     item_counts: Mapping[str, int],
 ) -> RunDocument:
-    from lrurun.ledger.filters import when
+    from lrurun.ledger.times import when
 
     return RunDocument(
         run=output.run_output(run),

@@ -13,7 +13,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.config.schema import LADDER_KINDS, Config, RunKind
 from lrurun.errors import NotFoundError, nearest
-from lrurun.ledger import checks, columns, conditions, progress, views
+from lrurun.ledger import checks, columns, progress, views
 from lrurun.ledger.database.schema import (
     ENVIRONMENT,
     attempts,
@@ -55,9 +55,11 @@ from lrurun.ledger.values import (
     Run,
     StateSummary,
 )
+from lrurun.ledger.where.sql import in_order, where
 
 if TYPE_CHECKING:
-    from lrurun.ledger.filters import Condition, ValueKind
+    from lrurun.ledger.values import ValueKind
+    from lrurun.ledger.where.grammar import Condition
 
 
 BATCH = 1000
@@ -158,9 +160,9 @@ class Reader(Handle):
         limit: int | None = None,
     ) -> list[str]:
         """The ids of runs, superseded ones included: those of a ladder (a name) that meet a condition, in an order."""
-        query = conditions.in_order(select(runs.c.id), sort, descending=descending, ladder=ladder)
+        query = in_order(select(runs.c.id), sort, descending=descending, ladder=ladder)
         if condition is not None:
-            query = query.where(conditions.where(condition))
+            query = query.where(where(condition))
         if ladder is not None:
             query = query.where(columns.in_ladder(ladder))
         with self._reading() as connection:

@@ -34,6 +34,9 @@ Outcome = Literal["done", "diverged", "failed", "interrupted", "exited", "reject
 Moment = Literal["start", "end"]
 """When eigenvalues were recorded: at initialisation, after the last step."""
 
+ValueKind = Literal["number", "share", "text", "truth", "set", "state", "time"]
+"""The kind of the values of a name. A set has several values, of which one must be equal, as a run's ladders."""
+
 
 class LadderInstance(Struct, frozen=True, kw_only=True):
     """A ladder with its task, profile and changed settings: what a command requests, not how much of it and how."""

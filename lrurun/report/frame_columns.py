@@ -13,7 +13,7 @@ import msgspec
 
 from lrurun.config.settings import flatten
 from lrurun.console import setting
-from lrurun.ledger.filters import when
+from lrurun.ledger.times import when
 
 if TYPE_CHECKING:
     from lrurun.ledger.values import RecordedCurve, Run
@@ -22,7 +22,6 @@ Columns = dict[str, Sequence[Any]]
 """Name -> a value for each row, None where there is none. The values of a column have one type."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_OF_PLACE = ("ladder", "rung", "stage", "profile", "user")
 
 
 def of_runs(runs: Sequence[Run]) -> Columns:
@@ -31,6 +30,8 @@ def of_runs(runs: Sequence[Run]) -> Columns:
     Results have their names (`test/accuracy`), settings their dotted paths (`optim.lr`), as in conditions on runs.
     There is a column for each result and setting that any of the runs has. Settings that are lists or tables are text.
     """
+    from lrurun.ledger.columns import COLUMNS
+
     settings: dict[int, dict[str, Any]] = {}
     executions: dict[int, dict[str, Any]] = {}
     results: dict[str, None] = {}
@@ -44,16 +45,11 @@ def of_runs(runs: Sequence[Run]) -> Columns:
         if id(run.execution) not in executions:  # runs share these tables, and keep them alive here
             executions[id(run.execution)] = _settings(flatten(run.execution, "execution."))
             paths.update(dict.fromkeys(executions[id(run.execution)]))
-    columns: Columns = {name: [getattr(run, name) for run in runs] for name in ("id", "fingerprint", "task")}
-    firsts = [run.memberships[0] if run.memberships else None for run in runs]
-    for name in _OF_PLACE:
-        columns[name] = [None if place is None else getattr(place, name) for place in firsts]
-    for name in ("seed", "state", "step", "steps", "parameters", "numerics", "data_sha256", "superseded", "excluded"):
-        columns[name] = [getattr(run, name) for run in runs]
-    columns["tags"] = [list(run.tags) for run in runs]
-    columns["error"] = [run.error for run in runs]
-    for name in ("created_at", "finished_at"):
-        columns[name] = [_moment(getattr(run, name)) for run in runs]
+    columns: Columns = {}
+    for name, column in COLUMNS.items():
+        if column.of_run is not None:
+            values = map(column.of_run, runs)
+            columns[name] = list(map(_moment, values) if column.kind == "time" else values)
     for name in sorted(results):
         columns[name] = _uniform([(run.result or {}).get(name) for run in runs])
     for path in sorted(paths):

@@ -14,7 +14,7 @@ from lrurun.config.schema import is_setting
 from lrurun.console import clean, setting
 from lrurun.errors import UsageError
 from lrurun.judging import scores
-from lrurun.ledger.filters import when
+from lrurun.ledger.times import when
 from lrurun.report.listing import Choice, shares
 
 if TYPE_CHECKING:

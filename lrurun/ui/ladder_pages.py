@@ -17,7 +17,7 @@ from lrurun.errors import LrurunError, NotFoundError
 from lrurun.instances import continuing
 from lrurun.judging.verdicts import JUDGED, NOT_RUN
 from lrurun.ledger import owner
-from lrurun.ledger.filters import when
+from lrurun.ledger.times import when
 from lrurun.report import run_details
 from lrurun.report.figures import compared_items, page_figures
 from lrurun.report.formats import content_of, html

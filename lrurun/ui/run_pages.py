@@ -13,7 +13,9 @@ from msgspec import structs
 from lrurun.errors import LrurunError, UsageError
 from lrurun.instances import documents
 from lrurun.judging.scores import of_programs
-from lrurun.ledger import columns, filters, owner
+from lrurun.ledger import owner
+from lrurun.ledger.where.grammar import check_name
+from lrurun.ledger.where.names import Names
 from lrurun.report import again, listing, run_table
 from lrurun.report.figures import page_figures
 from lrurun.report.figures.figures import Figure, Panel, spectrum
@@ -67,12 +69,12 @@ def runs(source: Source, ledger: Ledger, query: Query, stamp: Stamp) -> dict[str
     """The table of runs, or what is wrong with the condition."""
     known = source.cached("results", results_stamp(stamp), ledger.result_names)
     settings = source.cached("settings", results_stamp(stamp), ledger.program_settings)
-    names = ChainMap(settings, columns.Names(known))  # type: ignore[arg-type]
+    names = ChainMap(settings, Names(known))  # type: ignore[arg-type]
     page: dict[str, Any] = {"query": query, "names": sorted(names), "total": 0, "rows": [], "pages": 1}
     try:
         choice = listing.Choice(query.where or None, query.sort or None, ledger)
         for name in query.columns:
-            filters.check_name(name, names, "column")
+            check_name(name, names, "column")
     except UsageError as error:
         return page | {"failure": Failure(error.message, error.hint)}
     wanted = ("ids", query.where, query.sort)

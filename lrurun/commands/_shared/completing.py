@@ -61,9 +61,9 @@ def settings(context: typer.Context, incomplete: str) -> list[str]:
 
 def names(incomplete: str) -> list[str]:
     """Names of columns, separated by commas."""
-    from lrurun.ledger import columns
+    from lrurun.ledger.where.names import Names
 
-    return _listed(incomplete, columns.Names())
+    return _listed(incomplete, Names())
 
 
 def paths(incomplete: str) -> list[str]:
@@ -75,12 +75,12 @@ def paths(incomplete: str) -> list[str]:
 
 def condition(incomplete: str) -> list[str]:
     """Names in a condition, and after an operator the values of those that have few."""
-    from lrurun.ledger import columns
+    from lrurun.ledger.where.names import Names
 
     # the shell replaces the whole argument, so the part before the name is repeated
     before, name = re.fullmatch(r"(.*?)([a-zA-Z][\w./-]*)?", incomplete, re.DOTALL).groups("")  # type: ignore[union-attr]
     compared = re.search(r"([a-zA-Z][\w./-]*)(?:=|!=)$", before)
-    known: Iterable[str] = columns.Names()
+    known: Iterable[str] = Names()
     if compared is not None:
         known = _compared(compared[1])
     return [before + candidate for candidate in known if candidate.startswith(name)]

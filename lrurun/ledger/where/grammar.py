@@ -5,36 +5,29 @@
     term        ->  "not" term | "(" condition ")" | name operator value
     operator    ->  = != < <= > >=
 
-A value is a number, a word, a quoted string, or a list or table in JSON or TOML; of a time, what `time_text` reads; of
-a share, such as accuracy, also a number of per cent: 30% is 0.3. If a run has no value of a name, every comparison with
-it is false, with two exceptions: a run without tags is unequal to every tag, and the profile of the plain recipe is "".
-A user is one who requested a ladder of the run.
+A value is a number, a word, a quoted string, or a list or table in JSON or TOML; of a time, what `times.time_text`
+reads; of a share, such as accuracy, also a number of per cent: 30% is 0.3. If a run has no value of a name, every
+comparison with it is false, with two exceptions: a run without tags is unequal to every tag, and the profile of the
+plain recipe is "". A user is one who requested a ladder of the run.
 
 Lists and tables have no order. They are equal if their parts are: [64, 64] is [64.0, 64], and [1] is not [true].
-
-This module reads them; `lrurun.ledger.columns` has the names, `lrurun.ledger.conditions` asks the database.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import operator
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 
 from lrurun.config.settings import split_set
 from lrurun.errors import UsageError, hint_for, nearest
-from lrurun.ledger.values import STATES
-
-ValueKind = Literal["number", "share", "text", "truth", "set", "state", "time"]
-"""The kind of the values of a name. A set has several values, of which one must be equal, as a run's ladders."""
+from lrurun.ledger.times import time_text
+from lrurun.ledger.values import STATES, ValueKind
 
 MAX_CHARACTERS = 10_000
 """The most characters that a condition may have."""
@@ -54,11 +47,6 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     **{"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge},
 }
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
-_TIME = re.compile(
-    r"\d{4}(-\d\d(-\d\d(?P<clock>[T ]\d\d:\d\d(?P<second>:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?)?)?)?", re.ASCII
-)
-# Shorter numbers are rather years, clock times or dates without hyphens.
-_EPOCH = re.compile(r"-?\d{9,12}(\.\d+)?", re.ASCII)
 _HINT = "as in: task=sDigits and (val/accuracy>=0.9 or not state=done)"
 _LIST_HINT = """a list is written as in settings.layers=[64, 64] or settings.names=["a", "b"]; a text in quotes"""
 _PART_OF_LIST = re.compile(r"""[][{}]|"(?:[^"\\]|\\.)*"|'[^']*'""")
@@ -72,7 +60,7 @@ class ValueComparison(Struct, frozen=True):
     name: str
     operator: str
     text: str
-    """The value without its quotes; a time as `time_text` returns it."""
+    """The value without its quotes; a time as `times.time_text` returns it."""
     number: float | None
     """The value as a number, if it is one."""
     listed: str | None = None
@@ -104,7 +92,8 @@ def check_name(name: str, kinds: Mapping[str, ValueKind], where: str) -> None:
         return
     if not name.isascii():
         raise UsageError(
-            f"{where}: {_short(name)}: only names in plain ASCII can be compared or listed", "lrurun show RUN has all"
+            f"{where}: {_short(name)}: only names in plain ASCII can be compared or listed",
+            "lrurun show RUN has all",
         )
     suggestion = nearest(name, kinds) or next((path for path in kinds if path.endswith(f".{name}")), None)
     fields = ", ".join(path for path in kinds if "/" not in path and "." not in path)
@@ -149,40 +138,6 @@ def too_large(condition: Condition, kinds: Mapping[str, ValueKind]) -> list[str]
                 f"{name}{comparison.operator}{comparison.text}: {share} is a fraction: {number / 100:g}, or {number:g}%"
             )
     return sentences
-
-
-FIRST_SECOND, LAST_SECOND = -30610224000, 253402300800
-"""The years from 1000 to 9999, whose texts sort as the times do."""
-
-
-def when(seconds: float | None) -> str | None:
-    """A time as it is printed and compared; None if it is out of range."""
-    if seconds is None or not FIRST_SECOND <= seconds < LAST_SECOND:
-        return None
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
-
-
-def time_text(value: str) -> str | None:
-    """A time as `when` prints it, so that their texts compare as the times do; None if `value` is not a time.
-
-    Args:
-        value: a date and time (UTC unless it has an offset), seconds since 1970, or a year, month, day or minute. The
-            latter are returned as the beginning of a time's text, which precedes all times in it and equals none.
-    """
-    if _EPOCH.fullmatch(value):
-        return when(math.floor(float(value)))
-    parts = _TIME.fullmatch(value)
-    if parts is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(value + "0001-01-01"[len(value) :])
-        if moment.tzinfo is not None:
-            moment = moment.astimezone(UTC).replace(tzinfo=None)
-    except (ValueError, OverflowError):
-        return None
-    if parts["second"]:
-        return moment.isoformat(timespec="seconds") + "Z"
-    return moment.isoformat(timespec="minutes") if parts["clock"] else value
 
 
 class _Token(Struct, frozen=True):

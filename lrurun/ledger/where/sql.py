@@ -17,17 +17,8 @@ from lrurun.ledger import columns
 from lrurun.ledger.columns import FIELDS
 from lrurun.ledger.database.schema import documents, ladder_runs, ladders, runs, tags
 from lrurun.ledger.database.sql import LISTS, NUMBER, NUMBERS, as_in_json, json_text, same_json
-from lrurun.ledger.filters import (
-    FIRST_SECOND,
-    LAST_SECOND,
-    OPERATORS,
-    And,
-    Condition,
-    Not,
-    Or,
-    ValueComparison,
-    when,
-)
+from lrurun.ledger.times import FIRST_SECOND, LAST_SECOND, when
+from lrurun.ledger.where.grammar import OPERATORS, And, Condition, Not, Or, ValueComparison
 
 
 def where(condition: Condition) -> ColumnElement[bool]:
@@ -72,7 +63,7 @@ def in_order(query: Select[Any], sort: str | None, *, descending: bool, ladder: 
         # numbers come before text, and lists after it
         ranks: list[ColumnElement[Any]] = [listed.is_not(None), text.is_not(None), number, text, listed]
     else:
-        if sort in FIELDS and FIELDS[sort].is_per_place:
+        if sort in FIELDS and FIELDS[sort].is_of_membership:
             query = query.select_from(columns.with_first_place(ladder))
         missing, ranks = columns.expression(sort).is_(None), [columns.expression(sort)]
     return query.order_by(missing, *(rank.desc() if descending else rank.asc() for rank in ranks), newest)
