@@ -473,8 +473,8 @@ def used_execution(config: Config, execution: Execution) -> dict[str, Any]:
     return {name: value for name, value in table.items() if name != OF_PROGRAMS[-1]}
 
 
-def program_key(config: RunConfig, execution: Execution) -> str:
-    """A key that is equal for runs of the same program, which are compiled once and may be trained together.
+def compiled_key(config: RunConfig, execution: Execution) -> str:
+    """A key that is equal for runs with the same compiled functions, which may be trained together.
 
     They may differ in their seed, their peak learning rate, and the times at which they are saved.
     """

@@ -41,7 +41,7 @@ from lrurun.runner.work import (
     decode,
     encode,
 )
-from lrurun.training import PROGRAMS_KEPT
+from lrurun.training import COMPILED_KEPT
 
 PROGRESS_SECONDS = 0.2
 IDLE_SECONDS = 0.2
@@ -156,7 +156,7 @@ def _train_queued(ledger: Ledger, work: Work, needs: Needs, stop: StopRequest) -
     """Claims and trains runs until it is stopped."""
     process = owner.this_process()
     described = environment.record(needs.threads)
-    compiled = deque[str](maxlen=PROGRAMS_KEPT)
+    compiled = deque[str](maxlen=COMPILED_KEPT)
 
     def claim_next(rungs: Sequence[str]) -> ClaimedRun | None:
         return ledger.claim(

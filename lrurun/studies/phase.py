@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta
 
-from lrurun.config.recurrences.lru import LRURecurrence
+from lrurun.config.recurrences.lru import LRUSettings
 from lrurun.report.figures.figures import Figure, Panel, Scale, dashed, greek, line
 from lrurun.studies import layers
 from lrurun.studies.checks import Check, identity
@@ -222,7 +222,7 @@ def data(length: int, seed: int) -> tuple[Array, Array]:
 
 def layer(normalize: bool, state: int, r_min: float = 0.0, r_max: float = 1.0, phase: float = np.pi) -> Any:
     """An LRU with one input; the ring and the largest phase, in radians, are those of its initial parameters."""
-    settings = LRURecurrence(normalize=normalize, phase="log", r_min=r_min, r_max=r_max, max_phase=phase)
+    settings = LRUSettings(normalize=normalize, phase="log", r_min=r_min, r_max=r_max, max_phase=phase)
     return layers.build(settings, width=1, state=state)
 
 

@@ -10,5 +10,5 @@ Attempts record it: an unfinished run of an older version starts again, and repo
    pass that evaluates.
 """
 
-PROGRAMS_KEPT = 4
-"""Configurations whose compiled programs a process keeps."""
+COMPILED_KEPT = 4
+"""Configurations whose compiled functions a process keeps."""

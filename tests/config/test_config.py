@@ -218,11 +218,11 @@ def test_a_config_survives_the_ledgers_plain_table():
 
 def test_runs_that_differ_in_seed_and_peak_rate_alone_share_a_program():
     execution = Execution()
-    key = schema.program_key(make(), execution)
-    assert schema.program_key(make(seed=5, optim__lr=0.002), execution) == key
-    assert schema.program_key(make(optim__weight_decay=0.1), execution) != key
-    assert schema.program_key(make(), Execution(scan_backend="sequential")) != key
-    assert schema.program_key(make(), Execution(devices=2)) != key
+    key = schema.compiled_key(make(), execution)
+    assert schema.compiled_key(make(seed=5, optim__lr=0.002), execution) == key
+    assert schema.compiled_key(make(optim__weight_decay=0.1), execution) != key
+    assert schema.compiled_key(make(), Execution(scan_backend="sequential")) != key
+    assert schema.compiled_key(make(), Execution(devices=2)) != key
 
 
 DIAGONAL = {"kind": "diagonal"}

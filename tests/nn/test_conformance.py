@@ -13,8 +13,8 @@ from msgspec import structs
 
 from lrurun.config import planning
 from lrurun.config.recurrences import KINDS, Declaration, RecurrenceSettings
-from lrurun.config.recurrences.rnn import RNNRecurrence
-from lrurun.config.recurrences.s4d import S4DRecurrence
+from lrurun.config.recurrences.rnn import RNNSettings
+from lrurun.config.recurrences.s4d import S4DSettings
 from lrurun.config.schema import ModelConfig
 from lrurun.decoding import convert
 from lrurun.errors import UsageError
@@ -164,7 +164,7 @@ def test_what_no_recurrence_takes() -> None:
 
     with pytest.raises(ValueError, match=f"{', '.join(KINDS)}, found 'other'"):
         recurrences.build(Other(), width=2, state=2)
-    layer = recurrences.build(RNNRecurrence(), width=2, state=2)
+    layer = recurrences.build(RNNSettings(), width=2, state=2)
     params = layer.init(jax.random.key(0))
     with pytest.raises(TypeCheckError, match="u"):
         layer.scan(params, jnp.zeros((4, 3, 2)), jnp.ones((4, 2), bool))  # another batch than the inputs'
@@ -287,9 +287,7 @@ def test_forms_that_differ_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(S4D, "kernels", lambda self, *args: right(self, *args).at[0].multiply(1.001))
     monkeypatch.setattr(S4D, "scan", scan)
     one, both = (
-        conformance._Case(
-            recurrences.build(S4DRecurrence(), bidirectional=two_way, width=4, state=8), jax.random.key(0)
-        )
+        conformance._Case(recurrences.build(S4DSettings(), bidirectional=two_way, width=4, state=8), jax.random.key(0))
         for two_way in (False, True)
     )
     assert not conformance._convolution_is_step(one)[0]
@@ -305,7 +303,7 @@ def test_an_operation_that_accelerators_lack_is_a_finding(monkeypatch: pytest.Mo
     matrix = jax.ShapeDtypeStruct((3, 3), jnp.float32)
     assert "['cuda', 'tpu']" in lowering.problem(jax.jit(jax.scipy.linalg.schur), matrix)
     assert lowering.problem(jax.scipy.linalg.expm, matrix) == ""
-    layer = recurrences.build(RNNRecurrence(activation="identity", draw="remapped"), width=3, state=4)
+    layer = recurrences.build(RNNSettings(activation="identity", draw="remapped"), width=3, state=4)
     case = conformance._Case(layer, jax.random.key(0))
     assert conformance._lowers(case) == (True, "accelerators have all operations")
     monkeypatch.setattr(RNN, "init_on_cpu", False)

@@ -20,7 +20,7 @@ from lrurun.nn.network.layers import Linear, dropouts, lecun_normals, norm_of
 from lrurun.nn.recurrences import Recurrence
 from lrurun.nn.scan import join, split
 
-Places = int | Array
+Positions = int | Array
 """The positions that are decoded: the number of the last ones; or (B, K) their indices, counted from 0."""
 
 
@@ -66,7 +66,7 @@ class Network(nnx.Module):
         *,
         train: bool,
         key: Array | None = None,
-        places: Places | None = None,
+        positions: Positions | None = None,
         counted: Array | None = None,
     ) -> tuple[Array, list[Array]]:
         """Logits, and for each block the mean norm of the state at real positions of the sequences `counted`.
@@ -95,7 +95,7 @@ class Network(nnx.Module):
 
         x, norms = self._through_blocks(self._encode(inputs), mask, counted, train=train, key=key)
         if self.spec.output.at == "positions":
-            return self._decode(x, x[..., 0, 0].size if places is None else places), norms
+            return self._decode(x, x[..., 0, 0].size if positions is None else positions), norms
         pooled = self._pool(x, mask if last is None else last)
         if self.spec.pair:
             a, b = jnp.split(pooled, 2)
@@ -121,12 +121,13 @@ class Network(nnx.Module):
         y: Array = self.head(x) if self.config.frame == "blocks" else x
         return y
 
-    def _decode(self, x: Features, places: Places) -> Array:
+    def _decode(self, x: Features, positions: Positions) -> Array:
         """(B, K, classes): the head at K positions, where nothing else is computed."""
         x = join(x) if x.ndim == 4 else x
-        chosen = (
-            x[len(x) - places :] if isinstance(places, int) else jnp.take_along_axis(x, places.T[..., None], axis=0)
-        )
+        if isinstance(positions, int):
+            chosen = x[len(x) - positions :]
+        else:
+            chosen = jnp.take_along_axis(x, positions.T[..., None], axis=0)
         return self._head(chosen).swapaxes(0, 1)
 
     def _encode(self, inputs: Array) -> Features:
