@@ -20,14 +20,14 @@ from lrurun.nn.axes import Array
 from lrurun.nn.network.body import Network, Positions
 
 Tree = dict[str, Any]
-"""Nested dictionaries of arrays; the names are those of the attributes of `Network`."""
+"""Nested dictionaries of arrays, with the names of the attributes of `Network`."""
 
 
 class Model:
     """A network of one configuration for one task, as pure functions on nested dictionaries of arrays."""
 
     def __init__(self, config: ModelConfig, spec: Spec, backend: str = "auto", remat: bool = False) -> None:
-        """`backend` is that of the scan; with `remat` the backward pass computes the blocks again to save memory.
+        """`backend` computes the scans; with `remat` the backward pass computes the blocks again to save memory.
 
         Allocates no arrays. Raises ValueError for an unknown kind or backend.
         """
@@ -46,7 +46,7 @@ class Model:
 
     @cached_property
     def shapes(self) -> tuple[Tree, Tree]:
-        """Parameters and norm statistics like those of `init`, as shapes and dtypes."""
+        """Shapes and dtypes of the parameters and norm statistics that `init` returns."""
         shapes: tuple[Tree, Tree] = jax.eval_shape(self.init, jax.random.key(0))
         return shapes
 
@@ -117,7 +117,7 @@ class Model:
         """Logits as of `apply`, and (depth,) the mean norm of the state of each layer over real positions.
 
         The mean is over the sequences where `counted` (B,) is true; if it is nowhere, the norms are 0 and cost nothing.
-        The other arguments are those of `apply`.
+        The other arguments: see `apply`.
         """
         network = self._merged(params, stats)
         logits, norms = network(inputs, lengths, train=False, positions=positions, counted=counted)
