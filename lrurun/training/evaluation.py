@@ -145,7 +145,7 @@ def _parts(metric: Metric, sums: dict[str, np.ndarray]) -> dict[str, float]:
     """The scores of parts of the labels.
 
     Raises:
-        ValueError: the name of one of them cannot be that of a curve.
+        ValueError: a curve cannot have the name of one of them.
     """
     parts = metric.parts(sums)
     for name in parts:

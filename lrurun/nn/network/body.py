@@ -106,7 +106,7 @@ class Network(nnx.Module):
     def _through_blocks(
         self, x: Features, mask: Mask | None, counted: Array | None, *, train: bool, key: Array | None
     ) -> tuple[Features, list[Array]]:
-        """Outputs (T, *K, B, H) of the last block after an optional norm, and the mean norm () of each block's states."""
+        """Outputs (T, *K, B, H) of the last block after an optional norm; the mean norm () of each block's states."""
         mask = mask if self.config.parity == "none" else None
         drops = dropouts(self.config, key if train else None, x)
         added = self.recurrence.across([parameters(block.recurrence) for block in self.blocks])

@@ -158,6 +158,7 @@ class Recurrence(abc.ABC):
         )
 
         def body(state: Any, u_k: Array) -> tuple[Any, Array]:
+            """The next state and its norm (B,), for one input `u_k` (B, H)."""
             state, _ = one_way.step(params, state, u_k)
             leaves = jax.tree.leaves(state)
             parts = [jnp.sum(jnp.square(jnp.abs(part)), axis=range(1, part.ndim)) for part in leaves]
