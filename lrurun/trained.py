@@ -29,9 +29,9 @@ from lrurun.nn.spectra import eigenvalues
 from lrurun.paths import inside
 from lrurun.runner.storage import storage_for
 from lrurun.training import checkpoint_verification, checkpoints
+from lrurun.training.compiled import Compiled, compiled_for
 from lrurun.training.evaluation import evaluate, tolerance
 from lrurun.training.loop import order_digest
-from lrurun.training.programs import Programs, programs_for
 
 ENCODER = checkpoints.leaf("params", "encoder", "kernel")
 
@@ -133,7 +133,7 @@ def _trained(recorded: Run, entries: Sequence[Checkpoint], folder: Path) -> Trai
     # only the size of the vocabulary matters, which the encoder has, so the data are not needed
     encoder = checkpoints.arrays(path, recorded.fingerprint).get(ENCODER)
     spec = task.spec(tasks.options_of(task, config.data), () if encoder is None else ("",) * len(encoder))
-    compiled = Programs(config, Execution(), spec)
+    compiled = Compiled(config, Execution(), spec)
     snapshot = checkpoints.restore(path, compiled, recorded.fingerprint)
     return Trained(
         id=recorded.id,
@@ -198,7 +198,7 @@ def items(run: Run, config: RunConfig, checkpoint: Path, data: Data) -> dict[str
         OtherScores: the evaluation gives other scores than the run has.
         LrurunError: the checkpoint cannot be read.
     """
-    compiled = programs_for(config, run.execution, data)
+    compiled = compiled_for(config, run.execution, data)
     best = jax.tree.map(lambda array: array[None], checkpoints.restore(checkpoint, compiled, run.fingerprint).best)
     splits = {"test": data.test, **{f"test@{name}": split for name, split in data.further_tests.items()}}
     by_score: dict[str, ItemResults] = {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lrurun import plugins
 from lrurun.config import plugin_code
-from lrurun.config.fingerprint import program_key
+from lrurun.config.fingerprint import compiled_key
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.data import task_data, tasks
 from lrurun.data.task import Data
@@ -69,7 +69,7 @@ class ActiveAttempt:
     @property
     def program(self) -> str:
         """A key that runs must share to be trained in one program."""
-        return program_key(self.config, self.execution)
+        return compiled_key(self.config, self.execution)
 
     def load(self) -> None:
         """Reads the run's configuration and the data.

@@ -42,7 +42,7 @@ from lrurun.runner.work import (
     decode,
     encode,
 )
-from lrurun.training import PROGRAMS_KEPT
+from lrurun.training import COMPILED_KEPT
 
 PROGRESS_SECONDS = 0.2
 IDLE_SECONDS = 0.2
@@ -157,7 +157,7 @@ def _train_queued(ledger: Ledger, work: Work, needs: Needs, stop: StopRequest) -
     """Holds and trains runs until it is stopped."""
     process = owner.this_process()
     described = environment.record(needs.threads)
-    compiled = deque[str](maxlen=PROGRAMS_KEPT)
+    compiled = deque[str](maxlen=COMPILED_KEPT)
 
     def hold_next(rungs: Sequence[str]) -> HeldRun | None:
         return ledger.hold(

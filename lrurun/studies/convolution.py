@@ -258,9 +258,9 @@ def compiled(model: Model, state: int) -> Any:
     import jax.numpy as jnp
     import optax
 
-    from lrurun.config.recurrences.rnn import RNNRecurrence
+    from lrurun.config.recurrences.rnn import RNNSettings
 
-    settings = RNNRecurrence(activation="identity" if model == "linear" else "tanh")
+    settings = RNNSettings(activation="identity" if model == "linear" else "tanh")
     layer = layers.build(settings, width=1, state=state)
 
     def error(outputs: Any, y: Any) -> Any:

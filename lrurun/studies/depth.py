@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta
 
-from lrurun.config.recurrences.gru_lstm import LSTMRecurrence
-from lrurun.config.recurrences.lru import LRURecurrence
+from lrurun.config.recurrences.gru_lstm import LSTMSettings
+from lrurun.config.recurrences.lru import LRUSettings
 from lrurun.config.schema import ModelConfig
 from lrurun.data.task import Output, Spec
 from lrurun.report.figures.figures import Curve, Figure, dashed, greek, line, log_log, points
@@ -64,15 +64,15 @@ def ring(time: float) -> Ring:
     return 1 - 1 / time, 1 - 1 / (2 * time)
 
 
-def recurrence(model: Model, time: float) -> LRURecurrence | LSTMRecurrence:
+def recurrence(model: Model, time: float) -> LRUSettings | LSTMSettings:
     """The layer with this time constant."""
     low, high = ring(time)
     match model:
         case "cRNN":
-            return LRURecurrence(parametrization="cartesian", r_min=low, r_max=high)
+            return LRUSettings(parametrization="cartesian", r_min=low, r_max=high)
         case "LRU":
-            return LRURecurrence(normalize=True, phase="log", r_min=low, r_max=high)
-    return LSTMRecurrence(t_min=time, t_max=2 * time)
+            return LRUSettings(normalize=True, phase="log", r_min=low, r_max=high)
+    return LSTMSettings(t_min=time, t_max=2 * time)
 
 
 def _power(results: Results[Depth], model: Model, norm: Norm, rho: float, value: str) -> float | None:

@@ -31,9 +31,9 @@ def _drawn(size: int) -> Any:
     """seed -> the matrix A (size, size) of a dense RNN, float32."""
     import jax
 
-    from lrurun.config.recurrences.rnn import RNNRecurrence
+    from lrurun.config.recurrences.rnn import RNNSettings
 
-    layer = layers.build(RNNRecurrence(), width=1, state=size)
+    layer = layers.build(RNNSettings(), width=1, state=size)
     return jax.jit(lambda seed: layer.init(jax.random.key(seed, impl="threefry2x32"))["A"])
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta
 
-from lrurun.config.recurrences.lru import LRURecurrence
+from lrurun.config.recurrences.lru import LRUSettings
 from lrurun.report.figures.figures import Figure, line, log_log, spread
 from lrurun.studies.machinery.checks import Check, identity, sampling
 from lrurun.studies.machinery.evidence import Evidence, StudyClaim, larger
@@ -113,7 +113,7 @@ class GainStudy(Study[Gain]):
 
     def simulate(self, cell: Gain, seed: int) -> Values:
         name = f"gain {self.label(cell)}"
-        settings = LRURecurrence(r_min=cell.ring[0], r_max=cell.ring[1])
+        settings = LRUSettings(r_min=cell.ring[0], r_max=cell.ring[1])
         layer = layers.build(settings, width=1, state=cell.units)
         eigenvalue = layer.spectrum(layers.initial(layer, seed, name))
         random, scan = generator(seed, name), last_state()

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from lrurun.config.recurrences.lru import LRURecurrence
+from lrurun.config.recurrences.lru import LRUSettings
 from lrurun.report.figures.figures import Figure, Panel, dashed, thin
 from lrurun.studies.machinery.checks import Check, below, identity, sampling
 from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold
@@ -111,7 +111,7 @@ class ImpulseStudy(Study[Impulse]):
         import jax.numpy as jnp
 
         radius = float(np.exp(-cell.decay))
-        settings = LRURecurrence(r_min=radius, r_max=radius, max_phase=np.pi * cell.phase, phase="log")
+        settings = LRUSettings(r_min=radius, r_max=radius, max_phase=np.pi * cell.phase, phase="log")
         layer = layers.build(settings, width=1, state=SAMPLED)
         params = layers.initial(layer, seed, "impulse") | {
             "B_re": np.ones((SAMPLED, 1)),

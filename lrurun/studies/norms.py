@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from msgspec import Meta
 
-from lrurun.config.recurrences.lru import LRURecurrence
-from lrurun.config.recurrences.rotrnn import RotRNNRecurrence
+from lrurun.config.recurrences.lru import LRUSettings
+from lrurun.config.recurrences.rotrnn import RotRNNSettings
 from lrurun.config.schema import ModelConfig, OptimConfig
 from lrurun.data.task import Spec
 from lrurun.report.figures.figures import Curve, Figure, Panel, line, points
@@ -71,11 +71,11 @@ class Norms(Settings, frozen=True, kw_only=True):
             raise ValueError(f"heads must divide state into planes, found heads = {self.heads}, state = {self.state}")
 
 
-def recurrence(model: Model, heads: int) -> RotRNNRecurrence | LRURecurrence:
+def recurrence(model: Model, heads: int) -> RotRNNSettings | LRUSettings:
     """The layer, initialised as in the recipe ListOps."""
     if model == "RotRNN":
-        return RotRNNRecurrence(heads=heads, r_min=0.5, r_max=0.999, max_phase=0.0314)
-    return LRURecurrence(normalize=True, r_min=0.0, r_max=0.99)
+        return RotRNNSettings(heads=heads, r_min=0.5, r_max=0.999, max_phase=0.0314)
+    return LRUSettings(normalize=True, r_min=0.0, r_max=0.99)
 
 
 def optimiser(model: Model, rate: float) -> OptimConfig:
@@ -287,7 +287,7 @@ def white(decay: float, sequences: int, seed: int) -> dict[str, Any]:
     """
     import jax
 
-    layer = layers.build(RotRNNRecurrence(r_min=decay, r_max=decay), width=INPUTS, state=HEAD)
+    layer = layers.build(RotRNNSettings(r_min=decay, r_max=decay), width=INPUTS, state=HEAD)
     params = layers.initial(layer, seed, "white")
     squares = jax.jit(lambda u: layers.states(layer, params, u).abs2().sum(axis=(1, 2)))
     random, sums = generator(seed, "white"), np.zeros(HORIZON)
@@ -321,7 +321,7 @@ def mapped(width: int, state: int, heads: int, seed: int) -> dict[str, Any]:
     """
     import jax.numpy as jnp
 
-    rotrnn = layers.build(RotRNNRecurrence(heads=heads), width=width, state=state)
+    rotrnn = layers.build(RotRNNSettings(heads=heads), width=width, state=state)
     params = layers.initial(rotrnn, seed, "map")
     u = generator(seed, "map").normal(size=(200, width))
     real = params["D"] * u
@@ -338,7 +338,7 @@ def mapped(width: int, state: int, heads: int, seed: int) -> dict[str, Any]:
     lam, b, c = np.concatenate(eigenvalues), np.concatenate(inwards), np.concatenate(outwards, axis=1)
     gamma = np.sqrt(1 - np.abs(lam) ** 2)
     b = b / gamma[:, None]
-    lru = layers.build(LRURecurrence(normalize=True, phase="log"), width=width, state=state // 2)
+    lru = layers.build(LRUSettings(normalize=True, phase="log"), width=width, state=state // 2)
     of_lru = {
         "nu_log": np.log(-np.log(np.abs(lam))),
         "theta_log": np.log(np.angle(lam) % (2 * np.pi)),
@@ -422,6 +422,7 @@ def _compiled(shape: Shape) -> Any:
     settings: Any = recurrence(shape.model, shape.heads)
     config = ModelConfig(recurrence=settings, depth=shape.depth, width=shape.width, state=shape.state)
     network, optim = Network(config, SPECS[shape.task]), optimiser(shape.model, 1.0)
+    adamw = optimizer.make(optim, network.recurrence)
     # E|h|^2 of white stationary input and the initial B: 1 for each unit of the LRU, 1 for each head of the RotRNN
     unit = np.float32(np.sqrt(shape.heads if shape.model == "RotRNN" else shape.state))
 
@@ -432,9 +433,8 @@ def _compiled(shape: Shape) -> Any:
     def update(carry: Any, many: Any) -> Any:
         (params, stats, state), (batch, rate) = carry, many
         (value, stats), slope = jax.value_and_grad(loss, has_aux=True)(params, stats, batch)
-        groups = network.groups(params, decay_norm_bias=optim.decay_norm_bias)
-        params, state = optimizer.update(optim, groups, slope, state, params, rate)
-        return (params, stats, state), value
+        changes, state = adamw.update(slope, state, params, rate=rate)
+        return (optax.apply_updates(params, changes), stats, state), value
 
     def norms(params: Any, batch: Any, empty: Any) -> Any:
         # statistics of this batch alone, as in training: the averages start empty and are corrected for it
@@ -446,7 +446,7 @@ def _compiled(shape: Shape) -> Any:
 
     def init(seed: int) -> Any:
         params, stats = network.init(layers.key(seed, "init"))
-        return params, stats, optimizer.init(params)
+        return params, stats, adamw.init(params)
 
     def run(carry: Any, batches: Any, rates: Any) -> Any:
         return jax.lax.scan(update, carry, (batches, rates))
@@ -466,10 +466,10 @@ def train(shape: Shape, *, rate: float, updates: int, size: int, seed: int) -> G
     """
     import jax
 
-    from lrurun.training import optimizer
+    from lrurun.training.schedule import learning_rates
 
     init, run, norms = _compiled(shape)
-    rates = optimizer.rates(optimiser(shape.model, rate), updates)
+    rates = learning_rates(optimiser(shape.model, rate), updates)
     random = generator(seed, "batches")
     probe = batch(shape.task, 64, generator(seed, "probe"))
     carry = init(seed)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta
 
-from lrurun.config.recurrences.lru import LRURecurrence
+from lrurun.config.recurrences.lru import LRUSettings
 from lrurun.report.figures.figures import Figure, Panel, Scale, dashed, greek, line
 from lrurun.studies.machinery.checks import Check, identity
 from lrurun.studies.machinery.evidence import Evidence, StudyClaim, positive, threshold, together
@@ -222,8 +222,8 @@ def data(length: int, seed: int) -> tuple[Array, Array]:
 
 
 def layer(normalize: bool, state: int, r_min: float = 0.0, r_max: float = 1.0, phase: float = np.pi) -> Any:
-    """An LRU with one input; its initial eigenvalues have this ring and largest phase, in radians."""
-    settings = LRURecurrence(normalize=normalize, phase="log", r_min=r_min, r_max=r_max, max_phase=phase)
+    """An LRU with one input; the ring and the largest phase, in radians, are those of its initial parameters."""
+    settings = LRUSettings(normalize=normalize, phase="log", r_min=r_min, r_max=r_max, max_phase=phase)
     return layers.build(settings, width=1, state=state)
 
 

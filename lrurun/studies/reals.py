@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 from msgspec import Meta
 
-from lrurun.config.recurrences.dlr import DLRRecurrence
+from lrurun.config.recurrences.dlr import DLRSettings
 from lrurun.report.figures.figures import Curve, Figure, Panel, line, points
 from lrurun.studies.machinery.checks import Check, identity, sampling
 from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold, together
@@ -62,11 +62,11 @@ def fitted(cell: Reals, seed: int) -> Values:
     }
 
 
-def settings(cell: Reals) -> DLRRecurrence:
+def settings(cell: Reals) -> DLRSettings:
     """The layer; its initial decays are dt / 2."""
     if cell.eigenvalues == "real":
-        return DLRRecurrence(poles="real", weights="real", dt_min=2 * SLOWEST, dt_max=2 * FASTEST)
-    return DLRRecurrence(dt_min=STEP, dt_max=STEP)
+        return DLRSettings(poles="real", weights="real", dt_min=2 * SLOWEST, dt_max=2 * FASTEST)
+    return DLRSettings(dt_min=STEP, dt_max=STEP)
 
 
 def equal(cell: Reals) -> int:

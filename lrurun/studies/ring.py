@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lrurun.config.recurrences.lru import LRURecurrence
+from lrurun.config.recurrences.lru import LRUSettings
 from lrurun.report.figures.figures import IMAGINARY, REAL, Figure, Panel, line, points
 from lrurun.studies.machinery.checks import Check, below, identity, sampling
 from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold
@@ -77,7 +77,7 @@ class RingStudy(Study[RingCell]):
         from lrurun.nn.recurrences import lru
 
         inner, outer = cell.ring
-        layer = layers.build(LRURecurrence(normalize=True, r_min=inner, r_max=outer), width=1, state=cell.samples)
+        layer = layers.build(LRUSettings(normalize=True, r_min=inner, r_max=outer), width=1, state=cell.samples)
         params = layers.initial(layer, seed, f"ring {_name(cell)}")
         eigenvalue = layer.spectrum(params)
         radius, phase = np.abs(eigenvalue), layers.phases(eigenvalue)

@@ -267,6 +267,7 @@ def _print_groups(places: Places, plan: planning.Plan, rungs: Sequence[planning.
         return
     from lrurun.data import task_data
     from lrurun.nn.network import Model
+    from lrurun.training import optimizer
 
     manifest = task_data.manifest(plan.task, plan.options, places.data / plan.data_name)
     spec = plan.task.spec(plan.options, manifest.vocabulary if manifest else ())
@@ -277,7 +278,7 @@ def _print_groups(places: Places, plan: planning.Plan, rungs: Sequence[planning.
         rates = {"recurrent": optim.lr * optim.recurrent_factor, "regular": optim.lr, "undecayed": optim.lr}
         rows = [
             [path, "x".join(map(str, shape)) or "1", group, f"{rates[group]:g}"]
-            for path, shape, group in model.listing(params, decay_norm_bias=optim.decay_norm_bias)
+            for path, shape, group in optimizer.listing(optim, model.recurrence, params)
         ]
         title = f"{rung.name}: {model.count(params):,} parameters"
         table.show_text(["parameter", "shape", "group", "peak learning rate"], rows, title=title)

@@ -192,16 +192,16 @@ def diagonal(network: Network, source: System) -> tuple[Array, Array, Array]:
 
 def layer(network: Network, state: int) -> Recurrence:
     """The layer that is the network, with so many units."""
-    from lrurun.config.recurrences.lru import LRURecurrence
-    from lrurun.config.recurrences.rnn import RNNRecurrence
+    from lrurun.config.recurrences.lru import LRUSettings
+    from lrurun.config.recurrences.rnn import RNNSettings
 
     settings: Any
     if network == "dense":
-        settings = RNNRecurrence(activation="identity")
+        settings = RNNSettings(activation="identity")
     elif COORDINATES[network] == "exponential":
-        settings = LRURecurrence(phase="log", normalize=True)
+        settings = LRUSettings(phase="log", normalize=True)
     else:
-        settings = LRURecurrence(parametrization="cartesian")
+        settings = LRUSettings(parametrization="cartesian")
     built: Recurrence = layers.build(settings, width=1, state=state)
     return built
 

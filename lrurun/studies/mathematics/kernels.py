@@ -106,19 +106,19 @@ def layer(architecture: Architecture, radius: float = 0.0, angle: float = np.pi)
     Phases of complex eigenvalues are positive: λ and its conjugate with conjugate weights are the same unit, because
     the output is a real part.
     """
-    from lrurun.config.recurrences.block_diagonal import BlockDiagonalRecurrence
-    from lrurun.config.recurrences.lru import LRURecurrence
-    from lrurun.config.recurrences.rnn import RNNRecurrence
+    from lrurun.config.recurrences.block_diagonal import BlockDiagonalSettings
+    from lrurun.config.recurrences.lru import LRUSettings
+    from lrurun.config.recurrences.rnn import RNNSettings
 
     settings: Any
     if architecture == "dense":
-        settings = RNNRecurrence(activation="identity")  # `student` moves its eigenvalues
+        settings = RNNSettings(activation="identity")  # `student` moves its eigenvalues
     elif architecture in REAL:
-        settings = BlockDiagonalRecurrence(doubled=architecture == "block-64", r_min=radius, max_phase=angle)
+        settings = BlockDiagonalSettings(doubled=architecture == "block-64", r_min=radius, max_phase=angle)
     elif architecture == "lru":
-        settings = LRURecurrence(phase="log", r_min=radius, max_phase=angle, normalize=True)
+        settings = LRUSettings(phase="log", r_min=radius, max_phase=angle, normalize=True)
     else:
-        settings = LRURecurrence(
+        settings = LRUSettings(
             parametrization="cartesian", r_min=radius, max_phase=angle, normalize=architecture == "gamma"
         )
     built: Recurrence = layers.build(settings, width=1, state=WIDTH)

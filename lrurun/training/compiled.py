@@ -1,6 +1,6 @@
 """The compiled functions of a configuration: initialise, train some steps, evaluate.
 
-Seeds and learning rates are data, not constants, so all seeds of a rung share one compiled program.
+Seeds and learning rates are data, not constants, so all seeds of a rung share them.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
-from lrurun.config.fingerprint import program_key
+from lrurun.config.fingerprint import compiled_key
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.data.metric import Accuracy, Metric
 from lrurun.data.on_device import fixed_generator, stream, training_batch
 from lrurun.data.task import Data, Sampler, Spec
 from lrurun.nn.devices import shared_by
 from lrurun.nn.network import Model
-from lrurun.training import PROGRAMS_KEPT, optimizer
+from lrurun.training import COMPILED_KEPT, optimizer
 from lrurun.training.objective import Objective
 from lrurun.training.placement import placement
 
@@ -33,6 +34,13 @@ T = TypeVar("T")
 
 Batch = tuple[jax.Array, ...]
 """Inputs, labels and lengths, which are None where every position is real."""
+
+
+class Evaluated(NamedTuple):
+    """Parameters and norm statistics of a network that is evaluated. The names are part of the names in checkpoints."""
+
+    params: Tree
+    stats: Tree
 
 
 class TrainState(NamedTuple):
@@ -53,6 +61,10 @@ class TrainState(NamedTuple):
     bad_step: jax.Array
     """() int32: the first step whose loss was not finite, or -1."""
 
+    def evaluated(self) -> Evaluated:
+        """The parameters and statistics that evaluations, the best ones that are kept, and probes take."""
+        return Evaluated(self.params, self.stats)
+
 
 class Readings(NamedTuple):
     """Values that the host reads while the next dispatch runs: copies, because that one reuses the buffers of the
@@ -62,23 +74,16 @@ class Readings(NamedTuple):
     bad_step: jax.Array
 
 
-class Best(NamedTuple):
-    """Parameters and statistics at the best validation score; of two equal scores, at the earlier."""
-
-    params: Tree
-    stats: Tree
-
-
-class Programs:
+class Compiled:
     """The compiled functions of one configuration, for any number of runs that are trained together, its members.
 
     Every array that belongs to a member has a leading axis of members, also where there is one.
 
     Attributes:
         dispatch: states, seeds, index, rates, reset, n, split -> states, Readings; see `_dispatch`.
-        evaluate: Best, batch, weight, counted, with_items -> sums, (members, depth) float32, sums of items; see
+        evaluate: Evaluated, batch, weight, counted, with_items -> sums, (members, depth) float32, sums of items; see
             `_evaluate`.
-        keep: Best so far, states, is_better -> Best.
+        keep: best ones so far, states, is_better -> best ones, `Evaluated`.
         placement: the devices they run on.
     """
 
@@ -94,20 +99,21 @@ class Programs:
         self.batch = config.train.batch
         self.sampler = sampler
         self.objective = Objective(spec, metrics)
-        self.compiled: set[int] = set()
+        self.counts: set[int] = set()
         """The numbers of members for which this process has compiled them."""
         self.optim = config.optim
         self.drops = config.model.dropout > 0
         self.model = Model(config.model, spec, backend=execution.scan_backend, remat=execution.remat)
         self.rows = max(2, execution.steps_per_dispatch)  # XLA compiles a loop over one row into other sums
-        self.abstract = jax.eval_shape(self._init, jnp.uint32(0))
+        self.optimizer = optimizer.make(config.optim, self.model.recurrence)
+        self.abstract = jax.eval_shape(self._initial, jnp.uint32(0))
         """Shapes and dtypes of the state of one run."""
-        self.groups = self.model.groups(self.abstract.params, decay_norm_bias=config.optim.decay_norm_bias)
+        self.groups = optimizer.groups(config.optim, self.model.recurrence, self.abstract.params)
         self.parameters = self.model.count(self.abstract.params)
         self.placement = placement(execution.devices)
         everywhere, batch = self.placement.everywhere, self.placement.batch()
         index = everywhere if sampler is not None else self.placement.batch(axis=2)
-        self._init_model = jax.jit(partial(over_members, self._initial))
+        self._init = jax.jit(partial(over_members, self._initial))
         self.dispatch = jax.jit(
             self._dispatch,
             donate_argnums=0,
@@ -122,36 +128,30 @@ class Programs:
         self.keep = jax.jit(_keep, in_shardings=everywhere, out_shardings=everywhere)
 
     def init(self, seeds: np.ndarray) -> TrainState:
-        """The states before the first step. What is zero there, most of it, takes no compilation."""
+        """The states before the first step, for `seeds` (members,)."""
         move = self.model.recurrence.init_on_cpu and jax.default_backend() != "cpu"
         with jax.default_device(jax.local_devices(backend="cpu")[0]) if move else contextlib.nullcontext():
-            params, stats = self._init_model(seeds)
-        if move:
-            params, stats = jax.device_get((params, stats))
-        zeros = jax.tree.map(lambda leaf: np.zeros((len(seeds), *leaf.shape), leaf.dtype), self.abstract)
-        state = zeros._replace(params=params, stats=stats, bad_step=np.full(len(seeds), -1, np.int32))
-        placed: TrainState = jax.device_put(state, self.placement.everywhere)
+            states = self._init(seeds)
+        placed: TrainState = jax.device_put(jax.device_get(states) if move else states, self.placement.everywhere)
         return placed
 
-    def _initial(self, seed: jax.Array) -> tuple[Tree, Tree]:
-        return self.model.init(stream(seed, "init"))
-
-    def _init(self, seed: jax.Array) -> TrainState:
-        params, stats = self._initial(seed)
+    def _initial(self, seed: jax.Array) -> TrainState:
+        """The state of one run before its first step."""
+        params, stats = self.model.init(stream(seed, "init"))
         return TrainState(
             step=jnp.int32(0),
             params=params,
             stats=stats,
-            moments=optimizer.init(params),
+            moments=self.optimizer.init(params),
             window=jnp.zeros(3, jnp.float32),
             bad_step=jnp.int32(-1),
         )
 
     def _loss(self, params: Tree, stats: Tree, batch: Batch, key: jax.Array | None) -> Any:
-        """Mean loss of a batch, and: the new statistics, the number of correct predictions, that of labels."""
+        """Mean loss of a batch (), and: the new statistics, the numbers of correct predictions () and of labels ()."""
         inputs, labels, lengths = batch
-        places, labels = self.objective.places(labels, inputs.shape[-2 if inputs.ndim == 3 else -1])
-        outputs, new_stats = self.model.apply(params, stats, inputs, lengths, train=True, key=key, places=places)
+        positions, labels = self.objective.positions(labels, inputs.shape[-2 if inputs.ndim == 3 else -1])
+        outputs, new_stats = self.model.apply(params, stats, inputs, lengths, train=True, key=key, positions=positions)
         loss, correct, count = self.objective.loss(outputs, labels)
         return loss, (new_stats, correct, count)
 
@@ -161,7 +161,8 @@ class Programs:
             (loss, (stats, correct, count)), grads = jax.value_and_grad(self._loss, has_aux=True)(
                 state.params, state.stats, batch, key
             )
-        params, moments = optimizer.update(self.optim, self.groups, grads, state.moments, state.params, rate)
+        changes, moments = self.optimizer.update(grads, state.moments, state.params, rate=rate)
+        params = optax.apply_updates(state.params, changes)
         step = state.step + 1
         window = state.window + jnp.stack([loss * count, correct, count])
         bad_step = jnp.where((state.bad_step < 0) & ~jnp.isfinite(loss), step, state.bad_step)
@@ -179,7 +180,7 @@ class Programs:
     ) -> tuple[TrainState, Readings]:
         """Trains `n` steps, at most as many as `index` (members, rows, batch) and `rates` (members, rows) hold.
 
-        Row i of `index` has the places in `split` of the examples of step i; a sampler does not need them. `reset`
+        Row i of `index` has the positions in `split` of the examples of step i; a sampler does not need them. `reset`
         starts a new row of the curve.
         """
         healthy = jnp.any(states.bad_step < 0)  # once all members have diverged, nothing changes
@@ -202,20 +203,20 @@ class Programs:
         return states, Readings(states.window, states.bad_step)
 
     def _evaluate(
-        self, bests: Best, batch: Batch, weight: jax.Array, counted: jax.Array, with_items: jax.Array
+        self, evaluated: Evaluated, batch: Batch, weight: jax.Array, counted: jax.Array, with_items: jax.Array
     ) -> tuple[dict[str, jax.Array], jax.Array, dict[str, jax.Array]]:
         """Loss, labels and what the metrics need, summed over a batch with weights (B,), 0 for padding.
 
         And (members, depth) float32: the mean norm of the recurrent state of each layer, over the examples where
         `counted` (B,) is true. And what the metrics need of single items, (members, B), zeros without
-        `with_items`. One program for all, because programs take long to compile.
+        `with_items`. One function for all, because functions take long to compile.
         """
         inputs, labels, lengths = batch
-        places, labels = self.objective.places(labels, inputs.shape[-2 if inputs.ndim == 3 else -1])
+        positions, labels = self.objective.positions(labels, inputs.shape[-2 if inputs.ndim == 3 else -1])
 
-        def evaluate(best: Best) -> tuple[dict[str, jax.Array], jax.Array, dict[str, jax.Array]]:
+        def evaluate(member: Evaluated) -> tuple[dict[str, jax.Array], jax.Array, dict[str, jax.Array]]:
             with shared_by(self.placement.mesh.abstract_mesh):
-                outputs, norms = self.model.evaluate(best.params, best.stats, inputs, lengths, counted, places)
+                outputs, norms = self.model.evaluate(member.params, member.stats, inputs, lengths, counted, positions)
             sums = self.objective.sums(outputs, labels, weight)
             # Apart from the sums and after them: XLA would round them differently if it computed both together, or need
             # a copy of the outputs.
@@ -230,12 +231,12 @@ class Programs:
             )
             return sums, norms, items
 
-        return over_members(evaluate, bests)
+        return over_members(evaluate, evaluated)
 
 
-def _keep(bests: Best, states: TrainState, is_better: jax.Array) -> Best:
-    def keep(best: Best, state: TrainState, is_better: jax.Array) -> Best:
-        return jax.tree.map(partial(jnp.where, is_better), Best(state.params, state.stats), best)
+def _keep(bests: Evaluated, states: TrainState, is_better: jax.Array) -> Evaluated:
+    def keep(best: Evaluated, state: TrainState, is_better: jax.Array) -> Evaluated:
+        return jax.tree.map(partial(jnp.where, is_better), state.evaluated(), best)
 
     return over_members(keep, bests, states, is_better)
 
@@ -243,8 +244,7 @@ def _keep(bests: Best, states: TrainState, is_better: jax.Array) -> Best:
 def over_members(function: Callable[..., T], *arguments: Tree) -> T:
     """`function` of each member's part of the arguments, which have a leading axis of members, as its results then do.
 
-    One member is not vectorised: XLA makes a slower program of that, which takes longer to compile and rounds
-    differently.
+    One member is not vectorised: XLA makes slower code of that, which takes longer to compile and rounds differently.
     """
     if len(jax.tree.leaves(arguments)[0]) > 1:
         return jax.vmap(function)(*arguments)
@@ -257,15 +257,15 @@ def of_member(tree: Tree, number: int) -> Tree:
     return jax.tree.map(lambda leaf: leaf[number], tree)
 
 
-_CACHE: OrderedDict[str, Programs] = OrderedDict()
+_CACHE: OrderedDict[str, Compiled] = OrderedDict()
 
 
-def programs_for(config: RunConfig, execution: Execution, data: Data) -> Programs:
-    """The programs of a configuration on its data, cached for the next run of the same rung."""
-    key = program_key(config, execution) + f"|{data.spec}|{data.metrics}"
+def compiled_for(config: RunConfig, execution: Execution, data: Data) -> Compiled:
+    """The functions of a configuration on its data, cached for the next run of the same rung."""
+    key = compiled_key(config, execution) + f"|{data.spec}|{data.metrics}"
     if key not in _CACHE:
-        _CACHE[key] = Programs(config, execution, data.spec, metrics=data.metrics, sampler=data.sampler)
-        while len(_CACHE) > PROGRAMS_KEPT:
+        _CACHE[key] = Compiled(config, execution, data.spec, metrics=data.metrics, sampler=data.sampler)
+        while len(_CACHE) > COMPILED_KEPT:
             _CACHE.popitem(last=False)
     _CACHE.move_to_end(key)
     return _CACHE[key]
