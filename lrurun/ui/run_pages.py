@@ -102,12 +102,13 @@ def runs(source: Source, ledger: Ledger | None, query: Query, stamp: Stamp) -> d
     return page | {
         "columns": [(column, _sort_name(column.name, query, results)) for column in table.columns],
         "rows": [
-            (run, list(zip(cells, map(_look, table.columns[1:], cells), strict=True))) for run, *cells in table.rows
+            (run, list(zip(cells, map(_cell_class, table.columns[1:], cells), strict=True)))
+            for run, *cells in table.rows
         ],
     }
 
 
-def _look(column: Column, cell: str) -> str:
+def _cell_class(column: Column, cell: str) -> str:
     """The class of a cell of the table of runs."""
     return "right" if column.right else "long" if len(cell) > 40 else ""
 
