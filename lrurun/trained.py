@@ -28,7 +28,7 @@ from lrurun.nn.network import Model
 from lrurun.nn.spectra import eigenvalues
 from lrurun.paths import inside
 from lrurun.runner.storage import storage_for
-from lrurun.training import checkpoint_digests, checkpoints
+from lrurun.training import checkpoint_verification, checkpoints
 from lrurun.training.evaluation import evaluate, tolerance
 from lrurun.training.loop import order_digest
 from lrurun.training.programs import Programs, programs_for
@@ -248,7 +248,7 @@ def newest(run: Run, entries: Sequence[Checkpoint], folder: Path) -> tuple[Check
             message = f"run {run.id}: the checkpoint of step {entry.step} cannot be fetched: {error}"
             raise LrurunError(message, "check the store, its credentials and the free space here") from None
         try:
-            checkpoint_digests.verify(path, entry.sha256)
+            checkpoint_verification.verify(path, entry.sha256)
         except (LrurunError, OSError) as error:
             wrong = wrong or str(error)
         else:

@@ -170,13 +170,13 @@ def _absent(places: Places, checkpoint: Checkpoint) -> bool:
 
 
 def _faults(places: Places, ledger: Ledger, checkpoint: Checkpoint, *, quick: bool) -> list[str]:
-    from lrurun.training import checkpoint_digests
+    from lrurun.training import checkpoint_verification
 
     subject = f"checkpoint of run {checkpoint.run}, step {checkpoint.step}"
     try:
         at = paths.inside(places.runs, checkpoint.path)
         if not quick:
-            checkpoint_digests.verify(storage_for(places.runs).fetch(at), checkpoint.sha256)
+            checkpoint_verification.verify(storage_for(places.runs).fetch(at), checkpoint.sha256)
         elif not storage_for(places.runs).has(at):
             return [f"{subject}: {at} is missing"]
         return []

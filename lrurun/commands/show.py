@@ -187,9 +187,9 @@ def show(
 
         console.write(again.toml(recorded, program))
     elif requirements:
-        from lrurun.report.requirements import requirements_text
+        from lrurun.report import requirements as versions
 
-        console.write(requirements_text(recorded, attempts))
+        console.write(versions.text(recorded, attempts))
     elif json:
         output.write_json(_document(recorded, attempts, metrics, checkpoints, events, eigenvalues, item_counts))
     else:
@@ -295,7 +295,7 @@ def _print_run(run: Run, item_counts: Mapping[str, int]) -> None:
     from lrurun.report.tables import run_tables
 
     console.paragraph(run_tables.heading(run))
-    console.paragraph(run_tables.memberships(run))
+    console.paragraph(run_tables.places(run))
     if run.tags:
         console.paragraph(f"tags: {', '.join(run.tags)}")
     if run.excluded is not None:

@@ -16,7 +16,7 @@ from lrurun.runner import logs, records
 from lrurun.runner.attempt import ActiveAttempt, MachineFault
 from lrurun.runner.recorder import LedgerThread
 from lrurun.runner.storage import storage_for
-from lrurun.training import checkpoint_digests, checkpoints
+from lrurun.training import checkpoint_verification, checkpoints
 from lrurun.training.events import Snapshot
 from lrurun.training.programs import Programs
 
@@ -117,7 +117,7 @@ class Snapshots:
         for entry in usable:
             try:
                 path = self._fetched(entry)
-                checkpoint_digests.verify(path, entry.sha256)
+                checkpoint_verification.verify(path, entry.sha256)
                 snapshot = checkpoints.restore(path, programs, self.claim.run.fingerprint)
             except MachineFault:
                 raise

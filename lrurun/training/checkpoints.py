@@ -12,7 +12,7 @@ import numpy as np
 from orbax.checkpoint import v1 as ocp
 
 from lrurun.errors import LrurunError
-from lrurun.training.checkpoint_digests import digest
+from lrurun.training.checkpoint_verification import digest
 from lrurun.training.events import Snapshot
 from lrurun.training.programs import Best, Programs, TrainState
 

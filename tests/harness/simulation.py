@@ -41,7 +41,7 @@ from lrurun.runner.selection import Selection
 from lrurun.runner.signals import Signals, Stopped
 from lrurun.runner.supervisor import Supervisor
 from lrurun.runner.work import Needs, Order, Work, encode
-from lrurun.training import checkpoint_digests
+from lrurun.training import checkpoint_verification
 from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
 from tests.harness.stores import make_empty
 
@@ -476,7 +476,7 @@ def save(world: World, folder: Path, snapshot: Snapshot, fingerprint: str) -> tu
         folder.mkdir(parents=True, exist_ok=True)
         fields = [snapshot.step, snapshot.score, snapshot.best_step, snapshot.live, fingerprint]
         (folder / name).write_text(json.dumps(fields))
-    return checkpoint_digests.digest(folder)
+    return checkpoint_verification.digest(folder)
 
 
 def restore(folder: Path, programs: object, fingerprint: str) -> Snapshot:
@@ -549,7 +549,7 @@ def history(world: World) -> dict[int, Any]:
             curves = {name: curve for name, curve in ledger.metrics(run.id).items() if not name.startswith("machine/")}
             [last] = ledger.checkpoints(run.id)
             path = world.places.runs / last.path
-            checkpoint_digests.verify(path, last.sha256)
+            checkpoint_verification.verify(path, last.sha256)
             saved = json.loads((path / "two").read_text())
             spectra = ledger.eigenvalues(run.id)
             found[run.seed] = (run.state, run.step, run.result, curves, spectra, last.state, last.step, saved)

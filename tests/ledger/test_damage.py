@@ -12,7 +12,7 @@ import pytest
 from lrurun.errors import DamagedError
 from lrurun.ledger.database import files
 from lrurun.ledger.store import Ledger
-from lrurun.training.checkpoint_digests import digest
+from lrurun.training.checkpoint_verification import digest
 from tests.harness.machine import Machine
 from tests.harness.results import OWNER, fill
 from tests.harness.shared import once

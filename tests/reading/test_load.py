@@ -15,7 +15,7 @@ from lrurun.config import planning
 from lrurun.data import task_data
 from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.ledger.store import Ledger
-from lrurun.training.checkpoint_digests import digest
+from lrurun.training.checkpoint_verification import digest
 from tests.harness.machine import Machine
 
 

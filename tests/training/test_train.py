@@ -25,7 +25,7 @@ from lrurun.data.metric import Accuracy
 from lrurun.data.on_device import stream
 from lrurun.data.task import Data
 from lrurun.errors import LrurunError
-from lrurun.training import checkpoint_digests, checkpoints, feed, loop, optimizer, programs
+from lrurun.training import checkpoint_verification, checkpoints, feed, loop, optimizer, programs
 from lrurun.training.evaluation import evaluate
 from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
 from lrurun.training.loop import train, train_together
@@ -211,11 +211,11 @@ def test_a_checkpoint_restores_every_bit_and_only_its_run(undisturbed: list[Even
         content = path.read_bytes()
         if content:
             path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
-            assert checkpoint_digests.digest(folder)[1] != digest
+            assert checkpoint_verification.digest(folder)[1] != digest
             path.write_bytes(content)
-    assert checkpoint_digests.digest(folder) == (size, digest)
+    assert checkpoint_verification.digest(folder) == (size, digest)
     files[0].rename(files[0].with_name("elsewhere"))
-    assert checkpoint_digests.digest(folder)[1] != digest
+    assert checkpoint_verification.digest(folder)[1] != digest
 
 
 @pytest.mark.parametrize("slow", [math.inf, -1.0])

@@ -1,4 +1,5 @@
-"""The digest of a checkpoint's files, by which its bytes are verified. Imports no jax."""
+"""Verification of a checkpoint: the digest of its files, and whether they hold the bytes that were saved. Imports no
+jax."""
 
 from __future__ import annotations
 
