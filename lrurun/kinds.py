@@ -79,11 +79,11 @@ class TrialItems(Struct, frozen=True, kw_only=True):
     """0 if they cannot be read."""
     mean: float
     problem: str | None
-    """The reason why they cannot belong to the score; None if they can, or if it was not logged at their step."""
+    """Why they cannot be those of the score; None if they can, or if it was not logged at their step."""
 
 
 class Trial(Struct, kw_only=True):
-    """The outcome of a trial of a program."""
+    """What a trial of a program has shown."""
 
     command: list[str]
     rows: list[tuple[int, dict[str, float]]] = []
@@ -96,7 +96,7 @@ class Trial(Struct, kw_only=True):
     is_cut: bool = False
     """Whether it was ended before it did so by itself."""
     problem: str = ""
-    """The reason why it failed; empty if it did not."""
+    """Why it failed; empty if it did not."""
 
     def steps_of(self, metric: str) -> dict[int, float]:
         """Step -> value of a metric."""

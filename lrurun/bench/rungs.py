@@ -38,7 +38,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
     steps: int
     """Training steps that were timed."""
     seconds_per_evaluation: float
-    """Seconds of an evaluation on the validation split."""
+    """On the validation split."""
     compile_seconds: float
     """0 or little where the cache has the programs."""
     training_bytes: int
@@ -74,7 +74,7 @@ class Measurements:
         """
         self._of: dict[str, Measurement | LrurunError] = {}
         self.stopped: Stopped | None = None
-        """The reason why not all rungs were measured."""
+        """Why not all were measured."""
 
         def progress(rung: ResolvedRung, stage: str) -> None:
             signals.check()
@@ -94,7 +94,7 @@ class Measurements:
         return found if isinstance(found, Measurement) else None
 
     def error(self, rung: ResolvedRung) -> str | None:
-        """The reason why a rung could not be measured; None if it was not tried."""
+        """Why a rung could not be measured; None if it was not tried."""
         found = self._of.get(_key(rung))
         return error_text(found) if isinstance(found, LrurunError) else None
 
@@ -141,7 +141,7 @@ class DeviceCheck(Struct, frozen=True, kw_only=True):
     difference: float | None
     """The largest relative difference of losses and of gradients; None after an error."""
     steps_per_second: float | None
-    """Training steps a second on the device."""
+    """On the device."""
 
     @property
     def ok(self) -> bool:
@@ -197,7 +197,7 @@ def _check(kind: str, run: dict[str, Any], reference: dict[str, Any]) -> DeviceC
         if "error" in side:
             error = where + side["error"]
             return DeviceCheck(kind=kind, result="failed", error=error, difference=None, steps_per_second=None)
-    worst = max(deviation(run["values"][name], expected) for name, expected in reference["values"].items())
+    worst = max(deviation(run["values"][name], wanted) for name, wanted in reference["values"].items())
     return DeviceCheck(
         kind=kind,
         result="ok" if worst < TOLERANCE else "differs",
@@ -206,17 +206,17 @@ def _check(kind: str, run: dict[str, Any], reference: dict[str, Any]) -> DeviceC
     )
 
 
-def deviation(values: Sequence[Sequence[float]], expected: Sequence[Sequence[float]]) -> float:
-    """The largest difference between two lists of arrays, relative to the largest expected number of the array.
+def deviation(values: Sequence[Sequence[float]], wanted: Sequence[Sequence[float]]) -> float:
+    """The largest difference between two lists of arrays, relative to the largest number wanted of the array.
 
     Arrays that are small beside the others, such as gradients that are zero but for rounding, count relative to a
     thousandth of the largest of all. Infinite where a number is not finite.
     """
     import numpy as np
 
-    sizes = [float(np.max(np.abs(array))) for array in expected]
+    sizes = [float(np.max(np.abs(array))) for array in wanted]
     worst = 0.0
-    for array, reference, size in zip(values, expected, sizes, strict=True):
+    for array, reference, size in zip(values, wanted, sizes, strict=True):
         difference = float(np.max(np.abs(np.subtract(array, reference)))) / max(size, 1e-3 * max(sizes), 1e-30)
         worst = max(worst, difference if np.isfinite(difference) else np.inf)
     return worst

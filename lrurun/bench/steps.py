@@ -78,12 +78,12 @@ def dispatch_arguments(programs: Programs, split: Split, n: int, rate: float = 0
     With a rate of 0 steps cost as much as any, and no parameter changes.
     """
     arrays: Any = ()
-    indices = np.zeros((1, programs.rows, 1), np.int32)
+    places = np.zeros((1, programs.rows, 1), np.int32)
     if programs.sampler is None:
         arrays = feed.to_devices(split, programs.placement.everywhere)
-        indices = np.arange(programs.rows * programs.batch, dtype=np.int32).reshape(1, programs.rows, programs.batch)
-        indices %= len(split.labels)
-    return SEEDS, indices, np.full((1, programs.rows), rate, np.float32), np.bool_(True), np.int32(n), arrays
+        places = np.arange(programs.rows * programs.batch, dtype=np.int32).reshape(1, programs.rows, programs.batch)
+        places %= len(split.labels)
+    return SEEDS, places, np.full((1, programs.rows), rate, np.float32), np.bool_(True), np.int32(n), arrays
 
 
 def evaluate_arguments(programs: Programs, split: Split) -> tuple[Any, ...]:

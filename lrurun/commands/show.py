@@ -318,7 +318,7 @@ def _print_records(
     events: list[Event],
     checkpoints: list[Checkpoint],
 ) -> None:
-    """Prints what the ledger has about a run beside its row."""
+    """What the ledger has about a run beside its row."""
     from lrurun.report.tables import run_tables
 
     table.show(run_tables.attempts(attempts))

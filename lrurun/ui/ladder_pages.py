@@ -1,4 +1,4 @@
-"""The contents of the pages on ladders, claims and studies."""
+"""What the pages on ladders, claims and studies show."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PATIENCE = 0.4
 
 
 class Failure(Struct, frozen=True):
-    """The reason why a part of a page is missing."""
+    """Why a part of a page is missing."""
 
     message: str
     hint: str | None
@@ -53,7 +53,7 @@ def results_stamp(stamp: Stamp) -> Stamp:
 
 
 def ladders(source: Source, ledger: Ledger | None, stamp: Stamp, *, studies: bool) -> dict[str, Any]:
-    """The list of ladder instances, or of studies: progress and conclusion of each, newest first."""
+    """The list of ladder instances, or that of studies: progress and conclusion of each, newest first."""
     instances = [ladder for ladder in ledger.ladders() if (ladder.kind == kinds.STUDY) is studies] if ledger else []
     until = time.monotonic() + PATIENCE
     entries, waiting = [], False
