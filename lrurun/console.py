@@ -73,14 +73,14 @@ def setting(value: object) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`0:07`, `12:30`, `3:04:05`."""
+    """A duration as `0:07`, `12:30` or `3:04:05`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def rough_duration(seconds: float) -> str:
-    """`40 s`, `4 min`, `1.6 h`."""
+    """A duration as `40 s`, `4 min` or `1.6 h`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -94,7 +94,7 @@ def narrowed(columns: Sequence[Column], priority: int) -> tuple[Column, ...]:
 
 
 class Table(Struct, frozen=True, kw_only=True):
-    """A table. Its rows are of any kind that its columns know."""
+    """A table. Its rows are of any type that its columns know."""
 
     columns: tuple[Column, ...]
     rows: tuple[Any, ...]
@@ -102,7 +102,7 @@ class Table(Struct, frozen=True, kw_only=True):
 
     @property
     def width(self) -> int:
-        """The width of its lines."""
+        """The width of the lines of the table."""
         return sum(map(self._width, self.columns)) + GAP * (len(self.columns) - 1)
 
     def fit(self, width: int) -> Table | None:
@@ -350,7 +350,7 @@ def _longest(text: str) -> int:
 
 
 def _size(text: str) -> int:
-    """How many columns of a terminal it takes."""
+    """The columns of a terminal that a text takes."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len

@@ -326,7 +326,7 @@ class SpeedPair(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of its result."""
+        """The name of the result of the pair."""
         return "/".join(("claims", *self))
 
 

@@ -13,7 +13,6 @@ from msgspec import Struct
 from lrurun import plugins
 from lrurun.bench import Process
 from lrurun.config.fingerprint import compiled_key
-from lrurun.config.schema import compiled_key
 from lrurun.errors import LrurunError, Stopped
 from lrurun.instances.measurement import Measurement
 from lrurun.paths import cache_dir
@@ -48,7 +47,7 @@ class Measurements:
         """
         self._of: dict[str, Measurement | LrurunError] = {}
         self.stopped: Stopped | None = None
-        """The reason why not all rungs were measured."""
+        """Why not all were measured."""
 
         def progress(rung: ResolvedRung, stage: str) -> None:
             signals.check()
@@ -112,7 +111,7 @@ class DeviceCheck(Struct, frozen=True, kw_only=True):
     difference: float | None
     """The largest relative difference of losses and of gradients; None after an error."""
     steps_per_second: float | None
-    """Training steps a second on the device."""
+    """On the device."""
 
     @property
     def ok(self) -> bool:
@@ -168,7 +167,7 @@ def _check(kind: str, run: dict[str, Any], reference: dict[str, Any]) -> DeviceC
         if "error" in side:
             error = where + side["error"]
             return DeviceCheck(kind=kind, result="failed", error=error, difference=None, steps_per_second=None)
-    worst = max(deviation(run["values"][name], expected) for name, expected in reference["values"].items())
+    worst = max(deviation(run["values"][name], wanted) for name, wanted in reference["values"].items())
     return DeviceCheck(
         kind=kind,
         result="ok" if worst < TOLERANCE else "differs",
@@ -177,17 +176,17 @@ def _check(kind: str, run: dict[str, Any], reference: dict[str, Any]) -> DeviceC
     )
 
 
-def deviation(values: Sequence[Sequence[float]], expected: Sequence[Sequence[float]]) -> float:
-    """The largest difference between two lists of arrays, relative to the largest expected number of the array.
+def deviation(values: Sequence[Sequence[float]], wanted: Sequence[Sequence[float]]) -> float:
+    """The largest difference between two lists of arrays, relative to the largest number wanted of the array.
 
     Arrays that are small beside the others, such as gradients that are zero but for rounding, count relative to a
     thousandth of the largest of all. Infinite where a number is not finite.
     """
     import numpy as np
 
-    sizes = [float(np.max(np.abs(array))) for array in expected]
+    sizes = [float(np.max(np.abs(array))) for array in wanted]
     worst = 0.0
-    for array, reference, size in zip(values, expected, sizes, strict=True):
+    for array, reference, size in zip(values, wanted, sizes, strict=True):
         difference = float(np.max(np.abs(np.subtract(array, reference)))) / max(size, 1e-3 * max(sizes), 1e-30)
         worst = max(worst, difference if np.isfinite(difference) else np.inf)
     return worst

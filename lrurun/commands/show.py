@@ -189,7 +189,7 @@ def show(
     elif requirements:
         from lrurun.report import pip_requirements
 
-        console.write(pip_requirements.requirements_text(recorded, attempts))
+        console.write(pip_requirements.text(recorded, attempts))
     elif json:
         output.write_json(_document(recorded, attempts, metrics, checkpoints, events, eigenvalues, item_counts))
     else:
@@ -295,7 +295,7 @@ def _print_run(run: Run, item_counts: Mapping[str, int]) -> None:
     from lrurun.report.tables import run_tables
 
     console.paragraph(run_tables.heading(run))
-    console.paragraph(run_tables.memberships(run))
+    console.paragraph(run_tables.places(run))
     if run.tags:
         console.paragraph(f"tags: {', '.join(run.tags)}")
     if run.excluded is not None:
@@ -318,7 +318,7 @@ def _print_records(
     events: list[Event],
     checkpoints: list[Checkpoint],
 ) -> None:
-    """Prints what the ledger has about a run beside its row."""
+    """What the ledger has about a run beside its row."""
     from lrurun.report.tables import run_tables
 
     table.show(run_tables.attempts(attempts))

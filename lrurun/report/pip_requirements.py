@@ -18,7 +18,7 @@ _VERSION = re.compile(r"[0-9](?:[A-Za-z0-9._!+-]*[A-Za-z0-9])?")
 _RELEASE = re.compile(r"[0-9]+(?:\.[0-9]+)*")
 
 
-def requirements_text(run: Run, attempts: Sequence[Attempt]) -> str:
+def text(run: Run, attempts: Sequence[Attempt]) -> str:
     """The packages of the last attempt at the run; comments name Python, device, code and earlier versions.
 
     Raises:

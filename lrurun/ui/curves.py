@@ -41,7 +41,7 @@ def run_figure(runs: Sequence[Run], ledger: Ledger, span: Span) -> Figure:
     names = dict.fromkeys([*main, *sorted({name for by_name in known.values() for name in by_name})])
 
     def is_curve(name: str, run: Run) -> bool:
-        """Whether it has more than one point, which the table of results has too."""
+        """Whether a metric has more than one point: a single one is in the table of results too."""
         curve = known[run.id].get(name)
         return curve is not None and (len(curve.steps) > 1 or name not in (run.result or ()))
 

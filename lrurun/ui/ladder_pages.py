@@ -1,4 +1,4 @@
-"""The contents of the pages on ladders, claims and studies."""
+"""What the pages on ladders, claims and studies show."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PATIENCE = 0.4
 
 
 class Failure(Struct, frozen=True):
-    """The reason why a part of a page is missing."""
+    """Why a part of a page is missing."""
 
     message: str
     hint: str | None

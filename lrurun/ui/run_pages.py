@@ -102,12 +102,13 @@ def runs(source: Source, ledger: Ledger, query: Query, stamp: Stamp) -> dict[str
     return page | {
         "columns": [(column, _sort_name(column.name, query, results)) for column in table.columns],
         "rows": [
-            (run, list(zip(cells, map(_look, table.columns[1:], cells), strict=True))) for run, *cells in table.rows
+            (run, list(zip(cells, map(_cell_class, table.columns[1:], cells), strict=True)))
+            for run, *cells in table.rows
         ],
     }
 
 
-def _look(column: Column, cell: str) -> str:
+def _cell_class(column: Column, cell: str) -> str:
     """The class of a cell of the table of runs."""
     return "right" if column.right else "long" if len(cell) > 40 else ""
 
@@ -139,7 +140,7 @@ def run(source: Source, ledger: Ledger, prefix: str, number: int | None) -> dict
     return {
         "run": recorded,
         "heading": run_tables.heading(recorded),
-        "memberships": run_tables.memberships(recorded),
+        "places": run_tables.places(recorded),
         "rung": recorded.memberships[0].rung if recorded.memberships else "",
         "error": None if recorded.error is None else _cut(recorded.error, _LONGEST_ERROR),
         "excluded": None if recorded.excluded is None else _cut(recorded.excluded),
