@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,14 @@ def test_a_program_is_trained_from_python(here: Machine) -> None:
     assert "nothing to do" in command.stderr, "call and command are the same request"
     [asked] = here.json("query", "SELECT count(*) AS n FROM events WHERE kind = 'asked'")["rows"]
     assert list(asked.values() if isinstance(asked, dict) else asked) == [1]
+
+
+def test_another_thread_trains_too(here: Machine) -> None:
+    programs.write(here.folder)
+    ladder = lrurun.ladder("toy.toml", seeds=1)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(ladder.train, jobs=2).result()
+    assert here.states() == {"done": 2}
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ from msgspec import structs
 from lrurun import console
 from lrurun.commands._shared.report_output import Shown
 from lrurun.errors import Stopped, UnfinishedError
-from lrurun.session import opening
 
 if TYPE_CHECKING:
     from lrurun.session.training import LadderTraining
@@ -53,12 +52,13 @@ def _print_plan(training: LadderTraining) -> int:
 
 def _print_report(training: LadderTraining, *, claims: bool) -> None:
     """Prints the answer: the table, and what it says."""
+    from lrurun.ledger.store import Ledger
     from lrurun.report.tables import loaded_instance
     from lrurun.session import next_step
 
     places, request, plan = training.places, training.request, training.plan
     shown = Shown(rungs=request.rungs, claims=claims, request=request)
-    with opening.existing(places) as ledger:
+    with Ledger.read(places.ledger) as ledger:  # its note was shown
         loaded = loaded_instance.chosen(ledger, None, plan, None, "lrurun ladder")
         report = loaded.report(rungs=shown.rung_names(plan.ladder), with_claims=claims or None)
         structs.replace(shown, firm=next_step.command(places, request, plan, ledger, report)).write(report, ledger)
