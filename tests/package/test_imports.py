@@ -17,16 +17,8 @@ from tests.harness.shared import SHARED
 
 PACKAGE = Path(lrurun.__file__).parent
 NOT_SHOWN = (
-    *(
-        "config.planning",
-        "config.precedence",
-        "config.resolve",
-        "config.tuning",
-        "data.copies",
-        "data.downloaded",
-        "data.generated",
-    ),
-    *("data.sampled", "data.task", "nn", "judging", "report.tables.ladder_table", "runner.supervisor"),
+    *("config.planning", "config.resolve", "config.tuning", "data.copies", "data.downloaded", "data.synthetic"),
+    *("data.sampled", "data.task", "nn", "judging.verdicts", "report.tables.ladder_table", "runner.supervisor"),
     "studies",
 )
 """What lists of runs do not show."""
