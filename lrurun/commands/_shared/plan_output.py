@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 from lrurun import console, table
 from lrurun.commands._shared import output
 from lrurun.errors import plural
-from lrurun.instances import remaining
-from lrurun.instances.remaining import TO_BE_CHOSEN, PlanDocument, PlannedRung
 from lrurun.instances.sweep import SweepDocument
 from lrurun.session import opening
 
 if TYPE_CHECKING:
     from lrurun.config import planning
-    from lrurun.instances.remaining import Measured
+    from lrurun.instances.remaining import Measured, PlanDocument, PlannedRung
     from lrurun.instances.requests import LadderRequest
     from lrurun.instances.sweep import Point
     from lrurun.judging.sequential import DesignProgress
@@ -28,6 +26,8 @@ if TYPE_CHECKING:
 
 def show_sweep(places: Places, points: Sequence[Point], *, json: bool = False) -> int:
     """Prints what the instances of a sweep would train."""
+    from lrurun.instances import remaining
+
     with opening.read(places) or nullcontext() as ledger:
         documents = [remaining.planned(places, point.request, point.plan, ledger) for point in points]
     return _show_sweep(points, documents, json=json)
@@ -46,6 +46,8 @@ def show(
 
     `stopped`: why not all rungs were measured.
     """
+    from lrurun.instances import remaining
+
     with opening.read(places) or nullcontext() as ledger:
         document = remaining.planned(places, request, plan, ledger, measured)
         progress = remaining.design_progress(request, plan, ledger)
@@ -217,6 +219,8 @@ def _design(design: Mapping[str, Any]) -> str:
 
 def _rates(rows: Sequence[PlannedRung]) -> list[str]:
     """Sentences that say where the learning rates come from, one for each source; none for those still to be chosen."""
+    from lrurun.instances.remaining import TO_BE_CHOSEN
+
     by_source: dict[str, list[str]] = {}
     for row in rows:
         if (source := row.rate_source.text) != TO_BE_CHOSEN:
