@@ -61,7 +61,7 @@ def run_output(run: Run) -> RunOutput:
     """A run as JSON shows it."""
     from lrurun.ledger.times import when
 
-    values = {
+    values: dict[str, Any] = {
         name: when(column.of_run(run)) if column.kind == "time" else column.of_run(run)
         for name, column in _columns_of_runs().items()
     }
