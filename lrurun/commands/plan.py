@@ -29,6 +29,7 @@ from lrurun.commands._shared.options import (
     Tune,
 )
 from lrurun.commands._shared.rules import DECIDE_HINT, examples, excludes, needs
+from lrurun.config.instance import Instance
 from lrurun.errors import LrurunError, UsageError, plural
 from lrurun.instances.requests import LadderRequest, ladder_or_default
 from lrurun.session import cautions, opening
@@ -36,7 +37,6 @@ from lrurun.session import cautions, opening
 if TYPE_CHECKING:
     from lrurun.commands._shared import sweeps
     from lrurun.config import planning
-    from lrurun.config.instance import Instance
     from lrurun.config.runs import PlannedRun
     from lrurun.config.schema import Config
     from lrurun.judging import sequential

@@ -51,7 +51,11 @@ def names(machine: Machine) -> Iterator[str]:
 
 def fields(prefix: str, struct: type, above: tuple[type, ...] = ()) -> Iterator[str]:
     """The fields of a struct, and of the structs in it."""
-    for field in msgspec.structs.fields(struct):
+    own, flat = msgspec.structs.fields(struct), getattr(struct, "flat", "").split()
+    yield from (f"{prefix}{name}" for name in flat if name == "instance" or name not in {field.name for field in own})
+    for field in own:
+        if field.name in getattr(struct, "unwritten", ()) or (flat and field.name == "instance"):
+            continue
         name = f"{prefix}{field.encode_name}"
         yield name
         inner = struct_in(field.type)
