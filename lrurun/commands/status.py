@@ -13,11 +13,11 @@ from lrurun import console, table
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, OnlyInstance
 from lrurun.commands._shared.rules import examples, exclusive
+from lrurun.config.instance import Instance
 from lrurun.errors import LrurunError, UnreachableError, plural
 from lrurun.session import opening
 
 if TYPE_CHECKING:
-    from lrurun.config.instance import Instance
     from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
