@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from lrurun import console
+from lrurun.config.instance import Instance  # msgspec reads the fields of documents
 from lrurun.config.resolve import Difference, RateSource
 from lrurun.errors import plural
 from lrurun.instances import lookup, phrases
@@ -17,7 +18,6 @@ from lrurun.instances.measurement import Measurement
 
 if TYPE_CHECKING:
     from lrurun.config import planning
-    from lrurun.config.instance import Instance
     from lrurun.config.runs import PlannedRun
     from lrurun.config.schema import Config
     from lrurun.instances.requests import LadderRequest

@@ -126,7 +126,8 @@ class PlanRows(Rows["PlannedRung"]):
     def __repr__(self) -> str:
         runs_left, seconds = self.plan.runs_left, self.plan.eta_seconds
         time = "" if not runs_left else ", time unknown" if seconds is None else f", about {rough_duration(seconds)}"
-        return f"<plan of {self.plan.instance.short_name}: {plural(len(self), 'rung')}, {plural(runs_left, 'run')} left{time}>"
+        name = self.plan.instance.short_name
+        return f"<plan of {name}: {plural(len(self), 'rung')}, {plural(runs_left, 'run')} left{time}>"
 
 
 class ReportRows(Rows["LadderRow"]):

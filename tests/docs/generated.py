@@ -250,16 +250,27 @@ def fields(struct: tuple[type, Paths], command: str, shown: dict[tuple[type, Pat
 
 
 def json_fields_of(kind: type, paths: Paths = ()) -> dict[str, tuple[type, Paths] | None]:
-    """Name in JSON -> the struct that the field has, if any, with the paths that are shown of it."""
+    """Name in JSON -> the struct that the field has, if any, with the paths that are shown of it.
+
+    The names in `flat` are in the place of the instance, and those in `unwritten` are in no document.
+    """
     declared = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    flat, unwritten = getattr(kind, "flat", "").split(), getattr(kind, "unwritten", ())
+    names: list[str] = []
+    for name, field in declared.items():
+        if flat and name == "instance":
+            names += flat
+        elif name not in flat and field.name not in unwritten:
+            names.append(name)
     inside: dict[str, list[str]] = {}
-    for path in paths or declared:
+    for path in paths or names:
         name, _, rest = path.partition(".")
         inside.setdefault(name, []).extend([rest] if rest else [])
     documented = getattr(kind, "json_fields", {})
+    of_instance = {name for name in flat if name == "instance" or name not in declared}
     return {
         name: (inner, tuple(documented.get(name, below)))
-        if (inner := struct_in(declared[name].type)) is not None
+        if name not in of_instance and (inner := struct_in(declared[name].type)) is not None
         else None
         for name, below in inside.items()
     }

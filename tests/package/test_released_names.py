@@ -50,20 +50,8 @@ def names(machine: Machine) -> Iterator[str]:
 
 def fields(prefix: str, struct: type, paths: Paths = (), above: tuple[type, ...] = ()) -> Iterator[str]:
     """The fields of a struct, and of the structs in it."""
-<<<<<<< HEAD
     for field, inner in json_fields_of(struct, paths).items():
         name = f"{prefix}{field}"
-||||||| d735fa1
-    for field in msgspec.structs.fields(struct):
-        name = f"{prefix}{field.encode_name}"
-=======
-    own, flat = msgspec.structs.fields(struct), getattr(struct, "flat", "").split()
-    yield from (f"{prefix}{name}" for name in flat if name == "instance" or name not in {field.name for field in own})
-    for field in own:
-        if field.name in getattr(struct, "unwritten", ()) or (flat and field.name == "instance"):
-            continue
-        name = f"{prefix}{field.encode_name}"
->>>>>>> part-remarks
         yield name
         if inner is not None and (inner[1] or inner[0] not in (struct, *above)):
             yield from fields(f"{name}.", *inner, (struct, *above))
