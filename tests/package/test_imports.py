@@ -24,7 +24,7 @@ NOT_SHOWN = (
         "config.tuning",
         "data.copies",
         "data.downloaded",
-        "data.generated",
+        "data.synthetic",
     ),
     *("data.sampled", "data.task", "nn", "judging", "report.tables.ladder_table", "runner.supervisor"),
     "studies",
