@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lrurun.instances.sweep import Point
     from lrurun.judging.sequential import DesignProgress
     from lrurun.paths import Places
-    from lrurun.runner.signals import Stopped
 
 
 def show_sweep(places: Places, points: Sequence[Point], *, json: bool = False) -> int:
