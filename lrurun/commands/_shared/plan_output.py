@@ -16,6 +16,7 @@ from lrurun.session import opening
 
 if TYPE_CHECKING:
     from lrurun.config import planning
+    from lrurun.errors import Stopped
     from lrurun.instances.remaining import Measured, PlanDocument, PlannedRung
     from lrurun.instances.requests import LadderRequest
     from lrurun.instances.sweep import Point
