@@ -159,7 +159,7 @@ class Process:
         """Starts the process.
 
         Args:
-            cache: the folder of compiled programs, None for none.
+            cache: the folder of compiled functions, None for none.
             shares: whether another one uses the same accelerator.
             platform: jax's platform; None for the one of workers.
         """

@@ -1,7 +1,7 @@
-"""A worker's training loop against a bare loop of the same compiled program.
+"""A worker's training loop against a bare loop of the same compiled function.
 
 The worker's loop is an attempt at a run: it writes rows to a ledger and checkpoints by the clock, and a display in
-another process reads that ledger. The bare loop only calls the same program. Neither evaluates. Both wait for the
+another process reads that ledger. The bare loop only calls the same function. Neither evaluates. Both wait for the
 device at the end of a turn.
 """
 
@@ -77,12 +77,12 @@ class _Paced(attempt.StopRequest):
         return self._speed
 
 
-def held_run(place: Path, model: str) -> tuple[Ledger, HeldRun, planning.Plan]:
-    """A ledger in the new folder `place` with a run that this process holds, with its data in the same folder."""
+def held_run(folder: Path, model: str) -> tuple[Ledger, HeldRun, planning.Plan]:
+    """A ledger in the new folder `folder` with a run that this process holds, with its data in the same folder."""
     sets = {**LOOP_MODELS[model], "train.steps": STEPS, "train.eval_every": STEPS}
     plan = planning.make(LOOP_TASK, sets=sets)
-    task_data.prepare(plan.task, plan.options, place / plan.data_name)
-    ledger = Ledger.open(place / "ledger.db")
+    task_data.prepare(plan.task, plan.options, folder / plan.data_name)
+    ledger = Ledger.open(folder / "ledger.db")
     instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec, plan.short_name)
     (rung,) = planning.choose_rungs(plan, [LOOP_RUNG])
     ledger.enqueue(instance.key, final_runs(plan, rung, [0]))
@@ -91,16 +91,16 @@ def held_run(place: Path, model: str) -> tuple[Ledger, HeldRun, planning.Plan]:
     return ledger, held, plan
 
 
-def ours(place: Path, model: str) -> Turn:
-    """Times a worker's attempt, whose ledger is `ledger.db` in the new folder `place`."""
-    ledger, held, plan = held_run(place, model)
+def ours(folder: Path, model: str) -> Turn:
+    """Times a worker's attempt, whose ledger is `ledger.db` in the new folder `folder`."""
+    ledger, held, plan = held_run(folder, model)
     pace = _Paced()
 
     def run() -> None:
         try:
-            with (place / "log.txt").open("w") as log, contextlib.redirect_stdout(log):
+            with (folder / "log.txt").open("w") as log, contextlib.redirect_stdout(log):
                 worker.train_attempts(
-                    [attempt.ActiveAttempt(ledger, held, place / "runs", place / plan.data_name)], pace
+                    [attempt.ActiveAttempt(ledger, held, folder / "runs", folder / plan.data_name)], pace
                 )
             pace.over = "the run has ended"
         finally:
@@ -113,12 +113,12 @@ def ours(place: Path, model: str) -> Turn:
 
 
 def bare(model: str) -> Turn:
-    """Times the same program in a loop that keeps one dispatch ahead, over the same data."""
-    with tempfile.TemporaryDirectory() as place:
-        ledger, held, plan = held_run(Path(place), model)
+    """Times the same compiled function in a loop that keeps one dispatch ahead, over the same data."""
+    with tempfile.TemporaryDirectory() as folder:
+        ledger, held, plan = held_run(Path(folder), model)
         config = decode(held.run.config, RunConfig, "bench")
         execution = held.run.execution
-        data = task_data.load(plan.task, plan.options, Path(place) / plan.data_name)
+        data = task_data.load(plan.task, plan.options, Path(folder) / plan.data_name)
         ledger.close()
     compiled = compiled_for(config, execution, data)
     n = min(execution.steps_per_dispatch, config.train.log_every)

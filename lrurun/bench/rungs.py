@@ -36,7 +36,7 @@ class MeasurementDisplay(Protocol):
 
 
 class Measurements:
-    """Measurements of rungs, each program once."""
+    """Measurements of rungs, once for each compiled function."""
 
     def __init__(
         self, rungs: Sequence[ResolvedRung], folder: Path, signals: Signals, display: MeasurementDisplay

@@ -71,7 +71,7 @@ class Complex:
         return Complex(self.real[index], self.imag[index])
 
     def expand(self, rank: int) -> Complex:
-        """Both parts with as many leading axes of size 1 as it takes to have this rank."""
+        """The numbers with as many leading axes of size 1 as it takes to have this rank."""
         return Complex(expand(self.real, rank), expand(self.imag, rank))
 
     def sum(self, axis: int | tuple[int, ...]) -> Complex:
@@ -85,7 +85,7 @@ class Complex:
 
 
 def _aligned(a: Complex, b: Any) -> tuple[Complex, Any]:
-    """Both with the rank of the one with more axes; a Python number as it is."""
+    """Two arrays with the rank of the one with more axes; a Python number stays as it is."""
     if isinstance(b, float | int):
         return a, b
     rank = max(a.ndim, b.ndim)

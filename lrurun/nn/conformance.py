@@ -287,6 +287,7 @@ def _gradients(case: _Case) -> tuple[bool, str]:
     weight = np.asarray(rng.normal(size=u.shape) * mask[..., None], np.float32)
 
     def loss(arrays: Params, weight: Any, mask: Any) -> Array:
+        """() from outputs weighted by `weight` (T, B, H), for `mask` (T, B)."""
         rest = {name: array for name, array in arrays.items() if name != "inputs"}
         return jnp.sum(weight * recurrence.scan(rest, arrays["inputs"], mask))
 
@@ -331,6 +332,7 @@ def _finite(case: _Case) -> tuple[bool, str]:
     u = jnp.asarray(case.sequence(steps, 2))
 
     def loss(p: Params) -> tuple[Array, Array]:
+        """The mean square () of the outputs, and the outputs (T, B, H)."""
         y = recurrence.scan(p, u)
         return jnp.mean(y * y), y
 
@@ -401,7 +403,7 @@ def _state_norm(case: _Case) -> tuple[bool, str]:
     elif recurrence.settings.normalize:
         gain = gain * -np.expm1(-2 * nu)
     ratio = measured / (gain * driven)
-    # the variance of |x|^2 is at most that of chi-squared with one degree of freedom: deviation sqrt(2 / batch)
+    # the variance of |x|^2 is at most the variance of chi-squared with one degree of freedom: deviation sqrt(2 / batch)
     worst = float(np.max(np.abs(ratio - 1)) / math.sqrt(2 / batch))
     return (
         worst < 5,

@@ -1,7 +1,7 @@
-"""Programs that several devices share: the examples of a batch are split over them, in order.
+"""Functions that several devices compute together: the examples of a batch are split over them, in order.
 
-XLA splits most operations by itself. Functions of this module are for those before which it would collect all examples
-on every device.
+XLA splits most operations by itself. Functions of this module are for operations before which it would collect all
+examples on every device.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AXIS: Final = "batch"
 
 
 def shared_by(mesh: AbstractMesh) -> AbstractContextManager[Any]:
-    """A context in which traced functions belong to a program that the devices of a mesh share."""
+    """A context in which functions are traced for all devices of a mesh together."""
     return jax.sharding.use_abstract_mesh(mesh)
 
 
@@ -51,5 +51,5 @@ def on_each(function: Callable[[Array], Array], x: Array, before: int, after: in
 
 
 def _parts(size: int) -> int:
-    """How many devices have equal parts of an axis of this size; 1 outside of `shared_by`."""
+    """The number of devices that have equal parts of an axis of this size; 1 outside of `shared_by`."""
     return math.gcd(size, jax.sharding.get_abstract_mesh().shape.get(AXIS, 1))

@@ -35,6 +35,7 @@ def problems(recurrence: Recurrence, steps: int, batch: int) -> dict[str, str]:
     """`problem` of the scan with its gradient, of norms, and of `init` unless it is computed on the CPU."""
 
     def loss(params: Params, u: jax.Array, mask: jax.Array) -> jax.Array:
+        """() for `u` (T, B, H) and `mask` (T, B)."""
         return jnp.sum(jnp.square(recurrence.scan(params, u, mask)))
 
     key = jax.random.key(0)

@@ -67,8 +67,8 @@ class ActiveAttempt:
         return self.held.run.memberships[0].stage == "tune"
 
     @property
-    def program(self) -> str:
-        """A key that runs must share to be trained in one program."""
+    def compiled_key(self) -> str:
+        """The key of the compiled functions: runs must share it to be trained together."""
         return compiled_key(self.config, self.execution)
 
     def load(self) -> None:

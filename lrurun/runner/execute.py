@@ -32,7 +32,7 @@ from lrurun.training.placement import placement
 
 
 def execute(active: list[ActiveAttempt], stop: StopRequest) -> None:
-    """Trains attempts, in one program where there are several, to their ends or to a stop.
+    """Trains attempts, together where there are several, to their ends or to a stop.
 
     Attempts that are over leave `active`, so that after an exception it has those that must be ended.
     """
@@ -50,7 +50,7 @@ def execute(active: list[ActiveAttempt], stop: StopRequest) -> None:
         first = members[0].attempt
         compiling = stack.enter_context(contextlib.ExitStack())
         if len(members) not in compiled_for(first.config, first.execution, first.data).counts:
-            compiling.enter_context(turn(json.dumps([first.program, len(members)]), stop))
+            compiling.enter_context(turn(json.dumps([first.compiled_key, len(members)]), stop))
         if _stopped(active, stop):
             return
         events = loop.train_together(
@@ -135,7 +135,8 @@ def _restore(writers: Sequence[EventWriter], active: list[ActiveAttempt]) -> lis
         attempt = writer.attempt
         compiled = compiled_for(attempt.config, attempt.execution, attempt.data)
         snapshot = writer.snapshots.restore(compiled)
-        if resume and (attempt.program, snapshot and snapshot.step) != (first.program, resume[0] and resume[0].step):
+        same_step = not resume or (snapshot and snapshot.step) == (resume[0] and resume[0].step)
+        if attempt.compiled_key != first.compiled_key or not same_step:
             active.remove(attempt)
             attempt.interrupt(f"not at the step of run {first.id}, to be trained with it")
         else:
@@ -274,16 +275,16 @@ class EventWriter:
 
 WAIT_SECONDS = 0.1
 PLACES_AT = 2**32
-"""The byte of the first place for a worker that compiles; those before are of programs."""
+"""The byte of the first place for a worker that compiles; the bytes before it are for keys of compiled functions."""
 
 
 @contextlib.contextmanager
-def turn(program: str, stop: StopRequest) -> Iterator[None]:
-    """Waits for the turn of `program` and for a place among the workers that compile, or until `stop`.
+def turn(key: str, stop: StopRequest) -> Iterator[None]:
+    """Waits for the turn of `key` and for a place among the workers that compile, or until `stop`.
 
-    Processes with the same cache of compiled programs take turns: of those that need the same programs, one compiles
-    them and the others load them. There are as many places as cores: more workers would only take memory and time from
-    each other. Turn and place end with the context or the process.
+    Processes with the same cache of compiled functions take turns: of the ones that need the functions of this key, one
+    compiles them and the others load them. There are as many places as cores: more workers would only take memory and
+    time from each other. Turn and place end with the context or the process.
     """
     with contextlib.ExitStack() as stack:
         config: Any = jax.config  # its values are not in its type
@@ -292,7 +293,7 @@ def turn(program: str, stop: StopRequest) -> Iterator[None]:
             with contextlib.suppress(OSError):  # nothing can be written to this cache, so nobody could load it
                 folder.mkdir(parents=True, exist_ok=True)
                 file = stack.enter_context((folder / "lrurun.lock").open("ab"))
-                byte = zlib.crc32(program.encode())  # a lock of its own, which may be beyond the end of the file
+                byte = zlib.crc32(key.encode())  # a lock of its own, which may be beyond the end of the file
                 while not stop.requested and not _locked(file.fileno(), byte):
                     time.sleep(WAIT_SECONDS)
                 places = range(PLACES_AT, PLACES_AT + machine.cores())

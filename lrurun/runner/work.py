@@ -45,7 +45,7 @@ class Work(Struct, frozen=True, kw_only=True, tag="train"):
     jobs: int | None = None
     """How many workers a machine has; None for `machine.default_jobs`."""
     pack: int = 1
-    """How many seeds of a rung a worker trains in one program."""
+    """How many seeds of a rung a worker trains together."""
     stop_seconds: float = 0.0
     """How long users' programs may take to save and exit."""
     on_node: bool = False

@@ -207,7 +207,7 @@ def _keep_log(ledger: Ledger, held: HeldRun, runs: Path, folder: Path) -> None:
 
 
 def _hold(hold_next: Callable[[Sequence[str]], HeldRun | None], work: Work) -> tuple[str, list[HeldRun]]:
-    """A rung and the next queued run of it, or several that are trained in one program; no run if none is queued."""
+    """A rung and the next queued run of it, or several that are trained together; no run if none is queued."""
     first = hold_next(work.rungs)
     if first is None:
         return "", []

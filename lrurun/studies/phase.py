@@ -222,7 +222,7 @@ def data(length: int, seed: int) -> tuple[Array, Array]:
 
 
 def layer(normalize: bool, state: int, r_min: float = 0.0, r_max: float = 1.0, phase: float = np.pi) -> Any:
-    """An LRU with one input; the ring and the largest phase, in radians, are those of its initial parameters."""
+    """An LRU with one input; its initial eigenvalues have this ring and this largest phase in radians."""
     settings = LRUSettings(normalize=normalize, phase="log", r_min=r_min, r_max=r_max, max_phase=phase)
     return layers.build(settings, width=1, state=state)
 

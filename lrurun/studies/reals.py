@@ -70,7 +70,7 @@ def settings(cell: Reals) -> DLRSettings:
 
 
 def equal(cell: Reals) -> int:
-    """How many lags are equal to the kernel's, modulo the number of modes."""
+    """The number of lags that are equal to the kernel's, modulo the number of modes."""
     return len(range((7 * cell.length // 8) % cell.modes, cell.length, cell.modes))
 
 

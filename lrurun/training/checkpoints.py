@@ -72,12 +72,12 @@ def arrays(folder: Path, fingerprint: str) -> dict[str, np.ndarray]:
     return dict(tree["live"])
 
 
-def fitted(flat: Mapping[str, np.ndarray], abstract: Any, place: str, *, partial: bool = False) -> Any:
+def fitted(flat: Mapping[str, np.ndarray], abstract: Any, prefix: str, *, partial: bool = False) -> Any:
     """The arrays of a checkpoint in the structure of `abstract`, which has their shapes and types.
 
     Args:
         flat: array by name; see `leaf`.
-        place: where they are, for errors.
+        prefix: the beginning of the arrays' names in errors: file and part.
         partial: whether there may be others, which are left out.
 
     Raises:
@@ -88,7 +88,7 @@ def fitted(flat: Mapping[str, np.ndarray], abstract: Any, place: str, *, partial
     for name in sorted(expected.keys() | ({} if partial else flat.keys())):
         wanted, found = (_form(arrays.get(name)) for arrays in (expected, flat))
         if wanted != found:
-            raise LrurunError(f"{place}{name}: expected {wanted}, found {found}", hint)
+            raise LrurunError(f"{prefix}{name}: expected {wanted}, found {found}", hint)
     return jax.tree_util.tree_map_with_path(lambda path, _: flat[jax.tree_util.keystr(path)], abstract)
 
 

@@ -104,7 +104,7 @@ TOLERANCE = 1e-4
 
 
 def tolerance(metric: Metric, score: float, count: int) -> float:
-    """How far an evaluation may be from a score on `count` of what `Metric.over` names: half a step, or rounding."""
+    """The largest distance of an evaluation from a score on `count` labels or sequences: half a step, or rounding."""
     step = metric.step(count)
     return TOLERANCE * max(1.0, abs(score)) if step is None else step / 2
 

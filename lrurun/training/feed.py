@@ -48,7 +48,7 @@ class Batches:
 
     def _order(self, epoch: int) -> np.ndarray:
         if epoch not in self._epochs:
-            # the stream of RandomState is frozen; that of a Generator may change between NumPy versions
+            # the stream of RandomState is frozen; the stream of a Generator may change between NumPy versions
             self._epochs[epoch] = np.random.RandomState([self.seed, epoch]).permutation(self.examples)
             while len(self._epochs) > 2:
                 self._epochs.popitem(last=False)
@@ -146,8 +146,8 @@ def resident(
 def streamed(split: Split, batches: Sequence[Batches], plan: np.ndarray, rows: int, steps: int) -> DispatchInputs:
     """Inputs with the examples of one dispatch, in order, gathered by a thread two dispatches ahead.
 
-    An input has room for `steps` steps; with those ahead, up to five are in memory. A mapped file is read example by
-    example. The thread ends with this generator.
+    An input has room for `steps` steps; with the inputs ahead, up to five are in memory. A mapped file is read example
+    by example. The thread ends with this generator.
     """
     import grain  # here, because runs whose data fit the device do not need it
 

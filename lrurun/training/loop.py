@@ -111,7 +111,7 @@ class Pipeline:
         self.put_at = -math.inf
 
     def put(self, dispatched: Dispatched, *, wait: bool) -> list[Dispatched]:
-        """Takes the dispatch that was just started; returns those to read now, with `wait` all of them."""
+        """Takes the dispatch that was just started; returns the dispatches to read now, with `wait` all."""
         now = time.perf_counter()
         is_slow, self.put_at = now - self.put_at > SLOW_SECONDS, now
         ready, self.unread = self.unread, [dispatched]

@@ -25,7 +25,7 @@ class Objective:
     Attributes:
         needed: names of the sums that the metrics need, beside "loss" and "count".
         needed_items: names of the sums over the labels of single examples that some need.
-        measures: metric -> the function that computes its own sums, of those that have some.
+        measures: metric -> the function that computes its own sums, of each metric that has some.
         item_measures: the same for sums over the labels of single examples.
     """
 

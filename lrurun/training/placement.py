@@ -13,7 +13,7 @@ from lrurun.nn.devices import AXIS
 
 
 class Placement:
-    """Where arrays are: the first devices of this process, one or more.
+    """The devices that hold arrays: the first ones of this process, one or more.
 
     Attributes:
         names: of the devices.

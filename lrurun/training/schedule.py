@@ -12,7 +12,7 @@ def learning_rates(config: OptimConfig, steps: int) -> np.ndarray:
 
     Linear from `config.floor` at step 0 to `config.lr` at step `round(config.warmup * steps)`, then a half cosine that
     would reach the floor at step `steps`, or `config.lr` if the schedule is constant. Computed on the host: learning
-    rates are data of compiled functions, so runs that differ in them share those.
+    rates are data of compiled functions, so runs that differ in them share the functions.
     """
     warm = round(config.warmup * steps)
     step = np.arange(steps, dtype=np.float64)

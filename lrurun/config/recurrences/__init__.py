@@ -46,4 +46,4 @@ def _declaration(kind: str, family: str) -> Declaration:
 KINDS: Registry[Declaration] = plugins.registry(
     "recurrence", {kind: partial(_declaration, kind, family) for kind, family in _FAMILIES.items()}
 )
-"""Kind -> declaration, those of plug-ins last. The module of a family is imported when one of its kinds is used."""
+"""Kind -> declaration, plug-ins last. The module of a family is imported when one of its kinds is used."""

@@ -28,7 +28,7 @@ class DLRSettings(RecurrenceSettings, frozen=True, kw_only=True, tag="dlr"):
     dt_max: Step = 0.5
     """The initial a^2 is dt / 2, with dt log-uniform between the two."""
     kernel_length: KernelLength = 0
-    """Length of the kernel in steps; 0: that of the sequence."""
+    """Length of the kernel in steps; 0: as long as the sequence."""
 
     def __post_init__(self) -> None:
         check_steps(self.dt_min, self.dt_max)

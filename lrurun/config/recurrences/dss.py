@@ -24,7 +24,7 @@ class DSSSettings(RecurrenceSettings, frozen=True, kw_only=True, tag="dss"):
     dt_max: Step = 0.1
     """The initial step size of each channel is log-uniform between the two."""
     kernel_length: KernelLength = 0
-    """Length of the kernel in steps; 0: that of the sequence."""
+    """Length of the kernel in steps; 0: as long as the sequence."""
 
     def __post_init__(self) -> None:
         check_steps(self.dt_min, self.dt_max)

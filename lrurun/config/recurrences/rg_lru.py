@@ -20,7 +20,7 @@ class RGLRUSettings(GatedSettings, frozen=True, kw_only=True, tag="rg-lru"):
     input_gate: bool = True
     multiplier: Literal["sqrt", "fixed", "trained", "complement"] = "sqrt"
     """m: sqrt(1 - a_k^2); the same at r = 1/2; trained, starting from that; 1 - a_k. With `negative`, sqrt(1 - a_k^2)
-    is that of 2a - 1."""
+    has 2a - 1 for a."""
     init: Literal["code", "paper", "ring"] = "code"
     """The distribution of the initial Lambda: exp(-2 softplus(Lambda)) is uniform in [0.9^2, 0.999^2], as in the
     public code; exp(-8 softplus(Lambda)) in [0.9, 0.999], as in section 2.4: eight times the time constants; or

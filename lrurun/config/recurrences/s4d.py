@@ -16,7 +16,7 @@ class S4DSettings(RecurrenceSettings, frozen=True, kw_only=True, tag="s4d"):
     """The initial N / 2 numbers of A, see `lrurun.nn.recurrences.s4d`."""
     discretization: Literal["zoh", "bilinear", "euler"] = "zoh"
     """The rule that makes lambda and the factor of B of A and Delta. The factor of "euler" is Delta alone, the first
-    order of that of "zoh", whose lambda it has (Orvieto et al. 2023, section 4)."""
+    order of the factor of "zoh", whose lambda it has (Orvieto et al. 2023, section 4)."""
     dt_min: Step = 0.001
     dt_max: Step = 0.1
     """The initial Delta of each channel is log-uniform between the two."""
@@ -25,7 +25,7 @@ class S4DSettings(RecurrenceSettings, frozen=True, kw_only=True, tag="s4d"):
     train_b: bool = True
     """Whether B is trained. Initially it is ones; for "legs", the B of HiPPO."""
     shared_dt: bool = True
-    """Whether the Delta of A is that of B too; otherwise they start equal and are trained separately (Orvieto et al.
+    """Whether A and B have the same Delta; otherwise they start equal and are trained separately (Orvieto et al.
     2023, section 4)."""
     slow_dt: bool = True
     """Whether Delta is in the recurrent group, as A and B always are."""

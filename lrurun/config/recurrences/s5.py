@@ -13,13 +13,14 @@ class S5Settings(RecurrenceSettings, frozen=True, kw_only=True, tag="s5"):
     """x' = Lambda x + B u, y = C x + D u with step size Delta, initialised with HiPPO-LegS (Smith et al. 2023)."""
 
     blocks: Annotated[int, Meta(ge=1, le=65536)] = 1
-    """The initial Lambda is that of this number of HiPPO matrices of size N / blocks."""
+    """The initial Lambda are the eigenvalues of this number of HiPPO matrices of size N / blocks."""
     conj_sym: bool = True
     """Whether one number of each pair of conjugates is kept, N / 2 in all, and y = 2 Re(C x) + D u."""
     discretization: Literal["zoh", "bilinear"] = "zoh"
     c_init: Literal["truncated", "lecun", "complex"] = "truncated"
     """How the published code samples C: entries of variance 1 / N in the coordinates of the real system; the same with
-    variance 1 / (N H), the effect of its LeCun normal; or N(0, 1/2) for each part in those of the eigenvectors."""
+    variance 1 / (N H), the effect of its LeCun normal; or N(0, 1/2) for each part in the coordinates of
+    the eigenvectors."""
     dt_min: Step = 0.001
     dt_max: Step = 0.1
     """The initial Delta of each state is log-uniform between the two."""

@@ -19,13 +19,13 @@ class SGConvSettings(RecurrenceSettings, frozen=True, kw_only=True, tag="sgconv"
     alpha_max: Decay = 0.5
     """Scale number i is multiplied by alpha^i. The alpha of the channels lie between the two."""
     train_alpha: bool = False
-    """Whether alpha is trained, as in the code of DLR's paper; in that of SGConv's it is not."""
+    """Whether alpha is trained, as in the code of DLR's paper; in the code of SGConv's it is not."""
     init: Literal["one", "state"] = "one"
     """Standard deviation of the initial numbers: 1, or 1 / N as in DLR's paper. The norm of the kernel is 1 in both, so
     that they differ in how fast it trains."""
     kernel_length: KernelLength = 0
-    """Length of the kernel in steps, at least that of the sequences; 0: that of the sequences. It determines the number
-    of scales."""
+    """Length of the kernel in steps, at least as long as the sequences; 0: as long as they are. It determines the
+    number of scales."""
 
     def __post_init__(self) -> None:
         if self.alpha_min > self.alpha_max:

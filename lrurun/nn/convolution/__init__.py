@@ -31,8 +31,8 @@ def convolve(u: Array, kernels: Array) -> Array:
     `u` is (T, B, H), time first, zero before and after; `kernels` (1 or 2, K, H) with K at most T. The second kernel
     starts at the next input: in S4 and DLR the current one belongs to the first kernel. Returns (T, B, H).
     Differentiable once in both. The transforms are kept for the gradient, each twice as large as its array. Float32 in
-    and out (float64 if both are), with an error of a few roundings of the largest |y|. Unlike that of a recurrence, the
-    error does not decrease where y does, and an input changes earlier outputs by as much.
+    and out (float64 if both are), with an error of a few roundings of the largest |y|. It does not decrease where y
+    does, unlike the error of a recurrence, and an input changes earlier outputs by as much.
 
     Raises ValueError for shapes that do not fit.
     """

@@ -62,8 +62,8 @@ def angle(phase: Array, exponents: Array) -> Array:
     """phase exponents modulo 2 pi, in [-pi, pi], of arrays that broadcast; `exponents` are uint32 below 2^31.
 
     Float32, with an error below 10^-5 radians for exponents up to 2^20 and phases up to 2^10 radians; NaN where the
-    phase is not finite, or at least `LARGEST`. Float64 phases are simply multiplied. The gradient is that of the
-    product.
+    phase is not finite, or at least `LARGEST`. Float64 phases are simply multiplied. The gradient is the
+    gradient of the product.
     """
     if phase.dtype == jnp.float64:
         angles = phase * exponents.astype(phase.dtype)

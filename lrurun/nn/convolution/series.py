@@ -25,7 +25,7 @@ def reciprocal(a: Array) -> Array:
     """The first L terms of 1 / (1 + z a(z)), for a (..., L): g_0 = 1, g_k = -sum_(j < k) a_(k-1-j) g_j.
 
     They do not depend on the last term of `a`. Differentiable once. In float32 and float64 the error is a few roundings
-    of |a| |g|, the norms of the sequences, if g is that of a stable system; in an unstable one rounding errors grow.
+    of |a| |g|, the norms of the sequences, if g belongs to a stable system; in an unstable one rounding errors grow.
 
     Computed by Newton's iteration g <- g (2 - (1 + z a) g), which doubles the number of correct terms.
     """

@@ -45,7 +45,7 @@ class SequenceLayer(nnx.Module):
         """Mean norm () of the state over the positions `counted` (T, B)."""
 
         def mean() -> Array:
-            norms = self._recurrence.norms(params, u if u.ndim == 3 else join(u))
+            norms = self._recurrence.norms(params, u if u.ndim == 3 else join(u))  # (T, B)
             return jnp.sum(jnp.where(counted, norms, 0.0)) / jnp.sum(counted, dtype=jnp.float32)
 
         norm: Array = jax.lax.cond(jnp.any(counted), mean, lambda: jnp.float32(0.0))

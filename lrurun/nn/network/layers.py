@@ -173,6 +173,7 @@ def dropouts(config: ModelConfig, key: Array | None, like: Features) -> list[Dro
     batch, width = like.shape[-2:]
 
     def factor(key: Array, shape: tuple[int, ...]) -> Array:
+        """0 or 1 / (1 - rate), of this shape."""
         return jax.random.bernoulli(key, 1.0 - rate, shape).astype(jnp.float32) / (1.0 - rate)
 
     if config.dropout_mask == "sequence":
@@ -180,6 +181,7 @@ def dropouts(config: ModelConfig, key: Array | None, like: Features) -> list[Dro
         return [lambda x, index, pair=pair: x * expand(pair[index], x.ndim) for pair in factors]  # type: ignore[misc]
 
     def drop(x: Features, index: int, block: int) -> Features:
+        """`x` (T, *K, B, H) after dropout number `index` of a block."""
         mask = factor(jax.random.fold_in(key, count * block + index), (x[..., 0, 0].size, batch, width))
         return x * (split(mask, x.shape[1]) if x.ndim == 4 else mask)
 

@@ -1,4 +1,4 @@
-"""Softmax attention with rotary positions in place of a recurrence, to all steps or to those of chunks nearby."""
+"""Softmax attention with rotary positions in place of a recurrence, to all steps or to chunks nearby."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def weighted(heads: Heads, seen: Array | None) -> Array:
 def attend(heads: Heads, real: Array | None, *, causal: bool, chunk: int) -> Array:
     """`weighted` for each step, (B, heads, T, d), over the keys that it sees and where `real` (B, T) is true.
 
-    With `causal` a step sees no later ones. With `chunk`, only those of its own chunk of this length and of the
+    With `causal` a step sees no later ones. With `chunk`, it sees only its own chunk of this length and the
     chunks beside it. Blocks of queries are computed one after the other, and again for the gradient, so that at most
     about `SCORES` scores are in memory.
     """
@@ -118,7 +118,7 @@ class Attention(Recurrence):
 
     `step` has no state of fixed size: its state is all keys (before R) and values that the next step may see, with
     `chunk` at most 2 chunks of them, and its arrays have another shape after each step. Scores, softmax and sums are
-    float32, whatever `precision` is, which is that of the products with Q, K, V and O.
+    float32, whatever `precision` is: it holds for the products with Q, K, V and O.
     """
 
     @property

@@ -83,7 +83,7 @@ class Recurrence(abc.ABC):
 
     @property
     def directions(self) -> tuple[str, ...]:
-        """What the names of C end in: "" for the forward direction and, in bidirectional layers, "_back"."""
+        """The endings of the names of C: "" for the forward direction and, in bidirectional layers, "_back"."""
         return ("", "_back") if self.bidirectional else ("",)
 
     def product(self, x: Array, w: Any) -> Any:

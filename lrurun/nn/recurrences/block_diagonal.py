@@ -53,9 +53,9 @@ class BlockDiagonal(Recurrence):
 
     Trained: A (M, 2, 2), or with `tied` lam_re and lam_im (M,) of the blocks [[lam_re, -lam_im], [lam_im, lam_re]];
     B (N, H), C (H, N), D (H,). Numbers m and M + m of the state belong to block m. Initially A is `remapped` from
-    entries N(0, 1/2), and the eigenvalues of tied blocks are sampled as the LRU's, see `ring`. B, C and D are those of
-    the dense recurrence: N(0, 1/H), N(0, 1/N), N(0, 1). Bidirectional layers share A and B, add C_back (H, N) for the
-    other direction, and use D once.
+    entries N(0, 1/2), and the eigenvalues of tied blocks are sampled as the LRU's, see `ring`. B, C and D are sampled
+    as for the dense recurrence: N(0, 1/H), N(0, 1/N), N(0, 1). Bidirectional layers share A and B, add C_back (H, N)
+    for the other direction, and use D once.
 
     The paper's complex diagonal is `diagonal` with parametrization = "cartesian", whose B and C are complex too.
     """

@@ -43,7 +43,7 @@ class SharedModes(Recurrence):
     @property
     @abc.abstractmethod
     def cast(self) -> str:
-        """How a complex kernel becomes real: "real", "imag", "sum" of both, or "prod", their product."""
+        """The rule that makes a complex kernel real: "real", "imag", "sum" of both, or "prod", their product."""
 
     @abc.abstractmethod
     def modes(self, params: Params) -> tuple[Array, Array]:

@@ -1,6 +1,6 @@
 """The gated cells GRU and LSTM with chrono initialisation: nonlinear, so computed one step after another.
 
-The time constant T of a forget gate sigma(b) is that of the decay sigma(b) = 1 - 1/T, so b = log(T - 1). Chrono
+A forget gate sigma(b) is a decay 1 - 1/T with the time constant T, so b = log(T - 1). Chrono
 initialisation (Tallec and Ollivier 2018) samples T uniformly, and lets in 1/T of each new value.
 """
 
@@ -30,7 +30,7 @@ SHORTEST: Final = 1e-3
 
 
 class Cell(Recurrence):
-    """A cell of N units whose output is y_k = C h_k + D u_k, as that of `RNN`, so that a rung changes the cell alone.
+    """A cell of N units whose output is y_k = C h_k + D u_k, as in `RNN`, so that a rung changes the cell alone.
 
     The gates have 4 arguments per unit: b (4N,), plus A h (M, N) in the first M of them, plus B u (M, H) in the last M.
     Each block (N, N) of A is a random orthogonal matrix; B and C are sampled from N(0, 1 / fan-in), D from N(0, 1).

@@ -56,7 +56,7 @@ class Exponential(Parametrization):
     decay = "nu"
 
     def __init__(self, *, log_phase: bool = False) -> None:
-        """With `log_phase`, theta_log = log theta is trained in place of theta."""
+        """`log_phase`: whether theta_log = log theta is trained in place of theta."""
         self.log_phase = log_phase
         self.names = (self.decay, "theta_log" if log_phase else "theta")
 

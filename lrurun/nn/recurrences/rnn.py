@@ -118,7 +118,7 @@ class RNN(Recurrence):
 
     @property
     def bounded(self) -> bool:
-        # As drawn, the spectral radius of A is 1, or 0.88 if truncated, only in the limit of large N. That of a small A
+        # As drawn, the spectral radius of A is 1, or 0.88 if truncated, only in the limit of large N. For small N it
         # may be well above 1, and without saturation the state then grows without bound.
         return bool(self.settings.activation == "tanh")
 

@@ -85,8 +85,8 @@ class S4D(EachChannel):
     C_re_back and C_im_back, and use D once; their backward direction starts at the next input, as in the published
     code, so that the current one is counted once.
 
-    Without `shared_dt`, log_dt is the step of A and log_dt_b (H,), with the same initial values, that of B: with the
-    discretisation "euler" x_k = exp(Delta_A A) x_(k-1) + Delta_B B u_k (Orvieto et al. 2023, section 4).
+    Without `shared_dt`, log_dt is the step of A, and log_dt_b (H,), with the same initial values, the step of B: with
+    the discretisation "euler" x_k = exp(Delta_A A) x_(k-1) + Delta_B B u_k (Orvieto et al. 2023, section 4).
 
     `scan` is one convolution with the kernels K_k = 2 Re sum_n C_n b_n lambda_n^k, where b and lambda are the
     discretised B and A, and D; input at padding counts as zero.

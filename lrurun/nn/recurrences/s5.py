@@ -83,10 +83,12 @@ class S5(Diagonal):
         v_re, v_im = jnp.asarray(v.real, jnp.float32), jnp.asarray(v.imag, jnp.float32)
 
         def inward(part: Array) -> Array:
+            """One part (M, H) of B, for the same part (size, kept) of the eigenvectors of a block."""
             projected = jnp.einsum("mk,bmh->bkh", part, sampled["B"], precision="highest")
             return projected.reshape(self.modes, h) * n**-0.5
 
         def outward(c: Array, part: Array) -> Array:
+            """`c` (H, blocks, size) times one part (size, kept) of the eigenvectors of a block, (H, M)."""
             return jnp.einsum("hbm,mk->hbk", c, part, precision="highest").reshape(h, self.modes)
 
         params |= {"B_re": inward(v_re), "B_im": inward(-v_im)}

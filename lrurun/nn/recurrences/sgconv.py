@@ -15,8 +15,8 @@ from lrurun.nn.recurrences.base import Params, Recurrence
 from lrurun.nn.sampling import normals
 
 
-def _places(factor: int) -> np.ndarray:
-    """The places of `factor` points in an interval from -1/2 to 1/2."""
+def _positions(factor: int) -> np.ndarray:
+    """The positions of `factor` points in an interval from -1/2 to 1/2."""
     return (np.arange(factor) + 0.5) / factor - 0.5
 
 
@@ -25,7 +25,7 @@ def enlarge(w: Array, factor: int) -> Array:
     if factor == 1:
         return w
     ends = jnp.pad(w, [(0, 0)] * (w.ndim - 1) + [(1, 1)], mode="edge")
-    at = jnp.asarray(_places(factor), w.dtype).reshape((1,) * w.ndim + (-1,))
+    at = jnp.asarray(_positions(factor), w.dtype).reshape((1,) * w.ndim + (-1,))
     before, here, after = ends[..., :-2, None], w[..., None], ends[..., 2:, None]
     between = here * (1.0 - jnp.abs(at)) + before * jnp.maximum(-at, 0.0) + after * jnp.maximum(at, 0.0)
     return between.reshape(*w.shape[:-1], -1)
@@ -33,7 +33,7 @@ def enlarge(w: Array, factor: int) -> Array:
 
 def enlarged_energy(size: int, factor: int) -> float:
     """E|enlarge(w, factor)|^2 for `size` independent numbers w of variance 1."""
-    at = _places(factor)
+    at = _positions(factor)
     inside = (1.0 - np.abs(at)) ** 2 + at**2
     # Before the first middle and after the last one there is one number instead of two.
     return float(size * np.sum(inside) + np.sum(1.0 - inside))

@@ -66,8 +66,8 @@ def linear_scan(
     last step. Where `reset` (T, B) is true the state before is forgotten: an `a` that varies counts as 0 there.
 
     Differentiable once in `a`, `b` and `initial`; only `a`, `initial` and the states x are kept for the gradient, which
-    is the reversed recurrence: with the gradients g of x, those of b are w_k = g_k + conj(a_(k+1)) w_(k+1), and those
-    of a_k are w_k conj(x_(k-1)).
+    is the reversed recurrence: with the gradients g of x, b has the gradients w_k = g_k + conj(a_(k+1)) w_(k+1), and
+    a_k has w_k conj(x_(k-1)).
 
     If `b` is (T, K, B, N), see `split`, so are the states, and the backend is "chunked". That backend splits arrays
     (T, B, N) itself and joins the states again, which costs copies.

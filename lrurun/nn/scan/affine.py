@@ -11,7 +11,7 @@ from lrurun.nn.axes import expand
 
 Numbers = Any
 """Real arrays, `Complex` numbers, or others with `*`, `+` and `conj()`, the conjugate transpose: one number or block
-for each place of the state. Time is the first axis."""
+for each position of the state. Time is the first axis."""
 
 
 class Affine(NamedTuple):

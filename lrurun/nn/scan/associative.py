@@ -1,4 +1,4 @@
-"""Logarithmic depth, for accelerators: solve every second step, whose transition is that of two, then fill in the rest.
+"""Logarithmic depth, for accelerators: solve every second step, with the transition of two, then fill in the rest.
 
 Where the transition does not depend on time, each level needs only one power of it besides the states. The general
 associative scan of jax computes a product for every step, and the products of all steps so far.
@@ -46,7 +46,7 @@ def _interleaved(even: Array, odd: Array) -> Array:
 
 
 def adjoints(a: Numbers, x: Numbers, g: Numbers, *, reverse: bool) -> tuple[Numbers, Numbers]:
-    """As in `sequential`: the adjoint states, and for a constant `a` the sum of w_k conj(x_(k-1))."""
+    """The adjoint states, as in `sequential`, and for a constant `a` the sum of w_k conj(x_(k-1))."""
     if varies(a):
         after = chain(take(a, LATER), zeros(take(a, FIRST)))
         return states(Affine(after.conj(), g), None, reverse=True), None

@@ -58,7 +58,7 @@ def states(steps: Affine, start: Numbers | None, *, reverse: bool) -> Numbers:
 
 
 def adjoints(a: Numbers, x: Numbers, g: Numbers, *, reverse: bool) -> tuple[Numbers, Numbers]:
-    """As in `sequential`: the adjoint states, and for a constant `a` the sum of w_k conj(x_(k-1))."""
+    """The adjoint states, as in `sequential`, and for a constant `a` the sum of w_k conj(x_(k-1))."""
     ends = _ends(a.conj(), g) if varies(a) else _starts(Affine(a.conj(), g), None, reverse=not reverse)
     return sequential.adjoints(a, x, g, reverse=reverse, end=ends)
 

@@ -31,6 +31,7 @@ def scan_in_place(
     length = jax.tree.leaves(rows)[0].shape[0]
 
     def body(i: Array, state: tuple[_Carry, _Rows]) -> tuple[_Carry, _Rows]:
+        """The next carry, and the rows (T, ...) after step `i` ()."""
         carry, rows = state
         k = length - 1 - i if reverse else i
 

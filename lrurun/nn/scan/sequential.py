@@ -54,6 +54,7 @@ def _of_varying(a: Numbers, g: Numbers, end: Numbers) -> Numbers:
 
     # the carry is what is written, and g_k is read once: otherwise XLA:CPU copies all of g at every step
     def step(carry: tuple[Numbers, Numbers], g_k: Numbers, a_k: Numbers) -> tuple[Any, Numbers]:
+        """The adjoint state (...) of a step and its `a_k` (...), from both of the step after it; the state as row k."""
         w, a_after = carry
         w = g_k + a_after.conj() * w
         return (w, a_k), w

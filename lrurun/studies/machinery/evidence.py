@@ -20,7 +20,7 @@ Verdict = Literal["supported", "contradicted", "undecided"]
 
 
 class Evidence(Struct, frozen=True):
-    """What results say about a claim."""
+    """The verdict of results on a claim."""
 
     verdict: Verdict
     detail: str

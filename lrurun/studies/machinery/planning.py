@@ -49,7 +49,7 @@ class StudyPlan(Struct, frozen=True, kw_only=True):
 
     @property
     def spec(self) -> InstanceSpec:
-        """What distinguishes this instance from others of the study and profile."""
+        """The facts that distinguish this instance from others of the study and profile."""
         cells = json.dumps([self.study.version, [canonical(cell) for cell in self.cells]], sort_keys=True)
         return InstanceSpec(set=self.changes, digest=hashlib.sha256(cells.encode()).hexdigest()[:12])
 

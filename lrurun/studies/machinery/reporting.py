@@ -32,7 +32,7 @@ HEADERS = ("", "kind", "check", "measured", "expected", "rule")
 
 
 class About(Struct, frozen=True):
-    """Where the figure is from."""
+    """The origin of the figure: paper, question and published answer."""
 
     paper: str
     question: str
@@ -154,7 +154,7 @@ def build(plan: StudyPlan, results: Results[Any], figure: str | None = None) -> 
 
 
 def _substitute(plan: StudyPlan) -> str | None:
-    """What stands in for the paper's data or scale in the profile, after the values of `--set`."""
+    """The sentence on what stands in for the paper's data or scale in the profile, after the values of `--set`."""
     sentence = plan.study.stand_in.get(plan.profile)
     if not plan.changes:
         return sentence
@@ -211,7 +211,7 @@ def _parts(report: StudyReport, *, brief: bool = False) -> tuple[list[str], tabl
 
 
 def counts(report: StudyReport) -> str:
-    """How many checks passed."""
+    """The number of checks that passed, in words."""
     passed = len(report.checks) - len(report.failed)
     return f"{passed} of {plural(len(report.checks), 'check')} passed"
 

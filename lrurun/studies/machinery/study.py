@@ -34,7 +34,7 @@ Values = dict[str, float | Array]
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings of a cell; a profile has a list for those that are the axes of the grid. Fields need defaults."""
+    """The settings of a cell; a profile has a list for each axis of the grid. Fields need defaults."""
 
 
 S = TypeVar("S", bound=Settings)
@@ -163,7 +163,7 @@ class Study(ABC, Generic[S]):
         return True
 
     def steps(self, cell: S) -> int:
-        """How many steps `simulate` yields: 1 for closed forms."""
+        """The number of steps that `simulate` yields: 1 for closed forms."""
         return 1
 
     @abstractmethod

@@ -54,7 +54,7 @@ def evidence(ledger: Ledger, task: str | None) -> dict[str, TaskEvidence]:
 
 
 def _scale(study: Study[Any]) -> str:
-    """What the profile laptop replaces, where the profile paper takes long."""
+    """The sentence on what the profile laptop replaces, where the profile paper takes long."""
     sentence = study.stand_in.get("laptop")
     return f"`--profile paper`; on a laptop {sentence}" if sentence else "the same on a laptop"
 

@@ -98,7 +98,7 @@ def curvature(nu: float, theta: float, form: Form, normalised: bool) -> Array:
 
 
 def magnitude_basin(form: Form, nu: float) -> float:
-    """How far w may move towards |λ| = 1 until the normalised distance of equal angles is 1/2.
+    """The distance that w may move towards |λ| = 1 until the normalised distance of equal angles is 1/2.
 
     Derived from `distance`, which is 1 - 1 / cosh(a - b) for the absolute values tanh a and tanh b.
     """

@@ -88,7 +88,7 @@ def distance_to_uniform(ordered: Array) -> float:
 
 
 def generator(seed: int, name: str) -> np.random.Generator:
-    """Random numbers of a seed for one purpose, independent of those for other purposes."""
+    """Random numbers of a seed for one purpose, independent of the numbers for other purposes."""
     return np.random.default_rng([seed, crc32(name.encode())])
 
 

@@ -20,7 +20,7 @@ MEAN_SQUARE, MEAN_PHASE, GAMMA = "mean |λ|²", "mean phase", "largest |γ² / (
 
 
 def key(seed: int, name: str) -> Any:
-    """The jax key of a seed for one purpose, independent of those for other purposes."""
+    """The jax key of a seed for one purpose, independent of the keys for other purposes."""
     import jax
 
     return jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), crc32(name.encode()))
@@ -70,7 +70,7 @@ def phases(eigenvalue: Array) -> Array:
 
 
 def sampled(eigenvalue: Array, gamma: Array | None = None) -> Values:
-    """What `ring_checks` compares, of the initial eigenvalues of a layer and of its gamma, if it has one."""
+    """The numbers that `ring_checks` compares, of the initial eigenvalues of a layer and of its gamma, if any."""
     square = np.abs(eigenvalue) ** 2
     values: Values = {MEAN_SQUARE: float(np.mean(square)), MEAN_PHASE: float(np.mean(phases(eigenvalue)))}
     if gamma is not None:
