@@ -132,6 +132,7 @@ class LadderReport(Struct, frozen=True, kw_only=True):
 def build(
     instance: InstanceRuns,
     *,
+    sentences: Iterable[str] = (),
     test_items: int | None = None,
     rates: Mapping[str, tuple[float | None, RateSource]] = MappingProxyType({}),
     tuning: Tuning | None = None,
@@ -148,6 +149,7 @@ def build(
     """The report on a ladder instance. Runs of unequal data are refused.
 
     Args:
+        sentences: further notes, after those of the instance.
         rates: rung -> its planned learning rate, if it is planned, and where that comes from.
         tuning: how a tuned instance was tuned.
         progress: a sequential design with its looks, from which the verdicts are then.
@@ -161,8 +163,8 @@ def build(
         with_claims: whether the report has claims. Verdicts do not depend on it.
     """
     ladder, metric = instance.ladder, instance.metric
-    task, profile = instance.instance.task, instance.instance.profile
-    notes = list(instance.notes)
+    task, profile = instance.identity.task, instance.identity.profile
+    notes = [*instance.notes, *map(Note, sentences)]
     form = form_of(metric)
     name = form.result
     selected = select(instance, metric, notes)
@@ -204,7 +206,7 @@ def build(
     # a look corrects for the questions of the design, with results or not
     hypotheses = max(judged.hypotheses, design.hypotheses if design else 0)
     return LadderReport(
-        instance=instance.instance,
+        instance=instance.identity,
         title=ladder.title,
         question=ladder.question,
         metric=name,

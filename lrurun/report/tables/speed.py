@@ -118,7 +118,7 @@ def build(
     `last_attempt` returns the last attempt at a run, whose speed is in its result; `shown` are the rungs to show.
     Speed-ups are over the first rung of those. Runs on unequal data are refused.
     """
-    ladder, task, notes = instance.ladder, instance.instance.task, list(instance.notes)
+    ladder, task, notes = instance.ladder, instance.identity.task, list(instance.notes)
     selected = with_speed(instance, notes)
     counted = {run.id: run for runs in selected.values() for run in runs.counted}
     attempts = {name: last_attempt(name) for name in counted}
@@ -144,7 +144,7 @@ def build(
             rows.append(row)
     notes += _several_hosts(attempts.values())
     return SpeedReport(
-        instance=instance.instance,
+        instance=instance.identity,
         title=ladder.title,
         rows=tuple(rows),
         bases=tuple(dict.fromkeys(rung for rung, _ in bases.values())),
