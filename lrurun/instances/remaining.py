@@ -96,7 +96,10 @@ class FirmVerdict(Struct, frozen=True, kw_only=True):
 class PlanDocument(Struct, frozen=True, kw_only=True):
     """The JSON of `lrurun plan`."""
 
-    flat: ClassVar[str] = "ladder task profile set tune name label data"
+    json_fields: ClassVar[Sequence[str]] = (
+        "ladder task profile set tune name=short_name label data seeds design workers eta_seconds later_runs "
+        "later_seconds firm rungs notes"
+    ).split()
     instance: Instance
     """With the short name that it has in the ledger, or will get, and the data as far as they are prepared."""
     seeds: list[int]

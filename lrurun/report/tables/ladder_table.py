@@ -66,21 +66,21 @@ class Tuning(Struct, frozen=True, kw_only=True):
     """Rung -> the settings whose best value is the smallest or the largest that was tried."""
 
 
+_OF_CLAIM = (
+    "text source detail stand_in difference_p untuned improving paper elsewhere ratio ratio_low ratio_high paper_ratio"
+).split()
+"""The fields of a claim that reports have in JSON, beside its comparison."""
+
+
 class LadderReport(Struct, frozen=True, kw_only=True):
     """One table with its claims and footnotes."""
 
-    json_fields: ClassVar[Mapping[str, Sequence[str]]] = {
-        "claims": (
-            *Comparison.__struct_fields__,
-            *("text", "source", "detail", "stand_in", "difference_p", "untuned", "improving", "paper", "elsewhere"),
-            *("ratio", "ratio_low", "ratio_high", "paper_ratio"),
-        )
-    }
-    flat: ClassVar[str] = (
-        "task ladder title question profile instance short_name metric rows claims test_items data notes grid set tune "
-        "tuning label chance learns_from conclusions"
+    json_fields: ClassVar[Sequence[str]] = (
+        *"task ladder title question profile instance=key short_name metric rows".split(),
+        *(f"claims.{field}" for field in (*Comparison.__struct_fields__, *_OF_CLAIM)),
+        *"test_items data notes grid set tune tuning label chance learns_from conclusions design score".split(),
+        *"test_step without_spread has_items hypotheses kind can_tune steps_path detect fresh_seeds".split(),
     )
-    unwritten: ClassVar[tuple[str, ...]] = ("findings",)
     instance: Instance
     title: str
     question: str

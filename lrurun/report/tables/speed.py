@@ -94,9 +94,9 @@ class SpeedRow(Struct, frozen=True, kw_only=True):
 class SpeedReport(Struct, frozen=True, kw_only=True):
     """One table of speeds."""
 
-    flat: ClassVar[str] = (
-        "task ladder title profile instance metric rows bases published_others devices notes set tune data label"
-    )
+    json_fields: ClassVar[Sequence[str]] = (
+        "task ladder title profile instance=key metric rows bases published_others devices notes set tune data label"
+    ).split()
     instance: Instance
     title: str
     metric: str = SPEED
