@@ -10,6 +10,7 @@ from lrurun import kinds, studies
 from lrurun.config.schema import LADDER_KINDS, RunKind
 from lrurun.data import tasks
 from lrurun.errors import UsageError
+from lrurun.ledger.ledger import Ledger
 from lrurun.studies.machinery import study_claims
 
 
@@ -31,12 +32,13 @@ def test_settings_of_kinds_do_not_hide_each_other():
 
 
 @pytest.mark.parametrize("study", studies.every(), ids=studies.names())
-def test_a_study_is_found_by_its_task_and_by_all_its_names(study):
+def test_a_study_is_found_by_its_task_and_by_all_its_names(study, tmp_path):
     task = f"study:{study.name}"
     assert studies.is_task(task)
     assert all(studies.get(name) is study for name in (study.name, *study.aliases))
     assert {study_claims.task_of(f"study:{name}", None) for name in (study.name, *study.aliases)} == {task}
-    evidence = study_claims.evidence(None, task)
+    with Ledger.read(tmp_path / "ledger.db") as ledger:
+        evidence = study_claims.evidence(ledger, task)
     assert list(evidence) == [task]
     assert {claim.task for claim in evidence[task].claims} <= {task}
 

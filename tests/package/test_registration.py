@@ -65,7 +65,7 @@ OF_CLASSES = [
     ("@lrurun.recurrence\nclass Mine(RNN): pass\n", "line 3: recurrence Mine: has no name", "add one: @lrurun.rec"),
     ('@lrurun.recurrence("mine")\ndef mine(): pass\n', "line 3: recurrence 'mine': expected a class, found", "dec"),
     (f"{NAMED.replace('RNN', 'Recurrence')}    recurrent_parameters = frozenset()\n",
-     "line 3: recurrence 'mine': Mine lacks init, initial_state, scan, step", "the docstrings of lrurun.Recurrence"),
+     "line 3: recurrence 'mine': Mine lacks init, initial_state, step", "the docstrings of lrurun.Recurrence"),
     (f"import msgspec\n{NAMED}    class Settings(msgspec.Struct):\n        rate: float\n",
      "line 4: recurrence 'mine': setting rate has no default", "give it one"),
     (f'import msgspec\n{NAMED}    class Settings(msgspec.Struct):\n        rate: float = "x"\n',

@@ -41,7 +41,7 @@ def test_a_finished_ladder(finished: Machine, capsys: pytest.CaptureFixture[str]
         "plan", "sDigits", "--profile", "smoke", *(word for rung in FINISHED for word in ("--rung", rung))
     )
     assert [row.rung for row in plan] == [row["rung"] for row in expected["rungs"]] == list(FINISHED)
-    assert (plan.plan.runs_left, plan.plan.name, plan.plan.eta_seconds) == (
+    assert (plan.plan.runs_left, plan.plan.instance.short_name, plan.plan.eta_seconds) == (
         0,
         expected["name"],
         expected["eta_seconds"],
@@ -74,7 +74,10 @@ def test_names_and_values_are_those_of_the_command(finished: Machine) -> None:
         ladder = smoke(finished, set=sets, seeds=np.int64(3))
         words = ("--set", f"optim.lr={float(sets['optim.lr'])}", "--seeds", "3")
         printed = finished.json("plan", "sDigits", "--profile", "smoke", *words)
-        assert (ladder.plan().plan.name, ladder.plan().plan.set) == (printed["name"], printed["set"])
+        assert (ladder.plan().plan.instance.short_name, ladder.plan().plan.instance.set) == (
+            printed["name"],
+            printed["set"],
+        )
         assert ladder.plan().plan.seeds == [0, 1, 2]
     assert smoke(finished, seeds=[4]).plan().plan.seeds == [4]
     assert smoke(finished, seeds=(0, 4, 7)).plan().plan.seeds == [0, 4, 7]

@@ -15,12 +15,12 @@ from lrurun.session import opening
 
 if TYPE_CHECKING:
     from lrurun.config import planning
+    from lrurun.errors import Stopped
     from lrurun.instances.remaining import Measured, PlanDocument, PlannedRung
     from lrurun.instances.requests import LadderRequest
     from lrurun.instances.sweep import Point
     from lrurun.judging.sequential import DesignProgress
     from lrurun.paths import Places
-    from lrurun.runner.signals import Stopped
 
 
 def show_sweep(places: Places, points: Sequence[Point], *, json: bool = False) -> int:
