@@ -130,14 +130,13 @@ def test_a_difference_that_a_claim_outside_its_scope_asks_too_is_judged() -> Non
 
 
 def test_a_sequential_design_leaves_them_out(tmp_path: Path) -> None:
-    ledger = Ledger.read(str(tmp_path / "none.db"))
     plan = planning.make("MQAR", ladder="shortconv", profile="laptop")
     [no_worse] = [one for one in plan.ladder.claims if one.kind == "no-worse"]
-    design = design_record.planned(plan, ledger, None).design
-    assert {one.kind for one in design.questions} == {"better"}
     one_layer = planning.make("MQAR", ladder="shortconv", profile="laptop", sets={"model.depth": 1})
-    asked = design_record.planned(one_layer, ledger, None).design.questions
-    assert questions.of_claim(no_worse, "MQAR")[0] in asked
+    with Ledger.read(str(tmp_path / "none.db")) as ledger:
+        design, other = (design_record.planned(made, ledger, None).design for made in (plan, one_layer))
+    assert {one.kind for one in design.questions} == {"better"}
+    assert questions.of_claim(no_worse, "MQAR")[0] in other.questions
 
 
 def test_the_papers_own_numbers_are_judged_at_the_papers_own_sizes() -> None:

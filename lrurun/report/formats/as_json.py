@@ -19,13 +19,16 @@ def render(value: Any) -> str:
 
 
 def render_list(name: str, items: Iterable[Any]) -> Iterator[str]:
-    """`render` of an object with one list, in parts that end in whole lines. It takes items as they are needed."""
+    """`render` of an object with one list, in parts that end in whole lines. It takes items as they are needed.
+
+    All fields of the items are shown, by msgspec alone: `plain` would take a quarter of the time of a long list.
+    """
     last = f'{{\n  "schema_version": {SCHEMA_VERSION},\n  "{name}": ['
     comma = ""
     for item in items:
         yield last + comma
         # Line ends within text are escaped.
-        last = "    " + _indented(finite(plain(item))).replace("\n", "\n    ")
+        last = "    " + _indented(finite(msgspec.to_builtins(item))).replace("\n", "\n    ")
         comma = ","
     yield f"{last}\n  ]\n}}" if comma else f"{last}]\n}}"
 
