@@ -172,7 +172,7 @@ def plot(
             else:
                 figure = plotting.of_runs(drawn, runs, ledger, places.runs, metric or ())
         else:
-            asked = None if instance else request.plan(ledger)
+            asked = None if instance else request.plan_in(ledger)
             loaded = loaded_instance.chosen(ledger, request.task or None, asked, instance, request.command())
             command = loaded.command if instance else request.command()
             if drawn == "items":

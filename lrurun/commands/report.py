@@ -167,7 +167,7 @@ def _report(
     from lrurun.session import next_step
 
     with opening.read(places) as ledger:
-        plan = None if instance else request.plan(ledger)
+        plan = None if instance else request.plan_in(ledger)
         if not ledger.exists:
             raise NotFoundError(
                 f"{places.ledger}: there is no ledger, so there are no results",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar
 
 import typer
@@ -55,9 +55,10 @@ class RungStatus(Struct, frozen=True, kw_only=True):
 class LadderStatus(Struct, frozen=True, kw_only=True):
     """The progress of a ladder instance."""
 
-    flat: ClassVar[str] = (
-        "ladder task profile total done running queued interrupted diverged failed eta_seconds instance name set tune"
-    )
+    json_fields: ClassVar[Sequence[str]] = (
+        "ladder task profile total done running queued interrupted diverged failed eta_seconds instance=key "
+        "name=short_name set tune running_on silent user metric superseded_by missing_file rungs"
+    ).split()
     instance: Instance
     total: int
     done: int

@@ -17,8 +17,7 @@ from lrurun.console import clean, setting
 class Instance(Struct, frozen=True, kw_only=True):
     """The identity of a ladder instance: what distinguishes it from others, and the data of its runs.
 
-    A struct that has one may name fields of it in a class variable `flat`: in JSON these stand in the place of the
-    instance, see `lrurun.report.formats.as_json`.
+    A document with one shows fields of it among its own, see `lrurun.report.formats.as_json.selected`.
     """
 
     ladder: str

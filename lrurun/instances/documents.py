@@ -102,13 +102,13 @@ def find(ledger: Ledger, instance: LadderInstance) -> InstanceDocuments | None:
     return None
 
 
-def _newest(ledger: Ledger | None, kind: paths.Group, name: str) -> InstanceDocuments | None:
+def _newest(ledger: Ledger, kind: paths.Group, name: str) -> InstanceDocuments | None:
     """The documents of the newest instance whose ladder or recipe has this name, or was read from this file, after
     their plug-ins are loaded.
 
     None if there is such a file here, and if no instance has such documents.
     """
-    if ledger is None or _is_here(kind, name):
+    if _is_here(kind, name):
         return None
     of_ladders, by_path = kind == "ablations", paths.is_path(name)
     for instance in reversed(ledger.ladders()):
@@ -121,7 +121,7 @@ def _newest(ledger: Ledger | None, kind: paths.Group, name: str) -> InstanceDocu
     return None
 
 
-def ladder_of_name(name: str, ledger: Ledger | None) -> Ladder:
+def ladder_of_name(name: str, ledger: Ledger) -> Ladder:
     """The ladder of this name or in this file; one without a file here is the one that the ledger records.
 
     Raises:
@@ -133,7 +133,7 @@ def ladder_of_name(name: str, ledger: Ledger | None) -> Ladder:
     return recorded.ladder
 
 
-def of_names(ladder: str, task: str, ledger: Ledger | None) -> tuple[Ladder, Recipe, dict[str, str] | None]:
+def of_names(ladder: str, task: str, ledger: Ledger) -> tuple[Ladder, Recipe, dict[str, str] | None]:
     """A ladder as `ladder_of_name` reads it, and the recipe of this task or in this file.
 
     A recipe without a file here is that of the newest instance on the task. With the recorded recipe of a program come

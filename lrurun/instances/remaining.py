@@ -96,7 +96,10 @@ class FirmVerdict(Struct, frozen=True, kw_only=True):
 class PlanDocument(Struct, frozen=True, kw_only=True):
     """The JSON of `lrurun plan`."""
 
-    flat: ClassVar[str] = "ladder task profile set tune name label data"
+    json_fields: ClassVar[Sequence[str]] = (
+        "ladder task profile set tune name=short_name label data seeds design workers eta_seconds later_runs "
+        "later_seconds firm rungs notes"
+    ).split()
     instance: Instance
     """With the short name that it has in the ledger, or will get, and the data as far as they are prepared."""
     seeds: list[int]
@@ -130,7 +133,7 @@ def planned(
     places: Places,
     request: LadderRequest,
     plan: planning.Plan,
-    ledger: Ledger | None,
+    ledger: Ledger,
     measured: Measured | None = None,
 ) -> PlanDocument:
     """What a request would train, as `lrurun plan` shows it."""
@@ -142,7 +145,7 @@ def without_firm(
     places: Places,
     request: LadderRequest,
     plan: planning.Plan,
-    ledger: Ledger | None,
+    ledger: Ledger,
     measured: Measured | None = None,
 ) -> PlanDocument:
     """What a request would train, without what firm verdicts need."""
@@ -154,9 +157,7 @@ def without_firm(
     if request.decide and (progress := design_progress(request, plan, ledger)) is not None:
         rungs, seeds_of, design = _next_look(plan, progress)
         seeds = max(seeds_of.values(), key=len)
-    past: Sequence[tuple[Config, float]] = []
-    if ledger is not None:
-        past = ledger.newest_durations("program") if plan.kind == "program" else ledger.newest_speeds()
+    past = ledger.newest_durations("program") if plan.kind == "program" else ledger.newest_speeds()
     rows = [_planned(plan, rung, seeds_of[rung.name], ledger, past, measured) for rung in rungs]
     remains = any(row.runs_done < row.runs for row in rows)
     notes = [
@@ -164,13 +165,13 @@ def without_firm(
         phrases.missing_data(places, plan) if remains else None,
         phrases.few_test_items(plan) if remains else None,
         tuning_grid.replacement_note(plan.recipe, plan.profile) if plan.tune else "",
-        "" if ledger is None else lookup.other_versions(plan, ledger),
+        lookup.other_versions(plan, ledger),
     ]
     name = _short_name(plan, ledger)
     return _document(places, plan, name, rungs, seeds, design, rows, [note for note in notes if note])
 
 
-def design_progress(request: LadderRequest, plan: planning.Plan, ledger: Ledger | None) -> DesignProgress | None:
+def design_progress(request: LadderRequest, plan: planning.Plan, ledger: Ledger) -> DesignProgress | None:
     """The recorded sequential design of the plan; without one, with `--decide`, the one that would be recorded.
 
     Raises:
@@ -179,7 +180,7 @@ def design_progress(request: LadderRequest, plan: planning.Plan, ledger: Ledger 
     from lrurun.judging import design_record
 
     progress = None
-    if ledger is not None and (instance := lookup.find(ledger, plan)) is not None:
+    if (instance := lookup.find(ledger, plan)) is not None:
         progress = design_record.find(plan, instance, ledger)
     if request.decide:
         progress = progress or design_record.planned(plan, ledger, request.max_seeds)
@@ -204,12 +205,10 @@ def _next_look(
     return planning.choose_rungs(plan, sorted(needed)), needed, msgspec.to_builtins(summary)
 
 
-def _short_name(plan: planning.Plan, ledger: Ledger | None) -> str:
+def _short_name(plan: planning.Plan, ledger: Ledger) -> str:
     """The short name of the instance in the ledger, or the one that a new instance will get."""
     from lrurun.ledger.rows import numbered
 
-    if ledger is None:
-        return plan.short_name
     if (instance := lookup.find(ledger, plan)) is not None:
         return instance.short_name
     taken = {ladder.short_name for ladder in ledger.ladders()}
@@ -220,7 +219,7 @@ def firm_verdict(
     places: Places,
     request: LadderRequest,
     plan: planning.Plan,
-    ledger: Ledger | None,
+    ledger: Ledger,
     measured: Measured | None = None,
 ) -> FirmVerdict | None:
     """The runs that firm verdicts need beyond the seeds of a request; None where these suffice or the ladder asks
@@ -257,7 +256,7 @@ def fresh_repetition(
     """What a repetition with fresh seeds needs, in another ledger, with the value of `--set` in `longer` where it is
     not empty: tuning is repeated too."""
     repeated = request.repeated(seeds, longer)
-    document = without_firm(places, repeated, repeated.plan(ledger) if longer else plan, ledger)
+    document = without_firm(places, repeated, repeated.plan_in(ledger) if longer else plan, ledger)
     return FirmVerdict(
         seeds=len(document.seeds),
         runs_left=sum(0 if row.same_as_before else row.runs for row in document.rungs),
@@ -321,7 +320,7 @@ def _planned(
     plan: planning.Plan,
     rung: planning.ResolvedRung,
     seeds: Sequence[int],
-    ledger: Ledger | None,
+    ledger: Ledger,
     past: Sequence[tuple[Config, float]],
     measured: Measured | None,
 ) -> PlannedRung:
@@ -387,7 +386,7 @@ def _planned(
 
 
 def _tuning_runs(
-    plan: planning.Plan, rung: planning.ResolvedRung, ledger: Ledger | None
+    plan: planning.Plan, rung: planning.ResolvedRung, ledger: Ledger
 ) -> tuple[list[PlannedRun], dict[str, Run], list[Any] | None]:
     """The tuning runs of a rung that are known, those in the ledger, and their results; None if some are unfinished."""
     from lrurun.config.tuning import tuning_of
@@ -406,9 +405,9 @@ def _tuning_runs(
     return wanted, known, results
 
 
-def _in_ledger(ledger: Ledger | None, wanted: Sequence[PlannedRun]) -> dict[str, Run]:
+def _in_ledger(ledger: Ledger, wanted: Sequence[PlannedRun]) -> dict[str, Run]:
     """Fingerprint -> its run, for the runs that the ledger has."""
-    if ledger is None or not wanted:
+    if not wanted:
         return {}
     runs = ledger.runs(fingerprints=[want.fingerprint for want in wanted], brief=True)
     return {run.fingerprint: run for run in reversed(runs)}

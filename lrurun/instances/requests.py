@@ -20,6 +20,8 @@ from lrurun.ledger.values import REQUEST
 
 if TYPE_CHECKING:
     from lrurun.config import planning
+    from lrurun.config.ladder import Ladder
+    from lrurun.config.recipe import Recipe
     from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Event, LadderInstance
 
@@ -104,32 +106,44 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         task, ladder = _absolute("recipes", self.task), _absolute("ablations", self.ladder)
         return shlex.split(msgspec.structs.replace(self, task=task, ladder=ladder)._anywhere(*more))[1:]
 
-    def plan(self, ledger: Ledger | None = None, files: Mapping[str, str] | None = None) -> planning.Plan:
-        """The plan of the ladder on the task. A ladder and a recipe without a file of their name here are read from the
-        ledger. `files` are recorded digests of the files of a program, in place of the present ones.
+    def plan(self, files: Mapping[str, str] | None = None) -> planning.Plan:
+        """The plan of the ladder on the task, by the documents that are here. `files` are recorded digests of the files
+        of a program, in place of the present ones.
 
         Raises:
-            UsageError: an unknown name, or a value or a file that is wrong; a recorded ladder needs a plug-in that is
-                not loaded.
+            UsageError: an unknown name, or a value or a file that is wrong.
         """
-        from lrurun.config import planning
+        from lrurun.config.ladder import load_ladder
+        from lrurun.config.recipe import load_recipe
+
+        return self._plan_of(load_ladder(self.ladder), load_recipe(self.task), files)
+
+    def plan_in(self, ledger: Ledger) -> planning.Plan:
+        """The plan with which a ledger is read: a ladder, a recipe and files of a program that are not here are as the
+        ledger records them.
+
+        Raises:
+            UsageError: as `plan`; or a recorded ladder needs a plug-in that is not loaded.
+        """
         from lrurun.config.programs import MissingFile
         from lrurun.instances import documents
 
-        ladder, recipe, recorded = documents.of_names(self.ladder, self.task, ledger)
-        files = recorded if files is None else files
-
-        def made(files: Mapping[str, str] | None) -> planning.Plan:
-            return planning.of_documents(
-                ladder, recipe, profile=self.profile, sets=self.sets, tune=self.tune, files=files, imports=True
-            )
-
+        ladder, recipe, files = documents.of_names(self.ladder, self.task, ledger)
         try:
-            return made(files)
+            return self._plan_of(ladder, recipe, files)
         except MissingFile:
-            if ledger is None or (files := documents.recorded_files(ledger, recipe.task)) is None:
+            if (files := documents.recorded_files(ledger, recipe.task)) is None:
                 raise
-            return made(files)  # to read what a ledger has of a program, its files are not needed
+            return self._plan_of(
+                ladder, recipe, files
+            )  # to read what a ledger has of a program, its files are not needed
+
+    def _plan_of(self, ladder: Ladder, recipe: Recipe, files: Mapping[str, str] | None) -> planning.Plan:
+        from lrurun.config import planning
+
+        return planning.of_documents(
+            ladder, recipe, profile=self.profile, sets=self.sets, tune=self.tune, files=files, imports=True
+        )
 
     def chosen(self, plan: planning.Plan) -> tuple[Sequence[planning.ResolvedRung], Sequence[int]]:
         """The rungs and seeds of the plan that are requested."""

@@ -12,7 +12,8 @@ from lrurun.config.ladder import Claim, Ladder
 from lrurun.data import tasks
 from lrurun.judging import published, questions, samples, sequential, verdicts, wording
 from lrurun.judging.judged_claim import JudgedClaim, without_numbers
-from lrurun.judging.samples import Result, Sample, Scoring
+from lrurun.judging.rung_runs import RungRuns
+from lrurun.judging.samples import Sample, Scoring
 from lrurun.judging.scores import form_of
 from lrurun.judging.sequential import DesignProgress, LookRecord
 from lrurun.judging.verdicts import (
@@ -27,20 +28,10 @@ from lrurun.judging.verdicts import (
 )
 
 
-class RungResults(Struct, frozen=True, kw_only=True):
-    """The runs of a rung."""
-
-    rung: str
-    """The rung that the runs belong to: another one where both have the same settings."""
-    results: tuple[Result, ...]
-    problem: str = ""
-    """Why nothing is judged with them; empty if they can be judged."""
-
-
 class Scored(Struct, frozen=True, kw_only=True):
     """The runs of a ladder with the scores of one metric."""
 
-    rungs: Mapping[str, RungResults]
+    rungs: Mapping[str, RungRuns]
     scoring: Scoring
     items_removed: tuple[str, ...] = ()
     """The runs whose per-item results were removed from the ledger."""
@@ -62,7 +53,7 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 def judge(
     ladder: Ladder,
-    rungs: Mapping[str, RungResults],
+    rungs: Mapping[str, RungRuns],
     *,
     task: str,
     scoring: Scoring,
@@ -108,7 +99,7 @@ def judge(
 def take_look(
     progress: DesignProgress,
     look: sequential.Look,
-    rungs: Mapping[str, RungResults],
+    rungs: Mapping[str, RungRuns],
     *,
     scoring: Scoring,
     design: str,
@@ -118,25 +109,21 @@ def take_look(
     """The next look of a sequential design: exactly the first seeds of each rung count."""
     seeds = list(range(look.seeds))
 
-    def first_seeds(every: Mapping[str, RungResults]) -> dict[str, RungResults]:
-        return {
-            name: structs.replace(rung, results=tuple(result for result in rung.results if result.seed < look.seeds))
-            for name, rung in every.items()
-        }
-
     scored = {"": Scored(rungs=rungs, scoring=scoring), **by_metric}
-    scored = {name: structs.replace(metric, rungs=first_seeds(metric.rungs)) for name, metric in scored.items()}
+    for name, results in scored.items():
+        first = {rung: structs.replace(runs, look=look.seeds) for rung, runs in results.rungs.items()}
+        scored[name] = structs.replace(results, rungs=first)
     pair = _pairs(scored)
 
     def complete(question: Question) -> Pair:
-        sides, rung_results = pair(question), scored[question.metric].rungs
+        sides, rung_runs = pair(question), scored[question.metric].rungs
         lacking = [
             name
             for name in question.rungs
-            if not rung_results[name].problem and sorted(result.seed for result in rung_results[name].results) != seeds
+            if not rung_runs[name].problem and sorted(result.seed for result in rung_runs[name].results) != seeds
         ]
         reasons = [f"the look at {look.seeds} seeds lacks runs of {' and '.join(lacking)}"] if lacking else []
-        reasons += _problems(question, rung_results)
+        reasons += _problems(question, rung_runs)
         return structs.replace(sides, set_aside=UNDECIDED, reason="; ".join(reasons)) if reasons else sides
 
     return sequential.take(progress, look, design, runs, complete, {name: rung.rung for name, rung in rungs.items()})
@@ -175,7 +162,7 @@ def _pairs(scored: Mapping[str, Scored]) -> Callable[[Question], Pair]:
     return pair
 
 
-def _problems(question: Question, rungs: Mapping[str, RungResults]) -> list[str]:
+def _problems(question: Question, rungs: Mapping[str, RungRuns]) -> list[str]:
     """Why runs of these rungs cannot be judged, each reason once."""
     return list(dict.fromkeys(rungs[name].problem for name in question.rungs if rungs[name].problem))
 

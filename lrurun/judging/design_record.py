@@ -87,14 +87,14 @@ def digest(design: Design) -> str:
     return _digest(msgspec.to_builtins(design))
 
 
-def planned(plan: planning.Plan, ledger: Ledger | None, max_seeds: int | None) -> DesignProgress:
+def planned(plan: planning.Plan, ledger: Ledger, max_seeds: int | None) -> DesignProgress:
     """The design that `begin` would record.
 
     Raises:
         UsageError: there is nothing to decide.
     """
-    before = 0 if ledger is None else _finished(plan, ledger)
-    return DesignProgress(design=_make_design(plan, max_seeds or MAX_SEEDS, finished_before=before))
+    design = _make_design(plan, max_seeds or MAX_SEEDS, finished_before=_finished(plan, ledger))
+    return DesignProgress(design=design)
 
 
 def _finished(plan: planning.Plan, ledger: Ledger) -> int:

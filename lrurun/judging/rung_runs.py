@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
 from lrurun.config.fingerprint import common_settings
 from lrurun.config.instance import Instance
 from lrurun.config.ladder import Ladder
-from lrurun.data.metric import ESCAPE, LONGEST, Accuracy, Metric
+from lrurun.data.metric import ESCAPE, LONGEST, Metric
 from lrurun.errors import LrurunError, plural
 from lrurun.judging.scores import form_of
 
@@ -33,33 +34,56 @@ class Note(Struct, frozen=True):
         return f"{self.text}; runs: {', '.join(self.runs)}" if self.runs else self.text
 
 
-def _no_items(_runs: Sequence[str], _result: str) -> Mapping[str, Any]:
-    return {}
+class InstanceRuns(Protocol):
+    """What verdicts and tables need of a ladder instance. `LoadedInstance` has it from a ledger."""
+
+    @property
+    def ladder(self) -> Ladder: ...
+
+    @property
+    def identity(self) -> Instance:
+        """Its identity. Runs of instances with other keys are ignored, and so are runs of tuning."""
+
+    @property
+    def runs(self) -> Sequence[Run]: ...
+
+    @property
+    def notes(self) -> Sequence[Note]:
+        """Notes for the end of the footnotes."""
+
+    @property
+    def same_as_base(self) -> Collection[str]:
+        """The rungs whose settings equal the settings of their base."""
+
+    @property
+    def metric(self) -> Metric:
+        """The metric that selects the model."""
+
+    @property
+    def metrics(self) -> Sequence[Metric]:
+        """All metrics of the task, those that claims name among them."""
+
+    def items(self, runs: Sequence[str], result: str, /) -> Mapping[str, ItemResults]:
+        """Finds the per-item results of runs, by the runs' ids, for the score of this name."""
+
+    def items_removed(self, runs: Sequence[str], result: str, /) -> Mapping[str, int]:
+        """Finds the runs of which these results were removed, each with the number of test items."""
 
 
-class InstanceRuns(Struct, frozen=True, kw_only=True):
-    """A ladder instance with its runs, as reports on it need them."""
+class Result(NamedTuple):
+    """The result of a run for its rung."""
 
-    ladder: Ladder
-    instance: Instance
-    """The identity. Runs of instances with other keys are ignored, and so are runs of tuning."""
-    runs: Sequence[Run]
-    notes: Sequence[Note] = ()
-    """Notes for the end of the footnotes."""
-    same_as_base: Collection[str] = ()
-    """The rungs whose settings equal the settings of their base."""
-    metric: Metric = Accuracy()
-    """The metric of the task; without one, accuracy with an unknown score of chance."""
-    metrics: Sequence[Metric] = ()
-    """All metrics of the task, those that claims name among them."""
-    items: Callable[[Sequence[str], str], Mapping[str, ItemResults]] = _no_items
-    """Finds the per-item results of runs, by the runs' ids, for the score of this name."""
-    items_removed: Callable[[Sequence[str], str], Mapping[str, int]] = _no_items
-    """Finds the runs of which these results were removed, each with the number of test items."""
+    seed: int
+    score: float | None
+    """The score; None if the run diverged or has no usable one."""
+    unscored: bool = False
+    """Whether it finished without a usable score."""
+    items: ItemResults | None = None
+    """Its per-item results; None where they are not known."""
 
 
-class RungRuns(Struct, frozen=True, kw_only=True):
-    """The runs of a rung."""
+class RungRuns(Struct, frozen=True, kw_only=True, dict=True):
+    """The runs of a rung with the scores of one metric."""
 
     rung: str
     """The rung that the runs belong to: its base, if that has the same settings."""
@@ -78,6 +102,28 @@ class RungRuns(Struct, frozen=True, kw_only=True):
     parameters: int | None
     metric: str = ""
     """The name of the result that the scores are."""
+    items: Mapping[str, ItemResults] = {}
+    """Run -> its per-item results, where they are known."""
+    look: int | None = None
+    """The number of first seeds that count at a look of a sequential design; None: all count."""
+
+    @cached_property
+    def results(self) -> tuple[Result, ...]:
+        """The results of the runs that are finished with a score or without a usable one, and of the diverged ones."""
+        scores: dict[str, float | None] = dict(zip((run.id for run in self.counted), self.scores, strict=True))
+        unscored = {run.id for run in self.unscored}
+        scores |= dict.fromkeys(unscored)
+        if scores or not self.unmeasured:  # else no run of the rung has measured it
+            scores |= {run.id: self._diverged(run) for run in self.runs if run.state == "diverged"}
+        return tuple(
+            Result(run.seed, scores[run.id], run.id in unscored, self.items.get(run.id))
+            for run in self.runs
+            if run.id in scores and (self.look is None or run.seed < self.look)
+        )
+
+    def _diverged(self, run: Run) -> float | None:
+        """The score that a diverged run counts with: None for the score of chance; the step of its escape is known."""
+        return (score_of(run, ESCAPE) or float(run.steps)) if self.metric == ESCAPE else None
 
     @property
     def problem(self) -> str:
@@ -174,7 +220,7 @@ def first_of_same(ladder: Ladder, same_as_base: Collection[str]) -> dict[str, st
 
 def _members(group: Collection[str], instance: InstanceRuns) -> list[Run]:
     """The runs of these rungs without tuning, each once, in order of their seeds."""
-    key = instance.instance.key
+    key = instance.identity.key
     members = {
         run.id: run
         for run in instance.runs
@@ -203,7 +249,7 @@ def _excluded(instance: InstanceRuns) -> list[Note]:
     whys: dict[str, list[str]] = {}
     for run in sorted(instance.runs, key=_seed):
         is_member = any(
-            membership.ladder_key == instance.instance.key and membership.stage == "train" and membership.rung in names
+            membership.ladder_key == instance.identity.key and membership.stage == "train" and membership.rung in names
             for membership in run.memberships
         )
         if run.excluded is not None and not run.superseded and is_member:

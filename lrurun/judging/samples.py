@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -13,23 +12,12 @@ from lrurun.data.metric import Metric
 from lrurun.items import ItemResults, TestSet
 from lrurun.judging import item_errors, rounding, statistics
 from lrurun.judging.item_errors import Array, ItemSpread
+from lrurun.judging.rung_runs import Result
 from lrurun.judging.statistics import Estimate
 
 _ACCIDENTAL = 3
 """A score that is further above chance than this many standard errors of the test set is no accident [ours]: of models
 that predict at random, about one in 500 scores better."""
-
-
-class Result(NamedTuple):
-    """The result of a run for its rung."""
-
-    seed: int
-    score: float | None
-    """The score; None if the run diverged or has no usable one."""
-    unscored: bool = False
-    """Whether it finished without a usable score."""
-    items: ItemResults | None = None
-    """Its per-item results; None where they are not known."""
 
 
 class Scoring(Struct, frozen=True, kw_only=True):

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from lrurun.config.ladder import Ladder
-from lrurun.data.metric import ESCAPE, Metric, named
+from lrurun.data.metric import Metric, named
 from lrurun.errors import LrurunError
 from lrurun.judging import claims, questions
-from lrurun.judging.rung_runs import InstanceRuns, RungRuns, name_in, score_of
-from lrurun.judging.samples import Result, Scoring
+from lrurun.judging.rung_runs import InstanceRuns, RungRuns, name_in
+from lrurun.judging.samples import Scoring
 
 if TYPE_CHECKING:
     from lrurun.items import ItemResults, TestSet
-    from lrurun.ledger.values import Run
 
 
 def claimed_metrics(ladder: Ladder, task: str, metrics: Sequence[Metric]) -> list[Metric]:
@@ -40,12 +39,12 @@ def scored(
     test_set = next(iter(items.values())).test_set if items else None
     count = test_set.count if test_set else next(iter(removed.values()), test_items)
     scoring = scoring_of(
-        metric, instance.instance.data, count if metric.of_test_items else None, selects=metric == instance.metric
+        metric, instance.identity.data, count if metric.of_test_items else None, selects=metric == instance.metric
     )
     if scoring.step is not None and not _is_counted(selected, items, scoring.step):
         scoring = structs.replace(scoring, is_counted=False)
     return claims.Scored(
-        rungs={rung: results_of(runs, items) for rung, runs in selected.items()},
+        rungs={rung: structs.replace(runs, items=items) for rung, runs in selected.items()},
         scoring=scoring,
         items_removed=tuple(removed),
     )
@@ -103,23 +102,3 @@ def scoring_of(metric: Metric, data: Mapping[str, Any], test_items: int | None, 
     chance = baselines.get(metric.naive, metric.chance)
     steps = data.get("test_labels") if metric.over == "labels" else None
     return Scoring(metric=metric, chance=chance, items=test_items, steps=steps)
-
-
-def _diverged(run: Run, metric: str) -> float | None:
-    """What a diverged run counts with: None for the score of chance; the step of its escape is known."""
-    return (score_of(run, ESCAPE) or float(run.steps)) if metric == ESCAPE else None
-
-
-def results_of(rung_runs: RungRuns, items: Mapping[str, ItemResults]) -> claims.RungResults:
-    """The finished runs with a score, those without a usable one, and the diverged ones."""
-    scores: dict[str, float | None] = dict(zip((run.id for run in rung_runs.counted), rung_runs.scores, strict=True))
-    unscored = {run.id for run in rung_runs.unscored}
-    scores |= dict.fromkeys(unscored)
-    if scores or not rung_runs.unmeasured:  # else no run of the rung has measured it
-        scores |= {run.id: _diverged(run, rung_runs.metric) for run in rung_runs.runs if run.state == "diverged"}
-    results = tuple(
-        Result(run.seed, scores[run.id], run.id in unscored, items.get(run.id))
-        for run in rung_runs.runs
-        if run.id in scores
-    )
-    return claims.RungResults(rung=rung_runs.rung, results=results, problem=rung_runs.problem)

@@ -181,7 +181,7 @@ class OpenLedger:
             task=task, ladder=ladder_or_default(ladder, task), profile=profile, sets=values, tune=tune
         )
         ledger = self._reopen()
-        plan = None if instance else request.plan(ledger)
+        plan = None if instance else request.plan_in(ledger)
         if not ledger.exists:
             raise NotFoundError(f"there is no ledger at {self.path}", f"run: {request.command()}")
         return report_rows(loaded_instance.chosen(ledger, task, plan, instance, request.command()))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
-from msgspec import to_builtins
-
 from lrurun.console import duration, rough_duration
 from lrurun.errors import LrurunError, plural
 from lrurun.report import frame_columns
@@ -247,9 +245,9 @@ def columns_of_claims(claims: Sequence[JudgedClaim]) -> Columns:
     from lrurun.report.formats.as_json import selected
     from lrurun.report.tables.ledger_claims import LedgerClaims
 
-    paths = LedgerClaims.json_fields["claims"]
+    paths = LedgerClaims.claim_fields
     fields = dict.fromkeys(path.partition(".")[0] for path in paths)
-    return frame_columns.of_tables([selected(to_builtins(claim), paths) for claim in claims], list(fields))
+    return frame_columns.of_tables([selected(claim, paths) for claim in claims], list(fields))
 
 
 def shown_claims(claims: Sequence[JudgedClaim]) -> Columns:

@@ -211,7 +211,7 @@ class LadderSession:
         """The instance with its runs. Raises NotFoundError if the ledger does not have it."""
         from lrurun.report.tables.loaded_instance import LoadedInstance
 
-        plan = self.request.plan(ledger)
+        plan = self.request.plan_in(ledger)
         if (instance := lookup.find(ledger, plan)) is None:
             raise NotFoundError(f"{self!r}: nothing of it is in {self.places.ledger}", "train() trains it")
         return LoadedInstance(plan, instance, ledger)

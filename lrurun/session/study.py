@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +73,7 @@ class Computation:
 
     def planned(self) -> list[tuple[str, list[PlannedCell]]]:
         """A title for each study, and its requested cells with how many of their seeds are done."""
-        with opening.read(self._places) or nullcontext() as ledger:
+        with opening.read(self._places) as ledger:
             return [
                 (
                     f"study {plan.study.name}, profile {plan.profile}: {plan.study.question}",
@@ -112,10 +111,8 @@ class Computation:
         """Whether all studies are complete in the ledger as it is, which then have reports."""
         from lrurun.studies.machinery import reporting
 
-        with opening.read(self._places) or nullcontext() as ledger:
-            if ledger is None or any(
-                reporting.missing(plan, reporting.collect(ledger, plan)) for _, plan in self._planned
-            ):
+        with opening.read(self._places) as ledger:
+            if any(reporting.missing(plan, reporting.collect(ledger, plan)) for _, plan in self._planned):
                 return False
             self.reports = [self._report(ledger, request, plan) for request, plan in self._planned]
         return True
@@ -209,16 +206,15 @@ def recorded(
 
     request = StudyRequest(study=name, profile=profile or "laptop", sets=list(sets))
     plan = request.plan()
-    results, profiles = None, list[str | None]()
-    with opening.read(places) or nullcontext() as ledger:
-        if ledger is not None:
-            if profile is None and not sets and (largest := reporting.largest(ledger, plan.study)) is not None:
-                plan, results = largest
-                request = structs.replace(request, profile=plan.profile)
-            newest = newest_plan(ledger, request, plan)
-            if results is None or newest != plan:
-                plan, results = newest, reporting.collect(ledger, newest)
-            profiles = [instance.profile for instance in ledger.ladders(plan.name, plan.task)]
+    results = None
+    with opening.read(places) as ledger:
+        if profile is None and not sets and (largest := reporting.largest(ledger, plan.study)) is not None:
+            plan, results = largest
+            request = structs.replace(request, profile=plan.profile)
+        newest = newest_plan(ledger, request, plan)
+        if results is None or newest != plan:
+            plan, results = newest, reporting.collect(ledger, newest)
+        profiles = [instance.profile for instance in ledger.ladders(plan.name, plan.task)]
     unasked = profile is None and plan.profile not in profiles  # cells of another profile are no report of this one
     if not results or (unasked and reporting.missing(plan, results)):
         raise _no_cells(places, request, profiles)
@@ -247,11 +243,11 @@ class PlannedCell(Struct, frozen=True, kw_only=True):
     """How many seeds have a result."""
 
 
-def planned_cells(ledger: Ledger | None, request: StudyRequest, plan: StudyPlan) -> list[PlannedCell]:
+def planned_cells(ledger: Ledger, request: StudyRequest, plan: StudyPlan) -> list[PlannedCell]:
     """The requested cells, in the order of the grid."""
     from lrurun.studies.machinery import reporting
 
-    done = Counter(result.cell for result in (reporting.collect(ledger, plan) if ledger is not None else ()))
+    done = Counter(result.cell for result in reporting.collect(ledger, plan))
     return [
         PlannedCell(cell=label, settings=structs.asdict(cell), seeds=len(plan.seeds), done=done[cell])
         for cell in plan.cells
@@ -354,7 +350,7 @@ class StudySession:
 
     def plan(self) -> Rows[PlannedCell]:
         """The cells, and how many of their seeds are done; in a data frame, their settings are columns."""
-        with opening.read(self.places) or nullcontext() as ledger:
+        with opening.read(self.places) as ledger:
             return Rows(planned_cells(ledger, self.request, self._plan), _columns_of_plan)
 
     def run(
@@ -436,10 +432,10 @@ class StudySession:
     def _results(self) -> Results[Any]:
         from lrurun.studies.machinery import reporting
 
-        with opening.read(self.places) or nullcontext() as ledger:
-            results = None if ledger is None else reporting.collect(ledger, self._plan)
+        with opening.read(self.places) as ledger:
+            results = reporting.collect(ledger, self._plan)
             if not results:
-                instances = ledger.ladders(self._plan.name, self._plan.task) if ledger is not None else ()
+                instances = ledger.ladders(self._plan.name, self._plan.task)
                 raise _no_cells(self.places, self.request, [instance.profile for instance in instances])
             return results
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from lrurun import paths
 from lrurun.config import planning
 from lrurun.config.ladder import Claim, Ladder, load_ladder, outside_scope
 from lrurun.judging import design_record, published, questions
+from lrurun.ledger.ledger import Ledger
 from lrurun.report.tables.ladder_table import LadderReport
 from tests.harness.machine import Machine
 from tests.harness.reports import build, make_run, make_rung
@@ -127,14 +129,14 @@ def test_a_difference_that_a_claim_outside_its_scope_asks_too_is_judged() -> Non
     assert questions.asked(ladder, "sDigits", {"long"}) == [questions.difference("b", "a")]
 
 
-def test_a_sequential_design_leaves_them_out() -> None:
+def test_a_sequential_design_leaves_them_out(tmp_path: Path) -> None:
     plan = planning.make("MQAR", ladder="shortconv", profile="laptop")
     [no_worse] = [one for one in plan.ladder.claims if one.kind == "no-worse"]
-    design = design_record.planned(plan, None, None).design
-    assert {one.kind for one in design.questions} == {"better"}
     one_layer = planning.make("MQAR", ladder="shortconv", profile="laptop", sets={"model.depth": 1})
-    asked = design_record.planned(one_layer, None, None).design.questions
-    assert questions.of_claim(no_worse, "MQAR")[0] in asked
+    with Ledger.read(str(tmp_path / "none.db")) as ledger:
+        design, other = (design_record.planned(made, ledger, None).design for made in (plan, one_layer))
+    assert {one.kind for one in design.questions} == {"better"}
+    assert questions.of_claim(no_worse, "MQAR")[0] in other.questions
 
 
 def test_the_papers_own_numbers_are_judged_at_the_papers_own_sizes() -> None:

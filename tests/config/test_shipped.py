@@ -25,12 +25,14 @@ from lrurun.data.tasks import TASKS
 from lrurun.errors import UsageError
 from lrurun.judging import claims as judging
 from lrurun.judging import questions
-from lrurun.judging.claims import RungResults, Scored, SpeedRatio
-from lrurun.judging.samples import Result, Scoring
+from lrurun.judging.claims import Scored, SpeedRatio
+from lrurun.judging.rung_runs import RungRuns
+from lrurun.judging.samples import Scoring
 from lrurun.judging.verdicts import CONTRADICTED, SUPPORTED
 from lrurun.nn import recurrences
 from tests.harness.machine import Machine
 from tests.harness.plans import differences, rungs, write_documents
+from tests.harness.reports import rung_runs
 
 RECIPES = {path.stem: path for path in sorted(paths.packaged("recipes").glob("*.toml"))}
 LADDERS = {name: load_ladder(name) for name in paths.names("ablations")}
@@ -492,10 +494,10 @@ STAND_IN = "npDigits"
 """The task of claims whose own tasks only their papers have."""
 
 
-def results(rung: str, score: float) -> RungResults:
+def results(rung: str, score: float) -> RungRuns:
     """Runs with a little spread around a score."""
     spread = [1e-4 * (seed - (SEEDS - 1) / 2) for seed in range(SEEDS)]
-    return RungResults(rung=rung, results=tuple(Result(seed, score + spread[seed]) for seed in range(SEEDS)))
+    return rung_runs(rung, [score + spread[seed] for seed in range(SEEDS)])
 
 
 def scores(claim: Claim, margin: float, metric: Metric) -> tuple[tuple[float, float], ...]:
@@ -522,7 +524,7 @@ def scores(claim: Claim, margin: float, metric: Metric) -> tuple[tuple[float, fl
 def judge(ladder: Ladder, claim: Claim, task: str, mine: float, other: float) -> str:
     """The verdict on a claim of runs with these scores; other rungs have none."""
     known = TASKS[task]
-    runs = {rung.name: RungResults(rung=rung.name, results=()) for rung in ladder.rungs}
+    runs = {rung.name: rung_runs(rung.name, ()) for rung in ladder.rungs}
     runs |= {claim.rung: results(claim.rung, mine)}
     runs |= {claim.than: results(claim.than, other)} if claim.than else {}
     other_metric = named(questions.metric_of(claim, task), known.metrics)

@@ -232,7 +232,7 @@ def json_fields() -> str:
 
 
 Paths = tuple[str, ...]
-"""The dotted paths of the values of a struct that a document shows, see `json.selected`; none: all of them."""
+"""The dotted paths of the values of a struct that a document shows, see `as_json.selected`; none: all of them."""
 
 
 def fields(struct: tuple[type, Paths], command: str, shown: dict[tuple[type, Paths], str]) -> str:
@@ -252,27 +252,18 @@ def fields(struct: tuple[type, Paths], command: str, shown: dict[tuple[type, Pat
 def json_fields_of(kind: type, paths: Paths = ()) -> dict[str, tuple[type, Paths] | None]:
     """Name in JSON -> the struct that the field has, if any, with the paths that are shown of it.
 
-    The names in `flat` are in the place of the instance, and those in `unwritten` are in no document.
+    Names that are not declared are of the instance of the struct, or of a property.
     """
     declared = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    flat, unwritten = getattr(kind, "flat", "").split(), getattr(kind, "unwritten", ())
-    names: list[str] = []
-    for name, field in declared.items():
-        if flat and name == "instance":
-            names += flat
-        elif name not in flat and field.name not in unwritten:
-            names.append(name)
     inside: dict[str, list[str]] = {}
-    for path in paths or names:
-        name, _, rest = path.partition(".")
-        inside.setdefault(name, []).extend([rest] if rest else [])
-    documented = getattr(kind, "json_fields", {})
-    of_instance = {name for name in flat if name == "instance" or name not in declared}
+    for path in paths or getattr(kind, "json_fields", declared):
+        first, _, rest = path.partition(".")
+        inside.setdefault(first, []).extend([rest] if rest else [])
     return {
-        name: (inner, tuple(documented.get(name, below)))
-        if name not in of_instance and (inner := struct_in(declared[name].type)) is not None
+        first.partition("=")[0]: (inner, tuple(below))
+        if first in declared and (inner := struct_in(declared[first].type)) is not None
         else None
-        for name, below in inside.items()
+        for first, below in inside.items()
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,13 +11,47 @@ import msgspec
 
 from lrurun.config.instance import Instance
 from lrurun.config.ladder import Claim, Ladder, Published, Rung
-from lrurun.data.metric import Accuracy
+from lrurun.data.metric import Accuracy, Metric
 from lrurun.items import ItemResults
-from lrurun.judging.rung_runs import InstanceRuns, Note
+from lrurun.judging.rung_runs import Note, RungRuns
 from lrurun.ledger import values
 from lrurun.report import formats
 from lrurun.report.tables import ladder_table
 from tests.harness import configs, items
+
+
+def _no_items(_runs: Sequence[str], _result: str) -> Mapping[str, Any]:
+    return {}
+
+
+class InstanceRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """A ladder instance with runs that no ledger has."""
+
+    ladder: Ladder
+    identity: Instance
+    runs: Sequence[values.Run]
+    notes: Sequence[Note] = ()
+    same_as_base: Collection[str] = ()
+    metric: Metric = Accuracy()
+    metrics: Sequence[Metric] = ()
+    items: Callable[[Sequence[str], str], Mapping[str, ItemResults]] = _no_items
+    items_removed: Callable[[Sequence[str], str], Mapping[str, int]] = _no_items
+
+
+def rung_runs(rung: str, scores: Iterable[float | None] | Mapping[int, float | None]) -> RungRuns:
+    """Runs of a rung with these scores, by their seeds; one without a score has diverged."""
+    by_seed = dict(scores if isinstance(scores, Mapping) else enumerate(scores))
+    runs = {
+        seed: make_run(f"{rung}.{seed}", rung, seed, score, state="diverged" if score is None else "done")
+        for seed, score in by_seed.items()
+    }
+    return RungRuns(
+        rung=rung,
+        runs=tuple(runs.values()),
+        counted=tuple(run for run in runs.values() if run.state == "done"),
+        scores=tuple(score for score in by_seed.values() if score is not None),
+        parameters=None,
+    )
 
 
 def make_run(
@@ -131,7 +165,7 @@ def build(ladder: Ladder = MINI, runs: list[values.Run] | None = None, **more: A
     fields["notes"] = list(map(Note, fields.get("notes", ())))
     more = {"test_items": 300, "steps_path": "train.steps"} | more
     fields = {"items": partial(_alike, fields["runs"], more["test_items"])} | fields
-    return ladder_table.build(InstanceRuns(ladder=ladder, instance=instance_of(ladder, more), **fields), **more)
+    return ladder_table.build(InstanceRuns(ladder=ladder, identity=instance_of(ladder, more), **fields), **more)
 
 
 def instance_of(ladder: Ladder, fields: dict[str, Any]) -> Instance:

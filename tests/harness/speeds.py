@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from lrurun.config.ladder import Ladder, TrainingSpeed
-from lrurun.judging.rung_runs import InstanceRuns, Note
+from lrurun.judging.rung_runs import Note
 from lrurun.ledger import values
 from lrurun.report import formats
 from lrurun.report.tables import speed
-from tests.harness.reports import instance_of, make_run, make_rung
+from tests.harness.reports import InstanceRuns, instance_of, make_run, make_rung
 
 XEON = {"device": "cpu", "machine": {"cpu": "Xeon"}}
 H100 = {"device": "NVIDIA H100"}
@@ -62,7 +62,7 @@ def build(
     instance = instance_of(ladder, more)
     fields = {"runs": runs_of(made) if runs is None else runs} | more
     fields["notes"] = list(map(Note, fields.get("notes", ())))
-    return speed.build(InstanceRuns(ladder=ladder, instance=instance, **fields), attempts.__getitem__)
+    return speed.build(InstanceRuns(ladder=ladder, identity=instance, **fields), attempts.__getitem__)
 
 
 def document(report: speed.SpeedReport) -> dict[str, Any]:

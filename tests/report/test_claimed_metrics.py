@@ -11,10 +11,10 @@ from lrurun.config.ladder import Claim, Ladder, load_ladder
 from lrurun.data.metric import Exact, Metric
 from lrurun.errors import UsageError
 from lrurun.judging import design_record, questions, sequential
-from lrurun.judging.claims import RungResults, Scored, take_look
-from lrurun.judging.samples import Result, Scoring
+from lrurun.judging.claims import Scored, take_look
+from lrurun.judging.samples import Scoring
 from lrurun.judging.verdicts import Question
-from tests.harness.reports import make_run, make_rung
+from tests.harness.reports import make_run, make_rung, rung_runs
 from tests.harness.scored import LADDER, tasks  # noqa: F401
 from tests.report.test_metrics import BITS, build
 
@@ -56,8 +56,7 @@ def test_a_look_judges_a_claim_by_the_metric_that_it_names() -> None:
 
     def scored(metric: Metric, a: float, b: float) -> Scored:
         rungs = {
-            rung: RungResults(rung=rung, results=tuple(Result(seed, mean + seed / 100) for seed in range(15)))
-            for rung, mean in (("a", a), ("b", b))
+            rung: rung_runs(rung, [mean + seed / 100 for seed in range(15)]) for rung, mean in (("a", a), ("b", b))
         }
         return Scored(rungs=rungs, scoring=Scoring(metric=metric))
 

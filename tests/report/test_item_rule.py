@@ -19,7 +19,8 @@ from benchmarks.item_error_rates import Case
 from lrurun import items
 from lrurun.data.metric import Accuracy, Metric, Perplexity
 from lrurun.judging import item_errors, samples, verdicts
-from lrurun.judging.samples import Result, Scoring
+from lrurun.judging.rung_runs import Result
+from lrurun.judging.samples import Scoring
 from lrurun.judging.verdicts import Comparison, Pair, Question
 from lrurun.ledger.ledger import Ledger
 from tests.harness.machine import Machine

@@ -12,12 +12,12 @@ from msgspec import structs
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.data.metric import Accuracy
 from lrurun.judging import claims, design_record, holm, questions, sequential
-from lrurun.judging.claims import RungResults
-from lrurun.judging.samples import Result, Scoring
+from lrurun.judging.rung_runs import RungRuns
+from lrurun.judging.samples import Scoring
 from lrurun.judging.sequential import Design, DesignProgress, LookRecord
 from lrurun.judging.verdicts import Question
 from tests.harness import rule
-from tests.harness.reports import make_rung
+from tests.harness.reports import make_rung, rung_runs
 from tests.harness.rule import Asked
 
 ITEMS = 300
@@ -54,18 +54,12 @@ def begin(max_seeds: int = 20, asked: list[Question] | None = None) -> DesignPro
     return DesignProgress(design=design)
 
 
-def results_of(runs: Runs, seeds: int, rungs: set[str]) -> dict[str, RungResults]:
+def results_of(runs: Runs, seeds: int, rungs: set[str]) -> dict[str, RungRuns]:
     """The first seeds of the rungs that a look needs; the others have twelve."""
-    return {
-        name: RungResults(
-            rung=name,
-            results=tuple(Result(seed, score) for seed, score in enumerate(scores[: seeds if name in rungs else 12])),
-        )
-        for name, scores in runs.items()
-    }
+    return {name: rung_runs(name, scores[: seeds if name in rungs else 12]) for name, scores in runs.items()}
 
 
-def next_look(progress: DesignProgress, results: dict[str, RungResults], scoring: Scoring = SCORING) -> DesignProgress:
+def next_look(progress: DesignProgress, results: dict[str, RungRuns], scoring: Scoring = SCORING) -> DesignProgress:
     """The next look. Between looks, everything goes through JSON, as a resumed command reads it."""
     look = progress.next_look
     assert look is not None
@@ -227,11 +221,11 @@ def test_a_rejected_hypothesis_passes_its_level_on_and_an_opposite_does_not() ->
 
 def test_a_look_that_lacks_a_seed_decides_nothing_about_that_rung() -> None:
     results = results_of(RUNS, 12, set(NAMES))
-    results["four"] = RungResults(rung="four", results=(*results["four"].results[1:], Result(13, 0.8)))
+    results["four"] = rung_runs("four", {**dict(list(enumerate(RUNS["four"][:12]))[1:]), 13: 0.8})
     found = next_look(begin(), results).answers[JUMP]
     assert (found.verdict, found.p_adjusted) == ("undecided", None)
     assert found.reason == "the look at 12 seeds lacks runs of four"
-    results["four"] = RungResults(rung="four", results=())
+    results["four"] = rung_runs("four", ())
     progress = next_look(begin(), results)
     assert progress.answers[JUMP].verdict == "undecided"
     assert JUMP in progress.undecided

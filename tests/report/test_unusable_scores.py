@@ -17,14 +17,14 @@ from lrurun.config.instance import Instance
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.data.metric import Accuracy, Metric
 from lrurun.judging import claims, ranks, sequential
-from lrurun.judging.rung_runs import InstanceRuns, Note, select
-from lrurun.judging.scored_runs import results_of, scoring_of
+from lrurun.judging.rung_runs import Note, select
+from lrurun.judging.scored_runs import scoring_of
 from lrurun.judging.scores import form_of
 from lrurun.ledger import values
 from lrurun.report import formats
 from lrurun.report.tables import all_tasks, answer, swept_table
 from lrurun.report.tables.ladder_table import LadderReport
-from tests.harness.reports import build, make_run, make_rung
+from tests.harness.reports import InstanceRuns, build, make_run, make_rung
 
 PPL = Metric(name="ppl", unit="ppl", higher_is_better=False)
 MAX = Metric(name="score", unit="points")
@@ -205,8 +205,8 @@ def test_a_look_counts_them_and_is_not_taken_with_an_infinite_score() -> None:
     def look(b: list[Score]) -> Any:
         runs = runs_of("a", BASE[:12]) + runs_of("b", b)
         of = Instance(ladder=LADDER.name, task="toy", key="k", short_name="toy")
-        instance = InstanceRuns(ladder=LADDER, instance=of, runs=runs, metric=PPL)
-        rungs = {name: results_of(of_rung, {}) for name, of_rung in select(instance, PPL, []).items()}
+        instance = InstanceRuns(ladder=LADDER, identity=of, runs=runs, metric=PPL)
+        rungs = select(instance, PPL, [])
         scoring = scoring_of(PPL, {}, None)
         assert progress.next_look is not None
         record = claims.take_look(progress, progress.next_look, rungs, scoring=scoring, design="d", runs=())

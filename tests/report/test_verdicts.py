@@ -15,7 +15,8 @@ from msgspec import structs
 from lrurun import items
 from lrurun.data.metric import Accuracy, Metric
 from lrurun.judging import samples, verdicts, wording
-from lrurun.judging.samples import Result, Sample, Scoring
+from lrurun.judging.rung_runs import Result
+from lrurun.judging.samples import Sample, Scoring
 from lrurun.judging.scores import form_of
 from lrurun.judging.verdicts import Comparison, Pair, Question
 from tests.harness import rule

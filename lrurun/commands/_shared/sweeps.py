@@ -91,7 +91,7 @@ def swept_table(
             raise UsageError(f"--set {path} and --by {path} exclude each other", "leave one of them out")
     command = request.command(*(word for path in by for word in ("--sweep", f"{path}=V,V")))
     with opening.read(places) as ledger:
-        plan = request.plan(ledger)
+        plan = request.plan_in(ledger)
         rungs = None if show is None else show.rung_names(plan.ladder)
         if not ledger.exists:
             raise NotFoundError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -55,7 +56,7 @@ class ItemsOfPair(Struct, frozen=True, kw_only=True):
 class ItemsDocument(Struct, frozen=True, kw_only=True):
     """The numbers of a figure of items."""
 
-    flat: ClassVar[str] = "task ladder profile instance label"
+    json_fields: ClassVar[Sequence[str]] = ("task ladder profile instance=key label metric comparisons notes").split()
     instance: Instance
     metric: str
     """The name of the score."""

@@ -40,7 +40,9 @@ class TaskColumn(Struct, frozen=True, kw_only=True):
 
     name: str
     """The task in a sentence, with what qualifies it: its profile, where the columns have several."""
-    flat: ClassVar[str] = "task profile instance test_selected test_items data set tune label"
+    json_fields: ClassVar[Sequence[str]] = (
+        "name task profile instance=key test_selected test_items data set tune label metric score cautions"
+    ).split()
     instance: Instance
     test_selected: bool
     """Whether a model that counts was selected on the test split."""
@@ -55,7 +57,10 @@ class TaskColumn(Struct, frozen=True, kw_only=True):
 class TaskCell(LadderRow, frozen=True, kw_only=True):
     """A rung on one task: its row in the report on that task."""
 
-    flat: ClassVar[str] = "task profile instance label"
+    json_fields: ClassVar[Sequence[str]] = (
+        *LadderRow.__struct_fields__,
+        *("task", "profile", "instance=key", "label", "metric"),
+    )
     instance: Instance
     metric: str
 
@@ -72,7 +77,7 @@ class AllTasksRow(Struct, frozen=True, kw_only=True):
 class AllTasksReport(Struct, frozen=True, kw_only=True):
     """One table for all tasks."""
 
-    flat: ClassVar[str] = "ladder title metric tasks columns rows conclusions notes label"
+    json_fields: ClassVar[Sequence[str]] = ("ladder title metric tasks columns rows conclusions notes label").split()
     instance: Instance
     """What all columns share."""
     title: str

@@ -66,21 +66,21 @@ class Tuning(Struct, frozen=True, kw_only=True):
     """Rung -> the settings whose best value is the smallest or the largest that was tried."""
 
 
+_OF_CLAIM = (
+    "text source detail stand_in difference_p untuned improving paper elsewhere ratio ratio_low ratio_high paper_ratio"
+).split()
+"""The fields of a claim that reports have in JSON, beside its comparison."""
+
+
 class LadderReport(Struct, frozen=True, kw_only=True):
     """One table with its claims and footnotes."""
 
-    json_fields: ClassVar[Mapping[str, Sequence[str]]] = {
-        "claims": (
-            *Comparison.__struct_fields__,
-            *("text", "source", "detail", "stand_in", "difference_p", "untuned", "improving", "paper", "elsewhere"),
-            *("ratio", "ratio_low", "ratio_high", "paper_ratio"),
-        )
-    }
-    flat: ClassVar[str] = (
-        "task ladder title question profile instance short_name metric rows claims test_items data notes grid set tune "
-        "tuning label chance learns_from conclusions"
+    json_fields: ClassVar[Sequence[str]] = (
+        *"task ladder title question profile instance=key short_name metric rows".split(),
+        *(f"claims.{field}" for field in (*Comparison.__struct_fields__, *_OF_CLAIM)),
+        *"test_items data notes grid set tune tuning label chance learns_from conclusions design score".split(),
+        *"test_step without_spread has_items hypotheses kind can_tune steps_path detect fresh_seeds".split(),
     )
-    unwritten: ClassVar[tuple[str, ...]] = ("findings",)
     instance: Instance
     title: str
     question: str
@@ -132,6 +132,7 @@ class LadderReport(Struct, frozen=True, kw_only=True):
 def build(
     instance: InstanceRuns,
     *,
+    sentences: Iterable[str] = (),
     test_items: int | None = None,
     rates: Mapping[str, tuple[float | None, RateSource]] = MappingProxyType({}),
     tuning: Tuning | None = None,
@@ -148,6 +149,7 @@ def build(
     """The report on a ladder instance. Runs of unequal data are refused.
 
     Args:
+        sentences: further notes, after those of the instance.
         rates: rung -> its planned learning rate, if it is planned, and where that comes from.
         tuning: how a tuned instance was tuned.
         progress: a sequential design with its looks, from which the verdicts are then.
@@ -161,8 +163,8 @@ def build(
         with_claims: whether the report has claims. Verdicts do not depend on it.
     """
     ladder, metric = instance.ladder, instance.metric
-    task, profile = instance.instance.task, instance.instance.profile
-    notes = list(instance.notes)
+    task, profile = instance.identity.task, instance.identity.profile
+    notes = [*instance.notes, *map(Note, sentences)]
     form = form_of(metric)
     name = form.result
     selected = select(instance, metric, notes)
@@ -204,7 +206,7 @@ def build(
     # a look corrects for the questions of the design, with results or not
     hypotheses = max(judged.hypotheses, design.hypotheses if design else 0)
     return LadderReport(
-        instance=instance.instance,
+        instance=instance.identity,
         title=ladder.title,
         question=ladder.question,
         metric=name,

@@ -47,14 +47,13 @@ class PlaceStatus(Struct, frozen=True, kw_only=True):
 class LedgerClaims(Struct, frozen=True, kw_only=True):
     """The JSON of `lrurun claims`."""
 
-    json_fields: ClassVar[Mapping[str, Sequence[str]]] = {
-        "claims": (
-            *Comparison.__struct_fields__,
-            *("ladder", "task", "text", "source", "difference_p", "paper_ratio"),
-            *("here.verdict", "here.detail", "here.instance", "here.profile", "here.stand_in", "here.provisional"),
-            *("here.verdict_on_these_items", "here.items_known"),
-        )
-    }
+    claim_fields: ClassVar[Sequence[str]] = (
+        *Comparison.__struct_fields__,
+        *("ladder", "task", "text", "source", "difference_p", "paper_ratio"),
+        *("here.verdict", "here.detail", "here.instance", "here.profile", "here.stand_in", "here.provisional"),
+        *("here.verdict_on_these_items", "here.items_known"),
+    )
+    json_fields: ClassVar[Sequence[str]] = (*(f"claims.{path}" for path in claim_fields), "counts", "places")
     claims: list[JudgedClaim]
     counts: dict[str, dict[str, int]]
     """Paper -> verdict in this ledger -> how many claims, each on each task."""

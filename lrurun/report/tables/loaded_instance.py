@@ -27,8 +27,11 @@ from lrurun.ledger.values import FINISHED, ITEMS_REFUSED
 from lrurun.report.tables import ladder_table
 
 if TYPE_CHECKING:
+    from lrurun.config.ladder import Ladder
     from lrurun.config.resolve import ResolvedRung
     from lrurun.data.metric import Metric
+    from lrurun.data.task import Task
+    from lrurun.items import ItemResults
     from lrurun.judging.sequential import DesignProgress, LookRecord
     from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Attempt, LadderInstance, Membership, Run
@@ -78,6 +81,33 @@ class LoadedInstance(Struct, frozen=True, dict=True):
     def command(self) -> str:
         """The command that continues the instance."""
         return shlex.join(["lrurun", "resume", "--instance", self.instance.short_name, *paths.place_options()])
+
+    @property
+    def ladder(self) -> Ladder:
+        """The ladder, as it is planned."""
+        return self.plan.ladder
+
+    @cached_property
+    def _task(self) -> Task:
+        return self.plan.task
+
+    @property
+    def metric(self) -> Metric:
+        """The metric that selects the model."""
+        return self._task.metric
+
+    @property
+    def metrics(self) -> Sequence[Metric]:
+        """All metrics of the task."""
+        return self._task.metrics
+
+    def items(self, runs: Sequence[str], result: str, /) -> Mapping[str, ItemResults]:
+        """The per-item results of runs, by the runs' ids, for the score of this name."""
+        return self.ledger.items(runs, result)
+
+    def items_removed(self, runs: Sequence[str], result: str, /) -> Mapping[str, int]:
+        """The runs of which these results were removed, each with the number of test items."""
+        return self.ledger.items_removed(runs, result)
 
     @property
     def runs(self) -> list[Run]:
@@ -131,7 +161,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         return {}
 
     @cached_property
-    def _same_as_base(self) -> frozenset[str]:
+    def same_as_base(self) -> frozenset[str]:
         """The rungs that share all runs with their base: by their settings, or because tuning chose equal ones."""
         final: dict[str, set[str]] = {}
         for run in self.runs:
@@ -141,22 +171,6 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         bases = self.plan.ladder.bases.items()
         shared = {rung for rung, base in bases if base is not None and final.get(rung, set()) & final.get(base, set())}
         return self.plan.same_as_base | shared
-
-    @cached_property
-    def for_reports(self) -> rung_runs.InstanceRuns:
-        """The instance with its runs, as reports take it."""
-        plan, task = self.plan, self.plan.task
-        return rung_runs.InstanceRuns(
-            ladder=plan.ladder,
-            instance=self.identity,
-            runs=self.runs,
-            notes=self.notes,
-            same_as_base=self._same_as_base,
-            metric=task.metric,
-            metrics=task.metrics,
-            items=self.ledger.items,
-            items_removed=self.ledger.items_removed,
-        )
 
     @cached_property
     def identity(self) -> Instance:
@@ -174,7 +188,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             with_claims: whether it has the claims of the ladder, on which verdicts do not depend. None: of the ladder
                 `lru`, whose claims are about the papers' tasks, only on a task that comes with lrurun.
         """
-        plan, task = self.plan, self.plan.task
+        plan, task = self.plan, self._task
         if with_claims is None:
             with_claims = plan.ladder.name != "lru" or tasks.is_built_in(plan.recipe.task)
         sentences = documents.changed_code(self.ledger, self.instance, plan)
@@ -182,7 +196,8 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             sentences.append(sentence)
         sentences += [*self.added_seeds(), *plan.cautions(self._finished), *self._tuned(), *self._refused_items()]
         return ladder_table.build(
-            structs.replace(self.for_reports, notes=[*self.notes, *map(rung_runs.Note, sentences)]),
+            self,
+            sentences=sentences,
             test_items=task.sizes(plan.options).get("test"),
             rates={rung.name: self._rate(rung) for rung in plan.rungs},
             tuning=self._tuning() if plan.tune else None,
@@ -202,7 +217,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         from lrurun.report.tables import speed
 
         newest = partial(_newest, self.ledger.newest_attempts([run.id for run in self.runs]))
-        return speed.build(self.for_reports, newest, rungs)
+        return speed.build(self, newest, rungs)
 
     def counted(self, metric: Metric | None = None) -> tuple[dict[str, rung_runs.RungRuns], list[rung_runs.Note]]:
         """Rung -> the runs that a report counts, and notes on the others.
@@ -210,21 +225,21 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         `metric` is the one whose score they must have; without it, the one that selects the model.
         """
         notes = list(self.notes)
-        return rung_runs.select(self.for_reports, metric or self.plan.task.metric, notes), notes
+        return rung_runs.select(self, metric or self.metric, notes), notes
 
     def with_speed(self) -> tuple[dict[str, rung_runs.RungRuns], list[rung_runs.Note]]:
         """Rung -> the runs that have recorded their speed, and notes on the others."""
         notes = list(self.notes)
-        return rung_runs.with_speed(self.for_reports, notes), notes
+        return rung_runs.with_speed(self, notes), notes
 
     def take_look(self, so_far: DesignProgress) -> LookRecord:
         """The next look of its sequential design. It is not recorded here."""
         plan, look = self.plan, so_far.next_look
         assert look is not None
-        test_items = plan.task.sizes(plan.options).get("test")
+        test_items = self._task.sizes(plan.options).get("test")
         selected, _ = self.counted()
         used = {run.id for rung in so_far.next_rungs for run in selected[rung].runs if run.seed < look.seeds}
-        selecting = scored_runs.scored(self.for_reports, selected, plan.task.metric, test_items)
+        selecting = scored_runs.scored(self, selected, self.metric, test_items)
         return claims.take_look(
             so_far,
             look,
@@ -233,8 +248,8 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             design=design_record.digest(so_far.design),
             runs=sorted(used),
             by_metric={
-                metric.name: scored_runs.scored(self.for_reports, self.counted(metric)[0], metric, test_items)
-                for metric in scored_runs.claimed_metrics(plan.ladder, plan.task.name, plan.task.metrics)
+                metric.name: scored_runs.scored(self, self.counted(metric)[0], metric, test_items)
+                for metric in scored_runs.claimed_metrics(plan.ladder, self._task.name, self.metrics)
             },
         )
 
@@ -258,7 +273,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
                 # Without --seeds, it is a sequential design that adds seeds, and reports describe the design.
                 if rung in added and recorded.seeds is not None:
                     added[rung] |= seeds - before
-        shared = rung_runs.first_of_same(self.plan.ladder, self._same_as_base)
+        shared = rung_runs.first_of_same(self.plan.ladder, self.same_as_base)
         counted: dict[str, set[int]] = {}
         for run in self.runs:
             if run.state in FINISHED and run.excluded is None and not run.superseded:
@@ -304,7 +319,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         run = self._final_run(rung.name)
         if run is None or any(run.sources.get(path, "").startswith("tuned") for path in rung.grid):
             return run is not None
-        score = f"val/{self.plan.task.metric.name}"
+        score = f"val/{self.metric.name}"
         return any(
             math.isfinite((run.result or {}).get(score, math.nan))
             and any(_is_of(membership, self.instance, "tune", rung.name) for membership in run.memberships)

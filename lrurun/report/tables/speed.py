@@ -94,9 +94,9 @@ class SpeedRow(Struct, frozen=True, kw_only=True):
 class SpeedReport(Struct, frozen=True, kw_only=True):
     """One table of speeds."""
 
-    flat: ClassVar[str] = (
-        "task ladder title profile instance metric rows bases published_others devices notes set tune data label"
-    )
+    json_fields: ClassVar[Sequence[str]] = (
+        "task ladder title profile instance=key metric rows bases published_others devices notes set tune data label"
+    ).split()
     instance: Instance
     title: str
     metric: str = SPEED
@@ -118,7 +118,7 @@ def build(
     `last_attempt` returns the last attempt at a run, whose speed is in its result; `shown` are the rungs to show.
     Speed-ups are over the first rung of those. Runs on unequal data are refused.
     """
-    ladder, task, notes = instance.ladder, instance.instance.task, list(instance.notes)
+    ladder, task, notes = instance.ladder, instance.identity.task, list(instance.notes)
     selected = with_speed(instance, notes)
     counted = {run.id: run for runs in selected.values() for run in runs.counted}
     attempts = {name: last_attempt(name) for name in counted}
@@ -144,7 +144,7 @@ def build(
             rows.append(row)
     notes += _several_hosts(attempts.values())
     return SpeedReport(
-        instance=instance.instance,
+        instance=instance.identity,
         title=ladder.title,
         rows=tuple(rows),
         bases=tuple(dict.fromkeys(rung for rung, _ in bases.values())),

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 class SweptRow(LadderRow, frozen=True, kw_only=True):
     """A rung with some values: its row in the report on an instance that has them."""
 
-    flat: ClassVar[str] = "instance by set"
+    json_fields: ClassVar[Sequence[str]] = (
+        *LadderRow.__struct_fields__,
+        *("instance=key", "by", "set", "validation"),
+    )
     instance: Instance
     by: dict[str, Any]
     """Dotted path -> the value that the rung has in this instance; None where its model has no such setting, or tuning
@@ -47,7 +50,9 @@ class SweptRow(LadderRow, frozen=True, kw_only=True):
 class SweptReport(Struct, frozen=True, kw_only=True):
     """One table of several instances."""
 
-    flat: ClassVar[str] = "task ladder title profile by metric rows instances data notes set tune label"
+    json_fields: ClassVar[Sequence[str]] = (
+        "task ladder title profile by metric rows instances data notes set tune label score"
+    ).split()
     instance: Instance
     """What all instances share."""
     title: str

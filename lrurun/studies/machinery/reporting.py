@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -53,7 +53,10 @@ class CellOutput(Struct, frozen=True, kw_only=True):
 class StudyReport(Struct, frozen=True, kw_only=True):
     """The JSON of `lrurun study`."""
 
-    json_fields: ClassVar[Mapping[str, Sequence[str]]] = {"claims": ("text", "source", "verdict", "detail")}
+    json_fields: ClassVar[Sequence[str]] = (
+        "study profile about cells unfinished checks claims.text claims.source claims.verdict claims.detail answer "
+        "figure substitute"
+    ).split()
     study: str
     profile: str
     about: About
