@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
 
 from phases import HOOK, Trace  # noqa: E402
 
-from lrurun.ledger.store import Ledger  # noqa: E402
+from lrurun.ledger.ledger import Ledger  # noqa: E402
 from tests.harness.machine import Machine, workers_of  # noqa: E402
 from tests.harness.servers import PrivateServer  # noqa: E402
 

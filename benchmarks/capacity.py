@@ -3,7 +3,7 @@
     python benchmarks/capacity.py [--workers 50 100 200 400 1000] [--nodes-of 8] [--seconds 10] [--json]
 
 A node is a supervisor with workers. Supervisors are the real ones (`Supervisor`, `LocalExecutor`) without
-processes; workers make a worker's calls of the ledger at a worker's times, without jax: taking a run, description, a write of
+processes; workers make a worker's calls of the ledger at a worker's times, without jax: hold, description, a write of
 rows every FLUSH_SECONDS, a checkpoint every `checkpoint_seconds`, eigenvalues, finish. Runs last `--run-seconds`. A few
 processes with a few threads (`--processes`, `--threads`) play all nodes in turn, each thread with one connection.
 
@@ -41,7 +41,7 @@ from simulation import METRICS, STEPS, planned, play  # noqa: E402
 
 from lrurun.config.runs import InstanceSpec  # noqa: E402
 from lrurun.ledger.database import schema  # noqa: E402
-from lrurun.ledger.store import Ledger  # noqa: E402
+from lrurun.ledger.ledger import Ledger  # noqa: E402
 from lrurun.runner.recorder import FLUSH_SECONDS  # noqa: E402
 from lrurun.runner.supervisor import UPDATE_SECONDS  # noqa: E402
 from tests.harness import servers  # noqa: E402

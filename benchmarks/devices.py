@@ -1,6 +1,6 @@
 """Memory of a training step on each of several devices, as XLA plans it: python benchmarks/devices.py [N].
 
-Nothing is trained: programs are compiled for one device and for N parts of a CPU [4], and the memory that they need
+Nothing is trained: compiled are compiled for one device and for N parts of a CPU [4], and the memory that they need
 beside their arguments (parameters, optimiser state, data) is printed.
 """
 
@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from lrurun.config import planning
-from lrurun.training.programs import Programs
+from lrurun.training.compiled import Compiled
 
 SIZES = ["train.batch=32", "model.width=64", "model.depth=2"]
 MODELS = {
@@ -31,7 +31,7 @@ def mebibytes(task: str, ladder: str, rung: str, sets: list[str], devices: int) 
     plan = planning.make(task, ladder=ladder, sets=[*sets, f"execution.devices={devices}"])
     [chosen] = planning.choose_rungs(plan, [rung])
     spec, batch = plan.task.spec(plan.options), chosen.config.train.batch
-    programs = Programs(chosen.config, chosen.execution, spec)
+    compiled = Compiled(chosen.config, chosen.execution, spec)
 
     def array(dtype: type, *shape: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, dtype)
@@ -40,10 +40,10 @@ def mebibytes(task: str, ladder: str, rung: str, sets: list[str], devices: int) 
     features = (spec.features,) if spec.kind == "features" and spec.features > 1 else ()
     lengths = array(np.int32, *shape) if spec.kind == "tokens" else None
     split = (array(np.uint8, *shape, spec.length, *features), array(np.int32, EXAMPLES), lengths)
-    index, rates = array(np.int32, 1, programs.rows, batch), array(np.float32, 1, programs.rows)
+    index, rates = array(np.int32, 1, compiled.rows, batch), array(np.float32, 1, compiled.rows)
     scalars = (array(np.bool_), array(np.int32))
-    state = jax.tree.map(lambda leaf: array(leaf.dtype, 1, *leaf.shape), programs.abstract)
-    lowered = programs.dispatch.lower(state, array(np.uint32, 1), index, rates, *scalars, split)
+    state = jax.tree.map(lambda leaf: array(leaf.dtype, 1, *leaf.shape), compiled.abstract)
+    lowered = compiled.dispatch.lower(state, array(np.uint32, 1), index, rates, *scalars, split)
     return float(lowered.compile().memory_analysis().temp_size_in_bytes) / 2**20
 
 

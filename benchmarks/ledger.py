@@ -60,7 +60,7 @@ def fill(path: Path, count: int, rows: int) -> None:
     """
     from lrurun.config import planning
     from lrurun.config.planning import final_runs
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
 
     reported = min(count, REPORTED)
     others = -(-(count - reported) // (len(TASKS) - 1))

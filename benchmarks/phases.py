@@ -27,7 +27,7 @@ if "lrurun" in sys.orig_argv or "lrurun.runner.worker" in sys.orig_argv:
             return found
         setattr(holder, name, wrapped)
 
-    def of_store(module):
+    def of_ledger(module):
         ledger = module.Ledger
         around(ledger, "hold", lambda *_, **__: note("hold"),
                lambda found, *_, **__: note("idle") if found is None else note("held", found.run.id, found.attempt))
@@ -54,7 +54,7 @@ if "lrurun" in sys.orig_argv or "lrurun.runner.worker" in sys.orig_argv:
     def of_migrate(module):
         around(module, "_upgrade_locked", lambda *_: note("migration"), lambda *_: note("migrated"))
 
-    watched = {{"lrurun.ledger.store": of_store, "lrurun.training.loop": of_train}}
+    watched = {{"lrurun.ledger.ledger": of_ledger, "lrurun.training.loop": of_train}}
     watched["lrurun.ledger.database.sqlite"] = of_migrate
 
     class Finder:

@@ -25,7 +25,7 @@ import lrurun
 from lrurun.config import planning
 from lrurun.config.planning import final_runs
 from lrurun.ledger import values
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 
 EVALUATIONS = 100
 STATES = 64

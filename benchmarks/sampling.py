@@ -38,7 +38,7 @@ def programs(task: str, options: argparse.Namespace) -> tuple[Callable[[], Any],
     import jax.numpy as jnp
     import numpy as np
 
-    from lrurun.training.programs import Programs
+    from lrurun.training.compiled import Compiled
 
     plan = planning.make(
         task,
@@ -49,7 +49,7 @@ def programs(task: str, options: argparse.Namespace) -> tuple[Callable[[], Any],
     (rung,) = planning.choose_rungs(plan, [options.rung])
     sampler = plan.task.sampler(plan.options)
     assert sampler is not None
-    made = Programs(
+    made = Compiled(
         rung.config, rung.execution, plan.task.spec(plan.options), metrics=plan.task.metrics, sampler=sampler
     )
     steps, seeds = made.rows, np.zeros(1, np.uint32)

@@ -21,11 +21,12 @@ from lrurun.config.runs import PlannedRun
 from lrurun.config.schema import CellConfig, Execution
 from lrurun.ledger import owner
 from lrurun.ledger.database import TRAINING_TIMEOUT
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.heartbeat import HEARTBEAT_SECONDS
+from lrurun.ledger.ledger import Ledger
 from lrurun.paths import Places
-from lrurun.report.live.view import LadderView
+from lrurun.report.live.views import LadderView
 from lrurun.runner import environment
-from lrurun.runner.executors.local import HEARTBEAT_SECONDS, LocalExecutor
+from lrurun.runner.executors.local import LocalExecutor
 from lrurun.runner.recorder import FLUSH_SECONDS
 from lrurun.runner.signals import Signals
 from lrurun.runner.supervisor import UPDATE_SECONDS, Supervisor

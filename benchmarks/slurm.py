@@ -25,7 +25,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
-from lrurun.ledger.store import Ledger  # noqa: E402
+from lrurun.ledger.ledger import Ledger  # noqa: E402
 from lrurun.server import Server  # noqa: E402
 from tests.harness import servers  # noqa: E402
 from tests.harness.machine import Machine, wait_for  # noqa: E402

@@ -27,11 +27,11 @@ sys.path.insert(0, os.environ.get("LRURUN_TREE", str(ROOT)))
 
 from lrurun.config import planning  # noqa: E402
 from lrurun.ledger import owner  # noqa: E402
-from lrurun.ledger.store import Ledger  # noqa: E402
+from lrurun.ledger.ledger import Ledger  # noqa: E402
 from lrurun.ledger.values import HeldRun  # noqa: E402
 from lrurun.paths import Places  # noqa: E402
 from lrurun.report.live.progress import collect  # noqa: E402
-from lrurun.report.live.view import LadderView  # noqa: E402
+from lrurun.report.live.views import LadderView  # noqa: E402
 from lrurun.runner.selection import Selection  # noqa: E402
 from lrurun.runner.signals import Signals  # noqa: E402
 from lrurun.runner.supervisor import Supervisor  # noqa: E402

@@ -27,7 +27,7 @@ WRITERS, FIRST = 4, 12
 LRURUN = """
 import sys, time
 from lrurun.ledger import owner
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.config.runs import InstanceSpec, PlannedRun
 from lrurun.config.schema import CellConfig, Execution
 

@@ -57,7 +57,7 @@ def write(path: Path, seconds: float) -> dict[str, float]:
     from lrurun.config import planning
     from lrurun.config.planning import final_runs
     from lrurun.ledger import owner
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
 
     plan = planning.make("sDigits")
     with Ledger.open(path) as ledger:

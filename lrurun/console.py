@@ -73,17 +73,21 @@ def setting(value: object) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`0:07`, `12:30`, `3:04:05`."""
+    """A duration as `0:07`, `12:30` or `3:04:05`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def rough_duration(seconds: float) -> str:
-    """`40 s`, `4 min`, `1.6 h`."""
+    """A duration as `40 s`, `4 min` or `1.6 h`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def no_progress(what: str, done: int, total: int | None) -> None:
+    """Shows nothing of a long step: the default where its progress may be shown."""
 
 
 def set_verbosity(level: int) -> None:
@@ -137,7 +141,7 @@ def plain(text: str) -> str:
 
 
 def width() -> int:
-    """Columns for a result on stdout: those of the terminal, else `PIPE_WIDTH`."""
+    """Columns for a result on stdout: as many as the terminal has, else `PIPE_WIDTH`."""
     return out().width if _is_tty(sys.stdout) else PIPE_WIDTH
 
 

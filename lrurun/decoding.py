@@ -151,7 +151,7 @@ def convert(
     *,
     filled: Mapping[str, Any] | None = None,
 ) -> T:
-    """Converts `table` to `type_` and checks it as a whole. The arguments are those of `examine`.
+    """Converts `table` to `type_` and checks it as a whole. The arguments are as in `examine`.
 
     Raises:
         Fault: the first fault that `examine` reports.

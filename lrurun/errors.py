@@ -9,7 +9,7 @@ from typing import Any
 
 
 class LrurunError(Exception):
-    """It could not be done: data missing, folder, disk, permission. The base of all expected errors."""
+    """The base of all expected errors; itself: something could not be done (missing data, folder, disk, permission)."""
 
     exit_code = 1
 
@@ -45,6 +45,12 @@ class FaultyProgram(LrurunError):
 
 class UnfinishedError(LrurunError):
     """Runs have failed too often, or cannot be continued here; all others are finished."""
+
+    exit_code = 3
+
+
+class FailedChecksError(LrurunError):
+    """Checks of a study fail."""
 
     exit_code = 3
 

@@ -65,7 +65,7 @@ class ItemResults(Struct, frozen=True, kw_only=True):
 
     test_set: TestSet
     sums: Numbers
-    """(count,) the contribution of each item: the mean is their sum over that of the weights."""
+    """(count,) the contribution of each item: the mean is their sum over the sum of the weights."""
 
     @property
     def mean(self) -> float:

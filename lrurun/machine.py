@@ -79,7 +79,7 @@ def default_jobs(threads: int = 1, devices: int = 1, *, of_programs: bool = Fals
     Args:
         threads: of each run.
         devices: of each run.
-        of_programs: whether the runs are those of users' programs, which need cores beside accelerators.
+        of_programs: whether the runs execute users' programs, which need cores beside accelerators.
     """
     if of_programs:
         most = len(nvidia_devices()) // devices if nvidia_devices() else cores()
@@ -104,15 +104,15 @@ def devices() -> int | None:
 
 
 def _has_plugin() -> bool:
-    """Whether jax may find other devices than NVIDIA's: TPUs, or those of a plugin for another platform."""
+    """Whether jax may find other devices than NVIDIA's: TPUs, or devices of a plugin for another platform."""
     plugins = [point for point in entry_points("jax_plugins") if "cuda" not in point.name]
     return bool(plugins) or any(True for _ in metadata.distributions(name="libtpu"))
 
 
 def entry_points(group: str) -> metadata.EntryPoints:
     """The entry points of a group, of all installed packages, whose files are read once."""
-    found: metadata.EntryPoints = _entry_points(tuple(sys.path)).select(group=group)
-    return found
+    points: metadata.EntryPoints = _entry_points(tuple(sys.path)).select(group=group)
+    return points
 
 
 @functools.lru_cache(1)

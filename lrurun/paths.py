@@ -23,7 +23,8 @@ _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<path>.*)", re.IGNORECASE
 _RUN = re.compile(r"[0-9a-f]{12}(-\d+)?")
 """The id of a run, which is the name of its folder."""
 
-Kind = Literal["ablations", "recipes"]
+Group = Literal["ablations", "recipes"]
+"""The folder of ladders or of recipes."""
 _NAME = {"ablations": "ladder", "recipes": "recipe"}
 
 
@@ -98,9 +99,9 @@ def ledger_place(text: str, where: str = ARGUMENT) -> Place:
 
 
 def runs_folder(text: str, option: str) -> Path:
-    """The runs folder that `text` names, or the local copy of the URL of an object store. Raises UsageError."""
+    """The runs folder that `text` names, or the local mirror of one in an object store. Raises UsageError."""
     if is_url(text):
-        return cache_dir().parent / "runs" / _copy_name(text, option)
+        return cache_dir().parent / "runs" / _mirror_name(text, option)
     return expanded(text, option)
 
 
@@ -108,11 +109,11 @@ def is_url(text: str) -> bool:
     return _URL.fullmatch(text) is not None
 
 
-def _copy_name(url: str, option: str) -> str:
-    """The name of the folder that is the local copy of a URL, which was found in `option`.
+def _mirror_name(url: str, option: str) -> str:
+    """The name of the folder that is the local mirror of a URL, which was found in `option`.
 
     Raises:
-        UsageError: there is no such kind of store, or the URL names no folder of it.
+        UsageError: there is no such scheme of stores, or the URL names no folder of it.
     """
     scheme, _, path = url.partition("://")
     if scheme not in STORES:
@@ -129,11 +130,11 @@ def _copy_name(url: str, option: str) -> str:
 
 def shown_runs(runs: Path) -> str:
     """The runs folder as one gives it: its URL, or its path."""
-    return unquote(runs.name) if is_copy(runs) else str(runs)
+    return unquote(runs.name) if is_mirror(runs) else str(runs)
 
 
-def is_copy(runs: Path) -> bool:
-    """Whether a runs folder is the local copy of one in an object store."""
+def is_mirror(runs: Path) -> bool:
+    """Whether a runs folder is the local mirror of one in an object store."""
     return is_url(unquote(runs.name))
 
 
@@ -141,8 +142,8 @@ def default_runs(ledger: Place) -> Path:
     """The runs folder of a ledger, beside the file: `runs` of `ledger.db`, `b-runs` of `b.db`; with a server, `runs` in
     the working directory.
 
-    Two ledgers in one folder have the same runs, whose attempts must not have the same folders. A backup has those of
-    its original.
+    Two ledgers in one folder have the same runs, whose attempts must not have the same folders. A backup has the
+    folder of its original.
     """
     if not isinstance(ledger, Path):
         return Path("runs")
@@ -202,28 +203,28 @@ def cache_dir() -> Path:
 
 
 @cache
-def packaged(kind: Kind) -> Path:
+def packaged(group: Group) -> Path:
     """The folder of the files that come with lrurun: in the checkout, or in the installed wheel."""
     package = Path(__file__).resolve().parent
     checkout = package.parent
-    if (checkout / "pyproject.toml").is_file() and (checkout / kind).is_dir():
-        return checkout / kind
-    return package / "_data" / kind
+    if (checkout / "pyproject.toml").is_file() and (checkout / group).is_dir():
+        return checkout / group
+    return package / "_data" / group
 
 
-def names(kind: Kind) -> dict[str, Path]:
+def names(group: Group) -> dict[str, Path]:
     """Every known name, with its file. A file in the working directory hides a packaged one."""
-    files = {path.stem: path for path in sorted(packaged(kind).glob("*.toml"))}
-    local = Path(kind)
-    if local.is_dir() and local.resolve() != packaged(kind):
+    files = {path.stem: path for path in sorted(packaged(group).glob("*.toml"))}
+    local = Path(group)
+    if local.is_dir() and local.resolve() != packaged(group):
         files |= {path.stem: path for path in sorted(local.glob("*.toml"))}
     return files
 
 
-def hides_packaged(kind: Kind, path: Path) -> bool:
+def hides_packaged(group: Group, path: Path) -> bool:
     """Whether `path` is a local file with the name of a packaged one."""
-    original = packaged(kind) / path.name
-    return path.parent == Path(kind) and path.is_file() and original.is_file() and original.resolve() != path.resolve()
+    original = packaged(group) / path.name
+    return path.parent == Path(group) and path.is_file() and original.is_file() and original.resolve() != path.resolve()
 
 
 def is_path(name: str) -> bool:
@@ -231,37 +232,37 @@ def is_path(name: str) -> bool:
     return name.endswith(".toml") or os.sep in name
 
 
-def find(kind: Kind, name: str) -> Path:
+def find(group: Group, name: str) -> Path:
     """The file of a ladder or recipe, given by name or by path."""
-    noun = _NAME[kind]
-    if kind == "recipes" and name.endswith((".npy", ".npz")):
+    noun = _NAME[group]
+    if group == "recipes" and name.endswith((".npy", ".npz")):
         raise UsageError(
             f"{name}: an array, expected a task",
             "make a task of arrays: lrurun data import NAME --inputs X.npy --labels Y.npy",
         )
     if name.endswith(".py"):
         raise UsageError(
-            f"{name}: code, expected a {'task' if kind == 'recipes' else 'ladder'}",
+            f"{name}: code, expected a {'task' if group == 'recipes' else 'ladder'}",
             "lrurun new program NAME writes the recipe that a program needs; plug-ins are loaded with --load FILE",
         )
-    if kind == "recipes" and _RUN.fullmatch(name):
+    if group == "recipes" and _RUN.fullmatch(name):
         raise UsageError(f"{name}: a run, expected a task", f"lrurun show {name} shows a run")
     if is_path(name):
         path = Path(name)
         if not path.is_file():
             raise UsageError(
-                f"{noun}: there is no file {name}", f"give a path to a TOML file, or a name: {', '.join(names(kind))}"
+                f"{noun}: there is no file {name}", f"give a path to a TOML file, or a name: {', '.join(names(group))}"
             )
         return path
-    known = names(kind)
+    known = names(group)
     if name not in known:
-        if kind == "recipes" and name in names("ablations"):
+        if group == "recipes" and name in names("ablations"):
             hint = f"name it with --ladder, beside a task: --ladder {name}; lrurun list tasks shows the tasks"
             raise UsageError(f"{name!r} is a ladder, expected a task", hint)
-        if kind == "ablations" and name in names("recipes"):
+        if group == "ablations" and name in names("recipes"):
             hint = f"name it in the place of the task; ladders: {', '.join(known)}"
             raise UsageError(f"{name!r} is a task, expected a ladder", hint)
-        noun = "ladder" if kind == "ablations" else "task"
+        noun = "ladder" if group == "ablations" else "task"
         file = f"{name}.toml"
         hint = f"did you mean the file {file}?" if Path(file).is_file() else hint_for(name, known, f"{noun}s")
         if noun == "task" and nearest(name, known) is None:

@@ -46,7 +46,7 @@ E = TypeVar("E")
 
 
 class Source(Struct, frozen=True):
-    """Where registered code comes from."""
+    """The origin of registered code."""
 
     shown: str
     """The name in messages."""
@@ -275,9 +275,9 @@ def is_protected(file: Path) -> bool:
     A group that has the number of the user counts as the user alone. In a sticky folder others replace nothing.
     """
     for path in (Path(os.path.abspath(file)), Path(os.path.realpath(file))):
-        for place in (path, *path.parents):
+        for part in (path, *path.parents):
             try:
-                status = place.stat()
+                status = part.stat()
             except OSError:
                 return False
             own_group = status.st_gid in (0, os.getuid())
@@ -408,7 +408,7 @@ def load_installed(kind: PluginKind, name: Any) -> None:
 
 
 def _entry_points() -> EntryPoints:
-    """Those of recurrences and tasks in installed packages, which are not imported."""
+    """The entry points of recurrences and tasks in installed packages, which are not imported."""
     from lrurun import machine  # here, because few commands need it
 
     return machine.entry_points(GROUP)

@@ -60,7 +60,7 @@ class Server(Struct, frozen=True):
 
 
 Place = Path | Server
-"""Where a ledger is: an SQLite file, or a database of a PostgreSQL server."""
+"""The place of a ledger: an SQLite file, or a database of a PostgreSQL server."""
 
 
 def is_server(text: str) -> bool:
@@ -69,7 +69,7 @@ def is_server(text: str) -> bool:
 
 
 def _is_conninfo(text: str) -> bool:
-    """Whether it is a connection string of libpq that is no URL, as in "host=db dbname=lab"."""
+    """Whether a text is a connection string of libpq that is no URL, as in "host=db dbname=lab"."""
     keys = "host|hostaddr|port|dbname|user|password|passfile|service|servicefile|connect_timeout|sslmode"
     return re.match(rf"\s*({keys})\s*=", text) is not None
 

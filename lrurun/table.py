@@ -53,7 +53,7 @@ class Column(Struct, frozen=True, kw_only=True):
     """Where width is scarce, columns of the lowest priority are narrowed or left out first; LaTeX always leaves out
     those below `ON_PAGE`."""
     narrower: Column | None = None
-    """What replaces it then, with a priority of its own."""
+    """The column that replaces it then, with a priority of its own."""
     note: str = ""
     """Sentences that explain it, where it is shown."""
     cut: int | None = None
@@ -63,11 +63,11 @@ class Column(Struct, frozen=True, kw_only=True):
     whole: bool = False
     """Whether its cells are never cut, as ids are not. Names are cut in the middle, where nothing else helps."""
     below: Callable[[Any], str] | None = None
-    """What begins the line below the table that has the whole text of a row whose cell was cut; empty: no line."""
+    """The beginning of the line below the table with the whole text of a row whose cell was cut; empty: no line."""
     is_plot: bool = False
     """Whether it draws numbers that other columns have, so that it is not missed where there is no room for it."""
     full_name: str = ""
-    """Its name, if that was cut."""
+    """The whole name, if `name` was cut."""
 
     def is_marked(self, row: Any) -> bool:
         return self.marked is not None and self.marked(row)
@@ -94,7 +94,7 @@ def narrowed(columns: Sequence[Column], priority: int) -> tuple[Column, ...]:
 
 
 class Table(Struct, frozen=True, kw_only=True):
-    """A table. Its rows are of any kind that its columns know."""
+    """A table. Its rows are of any type that its columns know."""
 
     columns: tuple[Column, ...]
     rows: tuple[Any, ...]
@@ -102,7 +102,7 @@ class Table(Struct, frozen=True, kw_only=True):
 
     @property
     def width(self) -> int:
-        """The width of its lines."""
+        """The width of the lines of the table."""
         return sum(map(self._width, self.columns)) + GAP * (len(self.columns) - 1)
 
     def fit(self, width: int) -> Table | None:
@@ -218,7 +218,7 @@ def of_text(
         order: the columns that may be left out, those first that go first.
         whole: the columns that are never cut; ids never are.
         cut: column -> the width that its cells may be cut to before any column is left out.
-        keeps_ends: those of them that are cut in the middle.
+        keeps_ends: columns of `cut` that are cut in the middle.
         below: column of sentences -> what begins the line of a row below the table, if its cell was cut.
     """
     cells = tuple([row if clean(text := "".join(row)) is text else [clean(cell) for cell in row] for row in rows])
@@ -350,7 +350,7 @@ def _longest(text: str) -> int:
 
 
 def _size(text: str) -> int:
-    """How many columns of a terminal it takes."""
+    """The columns of a terminal that a text takes."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len

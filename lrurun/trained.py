@@ -22,16 +22,16 @@ from lrurun.data.task import Data, Spec, Split
 from lrurun.errors import LrurunError, NoEigenvaluesError, NotFoundError, UsageError, check_type
 from lrurun.instances import documents
 from lrurun.items import ItemResults
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import FINISHED, Checkpoint, Run
 from lrurun.nn.network import Model
 from lrurun.nn.spectra import eigenvalues
 from lrurun.paths import inside
 from lrurun.runner.storage import storage_for
-from lrurun.training import checkpoints, digests
+from lrurun.training import checkpoint_verification, checkpoints
+from lrurun.training.compiled import Compiled, compiled_for
 from lrurun.training.evaluation import evaluate, tolerance
 from lrurun.training.loop import order_digest
-from lrurun.training.programs import Programs, programs_for
 
 ENCODER = checkpoints.leaf("params", "encoder", "kernel")
 
@@ -59,7 +59,7 @@ class Trained(Struct, frozen=True, kw_only=True):
 
         Args:
             inputs: numbers as in the prepared data, not scaled: the model scales them as in training. Pixels of digits
-                are from 0 to 16, those of CIFAR-10 from 0 to 255. (B, L) ids of tokens, (B, 2, L) for pairs;
+                are from 0 to 16, pixels of CIFAR-10 from 0 to 255. (B, L) ids of tokens, (B, 2, L) for pairs;
                 (B, L, features) numbers, (B, L) with one feature.
             lengths: numbers of real positions, (B,), or (B, 2) for pairs; None if all positions are real.
 
@@ -98,8 +98,8 @@ def load(
 
     It is called with inputs as in the prepared data, which it scales as in training: see `Trained.__call__`.
 
-    The defaults for ledger and runs folder are those of the commands. `files` are those of the plug-ins that the run
-    was trained with, where they are no longer in their place, as they were; except for classes that the calling program
+    Ledger and runs folder have the same defaults as in commands. `files` has the files of the plug-ins that the run was
+    trained with, as they were then, where they are no longer in their place; not of classes that the calling program
     has registered itself.
 
     Raises:
@@ -126,14 +126,14 @@ def load(
 
 
 def _trained(recorded: Run, entries: Sequence[Checkpoint], folder: Path) -> Trained:
-    """The model of a run whose plug-ins are loaded; the arguments are those of `newest`."""
+    """The model of a run whose plug-ins are loaded; the arguments are as in `newest`."""
     config = plugin_code.config_of(recorded.config, f"run {recorded.id}")
     _, path = newest(recorded, entries, folder)
     task = tasks.get(config.task, config.data)
     # only the size of the vocabulary matters, which the encoder has, so the data are not needed
     encoder = checkpoints.arrays(path, recorded.fingerprint).get(ENCODER)
     spec = task.spec(tasks.options_of(task, config.data), () if encoder is None else ("",) * len(encoder))
-    compiled = Programs(config, Execution(), spec)
+    compiled = Compiled(config, Execution(), spec)
     snapshot = checkpoints.restore(path, compiled, recorded.fingerprint)
     return Trained(
         id=recorded.id,
@@ -183,7 +183,7 @@ class OtherScores(Exception):
 
 
 def final(run: Run, entries: Sequence[Checkpoint], folder: Path) -> Path:
-    """The folder of the checkpoint that a finished run ended with; the arguments are those of `newest`.
+    """The folder of the checkpoint that a finished run ended with; the arguments are as in `newest`.
 
     Raises:
         LrurunError: it is not kept, or damaged.
@@ -195,13 +195,13 @@ def items(run: Run, config: RunConfig, checkpoint: Path, data: Data) -> dict[str
     """Name of a test score -> the per-item results of a run, by an evaluation of its final checkpoint.
 
     Raises:
-        OtherScores: the evaluation gives other scores than those of the run.
+        OtherScores: the evaluation gives other scores than the run has.
         LrurunError: the checkpoint cannot be read.
     """
-    compiled = programs_for(config, run.execution, data)
+    compiled = compiled_for(config, run.execution, data)
     best = jax.tree.map(lambda array: array[None], checkpoints.restore(checkpoint, compiled, run.fingerprint).best)
     splits = {"test": data.test, **{f"test@{name}": split for name, split in data.further_tests.items()}}
-    found: dict[str, ItemResults] = {}
+    by_score: dict[str, ItemResults] = {}
     for name, split in splits.items():
         order = order_digest(data, name)
         [evaluated] = evaluate(compiled, best, split, config.train.batch, data.metrics, order)
@@ -212,8 +212,8 @@ def items(run: Run, config: RunConfig, checkpoint: Path, data: Data) -> dict[str
                 raise OtherScores(f"{name}/{metric.name} is {score!r} in the evaluation, {recorded!r} in the run")
         if evaluated.faults:
             raise OtherScores("; ".join(f"{name}/{key}: {why}" for key, why in evaluated.faults.items()))
-        found |= {f"{name}/{key}": results for key, results in evaluated.items.items()}
-    return found
+        by_score |= {f"{name}/{key}": results for key, results in evaluated.items.items()}
+    return by_score
 
 
 def _is_same(score: float, recorded: float, tolerance: float) -> bool:
@@ -247,7 +247,7 @@ def newest(run: Run, entries: Sequence[Checkpoint], folder: Path) -> tuple[Check
             message = f"run {run.id}: the checkpoint of step {entry.step} cannot be fetched: {error}"
             raise LrurunError(message, "check the store, its credentials and the free space here") from None
         try:
-            digests.verify(path, entry.sha256)
+            checkpoint_verification.verify(path, entry.sha256)
         except (LrurunError, OSError) as error:
             wrong = wrong or str(error)
         else:
@@ -261,7 +261,7 @@ def newest(run: Run, entries: Sequence[Checkpoint], folder: Path) -> tuple[Check
 
 
 def before_and_after(run: Run, ledger: Ledger, folder: Path) -> tuple[int, Layers, Layers]:
-    """For a run without recorded eigenvalues: the last checkpoint's step, the eigenvalues at initialisation and then.
+    """The last checkpoint's step, and the eigenvalues at initialisation and there, of a run that recorded none.
 
     Args:
         folder: the runs folder.

@@ -1,4 +1,4 @@
-"""`lrurun bench`: our speed as a ratio to that of the published forms, on the same machine at the same time.
+"""`lrurun bench`: lrurun's speed as a ratio to the published forms' speed, on the same machine at the same time.
 
 Absolute times depend on the machine and on its load. Therefore two processes take turns, and the result is the median
 over rounds of the ratio within a round, with its interval. No jax here: the processes run `serve`.
@@ -45,7 +45,7 @@ SHAPES = {
     "listops": Shape(4, 2048, 128, 256),
     "long": Shape(1, 16_384, 128, 256),
 }
-"""Sizes of single layers: those of the tasks, with batches for two cores."""
+"""Sizes of single layers, as the tasks have them, with batches for two cores."""
 
 STEP_SHAPES = {
     "digits": Shape(64, 64, 64, 64, 4),
@@ -108,7 +108,7 @@ class Result(NamedTuple):
     """Median."""
     theirs: float
     ratios: tuple[float, ...]
-    """One per round, in ascending order."""
+    """The ratios of the rounds, in ascending order."""
     least: tuple[float, float]
     """The least of ours and of theirs."""
     unit: str = "times as fast"
@@ -161,7 +161,7 @@ class Process:
         Args:
             cache: the folder of compiled programs, None for none.
             shares: whether another one uses the same accelerator.
-            platform: that of jax; None for the one of workers.
+            platform: jax's platform; None for the one of workers.
         """
         from lrurun.runner.processes import worker_environment  # `plan` and `report` start no process
 
@@ -181,7 +181,7 @@ class Process:
             start_new_session=True,  # ^C reaches only the command, which ends them
         )
         self._received = b""
-        """What has arrived of lines that were not read."""
+        """The part of the output that was not read as lines yet."""
 
     def ask(self, progress: Callable[[str], None] | None = None, **request: Any) -> dict[str, Any]:
         """The answer to a request.
@@ -326,7 +326,7 @@ class SpeedPair(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of its result."""
+        """The name of the result of the pair."""
         return "/".join(("claims", *self))
 
 
@@ -363,10 +363,10 @@ def _pair(pair: SpeedPair, rounds: int, seconds: float, processes: list[Process]
 
 def _loop(model: str, rounds: int, seconds: float) -> Result:
     """Our loop with a live view of its ledger, which is stopped during the turns of the bare loop."""
-    with tempfile.TemporaryDirectory() as place, _processes(2, 1) as processes:
-        processes[0].ask(do="loop", model=model, place=place)
-        processes[1].ask(do="loop", model=model, place=None)
-        with _display(Path(place) / "ledger.db") as display:
+    with tempfile.TemporaryDirectory() as folder, _processes(2, 1) as processes:
+        processes[0].ask(do="loop", model=model, folder=folder)
+        processes[1].ask(do="loop", model=model, folder=None)
+        with _display(Path(folder) / "ledger.db") as display:
             pairs = []
             for _ in range(1 + rounds):
                 display.send_signal(signal.SIGCONT)
@@ -424,7 +424,7 @@ def measure(
     """Measures one comparison, all of `LAYERS` for "layers", or everything for None.
 
     Args:
-        shapes: names of `SHAPES` or `PAPER`; those of the machine's kind if there are none. For "claims", tasks.
+        shapes: names of `SHAPES` or `PAPER`; without any, the shapes for this type of machine. For "claims", tasks.
         seconds: duration of one measurement.
 
     Returns:

@@ -20,11 +20,11 @@ from jax import Array
 
 from lrurun.bench import Shape
 from lrurun.bench.steps import SEEDS, dispatch_arguments, stand_in
-from lrurun.config.recurrences.lru import LRURecurrence
-from lrurun.config.recurrences.rg_lru import RGLRURecurrence
-from lrurun.config.recurrences.rnn import RNNRecurrence
-from lrurun.config.recurrences.s4d import S4DRecurrence
-from lrurun.config.recurrences.s5 import S5Recurrence
+from lrurun.config.recurrences.lru import LRUSettings
+from lrurun.config.recurrences.rg_lru import RGLRUSettings
+from lrurun.config.recurrences.rnn import RNNSettings
+from lrurun.config.recurrences.s4d import S4DSettings
+from lrurun.config.recurrences.s5 import S5Settings
 from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig
 from lrurun.data import tasks
 from lrurun.data.task import Spec
@@ -33,7 +33,8 @@ from lrurun.nn.complex import Complex
 from lrurun.nn.network import EPSILON
 from lrurun.nn.recurrences.base import Params, Recurrence
 from lrurun.nn.scan import BACKENDS, chunk_count, linear_scan, split
-from lrurun.training.programs import Programs, of_member
+from lrurun.training import optimizer
+from lrurun.training.compiled import Compiled, of_member
 
 Tree = Any
 CLASSES, SCALE = 10, 1 / 255
@@ -115,8 +116,8 @@ def _normal(seed: int, *shape: int) -> Array:
     return jnp.asarray(np.random.RandomState(seed).standard_normal(shape), jnp.float32)
 
 
-LRU = LRURecurrence(normalize=True, r_min=0.9, r_max=0.999)
-RNN = RNNRecurrence(activation="tanh", draw="truncated")
+LRU = LRUSettings(normalize=True, r_min=0.9, r_max=0.999)
+RNN = RNNSettings(activation="tanh", draw="truncated")
 
 
 def _layer(settings: Any, shape: Shape, state: int | None = None) -> tuple[Recurrence, Params]:
@@ -175,7 +176,7 @@ def scan_varying(shape: Shape, ours: bool) -> Form:
 def layer_rg_lru(shape: Shape, ours: bool) -> Form:
     """The RG-LRU; if `ours` is false, the LRU of the same width with as many complex states. Gradients of all."""
     shape = shape._replace(state=shape.width)
-    return _scanned(*_layer(RGLRURecurrence() if ours else LRU, shape), shape)
+    return _scanned(*_layer(RGLRUSettings() if ours else LRU, shape), shape)
 
 
 def layer_parameters(shape: Shape) -> Params:
@@ -231,9 +232,9 @@ def _config(shape: Shape) -> RunConfig:
     )
 
 
-def _programs(config: RunConfig, shape: Shape) -> Programs:
+def _compiled(config: RunConfig, shape: Shape) -> Compiled:
     spec = Spec(name="bench", kind="features", features=1, classes=CLASSES, length=shape.length, scale=SCALE)
-    return Programs(config, Execution(steps_per_dispatch=STEPS), spec)
+    return Compiled(config, Execution(steps_per_dispatch=STEPS), spec)
 
 
 def pixels(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
@@ -243,14 +244,14 @@ def pixels(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
     return inputs, random.randint(0, CLASSES, 4 * shape.batch)
 
 
-def _dispatch(programs: Programs, shape: Shape) -> Form:
+def _dispatch(compiled: Compiled, shape: Shape) -> Form:
     """Training steps as in a worker."""
     inputs, labels = pixels(shape)
     index = np.arange(STEPS * shape.batch, dtype=np.int32).reshape(1, STEPS, shape.batch) % len(labels)
     rates = np.full((1, STEPS), 1e-3, np.float32)
     data = (jnp.asarray(inputs), jnp.asarray(labels, jnp.int32), None)
     rest = (SEEDS, index, rates, np.bool_(False), np.int32(STEPS), data)
-    return Form(programs.dispatch, lambda state: (state[0], *rest), (programs.init(SEEDS),), STEPS)
+    return Form(compiled.dispatch, lambda state: (state[0], *rest), (compiled.init(SEEDS),), STEPS)
 
 
 def training(config: RunConfig, execution: Execution) -> Form:
@@ -258,26 +259,26 @@ def training(config: RunConfig, execution: Execution) -> Form:
     task = tasks.get(config.task, config.data)
     options = tasks.options_of(task, config.data)
     spec, sampler = task.spec(options), task.sampler(options)
-    programs = Programs(config, execution, spec, metrics=task.metrics, sampler=sampler)
+    compiled = Compiled(config, execution, spec, metrics=task.metrics, sampler=sampler)
     steps = execution.steps_per_dispatch
-    _, *rest = dispatch_arguments(programs, stand_in(spec, config.train.batch, sampler), steps)
-    return Form(programs.dispatch, lambda state: (state[0], SEEDS, *rest), (programs.init(SEEDS),), steps)
+    _, *rest = dispatch_arguments(compiled, stand_in(spec, config.train.batch, sampler), steps)
+    return Form(compiled.dispatch, lambda state: (state[0], SEEDS, *rest), (compiled.init(SEEDS),), steps)
 
 
 def step(shape: Shape, ours: bool) -> Form:
     """A whole training step: batch, forward, backward, AdamW in two groups. Ours as in a worker."""
     config = _config(shape)
-    programs = _programs(config, shape)
+    compiled = _compiled(config, shape)
     if ours:
-        return _dispatch(programs, shape)
-    start = of_member(programs.init(SEEDS).params, 0)
+        return _dispatch(compiled, shape)
+    start = of_member(compiled.init(SEEDS).params, 0)
     inputs, labels = pixels(shape)
-    groups = programs.model.groups(start)
+    groups = optimizer.groups(config.optim, compiled.model.recurrence, start)
     optimizers = {
         "regular": optax.adamw(1e-3, weight_decay=config.optim.weight_decay),
         "recurrent": optax.adam(1e-3 * config.optim.recurrent_factor),
     }
-    optimizer = optax.multi_transform(optimizers, groups)
+    adamw = optax.multi_transform(optimizers, groups)
     batch = jnp.asarray(inputs[: shape.batch]), jnp.asarray(labels[: shape.batch], jnp.int32)
 
     @partial(jax.jit, donate_argnums=0)
@@ -287,10 +288,10 @@ def step(shape: Shape, ours: bool) -> Form:
             return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, labels))
 
         params, moments = state
-        changes, moments = optimizer.update(jax.grad(loss)(params), moments, params)
+        changes, moments = adamw.update(jax.grad(loss)(params), moments, params)
         return optax.apply_updates(params, changes), moments
 
-    state = (start, optimizer.init(start))
+    state = (start, adamw.init(start))
     return Form(train_step, lambda state: (state, *batch), state)
 
 
@@ -299,12 +300,12 @@ FORMS: dict[str, Callable[[Shape, bool], Form]] = {
     "scan-varying": scan_varying,
     "layer": layer,
     # N complex numbers, which this kind counts as 2N
-    "layer-s5": partial(other_layer, settings=S5Recurrence(), state=lambda shape: 2 * shape.state),
+    "layer-s5": partial(other_layer, settings=S5Settings(), state=lambda shape: 2 * shape.state),
     # N complex numbers in all channels together, rounded to whole numbers per channel
     "layer-s4d": partial(
-        other_layer, settings=S4DRecurrence(), state=lambda shape: 2 * max(1, round(shape.state / shape.width))
+        other_layer, settings=S4DSettings(), state=lambda shape: 2 * max(1, round(shape.state / shape.width))
     ),
-    "layer-s4d-64": partial(other_layer, settings=S4DRecurrence(), state=lambda shape: 64),
+    "layer-s4d-64": partial(other_layer, settings=S4DSettings(), state=lambda shape: 64),
     "layer-rg-lru": layer_rg_lru,
     "rnn": rnn,
     "step": step,

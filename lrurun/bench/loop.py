@@ -26,11 +26,11 @@ from lrurun.config.planning import final_runs
 from lrurun.config.schema import RunConfig, decode
 from lrurun.data import task_data
 from lrurun.ledger import owner
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import HeldRun
 from lrurun.runner import attempt, worker
+from lrurun.training.compiled import compiled_for
 from lrurun.training.events import Reached
-from lrurun.training.programs import programs_for
 
 Turn = Callable[[float], float]
 """Runs for at least the given seconds and returns the seconds per step."""
@@ -120,7 +120,7 @@ def bare(model: str) -> Turn:
         execution = held.run.execution
         data = task_data.load(plan.task, plan.options, Path(place) / plan.data_name)
         ledger.close()
-    compiled = programs_for(config, execution, data)
+    compiled = compiled_for(config, execution, data)
     n = min(execution.steps_per_dispatch, config.train.log_every)
     index = np.arange(compiled.rows * config.train.batch, dtype=np.int32).reshape(1, compiled.rows, -1)
     arrays = (jnp.asarray(data.train.inputs), jnp.asarray(data.train.labels, jnp.int32), None)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from lrurun import plugins
 from lrurun.bench import Process
-from lrurun.config.fingerprint import program_key
+from lrurun.config.fingerprint import compiled_key
 from lrurun.errors import LrurunError, Stopped
 from lrurun.instances.measurement import Measurement
 from lrurun.paths import cache_dir
@@ -75,7 +75,7 @@ def error_text(error: LrurunError) -> str:
 
 
 def _key(rung: ResolvedRung) -> str:
-    return program_key(rung.training, rung.execution)
+    return compiled_key(rung.training, rung.execution)
 
 
 def _measured(rung: ResolvedRung, folder: Path, progress: Callable[[str], None]) -> Measurement | LrurunError:

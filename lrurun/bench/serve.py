@@ -47,9 +47,9 @@ def serve() -> None:
         out.flush()
 
     for line in sys.stdin:
-        asked = json.loads(line)
+        request = json.loads(line)
         answer: dict[str, Any]
-        match asked["do"]:
+        match request["do"]:
             case "machine":
                 device = jax.devices()[0]
                 answer = machine_speeds() | {
@@ -60,28 +60,32 @@ def serve() -> None:
             case "errors":
                 answer = scan_errors()
             case "compile":
-                _, seconds = compiled(step(Shape(*COMPILED), asked["form"] == "ours"))
+                _, seconds = compiled(step(Shape(*COMPILED), request["form"] == "ours"))
                 answer = {"seconds": seconds}
             case "ready" | "train":
                 turn = None  # the previous form is no longer needed
-                if asked["do"] == "ready":
-                    form = FORMS[asked["what"]](Shape(*asked["shape"]), asked["form"] == "ours")
+                if request["do"] == "ready":
+                    form = FORMS[request["what"]](Shape(*request["shape"]), request["form"] == "ours")
                 else:
-                    config = decode(asked["config"], RunConfig, "plan")
-                    form = training(config, msgspec.convert(asked["execution"], Execution))
+                    config = decode(request["config"], RunConfig, "plan")
+                    form = training(config, msgspec.convert(request["execution"], Execution))
                 run, seconds = compiled(form)
                 answer = {"compile": seconds, "temp": run.memory_analysis().temp_size_in_bytes}
                 turn = timed(form, run)
             case "loop":
-                turn = loop.ours(Path(asked["place"]), asked["model"]) if asked["place"] else loop.bare(asked["model"])
+                turn = (
+                    loop.ours(Path(request["folder"]), request["model"])
+                    if request["folder"]
+                    else loop.bare(request["model"])
+                )
                 answer = {}
             case "device":
                 answer = steps.device()
             case "rung" | "recurrences":
-                answer = steps.answer(asked, lambda stage: write({"stage": stage}))
+                answer = steps.answer(request, lambda stage: write({"stage": stage}))
             case _:
                 assert turn, "nothing is ready"
-                answer = {"seconds": turn(asked["seconds"])}
+                answer = {"seconds": turn(request["seconds"])}
         write(answer)
 
 

@@ -21,8 +21,8 @@ from lrurun.data.task import Sampler, Spec, Split
 from lrurun.errors import LrurunError
 from lrurun.instances.measurement import Measurement
 from lrurun.nn import conformance
-from lrurun.training import feed
-from lrurun.training.programs import Best, Programs
+from lrurun.training import feed, optimizer
+from lrurun.training.compiled import Compiled
 
 ROUNDS = 5
 ROUND_SECONDS = 0.3
@@ -31,13 +31,13 @@ SMALL = Spec(name="short run", kind="features", features=1, classes=10, length=3
 STEPS = 5
 """Steps of a short run."""
 SEEDS = np.zeros(1, np.uint32)
-"""That of the one member that is trained."""
+"""The seed of the one member that is trained."""
 
 
 def stand_in(spec: Spec, examples: int, sampler: Sampler | None = None) -> Split:
-    """Random examples with the shapes and types of a task; of one that samples its examples, such ones.
+    """Random examples with the shapes and types of a task; with a sampler, examples that it samples.
 
-    Whether sequences have lengths, a spec does not say: those of tokens with one output get some.
+    A spec does not say whether sequences have lengths: sequences of tokens with one output get some.
     """
     if sampler is not None:
         inputs, labels, lengths = jax.device_get(training_batch(sampler, 0, 0, examples))
@@ -72,24 +72,24 @@ def _repeated(split: Split, repeat: Callable[..., np.ndarray], examples: int) ->
     )
 
 
-def dispatch_arguments(programs: Programs, split: Split, n: int, rate: float = 0.0) -> tuple[Any, ...]:
-    """The arguments of `Programs.dispatch` after the state, for `n` steps on the examples of a split.
+def dispatch_arguments(compiled: Compiled, split: Split, n: int, rate: float = 0.0) -> tuple[Any, ...]:
+    """The arguments of `Compiled.dispatch` after the state, for `n` steps on the examples of a split.
 
     With a rate of 0 steps cost as much as any, and no parameter changes.
     """
     arrays: Any = ()
-    places = np.zeros((1, programs.rows, 1), np.int32)
-    if programs.sampler is None:
-        arrays = feed.to_devices(split, programs.placement.everywhere)
-        places = np.arange(programs.rows * programs.batch, dtype=np.int32).reshape(1, programs.rows, programs.batch)
-        places %= len(split.labels)
-    return SEEDS, places, np.full((1, programs.rows), rate, np.float32), np.bool_(True), np.int32(n), arrays
+    indices = np.zeros((1, compiled.rows, 1), np.int32)
+    if compiled.sampler is None:
+        arrays = feed.to_devices(split, compiled.placement.everywhere)
+        indices = np.arange(compiled.rows * compiled.batch, dtype=np.int32).reshape(1, compiled.rows, compiled.batch)
+        indices %= len(split.labels)
+    return SEEDS, indices, np.full((1, compiled.rows), rate, np.float32), np.bool_(True), np.int32(n), arrays
 
 
-def evaluate_arguments(programs: Programs, split: Split) -> tuple[Any, ...]:
-    """The arguments of `Programs.evaluate` after the parameters, for one batch."""
-    batch = feed.to_devices(_repeated(split, np.resize, programs.batch), programs.placement.batch())
-    return batch, np.ones(programs.batch, np.float32), np.ones(programs.batch, np.bool_), np.bool_(False)
+def evaluate_arguments(compiled: Compiled, split: Split) -> tuple[Any, ...]:
+    """The arguments of `Compiled.evaluate` after the parameters, for one batch."""
+    batch = feed.to_devices(_repeated(split, np.resize, compiled.batch), compiled.placement.batch())
+    return batch, np.ones(compiled.batch, np.float32), np.ones(compiled.batch, np.bool_), np.bool_(False)
 
 
 def measure(
@@ -106,7 +106,7 @@ def measure(
     else:
         data = task_data.load(task, options, folder, config.train.protocol)
         spec, sampler, metrics, train, validation = data.spec, data.sampler, data.metrics, data.train, data.validation
-    programs = Programs(config, execution, spec, metrics=metrics, sampler=sampler)
+    compiled = Compiled(config, execution, spec, metrics=metrics, sampler=sampler)
     longest = feed.longest(config.train, execution.steps_per_dispatch)
     on_device = len(train.labels)
     if sampler is not None or feed.streams(execution, train):
@@ -115,14 +115,14 @@ def measure(
         split = stand_in(spec, config.train.batch if sampler else on_device, sampler)
     else:
         split = _repeated(train, _first, min(on_device, len(train.labels)))
-    arguments = dispatch_arguments(programs, split, 1)
-    evaluated = evaluate_arguments(programs, split if synthetic else validation)
-    state = programs.init(SEEDS)
+    arguments = dispatch_arguments(compiled, split, 1)
+    evaluated = evaluate_arguments(compiled, split if synthetic else validation)
+    state = compiled.init(SEEDS)
     began = time.perf_counter()
     say("compiling the training step")
-    run = programs.dispatch.lower(state, *arguments).compile()
+    run = compiled.dispatch.lower(state, *arguments).compile()
     say("compiling the evaluation")
-    evaluate = programs.evaluate.lower(Best(state.params, state.stats), *evaluated).compile()
+    evaluate = compiled.evaluate.lower(state.evaluated(), *evaluated).compile()
     compile_seconds = time.perf_counter() - began
     timed = 0
 
@@ -135,7 +135,7 @@ def measure(
             raise FloatingPointError("a loss is not finite, so that steps cannot be timed: try a smaller optim.lr")
 
     def evaluation() -> None:
-        jax.block_until_ready(evaluate(Best(state.params, state.stats), *evaluated))
+        jax.block_until_ready(evaluate(state.evaluated(), *evaluated))
 
     say("timing")
     steps(1)
@@ -148,7 +148,7 @@ def measure(
     evaluation()
     return Measurement(
         device=device()["device"],
-        parameters=programs.parameters,
+        parameters=compiled.parameters,
         seconds_per_step=seconds_per_step,
         steps=timed,
         seconds_per_evaluation=batches * _median_seconds(evaluation),
@@ -200,8 +200,8 @@ def short_runs(kinds: Sequence[str], backend: str) -> dict[str, Any]:
     return {**device(), "runs": runs}
 
 
-def _compiled_run(kind: str, backend: str) -> tuple[Programs, Any, Any, tuple[Any, ...]]:
-    """Programs, their compiled dispatch, the first state, and the arguments of one step."""
+def _compiled_run(kind: str, backend: str) -> tuple[Compiled, Any, Any, tuple[Any, ...]]:
+    """The functions of a configuration, the compiled dispatch, the first state, and the arguments of one step."""
     settings = next(iter(conformance.variants(kind).values()))
     config = RunConfig(
         task=SMALL.name,
@@ -211,31 +211,32 @@ def _compiled_run(kind: str, backend: str) -> tuple[Programs, Any, Any, tuple[An
         train=TrainConfig(steps=100, batch=8, eval_every=100),
         seed=0,
     )
-    programs = Programs(config, Execution(scan_backend=backend, steps_per_dispatch=10), SMALL)  # type: ignore[arg-type]
-    arguments = dispatch_arguments(programs, stand_in(SMALL, 80), 1, rate=1e-3)
-    state = programs.init(SEEDS)
-    return programs, programs.dispatch.lower(state, *arguments).compile(), state, arguments
+    compiled = Compiled(config, Execution(scan_backend=backend, steps_per_dispatch=10), SMALL)  # type: ignore[arg-type]
+    arguments = dispatch_arguments(compiled, stand_in(SMALL, 80), 1, rate=1e-3)
+    state = compiled.init(SEEDS)
+    return compiled, compiled.dispatch.lower(state, *arguments).compile(), state, arguments
 
 
-def _short_run(programs: Programs, run: Any, state: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
+def _short_run(compiled: Compiled, run: Any, state: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
     losses: list[float] = []
     for _ in range(STEPS):
         state, readings = run(state, *arguments)
         total, _, count = np.asarray(readings.window)[0].tolist()
         losses.append(total / count)
         if len(losses) == 1:  # the first moments are then the gradient times a constant
-            gradients = [np.asarray(leaf, np.float64).ravel().tolist() for leaf in jax.tree.leaves(state.moments.mu)]
+            first = optimizer.of_state(state.moments, "mu")
+            gradients = [np.asarray(leaf, np.float64).ravel().tolist() for leaf in jax.tree.leaves(first)]
 
     def steps() -> None:
         nonlocal state
-        state, readings = run(state, *arguments[:-2], np.int32(programs.rows), arguments[-1])
+        state, readings = run(state, *arguments[:-2], np.int32(compiled.rows), arguments[-1])
         jax.block_until_ready(readings)
 
     began, calls = time.perf_counter(), 0
     while time.perf_counter() - began < ROUND_SECONDS:
         steps()
         calls += 1
-    speed = calls * programs.rows / (time.perf_counter() - began)
+    speed = calls * compiled.rows / (time.perf_counter() - began)
     return {"values": {"losses": [losses], "gradients": gradients}, "steps_per_second": speed}
 
 
@@ -254,7 +255,7 @@ def answer(request: dict[str, Any], say: Callable[[str], object]) -> dict[str, A
     try:
         config = decode(request["config"], RunConfig, "plan")
         execution = msgspec.convert(request["execution"], Execution)
-        found: dict[str, Any] = msgspec.to_builtins(measure(config, execution, Path(request["folder"]), say))
+        result: dict[str, Any] = msgspec.to_builtins(measure(config, execution, Path(request["folder"]), say))
     except Exception as error:  # for lack of memory, mostly: the other rungs are still of interest
         return {"error": message(error)}
-    return found
+    return result

@@ -38,7 +38,7 @@ GROUPS = {
         "ladder": "ladder:ladder",
         "resume": "resume:resume",
         "plan": "plan:plan",
-        "study": "lrurun.studies.command:study",
+        "study": "lrurun.commands.study:study",
         "verify": "verify:verify",
     },
     "Look": {

@@ -52,9 +52,9 @@ def with_json(arguments: Sequence[str], options: Collection[str]) -> list[str]:
     if "--json" not in options:
         return words
     end = words.index("--") if "--" in words else len(words)
-    for place in reversed(range(end)):
-        if words[place] == "--format=json":
-            words[place] = "--json"
-        elif words[place : place + 2] == ["--format", "json"]:
-            words[place : place + 2] = ["--json"]
+    for index in reversed(range(end)):
+        if words[index] == "--format=json":
+            words[index] = "--json"
+        elif words[index : index + 2] == ["--format", "json"]:
+            words[index : index + 2] = ["--json"]
     return words

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from lrurun.cli.arguments import GLOBAL_FLAGS, GLOBAL_VALUES, options_of, with_json
@@ -66,7 +67,7 @@ _NO_COMMAND = {
         "lrurun ledger rebuild makes a lost ledger from the runs folder; a backup is a ledger: --ledger BACKUP",
     ),
 }
-"""Those that no command does, or several -> what to do. The nearest name may mean the opposite."""
+"""Words that name no command, or several -> what to do. The nearest name may mean the opposite."""
 
 
 def _command_hint(word: str, commands: Mapping[str, Any]) -> str:
@@ -99,7 +100,7 @@ def usage_error(error: Exception, arguments: Sequence[str]) -> UsageError:
 
     Args:
         error: Typer's, as `is_usage_error` recognises it.
-        arguments: those of the command line, without the global options.
+        arguments: the command line, without the global options.
     """
     context = getattr(error, "ctx", None)
     named = [argument for argument in arguments if not argument.startswith("-")]
@@ -142,7 +143,10 @@ def _example(context: Any, parameter: Any, arguments: Sequence[str]) -> str:
     for words in lines:
         for name in names if lacking == [parameter] else ():
             if name in words:
-                return f"as in: {shlex.join(['lrurun', *arguments, *words[words.index(name) :][:2]])}"
+                option, value = words[words.index(name) :][:2]
+                if (format_ := context.params.get("format")) and name == "--out":  # whose file has its suffix
+                    value = f"{PurePath(value).stem}.{format_}"
+                return f"as in: {shlex.join(['lrurun', *arguments, option, value])}"
     return f"as in: {shlex.join(lines[0])}" if lines else ""
 
 

@@ -230,6 +230,6 @@ def _print(machine: MachineSpeed, results: Sequence[Result], rounds: int) -> Non
 
 
 def _compared(results: Sequence[Result]) -> list[str]:
-    """What each measurement is compared with."""
-    kinds = {r.name.partition("/")[0]: r.against for r in results if r.unit == "times as fast"}
-    return [f"{kind}: against {against}." for kind, against in kinds.items()]
+    """Sentences on what each measurement is compared with."""
+    groups = {r.name.partition("/")[0]: r.against for r in results if r.unit == "times as fast"}
+    return [f"{group}: against {against}." for group, against in groups.items()]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Optional
 import typer
 from msgspec import Struct
 
-from lrurun import console, kinds, paths, table
+from lrurun import console, paths, studies, table
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, OnLadders, choice
 from lrurun.commands._shared.rules import examples
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lrurun.config.programs import ProgramTable
     from lrurun.config.recipe import Profile, Recipe
     from lrurun.config.resolve import ResolvedRung
+    from lrurun.programs.trial import Trial
 
 
 class CheckResult(Struct, frozen=True):
@@ -85,7 +86,7 @@ def check(
         "ladder": lambda: list(paths.names("ablations")),
         "recipe": lambda: list(paths.names("recipes")),
         "recurrence": lambda: list(KINDS),
-        "study": lambda: [study.name for study in kinds.get(kinds.STUDY).named()],
+        "study": lambda: list(studies.names()),
         "program": list,
     }[what]()
     if what == "program" and (all_ or name is None):
@@ -390,8 +391,18 @@ def _check_recurrence(name: str) -> list[CheckResult]:
 
 
 def _check_study(name: str) -> list[CheckResult]:
-    studies = kinds.get(kinds.STUDY)
-    return [CheckResult(studies.get(name).name, *finding) for finding in studies.check(name)]
+    from lrurun.studies.machinery import execution, planning
+
+    study = studies.get(name)
+    return [
+        CheckResult(
+            study.name,
+            check.name,
+            check.passed,
+            f"{check.kind}: measured {check.measured:.6g}, expected {check.expected:.6g}, {check.rule}",
+        )
+        for check in study.checks(execution.in_process(planning.make(study, "ci", {})))
+    ]
 
 
 def _check_program(name: str, *, ladders: Sequence[str], seconds: float) -> list[CheckResult]:
@@ -399,6 +410,7 @@ def _check_program(name: str, *, ladders: Sequence[str], seconds: float) -> list
     from lrurun.config import planning
     from lrurun.config.programs import paths_of, steps_of
     from lrurun.config.schema import ProgramConfig
+    from lrurun.programs.trial import try_out
     from lrurun.runner.program_faults import check_command
 
     if len(ladders) > 1:
@@ -414,9 +426,8 @@ def _check_program(name: str, *, ladders: Sequence[str], seconds: float) -> list
     count = steps_of(program, rung.config)
     console.say(f"starting the program of rung {rung.name}, seed 0; ^C ends it")
     with tempfile.TemporaryDirectory(prefix="lrurun-check-") as folder:
-        kind = kinds.with_trials(plan.kind)
-        place, runs = plan.recipe.folder, Path(folder).resolve()
-        trial = kind.try_out(rung.config, rung.execution, program, place, runs, seconds)
+        runs = Path(folder).resolve()
+        trial = try_out(rung.config, rung.execution, program, plan.recipe.folder, runs, seconds)
         shown = " ".join(trial.command).replace(str(Path(folder).resolve()), "FOLDER")
     given = ", ".join(
         f"{path.partition('.')[2]} = {setting(value)}" for path, value in paths_of(rung.config.settings).items()
@@ -442,7 +453,7 @@ LINES_PRINTED = 5
 """How many of the lines that a program has printed are shown when it logs no scores."""
 
 
-def _scores_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Iterator[CheckResult]:
+def _scores_found(name: str, trial: Trial, program: ProgramTable) -> Iterator[CheckResult]:
     """What a trial of a program has shown of the scores that are compared."""
     from lrurun.config.programs import line_to_add
 
@@ -474,7 +485,7 @@ def _scores_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Itera
         yield CheckResult(name, wanted, False, f"not logged{seen}: {advice}")
 
 
-def _items_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Iterator[CheckResult]:
+def _items_found(name: str, trial: Trial, program: ProgramTable) -> Iterator[CheckResult]:
     """What a trial of a program has shown of per-item results."""
     test = f"test/{program.name}"
     for score in dict.fromkeys(items.name for items in trial.items):
@@ -514,7 +525,7 @@ def _items_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Iterat
     yield CheckResult(name, f"items of {test}", True, text, warning=True)
 
 
-def _others_found(name: str, trial: kinds.Trial, program: ProgramTable) -> Iterator[CheckResult]:
+def _others_found(name: str, trial: Trial, program: ProgramTable) -> Iterator[CheckResult]:
     """The other metrics that a trial of a program has shown, and patterns that have found nothing."""
     from lrurun.config.programs import STEP
 

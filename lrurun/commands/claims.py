@@ -9,7 +9,7 @@ from typing import Annotated, Optional
 import typer
 from msgspec import structs
 
-from lrurun import console, paths, plugins
+from lrurun import console, paths, plugins, studies
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, OnlyLadder, OnlyTask
 from lrurun.commands._shared.rules import examples
@@ -49,21 +49,24 @@ def claims(
     from lrurun.config.recipe import read_recipe
     from lrurun.report import papers
     from lrurun.report.formats import table
-    from lrurun.report.tables import ledger_claims
+    from lrurun.report.tables import claims_table, ledger_claims
+    from lrurun.studies.machinery import study_claims
 
-    ledger_claims.check_paper(paper)
+    claims_table.check_paper(paper)
     _check_page(page, task, ladder)
     if task is not None and paths.is_path(task):
         task = read_recipe(task).task
-    task = ledger_claims.task_of(task, ladder)
+    task = study_claims.task_of(task, ladder)
     with opening.read(context.obj.places) as ledger:
         ladders, errors = ledger_claims.ladders_of(ledger, ladder)
         for error in errors:
             raise error
-        ledger_claims.check_task(task, ledger)
-        evidence = ledger_claims.gather(ledger, ladders, task, with_studies=ladder is None)
+        if task is None or not studies.is_task(task):
+            ledger_claims.check_task(task, ledger)
+        by_task = study_claims.evidence(ledger, task) if ladder is None else {}
+        evidence = ledger_claims.gather(ledger, ladders, task, by_task)
     document = ledger_claims.collect(evidence, ladders, task, paper)
-    citation = None if paper is None else ledger_claims.PAPERS[paper]
+    citation = None if paper is None else claims_table.PAPERS[paper]
     whole_papers = [known for known in papers.every() if known.name == citation and (task, ladder) == (None, None)]
     for whole_paper in whole_papers:
         document = structs.replace(document, places=papers.statuses(whole_paper, evidence, document.claims))
@@ -79,7 +82,7 @@ def claims(
         named = [word for option, value in options.items() if value is not None for word in (option, value)]
         words = ["lrurun", "claims", *([task] if task else []), *named]
         command = shlex.join([*words, *paths.place_options(), *plugins.load_options()])
-        contents = ledger_claims.contents(document, task, by_runs=ledger.exists, details=details, command=command)
+        contents = claims_table.contents(document.claims, task, by_runs=ledger.exists, details=details, command=command)
         contents += [papers.content_of(whole_paper, document.places) for whole_paper in whole_papers]
         tables = [
             table.render(content, width=console.width(), color=console.has_color(), ascii=console.is_ascii())

@@ -191,7 +191,7 @@ def _other_data(places: Places) -> list[MachineCheck]:
         folders = sorted(places.data.iterdir())
     for folder in (folder for folder in folders if folder.name not in of_recipes):
         try:
-            if (manifest := task_data.found(folder)) is not None:
+            if (manifest := task_data.manifest_in(folder)) is not None:
                 detail = f"of {manifest.task}, from {manifest.source}"
                 findings.append(MachineCheck(f"data in {folder.name}", detail))
         except LrurunError as error:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Optional, get_args
 import typer
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from lrurun import console, kinds, paths, table
+from lrurun import console, paths, studies, table
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, choice
 from lrurun.commands._shared.rules import examples
@@ -207,17 +207,14 @@ def _recurrences() -> list[ListedRecurrence]:
 
 
 def _studies() -> list[ListedStudy]:
-    return [
-        ListedStudy(study.name, study.question, study.source, list(study.aliases))
-        for study in kinds.get(kinds.STUDY).named()
-    ]
+    return [ListedStudy(study.name, study.question, study.source, list(study.aliases)) for study in studies.every()]
 
 
 def _show_study(what: str | None, name: str, *, json: bool) -> int:
     """Lists the settings of a study in each profile."""
     if what != "studies":
         raise UsageError(f"list {what}: takes no name, found {name!r}", "lrurun list studies NAME lists settings")
-    study = kinds.get(kinds.STUDY).get(name)
+    study = studies.get(name)
     profiles = {profile: structs.asdict(study.settings()) | dict(table) for profile, table in study.profiles.items()}
     settings = [
         ListedSetting(field.name, {profile: values[field.name] for profile, values in profiles.items()})

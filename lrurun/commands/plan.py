@@ -106,7 +106,7 @@ def _measure(
     places: Places, plan: planning.Plan, rungs: Sequence[planning.ResolvedRung], time_limit: str | None
 ) -> Measurements:
     """Measures the rungs, and prints what is found of each."""
-    from lrurun.report.live.view import MeasuringView
+    from lrurun.report.live.views import MeasuringView
     from lrurun.runner.signals import GRACE_SECONDS, Signals
     from lrurun.session.training_options import seconds_of
 

@@ -183,7 +183,7 @@ def plot(
                     return 0
                 figure = compared_items.figure(compared)
             elif drawn in plotting.OF_EXAMPLES:
-                title = loaded.label.title(loaded.plan.ladder.title)
+                title = loaded.identity.title(loaded.plan.ladder.title)
                 lines = plotting.counted(loaded, command)
                 figure, errors = plotting.of_examples(drawn, lines, ledger, places, count, title)
             else:
@@ -269,7 +269,7 @@ def _figure_by(places: Places, request: LadderRequest, by: Sequence[str], metric
         results = {run.id: run.result or {} for run in ledger.runs(ids=counted, brief=True)}
     if not results:
         hint = f"run: {request.command('--sweep', f'{report.by[0]}=V,V')}"
-        raise NotFoundError(f"{report.label}: no run is finished, so there is nothing to draw", hint)
+        raise NotFoundError(f"{report.instance.label}: no run is finished, so there is nothing to draw", hint)
     name = metrics[0] if metrics else report.score.result
     numbers = {run: result[name] for run, result in results.items() if name in result}
     if not numbers:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 from msgspec import structs
 
-from lrurun import kinds
+from lrurun import studies
 from lrurun.commands._shared.options import (
     By,
     Format,
@@ -95,22 +95,24 @@ def report(
                 "report: expected a TASK, --instance or --all", "lrurun status lists the tasks that have results"
             )
         instance = opening.latest_instance(places, "a TASK, --instance or --all")
-    kind = None if task is None else kinds.of_task(task)
+    is_study = task is not None and studies.is_task(task)
     chosen: formats.Format = "json" if json else format
     if out is not None and not (json or is_given(context, "format")):
-        chosen = _format_of(out, of_ladder=kind is None)
+        chosen = _format_of(out, of_ladder=not is_study)
     if table_only and chosen != "latex":
         raise UsageError("--table-only: belongs to --format latex", "add --format latex, or leave it out")
-    if task is not None and kind is not None:
+    if task is not None and is_study:
+        from lrurun.commands._shared import study_output
+
         for option in ("ladder", "rung", "by", "tune", "instance", "speed", "limit", "detect"):
             if is_given(context, option):
-                raise UsageError(f"--{option}: does not apply to reports of {kind.plural}", f"lrurun report {task}")
+                raise UsageError(f"--{option}: does not apply to reports of studies", f"lrurun report {task}")
         if chosen not in ("table", "json"):
             raise UsageError(
-                f"--format {chosen}: reports of {kind.plural} are tables or JSON",
+                f"--format {chosen}: reports of studies are tables or JSON",
                 f"lrurun report {task} --out FILE.html",
             )
-        return kind.write_report(places, task, profile, set_ or [], json=chosen == "json", out=out)
+        return study_output.write_report(places, task, profile, set_ or [], json=chosen == "json", out=out)
     if detect is not None and chosen == "csv":
         raise UsageError(
             "--detect and --format csv exclude each other: CSV has the rows alone",
@@ -140,7 +142,7 @@ def report(
 
 
 def _format_of(out: Path, *, of_ladder: bool) -> formats.Format:
-    """The format of a file by its ending. Reports of other kinds of runs know their own endings, all but .json."""
+    """The format of a file by its ending. Reports of studies know their own endings, all but .json."""
     ending = out.suffix.lower()
     if of_ladder and ending not in formats.ENDINGS:
         actual = repr(out.suffix) if ending else "no suffix"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lrurun import console, kinds
+from lrurun import console
 from lrurun.commands._shared.options import (
     Detach,
     DryRun,
@@ -17,6 +17,7 @@ from lrurun.commands._shared.options import (
 )
 from lrurun.commands._shared.rules import examples
 from lrurun.commands._shared.training import train
+from lrurun.config.schema import LADDER_KINDS
 from lrurun.errors import LrurunError, plural
 from lrurun.session import cautions, opening, resuming
 from lrurun.session.training_options import TrainingOptions, site_of
@@ -83,10 +84,12 @@ def resume(
             console.fail(errors[-1])
         for request in requests:
             try:
-                if (kind := kinds.with_reports(ladder.kind)) is not None:
-                    codes.append(kind.repeat(places, request, options, signals))
-                else:
+                if ladder.kind in LADDER_KINDS:
                     codes.append(train(resuming.training(places, ladder, request, options, signals)))
+                else:
+                    from lrurun.commands._shared import study_output  # with what reports need
+
+                    codes.append(study_output.repeat(places, request, options, signals))
             except resuming.OF_ONE_LADDER as error:
                 console.fail(error)
                 errors.append(error)

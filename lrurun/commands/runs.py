@@ -25,7 +25,7 @@ from lrurun.errors import NotFoundError, hint_for
 from lrurun.session import opening
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.paths import Places
     from lrurun.report import formats
 

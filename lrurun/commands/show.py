@@ -22,7 +22,7 @@ from lrurun.session import opening
 if TYPE_CHECKING:
     from lrurun.config.schema import RunKind
     from lrurun.judging.scores import ScoreForm
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Attempt, Checkpoint, Event, Run
     from lrurun.paths import Places
     from lrurun.report.tables.run_tables import Curves, Spectra
@@ -103,13 +103,13 @@ class ProgramFile(Struct, frozen=True):
     """A file that the recipe of a program lists."""
 
     path: str
-    """Its path from the folder of the recipe."""
+    """The path of the file from the folder of the recipe."""
     sha256: str
-    """Its digest when the run was queued."""
+    """The digest of the file when the run was queued."""
     state: str
     """"kept" in the copy, which the run has; "unchanged", where there is no copy of it; or "changed"."""
     at: str | None
-    """Where the file is as it was; None if it is gone or has changed."""
+    """The path at which the file is as it was; None if it is gone or has changed."""
 
 
 class FilesDocument(Struct, frozen=True):
@@ -187,9 +187,9 @@ def show(
 
         console.write(again.toml(recorded, program))
     elif requirements:
-        from lrurun.report import requirements as versions
+        from lrurun.report import pip_requirements
 
-        console.write(versions.text(recorded, attempts))
+        console.write(pip_requirements.text(recorded, attempts))
     elif json:
         output.write_json(_document(recorded, attempts, metrics, checkpoints, events, eigenvalues, item_counts))
     else:
@@ -208,7 +208,7 @@ def _document(
     eigenvalues: Spectra,
     item_counts: Mapping[str, int],
 ) -> RunDocument:
-    from lrurun.ledger.filters import when
+    from lrurun.ledger.times import when
 
     return RunDocument(
         run=output.run_output(run),
@@ -271,31 +271,31 @@ def _files_of(
     from pathlib import Path
 
     from lrurun.instances import documents
-    from lrurun.runner.program_files import ProgramCopy, digest_at
+    from lrurun.runner.program_files import ProgramSnapshot, digest_at
 
     folders = [str(attempt.environment["folder"]) for attempt in attempts if "folder" in attempt.environment]
     for place in run.memberships:
         if (recorded := documents.find(ledger, ledger.ladder(place.ladder_key))) is not None:
             folders.insert(0, str(recorded.recipe.folder))
     folder = Path(folders[-1]) if folders else None
-    copy = None if folder is None else ProgramCopy(places.runs.absolute(), folder, digests)
+    snapshot = None if folder is None else ProgramSnapshot(places.runs.absolute(), folder, digests)
     files = []
     for name, digest in digests.items():
         state, at = "changed", None
-        if copy is not None and name in copy.digests and copy.has(name):
-            state, at = "kept", str(copy.path / name)
+        if snapshot is not None and name in snapshot.digests and snapshot.has(name):
+            state, at = "kept", str(snapshot.path / name)
         elif folder is not None and digest_at(folder / name) == digest:
             state, at = "unchanged", str(folder / name)
         files.append(ProgramFile(name, digest, state, at))
-    kept = str(copy.path) if copy is not None and copy and copy.path.is_dir() else None
+    kept = str(snapshot.path) if snapshot is not None and snapshot and snapshot.path.is_dir() else None
     return FilesDocument(run.id, None if folder is None else str(folder), kept, files)
 
 
 def _print_run(run: Run, item_counts: Mapping[str, int]) -> None:
-    from lrurun.report.tables import run_tables as tables
+    from lrurun.report.tables import run_tables
 
-    console.paragraph(tables.heading(run))
-    console.paragraph(tables.places(run))
+    console.paragraph(run_tables.heading(run))
+    console.paragraph(run_tables.places(run))
     if run.tags:
         console.paragraph(f"tags: {', '.join(run.tags)}")
     if run.excluded is not None:
@@ -303,10 +303,10 @@ def _print_run(run: Run, item_counts: Mapping[str, int]) -> None:
     if run.error:
         console.write(console.clean(run.error, lines=True))
     if run.result:
-        table.show(tables.result(run))
+        table.show(run_tables.result(run))
     if item_counts:
-        console.paragraph(tables.items(item_counts))
-    table.show(tables.configuration(run))
+        console.paragraph(run_tables.items(item_counts))
+    table.show(run_tables.configuration(run))
 
 
 def _print_records(
@@ -319,22 +319,22 @@ def _print_records(
     checkpoints: list[Checkpoint],
 ) -> None:
     """What the ledger has about a run beside its row."""
-    from lrurun.report.tables import run_tables as tables
+    from lrurun.report.tables import run_tables
 
-    table.show(tables.attempts(attempts))
-    table.show(tables.curves(metrics))
+    table.show(run_tables.attempts(attempts))
+    table.show(run_tables.curves(metrics))
     for line in sparklines(form, metrics):
         console.write(line)
     if kind == "program":
         pass  # which has no eigenvalues
     elif eigenvalues:
-        table.show(tables.eigenvalues(eigenvalues))
+        table.show(run_tables.eigenvalues(eigenvalues))
     else:
         console.write("eigenvalues: not recorded")
     if events:
-        table.show(tables.events(events))
+        table.show(run_tables.events(events))
     if checkpoints:
-        table.show(tables.checkpoints(checkpoints))
+        table.show(run_tables.checkpoints(checkpoints))
 
 
 def _print_log(places: Places, run: Run, attempts: list[Attempt]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar
 
 import typer
 from msgspec import Struct, field
@@ -13,15 +13,16 @@ from lrurun import console, table
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, OnlyInstance
 from lrurun.commands._shared.rules import examples, exclusive
+from lrurun.config.instance import Instance
 from lrurun.errors import LrurunError, UnreachableError, plural
 from lrurun.session import opening
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
     from lrurun.report.live.progress import LadderProgress
-    from lrurun.report.live.view import LadderView
+    from lrurun.report.live.views import LadderView
 
 WATCH_SECONDS = 1.0
 STALLED_SECONDS = 30.0
@@ -54,9 +55,10 @@ class RungStatus(Struct, frozen=True, kw_only=True):
 class LadderStatus(Struct, frozen=True, kw_only=True):
     """The progress of a ladder instance."""
 
-    ladder: str
-    task: str
-    profile: str | None
+    flat: ClassVar[str] = (
+        "ladder task profile total done running queued interrupted diverged failed eta_seconds instance name set tune"
+    )
+    instance: Instance
     total: int
     done: int
     running: int
@@ -65,11 +67,6 @@ class LadderStatus(Struct, frozen=True, kw_only=True):
     diverged: int
     failed: int
     eta_seconds: float | None
-    instance: str
-    name: str
-    """The short name of the instance."""
-    set: Mapping[str, Any]
-    tune: bool
     running_on: Mapping[str, str]
     silent: Mapping[str, float]
     """Id of a running run whose worker has not advanced for longer than usual -> seconds since it did."""
@@ -149,7 +146,7 @@ def _watch(places: Places, only: str | None) -> int:
     waited for as long as a process that does not work.
     """
     from lrurun.ledger import owner
-    from lrurun.report.live.view import LadderView
+    from lrurun.report.live.views import LadderView
 
     active = _active(places, only)
     if not active:
@@ -249,18 +246,12 @@ def _output(state: _State) -> LadderStatus:
     from lrurun.ledger.values import SCORE, STATES
 
     progress = state.progress
-    spec, metric = progress.ladder.spec, progress.form.validation
+    metric = progress.form.validation
     return LadderStatus(
-        ladder=progress.ladder.name,
-        task=progress.ladder.task,
-        profile=progress.ladder.profile,
+        instance=progress.ladder.identity,
         total=progress.total,
         **{state: progress.counts.get(state, 0) for state in STATES},
         eta_seconds=progress.eta_seconds,
-        instance=progress.ladder.key,
-        name=progress.ladder.short_name,
-        set=spec.set,
-        tune=spec.tune,
         running_on=progress.places,
         silent={run: since for run, (since, _) in progress.silent.items()},
         user=progress.ladder.user,

@@ -49,8 +49,8 @@ def same_settings(run: Config, rung: Config, without: Sequence[str] = ()) -> boo
     return of_run == of_rung
 
 
-def program_key(config: RunConfig, execution: Execution) -> str:
-    """A key that is equal for runs of the same program, which are compiled once and may be trained together.
+def compiled_key(config: RunConfig, execution: Execution) -> str:
+    """A key that is equal for runs with the same compiled functions, which may be trained together.
 
     They may differ in their seed, their peak learning rate, and the times at which they are saved.
     """

@@ -1,4 +1,4 @@
-"""The label of a ladder instance: what every report and figure of it carries, whatever the format."""
+"""The identity of a ladder instance: the value that names it in reports, figures and documents, whatever the format."""
 
 from __future__ import annotations
 
@@ -6,28 +6,36 @@ import hashlib
 import re
 import shlex
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 
 from lrurun import paths, plugins
 from lrurun.console import clean, setting
 
-if TYPE_CHECKING:
-    from lrurun.config.runs import InstanceSpec
 
+class Instance(Struct, frozen=True, kw_only=True):
+    """The identity of a ladder instance: what distinguishes it from others, and the data of its runs.
 
-class InstanceLabel(Struct, frozen=True, kw_only=True):
-    """The label of an instance: what distinguishes it from others of its ladder, and the data of its runs."""
+    A struct that has one may name fields of it in a class variable `flat`: in JSON these stand in the place of the
+    instance, see `lrurun.report.formats.as_json`.
+    """
 
+    ladder: str
+    """The name of the ladder."""
     task: str
-    profile: str | None
-    tune: bool
-    """Whether the instance was tuned."""
-    changes: Mapping[str, Any]
+    profile: str | None = None
+    set: dict[str, Any] = {}
     """The values of `--set`, by their dotted paths."""
-    data: str = ""
-    """The data, as `data_phrase` returns them."""
+    tune: bool = False
+    """Whether it was tuned."""
+    data: dict[str, Any] = {}
+    """What its runs recorded about their data: "source", "kind", "baselines", "published", "sha256", for classes at
+    positions "test_labels"; empty where they are not known."""
+    key: str = ""
+    """Its key in the ledger; empty where it is in none."""
+    short_name: str = ""
+    """Its name for `--instance`."""
 
     def parts(self, untuned: str = "") -> list[str]:
         """All parts of the label but the data, for example ["sDigits", "profile smoke", "tuned", "train.batch=5000"].
@@ -40,63 +48,34 @@ class InstanceLabel(Struct, frozen=True, kw_only=True):
             self.task,
             *([f"profile {self.profile}"] if self.profile else []),
             *([tuning] if tuning else []),
-            *(f"{path}={setting(value)}" for path, value in self.changes.items()),
+            *(f"{path}={setting(value)}" for path, value in self.set.items()),
         ]
 
     @property
-    def text(self) -> str:
-        """The label as text, for example "sDigits, profile smoke, without --tune, train.batch=5000, packaged data"."""
-        return clean(", ".join([*self.parts("without --tune"), *([self.data] if self.data else [])]))
+    def label(self) -> str:
+        """The label of its reports and figures, for example "sDigits, profile smoke, without --tune,
+        train.batch=5000, packaged data"."""
+        data = data_phrase(self.data)
+        return clean(", ".join([*self.parts("without --tune"), *([data] if data else [])]))
+
+    @property
+    def description(self) -> str:
+        """The label with the ladder before it, for example "ladder lru on sDigits, without --tune"."""
+        return f"ladder {clean(self.ladder)} on {self.label}"
 
     def title(self, what: str) -> str:
         """The first line of a report or figure about `what`, which begins it; settings stand last."""
-        return clean(f"{what} on {self.text}")
+        return clean(f"{what} on {self.label}")
 
-    def anchor(self, ladder: str, what: str = "") -> str:
+    def anchor(self, what: str = "") -> str:
         """The label of a table in LaTeX; six digits stand for settings and unusual data, which the caption names."""
-        changed = [f"{path}={setting(value)}" for path, value in sorted(self.changes.items())]
-        changed += [] if self.data in _USUAL else [self.data]
+        data = data_phrase(self.data)
+        changed = [f"{path}={setting(value)}" for path, value in sorted(self.set.items())]
+        changed += [] if data in _USUAL else [data]
         digest = hashlib.sha256("\n".join(changed).encode()).hexdigest()[:6]
-        parts = [ladder, self.task, self.profile or "", what, "tuned" if self.tune else "", digest if changed else ""]
+        tuned = "tuned" if self.tune else ""
+        parts = [self.ladder, self.task, self.profile or "", what, tuned, digest if changed else ""]
         return "-".join(re.sub(r"[^\w.-]+", "", part, flags=re.ASCII) for part in parts if part)
-
-
-class Labelled(Protocol):
-    """A report on an instance."""
-
-    @property
-    def task(self) -> str: ...
-
-    @property
-    def profile(self) -> str | None: ...
-
-    @property
-    def tune(self) -> bool: ...
-
-    @property
-    def set(self) -> dict[str, Any]: ...
-
-    @property
-    def data(self) -> dict[str, Any]: ...
-
-
-def label_of(report: Labelled) -> InstanceLabel:
-    """The label of the instance that a report is about."""
-    return make_label(report.task, report.profile, report.tune, report.set, report.data)
-
-
-def make_label(
-    task: str, profile: str | None, tune: bool, changes: Mapping[str, Any], data: Mapping[str, Any]
-) -> InstanceLabel:
-    """A label; `data` are those of `data_phrase`."""
-    return InstanceLabel(task=task, profile=profile, tune=tune, changes=changes, data=data_phrase(data))
-
-
-def instance_title(ladder: str, task: str, profile: str | None, spec: InstanceSpec) -> str:
-    """A title such as "ladder lru on sDigits, profile smoke, without --tune, optim.lr=0.01"; `spec` is that of the
-    instance."""
-    label = make_label(task, profile, spec.tune, spec.set, {})
-    return f"ladder {clean(ladder)} on {label.text}"
 
 
 def ladder_command(task: str, options: Mapping[str, Any], *more: str, name: str = "ladder") -> str:

@@ -237,13 +237,13 @@ class Ladder(Document, frozen=True, kw_only=True):
         return comes_with_lrurun("ablations", self.name, self.path)
 
 
-def comes_with_lrurun(kind: paths.Kind, name: str, read_from: str) -> bool:
+def comes_with_lrurun(kind: paths.Group, name: str, read_from: str) -> bool:
     """Whether a document was read from the file with its name that comes with lrurun."""
     path = paths.packaged(kind) / f"{name}.toml"
     return path.is_file() and read_from in (shown(path), lasting_path(kind, name))
 
 
-def lasting_path(kind: paths.Kind, name: str) -> str:
+def lasting_path(kind: paths.Group, name: str) -> str:
     """The path of a document that comes with lrurun, wherever lrurun is and from whichever folder it is called."""
     return f"lrurun/{kind}/{name}.toml"
 

@@ -15,10 +15,11 @@ from msgspec import Struct
 from lrurun import decoding, paths, plugins
 from lrurun.config import programs, tuning_grid
 from lrurun.config.fingerprint import fingerprint
+from lrurun.config.instance import Instance
 from lrurun.config.ladder import Ladder, default_ladder, load_ladder, metric_rules, outside_scope
 from lrurun.config.recipe import Profile, Recipe, Tried, check_scopes, get_profile, load_recipe, read_recipe
-from lrurun.config.recurrences.lru import LRURecurrence
-from lrurun.config.recurrences.rnn import RNNRecurrence
+from lrurun.config.recurrences.lru import LRUSettings
+from lrurun.config.recurrences.rnn import RNNSettings
 from lrurun.config.resolve import ResolvedRung as ResolvedRung
 from lrurun.config.resolve import full, resolve, with_point
 from lrurun.config.runs import InstanceSpec, PlannedRun, pack
@@ -60,6 +61,12 @@ class Plan(Struct, frozen=True, kw_only=True):
     def kind(self) -> RunKind:
         """The kind of its runs."""
         return self.recipe.kind
+
+    @property
+    def identity(self) -> Instance:
+        """Its identity; neither a ledger nor the data are known here."""
+        ladder, task = self.ladder.name, self.recipe.task
+        return Instance(ladder=ladder, task=task, profile=self.profile, set=self.changes, tune=self.tune)
 
     @property
     def spec(self) -> InstanceSpec:
@@ -304,7 +311,7 @@ def _effective(
 def _smaller_radius(rung: ResolvedRung, base: ResolvedRung) -> str:
     """How a dense base has a smaller radius than the unit disk of its diagonal rung; empty if it does not."""
     before, after = base.training.model.recurrence, rung.training.model.recurrence
-    if not isinstance(before, RNNRecurrence) or not isinstance(after, LRURecurrence) or after.r_max < 1.0:
+    if not isinstance(before, RNNSettings) or not isinstance(after, LRUSettings) or after.r_max < 1.0:
         return ""
     if 0.0 < before.radius < 1.0:
         return f"scaled: about 1 instead of {before.radius:g}"

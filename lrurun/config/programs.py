@@ -22,7 +22,7 @@ from lrurun.paths import shown
 
 EXECUTION = "execution."
 COPIES = "programs"
-"""The folder in the runs folder with copies of programs, each in a folder whose name has 16 hex digits."""
+"""The folder in the runs folder with snapshots of programs, each in a folder whose name has 16 hex digits."""
 _COPIED = re.compile(rf"(^|/){COPIES}/[0-9a-f]{{16}}/")
 _Finite = Annotated[float, Meta(ge=-1e9, le=1e9)]
 _Seconds = Annotated[float, Meta(gt=0, le=1e6)]

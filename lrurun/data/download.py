@@ -112,7 +112,7 @@ def _look_up(host: str | None) -> None:
 def _request(session: Any, remote: Remote, part: Path, progress: Progress) -> None:
     """Requests the missing bytes."""
     received = _size(part)
-    headers = {"Accept-Encoding": "identity"}  # uncompressed, so that offsets are those of the file
+    headers = {"Accept-Encoding": "identity"}  # uncompressed, so that offsets count bytes of the file
     if received:
         headers |= {"Range": f"bytes={received}-", "If-Range": _tag(part).read_text()}
     with session.get(remote.url, headers=headers, stream=True, timeout=(CONNECT_SECONDS, READ_SECONDS)) as answer:

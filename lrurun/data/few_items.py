@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from lrurun.data.metric import R2, Metric
+from lrurun.data.metric import R2, Metric, binomial_variance
 from lrurun.errors import plural
 
 ENOUGH = 500
@@ -18,7 +18,7 @@ def caution(metric: Metric, items: int, groups: int | Sequence[int] | None = Non
     """A sentence on the standard error of a score that comes from the choice of few test items; "" for enough of them.
 
     The items of a group may be alike, and so may the labels of an item. At worst they count as one, so that the error
-    is that of as many independent items as there are groups.
+    is as large as with one independent item for each group.
 
     Args:
         metric: an accuracy, or R².
@@ -55,8 +55,8 @@ def _independent(items: int, groups: int | Sequence[int] | None) -> float:
 def _error(metric: Metric, score: float, items: float) -> str:
     """The standard error of a score on so many independent items, as it is printed.
 
-    Of a share it is binomial. Of R², it is that of 1 - SSE / SST with normal errors and labels, 2 R (1 - R²) / sqrt(n).
+    A share has a binomial error. R² has that of 1 - SSE / SST with normal errors and labels, 2 R (1 - R²) / sqrt(n).
     """
     if isinstance(metric, R2):
         return f"{2 * math.sqrt(score) * (1 - score) / math.sqrt(items):.{metric.decimals}f}"
-    return f"{math.sqrt(score * (1 - score) / items) * metric.scale:.{metric.decimals}f}"
+    return f"{math.sqrt(binomial_variance(score, items)) * metric.scale:.{metric.decimals}f}"

@@ -18,7 +18,7 @@ _Number = Annotated[float, Meta(ge=-3e38, le=3e38)]
 
 
 class ImportedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `lrurun data import` found in the arrays. The values belong to the digest: others are other data."""
+    """The facts that `lrurun data import` has found in arrays. They belong to the digest: others are other data."""
 
     imported: Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}\Z", description="sha256: and 64 hex digits")]
     """The digest of the prepared arrays, which is the version of the data."""
@@ -64,9 +64,9 @@ class Imported(Task):
     def __init__(self, name: str, facts: ImportedOptions, source: Source | None = None) -> None:
         """`source` has the arrays while they are imported; without it, the data must be in the data folder."""
         self.name, self.facts, self.source = name, facts, source
-        kind = ("value" if facts.classes == 1 else "values") if facts.loss == "squared-error" else "classes"
+        noun = ("value" if facts.classes == 1 else "values") if facts.loss == "squared-error" else "classes"
         where = " at positions" if facts.at == "positions" else ""
-        self.title = f"imported arrays, {facts.classes} {kind}{where}"
+        self.title = f"imported arrays, {facts.classes} {noun}{where}"
         self.version, self.classes = facts.imported, facts.classes
         self.restore = (
             f"import the same arrays again: lrurun data import {name} ..., as the recipe's first lines say, "
@@ -123,7 +123,7 @@ def make(name: str, data: Mapping[str, Any], where: str) -> Imported:
     """The task of a `data` table with the key `imported`: of a recipe or, then with the version, of a run.
 
     Raises:
-        UsageError: a setting that is missing, unknown or wrong; `where` is that of the table.
+        UsageError: a setting that is missing, unknown or wrong; `where` names the table.
     """
     settings = {key: value for key, value in data.items() if key != "version"}
     return Imported(name, decoding.convert(settings, ImportedOptions, where))

@@ -1,4 +1,4 @@
-"""What a task declares about its metrics: value, direction, unit, the score of chance, error of a finite test set.
+"""The metrics that tasks declare: value, direction, unit, the score of chance, error of a finite test set.
 
 A task plug-in may define metrics of its own, as subclasses of `Mean`, for what is averaged over labels, or of `Metric`,
 for what follows from other sums over batches.
@@ -19,9 +19,9 @@ Sums = Mapping[str, "np.ndarray"]
 """Name of a sum -> (batches, ...) float64, its value in every batch of an evaluation. The names:
 
 loss: summed over the labels. count: labels; with the default output, examples.
-Of classes: correct: labels predicted correctly; sequences: examples with a label; exact: those of them whose labels are
+Of classes: correct: labels predicted correctly; sequences: examples with a label; exact: sequences whose labels are
 all predicted correctly; confusion: (batches, classes, classes) labels, by label and prediction; slots: (batches, P, 2)
-labels and how many of them are predicted correctly, by their place among the labels of their example.
+labels and how many of them are predicted correctly, by their index among the labels of their example.
 Of real values: mean: of the labels, not summed; variation: summed squares of the labels less this mean.
 A metric that defines `measure` also has the sums that it returns, under their names there.
 """
@@ -33,7 +33,7 @@ OF_VALUES = frozenset({"mean", "variation"})
 
 ItemSums = Mapping[str, "np.ndarray"]
 """Name of a sum -> (items,) float64, its value over the labels of each item, that is of each example of a split: "loss"
-and "count"; of "correct", "sequences" and "exact" those that `Metric.sums` names; what `measure_items` returns."""
+and "count"; "correct", "sequences" and "exact" where `Metric.sums` names them; what `measure_items` returns."""
 
 MAJORITY = "majority class"
 """The naive predictor of the most frequent class; preparation measures it."""
@@ -103,17 +103,17 @@ class Metric(Struct, frozen=True, kw_only=True):
 
     def measure_items(self, outputs: Any, labels: Any, weight: Any) -> Mapping[str, Any]:
         """Sums of this metric's own over the labels of each example of a batch: name -> (B,), as jax computes it; none
-        by default. The arguments are those of `measure`."""
+        by default. The arguments are as in `measure`."""
         return {}
 
     def items(self, sums: ItemSums, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """A sum and a weight for each item of a split, if the score is a function of the weighted mean over items.
 
-        The mean is that of all sums divided by that of all weights, and `of_mean` gives the score from it. None by
-        default: the score is no such function, and nothing is recorded of single items.
+        The mean is the total of the sums divided by the total of the weights, and `of_mean` gives the score from it.
+        None by default: the score is no such function, and nothing is recorded of single items.
 
         Args:
-            sums: those of the items.
+            sums: the sums over the labels of each item.
             labels: of the whole split, as `Output` describes them. The weights depend on nothing else, so that they are
                 the same for all runs.
         """
@@ -142,7 +142,7 @@ class Metric(Struct, frozen=True, kw_only=True):
         return next((float(step) for step, score in curve if self.oriented(score) >= bound), math.inf)
 
     def step(self, items: int) -> float | None:
-        """The smallest difference between two scores on `items` of what `over` names; None for a continuous score."""
+        """The smallest difference between two scores on `items` labels or sequences (`over`); None where continuous."""
         return None
 
     def variance(self, score: float, items: int) -> float | None:
@@ -153,11 +153,17 @@ class Metric(Struct, frozen=True, kw_only=True):
         return None
 
 
+def binomial_variance(share: float, items: float, *, least: float = 0.0) -> float:
+    """The variance of a share of so many independent items; `least` is the least variance of one item."""
+    return max(share * (1 - share), least) / items
+
+
 class Mean(Metric, frozen=True, kw_only=True):
     """The mean of something over all labels; a subclass defines `each`."""
 
     def each(self, outputs: Any, labels: Any) -> Any:
-        """What is averaged, for each label: (B,) or (B, P), an array of jax. The arguments are those of `measure`."""
+        """The number of each label that is averaged: (B,) or (B, P), an array of jax. The arguments are as in
+        `measure`."""
         raise NotImplementedError(f"{type(self).__name__} defines no each")
 
     def measure(self, outputs: Any, labels: Any, weight: Any) -> Mapping[str, Any]:
@@ -201,7 +207,7 @@ class _PerCent(Metric, frozen=True, kw_only=True):
 class Accuracy(_PerCent, frozen=True, kw_only=True):
     """The share of labels that are predicted correctly.
 
-    It changes by one label. Labels of one sequence may depend on each other, so that its variance is that of sequences.
+    It changes by one label. Labels of one sequence may depend on each other, so that sequences count in its variance.
     """
 
     name: str = "accuracy"
@@ -216,12 +222,12 @@ class Accuracy(_PerCent, frozen=True, kw_only=True):
         return sums["correct"], sums["count"]
 
     def step(self, items: int) -> float:
-        """One item."""
+        """The share of one item."""
         return 1 / items
 
     def variance(self, score: float, items: int) -> float:
         """The variance of a binomial share, at least as if one item decided it."""
-        return max(score * (1 - score), 1 / items) / items
+        return binomial_variance(score, items, least=1 / items)
 
 
 class Exact(Accuracy, frozen=True, kw_only=True):
@@ -267,8 +273,11 @@ class EscapeStep(Metric, frozen=True, kw_only=True):
 
 
 def named(name: str, metrics: Sequence[Metric]) -> Metric | None:
-    """What a claim may name: a metric of the task; one of them in a further test, as in "accuracy@256", where
-    "accuracy@longest" is that of the largest number; the step of the escape. None if the task does not have it."""
+    """The metric with a name that claims may use; None if the task does not have it.
+
+    It is a metric of the task; such a metric in a further test, as in "accuracy@256", where "accuracy@longest" means
+    the test of the largest number; or the step of the escape.
+    """
     base, _, test = name.partition("@")
     if name == ESCAPE and metrics[0].escape is not None:
         return EscapeStep()
@@ -318,7 +327,7 @@ class R2(Metric, frozen=True, kw_only=True):
         return 1 - _unexplained(sums)
 
     def items(self, sums: ItemSums, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """What is explained of the variation of the labels of each item around the mean of the split."""
+        """The explained part of the variation of the labels of each item around the mean of the split."""
         variation = _variation(labels)
         return variation - sums["loss"], variation
 
@@ -343,7 +352,7 @@ class Nmse(Metric, frozen=True, kw_only=True):
         return 10 * math.log10(max(_unexplained(sums), 1e-20))
 
     def items(self, sums: ItemSums, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What is not explained of the variation, as a difference from 1 would lose small errors."""
+        """The unexplained part of the variation: a difference from 1 would lose small errors."""
         return sums["loss"], _variation(labels)
 
     def of_mean(self, mean: float) -> float:

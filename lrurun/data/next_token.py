@@ -26,7 +26,10 @@ class ChunkOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class NextToken(Task):
-    """Each token is predicted from those before it in its example: `classes` tokens, or those of the vocabulary."""
+    """Each token is predicted from the tokens before it in its example.
+
+    There are `classes` tokens, or as many as the vocabulary has.
+    """
 
     def spec(self, options: Any, vocabulary: Sequence[str] = ()) -> Spec:
         size = len(vocabulary) or self.classes
@@ -61,15 +64,15 @@ def bits_per_byte(train: np.ndarray, test: np.ndarray, n: int) -> float:
         raise ValueError(f"n must lie between 1 and {MAX_ORDER}, found {n}")
     probability = np.full((len(test), test.shape[1] - 1), 1 / BYTES)
     for context in range(n):
-        counted, asked = _keys(train, context), _keys(test, context)
+        counted, requested = _keys(train, context), _keys(test, context)
         grams, counts = np.unique(counted, return_counts=True)
         contexts, first = np.unique(grams // BYTES, return_index=True)
         total, followers = np.add.reduceat(counts, first), np.diff([*first, len(grams)])
-        seen = _look_up(counts, grams, asked)
-        total_of_context, kinds = (_look_up(values, contexts, asked // BYTES) for values in (total, followers))
+        seen = _look_up(counts, grams, requested)
+        total_of_context, distinct = (_look_up(values, contexts, requested // BYTES) for values in (total, followers))
         columns = probability[:, max(context, 1) - 1 :]
         known = total_of_context > 0
-        mixed = (seen + kinds * columns) / np.where(known, total_of_context + kinds, 1)
+        mixed = (seen + distinct * columns) / np.where(known, total_of_context + distinct, 1)
         columns[...] = np.where(known, mixed, columns)
     return float(-np.mean(np.log2(probability)))
 
@@ -84,7 +87,7 @@ def _keys(rows: np.ndarray, context: int) -> np.ndarray:
     return keys
 
 
-def _look_up(values: np.ndarray, keys: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """The value of each asked key among the sorted `keys`; 0 for others."""
-    place = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
-    return np.where(keys[place] == asked, values[place], 0)
+def _look_up(values: np.ndarray, keys: np.ndarray, requested: np.ndarray) -> np.ndarray:
+    """The value of each requested key among the sorted `keys`; 0 for others."""
+    index = np.minimum(np.searchsorted(keys, requested), len(keys) - 1)
+    return np.where(keys[index] == requested, values[index], 0)

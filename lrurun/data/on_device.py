@@ -1,4 +1,4 @@
-"""Tasks whose training examples are sampled on the device, new ones at every step; those of evaluation are fixed.
+"""Tasks whose training examples are sampled on the device, new ones at every step; evaluation has fixed examples.
 
 Their functions import jax when they are called, which is in workers only.
 """

@@ -17,6 +17,7 @@ import numpy as np
 from msgspec import Struct, structs
 
 from lrurun import decoding
+from lrurun.console import no_progress
 from lrurun.data import splits, task_data
 from lrurun.data.arrays import Writer, count_classes, header
 from lrurun.data.copies import reading
@@ -160,16 +161,16 @@ def _read(path: Path, option: str) -> np.ndarray:
         raise LrurunError(f"{name}: not an array of numbers: {reading.first_line(error)}", hint) from None
 
 
-def _key(keys: Sequence[str], asked: str, option: str, file: Path) -> str:
-    """The array of a `.npz` file that is asked for; without a key, the one named like the option, or the only one.
+def _key(keys: Sequence[str], requested: str, option: str, file: Path) -> str:
+    """The key of an array of a `.npz` file; if none is requested, the one named like the option, or the only one.
 
     Raises:
         LrurunError: there is none, or it could be one of several.
     """
-    key = asked or option.removeprefix("--").replace("-", "_")
+    key = requested or option.removeprefix("--").replace("-", "_")
     if key in keys:
         return key
-    if asked or not keys:
+    if requested or not keys:
         raise LrurunError(f"{option} {file}: has no array {key!r}", hint_for(key, keys, "arrays in it"))
     if len(keys) > 1:
         raise LrurunError(
@@ -208,7 +209,7 @@ def doubts(examples: OwnArrays) -> list[str]:
 
 
 def _axes(examples: OwnArrays) -> list[str]:
-    """Sentences on inputs whose last axis may be that of the steps, unless labels or lengths show that it is not."""
+    """Sentences on inputs whose last axis may be the steps, unless labels or lengths show that it is not."""
     x, y, name = examples.inputs, examples.labels, examples.names[0]
     at_steps = y.ndim == (3 if y.dtype.kind == "f" else 2) and y.shape[1] == x.shape[1]
     if x.ndim == 2 or x.shape[2] < LONGER * x.shape[1] or at_steps or examples.lengths is not None:
@@ -412,7 +413,7 @@ class NewTask(Struct, frozen=True, kw_only=True):
     """A task of users' arrays, and what is known about its splits."""
 
     task: Imported
-    """With a source that writes its arrays."""
+    """The task of imported arrays, with a source that writes them."""
     divided: str
     """How the examples are divided, in words."""
     fewest: dict[str, int] | None
@@ -444,7 +445,7 @@ def task_of(
     division: Division,
     *,
     classes: int | None = None,
-    progress: Progress = task_data.no_progress,
+    progress: Progress = no_progress,
 ) -> NewTask:
     """The task, with a source that writes its arrays.
 

@@ -36,7 +36,7 @@ def first_examples(
 
     Args:
         change: applied to blocks of examples, with the name of the split and the number of the first one; examples
-            keep their places.
+            keep their order.
         block: examples in a block.
     """
 

@@ -63,19 +63,19 @@ def _check_metrics(task: Task) -> None:
         )
     names = [metric.name for metric in metrics]
     for metric in metrics:
-        kind = f"{where}, metric {metric.name!r} ({type(metric).__name__})"
+        label = f"{where}, metric {metric.name!r} ({type(metric).__name__})"
         if metric.name == "loss" or not re.fullmatch(r"[A-Za-z][\w.-]*", metric.name, re.ASCII):
             raise UsageError(
-                f"{kind}: expected a name of letters, digits, '.', '_' and '-'; the name loss is taken",
+                f"{label}: expected a name of letters, digits, '.', '_' and '-'; the name loss is taken",
                 'as in: name: str = "top_two"',
             )
         if names.count(metric.name) > 1:
-            raise UsageError(f"{kind}: two metrics have this name", "give one of them another name")
+            raise UsageError(f"{label}: two metrics have this name", "give one of them another name")
         if type(metric).value is Metric.value:
-            raise UsageError(f"{kind}: defines no value", "def value(self, sums): returns the score as a float")
+            raise UsageError(f"{label}: defines no value", "def value(self, sums): returns the score as a float")
         if isinstance(metric, Mean) and type(metric).each is Mean.each:
-            raise UsageError(f"{kind}: defines no each", "def each(self, outputs, labels): returns a number per label")
+            raise UsageError(f"{label}: defines no each", "def each(self, outputs, labels): returns a number per label")
         for name in metric.sums:
             if name not in OF_CLASSES | OF_VALUES:
                 hint = hint_for(name, sorted(OF_CLASSES | OF_VALUES), "sums")
-                raise UsageError(f"{kind}: sums has an unknown name {name!r}", f"{hint}; or define measure")
+                raise UsageError(f"{label}: sums has an unknown name {name!r}", f"{hint}; or define measure")

@@ -1,6 +1,7 @@
-"""What the splits of tasks share: parts of what is generated, and the random orders of published ones, bit for bit.
+"""Functions for the splits of tasks: parts of generated chunks, and the random orders of published ones, bit for bit.
 
-The file of each task says which examples are for validation. With protocol "paper", `task_data.load` trains on them too.
+The file of each task says which examples are for validation. With protocol "paper", `task_data.load` trains on them
+too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from lrurun.data.task import Progress
 
 
 def portions(sizes: Mapping[str, int], first: int, count: int) -> Iterator[tuple[str, int, slice]]:
-    """The splits of generated examples `first` to `first + count`: split, place in it, and which of the examples.
+    """The splits of generated examples `first` to `first + count`: split, first row in it, and which of the examples.
 
     Test comes first and train last, so that another number of training examples does not change the test split.
     """
@@ -35,11 +36,11 @@ Chunk = TypeVar("Chunk", bound=Any)
 def distributed(
     chunks: Iterable[Chunk], sizes: Mapping[str, int], progress: Progress, what: str
 ) -> Iterator[tuple[str, int, Chunk]]:
-    """The parts of generated chunks, as `portions` has them: split, place in it, and the examples."""
+    """The parts of generated chunks, as `portions` has them: split, first row in it, and the examples."""
     done, total = 0, sum(sizes.values())
     for chunk in chunks:
-        for split, place, rows in portions(sizes, done, len(chunk.labels)):
-            yield split, place, type(chunk)(*(array[rows] for array in chunk))
+        for split, row, rows in portions(sizes, done, len(chunk.labels)):
+            yield split, row, type(chunk)(*(array[rows] for array in chunk))
         done += len(chunk.labels)
         progress(what, done, total)
 
@@ -53,8 +54,8 @@ def torch_permutation(n: int, seed: int) -> np.ndarray:
     random = np.random.RandomState(seed).randint(0, 2**32, n, dtype=np.uint32)
     partners = (np.arange(n) + random % np.arange(n, 0, -1)).tolist()
     order = list(range(n))
-    for place, partner in enumerate(partners):
-        order[place], order[partner] = order[partner], order[place]
+    for index, partner in enumerate(partners):
+        order[index], order[partner] = order[partner], order[index]
     return np.array(order, np.int64)
 
 
@@ -123,7 +124,7 @@ def grouped(groups: np.ndarray, sizes: Sequence[int], seed: int) -> list[np.ndar
     for k, wanted in enumerate(np.cumsum(sizes).tolist()):
         least, most = cuts[-1] + 1, len(counts) - (len(sizes) - k)  # each part that follows needs a group
         cuts.append(least + int(np.argmin(np.abs(ends[least - 1 : most] - wanted))))
-    place = np.empty(len(counts), np.int64)
-    place[order] = np.arange(len(counts))
-    part = np.searchsorted(cuts, place[groups], side="right") - 1
+    rank = np.empty(len(counts), np.int64)
+    rank[order] = np.arange(len(counts))
+    part = np.searchsorted(cuts, rank[groups], side="right") - 1
     return [np.flatnonzero(part == k) for k in range(len(cuts))]

@@ -16,9 +16,9 @@ from lrurun.data.metric import Accuracy, Metric
 class Output(Struct, frozen=True, kw_only=True):
     """The outputs of a task, their loss, and where they are. The default: one class for each sequence.
 
-    Labels are (n,) for sequences, of real values (n, size) with `size` = `Spec.classes`. For positions they are (n, P),
-    or (n, P, size): those of the last P of L positions, so that P = L labels all of them. Positions without a label
-    have -1 as class, or NaN as value.
+    Labels of sequences are (n,), or real values (n, size) with `size` = `Spec.classes`. Labels of positions are (n, P),
+    or (n, P, size), for the last P of L positions, so that P = L labels all of them. Positions without a label have -1
+    as class, or NaN as value.
     """
 
     loss: Literal["cross-entropy", "squared-error"] = "cross-entropy"
@@ -60,7 +60,7 @@ class Spec(Struct, frozen=True, kw_only=True):
     features: int
     """Input features per step, or the size of the vocabulary."""
     classes: int
-    """Classes of the output, or the number of real values where it predicts those."""
+    """Classes of the output, or the number of real values that it predicts."""
     length: int
     output: Output = Output()
     scale: float = 1.0
@@ -129,7 +129,7 @@ class Data(Struct, frozen=True, kw_only=True):
     vocabulary: Sequence[str] = ()
     """Tokens in the order of their ids, for tasks of tokens."""
     further_tests: dict[str, Split] = field(default_factory=dict)
-    """Name -> a further test split, such as one of longer sequences than those of training."""
+    """Name -> a further test split, such as one of sequences longer than in training."""
 
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -165,7 +165,7 @@ class Source(Struct, frozen=True, kw_only=True):
     """One line for messages, reports and the manifest: which copy, and its format."""
     fill: Fill
     archive: Path | None = None
-    """The file that is read, if it should be one of the task's `remotes`, or of those below."""
+    """The file that is read, if it should be one of the task's `remotes`, or of the `remotes` below."""
     remotes: tuple[Remote, ...] = ()
     """Published files with the same data in another form, if the archive has that form."""
     generator: dict[str, Any] = field(default_factory=dict)
@@ -223,7 +223,7 @@ class Task(ABC):
 
     @abstractmethod
     def spec(self, options: Any, vocabulary: Sequence[str] = ()) -> Spec:
-        """The shapes and types that a model needs; `vocabulary` is that of the manifest, for tasks of tokens."""
+        """The shapes and types that a model needs; `vocabulary` is from the manifest, for tasks of tokens."""
 
     def find(self, path: Path, options: Any) -> Source | None:
         """The copy of the data at `path`, a file or a folder; None if there is none that the task can read.
@@ -245,7 +245,7 @@ class Task(ABC):
         return None
 
     def sampler(self, options: Any) -> Sampler | None:
-        """Samples the examples of every training step on the device; None where they are those of the split."""
+        """Samples the examples of every training step on the device; None where they are the examples of the split."""
         return None
 
     def further_tests(self, options: Any) -> Mapping[str, Any]:

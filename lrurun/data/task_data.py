@@ -18,6 +18,7 @@ import numpy as np
 from msgspec import Meta, structs
 
 from lrurun import decoding, files, plugins
+from lrurun.console import no_progress
 from lrurun.data import arrays, download
 from lrurun.data.arrays import Writer, sha256
 from lrurun.data.copies import reading
@@ -75,10 +76,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lrurun: _Name = ""
 
 
-def no_progress(what: str, done: int, total: int | None) -> None:
-    """A `Progress` that shows nothing."""
-
-
 def manifest(task: Task, options: Options, folder: Path) -> Manifest | None:
     """The manifest in `folder`, or None if nothing is prepared there.
 
@@ -108,7 +105,7 @@ def manifest(task: Task, options: Options, folder: Path) -> Manifest | None:
     return stored
 
 
-def found(folder: Path) -> Manifest | None:
+def manifest_in(folder: Path) -> Manifest | None:
     """The manifest in a folder, of whatever task, or None if nothing is prepared there.
 
     Raises:
@@ -369,7 +366,7 @@ def load(
     if spec.kind == "tokens" and len(stored.vocabulary) not in (0, spec.features):
         actual = len(stored.vocabulary)
         raise LrurunError(f"{folder}: expected a vocabulary of {spec.features:,} tokens, found {actual:,}", _REMAKE)
-    # the digests are those of arrays that fitted the code which made them
+    # arrays with these digests fitted the code which made them
     changed = stored.code != task.code
     splits: Any = {split: _split(split, stored, spec, folder, progress, values=changed) for split in SPLITS}
     further_tests = {
@@ -467,7 +464,7 @@ def _joined(first: Split, second: Split) -> Split:
 
 
 def digest(sha256: Mapping[str, str]) -> str:
-    """One digest over those of all arrays: name -> digest."""
+    """One digest over the digests of all arrays, by name."""
     text = "".join(f"{name}={value}\n" for name, value in sorted(sha256.items()))
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
@@ -477,8 +474,8 @@ def _settings(options: Mapping[str, Any]) -> str:
 
 
 def to_obtain(task: Task, options: Options, folder: Path) -> str | None:
-    """What data need that are missing: a download, or a copy that the user has. None for data that are there, and for
-    those that lrurun has, generates, or makes from others that are prepared."""
+    """What missing data need: a download, or a copy that the user has. None for data that are there, and for data that
+    lrurun has, generates, or makes from others that are prepared."""
     if manifest(task, options, folder) is not None:
         return None
     subject = f"the data of {task.name} are not in {folder}"
@@ -503,7 +500,7 @@ def _megabytes(count: int) -> str:
 
 
 def missing(task: Task, folder: Path, arguments: str = "") -> LrurunError:
-    """The error for data that are not in `folder`; `arguments` are those of a command that prepares them."""
+    """The error for data that are not in `folder`; `arguments` belong to a command that prepares them."""
     hint = task.restore or f"run: lrurun data prepare {arguments or _arguments_of(task, folder)}"
     return LrurunError(f"{folder}: there are no prepared data for {task.name}", hint)
 
@@ -620,11 +617,11 @@ def _check_labels(array: np.ndarray, spec: Spec, name: str, hint: str, *, number
         LrurunError: their type, their shape, a class, or an example without a label.
     """
     output, values = spec.output, spec.output.loss == "squared-error"
-    places = (min(array.shape[1] if array.ndim > 1 else 0, spec.length),) if output.at == "positions" else ()
-    shape = (len(array), *places, *((spec.classes,) if values else ()))
+    positions = (min(array.shape[1] if array.ndim > 1 else 0, spec.length),) if output.at == "positions" else ()
+    shape = (len(array), *positions, *((spec.classes,) if values else ()))
     if array.dtype.kind not in ("f" if values else "iu") or not array.dtype.isnative:
         raise LrurunError(f"{name}: expected {'real' if values else 'whole'} numbers, found {array.dtype}", hint)
-    if array.shape != shape or places == (0,):
+    if array.shape != shape or positions == (0,):
         raise LrurunError(f"{name}: expected the shape {shape}, found {array.shape}", hint)
     if not numbers:
         return

@@ -1,11 +1,11 @@
-"""Tasks: data sets with a question. A new task is a class in a file of a group here and a line of `_CLASSES`."""
+"""Tasks: data sets with a question. A new task is a class in a file of a group here and a line of `_BUILT_IN`."""
 
 from __future__ import annotations
 
 import pkgutil
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import structs
 
@@ -17,83 +17,56 @@ from lrurun.plugins import Registry
 if TYPE_CHECKING:
     from lrurun.data.task import Options, Task
 
-_CLASSES = {
-    "sCIFAR": "downloaded.images:SCifar",
-    "Image": "downloaded.images:Image",
-    "ListOps": "synthetic.listops:ListOps",
-    "ListOpsSubTrees": "synthetic.listops_subtrees:ListOpsSubTrees",
-    "Text": "downloaded.text:Text",
-    "Retrieval": "downloaded.retrieval:Retrieval",
-    "Pathfinder": "synthetic.pathfinder:Pathfinder",
-    "PathX": "synthetic.pathfinder:PathX",
-    "PathfinderSegmentation": "synthetic.pathfinder_segmentation:PathfinderSegmentation",
-    "SpeechCommands": "downloaded.speech:SpeechCommands",
-    "sDigits": "synthetic.digits:Digits",
-    "npDigits": "synthetic.np_digits:NpDigits",
-    "npCIFAR": "downloaded.np_cifar:NpCifar",
-    "Shift": "sampled.atomic:Shift",
-    "CumSum": "sampled.atomic:CumSum",
-    "CumMax": "sampled.atomic:CumMax",
-    "Reverse": "sampled.atomic:Reverse",
-    "Sort": "sampled.atomic:Sort",
-    "Select": "sampled.atomic:Select",
-    "SelectFixed": "sampled.atomic:SelectFixed",
-    "MIPS": "sampled.atomic:Mips",
-    "ContextShift": "sampled.atomic:ContextShift",
-    "Solve": "sampled.atomic:Solve",
-    "SolveFixed": "sampled.atomic:SolveFixed",
-    "Copy": "sampled.recall:Copy",
-    "SelectiveCopy": "sampled.recall:SelectiveCopy",
-    "MQAR": "sampled.recall:Mqar",
-    "InductionHeads": "sampled.recall:InductionHeads",
-    "Parity": "sampled.recall:Parity",
-    "TeacherStudent": "sampled.teacher:TeacherStudent",
-    "sSource": "synthetic.source_code:SourceCode",
-    "PG19": "downloaded.pg19:PG19",
-    "PG19Tokens": "downloaded.pg19:PG19Tokens",
+
+class _BuiltIn(NamedTuple):
+    """A task that comes with lrurun, and facts that are needed without importing it: lists of runs show its metric, and
+    the numbers of papers are judged."""
+
+    path: str
+    """The module below this package, and the class."""
+    selected_on: str = "accuracy"
+    """The metric that selects the models."""
+    chance: float | None = None
+    """The accuracy of chance where claims of papers are about it; None: the metric's."""
+    test_items: int | None = None
+    """The number of test items, where models are selected on a share of them, for the error of papers' numbers."""
+
+
+_BUILT_IN = {
+    "sCIFAR": _BuiltIn("downloaded.images:SCifar", test_items=10_000),
+    "Image": _BuiltIn("downloaded.images:Image", test_items=10_000),
+    "ListOps": _BuiltIn("synthetic.listops:ListOps", test_items=2_000),
+    "ListOpsSubTrees": _BuiltIn("synthetic.listops_subtrees:ListOpsSubTrees", test_items=2_000),
+    "Text": _BuiltIn("downloaded.text:Text", test_items=25_000),
+    "Retrieval": _BuiltIn("downloaded.retrieval:Retrieval", test_items=17_437),
+    "Pathfinder": _BuiltIn("synthetic.pathfinder:Pathfinder", chance=0.5, test_items=20_000),
+    "PathX": _BuiltIn("synthetic.pathfinder:PathX", chance=0.5, test_items=20_000),
+    "PathfinderSegmentation": _BuiltIn("synthetic.pathfinder_segmentation:PathfinderSegmentation", selected_on="f1"),
+    "SpeechCommands": _BuiltIn("downloaded.speech:SpeechCommands", test_items=11_005),
+    "sDigits": _BuiltIn("synthetic.digits:Digits", test_items=300),
+    "npDigits": _BuiltIn("synthetic.np_digits:NpDigits", test_items=300),
+    "npCIFAR": _BuiltIn("downloaded.np_cifar:NpCifar", test_items=10_000),
+    "Shift": _BuiltIn("sampled.atomic:Shift", selected_on="r2"),
+    "CumSum": _BuiltIn("sampled.atomic:CumSum", selected_on="r2"),
+    "CumMax": _BuiltIn("sampled.atomic:CumMax", selected_on="r2"),
+    "Reverse": _BuiltIn("sampled.atomic:Reverse", selected_on="r2"),
+    "Sort": _BuiltIn("sampled.atomic:Sort", selected_on="r2"),
+    "Select": _BuiltIn("sampled.atomic:Select", selected_on="r2"),
+    "SelectFixed": _BuiltIn("sampled.atomic:SelectFixed", selected_on="r2"),
+    "MIPS": _BuiltIn("sampled.atomic:Mips", selected_on="r2"),
+    "ContextShift": _BuiltIn("sampled.atomic:ContextShift", selected_on="r2"),
+    "Solve": _BuiltIn("sampled.atomic:Solve", selected_on="r2"),
+    "SolveFixed": _BuiltIn("sampled.atomic:SolveFixed", selected_on="r2"),
+    "Copy": _BuiltIn("sampled.recall:Copy", test_items=1_024),
+    "SelectiveCopy": _BuiltIn("sampled.recall:SelectiveCopy", test_items=1_024),
+    "MQAR": _BuiltIn("sampled.recall:Mqar", test_items=1_024),
+    "InductionHeads": _BuiltIn("sampled.recall:InductionHeads", test_items=1_024),
+    "Parity": _BuiltIn("sampled.recall:Parity", test_items=1_024),
+    "TeacherStudent": _BuiltIn("sampled.teacher:TeacherStudent", selected_on="nmse"),
+    "sSource": _BuiltIn("synthetic.source_code:SourceCode", selected_on="bits_per_byte"),
+    "PG19": _BuiltIn("downloaded.pg19:PG19", selected_on="bits_per_byte"),
+    "PG19Tokens": _BuiltIn("downloaded.pg19:PG19Tokens", selected_on="cross_entropy"),
 }
-_SELECTED_ON = {
-    "PathfinderSegmentation": "f1",
-    "Shift": "r2",
-    "CumSum": "r2",
-    "CumMax": "r2",
-    "Reverse": "r2",
-    "Sort": "r2",
-    "Select": "r2",
-    "SelectFixed": "r2",
-    "MIPS": "r2",
-    "ContextShift": "r2",
-    "Solve": "r2",
-    "SolveFixed": "r2",
-    "TeacherStudent": "nmse",
-    "sSource": "bits_per_byte",
-    "PG19": "bits_per_byte",
-    "PG19Tokens": "cross_entropy",
-}
-"""The metric that selects the models of a task, where it is not accuracy: lists of runs show it, without the task."""
-_CHANCE = {"Pathfinder": 0.5, "PathX": 0.5}
-"""The accuracy of chance where claims of papers are about it: they are judged without the task."""
-_TEST_ITEMS = {
-    "sCIFAR": 10_000,
-    "Image": 10_000,
-    "ListOps": 2_000,
-    "ListOpsSubTrees": 2_000,
-    "Text": 25_000,
-    "Retrieval": 17_437,
-    "Pathfinder": 20_000,
-    "PathX": 20_000,
-    "SpeechCommands": 11_005,
-    "sDigits": 300,
-    "npDigits": 300,
-    "npCIFAR": 10_000,
-    "Copy": 1_024,
-    "SelectiveCopy": 1_024,
-    "MQAR": 1_024,
-    "InductionHeads": 1_024,
-    "Parity": 1_024,
-}
-"""The number of test items of tasks whose models are selected on a share of them: it bounds the error of a paper's
-numbers, which are judged without the task."""
 
 IMPORTED = "imported"
 """The setting that only data of users' own arrays have."""
@@ -101,32 +74,34 @@ OF_PLUG_IN = "--load FILE if it is a task of your own"
 """A hint for an unknown task."""
 
 
-def _make(place: str) -> Task:
-    task: Task = pkgutil.resolve_name(f"lrurun.data.{place}")()
+def _make(path: str) -> Task:
+    task: Task = pkgutil.resolve_name(f"lrurun.data.{path}")()
     return task
 
 
-TASKS: Registry[Task] = plugins.registry("task", {name: partial(_make, place) for name, place in _CLASSES.items()})
-"""All tasks by name, those of plug-ins last; a task is imported when it is asked for."""
+TASKS: Registry[Task] = plugins.registry("task", {name: partial(_make, path) for name, (path, *_) in _BUILT_IN.items()})
+"""All tasks by name, plug-ins last; a task is imported when it is asked for."""
 
 
 def is_built_in(name: str) -> bool:
     """Whether a task comes with lrurun."""
-    return name in _CLASSES
+    return name in _BUILT_IN
 
 
 def selected_on(name: str) -> Metric:
     """The metric that selects the models of a task, without importing lrurun's own: its chance may be unknown."""
     if TASKS.is_imported(name):
         return TASKS[name].metric
-    metric = METRICS[_SELECTED_ON.get(name, "accuracy")]
-    return structs.replace(metric, chance=_CHANCE.get(name, metric.chance))
+    # a plug-in that has not been imported is taken to be selected on accuracy
+    built_in = _BUILT_IN.get(name, _BuiltIn(""))
+    metric = METRICS[built_in.selected_on]
+    return metric if built_in.chance is None else structs.replace(metric, chance=built_in.chance)
 
 
 def test_items(name: str) -> int | None:
     """The number of test items of a task, without importing lrurun's own; None where it bounds no error."""
     if is_built_in(name):
-        return _TEST_ITEMS.get(name)
+        return _BUILT_IN[name].test_items
     task = TASKS[name]
     return task.sizes(task.options()).get("test")
 
@@ -135,7 +110,7 @@ def metrics() -> dict[str, Metric]:
     """The metrics of lrurun and of the plug-ins that are loaded, by name."""
     by_name = dict(METRICS)
     for task in TASKS:
-        if task not in _CLASSES:
+        if task not in _BUILT_IN:
             by_name |= {metric.name: metric for metric in TASKS[task].metrics}
     return by_name
 

@@ -13,7 +13,7 @@ from lrurun.instances.requests import LadderRequest
 from lrurun.ledger.values import FINISHED, REQUEST
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Event, LadderInstance
 
 

@@ -24,7 +24,7 @@ from lrurun.ledger.values import DOCUMENTS, REQUEST
 from lrurun.plugins import PluginKind
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance, Run
 
 
@@ -102,7 +102,7 @@ def find(ledger: Ledger, instance: LadderInstance) -> InstanceDocuments | None:
     return None
 
 
-def _newest(ledger: Ledger | None, kind: paths.Kind, name: str) -> InstanceDocuments | None:
+def _newest(ledger: Ledger | None, kind: paths.Group, name: str) -> InstanceDocuments | None:
     """The documents of the newest instance whose ladder or recipe has this name, or was read from this file, after
     their plug-ins are loaded.
 
@@ -165,7 +165,7 @@ def _say_recorded(what: str, path: str) -> None:
     console.say(f"{what}: as the ledger records it, from {path}; {hint}")
 
 
-def _is_here(kind: paths.Kind, name: str) -> bool:
+def _is_here(kind: paths.Group, name: str) -> bool:
     """Whether there is a file of this name."""
     try:
         paths.find(kind, name)

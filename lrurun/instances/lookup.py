@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lrurun.config.instance import instance_title
 from lrurun.errors import NotFoundError, plural
 
 if TYPE_CHECKING:
     from lrurun.config import planning
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
 
 
@@ -29,7 +28,7 @@ def require(ledger: Ledger, plan: planning.Plan, command: str) -> LadderInstance
     """
     if (instance := find(ledger, plan)) is not None:
         return instance
-    requested = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+    requested = plan.identity.description
     if sentence := other_versions(plan, ledger):
         raise NotFoundError(
             f"{requested}: not in this ledger with these documents; {sentence}", f"name one of these, or run: {command}"
@@ -68,4 +67,4 @@ def other_versions(plan: planning.Plan, ledger: Ledger) -> str:
 
 def title(instance: LadderInstance) -> str:
     """The title, for example "ladder lru on sDigits, profile smoke, without --tune, optim.lr=0.01"."""
-    return instance_title(instance.name, instance.task, instance.profile, instance.spec)
+    return instance.identity.description

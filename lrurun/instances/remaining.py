@@ -4,12 +4,13 @@ need. It is computed from a plan and a ledger. Nothing is trained or recorded.""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from lrurun import console
+from lrurun.config.instance import Instance  # msgspec reads the fields of documents
 from lrurun.config.resolve import Difference, RateSource
 from lrurun.errors import plural
 from lrurun.instances import lookup, phrases
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from lrurun.config.schema import Config
     from lrurun.instances.requests import LadderRequest
     from lrurun.judging.sequential import DesignProgress
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Run
     from lrurun.paths import Places
 
@@ -95,17 +96,9 @@ class FirmVerdict(Struct, frozen=True, kw_only=True):
 class PlanDocument(Struct, frozen=True, kw_only=True):
     """The JSON of `lrurun plan`."""
 
-    ladder: str
-    task: str
-    profile: str | None
-    set: Mapping[str, Any]
-    tune: bool
-    name: str
-    """The short name of the instance: in the ledger, or the one that it will get."""
-    label: str
-    """The label of the instance: task, profile, tuned or not, `--set`, data as far as they are prepared."""
-    data: Mapping[str, Any]
-    """"source", "kind", "published", "sha256" of the prepared data; empty where there are none."""
+    flat: ClassVar[str] = "ladder task profile set tune name label data"
+    instance: Instance
+    """With the short name that it has in the ledger, or will get, and the data as far as they are prepared."""
     seeds: list[int]
     design: Mapping[str, Any] | None = None
     """The sequential design with `--decide`, as in the report on a ladder."""
@@ -285,7 +278,6 @@ def _document(
     notes: list[str],
 ) -> PlanDocument:
     from lrurun import machine
-    from lrurun.config.instance import make_label
 
     devices = max(rung.execution.devices for rung in rungs)
     threads = max(rung.execution.threads for rung in rungs)
@@ -294,17 +286,8 @@ def _document(
     is_open = design is not None and design["next_look"] is not None
     more_seeds = design["max_seeds"] - design["next_look"] if design is not None and is_open else 0
     later = [row.seconds_for(more_seeds) for row in rows if not row.same_as_before]
-    data = _data(places, plan)
-    label = make_label(plan.recipe.task, plan.profile, plan.tune, plan.changes, data)
     return PlanDocument(
-        name=name,
-        label=label.text,
-        data=data,
-        ladder=plan.ladder.name,
-        task=plan.recipe.task,
-        profile=plan.profile,
-        set=plan.changes,
-        tune=plan.tune,
+        instance=structs.replace(plan.identity, short_name=name, data=_data(places, plan)),
         seeds=list(seeds),
         design=design,
         workers=workers,

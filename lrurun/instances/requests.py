@@ -20,7 +20,7 @@ from lrurun.ledger.values import REQUEST
 
 if TYPE_CHECKING:
     from lrurun.config import planning
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Event, LadderInstance
 
 R = TypeVar("R", bound=Struct)
@@ -260,7 +260,7 @@ def list_of(seeds: Sequence[int]) -> str:
     return ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")
 
 
-def _absolute(kind: paths.Kind, name: str) -> str:
+def _absolute(kind: paths.Group, name: str) -> str:
     """The name of a packaged file, the absolute path of any other."""
     path = paths.find(kind, name)
     return name if path.parent.resolve() == paths.packaged(kind).resolve() else os.path.abspath(path)

@@ -1,6 +1,6 @@
-"""The record of a sequential design in the ledger: events of its ladder instance, one for the design and one a look.
+"""Sequential designs in the ledger: events of a ladder instance, one for its design and one for each look.
 
-Of equal looks that several terminals record at once, the first counts; a record never changes.
+Of equal looks that several terminals record at once, the first counts; what is recorded never changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lrurun.judging.sequential import MAX_SEEDS, Design, DesignProgress, LookRec
 from lrurun.ledger.values import FINISHED
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
 
 DESIGN, LOOK = "design", "look"
@@ -60,7 +60,7 @@ def begin(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, max_see
     progress = find(plan, instance, ledger)
     if progress is None:
         ledger.event(DESIGN, "sequential design", planned(plan, ledger, max_seeds).design, ladder=instance.key)
-        progress = find(plan, instance, ledger)  # that of another terminal, if it was faster
+        progress = find(plan, instance, ledger)  # of another terminal, if it was faster
         assert progress is not None
     check(progress, max_seeds)
     return progress
@@ -78,7 +78,7 @@ def check(progress: DesignProgress, max_seeds: int | None) -> None:
 
 def record(instance: LadderInstance, ledger: Ledger, look: LookRecord) -> None:
     """Records a look, unless it is recorded already."""
-    recorded = {(record.design, record.seeds) for record in _looks(instance, ledger)}
+    recorded = {(earlier.design, earlier.seeds) for earlier in _looks(instance, ledger)}
     if (look.design, look.seeds) not in recorded:
         ledger.event(LOOK, f"look at {look.seeds} seeds", look, ladder=instance.key)
 
@@ -104,9 +104,9 @@ def _finished(plan: planning.Plan, ledger: Ledger) -> int:
         run.id
         for instance in ledger.ladders(plan.ladder.name, plan.recipe.task)
         for run in ledger.runs(instance.key, states=FINISHED)
-        for place in run.memberships
-        if (place.ladder_key, place.stage) == (instance.key, "train")
-        and settings.get(place.rung) == _settings_digest(run.config, place.rung, plan)
+        for membership in run.memberships
+        if (membership.ladder_key, membership.stage) == (instance.key, "train")
+        and settings.get(membership.rung) == _settings_digest(run.config, membership.rung, plan)
     }
     return len(finished)
 
@@ -163,13 +163,14 @@ def _looks(instance: LadderInstance, ledger: Ledger) -> list[LookRecord]:
     return [_decode(payload, LookRecord, instance) for payload in _payloads(instance, ledger, LOOK)]
 
 
-def _payloads(instance: LadderInstance, ledger: Ledger, kind: str) -> list[Any]:
-    return [event.payload for event in ledger.events(ladder_key=instance.key, of_runs=False) if event.kind == kind]
+def _payloads(instance: LadderInstance, ledger: Ledger, event_kind: str) -> list[Any]:
+    events = ledger.events(ladder_key=instance.key, of_runs=False)
+    return [event.payload for event in events if event.kind == event_kind]
 
 
-def _decode(payload: Any, kind: Any, instance: LadderInstance) -> Any:
+def _decode(payload: Any, struct: Any, instance: LadderInstance) -> Any:
     try:
-        return msgspec.convert(payload, kind)
+        return msgspec.convert(payload, struct)
     except msgspec.ValidationError as error:
         raise LedgerError(
             f"ladder {instance.short_name}: its recorded sequential design cannot be read ({error})",

@@ -6,7 +6,7 @@ chance of improvement of 1/2. Its variance from the choice of items comes from t
 the choice of seeds from the p of the rank test.
 
 Both are combined as z values: 1 / z^2 = 1 / z_seeds^2 + 1 / z_items^2, where z is the shift over its error. Where items
-do not matter, p is that of the ranks, and it is never smaller.
+do not matter, p is the p of the ranks, and it is never smaller.
 
 Sources: Brunner and Munzel (2000) for seeds; Hodges and Lehmann (1963) for the shift; Cameron, Gelbach and Miller
 (2011) for errors that are clustered in two ways, here by runs and by items; MacKinnon and White (1985) for items of
@@ -170,7 +170,7 @@ def _error_of_seeds(above: Array, density: float) -> float | None:
 
     Args:
         above: (runs, other runs) how far each difference is above the median, from 0 to 1.
-        density: that of the smoothed differences at the median.
+        density: the density of the smoothed differences at the median.
     """
     if min(above.shape) < 2 or density == 0:
         return None
@@ -236,8 +236,8 @@ class _Both:
         return math.sqrt(max(float(np.median(spread)), 0.0))
 
     def shift(self, value: float, first: Array, second: Array, bound: float) -> Shift:
-        """A difference, less `bound`, that depends on the runs with these weights, of which those of a side add up to
-        1."""
+        """A difference, less `bound`, that depends on the runs with the weights `first` (runs,) and `second` (other
+        runs,), which add up to 1 each."""
         if self._influences is None:
             # the runs of a side share the items, and may be right on the same ones
             ends = (float(w @ side.errors) / self.unit for w, side in zip((first, second), self._sides, strict=True))

@@ -14,10 +14,11 @@ import numpy as np
 from lrurun.config.ladder import Claim, Ladder, Published
 from lrurun.data import tasks
 from lrurun.data.metric import Metric
-from lrurun.judging import questions, statistics
+from lrurun.judging import questions, statistics, wording
 from lrurun.judging.item_errors import ItemSpread
+from lrurun.judging.samples import Sample, Scoring, constant
 from lrurun.judging.scores import form_of
-from lrurun.judging.verdicts import NOT_JUDGED, Comparison, Pair, Question, Sample, Scoring, constant
+from lrurun.judging.verdicts import NOT_JUDGED, Comparison, Pair, Question
 
 
 def rows_for(ladder: Ladder, task: str, profile: str | None) -> dict[str, tuple[Published, ...]]:
@@ -86,16 +87,16 @@ def _judge(ladder: Ladder, task: str, profile: str | None) -> dict[Question, Com
 
 
 def _chosen(rows: dict[str, tuple[Published, ...]], question: Question) -> tuple[Published | None, Published | None]:
-    """The rows of both rungs from one paper, with spreads if it has such."""
+    """The published scores of both rungs from one paper, with spreads if it has such."""
     mine, other = rows.get(question.rung, ()), rows.get(question.other or "", ())
     if question.other is None:
         return (min(mine, key=lambda score: score.stderr is None), None) if mine else (None, None)
-    pairs = [(score, base) for score in mine for base in other if _kind(score) == _kind(base)]
+    pairs = [(score, base) for score in mine for base in other if _compared_by(score) == _compared_by(base)]
     return min(pairs, key=lambda pair: sum(score.stderr is None for score in pair), default=(None, None))
 
 
-def _kind(score: Published) -> tuple[str, str, str]:
-    """The properties that two scores share that can be compared."""
+def _compared_by(score: Published) -> tuple[str, str, str]:
+    """The paper, the metric and the profile of a score: scores that share them can be compared."""
     return score.source.partition(",")[0], score.metric, score.profile
 
 
@@ -125,12 +126,11 @@ def _reason(question: Question, mine: Published | None, other: Published | None,
 def _reported(score: Published, metric: Metric) -> str:
     if score.value is None:
         return "not above chance"
-    form = form_of(metric)
-    return form.short(score.value) + ("" if score.stderr is None else f" ± {form.short_size(score.stderr)}")
+    return wording.with_error(score.value, score.stderr, form_of(metric), short=True)
 
 
 def speed_ratio(ladder: Ladder, claim: Claim, task: str) -> tuple[float, str] | None:
-    """The published speed of a claim's rung over that of the other on one device, and the device."""
+    """The published speed of a claim's rung over the speed of the other rung on one device, and the device."""
     for mine in ladder.speeds:
         for other in ladder.speeds:
             same = (mine.source, mine.device) == (other.source, other.device)

@@ -24,7 +24,7 @@ from lrurun.judging import distributions
 DRAWS = 20_000
 """Permutations that are drawn where no table applies."""
 MANY = 200
-"""From so many values on each side on, p is that of Student's t, with one degree of freedom less than the smaller side
+"""From so many values on each side on, p comes from Student's t, with one degree of freedom less than the smaller side
 has values: drawing permutations of thousands of values takes minutes. At W = 3.29 and 200 values a side, t gives
 0.00118 and 200,000 permutations 0.00120."""
 _TABLE = Path(__file__).with_name("brunner_munzel.json")
@@ -101,7 +101,7 @@ def p_values(scores: tuple[float, ...], other_scores: tuple[float, ...]) -> PVal
 _EQUAL = 1e-9
 """Two statistics that differ by less are equal."""
 _SEPARATED = 1e6
-"""The largest |W| for which t is computed: that of samples that do not overlap is infinite."""
+"""The largest |W| for which t is computed: it is infinite for samples that do not overlap."""
 
 
 def _wins(mine: Array, other: Array) -> Array:
@@ -131,10 +131,11 @@ def _statistic(estimates: Array, errors: Array) -> Array:
 
 
 def _permuted(pooled: Array, n: int, m: int) -> Array:
-    """W of the drawn permutations of the sorted pooled values. Equal sides have each draw in both directions."""
+    """(draws,) W of the drawn permutations of the sorted pooled values (n + m,). Sides of equal size have each draw in
+    both directions."""
     starts = np.unique(pooled, return_index=True)[1]
     draws = _draws(n, m)
-    parts = [_drawn(some, starts, n, m) for some in np.array_split(draws, -(-draws.size // _CHUNK))]
+    parts = [_drawn(chunk, starts, n, m) for chunk in np.array_split(draws, -(-draws.size // _CHUNK))]
     w = np.concatenate(parts)
     return np.concatenate([w, -w]) if n == m else w
 
@@ -144,8 +145,8 @@ _CHUNK = 100_000
 
 
 def _drawn(chosen: NDArray[np.bool_], starts: NDArray[np.int64], n: int, m: int) -> Array:
-    """W of some draws of sorted values. Equal ones are from one of `starts` to the next. All sums are of quarters, and
-    exact."""
+    """(draws,) W of the draws `chosen` (draws, n + m) of sorted values. Equal values reach from one of `starts` to the
+    next. All sums are of quarters, and exact."""
     sizes = np.diff(starts, append=n + m)
     below = np.cumsum(sizes) - sizes / 2  # values below each one, its equals counted half
     own = np.add.reduceat(chosen, starts, axis=1, dtype=np.float64)
@@ -162,14 +163,14 @@ def _drawn(chosen: NDArray[np.bool_], starts: NDArray[np.int64], n: int, m: int)
 
 
 def _variance(total: Array, squares: Array, n: int) -> Array:
-    """The variance of n values, from their sum and that of their squares. These are exact: no spread has exactly
+    """The variance of n values, from their sum and the sum of their squares. These are exact: no spread has exactly
     none."""
     return np.asarray((n * squares - total**2) / (n * (n - 1)))
 
 
 @lru_cache(maxsize=4)
 def _draws(n: int, m: int) -> NDArray[np.bool_]:
-    """The values of n + m that are in the first sample: a row for each draw, with a fixed seed."""
+    """(draws, n + m) which values are in the first sample, with a fixed seed."""
     return np.random.default_rng([n, m]).random((DRAWS, n + m)).argsort(axis=1) < n
 
 

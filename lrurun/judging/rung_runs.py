@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from lrurun.config.fingerprint import common_settings
-from lrurun.config.instance import InstanceLabel, make_label
+from lrurun.config.instance import Instance
 from lrurun.config.ladder import Ladder
 from lrurun.data.metric import ESCAPE, LONGEST, Accuracy, Metric
 from lrurun.errors import LrurunError, plural
@@ -41,23 +41,13 @@ class InstanceRuns(Struct, frozen=True, kw_only=True):
     """A ladder instance with its runs, as reports on it need them."""
 
     ladder: Ladder
-    task: str
-    profile: str | None
-    key: str
-    """The key of the instance. Runs of other instances and of tuning are ignored."""
-    short_name: str
-    """Its name for `--instance`."""
+    instance: Instance
+    """The identity. Runs of instances with other keys are ignored, and so are runs of tuning."""
     runs: Sequence[Run]
     notes: Sequence[Note] = ()
     """Notes for the end of the footnotes."""
     same_as_base: Collection[str] = ()
-    """The rungs whose settings equal those of their base."""
-    changes: Mapping[str, Any] = {}
-    """The values of `--set`, by their dotted paths."""
-    tune: bool = False
-    """Whether it is tuned."""
-    data: Mapping[str, Any] = {}
-    """What the runs recorded about their data."""
+    """The rungs whose settings equal the settings of their base."""
     metric: Metric = Accuracy()
     """The metric of the task; without one, accuracy with an unknown score of chance."""
     metrics: Sequence[Metric] = ()
@@ -65,12 +55,7 @@ class InstanceRuns(Struct, frozen=True, kw_only=True):
     items: Callable[[Sequence[str], str], Mapping[str, ItemResults]] = _no_items
     """Finds the per-item results of runs, by the runs' ids, for the score of this name."""
     items_removed: Callable[[Sequence[str], str], Mapping[str, int]] = _no_items
-    """Finds those of which these results were removed, each with the number of test items."""
-
-    @property
-    def label(self) -> InstanceLabel:
-        """What reports and figures of it carry."""
-        return make_label(self.task, self.profile, self.tune, self.changes, self.data)
+    """Finds the runs of which these results were removed, each with the number of test items."""
 
 
 class RungRuns(Struct, frozen=True, kw_only=True):
@@ -79,7 +64,7 @@ class RungRuns(Struct, frozen=True, kw_only=True):
     rung: str
     """The rung that the runs belong to: its base, if that has the same settings."""
     runs: tuple[Run, ...]
-    """All runs but those of tuning, in order of their seeds."""
+    """All runs that are not of tuning, in order of their seeds."""
     counted: tuple[Run, ...]
     """The finished runs with a finite score."""
     scores: tuple[float, ...]
@@ -189,14 +174,15 @@ def first_of_same(ladder: Ladder, same_as_base: Collection[str]) -> dict[str, st
 
 def _members(group: Collection[str], instance: InstanceRuns) -> list[Run]:
     """The runs of these rungs without tuning, each once, in order of their seeds."""
+    key = instance.instance.key
     members = {
         run.id: run
         for run in instance.runs
         if not run.superseded
         and run.excluded is None
         and any(
-            place.ladder_key == instance.key and place.stage == "train" and place.rung in group
-            for place in run.memberships
+            membership.ladder_key == key and membership.stage == "train" and membership.rung in group
+            for membership in run.memberships
         )
     }
     return sorted(members.values(), key=_seed)
@@ -216,8 +202,11 @@ def _excluded(instance: InstanceRuns) -> list[Note]:
     names = {rung.name for rung in instance.ladder.rungs}
     whys: dict[str, list[str]] = {}
     for run in sorted(instance.runs, key=_seed):
-        places = (p for p in run.memberships if p.ladder_key == instance.key and p.stage == "train" and p.rung in names)
-        if run.excluded is not None and not run.superseded and any(places):
+        is_member = any(
+            membership.ladder_key == instance.instance.key and membership.stage == "train" and membership.rung in names
+            for membership in run.memberships
+        )
+        if run.excluded is not None and not run.superseded and is_member:
             whys.setdefault(run.excluded, []).append(run.id)
     return [note_on(ids, f"excluded: {why}") for why, ids in whys.items()]
 
@@ -228,14 +217,14 @@ def _of_newest_settings(rung: str, runs: list[Run], notes: list[Note]) -> list[R
     by_config: dict[int, list[Run]] = {}
     for run in runs:
         by_config.setdefault(run.config_id, []).append(run)
-    for some in by_config.values():
-        settings = common_settings(some[0].config)
+    for members in by_config.values():
+        settings = common_settings(members[0].config)
         for other_settings, group in groups:
             if other_settings == settings:
-                group.extend(some)
+                group.extend(members)
                 break
         else:
-            groups.append((settings, some))
+            groups.append((settings, members))
     if len(groups) < 2:
         return runs
     groups.sort(key=lambda group: max(run.created_at for run in group[1]))
@@ -250,9 +239,9 @@ def _not_counted(runs: RungRuns) -> Iterator[Note]:
         ranked = f"ranked below all others, for lack of a finite {runs.metric}"
         yield note_on([run.id for run in runs.unscored], ranked, runs.rung)
     if runs.problem:
-        some = runs.infinite or runs.unmeasured
-        until = f"until {'it is' if len(some) == 1 else 'they are'} excluded"
-        ids = " ".join(run.id for run in some)
+        wrong = runs.infinite or runs.unmeasured
+        until = f"until {'it is' if len(wrong) == 1 else 'they are'} excluded"
+        ids = " ".join(run.id for run in wrong)
         yield Note(f"{runs.problem}: nothing is judged with {runs.rung} {until}: lrurun mark {ids} --exclude WHY")
     elif runs.unmeasured:
         counted = f"not counted, for lack of a finite {runs.metric}"
@@ -283,8 +272,8 @@ def _parameters(rung: str, runs: Sequence[Run], notes: list[Note]) -> int | None
 def score_of(run: Run, metric: str) -> float | None:
     """The result `metric` of a run, as claims and tables count it; None if it has none.
 
-    Of "test@longest/...", that of the further test whose name is the largest number. A run that never left its plateau
-    counts with its number of steps, which is the least that it would need.
+    For "test@longest/...", it is the result of the further test whose name is the largest number. A run that never left
+    its plateau counts with its number of steps, which is the least that it would need.
     """
     result = run.result or {}
     if metric == ESCAPE:

@@ -12,7 +12,7 @@ from lrurun.data.metric import ESCAPE, Metric, named
 from lrurun.errors import LrurunError
 from lrurun.judging import claims, questions
 from lrurun.judging.rung_runs import InstanceRuns, RungRuns, name_in, score_of
-from lrurun.judging.verdicts import Result, Scoring
+from lrurun.judging.samples import Result, Scoring
 
 if TYPE_CHECKING:
     from lrurun.items import ItemResults, TestSet
@@ -36,16 +36,16 @@ def scored(
     Raises:
         LrurunError: runs were scored on unequal test items.
     """
-    found, removed = _items_of(instance, selected)
-    test_set = next(iter(found.values())).test_set if found else None
+    items, removed = _items_of(instance, selected)
+    test_set = next(iter(items.values())).test_set if items else None
     count = test_set.count if test_set else next(iter(removed.values()), test_items)
     scoring = scoring_of(
-        metric, instance.data, count if metric.of_test_items else None, selects=metric == instance.metric
+        metric, instance.instance.data, count if metric.of_test_items else None, selects=metric == instance.metric
     )
-    if scoring.step is not None and not _is_counted(selected, found, scoring.step):
+    if scoring.step is not None and not _is_counted(selected, items, scoring.step):
         scoring = structs.replace(scoring, is_counted=False)
     return claims.Scored(
-        rungs={rung: results_of(runs, found) for rung, runs in selected.items()},
+        rungs={rung: results_of(runs, items) for rung, runs in selected.items()},
         scoring=scoring,
         items_removed=tuple(removed),
     )
@@ -60,15 +60,15 @@ def _items_of(
     for run in {run.id: run for runs in selected.values() for run in runs.counted}.values():
         name = name_in(run.result or {}, next(iter(selected.values())).metric)
         by_name.setdefault(name, []).append(run.id)
-    found: dict[str, ItemResults] = {}
+    items: dict[str, ItemResults] = {}
     removed: dict[str, int] = {}
     for name, runs in by_name.items():
-        found |= (known := instance.items(runs, name))
+        items |= (known := instance.items(runs, name))
         if without := [run for run in runs if run not in known]:
             removed |= instance.items_removed(without, name)
     test_sets: dict[str, tuple[TestSet, list[str]]] = {}
-    for run_id, items in found.items():
-        test_sets.setdefault(items.test_set.sha256, (items.test_set, []))[1].append(run_id)
+    for run_id, results in items.items():
+        test_sets.setdefault(results.test_set.sha256, (results.test_set, []))[1].append(run_id)
     if len(test_sets) > 1:
         (first, _), (second, _), *_ = test_sets.values()
         sides = "; ".join(", ".join(sorted(runs)) for _, runs in test_sets.values())
@@ -76,16 +76,16 @@ def _items_of(
             f"these runs have different test sets, and are never compared: {first.difference(second)}: {sides}",
             hint="leave some of them out: lrurun mark RUN --exclude WHY; or score them on the same items",
         )
-    return found, removed
+    return items, removed
 
 
-def _is_counted(selected: Mapping[str, RungRuns], found: Mapping[str, ItemResults], step: float) -> bool:
+def _is_counted(selected: Mapping[str, RungRuns], items: Mapping[str, ItemResults], step: float) -> bool:
     """Whether scores change by whole steps. The metric of a training says so; a program may have any values from 0 to 1
     on its test items, as the overlap of two areas, under a unit of per cent."""
     if not any(run.kind == "program" for runs in selected.values() for run in runs.runs):
         return True
-    if found:
-        return all(items.is_counted for items in found.values())
+    if items:
+        return all(results.is_counted for results in items.values())
     counts = [score / step for runs in selected.values() for score in runs.scores]
     return all(abs(count - round(count)) <= _ROUNDING * max(1.0, abs(count)) for count in counts)
 
@@ -95,7 +95,7 @@ _ROUNDING = 1e-6
 
 
 def scoring_of(metric: Metric, data: Mapping[str, Any], test_items: int | None, *, selects: bool = True) -> Scoring:
-    """How runs on these data are scored: chance is that of the data where they have it, else that of the task.
+    """How runs on these data are scored: chance is declared by the data, else by the task.
 
     The baselines of data are scores of the metric that selects the model: they are ignored unless it `selects`.
     """

@@ -18,7 +18,7 @@ from lrurun.data import tasks
 from lrurun.data.metric import ESCAPE, Accuracy, Metric, named
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
 
 
@@ -199,7 +199,7 @@ def metric_of_result(result: str, metrics: Sequence[Metric]) -> Metric | None:
 
 
 def of_programs(ledger: Ledger, names: Iterable[str]) -> dict[str, ScoreForm]:
-    """Task -> the form of its scores, for those of users' programs, as the newest recipe that was run declares it."""
+    """Task -> the form of its scores, for tasks of users' programs, as the newest recipe that was run declares it."""
     wanted = {name for name in names if not tasks.is_built_in(name)}  # whose names programs cannot have
     forms: dict[str, ScoreForm] = {}
     for instance in reversed(ledger.ladders() if wanted else []):
@@ -223,7 +223,7 @@ def of_instance(ledger: Ledger, instance: LadderInstance) -> dict[str, ScoreForm
 def of_task(
     task: str, results: Iterable[str] = (), programs: Mapping[str, ScoreForm] = MappingProxyType({})
 ) -> ScoreForm:
-    """The form of the metric that selects the models of a task; `programs` has those of users' programs.
+    """The form of the metric that selects the models of a task; `programs` has the forms of users' programs.
 
     The task of a plug-in that is not loaded declares nothing: its metric is then the first validation score among the
     names of its `results`, printed as it is, and nothing says which of two scores is better; without one, accuracy. So

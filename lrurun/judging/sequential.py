@@ -1,6 +1,6 @@
 """The group-sequential design of `lrurun ladder --decide`: Holm's method at looks after 12 and 20 seeds.
 
-1. **Hypotheses** are those of the ladder on the task when the design is recorded. None is added or removed later.
+1. **Hypotheses** are the ladder's on the task when the design is recorded. None is added or removed later.
 2. **Looks.** Look k uses exactly the seeds 0 to n_k - 1 of both rungs. It applies Holm's method to all hypotheses that
    are not yet rejected, at its share of the level of 5 %. The shares add up to 1 at most (Bonferroni's inequality over
    looks). This holds for p-values of any dependence, so that rungs may be shared.
@@ -220,7 +220,7 @@ def take(
 def answer(
     progress: DesignProgress, asked: Sequence[Question], pair: Callable[[Question], Pair]
 ) -> dict[Question, Comparison]:
-    """The comparisons that a report shows: those of the looks, and what is outside the design or awaits a look."""
+    """The comparisons that a report shows: from the looks, and of questions outside the design or before their look."""
     answers = progress.answers
     first = progress.design.looks[0].seeds
     open_ = [question for question in asked if question not in answers]

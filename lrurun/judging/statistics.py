@@ -1,4 +1,4 @@
-"""The statistics of a report: means, Welch's t test, Holm's correction, and what a given number of seeds can show.
+"""The statistics of a report: means, Welch's t test, and what a given number of seeds can show.
 
 A result is None where the data do not determine it: a standard error below two values, a test below two values a side
 or without spread.
@@ -62,7 +62,7 @@ class MeanDifference(Struct, frozen=True, kw_only=True):
     df: float | None
     """Welch and Satterthwaite's degrees of freedom."""
     unit: float = 1.0
-    """That of the larger spread. The difference itself may overflow; tests are made in this unit."""
+    """The unit of the larger spread. The difference itself may overflow; tests are made in this unit."""
 
     def widened(self, error: float, df: float) -> MeanDifference:
         """The same difference with a further, independent standard error, of so many degrees of freedom."""
@@ -145,8 +145,8 @@ def printed(mean: float, stderr: float, n: int) -> Estimate:
 
 def difference(mine: float, other: float) -> float:
     """mine - other, infinite if it overflows; 0 where the two differ by what rounding does."""
-    found = mine - other
-    return 0.0 if abs(found) <= _ROUNDING * max(abs(mine), abs(other)) else found
+    exact = mine - other
+    return 0.0 if abs(exact) <= _ROUNDING * max(abs(mine), abs(other)) else exact
 
 
 _ROUNDING = 4 * sys.float_info.epsilon
@@ -164,17 +164,6 @@ def between(mine: Estimate, other: Estimate) -> MeanDifference:
     share = first / total
     parts = share**2 / mine.df + (1 - share) ** 2 / other.df
     return MeanDifference(estimate=estimate, stderr=math.sqrt(total), df=1 / parts if parts else math.inf, unit=unit)
-
-
-def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Holm's step-down correction, in the order given; None stands for no test and is not counted."""
-    tested = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
-    corrected: list[float | None] = [None] * len(p_values)
-    floor = 0.0
-    for rank, (p, index) in enumerate(tested):
-        floor = max(floor, min(1.0, (len(tested) - rank) * p))
-        corrected[index] = floor
-    return corrected
 
 
 def _noncentrality(df: float, level: float) -> float:

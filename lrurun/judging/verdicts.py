@@ -1,14 +1,14 @@
 """The rule by which comparisons are judged, from the scores of runs as from the numbers of a paper.
 
-1. **Scores.** `sample` takes the scores of a rung's seeds: as ranks, where a run that diverged or finished without a
-   usable score is below every other one, and as a mean, where it has the score of chance.
-2. **Tests.** `tests` gives the p-values of a question: for "better" that of one two-sided test, for the other kinds
-   those of the statement and of its opposite. From `LEAST_SEEDS` a side on they compare ranks (`judging.ranks`), which
-   holds when seeds fail; with fewer seeds, and for the means of a paper, they are Welch's. Both are widened by what the
-   choice of test items moves (`judging.item_errors`). Each belongs to a hypothesis; equal kind, rungs and margin are
-   one.
-3. **Verdicts.** `judge` corrects the p-values of all hypotheses by Holm's method. An adjusted p of at most 5 % decides
-   the question: supported or contradicted. If there is none, it is undecided.
+1. **Scores.** `samples.sample` takes the scores of a rung's seeds: as ranks, where a run that diverged or finished
+   without a usable score is below every other one, and as a mean, where it has the score of chance. `rounding` makes
+   equal scores ties.
+2. **Tests.** `tests` gives the p-values of a question: one of a two-sided test for "better", for the other questions
+   one of the statement and one of its opposite. From `LEAST_SEEDS` a side on they compare ranks (`ranks`), which holds
+   when seeds fail; with fewer seeds, and for the means of a paper, they are Welch's. Both are widened by what the
+   choice of test items moves (`item_errors`). Each belongs to a hypothesis; equal kind, rungs and margin are one.
+3. **Verdicts.** `judge` corrects the p-values of all hypotheses by Holm's method (`holm`). An adjusted p of at most 5 %
+   decides the question: supported or contradicted. If there is none, it is undecided.
 
 Steps 1 and 2 do not know of other comparisons, and step 3 does not know where the p-values come from.
 """
@@ -17,19 +17,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
-import numpy as np
 from msgspec import Struct, structs
 
 from lrurun.data.metric import Metric
-from lrurun.items import ItemResults, TestSet
-from lrurun.judging import item_errors, ranks, statistics
-from lrurun.judging.item_errors import Array, ItemSpread, Shift
-from lrurun.judging.statistics import ALPHA, Estimate, MeanDifference
+from lrurun.judging import holm, item_errors, ranks, rounding, statistics
+from lrurun.judging.item_errors import ItemSpread, Shift
+from lrurun.judging.samples import Sample
+from lrurun.judging.statistics import ALPHA, MeanDifference
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 NOT_RUN, NOT_JUDGED = "not run", "not judged"
+JUDGED = (SUPPORTED, CONTRADICTED, UNDECIDED)
+"""The verdicts that a judgement ends in."""
+OPEN = (NOT_RUN, NOT_JUDGED)
+"""What stands in place of a verdict without a judgement."""
 NOT_COMPARABLE = "not comparable"
 """How reports print the verdict on two rungs with the same runs; in JSON it is "undecided", with `same_runs`."""
 
@@ -38,240 +41,6 @@ LEAST_SEEDS = 12
 
 Kind = Literal["better", "no-worse", "equal", "above-chance", "at-chance"]
 _SYMMETRIC = ("better", "equal")
-_ACCIDENTAL = 3
-"""A score that is further above chance than this many standard errors of the test set is no accident [ours]: of models
-that predict at random, about one in 500 scores better."""
-_DIGITS = 10
-"""Decimals at which shifted scores are compared, significant ones of smaller scores: 0.93 less a margin of 0.03 equals
-0.9."""
-
-
-# 1. Scores
-
-
-class Result(NamedTuple):
-    """The result of a run for its rung."""
-
-    seed: int
-    score: float | None
-    """The score; None if the run diverged or has no usable one."""
-    unscored: bool = False
-    """Whether it finished without a usable score."""
-    items: ItemResults | None = None
-    """Its per-item results; None where they are not known."""
-
-
-class Scoring(Struct, frozen=True, kw_only=True):
-    """How the runs of a task are scored."""
-
-    metric: Metric
-    chance: float | None = None
-    """The score in means of a run without one; None: not known."""
-    items: int | None = None
-    """Test sequences."""
-    steps: int | None = None
-    """The number of labels or sequences that the metric counts; None: the sequences."""
-    is_counted: bool = True
-    """Whether scores change by whole steps, where the metric has one."""
-
-    @property
-    def step(self) -> float | None:
-        """The smallest difference between two scores; None for a continuous score."""
-        return None if self.items is None or not self.is_counted else self.metric.step(self.steps or self.items)
-
-    @property
-    def best_chance(self) -> float | None:
-        """The better one of what the naive predictor of the data scores and what equally likely classes score.
-
-        A model that has learned nothing may also predict another class than the naive predictor does.
-        """
-        if self.chance is None or self.metric.chance is None:
-            return self.chance
-        return (max if self.metric.higher_is_better else min)(self.chance, self.metric.chance)
-
-    @property
-    def learns_from(self) -> float | None:
-        """The score beyond which a seed learns; None where chance is not known or the metric declares no distance.
-
-        It is further from chance than `near_chance`, and than what a test set of this size can show by accident.
-        """
-        chance, near = self.best_chance, self.metric.near_chance
-        if chance is None or near is None:
-            return None
-        variance = None if self.items is None else self.metric.variance(chance, self.items)
-        distance = max(near, _ACCIDENTAL * math.sqrt(variance or 0.0))
-        return chance + distance if self.metric.higher_is_better else chance - distance
-
-    def is_better(self, score: float, other: float) -> bool:
-        return score > other if self.metric.higher_is_better else score < other
-
-
-class Sample(Struct, frozen=True, kw_only=True):
-    """One side of a comparison: the scores of a rung's seeds, the mean of a paper, or a constant."""
-
-    counted: Estimate | None
-    """The mean over all runs; None below two, or where the score of a run without one is not known."""
-    finished: Estimate | None
-    """The mean over the runs with a score alone."""
-    mean: float | None = None
-    """The mean over all runs, also where there is one."""
-    n: int = 0
-    """Runs, those without a score among them; 0 for a constant."""
-    diverged: int = 0
-    unscored: int = 0
-    """Runs that finished without a usable score."""
-    ranked: tuple[float, ...] = ()
-    """The scores of all runs as ranks need them: higher is better, whole steps of the metric, -inf for a run without
-    one. Empty for a constant and for the mean of a paper."""
-    learning: int | None = None
-    """Seeds that learn: that score better than `Scoring.learns_from`; None where that is not known."""
-    missing: str = ""
-    """Why there is no test."""
-    items: ItemSpread | None = None
-    """How these scores depend on the choice of test items, in the order of `ranked`; None where that is not known."""
-
-    @property
-    def without_score(self) -> int:
-        """Runs that diverged, or finished without a usable score."""
-        return self.diverged + self.unscored
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether it is chance, or no run has a score, so that test items do not matter."""
-        return self.n == self.without_score
-
-    def of_test_set(self, *, finished: bool = False) -> bool:
-        """Whether all runs, or the finished ones, show no spread, so that the error is that of the test set."""
-        mean = self.finished if finished else self.counted
-        return mean is not None and self.n > 0 and math.isinf(mean.df)
-
-
-def sample(results: Sequence[Result], scoring: Scoring) -> Sample:
-    """The runs of a rung as one side of comparisons."""
-    scores = [result.score for result in results if result.score is not None]
-    without, unscored = len(results) - len(scores), sum(result.unscored for result in results)
-    unknown = without > 0 and scoring.chance is None
-    counted = scores + [scoring.chance] * without if scoring.chance is not None else scores
-    bound = scoring.learns_from
-    return Sample(
-        counted=None if unknown else estimate(counted, scoring),
-        finished=estimate(scores, scoring),
-        mean=None if unknown else statistics.mean(counted),
-        n=len(results),
-        diverged=without - unscored,
-        unscored=unscored,
-        ranked=(*(_ranked(score, scoring) for score in scores), *[-math.inf] * without),
-        learning=None if bound is None else sum(scoring.is_better(score, bound) for score in scores),
-        missing=f"runs {'have no usable score' if unscored else 'diverged'}, and chance is not known on this task"
-        if unknown
-        else "n = 1: no test",
-        items=item_spread([result for result in results if result.score is not None], without, scoring),
-    )
-
-
-def item_spread(results: Sequence[Result], without: int, scoring: Scoring) -> ItemSpread | None:
-    """How the scores of runs depend on the choice of test items, and those of `without` more that have no score.
-
-    It comes from their per-item results, else from the number of items where the metric gives a variance, as a
-    share does; None where nothing is known.
-    """
-    found = [result.items for result in results if result.items is not None]
-    if not results:
-        return None
-    if len(found) == len(results):
-        influences = np.stack([_influences(one, scoring.metric) for one in found])
-        if np.isfinite(influences).all():
-            shares = _item_shares(found[0].test_set)
-            of_groups = _by_group(shares, found[0].test_set)
-            step, concentration = _least_errors(found, shares, of_groups, scoring)
-            return item_errors.of_results(
-                influences, of_groups, step=step, concentration=concentration, without=without
-            )
-    if scoring.items is None:
-        return None
-    bounds = [scoring.metric.variance(result.score, scoring.items) for result in results if result.score is not None]
-    if None in bounds:
-        return None
-    return ItemSpread(errors=np.array([*(math.sqrt(bound or 0.0) for bound in bounds), *[0.0] * without]))
-
-
-def _least_errors(
-    found: Sequence[ItemResults], shares: Array, of_groups: Array, scoring: Scoring
-) -> tuple[float, float]:
-    """`step` and `concentration` of an `ItemSpread`: those of items if each is right or wrong in all runs, else of the
-    labels that the metric counts."""
-    if scoring.items is None or scoring.metric.step(scoring.items) is None:
-        return 0.0, 0.0
-    weighted = shares > 0
-    weights = found[0].test_set.weights
-    values = np.stack([one.sums[weighted] for one in found]) / (1.0 if weights is None else weights[weighted])
-    if np.isin(values, (0.0, 1.0)).all():
-        return float(np.square(shares).sum()), float(np.square(of_groups).sum())
-    return scoring.step or 0.0, scoring.step or 0.0
-
-
-def _item_shares(test_set: TestSet) -> Array:
-    """The share of each item in the weight of all."""
-    weights = np.ones(test_set.count) if test_set.weights is None else test_set.weights
-    return np.asarray(weights / weights.sum(), np.float64)
-
-
-def _influences(found: ItemResults, metric: Metric) -> Array:
-    """The contribution of each item, or group of items, to the score of a run, less its share of the whole."""
-    test_set = found.test_set
-    weights = np.ones(test_set.count) if test_set.weights is None else test_set.weights
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean = found.mean
-        left = _by_group(found.sums - mean * weights, test_set)
-        left[np.abs(left) <= item_errors.ROUNDING * _by_group(np.abs(found.sums), test_set)] = 0.0
-        return np.asarray(left / weights.sum() * _slope(metric, mean), np.float64)
-
-
-def _by_group(numbers: Array, test_set: TestSet) -> Array:
-    """The sums over the items of each group."""
-    if test_set.groups is None:
-        return numbers
-    return np.asarray(np.bincount(np.unique(test_set.groups, return_inverse=True)[1], numbers), np.float64)
-
-
-def _slope(metric: Metric, mean: float) -> float:
-    """The change of a score, higher being better, with the mean over items of which it is made."""
-    step = 1e-6 * (abs(mean) or 1.0)
-    low, high = (metric.oriented(metric.of_mean(mean + side)) for side in (-step, step))
-    return (high - low) / (2 * step)
-
-
-def _ranked(score: float, scoring: Scoring) -> float:
-    """Higher is better, in whole steps: scores are recorded in float32, so that equal ones may differ in last bits."""
-    step = scoring.step
-    return scoring.metric.oriented(score if step is None else round(score / step) * step)
-
-
-def estimate(scores: Sequence[float], scoring: Scoring) -> Estimate | None:
-    """The mean of scores; None below two.
-
-    Seeds that differ by less than one step of the metric show no spread, and a variance of 0 would make any difference
-    significant. The test set is finite, so that the mean has at least the variance of a score on that many items:
-    sequences, as labels of one may depend on each other. The seeds share the items: the variance is not divided by
-    their number, and more seeds do not reduce it.
-    """
-    observed = statistics.estimate(scores)
-    if observed is None or scoring.items is None or scoring.step is None:
-        return observed
-    variance = scoring.metric.variance(observed.mean, scoring.items)
-    # Scores are recorded in float32: one step less a rounding error is still one step.
-    if variance is None or max(scores) - min(scores) >= scoring.step * (1 - 1e-4):
-        return observed
-    return Estimate(mean=observed.mean, variance=variance, df=math.inf, n=observed.n)
-
-
-def constant(scoring: Scoring) -> Sample:
-    """Chance as one side of comparisons: what a model scores at best that has learned nothing."""
-    chance = scoring.best_chance
-    if chance is None:
-        return Sample(counted=None, finished=None, missing="chance is not known on this task")
-    mean = Estimate(mean=chance)
-    return Sample(counted=mean, finished=mean, mean=chance)
 
 
 # 2. Tests
@@ -350,6 +119,8 @@ class Test(NamedTuple):
     verdict: str
     p_of_seeds: float | None
     """The p value for these test items: of new seeds alone."""
+    shift: Shift | None = None
+    """The median difference of two runs, if this two-sided test compares ranks and the error of items is known."""
 
 
 class _P(NamedTuple):
@@ -406,7 +177,7 @@ def _better(pair: Pair, hypothesis: Hypothesis) -> Test:
     if shift is not None:
         agrees = (shift.value > 0) == above  # else the ranks are nearly even
         p = item_errors.combined(p_of_seeds, shift.p_not_zero() if agrees else 1.0, two_sided=True)
-    return Test(hypothesis, p, SUPPORTED if above else CONTRADICTED, p_of_seeds)
+    return Test(hypothesis, p, SUPPORTED if above else CONTRADICTED, p_of_seeds, shift)
 
 
 def _largest(*p_values: float | None) -> float | None:
@@ -418,8 +189,8 @@ def _tail(pair: Pair, bound: float, *, above: bool, finished: bool = False) -> _
     if not pair.by_ranks:
         mean, both = _mean_difference(pair, finished=finished), _with_items(pair, bound, finished=finished)
 
-        def p_of(some: MeanDifference) -> float | None:
-            return some.p_above(bound) if above else some.p_below(bound)
+        def p_of(difference: MeanDifference) -> float | None:
+            return difference.p_above(bound) if above else difference.p_below(bound)
 
         p_of_seeds = None if mean is None else p_of(mean)
         return _P(
@@ -428,7 +199,7 @@ def _tail(pair: Pair, bound: float, *, above: bool, finished: bool = False) -> _
     if pair.question.other is None:
         p_of_seeds = _beyond_chance(pair, bound, above=above, finished=finished)
     else:
-        digits = _digits([*pair.mine.ranked, *pair.other.ranked, bound])
+        digits = rounding.decimals([*pair.mine.ranked, *pair.other.ranked, bound])
         shifted = tuple(round(score - bound, digits) for score in pair.mine.ranked)
         rank_test = ranks.p_values(shifted, tuple(round(score, digits) for score in pair.other.ranked))
         p_of_seeds = rank_test.above if above else rank_test.below
@@ -445,7 +216,7 @@ def _beyond_chance(pair: Pair, bound: float, *, above: bool, finished: bool) -> 
         return None
     chance = pair.metric.oriented(pair.other.mean)
     scores = _against_chance(pair, finished=finished)
-    digits = _digits([*scores, chance, bound])
+    digits = rounding.decimals([*scores, chance, bound])
     distances = [round(score - chance - bound, digits) for score in scores]
     return (
         ranks.sign_test(sum(distance > 0 if above else distance < 0 for distance in distances), len(distances))
@@ -460,17 +231,11 @@ def _against_chance(pair: Pair, *, finished: bool) -> list[float]:
     return scores if finished else scores + [pair.metric.oriented(pair.other.mean or 0.0)] * pair.mine.without_score
 
 
-def _digits(numbers: Sequence[float]) -> int:
-    """The decimals at which numbers of this size are compared."""
-    largest = max((abs(number) for number in numbers if math.isfinite(number)), default=0.0)
-    return _DIGITS if largest == 0 or largest > 1e-3 else _DIGITS - math.floor(math.log10(largest))
-
-
 # 2a. What the choice of test items moves
 
 
 def _spreads(pair: Pair, *, finished: bool = False) -> tuple[ItemSpread, ItemSpread] | None:
-    """How the scores of both sides depend on the choice of items; those of chance and of runs without a score do not.
+    """How the scores of both sides depend on the choice of items; chance and runs without a score do not.
     None where that is not known."""
     mine, other = pair.mine.items, pair.other.items
     if pair.other.is_constant and mine is not None:
@@ -501,7 +266,7 @@ def _median_shift(pair: Pair, bound: float = 0.0, *, finished: bool = False) -> 
 def _mean_difference(pair: Pair, *, finished: bool = False, spread: bool = True) -> MeanDifference | None:
     """The difference of the means, above 0 where the rung is better.
 
-    Without `spread`, sides whose error is that of the test set have none: it is counted elsewhere.
+    Without `spread`, sides whose error is the one of the test set have none: it is counted elsewhere.
     """
     sides = []
     for side in (pair.mine, pair.other):
@@ -523,14 +288,16 @@ class _WithItems(NamedTuple):
     """The least one-sided p that so few items allow on which the sides differ."""
 
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval. It contains that of seeds alone, which few seeds may make wider: items add degrees of
-        freedom."""
-        known = [found for one in self[:2] if (found := one.interval(ranks.LEVEL)) is not None]
+        """The 95 % interval. It contains the interval of seeds alone, which few seeds may make wider: items add degrees
+        of freedom."""
+        intervals = [difference.interval(ranks.LEVEL) for difference in self[:2]]
+        known = [interval for interval in intervals if interval is not None]
         return (min(low for low, _ in known), max(high for _, high in known)) if known else None
 
     def detectable(self) -> float | None:
         """The smallest true difference that is shown with 80 % power, see `MeanDifference.detectable`."""
-        return max((found for one in self[:2] if (found := one.detectable()) is not None), default=None)
+        sizes = [difference.detectable() for difference in self[:2]]
+        return max((size for size in sizes if size is not None), default=None)
 
 
 def _with_items(pair: Pair, bound: float = 0.0, *, finished: bool = False) -> _WithItems | None:
@@ -555,7 +322,7 @@ class Side(Struct, frozen=True, kw_only=True):
     n: int = 0
     """Runs that are compared, those without a score among them; 0 for chance."""
     mean: float | None = None
-    """The mean over all of them, those without a score with that of chance."""
+    """The mean over all of them; a run without a score has the score of chance."""
     stderr: float | None = None
     diverged: int = 0
     unscored: int = 0
@@ -583,7 +350,7 @@ step of an escape, or of rungs of which all runs have diverged. Empty: it was no
 class Comparison(Struct, frozen=True, kw_only=True):
     """A question with its verdict and numbers, from runs or from the numbers of a paper.
 
-    Differences are those of the scores as the metric has them: where lower is better, a better rung has a negative one.
+    Differences are of scores as the metric has them: where lower is better, a better rung has a negative one.
     """
 
     kind: str
@@ -640,6 +407,12 @@ class Comparison(Struct, frozen=True, kw_only=True):
     def is_decided(self) -> bool:
         return self.verdict in (SUPPORTED, CONTRADICTED)
 
+    @property
+    def least_seeds(self) -> int:
+        """The tested seeds of the side that has fewer; of the only side, against chance."""
+        at_chance = self.kind == "at-chance"  # of runs with a score alone
+        return min((side.n - side.without_score * at_chance for side in self.sides if side.rung is not None), default=0)
+
 
 def judge(pairs: Sequence[Pair], *, share: float = 1.0, count: int | None = None) -> list[Comparison]:
     """The verdicts on the comparisons of one table, in their order.
@@ -649,24 +422,12 @@ def judge(pairs: Sequence[Pair], *, share: float = 1.0, count: int | None = None
         count: the hypotheses to correct for, if there are more than those with results.
     """
     tested = [tests(pair) for pair in pairs]
-    unadjusted = {test.hypothesis: test.p for some in tested for test in some}
+    unadjusted = {test.hypothesis: test.p for pair_tests in tested for test in pair_tests}
     rest = 0 if count is None else count - len(unadjusted)
-    adjusted = correct(unadjusted, share=share, rest=rest)
-    of_seeds = correct({test.hypothesis: test.p_of_seeds for some in tested for test in some}, share=share, rest=rest)
-    return [_comparison(pair, some, adjusted, of_seeds) for pair, some in zip(pairs, tested, strict=True)]
-
-
-_Key = TypeVar("_Key")
-
-
-def correct(p_values: Mapping[_Key, float | None], *, share: float = 1.0, rest: int = 0) -> dict[_Key, float]:
-    """Holm's adjusted p of hypotheses where a share of the level may be spent; `rest` more are not rejected.
-
-    Results without a test (None) count as p = 1: whether there is a test can depend on the outcome.
-    """
-    spent = [1.0 if p is None else min(1.0, p / share) for p in p_values.values()]
-    corrected = statistics.holm([*spent, *[1.0] * rest])
-    return {key: p for key, p in zip(p_values, corrected, strict=False) if p is not None}
+    adjusted = holm.correct(unadjusted, share=share, rest=rest)
+    p_of_seeds = {test.hypothesis: test.p_of_seeds for pair_tests in tested for test in pair_tests}
+    of_seeds = holm.correct(p_of_seeds, share=share, rest=rest)
+    return [_comparison(pair, pair_tests, adjusted, of_seeds) for pair, pair_tests in zip(pairs, tested, strict=True)]
 
 
 def _comparison(
@@ -683,10 +444,10 @@ def _comparison(
     if interval is not None and not pair.metric.higher_is_better:
         interval = -interval[1], -interval[0]
     low, high = interval or (None, None)
-    error = _item_part(pair) if tested else None
-    improvement = (
-        _improvement(pair, error, tested) if tested and min(len(mine.ranked), len(other.ranked)) >= 2 else None
-    )
+    has_improvement = bool(tested) and min(len(mine.ranked), len(other.ranked)) >= 2
+    better = _two_sided(pair, tested) if has_improvement else None
+    error = _item_part(pair, better) if tested else None
+    improvement = None if better is None else _improvement(pair, error, better)
     return structs.replace(
         untested(
             pair.question,
@@ -731,7 +492,13 @@ class _ItemPart(NamedTuple):
     share: float | None
 
 
-def _item_part(pair: Pair) -> _ItemPart | None:
+def _two_sided(pair: Pair, tested: Sequence[Test]) -> Test:
+    """The test of whether one side is better: one of those that are made, or made beside them."""
+    [better] = hypotheses(structs.replace(pair.question, kind="better"))
+    return next((test for test in tested if test.hypothesis == better), None) or _better(pair, better)
+
+
+def _item_part(pair: Pair, better: Test | None) -> _ItemPart | None:
     """The error of the difference of two typical runs; with few seeds, of the means."""
     if not pair.by_ranks:
         spreads, mean = _spreads(pair), _mean_difference(pair, spread=False)
@@ -739,7 +506,7 @@ def _item_part(pair: Pair) -> _ItemPart | None:
             return None
         error = item_errors.mean_shift(mean.estimate * mean.unit, *spreads).error
         return _ItemPart(error, _share(error, (mean.stderr or 0.0) * mean.unit))
-    shift = _median_shift(pair)
+    shift = _median_shift(pair) if better is None else better.shift
     if shift is None:
         return None
     of_seeds = shift.of_seeds
@@ -760,7 +527,7 @@ _EVEN = 0.5
 """A z value below which the ranks of two sides are nearly even."""
 
 
-def _improvement(pair: Pair, error: _ItemPart | None, tested: Sequence[Test]) -> ranks.Improvement:
+def _improvement(pair: Pair, error: _ItemPart | None, better: Test) -> ranks.Improvement:
     """The chance of improvement with an interval that holds for other test items, too, where their error is known.
 
     Its half width grows as the standard error does. Where ranks are not even, it contains 1/2 if the test of this
@@ -774,9 +541,7 @@ def _improvement(pair: Pair, error: _ItemPart | None, tested: Sequence[Test]) ->
     if error.share is not None:
         grown = 1 / math.sqrt(max(1 - error.share, 1e-12))
         low, high = estimate - grown * (estimate - low), estimate + grown * (high - estimate)
-    [better] = hypotheses(structs.replace(pair.question, kind="better"))
-    test = next((one for one in tested if one.hypothesis == better), None) or _better(pair, better)
-    z = item_errors.z_value((1.0 if test.p is None else test.p) / 2)
+    z = item_errors.z_value((1.0 if better.p is None else better.p) / 2)
     half = abs(estimate - 0.5) * item_errors.z_value((1 - ranks.LEVEL) / 2) / z if z > 0 else abs(estimate - 0.5)
     low, high = min(low, estimate - half), max(high, estimate + half)
     if pair.by_ranks and 0.5 < estimate - half:

@@ -1,41 +1,44 @@
-"""Columns of runs: the one table of their names, with the kind of their values and how the database reads them.
+"""Columns of runs: the one table of their names, the kind of their values, and how Python and the database read them.
 
 A column is a field, which every run has; a result, as `test/accuracy`; or a setting, as `optim.lr`. Conditions, orders,
-lists, groups, views and the browser view take columns from here. The database computes lists and means of groups, too;
-settings are read once for many runs.
+lists, groups, views, the browser view, data frames, exported files and JSON take columns from here. The database
+computes lists and means of groups, too; settings are read once for many runs.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from types import UnionType
-from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from sqlalchemy import Connection, Select, and_, case, exists, func, literal, null, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from lrurun.config.recurrences import KINDS
-from lrurun.config.schema import CELL, KIND, RECURRENCE, SECTIONS, SETTINGS, is_setting, known_paths
+from lrurun.config.schema import is_setting
 from lrurun.ledger.database.schema import attempts, documents, exclusions, ladder_runs, ladders, runs, tags
 from lrurun.ledger.database.sql import LISTS, NUMBERS, among, infinity, json_kind, json_number, json_text, total
-from lrurun.ledger.filters import ValueKind
-from lrurun.ledger.values import GroupMean
+from lrurun.ledger.values import GroupMean, Run, ValueKind
 
 
-class Field(Struct, frozen=True):
-    """A column that every run has."""
+class Column(Struct, frozen=True):
+    """A column that every run has, as data frames, exported files and JSON show it."""
 
     kind: ValueKind
     about: str
+    of_run: Callable[[Run], Any] | None
+    """The value in Python; None where frames do not have the column."""
+
+
+class Field(Column, frozen=True):
+    """A column that conditions, orders, lists, groups and views may name, too."""
+
     value: ColumnElement[Any]
-    """The value in a row of `runs`; where it is per place, in one of `runs` joined with `ladder_runs` and `ladders`."""
-    is_per_place: bool = False
-    """Whether each place of a run in a ladder has a value of its own."""
+    """The value in a row of `runs`; of a membership, in a row of `runs` joined with `ladder_runs` and `ladders`."""
+    is_of_membership: bool = False
+    """Whether each membership of a run in a ladder has a value of its own. In Python it is that of the first."""
 
 
 def _ladder_value(column: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -43,43 +46,57 @@ def _ladder_value(column: ColumnElement[Any]) -> ColumnElement[Any]:
     return case((ladders.c.id.is_not(None), func.coalesce(column, "")))
 
 
+def _of_first_membership(name: str) -> Callable[[Run], Any]:
+    return lambda run: getattr(run.memberships[0], name) if run.memberships else None
+
+
+def _member(about: str, name: str, value: ColumnElement[Any], *, in_frames: bool = True) -> Field:
+    return Field("set", about, _of_first_membership(name) if in_frames else None, value, is_of_membership=True)
+
+
 _SECONDS = func.sum(func.coalesce(attempts.c.ended_at, attempts.c.seen_at) - attempts.c.started_at)
 _NEWEST = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt)
+_NUMERICS = select(attempts.c.numerics).where(_NEWEST).scalar_subquery()
+_DURATION = select(_SECONDS).where(attempts.c.run == runs.c.number).scalar_subquery()
+_TAG = select(func.min(tags.c.name)).where(tags.c.run == runs.c.number).scalar_subquery()
+_INSTANCE = "short name of the ladder instance: task, profile, --set and --tune together"
 
-FIELDS: Mapping[str, Field] = {
-    "id": Field("text", "the run's id", runs.c.id),
-    "kind": Field("text", "training or study", runs.c.kind),
-    "task": Field("text", "task", runs.c.task),
-    "ladder": Field("set", "ladder", ladders.c.name, is_per_place=True),
-    "rung": Field("set", "rung", ladder_runs.c.rung, is_per_place=True),
-    "stage": Field("set", "train or tune", ladder_runs.c.stage, is_per_place=True),
-    "profile": Field(
-        "set", "profile of the recipe; '' for the plain recipe", _ladder_value(ladders.c.profile), is_per_place=True
+COLUMNS: Mapping[str, Column] = {
+    "id": Field("text", "the run's id", attrgetter("id"), runs.c.id),
+    "fingerprint": Column("text", "digest of the settings that determine the result", attrgetter("fingerprint")),
+    "kind": Field("text", "training or study", None, runs.c.kind),
+    "task": Field("text", "task", attrgetter("task"), runs.c.task),
+    "ladder": _member("ladder", "ladder", ladders.c.name),
+    "rung": _member("rung", "rung", ladder_runs.c.rung),
+    "stage": _member("train or tune", "stage", ladder_runs.c.stage),
+    "profile": _member("profile of the recipe; '' for the plain recipe", "profile", _ladder_value(ladders.c.profile)),
+    "instance": _member(_INSTANCE, "instance", ladders.c.short_name, in_frames=False),
+    "user": _member("who requested the ladder", "user", _ladder_value(ladders.c.user)),
+    "seed": Field("number", "seed", attrgetter("seed"), runs.c.seed),
+    "state": Field("state", "state of the run", attrgetter("state"), runs.c.state),
+    "step": Field("number", "training step that it has reached", attrgetter("step"), runs.c.step),
+    "steps": Field("number", "training steps", attrgetter("steps"), runs.c.steps),
+    "parameters": Field("number", "trainable parameters", attrgetter("parameters"), runs.c.parameters),
+    "numerics": Field("number", "version of the arithmetic", attrgetter("numerics"), _NUMERICS),
+    "data_sha256": Column("text", "digest of the data", attrgetter("data_sha256")),
+    "superseded": Column("truth", "whether a later run replaces it", attrgetter("superseded")),
+    "excluded": Column("text", "why reports leave it out", attrgetter("excluded")),
+    "tags": Column("set", "tags", lambda run: list(run.tags)),
+    "error": Column("text", "traceback of a failed run", attrgetter("error")),
+    "created_at": Field(
+        "time", "when it was requested, in seconds since 1970", attrgetter("created_at"), runs.c.created_at
     ),
-    "instance": Field(
-        "set",
-        "short name of the ladder instance: task, profile, --set and --tune together",
-        ladders.c.short_name,
-        is_per_place=True,
+    "finished_at": Field(
+        "time", "when it finished, in seconds since 1970", attrgetter("finished_at"), runs.c.finished_at
     ),
-    "user": Field("set", "who requested the ladder", _ladder_value(ladders.c.user), is_per_place=True),
-    "seed": Field("number", "seed", runs.c.seed),
-    "state": Field("state", "state of the run", runs.c.state),
-    "step": Field("number", "training step that it has reached", runs.c.step),
-    "steps": Field("number", "training steps", runs.c.steps),
-    "parameters": Field("number", "trainable parameters", runs.c.parameters),
-    "numerics": Field(
-        "number", "version of the arithmetic", select(attempts.c.numerics).where(_NEWEST).scalar_subquery()
-    ),
-    "created_at": Field("time", "when it was requested, in seconds since 1970", runs.c.created_at),
-    "finished_at": Field("time", "when it finished, in seconds since 1970", runs.c.finished_at),
-    "duration": Field(
-        "number",
-        "seconds of its attempts together",
-        select(_SECONDS).where(attempts.c.run == runs.c.number).scalar_subquery(),
-    ),
-    "tag": Field("set", "tags", select(func.min(tags.c.name)).where(tags.c.run == runs.c.number).scalar_subquery()),
+    "duration": Field("number", "seconds of its attempts together", None, _DURATION),
+    "tag": Field("set", "tags", None, _TAG),
 }
+"""Every column but results and settings, in the order of data frames."""
+
+FIELDS: Mapping[str, Field] = {name: column for name, column in COLUMNS.items() if isinstance(column, Field)}
+"""The columns that conditions may name."""
+
 
 METRICS = (
     *("val/accuracy", "val/loss", "test/accuracy", "test/loss"),
@@ -93,60 +110,6 @@ OWN_COLUMNS = {
     "machine/steps_per_second": "steps_per_second",
 }
 """Result -> the column of `runs` that repeats it, by which lists are sorted and filtered; null if it is NaN."""
-
-
-class Names(Mapping[str, ValueKind]):
-    """Every name with the kind of its values: fields, results and settings.
-
-    A recurrence is imported only for a setting of recurrences.
-    """
-
-    def __init__(self, metrics: Iterable[str] = (), shares: Collection[str] = ("accuracy",)) -> None:
-        """`metrics` are further results; `shares` the metrics that are fractions, and printed in per cent."""
-        self._known: dict[str, ValueKind] = {name: field.kind for name, field in FIELDS.items()}
-        for name in (*METRICS, *metrics):
-            if is_plain(name):
-                self._known[name] = "share" if name.rpartition("/")[2] in shares else "number"
-
-    def __getitem__(self, name: str) -> ValueKind:
-        if name not in self._known:
-            if not is_setting(name) or name.startswith((CELL, SETTINGS)):
-                raise KeyError(name)
-            self._known[name] = _kind_of_setting(name)
-        return self._known[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._known, *known_paths()]))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-def is_plain(name: str) -> bool:
-    """Whether SQLite finds this name in JSON, where it compares it with a text in which others are escaped."""
-    return re.search(r"[^ !#-\[\]-~]", name) is None
-
-
-def _kind_of_setting(path: str) -> ValueKind:
-    if path == KIND:
-        return "text"
-    types: list[type[Struct]] = [SECTIONS[path.partition(".")[0]]]
-    if path.startswith(RECURRENCE):
-        types = [declaration.settings for declaration in KINDS.values()]
-    name = path.rpartition(".")[2]
-    return next(kind(_hints(type_)[name]) for type_ in types if name in type_.__struct_fields__)
-
-
-_hints = cache(get_type_hints)
-
-
-def kind(hint: Any) -> ValueKind:
-    """The kind of the values of a setting with this annotation."""
-    if get_origin(hint) is Annotated:
-        hint = get_args(hint)[0]
-    if get_origin(hint) in (Union, UnionType):
-        hint = get_args(hint)[0]
-    return "truth" if hint is bool else "number" if hint in (int, float) else "text"
 
 
 # Values in SQL
@@ -234,7 +197,7 @@ def rows(
         name: expression(name).label(f"c{k}") for k, name in enumerate(names) if name != "tag" and not is_setting(name)
     }
     query: Select[Any] = select(runs.c.id, runs.c.number, runs.c.config_id, runs.c.execution_id, *labelled.values())
-    query = query.select_from(with_first_place(ladder) if any(map(_is_per_place, names)) else runs)
+    query = query.select_from(with_first_place(ladder) if any(map(_is_of_membership, names)) else runs)
     if ids is not None:
         query = query.where(among(runs.c.id, ids))
     settings = _settings(connection, [name for name in names if is_setting(name)], ids)
@@ -284,7 +247,7 @@ def groups(
         for name in by
         if name not in columns
     }
-    places = any(map(_is_per_place, by))
+    places = any(map(_is_of_membership, by))
     instance_ids = select(func.min(ladder_runs.c.ladder)).where(ladder_runs.c.run == runs.c.number)
     if ladder is not None:
         ladder_ids = select(ladders.c.id).where(ladders.c.name == ladder)
@@ -399,8 +362,8 @@ def _rank(name: str, value: Any, rungs: Mapping[str, int]) -> tuple[bool, tuple[
     return ranked is None, ranked or (0, 0)
 
 
-def _is_per_place(name: str) -> bool:
-    return name in FIELDS and FIELDS[name].is_per_place
+def _is_of_membership(name: str) -> bool:
+    return name in FIELDS and FIELDS[name].is_of_membership
 
 
 def _rungs(connection: Connection) -> dict[str, int]:

@@ -14,19 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Table
 
+from lrurun import console
 from lrurun.errors import DamagedError, LedgerError, LrurunError
 from lrurun.files import atomic, is_database
 from lrurun.ledger.database import COMPRESSED
 from lrurun.ledger.database.schema import documents, info, item_results, metadata, metric_keys, test_sets
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.server import Place
 
 if TYPE_CHECKING:
     from lrurun.data.task import Progress
-
-
-def no_progress(_what: str, _done: int, _total: int | None) -> None:
-    """Shows nothing of a long step."""
 
 
 def backup(ledger: Ledger, target: Path) -> None:
@@ -59,7 +56,7 @@ def backup(ledger: Ledger, target: Path) -> None:
 
 
 @contextlib.contextmanager
-def unpacked(place: Place, progress: Progress = no_progress) -> Iterator[Place]:
+def unpacked(place: Place, progress: Progress = console.no_progress) -> Iterator[Place]:
     """The place of a ledger; of a compressed backup a temporary copy that can be read.
 
     Errors about the copy name the backup.

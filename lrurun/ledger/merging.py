@@ -1,6 +1,7 @@
 """Merging two ledgers: the runs of one are added to the other, in one transaction.
 
-The statements are for a database `main` that the database `other` is joined to, see `Database.joined`.
+The statements are for a database that another one is joined to, see `Database.joined`; {main} and {other} stand before
+the names of their tables.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from lrurun.console import no_progress
 from lrurun.errors import LedgerError, LrurunError
-from lrurun.ledger.copies import no_progress
 from lrurun.ledger.database import Joined, command, schema
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.rows import altered_documents
-from lrurun.ledger.store import Ledger
 from lrurun.paths import inside
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ _CHANGING = [name for name in _RUN if name not in _FIXED]
 
 def _number_in_main(reference: str) -> str:
     """The number that a document of the other ledger has in this one."""
-    return f"(SELECT h.id FROM other.documents o JOIN main.documents h ON h.sha256 = o.sha256 WHERE o.id = {reference})"
+    documents = "{other}documents o JOIN {main}documents h ON h.sha256 = o.sha256"
+    return f"(SELECT h.id FROM {documents} WHERE o.id = {reference})"
 
 
 def _columns_for_main(names: Iterable[str]) -> str:
@@ -86,7 +88,7 @@ _PAIRS = """
             WHEN t.state NOT IN ('done', 'diverged') OR h.state IN ('done', 'diverged') THEN 'known'
             WHEN h.state = 'running' THEN 'held'
             ELSE 'finished' END AS kind
-    FROM other.stored_runs t LEFT JOIN main.stored_runs h
+    FROM {other}stored_runs t LEFT JOIN {main}stored_runs h
         ON h.fingerprint = t.fingerprint AND h.generation = t.generation
 """
 
@@ -94,118 +96,118 @@ _SAID = "('note', 'excluded', 'included')"
 """The kinds of events by which people say something about a run."""
 
 _CHANGED = f"""
-    SELECT r.id FROM pairs p JOIN other.stored_runs r ON r.number = p.other_run
+    SELECT r.id FROM pairs p JOIN {{other}}stored_runs r ON r.number = p.other_run
     WHERE p.kind IN ('new', 'finished')
-        OR EXISTS (SELECT 1 FROM other.events e WHERE e.run = p.other_run AND e.kind IN {_SAID})
-        OR EXISTS (SELECT 1 FROM other.tags t WHERE t.run = p.other_run)
-        {{items}}
+        OR EXISTS (SELECT 1 FROM {{other}}events e WHERE e.run = p.other_run AND e.kind IN {_SAID})
+        OR EXISTS (SELECT 1 FROM {{other}}tags t WHERE t.run = p.other_run)
+        OR p.other_run IN (SELECT other_run FROM new_items)
     ORDER BY r.number
 """
 """The runs that a merge adds or may change."""
-_OR_ITEMS = "OR EXISTS (SELECT 1 FROM new_items n WHERE n.other_run = p.other_run)"
 
 _STATE = "CASE t.state WHEN 'running' THEN 'interrupted' ELSE t.state END"
 
 _RUNS = (
     """
-    INSERT INTO main.documents (sha256, seed_at, text)
-    SELECT sha256, seed_at, text FROM other.documents WHERE true ORDER BY id ON CONFLICT DO NOTHING
+    INSERT INTO {main}documents (sha256, seed_at, text)
+    SELECT sha256, seed_at, text FROM {other}documents WHERE true ORDER BY id ON CONFLICT DO NOTHING
     """,
     f"""
-    INSERT INTO main.stored_runs ({", ".join(_RUN)}, state, attempt)
+    INSERT INTO {{main}}stored_runs ({", ".join(_RUN)}, state, attempt)
     SELECT {_columns_for_main(_RUN)}, {_STATE}, t.attempt
-    FROM other.stored_runs t JOIN pairs p ON p.other_run = t.number WHERE p.kind = 'new' ORDER BY t.number
+    FROM {{other}}stored_runs t JOIN pairs p ON p.other_run = t.number WHERE p.kind = 'new' ORDER BY t.number
     """,
     """
     UPDATE pairs SET main_run = (
-        SELECT h.number FROM other.stored_runs t JOIN main.stored_runs h
+        SELECT h.number FROM {other}stored_runs t JOIN {main}stored_runs h
         ON h.fingerprint = t.fingerprint AND h.generation = t.generation WHERE t.number = pairs.other_run
     ) WHERE kind = 'new'
     """,
     # Replace the rows of unfinished runs, except their attempts and events.
-    "DELETE FROM main.metrics WHERE run IN (SELECT main_run FROM pairs WHERE kind = 'finished')",
-    "DELETE FROM main.eigenvalues WHERE run IN (SELECT main_run FROM pairs WHERE kind = 'finished')",
-    "DELETE FROM main.checkpoints WHERE run IN (SELECT main_run FROM pairs WHERE kind = 'finished')",
+    "DELETE FROM {main}metrics WHERE run IN (SELECT main_run FROM pairs WHERE kind = 'finished')",
+    "DELETE FROM {main}eigenvalues WHERE run IN (SELECT main_run FROM pairs WHERE kind = 'finished')",
+    "DELETE FROM {main}checkpoints WHERE run IN (SELECT main_run FROM pairs WHERE kind = 'finished')",
     f"""
-    UPDATE main.stored_runs SET
+    UPDATE {{main}}stored_runs SET
         ({", ".join(_CHANGING)}, state, attempt) =
         (SELECT {_columns_for_main(_CHANGING)}, t.state, t.attempt + p.shift
-        FROM pairs p JOIN other.stored_runs t ON t.number = p.other_run WHERE p.main_run = main.stored_runs.number)
+        FROM pairs p JOIN {{other}}stored_runs t ON t.number = p.other_run
+        WHERE p.main_run = {{main}}stored_runs.number)
     WHERE number IN (SELECT main_run FROM pairs WHERE kind = 'finished')
     """,
     # The newest of several generations counts, whichever ledger it comes from.
     """
-    UPDATE main.stored_runs SET superseded = 1 WHERE superseded = 0 AND EXISTS (
-        SELECT 1 FROM main.stored_runs later
-        WHERE later.fingerprint = main.stored_runs.fingerprint AND later.generation > main.stored_runs.generation
+    UPDATE {main}stored_runs SET superseded = 1 WHERE superseded = 0 AND EXISTS (
+        SELECT 1 FROM {main}stored_runs later
+        WHERE later.fingerprint = {main}stored_runs.fingerprint AND later.generation > {main}stored_runs.generation
     )
     """,
 )
 
 _REST = (
     """
-    INSERT INTO main.ladders (key, short_name, name, task, profile, kind, spec, created_at, user_name)
+    INSERT INTO {main}ladders (key, short_name, name, task, profile, kind, spec, created_at, user_name)
     SELECT t.key,
-        CASE WHEN EXISTS (SELECT 1 FROM main.ladders h WHERE h.short_name = t.short_name)
+        CASE WHEN EXISTS (SELECT 1 FROM {main}ladders h WHERE h.short_name = t.short_name)
             THEN t.short_name || '-' || t.key ELSE t.short_name END,
         t.name, t.task, t.profile, t.kind, t.spec, t.created_at, t.user_name
-    FROM other.ladders t WHERE true ORDER BY t.id
+    FROM {other}ladders t WHERE true ORDER BY t.id
     ON CONFLICT (key) DO NOTHING
     """,
     """
-    INSERT INTO main.ladder_runs (ladder, run, rung, stage, position)
+    INSERT INTO {main}ladder_runs (ladder, run, rung, stage, position)
     SELECT h.id, p.main_run, m.rung, m.stage, m.position
-    FROM other.ladder_runs m JOIN pairs p ON p.other_run = m.run
-        JOIN other.ladders t ON t.id = m.ladder JOIN main.ladders h ON h.key = t.key WHERE true ORDER BY m.id
+    FROM {other}ladder_runs m JOIN pairs p ON p.other_run = m.run
+        JOIN {other}ladders t ON t.id = m.ladder JOIN {main}ladders h ON h.key = t.key WHERE true ORDER BY m.id
     ON CONFLICT DO NOTHING
     """,
     """
-    INSERT INTO main.metric_keys (name) SELECT name FROM other.metric_keys WHERE true ORDER BY id
+    INSERT INTO {main}metric_keys (name) SELECT name FROM {other}metric_keys WHERE true ORDER BY id
     ON CONFLICT DO NOTHING
     """,
     """
-    INSERT INTO main.metrics (run, key, step, value)
+    INSERT INTO {main}metrics (run, key, step, value)
     SELECT p.main_run, h.id, m.step, m.value
-    FROM pairs p JOIN other.metrics m ON m.run = p.other_run
-        JOIN other.metric_keys t ON t.id = m.key JOIN main.metric_keys h ON h.name = t.name
+    FROM pairs p JOIN {other}metrics m ON m.run = p.other_run
+        JOIN {other}metric_keys t ON t.id = m.key JOIN {main}metric_keys h ON h.name = t.name
     WHERE p.kind IN ('new', 'finished') ORDER BY p.main_run, h.id, m.step
     """,
     """
-    INSERT INTO main.eigenvalues (run, moment, layer, pairs)
+    INSERT INTO {main}eigenvalues (run, moment, layer, pairs)
     SELECT p.main_run, e.moment, e.layer, e.pairs
-    FROM pairs p JOIN other.eigenvalues e ON e.run = p.other_run WHERE p.kind IN ('new', 'finished')
+    FROM pairs p JOIN {other}eigenvalues e ON e.run = p.other_run WHERE p.kind IN ('new', 'finished')
     """,
     f"""
-    INSERT INTO main.stored_attempts ({", ".join(_ATTEMPT)}) SELECT {", ".join(_ATTEMPT.values())}
-    FROM pairs p JOIN other.stored_attempts a ON a.run = p.other_run WHERE p.kind IN ('new', 'finished')
+    INSERT INTO {{main}}stored_attempts ({", ".join(_ATTEMPT)}) SELECT {", ".join(_ATTEMPT.values())}
+    FROM pairs p JOIN {{other}}stored_attempts a ON a.run = p.other_run WHERE p.kind IN ('new', 'finished')
     """,
     """
-    INSERT INTO main.tags (run, name)
-    SELECT p.main_run, t.name FROM other.tags t JOIN pairs p ON p.other_run = t.run WHERE true ON CONFLICT DO NOTHING
+    INSERT INTO {main}tags (run, name)
+    SELECT p.main_run, t.name FROM {other}tags t JOIN pairs p ON p.other_run = t.run WHERE true ON CONFLICT DO NOTHING
     """,
     """
-    INSERT INTO main.exclusions (run, why, time)
-    SELECT p.main_run, t.why, t.time FROM other.exclusions t JOIN pairs p ON p.other_run = t.run WHERE true
+    INSERT INTO {main}exclusions (run, why, time)
+    SELECT p.main_run, t.why, t.time FROM {other}exclusions t JOIN pairs p ON p.other_run = t.run WHERE true
     ON CONFLICT DO NOTHING
     """,
     # What people said about a run that both have is added to what they said here.
     f"""
-    INSERT INTO main.events (run, time, kind, text, payload)
+    INSERT INTO {{main}}events (run, time, kind, text, payload)
     SELECT p.main_run, e.time, e.kind, e.text, e.payload
-    FROM pairs p JOIN other.events e ON e.run = p.other_run AND e.kind IN {_SAID}
+    FROM pairs p JOIN {{other}}events e ON e.run = p.other_run AND e.kind IN {_SAID}
     WHERE p.kind IN ('known', 'held') AND NOT EXISTS (
-        SELECT 1 FROM main.events known
+        SELECT 1 FROM {{main}}events known
         WHERE known.run = p.main_run AND known.time = e.time AND known.kind = e.kind AND known.text = e.text
     ) ORDER BY e.id
     """,
     """
-    INSERT INTO main.events (ladder, run, attempt, time, kind, text, payload)
+    INSERT INTO {main}events (ladder, run, attempt, time, kind, text, payload)
     SELECT l.id, p.main_run, e.attempt + p.shift, e.time, e.kind, e.text, e.payload
-    FROM other.events e LEFT JOIN pairs p ON p.other_run = e.run AND p.kind IN ('new', 'finished')
-        LEFT JOIN other.ladders t ON t.id = e.ladder LEFT JOIN main.ladders l ON l.key = t.key
+    FROM {other}events e LEFT JOIN pairs p ON p.other_run = e.run AND p.kind IN ('new', 'finished')
+        LEFT JOIN {other}ladders t ON t.id = e.ladder LEFT JOIN {main}ladders l ON l.key = t.key
     WHERE p.main_run IS NOT NULL OR (e.run IS NULL AND NOT EXISTS (
-        SELECT 1 FROM main.events known WHERE known.ladder IS l.id AND known.kind = e.kind AND known.text = e.text
-            AND coalesce(known.payload, '') = coalesce(e.payload, '')
+        SELECT 1 FROM {main}events known WHERE (known.ladder = l.id OR (known.ladder IS NULL AND l.id IS NULL))
+            AND known.kind = e.kind AND known.text = e.text AND coalesce(known.payload, '') = coalesce(e.payload, '')
     )) ORDER BY e.id
     """,
 )
@@ -215,32 +217,34 @@ _ITEMS = (
     """
     CREATE TEMP TABLE new_items AS
     SELECT p.main_run, p.other_run, i.result
-    FROM pairs p JOIN other.item_results i ON i.run = p.other_run
-        JOIN other.stored_runs theirs ON theirs.number = p.other_run
-        JOIN main.stored_runs ours ON ours.number = p.main_run
-        LEFT JOIN main.item_results h ON h.run = p.main_run AND h.result = i.result
+    FROM pairs p JOIN {other}item_results i ON i.run = p.other_run
+        JOIN {other}stored_runs theirs ON theirs.number = p.other_run
+        JOIN {main}stored_runs ours ON ours.number = p.main_run
+        LEFT JOIN {main}item_results h ON h.run = p.main_run AND h.result = i.result
     WHERE (p.kind IN ('new', 'finished') OR (p.kind = 'known' AND ours.result = theirs.result))
         AND (h.run IS NULL OR (h.sums IS NULL AND i.sums IS NOT NULL))
     """,
     """
-    INSERT INTO main.test_sets (sha256, count, order_sha256, weights, groups)
-    SELECT t.sha256, t.count, t.order_sha256, t.weights, t.groups FROM other.test_sets t
+    INSERT INTO {main}test_sets (sha256, count, order_sha256, weights, groups)
+    SELECT t.sha256, t.count, t.order_sha256, t.weights, t.groups FROM {other}test_sets t
     WHERE t.id IN (
-        SELECT i.test_set FROM new_items n JOIN other.item_results i ON i.run = n.other_run AND i.result = n.result
+        SELECT i.test_set FROM new_items n JOIN {other}item_results i ON i.run = n.other_run AND i.result = n.result
     ) ORDER BY t.id
     ON CONFLICT DO NOTHING
     """,
     """
-    INSERT INTO main.item_results (run, result, test_set, sums)
+    INSERT INTO {main}item_results (run, result, test_set, sums)
     SELECT n.main_run, i.result, h.id, i.sums
-    FROM new_items n JOIN other.item_results i ON i.run = n.other_run AND i.result = n.result
-        JOIN other.test_sets t ON t.id = i.test_set JOIN main.test_sets h ON h.sha256 = t.sha256
+    FROM new_items n JOIN {other}item_results i ON i.run = n.other_run AND i.result = n.result
+        JOIN {other}test_sets t ON t.id = i.test_set JOIN {main}test_sets h ON h.sha256 = t.sha256
     WHERE true ORDER BY n.main_run, i.result
     ON CONFLICT (run, result) DO UPDATE SET test_set = excluded.test_set, sums = excluded.sums
     WHERE item_results.sums IS NULL
     """,
 )
-"""Not for ledgers of an older revision, which have no such tables."""
+
+_NO_ITEMS = ("CREATE TEMP TABLE new_items (main_run INTEGER, other_run INTEGER, result TEXT)",)
+"""For another ledger of an older revision, which has no tables of per-item results."""
 
 
 def merge(
@@ -257,7 +261,6 @@ def merge(
     """
     _refuse_altered(other)
     folders = AttemptFolders(runs, other_runs)
-    has_items = not other.database.lacking
     with ledger.database.joined(other.database) as target:
         committing = False
         try:
@@ -269,14 +272,14 @@ def merge(
             folders.copy(attempts, progress)
             target.begin(writing=True)
             target.execute(_PAIRS)
-            statements = (*_RUNS, *_REST, *(_ITEMS if has_items else ()))
+            statements = (*_RUNS, *_REST, *(_NO_ITEMS if other.database.lacking else _ITEMS))
             for done, statement in enumerate(statements):
                 progress("adding runs to the ledger", done, len(statements))
                 target.execute(statement)
             folders.place(target.execute(_FOLDERS))
             checkpoints = _add_checkpoints(target, runs)
             kinds = dict(target.execute("SELECT kind, count(*) FROM pairs GROUP BY kind"))
-            changed = [run_id for (run_id,) in target.execute(_CHANGED.format(items=_OR_ITEMS if has_items else ""))]
+            changed = [run_id for (run_id,) in target.execute(_CHANGED)]
             committing = True
             target.commit()
         except BaseException:
@@ -308,8 +311,10 @@ def _refuse_altered(other: Ledger) -> None:
 
 
 _FOLDERS = """
-    SELECT r.id, a.n, p.shift FROM pairs p JOIN other.stored_attempts a ON a.run = p.other_run JOIN other.stored_runs r
-    ON r.number = p.other_run WHERE p.kind IN ('new', 'finished') ORDER BY r.number, a.n
+    SELECT r.id, a.n, p.shift
+    FROM pairs p JOIN {other}stored_attempts a ON a.run = p.other_run
+        JOIN {other}stored_runs r ON r.number = p.other_run
+    WHERE p.kind IN ('new', 'finished') ORDER BY r.number, a.n
 """
 
 
@@ -319,7 +324,8 @@ def _add_checkpoints(target: Joined, runs: Path) -> int:
     rows = target.execute(
         """
         SELECT p.main_run, c.attempt + p.shift, c.step, c.path, c.bytes, c.sha256, r.id, c.attempt, p.shift
-        FROM pairs p JOIN other.checkpoints c ON c.run = p.other_run JOIN other.stored_runs r ON r.number = p.other_run
+        FROM pairs p JOIN {other}checkpoints c ON c.run = p.other_run
+            JOIN {other}stored_runs r ON r.number = p.other_run
         WHERE p.kind IN ('new', 'finished') AND c.state = 'committed' ORDER BY c.id
         """
     )
@@ -327,7 +333,7 @@ def _add_checkpoints(target: Joined, runs: Path) -> int:
         moved = f"{run_id}/{n + shift}" + str(path).removeprefix(f"{run_id}/{n}")
         if inside(runs, moved).is_dir():
             target.execute(
-                "INSERT INTO main.checkpoints (run, attempt, step, state, path, bytes, sha256) "
+                "INSERT INTO {main}checkpoints (run, attempt, step, state, path, bytes, sha256) "
                 "VALUES (:run, :attempt, :step, 'committed', :path, :bytes, :sha256)",
                 {"run": run, "attempt": attempt, "step": step, "path": moved, "bytes": size, "sha256": digest},
             )

@@ -7,7 +7,7 @@ from typing import Any
 from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.ledger import views
 from lrurun.ledger.database import QueryError
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.server import Place
 
 MAX_ROWS = 1_000_000

@@ -15,8 +15,8 @@ from lrurun.errors import LrurunError, NotFoundError
 from lrurun.ledger import database as databases
 from lrurun.ledger import records
 from lrurun.ledger.database.schema import LACKING, SCHEMA
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.records import Head, LadderRecord, RunRecord
-from lrurun.ledger.store import Ledger
 from lrurun.server import Place
 
 R = TypeVar("R", bound=Head)

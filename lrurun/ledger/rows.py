@@ -405,3 +405,16 @@ def from_real(value: float | None) -> float:
 def clean(text: str | None) -> str | None:
     """Text that SQLite can store: lone surrogates are replaced."""
     return None if text is None else text.encode("utf-8", "replace").decode()
+
+
+def code_version(environment: Mapping[str, Any]) -> str | None:
+    """The code version in an environment as one text, None if it has none."""
+    code = environment.get("code")
+    if not isinstance(code, Mapping):
+        return None if code is None else str(code)
+    parts = [f"lrurun {code['lrurun']}"] if "lrurun" in code else []
+    if "commit" in code:
+        parts.append(f"commit {code['commit'][:12]}")
+    if "dirty" in code:
+        parts.append(f"changes {code['dirty'].removeprefix('sha256:')[:12]}")
+    return ", ".join(parts) or None

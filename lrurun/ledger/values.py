@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
+from lrurun.config.instance import Instance
 from lrurun.config.runs import InstanceSpec
 from lrurun.config.schema import Config, Execution, RunKind
 
@@ -33,6 +34,9 @@ Outcome = Literal["done", "diverged", "failed", "interrupted", "exited", "reject
 Moment = Literal["start", "end"]
 """When eigenvalues were recorded: at initialisation, after the last step."""
 
+ValueKind = Literal["number", "share", "text", "truth", "set", "state", "time"]
+"""The kind of the values of a name. A set has several values, of which one must be equal, as a run's ladders."""
+
 
 class LadderInstance(Struct, frozen=True, kw_only=True):
     """A ladder with its task, profile and changed settings: what a command requests, not how much of it and how."""
@@ -51,6 +55,15 @@ class LadderInstance(Struct, frozen=True, kw_only=True):
     created_at: float
     user: str | None = None
     """The user of the operating system who requested it first; None where the system names none."""
+
+    @property
+    def identity(self) -> Instance:
+        """Its identity, without the data of its runs."""
+        spec = self.spec
+        return Instance(
+            ladder=self.name, task=self.task, profile=self.profile, set=spec.set, tune=spec.tune, key=self.key,
+            short_name=self.short_name,
+        )  # fmt: skip
 
 
 class Membership(Struct, frozen=True, kw_only=True):

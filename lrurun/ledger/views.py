@@ -25,10 +25,11 @@ from lrurun.config.runs import POSITIONS
 from lrurun.config.schema import LADDER_KINDS, SETTINGS
 from lrurun.config.settings import flatten
 from lrurun.errors import UsageError, nearest
-from lrurun.ledger.columns import FIELDS, METRICS, expression, is_plain
+from lrurun.ledger.columns import FIELDS, METRICS, expression
 from lrurun.ledger.database.schema import documents, exclusions, ladder_runs, ladders, metric_keys, metrics, runs
 from lrurun.ledger.database.sql import json_kind, json_number, json_text, longest_name
-from lrurun.ledger.filters import ValueKind
+from lrurun.ledger.values import ValueKind
+from lrurun.ledger.where.names import is_plain
 
 NAMES = {
     "results": "one row for each finished final run of a rung: what reports count, diverged runs included",

@@ -1,4 +1,4 @@
-"""Checks that every recurrence must pass, also those of plug-ins: for the tests and `lrurun check recurrence`."""
+"""Checks that every recurrence must pass, plug-ins too: for the tests and `lrurun check recurrence`."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class _Case:
 
 
 def _moved(u: np.ndarray, at: int) -> np.ndarray:
-    """The inputs with those of one step one larger."""
+    """The inputs `u` (T, B, H), one larger at one step."""
     other = u.copy()
     other[at] += 1.0
     return other
@@ -151,14 +151,14 @@ def _guarded(name: str, test: _Check, case: _Case) -> Finding:
 
 def _without_repeats(findings: list[Finding]) -> list[Finding]:
     """The findings; an exception at a line of a plug-in that an earlier one has names the line alone."""
-    places: set[str] = set()
+    lines: set[str] = set()
     shortened = []
     for finding in findings:
-        place, raised, _ = finding.detail.partition(": raised ")
-        repeats = raised and place in places
-        shortened.append(Finding(finding.name, False, f"raised at {place}, too") if repeats else finding)
+        line, raised, _ = finding.detail.partition(": raised ")
+        repeats = raised and line in lines
+        shortened.append(Finding(finding.name, False, f"raised at {line}, too") if repeats else finding)
         if raised:
-            places.add(place)
+            lines.add(line)
     return shortened
 
 
@@ -229,9 +229,12 @@ def _causal(case: _Case) -> tuple[bool, str]:
     params, u = case.params, case.inputs
     at = _STEPS // 2
     before, after = (np.asarray(case.scan(params, x, None)) for x in (u, _moved(u, at)))
-    early, late = (float(np.max(np.abs(before[part] - after[part]))) for part in (slice(at), slice(at, None)))
+    change = np.abs(before - after)
+    early, late, following = (float(np.max(change[part])) for part in (slice(at), slice(at, None), slice(at + 1, None)))
     # not exactly zero: a scan of logarithmic depth may round differently
     scale = float(np.max(np.abs(before)))
+    if following <= 1e-6 * scale:
+        return False, f"no output depends on earlier inputs: those after a changed input changed by {following:.1e}"
     return (
         early <= 1e-6 * scale and late > 1e-3 * scale,
         f"earlier outputs changed by {early:.1e}, later ones by {late:.1e}",

@@ -16,7 +16,7 @@ def eigenvalues(recurrence: Recurrence, params: dict[str, Any]) -> Spectra | Non
     """The eigenvalues of every layer's map from state to state, NaN where parameters are not finite.
 
     Args:
-        params: parameters of the network, as `Model.init` returns them; only those of the recurrences are read.
+        params: parameters of the network, as `Model.init` returns them; only the recurrences' are read.
 
     Returns:
         None if this kind of recurrence does not define them.

@@ -1,4 +1,4 @@
-"""The command of a program, with the copies of its files in place of the files."""
+"""The command of a program, with the snapshot of its files in place of the files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from lrurun.runner.program_files import ProgramCopy
+from lrurun.runner.program_files import ProgramSnapshot
 
 RUN_MODULE = Path(__file__).with_name("run_module.py")
 """The script that takes the place of `python -m`, which would import from the working directory."""
@@ -18,58 +18,58 @@ _UNUSUAL_PATH = re.compile(r"-[A-Za-z]*[PI][A-Za-z]*")
 """Options of Python with which a script does not import what is beside it."""
 
 
-def from_copy(command: Sequence[str], copy: ProgramCopy) -> tuple[list[str], set[str]]:
-    """The command with the copies of the files that its arguments name, and the files whose copies the program reads.
+def from_snapshot(command: Sequence[str], snapshot: ProgramSnapshot) -> tuple[list[str], set[str]]:
+    """The command with the snapshot of the files that its arguments name, and the files that the program reads there.
 
     The latter are those that it names and, of a Python script, the modules in its folder, because Python looks there
     first. Others it may open by their paths from the working directory, which is the folder of the recipe.
     """
-    if not copy:
+    if not snapshot:
         return list(command), set()
-    if (module := _module(command)) is not None and _has_module(copy, command[module]):
-        arguments = [_replaced(text, copy)[0] for text in command[module + 1 :]]
-        started = [*command[: module - 1], str(RUN_MODULE), str(copy.path), command[module], *arguments]
-        return started, _named(command[module + 1 :], copy) | _modules(copy, PurePosixPath())
+    if (module := _module(command)) is not None and _has_module(snapshot, command[module]):
+        arguments = [_replaced(text, snapshot)[0] for text in command[module + 1 :]]
+        started = [*command[: module - 1], str(RUN_MODULE), str(snapshot.path), command[module], *arguments]
+        return started, _named(command[module + 1 :], snapshot) | _modules(snapshot, PurePosixPath())
     new = list(command)
     copied: set[str] = set()
     for index, text in enumerate(command):
         if index == 0 and os.sep not in text:
             continue  # looked up on PATH
-        new[index], name = _replaced(text, copy)
+        new[index], name = _replaced(text, snapshot)
         if name is None:
             continue
         copied.add(name)
         before = command[:index]
         if name.endswith(".py") and not (os.environ.get("PYTHONSAFEPATH") or any(map(_UNUSUAL_PATH.fullmatch, before))):
-            copied |= _modules(copy, PurePosixPath(name).parent)
+            copied |= _modules(snapshot, PurePosixPath(name).parent)
     return new, copied
 
 
-def _replaced(text: str, copy: ProgramCopy) -> tuple[str, str | None]:
-    """An argument with the path of the copy, and the name of the file; as it is, and None, if it names none.
+def _replaced(text: str, snapshot: ProgramSnapshot) -> tuple[str, str | None]:
+    """An argument with the path of the snapshot, and the name of the file; as it is, and None, if it names none.
 
     It may be the path alone, or follow a "=", as in "--config=small.json".
     """
     key, equals, value = text.rpartition("=")
     for before, path in (("", text), (key + equals, value)):
-        if path and (name := _name(path, copy)) is not None:
-            return before + str(copy.path / name), name
+        if path and (name := _name(path, snapshot)) is not None:
+            return before + str(snapshot.path / name), name
     return text, None
 
 
-def _name(path: str, copy: ProgramCopy) -> str | None:
-    name = os.path.relpath(os.path.normpath(copy.folder / path), os.path.normpath(copy.folder))
-    return name if name in copy.digests else None
+def _name(path: str, snapshot: ProgramSnapshot) -> str | None:
+    name = os.path.relpath(os.path.normpath(snapshot.folder / path), os.path.normpath(snapshot.folder))
+    return name if name in snapshot.digests else None
 
 
-def _named(arguments: Sequence[str], copy: ProgramCopy) -> set[str]:
-    names = (_replaced(text, copy)[1] for text in arguments)
+def _named(arguments: Sequence[str], snapshot: ProgramSnapshot) -> set[str]:
+    names = (_replaced(text, snapshot)[1] for text in arguments)
     return {name for name in names if name is not None}
 
 
-def _modules(copy: ProgramCopy, folder: PurePosixPath) -> set[str]:
+def _modules(snapshot: ProgramSnapshot, folder: PurePosixPath) -> set[str]:
     """The listed modules of Python in a folder, or in folders in it."""
-    return {name for name in copy.digests if name.endswith(".py") and PurePosixPath(name).is_relative_to(folder)}
+    return {name for name in snapshot.digests if name.endswith(".py") and PurePosixPath(name).is_relative_to(folder)}
 
 
 def _module(command: Sequence[str]) -> int | None:
@@ -86,7 +86,7 @@ def _module(command: Sequence[str]) -> int | None:
     return None
 
 
-def _has_module(copy: ProgramCopy, module: str) -> bool:
+def _has_module(snapshot: ProgramSnapshot, module: str) -> bool:
     """Whether a listed file belongs to a module, or to the package that it is in."""
     package = module.partition(".")[0]
-    return any(PurePosixPath(name).parts[0] in (package, f"{package}.py") for name in copy.digests)
+    return any(PurePosixPath(name).parts[0] in (package, f"{package}.py") for name in snapshot.digests)

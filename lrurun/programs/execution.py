@@ -1,21 +1,18 @@
-"""Executes a user's program in a worker: starts it, records what it reports, and ends it."""
+"""Executes a user's program in a worker: follows its process, and records what it reports."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import json
 import math
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from lrurun import files, machine
+from lrurun import machine
 from lrurun.config import programs
 from lrurun.config.schema import ProgramConfig
 from lrurun.errors import LedgerError, LrurunError
@@ -24,35 +21,35 @@ from lrurun.items import ItemResults, TestSet
 from lrurun.judging.rung_runs import SPEED
 from lrurun.ledger.values import Outcome
 from lrurun.programs import faults, logged_items
-from lrurun.programs.commands import from_copy
+from lrurun.programs.commands import from_snapshot
 from lrurun.programs.printed import Printed
+from lrurun.programs.process import (
+    KEPT,
+    REPORTS,
+    NotStarted,
+    Process,
+    command_of,
+    end_leftovers,
+    environment,
+    started,
+    write_files,
+)
 from lrurun.programs.reports import Reports, Row, WrongReport, divergence, mentions_items
 from lrurun.runner import logs, program_faults
 from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
 from lrurun.runner.processes import cause
 from lrurun.runner.program_faults import ProgramFault
-from lrurun.runner.program_files import ProgramCopy, changed, digest_at
+from lrurun.runner.program_files import ProgramSnapshot, changed, digest_at
 from lrurun.runner.recorder import LedgerThread, Recorder
 
-CONFIG, FOLDER, METRICS = "LRURUN_CONFIG", "LRURUN_FOLDER", "LRURUN_METRICS"
-"""Environment variables of a program: the JSON file of its settings and seed, the folder that all attempts share, and
-the file to which it writes its metrics."""
-REPORTS = "metrics.jsonl"
-"""The file of metrics, in the folder of the attempt."""
 RECORDED = "recorded"
 """An empty file beside it, once all of them are in the ledger."""
-KEPT = "program"
-"""The folder that all attempts share, in the folder of the run."""
 LARGEST_LOG = 1_000_000_000
 """The most bytes that a program may print."""
 SPEED_SECONDS = 2.0
 """How often the speed is recorded."""
-STOPPING_POLL = 0.05
-"""How often a program that may save is looked at, in seconds."""
 HELD_SECONDS = 10.0
 """How often the ledger is asked whether this attempt still has the run."""
-GONE_SECONDS = 10.0
-"""How long to wait until processes that were killed are gone."""
 TAIL = 20
 """How many of the last lines of the log a failed run keeps."""
 
@@ -75,27 +72,27 @@ def execute(attempt: ActiveAttempt, stop: StopRequest) -> None:
     """
     config = attempt.held.run.config
     assert isinstance(config, ProgramConfig)
-    place = attempt.runs / attempt.id
-    folder, kept = place / str(attempt.held.attempt), place / KEPT
-    copy = ProgramCopy(attempt.runs, attempt.data_folder, config.program.files)
-    _keep_files(copy)
+    of_run = attempt.runs / attempt.id
+    folder, kept = of_run / str(attempt.held.attempt), of_run / KEPT
+    snapshot = ProgramSnapshot(attempt.runs, attempt.data_folder, config.program.files)
+    _keep_files(snapshot)
     try:
         if attempt.held.attempt == 1 and kept.exists():  # of a ledger that was removed, or of another one
             kept.rename(kept.with_name(f"{KEPT}.old-{time.time_ns()}"))
         kept.mkdir(exist_ok=True)
         write_files(config, folder)
     except OSError as error:
-        raise MachineFault(f"{place}: {error.strerror}", "free some space, or choose another --runs-dir") from None
+        raise MachineFault(f"{of_run}: {error.strerror}", "free some space, or choose another --runs-dir") from None
     if attempt.held.attempt > 1:
-        _end_leftovers(kept)
-    command, copied = from_copy(command_of(config, folder, kept), copy)
+        end_leftovers(kept)
+    command, copied = from_snapshot(command_of(config, folder, kept), snapshot)
     _check_files(config.program.files, copied, attempt.data_folder)
-    of_copy = {"copy": str(copy.path.relative_to(attempt.runs))} if copy else {}
-    attempt.ledger.describe(attempt.held, environment=_device(attempt.data_folder) | of_copy)
+    of_snapshot = {"copy": str(snapshot.path.relative_to(attempt.runs))} if snapshot else {}
+    attempt.ledger.describe(attempt.held, environment=_device(attempt.data_folder) | of_snapshot)
     logs.write(f"{_begin(attempt.id, folder)}{' '.join(' '.join(command).splitlines())}")
     execution = _Execution(attempt, config, stop)
     try:
-        if execution.repeat(_unrecorded(attempt, place)):
+        if execution.repeat(_unrecorded(attempt, of_run)):
             return
         with started(command, attempt.data_folder, environment(folder, kept)) as process:
             execution.follow(process, Reports(folder / REPORTS))
@@ -107,32 +104,19 @@ def execute(attempt: ActiveAttempt, stop: StopRequest) -> None:
         execution.close()
 
 
-def write_files(config: ProgramConfig, folder: Path) -> None:
-    """Writes the settings of an attempt, and the empty file of its metrics. Raises OSError."""
-    files.write(folder / "config.json", json.dumps({**config.settings, "seed": config.seed}).encode())
-    (folder / REPORTS).touch()
-
-
-def command_of(config: ProgramConfig, folder: Path, kept: Path) -> list[str]:
-    """The command of a run, filled in for an attempt."""
-    values = {path: programs.as_argument(value) for path, value in programs.paths_of(config.settings).items()}
-    values |= {"config": str(folder / "config.json"), "seed": str(config.seed), "run_dir": str(kept)}
-    return [programs.filled(text, values) for text in config.program.command]
-
-
 def _begin(run: str, folder: Path) -> str:
-    """What the line of the log begins with after which an attempt's program prints."""
+    """The beginning of the line of the log after which an attempt's program prints."""
     return f"run {run}, attempt {folder.name}: "
 
 
-def _unrecorded(attempt: ActiveAttempt, place: Path) -> list[Path]:
+def _unrecorded(attempt: ActiveAttempt, of_run: Path) -> list[Path]:
     """The metrics of the attempts since the last one that has recorded all of its own, oldest first.
 
     Their programs may have saved their state after a step that was not recorded, because the worker was killed.
     """
     reports: list[Path] = []
     for earlier in reversed(attempt.ledger.attempts(attempt.id)[:-1]):
-        folder = place / str(earlier.n)
+        folder = of_run / str(earlier.n)
         if (folder / RECORDED).exists():
             break
         if (folder / REPORTS).is_file():
@@ -140,17 +124,17 @@ def _unrecorded(attempt: ActiveAttempt, place: Path) -> list[Path]:
     return reports
 
 
-def _keep_files(copy: ProgramCopy) -> None:
-    """Makes sure that the copy of the program's files is there as they were when the run was queued."""
+def _keep_files(snapshot: ProgramSnapshot) -> None:
+    """Makes sure that the snapshot of the program's files is there as they were when the run was queued."""
     try:
-        copy.keep()
+        snapshot.keep()
     except LrurunError as error:
         raise MachineFault(error.message, error.hint) from None
 
 
 def _check_files(files: Mapping[str, str], copied: Collection[str], folder: Path) -> None:
     """Refuses files of the program that have changed since the run was queued, but for those that are `copied`: the
-    program reads those in the copy, whatever becomes of the originals."""
+    program reads those in the snapshot, whatever becomes of the originals."""
     for name, digest in files.items():
         if name not in copied and digest_at(folder / name) != digest:
             error = changed(folder / name, digest)
@@ -159,7 +143,7 @@ def _check_files(files: Mapping[str, str], copied: Collection[str], folder: Path
 
 
 def _device(folder: Path) -> dict[str, Any]:
-    """What an attempt records of the machine's part in it."""
+    """The entries of an attempt's environment about this machine."""
     names = machine.nvidia_devices()
     return {
         "device": machine.nvidia_model() if names else machine.cpu(),
@@ -167,120 +151,6 @@ def _device(folder: Path) -> dict[str, Any]:
         "devices": len(names) or 1,
         "folder": str(folder),
     }
-
-
-def environment(folder: Path, kept: Path) -> dict[str, str]:
-    """The environment of the program; the folder of the module `lrurun` is the last one of PYTHONPATH."""
-    env = dict(os.environ)
-    module = str(Path(__file__).parent / "module")
-    env["PYTHONPATH"] = os.pathsep.join([*filter(None, [env.get("PYTHONPATH")]), module])
-    env.setdefault("PYTHONUNBUFFERED", "1")  # so that its log is there while it runs
-    return env | {CONFIG: str(folder / "config.json"), FOLDER: str(kept), METRICS: str(folder / REPORTS)}
-
-
-def _end_leftovers(kept: Path) -> None:
-    """Ends processes that an earlier attempt has left on this machine, before they write beside this one."""
-    import psutil
-
-    deadline = time.monotonic() + GONE_SECONDS
-    while time.monotonic() < deadline:  # one that is being killed may have started another
-        left = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error, OSError):
-                if process.environ().get(FOLDER) == str(kept):
-                    process.kill()
-                    left.append(process)
-        if not left:
-            return
-        psutil.wait_procs(left, timeout=GONE_SECONDS)
-
-
-_OF_MACHINE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-"""Errors of a start for which the command is not to blame."""
-_GUARD = 'read -r group; read -r end; kill -s KILL -- "-$group"'
-"""A shell that kills the program's process group when this process is gone, whose end closes its input."""
-
-
-class NotStarted(LrurunError):
-    """The command cannot be started."""
-
-
-@contextlib.contextmanager
-def started(
-    command: Sequence[str], folder: Path, env: Mapping[str, str], output: int | None = None
-) -> Iterator[Process]:
-    """The program in a process group of its own, of which nothing is left afterwards. It prints to the file descriptor
-    `output`, by default to where this process prints.
-
-    Raises:
-        NotStarted: there is no such executable.
-        MachineFault: the folder is not here, or the machine can start no process.
-    """
-    if not folder.is_dir():
-        raise MachineFault(f"{folder}: the folder of the program is not on this machine", "share it with all nodes")
-    guard = subprocess.Popen(
-        ["/bin/sh", "-c", _GUARD],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    assert guard.stdin is not None
-    try:
-        try:
-            program = subprocess.Popen(
-                command,
-                cwd=folder,
-                env=dict(env),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            if isinstance(error, OSError) and error.errno in _OF_MACHINE:
-                raise MachineFault(f"{command[0]!r} cannot be started: {reason}", "stop other processes") from None
-            hint = (
-                "correct the command in the recipe's [program]; it is looked up on PATH, and started beside the recipe"
-            )
-            raise NotStarted(f"{command[0]!r} cannot be started: {reason}", hint) from None
-        process = Process(program)
-        try:
-            guard.stdin.write(f"{program.pid}\n".encode())
-            guard.stdin.flush()
-            yield process
-        finally:
-            process.end()
-    finally:
-        guard.kill()
-        guard.stdin.close()
-        guard.wait()
-
-
-class Process:
-    """The process that was started, and its group."""
-
-    def __init__(self, program: subprocess.Popen[bytes]) -> None:
-        self._program = program
-
-    def has_exited(self) -> bool:
-        """Whether it has exited; its number stays taken until `end`, where the system can do that."""
-        if self._program.returncode is not None or not hasattr(os, "waitid"):
-            return self._program.poll() is not None
-        return os.waitid(os.P_PID, self._program.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-    def terminate(self) -> None:
-        """Asks it to save and exit."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._program.pid, signal.SIGTERM)
-
-    def end(self) -> int:
-        """Kills what is left of the group; the exit code of the process."""
-        if self._program.returncode is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._program.pid, signal.SIGKILL)
-        return self._program.wait()
 
 
 class _Execution:
@@ -358,7 +228,8 @@ class _Execution:
             if not is_behind:
                 time.sleep(min(0.1, 0.002 + (time.monotonic() - began) / 20))
         if self.stop.requested and not exited and not self._diverged:
-            self._stop(process)
+            logs.write("SIGTERM: the program may save and exit")
+            process.stop(self.held.run.execution.stop_seconds, self._go_on)
         code = process.end()
         if not self._diverged:
             with contextlib.nullcontext() if exited and code == 0 else contextlib.suppress(WrongReport):
@@ -435,14 +306,10 @@ class _Execution:
         if self._is_active and self.recorder.write_soon(self._step):
             self._is_active = False
 
-    def _stop(self, process: Process) -> None:
-        """Asks the program to save and exit, and gives it the time for it."""
-        logs.write("SIGTERM: the program may save and exit")
-        process.terminate()
-        deadline = time.monotonic() + self.held.run.execution.stop_seconds
-        while not (process.has_exited() or self._diverged) and time.monotonic() < deadline:
-            self._record()
-            time.sleep(STOPPING_POLL)
+    def _go_on(self) -> bool:
+        """Records what the program reports while it stops; whether to wait on, which is so unless it has diverged."""
+        self._record()
+        return not self._diverged
 
     def _take(self, row: Row) -> None:
         if self._first is None:
@@ -512,8 +379,8 @@ class _Execution:
     def _items(self, result: Mapping[str, float], steps: Mapping[str, int]) -> dict[str, ItemResults]:
         """The per-item results at the steps of the scores.
 
-        What cannot be those is left out, and the run has an event that says why. Its scores stay: a training of days is
-        not repeated for them.
+        Results that cannot belong to a score are left out, and the run has an event that says why. Its scores stay: a
+        training of days is not repeated for them.
         """
         if self.attempt.is_tuning or not self._have_items():
             return {}
@@ -542,7 +409,7 @@ class _Execution:
     def _items_of(
         self, name: str, step: int | None, result: Mapping[str, float], program: programs.ProgramTable | None
     ) -> ItemResults:
-        """The per-item results of a score. Raises WrongReport where those that were logged cannot be that."""
+        """The per-item results of a score. Raises WrongReport where the logged ones cannot belong to it."""
         if not name.startswith("test"):
             raise WrongReport("it is no test score", "name one, as in test/accuracy")
         if step is None:
@@ -558,8 +425,8 @@ class _Execution:
 
     def _check_test_set(self, name: str, test_set: TestSet) -> None:
         """Raises WrongReport if the first run of the same ladder that has per-item results has another test set."""
-        for place in self.held.run.memberships:
-            if (first := self.ledger.first_test_set(place.ladder_key, name)) is None:
+        for membership in self.held.run.memberships:
+            if (first := self.ledger.first_test_set(membership.ladder_key, name)) is None:
                 continue
             run_id, other = first
             if difference := test_set.difference(other):

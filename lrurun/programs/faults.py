@@ -44,8 +44,8 @@ def of_exit(code: int, printed: Sequence[str], program: Program) -> ProgramFault
             f"the program ended with: {last[:300]}", f"correct the recipe's [program] or the script; {_TRY}"
         )
     if code in _SHELL_EXITS:
-        said = f": {last[:300]}" if last else ""
-        text = f"the program ended with exit code {code}, {_SHELL_EXITS[code]}{said}"
+        ending = f": {last[:300]}" if last else ""
+        text = f"the program ended with exit code {code}, {_SHELL_EXITS[code]}{ending}"
         return ProgramFault(text, f"correct the recipe's [program] or the script; {_TRY}")
     return None
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from lrurun.kinds import Trial, WithTrials, limited
+from lrurun.kinds import Kind, limited
 
 
-class ProgramKind(WithTrials):
+class ProgramKind(Kind):
     """Executions of users' programs."""
 
     uses_jax = False
@@ -21,11 +20,6 @@ class ProgramKind(WithTrials):
         from lrurun.programs import execution
 
         execution.execute(attempt, stop)
-
-    def try_out(self, config: Any, execution: Any, program: Any, folder: Path, runs: Path, seconds: float) -> Trial:
-        from lrurun.programs import trial
-
-        return trial.run(config, execution, program, folder, runs, seconds, self.environment(execution.threads))
 
 
 KIND = ProgramKind()

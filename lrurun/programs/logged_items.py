@@ -66,8 +66,8 @@ def _column(label: str, column: Any) -> Any:
     """A list of a line: numbers as an array, groups and ids as they are."""
     of_numbers = label in ("values", "weights")
     if not isinstance(column, list) or not 0 < len(column) <= MOST_ITEMS:
-        found = f"{len(column):,}" if isinstance(column, list) else "no list"
-        raise ValueError(f"has {found} as {label}", f"write a list of 1 to {MOST_ITEMS:,}, as in {EXAMPLE}")
+        actual = f"{len(column):,}" if isinstance(column, list) else "no list"
+        raise ValueError(f"has {actual} as {label}", f"write a list of 1 to {MOST_ITEMS:,}, as in {EXAMPLE}")
     if wrong := set(map(type, column)) - (_NUMBERS if of_numbers else _LABELS):
         entry = json.dumps(next(entry for entry in column if type(entry) in wrong))[:40]
         expected = "numbers" if of_numbers else "names or whole numbers"
@@ -104,14 +104,14 @@ def check(name: str, results: ItemResults, score: float, program: ProgramTable |
     """
     values, count = values_of(results), results.test_set.count
     if not np.isfinite(values).all():
-        place = int(np.flatnonzero(~np.isfinite(values))[0])
-        raise WrongReport(f"item {place + 1} of {count:,} has {values[place]:g}", "log finite numbers")
+        index = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise WrongReport(f"item {index + 1} of {count:,} has {values[index]:g}", "log finite numbers")
     if program is not None and program.is_share and name.rpartition("/")[2] == program.name:
         outside = np.flatnonzero((values < 0) | (values > 1))
         if len(outside):
-            place, why = int(outside[0]), "share = true" if program.share else 'unit = "%"'
+            index, why = int(outside[0]), "share = true" if program.share else 'unit = "%"'
             raise WrongReport(
-                f"item {place + 1} of {count:,} has {values[place]:g}, and those of a share ({why}) are from 0 to 1",
+                f"item {index + 1} of {count:,} has {values[index]:g}, and those of a share ({why}) are from 0 to 1",
                 "log 1 where an item is right; or write share = false into [program], if it is none",
             )
     if program is not None and program.test_items not in (None, count) and name.startswith("test/"):

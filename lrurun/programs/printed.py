@@ -43,7 +43,7 @@ class Printed:
         self._rest = b""
         self._step = 0 if STEP in patterns else 1
         self._seen: set[str] = set()
-        """The metrics that were found at this step, where lines do not say the step."""
+        """The metrics that were read at this step, where lines do not say the step."""
 
     def rows(self, *, last: bool = False) -> Iterator[Row]:
         """The numbers of the lines that were finished since the last call, of a block at most. `last` includes an
@@ -70,24 +70,24 @@ class Printed:
             self._begin = None if text.startswith(self._begin) else self._begin
             return
         self._line += 1
-        found = {name: number for name in self._patterns if (number := self._search(name, text)) is not None}
-        if (step := found.pop(STEP, None)) is not None:
+        numbers = {name: number for name in self._patterns if (number := self._search(name, text)) is not None}
+        if (step := numbers.pop(STEP, None)) is not None:
             if not (self._step <= step < 2**31 and step == int(step)):
                 problem = f"has step {step:g}, after step {self._step}"
                 raise self._wrong(problem, "steps are whole numbers that do not decrease: correct read.step")
             self._step = int(step)
-        if not found:
+        if not numbers:
             return
         if STEP not in self._patterns:
-            if self._seen & found.keys() and any(name.startswith(("val", "test")) for name in self._seen):
+            if self._seen & numbers.keys() and any(name.startswith(("val", "test")) for name in self._seen):
                 self._step += 1
                 self._seen.clear()
-            self._seen |= found.keys()
-        self._values += len(found)
+            self._seen |= numbers.keys()
+        self._values += len(numbers)
         if self._values > MOST_VALUES:
             hint = "print less often, or write patterns for fewer metrics"
             raise WrongReport(f"the program has printed more than {MOST_VALUES:,} values", hint)
-        yield Row(self._step, found)
+        yield Row(self._step, numbers)
 
     def _search(self, name: str, text: str) -> float | None:
         try:
@@ -100,8 +100,8 @@ class Printed:
             return None
         number = number_of(match.group(1))
         if number is None:
-            found = match.group(1)
-            shown = repr(found if len(found) <= 40 else f"{found[:37]}...")
+            matched = match.group(1)
+            shown = repr(matched if len(matched) <= 40 else f"{matched[:37]}...")
             hint = f"correct read.{name}: its group must match numbers alone, as ([-+.0-9e]+) does"
             raise self._wrong(f"has {name} = {shown}, expected a number", hint)
         return number

@@ -1,5 +1,6 @@
-"""Runs a module of Python as `python -m` does, but with another folder in place of the working directory: that of the
-module's copy. `python run_module.py FOLDER MODULE ARGUMENTS`; it needs Python 3.8 or later, and no package.
+"""Runs a module of Python as `python -m` does, but with the folder of a snapshot in place of the working directory.
+
+`python run_module.py FOLDER MODULE ARGUMENTS` needs Python 3.8 or later, and no package.
 """
 
 import runpy

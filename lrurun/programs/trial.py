@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
+
+from msgspec import Struct
 
 from lrurun.config.programs import ProgramTable
 from lrurun.config.schema import Execution, ProgramConfig
-from lrurun.kinds import Trial, TrialItems
+from lrurun.kinds import limited
 from lrurun.programs import logged_items
-from lrurun.programs.commands import from_copy
-from lrurun.programs.execution import (
+from lrurun.programs.commands import from_snapshot
+from lrurun.programs.execution import LARGEST_LOG
+from lrurun.programs.printed import Printed
+from lrurun.programs.process import (
     KEPT,
-    LARGEST_LOG,
     REPORTS,
     STOPPING_POLL,
     NotStarted,
@@ -25,11 +27,10 @@ from lrurun.programs.execution import (
     started,
     write_files,
 )
-from lrurun.programs.printed import Printed
 from lrurun.programs.reports import Reports, WrongReport, divergence
 from lrurun.runner import logs
 from lrurun.runner.processes import cause
-from lrurun.runner.program_files import ProgramCopy
+from lrurun.runner.program_files import ProgramSnapshot
 
 PRINTED = 1_000
 """How many of the last lines that it has printed a trial keeps."""
@@ -39,14 +40,46 @@ ITEMS_SECONDS = 2.0
 """How long to wait after the first scores for their per-item results."""
 
 
-def run(
-    config: ProgramConfig,
-    execution: Execution,
-    program: ProgramTable,
-    folder: Path,
-    runs: Path,
-    seconds: float,
-    limited: Mapping[str, str],
+class TrialItems(Struct, frozen=True, kw_only=True):
+    """The per-item results that a trial has logged for a score."""
+
+    name: str
+    step: int
+    count: int
+    """0 if they cannot be read."""
+    mean: float
+    problem: str | None
+    """Why they cannot belong to the score; None if they can, or if it was not logged at their step."""
+
+
+class Trial(Struct, kw_only=True):
+    """What a trial has shown."""
+
+    command: list[str]
+    rows: list[tuple[int, dict[str, float]]] = []
+    """Steps with the metrics that were logged there, or read from what was printed."""
+    items: list[TrialItems] = []
+    printed: list[str] = []
+    """The last lines that it has printed."""
+    end: str = ""
+    """How it ended, in words."""
+    is_cut: bool = False
+    """Whether it was ended before it did so by itself."""
+    problem: str = ""
+    """Why it failed; empty if it did not."""
+
+    def steps_of(self, metric: str) -> dict[int, float]:
+        """Step -> value of a metric."""
+        return {step: values[metric] for step, values in self.rows if metric in values}
+
+    def is_complete(self, metric: str) -> bool:
+        """Whether it has logged a validation score and its test score, or another validation score without one."""
+        tests, validated = self.steps_of(f"test/{metric.removeprefix('val/')}"), self.steps_of(metric)
+        return bool(validated) and (bool(tests) or len(validated) > 1)
+
+
+def try_out(
+    config: ProgramConfig, execution: Execution, program: ProgramTable, folder: Path, runs: Path, seconds: float
 ) -> Trial:
     """Starts a program in the folder of its recipe, and ends it when its first scores are there.
 
@@ -54,25 +87,25 @@ def run(
         program: the table of its recipe.
         runs: a folder for what it writes.
         seconds: the time that it has.
-        limited: environment variables with its numbers of threads.
 
     Raises:
         LrurunError: its files cannot be copied, or the machine can start no process.
     """
-    copy = ProgramCopy(runs, folder, config.program.files)
-    copy.keep()
-    place, kept = runs / "1", runs / KEPT
-    place.mkdir()
+    snapshot = ProgramSnapshot(runs, folder, config.program.files)
+    snapshot.keep()
+    attempt, kept = runs / "1", runs / KEPT
+    attempt.mkdir()
     kept.mkdir()
-    write_files(config, place)
-    command, _ = from_copy(command_of(config, place, kept), copy)
+    write_files(config, attempt)
+    command, _ = from_snapshot(command_of(config, attempt, kept), snapshot)
     trial = Trial(command=command)
-    reports, log = Reports(place / REPORTS), place / "log.txt"
+    reports, log = Reports(attempt / REPORTS), attempt / "log.txt"
     printed = [Printed(log, config.program.read, "")] if config.program.read else []
     with log.open("xb") as output:
         os.write(output.fileno(), b"\n")  # the line after which it prints
         try:
-            with started(command, folder, dict(environment(place, kept)) | dict(limited), output.fileno()) as process:
+            variables = dict(environment(attempt, kept)) | limited(execution.threads)
+            with started(command, folder, variables, output.fileno()) as process:
                 _follow(trial, process, [reports, *printed], log, config, execution, seconds)
         except (NotStarted, WrongReport) as error:
             trial.problem = f"{error.message}; {error.hint}"
@@ -121,14 +154,15 @@ def _follow(
                 else f"ended after its first scores, in {scored - began:.1f} s"
             )
             trial.is_cut = True
-            _stop(process, execution.stop_seconds)
+            process.stop(execution.stop_seconds)
+            process.end()
             return
         time.sleep(STOPPING_POLL)
 
 
 def _items(trial: Trial, reports: Reports, program: ProgramTable) -> list[TrialItems]:
     """The per-item results that were logged for the first steps of each score, and what is wrong with them."""
-    found = []
+    shown = []
     for name in reports.scores_with_items:
         scores = trial.steps_of(name)
         for step in sorted(reports.steps_of_items(name))[:STEPS_SHOWN]:
@@ -141,13 +175,5 @@ def _items(trial: Trial, reports: Reports, program: ProgramTable) -> list[TrialI
                     logged_items.check(name, items, scores[step], program)
             except WrongReport as error:
                 problem = f"{error.message}; {error.hint}"
-            found.append(TrialItems(name=name, step=step, count=count, mean=mean, problem=problem))
-    return found
-
-
-def _stop(process: Process, seconds: float) -> None:
-    process.terminate()
-    deadline = time.monotonic() + seconds
-    while not process.has_exited() and time.monotonic() < deadline:
-        time.sleep(STOPPING_POLL)
-    process.end()
+            shown.append(TrialItems(name=name, step=step, count=count, mean=mean, problem=problem))
+    return shown

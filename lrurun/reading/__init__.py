@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from lrurun import paths, plugins
 from lrurun.errors import NotFoundError, UsageError, check_type, plural
-from lrurun.reading.rows import ReportRows, Rows, columns_of, report_rows, shown_claims, shown_curves, shown_runs
-from lrurun.report import columns as tables
+from lrurun.reading.rows import (
+    ReportRows,
+    Rows,
+    columns_of_claims,
+    report_rows,
+    shown_claims,
+    shown_curves,
+    shown_runs,
+)
+from lrurun.report import frame_columns
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.judging.judged_claim import JudgedClaim
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import RecordedCurve, Run
-    from lrurun.report.tables.ledger_claims import LedgerClaim
 
 
 class OpenLedger:
@@ -31,7 +39,7 @@ class OpenLedger:
         self._reopen()
 
     def _reopen(self) -> Ledger:
-        from lrurun.ledger.store import Ledger
+        from lrurun.ledger.ledger import Ledger
 
         if self._ledger is None or not self._ledger.exists:
             self.close()
@@ -79,7 +87,7 @@ class OpenLedger:
         if limit is not None and limit < 0:
             raise UsageError(f"limit: expected at least 0, found {limit}", "leave it out for all runs")
         runs = ledger.each(ids[:limit], brief=False)
-        return Rows(runs, tables.of_runs, shown=shown_runs)
+        return Rows(runs, frame_columns.of_runs, shown=shown_runs)
 
     def _ids(self, where: str | None, sort: str | None = None, ladder: str | None = None) -> list[str]:
         from lrurun.report import listing
@@ -120,14 +128,14 @@ class OpenLedger:
             if run is not None:
                 raise NotFoundError(f"there is no ledger at {self.path}", "see `lrurun runs`")
             self._ids(where)  # checks it
-            return Rows((), tables.of_curves, shown=shown_curves)
+            return Rows((), frame_columns.of_curves, shown=shown_curves)
         ids = self._ids(where) if run is None else self._named(ledger, run)
         if names is not None:
             _check_keys(ledger, names)
         curves = ledger.curves(ids, names)
         if points is not None:
             curves = (_reduced(curve, points) for curve in curves)
-        return Rows(curves, tables.of_curves, shown=shown_curves)
+        return Rows(curves, frame_columns.of_curves, shown=shown_curves)
 
     @staticmethod
     def _named(ledger: Ledger, run: Any) -> list[str]:
@@ -157,7 +165,7 @@ class OpenLedger:
             NotFoundError: the ledger has no such instance.
             UsageError: unknown names, or an argument of another type.
         """
-        from lrurun import kinds
+        from lrurun import studies
         from lrurun.config.settings import parse_sets
         from lrurun.instances.requests import LadderRequest, ladder_or_default
         from lrurun.report.tables import loaded_instance
@@ -166,8 +174,8 @@ class OpenLedger:
         check_type("task", task, str, "text", hint)
         _check_texts(hint, ladder=ladder, profile=profile, instance=instance)
         check_type("sets", sets, Mapping | Sequence, "a mapping or a list", hint)
-        if (kind := kinds.of_task(task)) is not None:
-            raise UsageError(f"{task}: reports of {kind.plural} have no rungs", f"run: lrurun report {task} --json")
+        if studies.is_task(task):
+            raise UsageError(f"{task}: reports of studies have no rungs", f"run: lrurun report {task} --json")
         values = dict(sets) if isinstance(sets, Mapping) else parse_sets(sets)
         request = LadderRequest(
             task=task, ladder=ladder_or_default(ladder, task), profile=profile, sets=values, tune=tune
@@ -180,7 +188,7 @@ class OpenLedger:
 
     def claims(
         self, *, ladder: str | None = None, task: str | None = None, paper: str | None = None
-    ) -> Rows[LedgerClaim]:
+    ) -> Rows[JudgedClaim]:
         """The claims of papers, each judged by the paper's own numbers and, `here`, by the runs of this ledger.
 
         Args:
@@ -189,19 +197,23 @@ class OpenLedger:
         Raises:
             UsageError: unknown names.
         """
-        from lrurun.report.tables import ledger_claims
+        from lrurun import studies
+        from lrurun.report.tables import claims_table, ledger_claims
+        from lrurun.studies.machinery import study_claims
 
         _check_texts('as in claims(ladder="lru", task="sDigits")', ladder=ladder, task=task, paper=paper)
-        ledger_claims.check_paper(paper, "paper")
+        claims_table.check_paper(paper, "paper")
         ledger = self._reopen()
         ladders, errors = ledger_claims.ladders_of(ledger, ladder)
         for error in errors:
             raise error
-        task = ledger_claims.task_of(task, ladder)
-        ledger_claims.check_task(task, ledger)
-        evidence = ledger_claims.gather(ledger, ladders, task, with_studies=ladder is None)
+        task = study_claims.task_of(task, ladder)
+        if task is None or not studies.is_task(task):
+            ledger_claims.check_task(task, ledger)
+        by_task = study_claims.evidence(ledger, task) if ladder is None else {}
+        evidence = ledger_claims.gather(ledger, ladders, task, by_task)
         document = ledger_claims.collect(evidence, ladders, task, paper)
-        return Rows(document.claims, columns_of(ledger_claims.LedgerClaim.__struct_fields__), shown=shown_claims)
+        return Rows(document.claims, columns_of_claims, shown=shown_claims)
 
 
 def _check_texts(hint: str, **arguments: str | None) -> None:

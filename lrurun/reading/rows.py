@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
+from msgspec import to_builtins
+
 from lrurun.console import duration, rough_duration
 from lrurun.errors import LrurunError, plural
-from lrurun.report import columns as tables
-from lrurun.report.columns import Columns
+from lrurun.report import frame_columns
+from lrurun.report.frame_columns import Columns
 
 if TYPE_CHECKING:
     import pandas
     import polars
 
     from lrurun.instances.remaining import PlanDocument, PlannedRung
-    from lrurun.judging.claims import JudgedClaim
+    from lrurun.judging.judged_claim import JudgedClaim
     from lrurun.ledger.values import RecordedCurve, Run
     from lrurun.report.tables.ladder_table import LadderReport
-    from lrurun.report.tables.ledger_claims import LedgerClaim
     from lrurun.report.tables.loaded_instance import LoadedInstance
     from lrurun.report.tables.row_scores import LadderRow
 
@@ -71,7 +72,7 @@ class Rows(list[T], Generic[T]):
             raise _missing(error, "pandas") from None
         frame = {}
         for name, values in self.columns().items():
-            kind = tables.kind_of(values)
+            kind = frame_columns.kind_of(values)
             nullable = {int: "Int64", bool: "boolean"}.get(kind) if None in values else None
             frame[name] = pandas.Series(values, dtype=nullable or ("object" if not values else None))
         return pandas.DataFrame(frame)
@@ -89,7 +90,7 @@ class Rows(list[T], Generic[T]):
         kinds: dict[type, Any] = {int: polars.Int64, float: polars.Float64, bool: polars.Boolean, str: polars.String}
         return polars.DataFrame(
             [
-                polars.Series(name, values, dtype=kinds.get(tables.kind_of(values)))
+                polars.Series(name, values, dtype=kinds.get(frame_columns.kind_of(values)))
                 for name, values in self.columns().items()
             ]
         )
@@ -102,7 +103,7 @@ class Rows(list[T], Generic[T]):
         return pages.render(
             "rows.html",
             names=list(columns),
-            rows=[list(map(tables.text, row)) for row in zip(*columns.values(), strict=True)],
+            rows=[list(map(frame_columns.text, row)) for row in zip(*columns.values(), strict=True)],
             more="no rows"
             if not self
             else f"{plural(len(self), 'row')}, of which the first {SHOWN} are shown"
@@ -125,7 +126,8 @@ class PlanRows(Rows["PlannedRung"]):
     def __repr__(self) -> str:
         runs_left, seconds = self.plan.runs_left, self.plan.eta_seconds
         time = "" if not runs_left else ", time unknown" if seconds is None else f", about {rough_duration(seconds)}"
-        return f"<plan of {self.plan.name}: {plural(len(self), 'rung')}, {plural(runs_left, 'run')} left{time}>"
+        name = self.plan.instance.short_name
+        return f"<plan of {name}: {plural(len(self), 'rung')}, {plural(runs_left, 'run')} left{time}>"
 
 
 class ReportRows(Rows["LadderRow"]):
@@ -147,7 +149,6 @@ class ReportRows(Rows["LadderRow"]):
     @property
     def claims(self) -> Rows[JudgedClaim]:
         """The claims of papers about these rungs, judged from the runs: text, verdict, difference, interval and p."""
-        from lrurun.judging.claims import JudgedClaim
 
         return Rows(self.report.claims, columns_of(JudgedClaim.__struct_fields__), shown=_shown_claims_of_report)
 
@@ -186,7 +187,7 @@ def _fields_of_rows() -> tuple[str, ...]:
 
 def columns_of(fields: Sequence[str]) -> Callable[[Sequence[Any]], Columns]:
     """The function that makes the columns of structs with these fields."""
-    return lambda values: tables.of_structs(values, fields)
+    return lambda values: frame_columns.of_structs(values, fields)
 
 
 def _missing(error: ModuleNotFoundError, extra: str) -> LrurunError:
@@ -200,7 +201,7 @@ def shown_runs(runs: Sequence[Run]) -> Columns:
     hidden = {"fingerprint", "data_sha256", "error", "created_at", "superseded"}
     return {
         name: values
-        for name, values in tables.of_runs(runs).items()
+        for name, values in frame_columns.of_runs(runs).items()
         if name not in hidden and not is_setting(name) and (name == "id" or any(v not in (None, []) for v in values))
     }
 
@@ -240,9 +241,19 @@ def _shown_claims_of_report(claims: Sequence[JudgedClaim]) -> Columns:
     }
 
 
-def shown_claims(claims: Sequence[LedgerClaim]) -> Columns:
-    """The columns of `lrurun claims`."""
-    from lrurun.report.tables import ledger_claims
+def columns_of_claims(claims: Sequence[JudgedClaim]) -> Columns:
+    """The fields of `lrurun claims --json`."""
+    from lrurun.report.formats.as_json import selected
+    from lrurun.report.tables.ledger_claims import LedgerClaims
 
-    rows = [ledger_claims.cells(claim) for claim in claims]
-    return {name: [row[k] for row in rows] for k, name in enumerate(ledger_claims.HEADERS)}
+    paths = LedgerClaims.json_fields["claims"]
+    fields = dict.fromkeys(path.partition(".")[0] for path in paths)
+    return frame_columns.of_tables([selected(to_builtins(claim), paths) for claim in claims], list(fields))
+
+
+def shown_claims(claims: Sequence[JudgedClaim]) -> Columns:
+    """The columns of `lrurun claims`."""
+    from lrurun.report.tables import claims_table
+
+    rows = [claims_table.cells(claim) for claim in claims]
+    return {name: [row[k] for row in rows] for k, name in enumerate(claims_table.HEADERS)}

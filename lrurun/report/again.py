@@ -67,7 +67,7 @@ def toml(run: Run, program: programs.ProgramTable | None = None) -> str:
 def plan_of(run: Run, folder: Path | None = None) -> planning.Plan:
     """A plan that trains the run again, whatever recipes and ladders say now. Its data are in the task's own folder.
 
-    `folder` is that of a program.
+    `folder` is the folder of a program.
 
     Raises:
         LrurunError: a plug-in is not loaded, or has changed.
@@ -121,7 +121,7 @@ def data_folder(plan: planning.Plan, run: Run, folder: Path) -> str:
     """The name of the folder with the data that the run was trained on, by their digest.
 
     Args:
-        folder: that of all data.
+        folder: the folder of all data.
 
     Raises:
         LrurunError: there is none.

@@ -24,7 +24,7 @@ from lrurun.report import listing
 from lrurun.report.export_shared import RESULT, Departures, Names, known_metrics, result_step
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Run
 
 DATABASE = "mlflow.db"

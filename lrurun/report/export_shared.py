@@ -12,7 +12,7 @@ from lrurun.errors import plural
 from lrurun.ledger.views import untaken
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Run
 
 RESULT = "result/"
@@ -30,7 +30,7 @@ def known_metrics(ledger: Ledger) -> list[Name]:
 
 
 def result_step(run: Run) -> int:
-    """The step that the results of a run belong to: that of the best validation score, if it is known."""
+    """The step that the results of a run belong to: the step of the best validation score, if it is known."""
     best = (run.result or {}).get("best_step", math.nan)
     return int(best) if math.isfinite(best) else run.step
 

@@ -17,7 +17,7 @@ from lrurun.console import setting
 from lrurun.report.export_shared import RESULT, Departures, Names, as_it_is, known_metrics, result_step
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Run
 
 _CONFIGURATION, _STATE, _RENAMED = (f"lrurun/{name}" for name in ("configuration", "state", "renamed"))

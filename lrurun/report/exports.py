@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from lrurun import files
 from lrurun.errors import LrurunError
-from lrurun.report import columns
+from lrurun.report import frame_columns
 from lrurun.report.export_shared import Departures, Names
-from lrurun.report.formats.csv import cell
+from lrurun.report.formats.as_csv import cell
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from lrurun.ledger.store import Ledger
-    from lrurun.report.columns import Columns
+    from lrurun.ledger.ledger import Ledger
     from lrurun.report.formats import ExportFormat
+    from lrurun.report.frame_columns import Columns
 
 CURVES_AT_ONCE = 400
 """How many curves of tables are in memory at a time."""
@@ -83,7 +83,7 @@ def _write_parquet(ledger: Ledger, ids: Sequence[str], folder: Path) -> list[str
     """`runs.parquet` with a row for each run, `metrics.parquet` with a row for each point: all as it is."""
     from pyarrow import parquet
 
-    parquet.write_table(_table(columns.of_runs(list(ledger.each(ids, brief=False)))), folder / "runs.parquet")
+    parquet.write_table(_table(frame_columns.of_runs(list(ledger.each(ids, brief=False)))), folder / "runs.parquet")
     parts = map(_table, _points(ledger, ids))
     first = next(parts)
     with parquet.ParquetWriter(folder / "metrics.parquet", first.schema) as writer:
@@ -94,7 +94,7 @@ def _write_parquet(ledger: Ledger, ids: Sequence[str], folder: Path) -> list[str
 
 def _write_csv(ledger: Ledger, ids: Sequence[str], folder: Path) -> list[str]:
     """`runs.csv` and `metrics.csv`; numbers as Python's `float` reads them, times as `runs --json` has them."""
-    table = columns.of_runs(list(ledger.each(ids, brief=False)))
+    table = frame_columns.of_runs(list(ledger.each(ids, brief=False)))
     headers = Names(_plain, [("", name) for name in table])
     keys = Names(_plain, [("", name) for name in ledger.metric_names()])
     _write_lines(folder / "runs.csv", iter([{headers(name): values for name, values in table.items()}]))
@@ -110,9 +110,9 @@ def _plain(name: str) -> str:
 def _points(ledger: Ledger, ids: Sequence[str]) -> Iterator[Columns]:
     """The points of all runs, in parts, of which there is at least one."""
     curves = ledger.curves(ids)
-    yield columns.of_curves(islice(curves, CURVES_AT_ONCE))
+    yield frame_columns.of_curves(islice(curves, CURVES_AT_ONCE))
     while part := list(islice(curves, CURVES_AT_ONCE)):
-        yield columns.of_curves(part)
+        yield frame_columns.of_curves(part)
 
 
 def _table(part: Columns) -> pyarrow.Table:
@@ -120,7 +120,7 @@ def _table(part: Columns) -> pyarrow.Table:
 
     kinds = {int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_(), str: pyarrow.string()}
     kinds |= {list: pyarrow.list_(pyarrow.string()), datetime: pyarrow.timestamp("us", "UTC")}
-    arrays = {name: pyarrow.array(values, kinds[columns.kind_of(values)]) for name, values in part.items()}
+    arrays = {name: pyarrow.array(values, kinds[frame_columns.kind_of(values)]) for name, values in part.items()}
     return pyarrow.table(arrays)
 
 

@@ -17,11 +17,12 @@ from lrurun.data import tasks
 from lrurun.errors import LedgerError, UsageError, nearest
 from lrurun.judging import scores
 from lrurun.judging.scores import ScoreForm
-from lrurun.ledger import filters
+from lrurun.ledger.values import ValueKind
+from lrurun.ledger.where import grammar
 from lrurun.report.live import progress
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Run
 
 SCREENFUL = 50
@@ -43,37 +44,37 @@ class Choice:
         further: Sequence[tuple[str, str]] = (),
         instance: str | None = None,
     ) -> None:
-        """`names` are those of the condition and the order in messages; `further` has more names to check, each after
-        the option that has it; `instance` is the short name or id of the only instance whose runs are asked for.
+        """`names` are the options of the condition and the order, for messages; `further` has more names to check, each
+        after the option that has it; `instance` is the short name or id of the only instance whose runs are listed.
 
         Raises:
             UsageError: a condition or name is wrong.
             NotFoundError: the ledger has no such instance.
         """
-        from lrurun.ledger import columns
+        from lrurun.ledger.where.names import Names
 
         self._names, self._further = names, further
-        self._condition: filters.Condition | None = None
+        self._condition: grammar.Condition | None = None
         try:
-            self._check(condition, sort, columns.Names(_declared(), shares()))
+            self._check(condition, sort, Names(_declared(), shares()))
         except UsageError:
             # It may be a metric of this ledger, and a message names the nearest one.
-            with_metrics = columns.Names((*ledger.result_names(), *_declared()), shares())
+            with_metrics = Names((*ledger.result_names(), *_declared()), shares())
             known = ChainMap(ledger.program_settings(), _settings_of_kinds(), with_metrics)  # type: ignore[arg-type]
             self._check(condition, sort, known)
         if instance is not None and ledger.exists:
-            of_instance = filters.ValueComparison("instance", "=", ledger.ladder(instance).short_name, None)
-            self._condition = of_instance if self._condition is None else filters.And((of_instance, self._condition))
+            of_instance = grammar.ValueComparison("instance", "=", ledger.ladder(instance).short_name, None)
+            self._condition = of_instance if self._condition is None else grammar.And((of_instance, self._condition))
 
-    def _check(self, condition: str | None, sort: str | None, names: Mapping[str, filters.ValueKind]) -> None:
-        self._condition = filters.parse(condition, names, self._names[0]) if condition is not None else None
-        self.cautions = filters.too_large(self._condition, names) if self._condition is not None else []
+    def _check(self, condition: str | None, sort: str | None, names: Mapping[str, ValueKind]) -> None:
+        self._condition = grammar.parse(condition, names, self._names[0]) if condition is not None else None
+        self.cautions = grammar.too_large(self._condition, names) if self._condition is not None else []
         self._descending = sort is not None and sort.startswith("-")
         self._sort = sort.removeprefix("-") if sort is not None else None
         if self._sort is not None:
-            filters.check_name(self._sort, names, self._names[1])
+            grammar.check_name(self._sort, names, self._names[1])
         for option, name in self._further:
-            filters.check_name(name, names, option)
+            grammar.check_name(name, names, option)
 
     @property
     def is_all(self) -> bool:
@@ -85,7 +86,7 @@ class Choice:
         if self._condition is None:
             return ""
         hints = []
-        wanted = {(c.name, c.text) for c in filters.comparisons(self._condition) if c.operator == "="}
+        wanted = {(c.name, c.text) for c in grammar.comparisons(self._condition) if c.operator == "="}
         fields: tuple[Literal["ladder", "rung", "task"], ...] = ("ladder", "rung", "task")
         for field in fields:
             existing = ledger.names_of(field) if field in dict(wanted) else []
@@ -108,11 +109,11 @@ def shares() -> set[str]:
     return {name for name, metric in tasks.metrics().items() if metric.symbol == "%"}
 
 
-def _settings_of_kinds() -> dict[str, filters.ValueKind]:
+def _settings_of_kinds() -> dict[str, ValueKind]:
     """The settings of runs that are no trainings."""
-    from lrurun.ledger.columns import kind
+    from lrurun.ledger.where.names import kind_of
 
-    return {path: kind(hint) for run_kind in kinds.every() for path, hint in run_kind.settings().items()}
+    return {path: kind_of(hint) for other in kinds.every() for path, hint in other.settings().items()}
 
 
 def state(run: Run) -> str:
@@ -183,10 +184,10 @@ def table(
     """Headers and rows of a list of runs, of which there must be one.
 
     Args:
-        user: that of this process, who is not shown where there is no other.
+        user: the user of this process, who is not shown where there is no other.
         columns: names of fields, results and settings that are shown too.
         values: run id -> its values of these columns.
-        programs: task -> the form of its scores, for those of users' programs.
+        programs: task -> the form of its scores, for tasks of users' programs.
         whole: whether columns without content stay.
     """
     texts: dict[str, str] = {}

@@ -14,10 +14,11 @@ from msgspec import Struct
 from lrurun import decoding
 from lrurun.config import planning
 from lrurun.errors import plural
-from lrurun.judging.verdicts import NOT_RUN
+from lrurun.judging.judged_claim import JudgedClaim
+from lrurun.judging.verdicts import NOT_RUN, OPEN
 from lrurun.report.formats import markdown
 from lrurun.report.tables import content
-from lrurun.report.tables.ledger_claims import OPEN, Evidence, LedgerClaim, PlaceStatus
+from lrurun.report.tables.ledger_claims import Evidence, PlaceStatus
 from lrurun.table import Column, Table
 
 HEADERS = ("place", "what it shows", "made by", "at the paper's size", "status", "result here")
@@ -77,7 +78,7 @@ class Sentence(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     studies: tuple[str, ...] = ()
     """The tasks of its studies."""
     commands: tuple[str, ...] = ()
-    """Commands whose output shows it, where no claim does; or those of claims that the paper states of no task."""
+    """Commands whose output shows it, where no claim does; or commands of claims that the paper states of no task."""
     note: str = ""
 
 
@@ -131,7 +132,7 @@ def every() -> tuple[Paper, ...]:
     return decoding.convert(decoding.load_toml(file)["paper"], tuple[Paper, ...], file.name)
 
 
-def render(evidence: Evidence, claims: Sequence[LedgerClaim], only: str | None = None) -> str:
+def render(evidence: Evidence, claims: Sequence[JudgedClaim], only: str | None = None) -> str:
     """The page as Markdown: a table for each paper, then the scores behind it.
 
     Args:
@@ -168,7 +169,7 @@ def places_in(source: str) -> set[str]:
     return places
 
 
-def statuses(paper: Paper, evidence: Evidence, claims: Sequence[LedgerClaim]) -> list[PlaceStatus]:
+def statuses(paper: Paper, evidence: Evidence, claims: Sequence[JudgedClaim]) -> list[PlaceStatus]:
     """The tables, figures and sentences of a paper, with what became of each."""
     places = [
         PlaceStatus(
@@ -218,23 +219,24 @@ def _commands(place: Place, evidence: Evidence) -> list[str]:
     return [*studies, *place.commands, *([place.prints] * bool(place.prints))]
 
 
-def _checks(sentence: Sentence, evidence: Evidence, claims: Sequence[LedgerClaim]) -> list[str]:
+def _checks(sentence: Sentence, evidence: Evidence, claims: Sequence[JudgedClaim]) -> list[str]:
     """The commands that check a sentence, with TASK for the tasks of its claims."""
-    ladders = dict.fromkeys(claim.ladder for claim in claims if claim.rung and claim.text in sentence.claims)
+    about = [claim for claim in claims if not claim.is_of_study and claim.text in sentence.claims]
+    ladders = dict.fromkeys(claim.ladder for claim in about)
     of_ladders = ["lrurun ladder TASK" + f" --ladder {ladder}" * (ladder != "lru") for ladder in ladders]
     of_studies = [evidence.by_task[task].command for task in sentence.studies]
     return list(dict.fromkeys([*of_studies, *of_ladders, *sentence.commands]))
 
 
-def _about(paper: Paper, claims: Sequence[LedgerClaim], sentence: Sentence) -> list[LedgerClaim]:
+def _about(paper: Paper, claims: Sequence[JudgedClaim], sentence: Sentence) -> list[JudgedClaim]:
     return [
         claim
         for claim in claims
-        if claim.rung and claim.text in sentence.claims and claim.source.startswith(paper.name)
+        if not claim.is_of_study and claim.text in sentence.claims and claim.source.startswith(paper.name)
     ]
 
 
-def _status_of_place(paper: Paper, place: Place, evidence: Evidence, claims: Sequence[LedgerClaim]) -> str:
+def _status_of_place(paper: Paper, place: Place, evidence: Evidence, claims: Sequence[JudgedClaim]) -> str:
     if place.same_as:
         return f"as {' and '.join(place.same_as)}"
     if place.prints:
@@ -242,10 +244,12 @@ def _status_of_place(paper: Paper, place: Place, evidence: Evidence, claims: Seq
     if not (place.studies or place.commands):
         return NOT_POSSIBLE
     about = [claim for claim in claims if claim.source.startswith(paper.name) and is_about(paper, place, claim)]
-    return _status(place.studies, evidence, [claim for claim in about if claim.rung], with_ladders=bool(place.ladders))
+    return _status(
+        place.studies, evidence, [claim for claim in about if not claim.is_of_study], with_ladders=bool(place.ladders)
+    )
 
 
-def _status_of_sentence(paper: Paper, sentence: Sentence, evidence: Evidence, claims: Sequence[LedgerClaim]) -> str:
+def _status_of_sentence(paper: Paper, sentence: Sentence, evidence: Evidence, claims: Sequence[JudgedClaim]) -> str:
     if not (sentence.claims or sentence.studies or sentence.commands):
         return NOT_POSSIBLE
     if not (sentence.claims or sentence.studies):
@@ -254,7 +258,7 @@ def _status_of_sentence(paper: Paper, sentence: Sentence, evidence: Evidence, cl
 
 
 def _status(
-    studies: Sequence[str], evidence: Evidence, of_ladders: Sequence[LedgerClaim], *, with_ladders: bool
+    studies: Sequence[str], evidence: Evidence, of_ladders: Sequence[JudgedClaim], *, with_ladders: bool
 ) -> str:
     """The status of studies and of claims of ladders together, each named where they differ."""
     parts = {evidence.by_task[task].name: _run_status(evidence.by_task[task].claims) for task in studies}
@@ -264,14 +268,14 @@ def _status(
     return different[0] if len(different) == 1 else "; ".join(f"{name}: {status}" for name, status in parts.items())
 
 
-def _run_status(claims: Sequence[LedgerClaim]) -> str:
-    judged = [claim.here for claim in claims if claim.here.verdict not in OPEN]
+def _run_status(claims: Sequence[JudgedClaim]) -> str:
+    judged = [claim.ours for claim in claims if claim.ours.verdict not in OPEN]
     if not judged:
         return CONFIGURED
     return REDUCED if all(verdict.stand_in for verdict in judged) else AT_SCALE
 
 
-def _sentence_cells(paper: Paper, sentence: Sentence, evidence: Evidence, claims: Sequence[LedgerClaim]) -> list[str]:
+def _sentence_cells(paper: Paper, sentence: Sentence, evidence: Evidence, claims: Sequence[JudgedClaim]) -> list[str]:
     about = _about(paper, claims, sentence)
     tasks = dict.fromkeys(claim.task for claim in about if claim.task in paper.tasks)
     checks = [*map(_code, _checks(sentence, evidence, claims)), *([f"TASK: {', '.join(tasks)}"] if tasks else [])]
@@ -286,7 +290,7 @@ def size_table(count: Callable[[Size], float | None]) -> list[list[str]]:
     """The published numbers of parameters beside those here, a row for each, under `SIZE_HEADERS`.
 
     Args:
-        count: the number of parameters of the rung of a size, or its ratio to that of `than`.
+        count: the number of parameters of the rung of a size, or its ratio to the number of `than`.
     """
     rows = []
     for paper in every():
@@ -307,7 +311,7 @@ def size_table(count: Callable[[Size], float | None]) -> list[list[str]]:
     return rows
 
 
-def _cells(paper: Paper, place: Place, evidence: Evidence, claims: Sequence[LedgerClaim]) -> list[str]:
+def _cells(paper: Paper, place: Place, evidence: Evidence, claims: Sequence[JudgedClaim]) -> list[str]:
     commands = _commands(place, evidence)
     tasks = [f"TASK: {', '.join(place.tasks)}"] if any(" TASK" in command for command in place.commands) else []
     made_by = [*map(_code, commands), *map(markdown.escape, tasks)]
@@ -324,24 +328,24 @@ def _cells(paper: Paper, place: Place, evidence: Evidence, claims: Sequence[Ledg
     return [place.at, _text(place.shows), "<br>".join(made_by) or NOTHING, size_text, status, result_text]
 
 
-def is_about(paper: Paper, place: Place, claim: LedgerClaim) -> bool:
+def is_about(paper: Paper, place: Place, claim: JudgedClaim) -> bool:
     """Whether a claim of the paper is shown at this place: it names it, and is about its ladders, tasks or studies.
 
     Tasks that the paper does not have are of stand-ins, which are shown if they are judged: a claim on very long
-    sequences is not, on short ones. A claim about a study that names no place is shown at that of the study.
+    sequences is not, on short ones. A claim about a study that names no place is shown at the place of the study.
     """
     named = places_in(claim.source)
-    if not claim.rung:
+    if claim.is_of_study:
         return claim.task in place.studies and (place.at in named or not named)
-    is_shown = claim.task in place.tasks or (claim.task not in paper.tasks and claim.here.verdict not in OPEN)
+    is_shown = claim.task in place.tasks or (claim.task not in paper.tasks and claim.ours.verdict not in OPEN)
     return place.at in named and claim.ladder in place.ladders and is_shown
 
 
-def _verdicts(place: Place, claims: Iterable[LedgerClaim]) -> list[str]:
+def _verdicts(place: Place, claims: Iterable[JudgedClaim]) -> list[str]:
     return _verdicts_of(claims, place.studies)
 
 
-def _verdicts_of(claims: Iterable[LedgerClaim], studies: Sequence[str] = ()) -> list[str]:
+def _verdicts_of(claims: Iterable[JudgedClaim], studies: Sequence[str] = ()) -> list[str]:
     """A sentence for each claim: its verdicts, with cautions, and on which tasks; one for all that were not run."""
     by_text: dict[str, dict[str, list[str]]] = {}
     for claim in claims:

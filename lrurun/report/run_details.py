@@ -11,7 +11,7 @@ from lrurun.judging.scores import curves_of
 from lrurun.report.tables.content import ReportContent
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
 
 
 class RunDetail(Struct, frozen=True, kw_only=True):
@@ -29,8 +29,8 @@ class RunDetail(Struct, frozen=True, kw_only=True):
     curves: dict[str, list[tuple[int, float]]] = {}
     """Metric -> (step, value) by step; empty where the page draws no curves."""
     eigenvalues: dict[str, tuple[complex, ...]] = {}
-    """ "start" and "end" of training -> those of all layers; empty where none are recorded, or the page does not draw
-    them."""
+    """ "start" and "end" of training -> the eigenvalues of all layers; empty where none are recorded, or the page does
+    not draw them."""
 
 
 def collect(content: ReportContent, ledger: Ledger, *, curves: bool = True) -> dict[str, RunDetail]:

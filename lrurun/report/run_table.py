@@ -14,11 +14,11 @@ from lrurun.config.schema import is_setting
 from lrurun.console import clean, setting
 from lrurun.errors import UsageError
 from lrurun.judging import scores
-from lrurun.ledger.filters import when
+from lrurun.ledger.times import when
 from lrurun.report.listing import Choice, shares
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import GroupMean
     from lrurun.report.formats import RunsFormat
 
@@ -27,7 +27,7 @@ STANDARD = ("id", "task", "ladder", "rung", "stage", "seed", "state", "step", "s
 _AS = ("id", "tag", "step", "created_at", "finished_at", "duration")
 """Names by which runs are not grouped: they are of single runs, or have several values."""
 _SORTS = ("runs", "n", "mean", "stderr")
-"""The values that groups are sorted by, beside those that they are made by."""
+"""The values that groups are sorted by, beside the names that they are made by."""
 
 
 class ColumnsDocument(Struct, frozen=True, kw_only=True):
@@ -208,11 +208,11 @@ def _some(texts: Sequence[str], between: str, most: int = 4) -> str:
 def render(table: RunTable, format: RunsFormat) -> str:
     """The table as CSV, Markdown or JSON."""
     if format == "json":
-        from lrurun.report.formats import json
+        from lrurun.report.formats import as_json
 
-        return json.render(table.document)
+        return as_json.render(table.document)
     if format == "csv":
-        from lrurun.report.formats.csv import cell
+        from lrurun.report.formats.as_csv import cell
 
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")

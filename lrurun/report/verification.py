@@ -52,10 +52,10 @@ class Verification(Struct, frozen=True, kw_only=True):
     """Why equality bit for bit is not required."""
     metrics: int
     values: int
-    """How many were compared."""
+    """How many values were compared."""
     differing: int
     first: Difference | None
-    """The first difference by step, those of the result last."""
+    """The first difference by step, differences of the result last."""
     beyond: Difference | None
     """The first difference that is larger than allowed."""
     largest: tuple[Difference, ...]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from lrurun import plugins
 from lrurun.config import plugin_code
-from lrurun.config.fingerprint import program_key
+from lrurun.config.fingerprint import compiled_key
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.data import task_data, tasks
 from lrurun.data.task import Data
 from lrurun.errors import LrurunError
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import ITEMS_REFUSED, HeldRun
 from lrurun.runner import logs
 
@@ -69,13 +69,13 @@ class ActiveAttempt:
     @property
     def program(self) -> str:
         """A key that runs must share to be trained in one program."""
-        return program_key(self.config, self.execution)
+        return compiled_key(self.config, self.execution)
 
     def load(self) -> None:
         """Reads the run's configuration and the data.
 
         Raises:
-            MachineFault: the data cannot be read, or the plug-ins are not those of the command that queued the run.
+            MachineFault: the data cannot be read, or the command that queued the run had other plug-ins.
             LrurunError: the run began on other data.
         """
         self.execution = self.held.run.execution
@@ -114,7 +114,7 @@ class ActiveAttempt:
         self.note(ITEMS_REFUSED, f"per-item results of {score} are not recorded: {why}")
 
     def report_changes(self) -> None:
-        """Records how machine, packages and code differ from those of the previous attempt."""
+        """Records how machine, packages and code differ from the previous attempt's."""
         before, now = (attempt.environment for attempt in self.ledger.attempts(self.id)[-2:])
         for (table, name), label in _COMPARED.items():
             old, new = (environment.get(table, {}).get(name) for environment in (before, now))

@@ -20,15 +20,15 @@ from lrurun.data.metric import ESCAPE
 from lrurun.data.on_device import batch_digest
 from lrurun.data.task import Data
 from lrurun.errors import LedgerError, LrurunError
-from lrurun.ledger.store import Fenced
+from lrurun.ledger.attempt import Fenced
 from lrurun.runner import logs
 from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
 from lrurun.runner.recorder import LedgerThread, Recorder
 from lrurun.runner.snapshots import Snapshots
 from lrurun.training import loop
+from lrurun.training.compiled import compiled_for
 from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
 from lrurun.training.placement import placement
-from lrurun.training.programs import programs_for
 
 
 def execute(active: list[ActiveAttempt], stop: StopRequest) -> None:
@@ -49,7 +49,7 @@ def execute(active: list[ActiveAttempt], stop: StopRequest) -> None:
             writer.begin(snapshot.step if snapshot else None, packed=len(members))
         first = members[0].attempt
         compiling = stack.enter_context(contextlib.ExitStack())
-        if len(members) not in programs_for(first.config, first.execution, first.data).compiled:
+        if len(members) not in compiled_for(first.config, first.execution, first.data).counts:
             compiling.enter_context(turn(json.dumps([first.program, len(members)]), stop))
         if _stopped(active, stop):
             return
@@ -133,8 +133,8 @@ def _restore(writers: Sequence[EventWriter], active: list[ActiveAttempt]) -> lis
     first, resume = writers[0].attempt, list[Snapshot | None]()
     for writer in writers:
         attempt = writer.attempt
-        programs = programs_for(attempt.config, attempt.execution, attempt.data)
-        snapshot = writer.snapshots.restore(programs)
+        compiled = compiled_for(attempt.config, attempt.execution, attempt.data)
+        snapshot = writer.snapshots.restore(compiled)
         if resume and (attempt.program, snapshot and snapshot.step) != (first.program, resume[0] and resume[0].step):
             active.remove(attempt)
             attempt.interrupt(f"not at the step of run {first.id}, to be trained with it")

@@ -51,7 +51,7 @@ def path_of(places: Places, run: str, attempt: int) -> Path:
 
 
 def is_readable(path: Path) -> bool:
-    """Whether there is a log that this user can read: those of other users may be private."""
+    """Whether there is a log that this user can read: logs of other users may be private."""
     return os.access(path, os.R_OK) and path.is_file()
 
 
@@ -75,7 +75,7 @@ def tail(path: Path, count: int) -> list[str]:
 
 @contextlib.contextmanager
 def redirected(folder: Path) -> Iterator[None]:
-    """Standard output and error go to `log.txt` in the new folder of an attempt, those of libraries too.
+    """Sends standard output and error, of libraries too, to `log.txt` in the new folder of an attempt.
 
     Raises:
         LrurunError: the folder or the log cannot be created.
@@ -106,7 +106,7 @@ def redirected(folder: Path) -> Iterator[None]:
 
 
 def write(text: str) -> None:
-    """A line of the attempt's log; a full disk must not hide the error that is being reported."""
+    """Writes a line to the attempt's log; a full disk must not hide the error that is being reported."""
     with contextlib.suppress(OSError):
         print(text, flush=True)
 

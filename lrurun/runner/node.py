@@ -19,7 +19,8 @@ from msgspec import Struct, convert
 from lrurun import console
 from lrurun.errors import LrurunError
 from lrurun.ledger import owner
-from lrurun.ledger.store import Fenced, Ledger
+from lrurun.ledger.attempt import Fenced
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Event, HeldRun, LadderInstance, Run
 from lrurun.runner.storage import storage_for
 
@@ -38,11 +39,11 @@ STARTED, SUBMITTED, FAILED = "node", "submitted", "node failed"
 """Kinds of the events of a ladder: a node supervisor began, was submitted, or cannot work."""
 
 HIDDEN_GPUS = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "-1")
-"""Environment variables of a task to which the engine has given no GPU, so that it does not use those of others. No
+"""Environment variables of a task to which the engine has given no GPU, so that it does not use GPUs of others. No
 device is called -1; an empty value would hide nothing from HIP."""
 
 NO_GPU = "--on {engine}: asks for no GPU, although the cluster has some; runs use CPUs, and {setting} asks for one"
-"""What a command says then, which may be meant."""
+"""The message of a command that asks for no GPU, which may be meant."""
 
 REQUEUE_SECONDS = 15.0
 """How long a task tries to be started again."""

@@ -144,7 +144,7 @@ def check_runs_folder(runs: Path) -> None:
     Raises:
         LrurunError: they cannot.
     """
-    if paths.is_copy(runs):
+    if paths.is_mirror(runs):
         runs.parent.mkdir(parents=True, exist_ok=True)
     created = False
     try:

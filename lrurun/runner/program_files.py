@@ -1,7 +1,7 @@
-"""Copies of the files of users' programs, which are made when runs are queued: a program may be edited while it trains.
+"""Snapshots of the files of users' programs, made when runs are queued: a program may be edited while it trains.
 
-A copy is a folder in the runs folder: the files that the recipe lists, and links to everything else that is beside them
-in the folder of the recipe.
+A snapshot is a folder in the runs folder: the files that the recipe lists, and links to everything else that is beside
+them in the folder of the recipe.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from lrurun.errors import LrurunError
 from lrurun.runner.storage import storage_for
 
 
-class ProgramCopy:
-    """The copy of the files of a program, of one version of them."""
+class ProgramSnapshot:
+    """A snapshot of the files of a program: one version of them."""
 
     def __init__(self, runs: Path, folder: Path, digests: Mapping[str, str]) -> None:
         """
         Args:
             runs: folder of logs and checkpoints.
-            folder: that of the recipe.
-            digests: path of each file from there -> its digest. Those outside of the folder are not copied.
+            folder: the folder of the recipe.
+            digests: path of each file from there -> its digest. Files outside of the folder are not copied.
         """
         self.runs, self.folder = runs, folder
         self.digests = {name: digest for name, digest in digests.items() if _is_inside(name)}
@@ -40,12 +40,13 @@ class ProgramCopy:
         return bool(self.digests)
 
     def has(self, name: str) -> bool:
-        """Whether the copy of a file is there, as the file was."""
+        """Whether a file is in the snapshot, as it was."""
         return self.digests[name] == digest_at(self.path / name)
 
     def keep(self, *others: Path) -> None:
-        """Makes the copy, or what is missing or damaged of it: each file from the folder of the recipe, or from one of
-        the folders `others`.
+        """Makes the snapshot, or what is missing or damaged of it.
+
+        Each file is from the folder of the recipe, or from one of the folders `others`.
 
         Each file and each link appears at once, so that several processes may do so, and be killed.
 
@@ -115,8 +116,11 @@ def _is_inside(name: str) -> bool:
 
 
 def _is_own(path: Path, runs: Path) -> bool:
-    """Whether nothing needs this beside a copy: compiled modules, which belong to the originals, the runs folder, which
-    has the copy, and files that SQLite keeps beside the ledger for a while."""
+    """Whether nothing needs this beside a snapshot.
+
+    It is a compiled module, which belongs to the originals, the runs folder, which has the snapshot, or a file that
+    SQLite keeps beside the ledger for a while.
+    """
     number = files.identity(runs)
     is_runs = number is not None and files.identity(path) == number
     return is_runs or path.name == "__pycache__" or path.name.endswith(("-wal", "-shm", "-journal"))

@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import files, paths
+from lrurun.console import no_progress
 from lrurun.errors import LedgerError, LrurunError
-from lrurun.ledger.copies import no_progress
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.records import LADDERS_FOLDER, RUN_FILE, encode
-from lrurun.ledger.store import Ledger
 from lrurun.runner.storage import storage_for
 from lrurun.server import Place
 
@@ -29,7 +29,7 @@ def keep_run(ledger: Ledger, runs: Path, run_id: str) -> None:
     """Writes the record of a run, if the run has a folder. That it could not be written is an event of the run."""
     try:
         path = paths.inside(runs, run_id, RUN_FILE)
-        if not path.parent.is_dir() and not paths.is_copy(runs):
+        if not path.parent.is_dir() and not paths.is_mirror(runs):
             return
         _set_aside(ledger, runs, path, ledger.run(run_id).created_at)
         for _ in range(3):  # another process may change the run, and write its record, in the meantime
@@ -52,7 +52,7 @@ def keep_run(ledger: Ledger, runs: Path, run_id: str) -> None:
 def keep_ladder(ledger: Ledger, runs: Path, key: str) -> None:
     """Writes the record of a ladder instance, if there is a runs folder. That it could not be written is an event of
     the instance."""
-    if not runs.is_dir() and not paths.is_copy(runs):
+    if not runs.is_dir() and not paths.is_mirror(runs):
         return
     try:
         path = paths.inside(runs, LADDERS_FOLDER, f"{key}.json")

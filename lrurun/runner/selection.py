@@ -19,10 +19,11 @@ from lrurun.config.schema import ProgramConfig
 from lrurun.config.tuning import budget, choose_point, tuning_of, tuning_runs
 from lrurun.console import setting
 from lrurun.errors import LedgerError, LrurunError, plural
-from lrurun.ledger.store import Ledger, refuse_later
+from lrurun.ledger.ledger import Ledger
+from lrurun.ledger.queue import refuse_later
 from lrurun.ledger.values import FINISHED, Attempt, LadderInstance, Owner, Run
 from lrurun.paths import Places
-from lrurun.runner.program_files import ProgramCopy
+from lrurun.runner.program_files import ProgramSnapshot
 from lrurun.runner.work import Needs, Work, work_on
 from lrurun.version import NUMERICS
 
@@ -38,7 +39,7 @@ def broke(attempt: Attempt) -> bool:
 
 
 Results = Sequence[dict[str, float] | None]
-"""The results of tuning runs, in their order; None of a run that has no result."""
+"""The results of tuning runs, in their order; None for a run that has no result."""
 
 
 class RungTuning:
@@ -47,7 +48,7 @@ class RungTuning:
     def __init__(self, plan: planning.Plan, rung: planning.ResolvedRung, seeds: Sequence[int]) -> None:
         self.plan, self.rung, self.seeds = plan, rung, seeds
         self.runs = tuning_runs(plan, [rung])
-        """Those that are known; of a grid they are all."""
+        """The tuning runs that are known; of a grid, all."""
         self.budget = budget(plan, rung)
         """How many there will be."""
 
@@ -94,7 +95,7 @@ class Selection(Struct, frozen=True, kw_only=True):
             LrurunError: they are in none of the folders, or cannot be written.
         """
         if isinstance(config := self.rungs[0].config, ProgramConfig):
-            ProgramCopy(runs.absolute(), self.plan.recipe.folder, config.program.files).keep(*others)
+            ProgramSnapshot(runs.absolute(), self.plan.recipe.folder, config.program.files).keep(*others)
 
     def final(self) -> list[PlannedRun]:
         rungs = [rung for rung in self.rungs if not self._is_tuned(rung)]
@@ -140,16 +141,16 @@ class SelectedRuns:
         self._earlier: dict[str, int] = {}
         """Run id -> how many of its attempts ended before this command: by number, because clocks may be set."""
         self._tuning = selection.tuning()
-        """Those that are not over."""
+        """Rung -> its tuning, while it is not over."""
         self._left: set[str] = set()
         """Ids of the runs that are left alone, because they had failed before."""
         self._superseded: set[str] = set()
         """Fingerprints that were started again because of `fresh`."""
         self.enqueued = 0
-        """How often runs were queued: each time, the ladder may have got places."""
+        """How often runs were queued: each time, the ladder may have got memberships."""
 
     def enqueue(self) -> None:
-        """Queues the first runs: those of tuning where there is any, else the final ones."""
+        """Queues the first runs: of tuning where there is any, else the final ones."""
         self._enqueue([planned for tuning in self._tuning.values() for planned in tuning.runs] + self.selection.final())
 
     def load(self) -> list[Run]:
@@ -220,7 +221,7 @@ class SelectedRuns:
     @property
     def ladder_keys(self) -> set[str]:
         """The ladder instances of the runs, which others share."""
-        return {place.ladder_key for run in self._known.values() for place in run.memberships}
+        return {membership.ladder_key for run in self._known.values() for membership in run.memberships}
 
     @property
     def is_tuning(self) -> bool:
@@ -289,11 +290,11 @@ class SelectedRuns:
         settings = common_settings(final.config)
         outdated: dict[str, list[str]] = {}
         for run in self.ledger.runs(self.work.ladder):
-            for place in run.memberships:
-                if (place.ladder_key, place.rung) == (self.work.ladder, rung) and (
-                    run.id not in tuning if place.stage == "tune" else common_settings(run.config) != settings
+            for membership in run.memberships:
+                if (membership.ladder_key, membership.rung) == (self.work.ladder, rung) and (
+                    run.id not in tuning if membership.stage == "tune" else common_settings(run.config) != settings
                 ):
-                    outdated.setdefault(place.stage, []).append(run.id)
+                    outdated.setdefault(membership.stage, []).append(run.id)
         for stage, ids in outdated.items():
             self.ledger.unlink(self.work.ladder, ids, rung, stage)
             count = plural(len(ids), "tuning run" if stage == "tune" else "run")

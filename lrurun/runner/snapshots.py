@@ -16,9 +16,9 @@ from lrurun.runner import logs, records
 from lrurun.runner.attempt import ActiveAttempt, MachineFault
 from lrurun.runner.recorder import LedgerThread
 from lrurun.runner.storage import storage_for
-from lrurun.training import checkpoints, digests
+from lrurun.training import checkpoint_verification, checkpoints
+from lrurun.training.compiled import Compiled
 from lrurun.training.events import Snapshot
-from lrurun.training.programs import Programs
 
 
 class _Pending(NamedTuple):
@@ -95,7 +95,7 @@ class Snapshots:
         self._remove([entry for entry in self.ledger.checkpoints(self.attempt.id)[keep:] if entry.id != row])
         records.keep_run(self.ledger, self.attempt.runs, self.attempt.id)
 
-    def restore(self, programs: Programs) -> Snapshot | None:
+    def restore(self, compiled: Compiled) -> Snapshot | None:
         """The newest snapshot of this numerics version that ledger and disk agree on, or None; others are removed.
 
         Raises:
@@ -117,8 +117,8 @@ class Snapshots:
         for entry in usable:
             try:
                 path = self._fetched(entry)
-                digests.verify(path, entry.sha256)
-                snapshot = checkpoints.restore(path, programs, self.held.run.fingerprint)
+                checkpoint_verification.verify(path, entry.sha256)
+                snapshot = checkpoints.restore(path, compiled, self.held.run.fingerprint)
             except MachineFault:
                 raise
             except Exception as error:  # whatever Orbax raises

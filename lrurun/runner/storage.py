@@ -1,6 +1,6 @@
 """Where checkpoints and logs are kept: in the runs folder itself, or in an object store (--runs-dir s3://BUCKET/PATH).
 
-Attempts write to the runs folder. With an object store it is a local copy, whose name is the URL: checkpoints are
+Attempts write to the runs folder. With an object store it is a local mirror, whose name is the URL: checkpoints are
 copied to the store before the ledger calls them committed, logs when their attempt ends; both are copied back where
 they are needed and absent. fsspec is imported when the store is used.
 """
@@ -22,7 +22,7 @@ from lrurun.errors import LrurunError
 
 def storage_for(runs: Path) -> Storage:
     """The storage of a runs folder."""
-    return ObjectStore(paths.shown_runs(runs), runs) if paths.is_copy(runs) else Folder(runs)
+    return ObjectStore(paths.shown_runs(runs), runs) if paths.is_mirror(runs) else Folder(runs)
 
 
 class Storage(ABC):
@@ -71,7 +71,7 @@ class Folder(Storage):
 
 
 class ObjectStore(Storage):
-    """An object store, of which the runs folder is the local copy."""
+    """An object store, of which the runs folder is the local mirror."""
 
     def __init__(self, url: str, runs: Path) -> None:
         super().__init__(runs)

@@ -17,7 +17,7 @@ from lrurun import paths
 from lrurun.errors import FaultyProgram, Stopped, UnreachableError, plural
 from lrurun.files import identity
 from lrurun.ledger import owner
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import FINISHED, ITEMS_REFUSED, LadderInstance, Run
 from lrurun.runner import node, program_faults, records
 from lrurun.runner.executors import Executor
@@ -186,7 +186,7 @@ class Supervisor:
         """Writes the record of the ladder if runs were added to it."""
         if self.runs.enqueued != self._recorded:
             self._recorded = self.runs.enqueued
-            # a run that was started over has the places of the one before in other ladders too
+            # a run that was started over has the memberships of the one before in other ladders too
             other_ladders = self.runs.ladder_keys if self.work.fresh else set()
             for key in sorted(other_ladders | {self.instance.key}):
                 records.keep_ladder(self.ledger, self.work.runs, key)
@@ -199,8 +199,8 @@ class Supervisor:
     def _read_events(self) -> None:
         """Reads the runs that have changed, and shows what workers found when they resumed one.
 
-        Every change of state is an event. Found are damaged checkpoints, another machine, other numerics, and results
-        of test items that cannot be those of the score.
+        Every change of state is an event. Workers find damaged checkpoints, another machine, other numerics, and
+        results of test items that cannot belong to the score.
         """
         events = self.ledger.events(after=self._last_event)
         self.runs.refresh({event.run for event in events if event.run})
@@ -217,7 +217,7 @@ class Supervisor:
                 self.display.say(f"{event.run}: {text}")
 
     def _watching(self, waiting: Callable[[float], None] | None) -> Callable[[float], None]:
-        """What is done while the ledger is busy: also ends workers here that hold it and are suspended."""
+        """A function to call while the ledger is busy: it also ends workers here that hold it and are suspended."""
 
         def watch(seconds: float) -> None:
             if waiting is not None:

@@ -133,16 +133,16 @@ def encode(message: Message) -> str:
     return json.dumps(msgspec.to_builtins(message, enc_hook=str))
 
 
-def decode(line: str | bytes, kind: type[M]) -> M:
+def decode(line: str | bytes, message_type: type[M]) -> M:
     """The message in a line. Raises ValueError where it is not one."""
-    return msgspec.convert(json.loads(line), kind, dec_hook=lambda path, text: path(text))
+    return msgspec.convert(json.loads(line), message_type, dec_hook=lambda path, text: path(text))
 
 
-def last(output: str, kind: type[M]) -> M | None:
-    """The last message of a kind in a worker's output, which may contain lines of libraries too."""
+def last(output: str, message_type: type[M]) -> M | None:
+    """The last message of a type in a worker's output, which may contain lines of libraries too."""
     for line in reversed(output.splitlines()):
         try:
-            return decode(line, kind)
+            return decode(line, message_type)
         except (ValueError, RecursionError):
             continue
     return None

@@ -21,8 +21,9 @@ from lrurun import kinds, machine, plugins
 from lrurun.data import task_data, tasks
 from lrurun.errors import LedgerError, LrurunError, UnreachableError
 from lrurun.ledger import owner
+from lrurun.ledger.attempt import Fenced
 from lrurun.ledger.database import TRAINING_TIMEOUT
-from lrurun.ledger.store import Fenced, Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import HeldRun
 from lrurun.paths import inside
 from lrurun.runner import environment, logs, records
@@ -41,7 +42,7 @@ from lrurun.runner.work import (
     decode,
     encode,
 )
-from lrurun.training import PROGRAMS_KEPT
+from lrurun.training import COMPILED_KEPT
 
 PROGRESS_SECONDS = 0.2
 IDLE_SECONDS = 0.2
@@ -87,7 +88,7 @@ def _check_platform() -> None:
     Raises:
         LrurunError: it has no device of the platforms in JAX_PLATFORMS, and the CPU is none of these.
     """
-    if not (wanted := os.environ.get(machine.NOT_ON_CPU)):
+    if not (platforms := os.environ.get(machine.NOT_ON_CPU)):
         return
     import jax
 
@@ -96,10 +97,10 @@ def _check_platform() -> None:
         platform = jax.local_devices()[0].platform
     except RuntimeError as error:
         reason = " ".join(str(error).split())
-        raise LrurunError(f"JAX_PLATFORMS={wanted}: {reason}", hint) from None
+        raise LrurunError(f"JAX_PLATFORMS={platforms}: {reason}", hint) from None
     if platform == "cpu":
         hint = "nvidia-smi lists devices, CUDA_VISIBLE_DEVICES limits them; unset JAX_PLATFORMS to train on the CPU"
-        raise LrurunError(f"JAX_PLATFORMS={wanted}: jax finds no such device, only the CPU", hint)
+        raise LrurunError(f"JAX_PLATFORMS={platforms}: jax finds no such device, only the CPU", hint)
 
 
 def _opened(place: str, stop: StopRequest) -> Ledger:
@@ -120,14 +121,14 @@ def _opened(place: str, stop: StopRequest) -> Ledger:
 def _until_stopped(stop: StopRequest) -> Callable[[float], None]:
     """A function for `Ledger.waiting`, which gives up in half the time that a worker has after a request to save and
     exit."""
-    asked: float | None = None
+    requested_at: float | None = None
 
     def waiting(_seconds: float) -> None:
-        nonlocal asked
+        nonlocal requested_at
         if not stop.requested:
             return
-        asked = asked or time.monotonic()
-        if time.monotonic() - asked >= GRACE_SECONDS / 2:
+        requested_at = requested_at or time.monotonic()
+        if time.monotonic() - requested_at >= GRACE_SECONDS / 2:
             raise LedgerError(
                 "the server of the ledger does not answer, so that the end of this attempt is not recorded",
                 "the same command continues from the last recorded checkpoint",
@@ -156,7 +157,7 @@ def _train_queued(ledger: Ledger, work: Work, needs: Needs, stop: StopRequest) -
     """Holds and trains runs until it is stopped."""
     process = owner.this_process()
     described = environment.record(needs.threads)
-    compiled = deque[str](maxlen=PROGRAMS_KEPT)
+    compiled = deque[str](maxlen=COMPILED_KEPT)
 
     def hold_next(rungs: Sequence[str]) -> HeldRun | None:
         return ledger.hold(

@@ -11,7 +11,7 @@ from lrurun.errors import plural
 if TYPE_CHECKING:
     from lrurun.config import planning
     from lrurun.instances.requests import LadderRequest
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
 
@@ -93,7 +93,7 @@ def report_hidden(request: LadderRequest) -> None:
 
 def say_without_models(ledger: Ledger, places: Places, instances: Sequence[LadderInstance]) -> None:
     """Says how many finished runs have no folder in the runs folder, such as one that was moved: no model is left."""
-    if paths.is_copy(places.runs):
+    if paths.is_mirror(places.runs):
         return
     finished = {
         run.id

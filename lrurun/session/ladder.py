@@ -21,7 +21,7 @@ from lrurun.session.training_options import TrainingOptions, site_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.paths import Places
     from lrurun.report.figures.figures import Width
     from lrurun.report.tables.loaded_instance import LoadedInstance

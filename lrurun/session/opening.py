@@ -9,7 +9,7 @@ from lrurun.errors import LedgerFileError, NotFoundError, UnreachableError, Usag
 from lrurun.ledger.database import TIMEOUT, TRAINING_TIMEOUT, implementation
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.paths import Places
 
 
@@ -26,7 +26,7 @@ def rebuild_hint(places: Places) -> str | None:
 
 def read(places: Places) -> Ledger:
     """The ledger for reading as it is; one without rows if there is none."""
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
 
     ledger = Ledger.read(places.ledger)
     _show_note(ledger)
@@ -39,7 +39,7 @@ def read_current(places: Places) -> Ledger:
     A ledger that this user cannot write to is read as it is.
     """
     from lrurun.ledger import owner
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
 
     ledger = read(places)
     try:
@@ -141,7 +141,7 @@ def write(places: Places, *, training: bool = False, create: bool = True) -> Led
     Raises:
         NotFoundError: there is none, and it is not to be created.
     """
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
 
     ledger = Ledger.open(places.ledger, timeout=TRAINING_TIMEOUT if training else TIMEOUT, create=create)
     _show_note(ledger)
@@ -154,7 +154,7 @@ def change(places: Places, run: str | None = None) -> Ledger:
     Raises:
         NotFoundError: there is no ledger.
     """
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
 
     _required(read(places), places, run).close()
     return Ledger.open(places.ledger, create=False)

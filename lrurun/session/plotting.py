@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError, hint_for, plural
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Run
     from lrurun.paths import Places
     from lrurun.report.figures.drawing import Layers, SpectraOf
@@ -65,7 +65,7 @@ def of_instance(
 
         return compared_items.figure(compared_items.collect(loaded, command, metrics[0] if metrics else None, rungs))
     if kind in OF_EXAMPLES:
-        title = loaded.label.title(loaded.plan.ladder.title)
+        title = loaded.identity.title(loaded.plan.ladder.title)
         return of_examples(kind, counted(loaded, command), loaded.ledger, places, examples, title)[0]
     return _of_runs_of_instance(kind, loaded, places.runs, command, metrics)
 
@@ -109,10 +109,10 @@ def _of_runs_of_instance(
         raise NotFoundError(f"ladder {plan.ladder.name} on {task}: {what}, so there is nothing to draw", hint)
     if kind in ("curves", "norms", "eigenvalues"):
         if kind == "curves":
-            return drawing.ladder_curves(plan, loaded.label, selected, notes, ledger, metrics)
+            return drawing.ladder_curves(plan, loaded.identity, selected, notes, ledger, metrics)
         if kind == "norms":
-            return drawing.ladder_norms(plan, loaded.label, selected, notes, ledger)
-        return drawing.ladder_eigenvalues(plan, loaded.label, selected, notes, _spectra_of(ledger, folder))
+            return drawing.ladder_norms(plan, loaded.identity, selected, notes, ledger)
+        return drawing.ladder_eigenvalues(plan, loaded.identity, selected, notes, _spectra_of(ledger, folder))
     numbers = {run.id: (run.result or {})[metric] for runs in selected.values() for run in runs.counted}
     if kind == "speed":
         return drawing.speeds(loaded.speeds(), numbers)

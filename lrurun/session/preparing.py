@@ -14,7 +14,7 @@ from lrurun.session import opening
 if TYPE_CHECKING:
     from lrurun.config import planning
     from lrurun.instances.requests import LadderRequest
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.paths import Places
     from lrurun.runner.selection import Selection
     from lrurun.runner.signals import Signals
@@ -80,7 +80,7 @@ def prepare(places: Places, request: LadderRequest, plan: planning.Plan, signals
 
 def prepare_data(places: Places, plan: planning.Plan, signals: Signals) -> None:
     """Prepares the data of a task in a process of its own, unless they are there, and shows the progress."""
-    from lrurun.report.live.view import PreparationView
+    from lrurun.report.live.views import PreparationView
     from lrurun.runner import preparation
 
     with PreparationView() as view:

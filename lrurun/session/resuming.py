@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from lrurun import console, kinds, paths, plugins
+from lrurun import console, paths, plugins
+from lrurun.config.schema import LADDER_KINDS
 from lrurun.errors import FaultyProgram, LaterVersionError, LedgerError, PreparationError, UsageError
 from lrurun.instances import continuing, requests
 from lrurun.instances.requests import LadderRequest
 from lrurun.ledger.database import implementation
 from lrurun.session import cautions, opening
 from lrurun.session.training import LadderTraining
+from lrurun.studies.machinery.request import StudyRequest
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
     from lrurun.runner.signals import Signals
@@ -34,7 +36,7 @@ class Unfinished(Struct, frozen=True, kw_only=True):
     """The unfinished instances of a ledger."""
 
     instances: Sequence[tuple[LadderInstance, Sequence[Any]]]
-    """Each with its recorded requests, oldest first: `LadderRequest`, or what the kind of the instance records. Without
+    """Each with its recorded requests, oldest first: `LadderRequest`, or `StudyRequest` of a study. Without
     one, it cannot be continued."""
     of_others: dict[str, int]
     """User -> how many unfinished instances of theirs are left alone."""
@@ -62,10 +64,8 @@ def find(places: Places, only: str | None, *, all_users: bool) -> Unfinished:
             if instance.key in replaced or not continuing.is_unfinished(ledger, instance):
                 continue
             try:
-                kind = kinds.with_reports(instance.kind)
-                recorded: Sequence[Any] = requests.recorded(
-                    ledger, instance, LadderRequest if kind is None else kind.request
-                )
+                form = LadderRequest if instance.kind in LADDER_KINDS else StudyRequest
+                recorded: Sequence[Any] = requests.recorded(ledger, instance, form)
             except LedgerError as error:  # a record that cannot be read does not stop the others
                 errors.append(error)
                 continue

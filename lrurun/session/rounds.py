@@ -11,9 +11,9 @@ from lrurun.errors import plural
 from lrurun.runner.selection import Selection
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
-    from lrurun.report.live.view import LadderView
+    from lrurun.report.live.views import LadderView
 
 
 def selections(

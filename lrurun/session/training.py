@@ -16,10 +16,10 @@ from lrurun.session import cautions, opening, preparing
 if TYPE_CHECKING:
     from lrurun.config import planning
     from lrurun.instances.requests import LadderRequest
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.paths import Places
-    from lrurun.report.live.view import LadderView
+    from lrurun.report.live.views import LadderView
     from lrurun.runner.executors import Executor
     from lrurun.runner.selection import Selection
     from lrurun.runner.signals import Signals
@@ -85,7 +85,7 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
             raise UsageError(
                 "--pack: is for lrurun's own models, of which one process can train several seeds", "leave it out"
             )
-        if of_programs and paths.is_copy(self.places.runs):
+        if of_programs and paths.is_mirror(self.places.runs):
             raise UsageError(
                 f"--runs-dir {paths.shown_runs(self.places.runs)}: what a program saves is not copied to an object "
                 "store",

@@ -1,21 +1,23 @@
 """The studies: theory figures of the papers, each with its closed form, its simulation and its checks.
 
-A study is one file of this folder and one line below. Modules are imported when a study is asked for.
+A study is one file of this folder and one line below; `mathematics` has what several of them compute with, `machinery`
+what all of them have in common. Modules are imported when a study is asked for.
 """
 
 from __future__ import annotations
 
 import importlib
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from lrurun import kinds
 from lrurun.errors import UsageError, hint_for
 
 if TYPE_CHECKING:
-    from lrurun.studies.study import Study
+    from lrurun.studies.machinery.study import Study
 
-PREFIX = f"{kinds.STUDY}:"
+STUDY: Final = "study"
+"""The kind of the runs of studies, and the name of their instances, which belong to no ladder."""
+PREFIX = f"{STUDY}:"
 """The beginning of a study's task in the ledger; the name of the study follows."""
 
 _MODULES = (
@@ -74,6 +76,11 @@ def get(name: str) -> Study[Any]:
         return aliases[name]
     names = [*_MODULES, *aliases]
     raise UsageError(f"unknown study {name!r}", hint_for(name, names, "studies and their aliases"))
+
+
+def is_task(task: str) -> bool:
+    """Whether a task of the ledger is a study."""
+    return task.startswith(PREFIX)
 
 
 def of_task(task: str) -> Study[Any]:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Generator
 import numpy as np
 
 from lrurun.report.figures.figures import Curve, Figure, Panel, greek, line, points
-from lrurun.studies import kernels
-from lrurun.studies.checks import Check, identity, nan_last
-from lrurun.studies.evidence import Evidence, StudyClaim, larger, together
-from lrurun.studies.kernels import TITLES, Architecture, Nu
-from lrurun.studies.study import Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity, nan_last
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, larger, together
+from lrurun.studies.machinery.study import Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.mathematics import kernels
+from lrurun.studies.mathematics.kernels import TITLES, Architecture, Nu
 
 SHARES = np.linspace(0, 1, 41)
 """Shares of the parameters of a group. A curve shows the largest step of each share."""
@@ -41,7 +41,7 @@ class Adam(Settings, frozen=True, kw_only=True):
 
 
 def _larger(*pairs: tuple[Group, Group]) -> Callable[[Results[Adam]], Evidence | None]:
-    """Evidence that the median step of one group is larger than that of another, of each pair."""
+    """Evidence that the median step of the first group of each pair is larger than the second's."""
 
     def evidence(results: Results[Adam]) -> Evidence | None:
         parts = []
@@ -140,9 +140,9 @@ class AdamStudy(Study[Adam]):
         for name in results.axis("architecture"):
             cells, curves = _finished(results, name), []
             for key in cells[0].curves if cells else ():
-                group, _, kind = key.rpartition(" ")
-                if kind in ("steps", "published") and group not in ("D", "B_im", "C_im"):
-                    curves.append(_curve(group, kind, cells))
+                group, _, measure = key.rpartition(" ")
+                if measure in ("steps", "published") and group not in ("D", "B_im", "C_im"):
+                    curves.append(_curve(group, measure, cells))
             panels.append(
                 Panel(
                     title=greek(TITLES[name]),
@@ -163,11 +163,11 @@ def _middle(cells: Results[Adam], value: str) -> float:
     return float(np.median([cell[value] for cell in cells]))
 
 
-def _curve(group: str, kind: str, cells: Results[Adam]) -> Curve:
+def _curve(group: str, measure: str, cells: Results[Adam]) -> Curve:
     """The median over seeds of the sizes of the steps of a group; of complex weights the real parts stand for both."""
-    middle = np.median([cell.curves[f"{group} {kind}"] for cell in cells], axis=0)
+    middle = np.median([cell.curves[f"{group} {measure}"] for cell in cells], axis=0)
     label = greek(NAMES.get(group, group))
-    return line(label, SHARES, middle) if kind == "steps" else points(label, SHARES[::5], middle[::5])
+    return line(label, SHARES, middle) if measure == "steps" else points(label, SHARES[::5], middle[::5])
 
 
 STUDY = AdamStudy()

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import cache
+from typing import Any, Literal
 
 import numpy as np
 
 from lrurun.report.figures.figures import Figure, Panel, Picture, floats, line, points, thin
-from lrurun.studies import formulas
-from lrurun.studies.checks import Check, identity
-from lrurun.studies.coordinates import FORMS, Angle, Form, Modulus, Optimizer, angle, coordinates, descent, distance
-from lrurun.studies.evidence import Evidence, StudyClaim, threshold, together
-from lrurun.studies.study import Array, Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold, together
+from lrurun.studies.machinery.study import Array, Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.mathematics import formulas
+from lrurun.studies.mathematics.coordinates import (
+    FORMS,
+    Angle,
+    Form,
+    Modulus,
+    angle,
+    coordinates,
+    distance,
+    eigenvalue,
+)
+from lrurun.studies.mathematics.descent import Carry, Descent, descent
 
 GRID = {"form": FORMS, "optimizer": ["adam", "sign"], "normalised": [False, True]}
+Optimizer = Literal["adam", "sign"]
+"""sign: every update is lr times the sign of the gradient, as Adam's is when its state is not passed on."""
 CHUNK = 2_000
 """Updates between two points where a cell may be stopped."""
 LEARNED = 1e-2
@@ -100,17 +114,17 @@ class AngleStudy(Study[AngleCell]):
 
     def simulate(self, cell: AngleCell, seed: int) -> Generator[int, None, Values]:
         start, turn = cell.start * np.pi, cell.target * np.pi
-        current = np.array(_placed(cell.form, cell.radius, start))
+        current = np.array(_coordinates(cell.form, cell.radius, start))
         values: Values = {"start of w": current[0], "start of v": current[1]}
-        losses, places = [], []
-        begin, run = descent(cell.form, cell.optimizer, CHUNK)
-        state = begin(current)
+        losses, paths = [], []
+        init, run = _compiled(cell.form, cell.optimizer)
+        carry = current, init(current)
         for done in range(0, cell.updates, CHUNK):
-            (current, state), (loss, place) = run(current, state, (cell.radius, turn), cell.normalised, cell.lr)
+            carry, loss, path = run(carry, (cell.radius, turn), cell.normalised, cell.lr)
             losses.append(np.asarray(loss))
-            places.append(np.asarray(place))
+            paths.append(np.asarray(path))
             yield min(done + CHUNK, cell.updates)
-        loss, way = np.concatenate(losses)[: cell.updates], np.concatenate(places)[: cell.updates]
+        loss, way = np.concatenate(losses)[: cell.updates], np.concatenate(paths)[: cell.updates]
         reached = np.flatnonzero(loss < LEARNED)
         kept = np.unique(np.append(np.arange(0, cell.updates, -(-cell.updates // 500)), cell.updates - 1))
         return values | {
@@ -155,7 +169,7 @@ class AngleStudy(Study[AngleCell]):
             x, y = result.curves["landscape w"], result.curves["landscape v"]
             z = result.curves["landscape loss"].reshape(len(y), len(x))
             picture = Picture(x=floats(x), y=floats(y), z=tuple(map(floats, z)), label="loss", scale="log")
-            goal = _placed(result.cell.form, result.cell.radius, result.cell.target * np.pi)
+            goal = _coordinates(result.cell.form, result.cell.radius, result.cell.target * np.pi)
             path = line("path of Adam", result.curves["w"], result.curves["v"])
             curves = (path, points("start", path.x[:1], path.y[:1]), points("target", [goal[0]], [goal[1]]))
             panels.append(Panel(title=result.cell.form, x="$ω_ν$", y="$ω_θ$", curves=curves, picture=picture))
@@ -164,8 +178,35 @@ class AngleStudy(Study[AngleCell]):
         return Figure(panels=tuple(panels), columns=2)
 
 
-def _placed(form: Form, nu: float, theta: float) -> tuple[float, float]:
-    """The coordinates of ν and θ, the first always that of tanh."""
+@cache
+def _compiled(form: Form, optimizer: Optimizer) -> tuple[Any, Any]:
+    """The optimiser's initial state, and CHUNK updates: (carry, target, normalised, rate) -> carry, with the losses
+    (CHUNK,) and the coordinates (CHUNK, 2) before each of them. ν is tanh of its coordinate."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    from lrurun.nn.recurrences.lru import log_gamma
+
+    def loss(coordinates: Any, target: Any, normalised: Any) -> Any:
+        nu = jnp.tanh(coordinates[0])
+        if form == "exponential":
+            theta = eigenvalue(form, *coordinates)[1]  # of the layers, whose θ does not depend on ν
+        else:
+            theta = angle(form, coordinates[1], nu, jnp, jax.lax.stop_gradient)
+        # γ of |λ|, which tanh may give the other sign
+        return distance(nu, theta, target, normalised, jnp, jnp.exp(log_gamma(-0.5 * jnp.log(nu**2))))
+
+    chosen = optax.scale_by_adam() if optimizer == "adam" else optax.scale_by_sign()
+
+    def run(carry: Carry, target: Any, normalised: Any, rate: Any) -> Descent:
+        return descent(lambda now: loss(now, target, normalised), chosen, carry, jnp.full(CHUNK, rate))
+
+    return chosen.init, jax.jit(run)
+
+
+def _coordinates(form: Form, nu: float, theta: float) -> tuple[float, float]:
+    """The coordinates of ν and θ; ν is always tanh of its coordinate."""
     return float(np.arctanh(nu)), coordinates(form, nu, theta)[1]
 
 

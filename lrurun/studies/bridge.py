@@ -8,11 +8,11 @@ from collections.abc import Callable, Generator
 import numpy as np
 
 from lrurun.report.figures.figures import Figure, Panel, greek, grey, line, spread
-from lrurun.studies import kernels
-from lrurun.studies.checks import Check, one_sided_p
-from lrurun.studies.evidence import Evidence, StudyClaim, equivalent, positive, together
-from lrurun.studies.kernels import ARCHITECTURES, PUBLISHED, REDUCED, TITLES, Architecture, Initial, Nu
-from lrurun.studies.study import Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, one_sided_p
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, equivalent, positive, together
+from lrurun.studies.machinery.study import Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.mathematics import kernels
+from lrurun.studies.mathematics.kernels import ARCHITECTURES, PUBLISHED, REDUCED, TITLES, Architecture, Initial, Nu
 
 LADDER = list(ARCHITECTURES)
 STEPS: list[tuple[Architecture, Architecture]] = [

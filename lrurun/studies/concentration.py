@@ -22,13 +22,13 @@ from lrurun.report.figures.figures import (
     parameter_matrix,
     spread,
 )
-from lrurun.studies import kernels
-from lrurun.studies.checks import Check, identity
-from lrurun.studies.coordinates import Angle
-from lrurun.studies.evidence import Evidence, StudyClaim, larger, positive, together
-from lrurun.studies.hessians import concentrated
-from lrurun.studies.kernels import TITLES, Initial
-from lrurun.studies.study import Count, Rate, Results, Rho, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, larger, positive, together
+from lrurun.studies.machinery.study import Count, Rate, Results, Rho, Settings, Study, Values
+from lrurun.studies.mathematics import kernels
+from lrurun.studies.mathematics.coordinates import Angle
+from lrurun.studies.mathematics.hessians import concentrated
+from lrurun.studies.mathematics.kernels import TITLES, Initial
 
 NU = 0.99  # of teacher and student, in training
 

@@ -10,14 +10,15 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.report.figures.figures import Figure, Panel, dashed, grey, line
-from lrurun.studies import layers
-from lrurun.studies.checks import Check, identity
-from lrurun.studies.evidence import Evidence, StudyClaim, majority, together
-from lrurun.studies.formulas import generator
-from lrurun.studies.study import Array, Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, majority, together
+from lrurun.studies.machinery.study import Array, Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.mathematics import layers
+from lrurun.studies.mathematics.descent import Carry, descent
+from lrurun.studies.mathematics.formulas import generator
 
 LENGTH, SEQUENCES, CHUNK = 100, 32, 30
-"""Steps of the kernel and of the sequences; number of sequences; updates of one call of the compiled program."""
+"""Steps of the kernel and of the sequences; number of sequences; updates of one call of the compiled function."""
 RANGE = 10.0
 """a and c of the inputs are uniform in [0, 10]: the paper does not say where."""
 
@@ -93,7 +94,7 @@ class ConvolutionStudy(Study[Convolution]):
         return cell.updates
 
     def simulate(self, cell: Convolution, seed: int) -> Generator[int, None, Values]:
-        init, run, by_layer, by_other = programs(cell.model, cell.state)
+        init, run, by_layer, by_other = compiled(cell.model, cell.state)
         (u, y), parameters = data(seed), start(cell.state, seed)
         (value, slopes), (same_value, same_slopes) = by_layer(parameters, u, y), by_other(parameters, u, y)
         apart = [
@@ -182,7 +183,7 @@ def _other(model: Model) -> str:
 
 
 def _ratios(results: Results[Convolution]) -> dict[int, float]:
-    """Seed -> final loss of linear over that of tanh, both at their best rate there.
+    """Seed -> final loss of linear over final loss of tanh, both at their best rate there.
 
     A model that diverged at each rate has an infinite loss; seeds where both did are left out.
     """
@@ -225,7 +226,7 @@ def response(a: Array, b: Array, c: Array) -> Array:
 
 
 def kernel_in_closed_form() -> tuple[float, float, int]:
-    """The sum of the target, that of its squares, and the step of its second bump."""
+    """The sum of the target, the sum of its squares, and the step of its second bump."""
     # geometric series of cos^2 x = (1 + cos 2x) / 2 and cos^4 x = (3 + 4 cos 2x + cos 4x) / 8
     waves = np.exp(np.array([[-0.015], [-0.03]]) + 0.08j * np.arange(3))
     sums = np.real((1 - waves**LENGTH) / (1 - waves))
@@ -250,16 +251,16 @@ def start(state: int, seed: int) -> tuple[Array, Array, Array]:
 
 
 @cache
-def programs(model: Model, state: int) -> Any:
-    """Initial state of Adam, `CHUNK` updates, and two programs that return (loss, gradient): by the layer's scan, and
+def compiled(model: Model, state: int) -> Any:
+    """Initial state of Adam, `CHUNK` updates, and two functions that return (loss, gradient): by the layer's scan, and
     by the kernel of a linear RNN or a plain loop over the states of one with tanh."""
     import jax
     import jax.numpy as jnp
     import optax
 
-    from lrurun.config.recurrences.rnn import RNNRecurrence
+    from lrurun.config.recurrences.rnn import RNNSettings
 
-    settings = RNNRecurrence(activation="identity" if model == "linear" else "tanh")
+    settings = RNNSettings(activation="identity" if model == "linear" else "tanh")
     layer = layers.build(settings, width=1, state=state)
 
     def error(outputs: Any, y: Any) -> Any:
@@ -289,14 +290,9 @@ def programs(model: Model, state: int) -> Any:
     loss, other = (by_kernel, by_kernel) if model == "linear" else (by_layer, by_loop)
     adam = optax.scale_by_adam()
 
-    def run(carry: Any, u: Any, y: Any, rate: Any) -> Any:
-        def update(carry: Any, _: None) -> Any:
-            now, state = carry
-            value, slope = jax.value_and_grad(loss)(now, u, y)
-            change, state = adam.update(slope, state)
-            return (jax.tree.map(lambda p, d: p - rate * d, now, change), state), value
-
-        return jax.lax.scan(update, carry, length=CHUNK)
+    def run(carry: Carry, u: Any, y: Any, rate: Any) -> Any:
+        trained = descent(lambda now: loss(now, u, y), adam, carry, jnp.full(CHUNK, rate))
+        return trained.carry, trained.losses
 
     return adam.init, jax.jit(run), jax.jit(jax.value_and_grad(by_layer)), jax.jit(jax.value_and_grad(other))
 

@@ -10,16 +10,16 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta
 
-from lrurun.config.recurrences.gru_lstm import LSTMRecurrence
-from lrurun.config.recurrences.lru import LRURecurrence
+from lrurun.config.recurrences.gru_lstm import LSTMSettings
+from lrurun.config.recurrences.lru import LRUSettings
 from lrurun.config.schema import ModelConfig
 from lrurun.data.task import Output, Spec
 from lrurun.report.figures.figures import Curve, Figure, dashed, greek, line, log_log, points
-from lrurun.studies import layers
-from lrurun.studies.checks import Check, below, identity, sampling
-from lrurun.studies.evidence import Evidence, StudyClaim, threshold, together
-from lrurun.studies.formulas import Ring, generator
-from lrurun.studies.study import Array, Results, Rho, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, below, identity, sampling
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold, together
+from lrurun.studies.machinery.study import Array, Results, Rho, Settings, Study, Values
+from lrurun.studies.mathematics import layers
+from lrurun.studies.mathematics.formulas import Ring, generator
 
 BLOCKS, BATCH = 4, 8
 
@@ -42,7 +42,7 @@ STAND_IN = "autocorrelated noise stands in for the embeddings of a language mode
 class Depth(Settings, frozen=True, kw_only=True):
     """One network of four blocks: recurrence, GELU, gated linear unit, sum with the input.
 
-    Its parameters are those of `lrurun.nn.network`, and so are its outputs without normalisation.
+    It has the parameters of `lrurun.nn.network`, and without normalisation its outputs.
     """
 
     model: Model = "LRU"
@@ -56,7 +56,7 @@ class Depth(Settings, frozen=True, kw_only=True):
     """The features of the input and of the network; also the size of the state."""
     length: Annotated[int, Meta(ge=2, le=2**20)] = 512
     sequences: Annotated[int, Meta(ge=BATCH, le=2**20, multiple_of=BATCH)] = BATCH
-    """Gradients are those of batches of 8 of them; their squares are averaged."""
+    """A gradient is of a batch of 8 of them; the squares of gradients are averaged."""
 
 
 def ring(time: float) -> Ring:
@@ -64,15 +64,15 @@ def ring(time: float) -> Ring:
     return 1 - 1 / time, 1 - 1 / (2 * time)
 
 
-def recurrence(model: Model, time: float) -> LRURecurrence | LSTMRecurrence:
+def recurrence(model: Model, time: float) -> LRUSettings | LSTMSettings:
     """The layer with this time constant."""
     low, high = ring(time)
     match model:
         case "cRNN":
-            return LRURecurrence(parametrization="cartesian", r_min=low, r_max=high)
+            return LRUSettings(parametrization="cartesian", r_min=low, r_max=high)
         case "LRU":
-            return LRURecurrence(normalize=True, phase="log", r_min=low, r_max=high)
-    return LSTMRecurrence(t_min=time, t_max=2 * time)
+            return LRUSettings(normalize=True, phase="log", r_min=low, r_max=high)
+    return LSTMSettings(t_min=time, t_max=2 * time)
 
 
 def _power(results: Results[Depth], model: Model, norm: Norm, rho: float, value: str) -> float | None:
@@ -179,7 +179,7 @@ class DepthStudy(Study[Depth]):
 
     def simulate(self, cell: Depth, seed: int) -> Generator[int, None, Values]:
         params = start(cell.model, cell.width, cell.time, seed)
-        run, of_network = program(cell.model, cell.norm, cell.width, cell.length)
+        run, of_network = compiled(cell.model, cell.norm, cell.width, cell.length)
         batches, values = cell.sequences // BATCH, dict[str, Any]()
         for number in range(batches):
             x = inputs(cell.width, cell.length, cell.rho, seed, number)
@@ -316,7 +316,7 @@ def farthest_variance(model: Model, width: int, params: Any) -> float:
 
 
 @cache
-def program(model: Model, norm: Norm, width: int, length: int) -> Any:
+def compiled(model: Model, norm: Norm, width: int, length: int) -> Any:
     """(parameters, inputs) -> (mean of |h|^2 in the second half, by block), gradient of the loss, outputs (T, B, H);
     and parameters, inputs -> outputs of the network, which has no norm."""
     import jax
@@ -378,7 +378,7 @@ def by_group(model: Model, slopes: Any) -> dict[str, float]:
 def expected(params: dict[str, Any], rho: float, length: int) -> tuple[float, float]:
     """Mean of |h|^2 of the first block in the second half, from a zero state; and the standard error of a sample.
 
-    The standard error is that of the stationary states: sums over lags of |E h_i conj h_j|^2 + |E h_i h_j|^2, because
+    The standard error is for stationary states: sums over lags of |E h_i conj h_j|^2 + |E h_i h_j|^2, because
     states are jointly normal.
     """
     block = _recurrences(params)[0]

@@ -10,11 +10,11 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.report.figures.figures import IMAGINARY, REAL, Figure, Panel, line, points
-from lrurun.studies import layers
-from lrurun.studies.checks import Check, sampling
-from lrurun.studies.evidence import Evidence, StudyClaim, larger, positive, together
-from lrurun.studies.formulas import distance_to_uniform
-from lrurun.studies.study import CellResult, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, sampling
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, larger, positive, together
+from lrurun.studies.machinery.study import CellResult, Results, Settings, Study, Values
+from lrurun.studies.mathematics import layers
+from lrurun.studies.mathematics.formulas import distance_to_uniform
 
 AREAS = np.linspace(0.0, 1.25, 51)
 """Squared radii at which the distribution is recorded."""
@@ -31,9 +31,9 @@ def _drawn(size: int) -> Any:
     """seed -> the matrix A (size, size) of a dense RNN, float32."""
     import jax
 
-    from lrurun.config.recurrences.rnn import RNNRecurrence
+    from lrurun.config.recurrences.rnn import RNNSettings
 
-    layer = layers.build(RNNRecurrence(), width=1, state=size)
+    layer = layers.build(RNNSettings(), width=1, state=size)
     return jax.jit(lambda seed: layer.init(jax.random.key(seed, impl="threefry2x32"))["A"])
 
 
@@ -132,9 +132,9 @@ class DiskStudy(Study[Disk]):
             n = len(cells)
             entry = _mean(cells, "mean entry squared")
             checks.append(sampling(f"mean square of an entry, N={size}", entry, 1 / size, np.sqrt(2 / n) / size**2))
-            # For large N the sum of |lambda|^2 has the variance 1: twice that of complex matrices, for which these are
-            # independent gamma variables. The number of real ones has 2 - sqrt(2) times its mean (Forrester and Nagao
-            # 2007).
+            # For large N the sum of |lambda|^2 has the variance 1, twice as large as for complex matrices, for which
+            # these are independent gamma variables. The number of real eigenvalues has the variance 2 - sqrt(2) times
+            # its mean (Forrester and Nagao 2007).
             square = _mean(cells, "mean square")
             checks.append(sampling(f"mean of |lambda|^2, N={size}", square, 0.5, 1 / size / np.sqrt(n)))
             expected = real_count(size) if size % 2 == 0 else asymptotic_real_count(size)

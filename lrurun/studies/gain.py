@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta
 
-from lrurun.config.recurrences.lru import LRURecurrence
+from lrurun.config.recurrences.lru import LRUSettings
 from lrurun.report.figures.figures import Figure, line, log_log, spread
-from lrurun.studies import layers
-from lrurun.studies.checks import Check, identity, sampling
-from lrurun.studies.evidence import Evidence, StudyClaim, larger
-from lrurun.studies.formulas import Ring, check_ring, generator, ring_gain, slice_gain
-from lrurun.studies.study import Count, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity, sampling
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, larger
+from lrurun.studies.machinery.study import Count, Results, Settings, Study, Values
+from lrurun.studies.mathematics import layers
+from lrurun.studies.mathematics.formulas import Ring, check_ring, generator, ring_gain, slice_gain
 
 RINGS = [[0.0, 0.9], [0.0, 0.99], [0.9, 0.99], [0.9, 0.999], [0.99, 0.999]]
 SLICE = np.pi / 50
@@ -26,7 +26,7 @@ CHUNK = 1000
 
 
 class Gain(Settings, frozen=True, kw_only=True):
-    """One ring, one kind of input with E|x|^2 = 1 for each unit, and one sample of the eigenvalues."""
+    """One ring, one input signal with E|x|^2 = 1 for each unit, and one sample of the eigenvalues."""
 
     ring: Ring = (0.0, 0.9)
     """Inner and outer radius, as in --set ring=[[0.9,0.999]]."""
@@ -73,7 +73,7 @@ def _errors(results: Results[Gain]) -> dict[int, float]:
 
 
 def _accuracy(results: Results[Gain]) -> Evidence | None:
-    white, constant = (_errors(results.where(input=kind)) for kind in ("white", "constant"))
+    white, constant = (_errors(results.where(input=signal)) for signal in ("white", "constant"))
     seeds = sorted(white.keys() & constant.keys())
     if not seeds:
         return None
@@ -113,7 +113,7 @@ class GainStudy(Study[Gain]):
 
     def simulate(self, cell: Gain, seed: int) -> Values:
         name = f"gain {self.label(cell)}"
-        settings = LRURecurrence(r_min=cell.ring[0], r_max=cell.ring[1])
+        settings = LRUSettings(r_min=cell.ring[0], r_max=cell.ring[1])
         layer = layers.build(settings, width=1, state=cell.units)
         eigenvalue = layer.spectrum(layers.initial(layer, seed, name))
         random, scan = generator(seed, name), last_state()
@@ -141,9 +141,9 @@ class GainStudy(Study[Gain]):
             checks.append(identity(f"Prop. 3 as an integral, ring {name}", integral, ring_gain(ring)))
             finite = quad(lambda r, n=steps: (1 - r**n) / (1 - r), a, b, epsabs=0, epsrel=1e-12)[0] / (b - a)
             checks.append(identity(f"after {steps} steps as an integral, ring {name}", finite, ring_gain(ring, steps)))
-            for kind in cells.axis("input"):
-                runs = cells.where(input=kind)
-                where = f"{kind} input, ring {name}"
+            for signal in cells.axis("input"):
+                runs = cells.where(input=signal)
+                where = f"{signal} input, ring {name}"
                 checks.append(sampling(f"mean gain, {where}", _mean(runs), ring_gain(ring, steps), _stderr(runs)))
                 means = {key: np.mean([run[key] for run in runs]) for key in (layers.MEAN_SQUARE, layers.MEAN_PHASE)}
                 checks += layers.ring_checks(means, ring, count=runs[0].cell.units * len(runs), where=where)
@@ -152,11 +152,11 @@ class GainStudy(Study[Gain]):
     def answer(self, results: Results[Gain]) -> str:
         ring = results.axis("ring")[-1]
         parts = []
-        for kind in results.axis("input"):
-            gains = [result["gain"] for result in results.where(input=kind, ring=ring)]
+        for signal in results.axis("input"):
+            gains = [result["gain"] for result in results.where(input=signal, ring=ring)]
             below = sum(gain < ring_gain(ring) for gain in gains)
             parts.append(
-                f"{kind} {np.mean(gains):.4g} (median {np.median(gains):.4g}, {below} of {len(gains)} below the mean)"
+                f"{signal} {np.mean(gains):.4g} (median {np.median(gains):.4g}, {below} of {len(gains)} below the mean)"
             )
         return (
             f"On the ring {ring[0]:g}-{ring[1]:g} the forward pass amplifies white and constant inputs by "
@@ -166,17 +166,17 @@ class GainStudy(Study[Gain]):
 
     def draw(self, results: Results[Gain]) -> Figure:
         panels = []
-        for kind in results.axis("input"):
+        for signal in results.axis("input"):
             curves = []
             for inner in dict.fromkeys(ring[0] for ring in results.axis("ring")):
-                cells = _within(results.where(input=kind), inner)
+                cells = _within(results.where(input=signal), inner)
                 label = f"inner radius {inner:g}"
                 curves.append(line(label, 1 / (1 - cells[0].curves["outer radius"]), cells[0].curves["expected"]))
                 rings = cells.axis("ring")
                 runs = {1 / (1 - ring[1]): [result["gain"] for result in cells.where(ring=ring)] for ring in rings}
                 curves.append(spread(f"{label}, runs", runs, percent=90, family=label))
             axes = "1 / (1 - outer radius)", "gain $E|h|^2 / E|Bu|^2$"
-            panels.append(log_log(*axes, curves, title=f"{kind} input"))
+            panels.append(log_log(*axes, curves, title=f"{signal} input"))
         return Figure(panels=tuple(panels), columns=len(panels))
 
 

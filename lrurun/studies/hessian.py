@@ -8,12 +8,12 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.report.figures.figures import Figure, Panel, greek, matrix, parameter_matrix, points
-from lrurun.studies import hessians
-from lrurun.studies.checks import Check, identity, nan_last
-from lrurun.studies.evidence import Evidence, StudyClaim, equivalent, larger
-from lrurun.studies.formulas import generator
-from lrurun.studies.hessians import LAGS, NETWORKS, Network, block, differentiated, error
-from lrurun.studies.study import Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity, nan_last
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, equivalent, larger
+from lrurun.studies.machinery.study import Results, Settings, Study, Values
+from lrurun.studies.mathematics import hessians
+from lrurun.studies.mathematics.formulas import generator
+from lrurun.studies.mathematics.hessians import LAGS, NETWORKS, Network, block, differentiated, error
 
 Highest = Annotated[float, Meta(ge=0.5, le=0.993)]
 """A radius |λ|: kernels of `LAGS` lags are complete up to rounding."""
@@ -31,7 +31,7 @@ TITLES = {
 
 
 class Hessian(Settings, frozen=True, kw_only=True):
-    """One network that is a random system with two pairs of eigenvalues; the seed is that of the system."""
+    """One network that is a random system with two pairs of eigenvalues; the seed chooses the system."""
 
     network: Network = "dense"
     low: Highest = 0.99
@@ -182,7 +182,7 @@ class HessianStudy(Study[Hessian]):
 
 def _symbols(network: hessians.Network) -> tuple[tuple[float, str], ...]:
     """The names of the groups of parameters, at the middle of each."""
-    return tuple((place, greek(name)) for place, name in hessians.centres(network))
+    return tuple((index, greek(name)) for index, name in hessians.centres(network))
 
 
 STUDY = HessianStudy()

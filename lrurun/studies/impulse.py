@@ -7,17 +7,17 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from lrurun.config.recurrences.lru import LRURecurrence
+from lrurun.config.recurrences.lru import LRUSettings
 from lrurun.report.figures.figures import Figure, Panel, dashed, thin
-from lrurun.studies import layers
-from lrurun.studies.checks import Check, below, identity, sampling
-from lrurun.studies.evidence import Evidence, StudyClaim, threshold
-from lrurun.studies.study import Array, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, below, identity, sampling
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold
+from lrurun.studies.machinery.study import Array, Results, Settings, Study, Values
+from lrurun.studies.mathematics import layers
 
 COMPONENTS = 3
 """The number of components in the figure."""
 SAMPLED = 200
-"""Phases for the mean number of sign changes; the first ones are those of the figure."""
+"""Phases for the mean number of sign changes; the figure has the first ones."""
 LONG, SHORT = 16384, 1024
 """The lengths that the caption compares."""
 CIRCLE, SLICE = 2.0, 0.02
@@ -111,7 +111,7 @@ class ImpulseStudy(Study[Impulse]):
         import jax.numpy as jnp
 
         radius = float(np.exp(-cell.decay))
-        settings = LRURecurrence(r_min=radius, r_max=radius, max_phase=np.pi * cell.phase, phase="log")
+        settings = LRUSettings(r_min=radius, r_max=radius, max_phase=np.pi * cell.phase, phase="log")
         layer = layers.build(settings, width=1, state=SAMPLED)
         params = layers.initial(layer, seed, "impulse") | {
             "B_re": np.ones((SAMPLED, 1)),

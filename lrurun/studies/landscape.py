@@ -8,11 +8,11 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.report.figures.figures import Figure, Panel, line
-from lrurun.studies.checks import Check, identity
-from lrurun.studies.coordinates import basin
-from lrurun.studies.evidence import Evidence, StudyClaim, threshold, together
-from lrurun.studies.formulas import energy, loss, sensitivity
-from lrurun.studies.study import CellResult, Count, Results, Rho, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold, together
+from lrurun.studies.machinery.study import CellResult, Count, Results, Rho, Settings, Study, Values
+from lrurun.studies.mathematics.coordinates import basin
+from lrurun.studies.mathematics.formulas import energy, loss, sensitivity
 
 GAPS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64]
 TRIED = 0.9

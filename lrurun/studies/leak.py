@@ -8,9 +8,9 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.report.figures.figures import Figure, Panel, line, points
-from lrurun.studies.checks import Check, identity
-from lrurun.studies.evidence import Evidence, StudyClaim, threshold, together
-from lrurun.studies.study import Array, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold, together
+from lrurun.studies.machinery.study import Array, Results, Settings, Study, Values
 
 FREQUENCY = 3.0
 """The frequency of the pulse exp(-t² / 2) cos(3 t), in radians per unit of time."""

@@ -9,10 +9,10 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.report.figures.figures import Figure, grey, line, log_log
-from lrurun.studies.checks import Check, identity
-from lrurun.studies.evidence import Evidence, StudyClaim, threshold, together
-from lrurun.studies.formulas import sensitivity, state_variance
-from lrurun.studies.study import Results, Rho, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold, together
+from lrurun.studies.machinery.study import Results, Rho, Settings, Study, Values
+from lrurun.studies.mathematics.formulas import sensitivity, state_variance
 
 GRID = {"rho": [0.0, 0.9, 0.99, 0.999, 1.0]}
 
@@ -38,15 +38,15 @@ def _explosion(results: Results[Memory]) -> Evidence | None:
     return together(*parts)
 
 
-def _correlation(place: str) -> Callable[[Results[Memory]], Evidence | None]:
+def _correlation(at: str) -> Callable[[Results[Memory]], Evidence | None]:
     """Evidence that the sensitivity at an eigenvalue is larger with correlated input than without."""
 
     def evidence(results: Results[Memory]) -> Evidence | None:
         parts = []
         for white in results.where(rho=0.0):
             for result in results.where(lambda result: result.cell.rho >= 0.9):
-                ratio = result[f"sensitivity at {place}"] / white[f"sensitivity at {place}"]
-                name = f"sensitivity at {place}, rho={result.cell.rho:g} over 0"
+                ratio = result[f"sensitivity at {at}"] / white[f"sensitivity at {at}"]
+                name = f"sensitivity at {at}, rho={result.cell.rho:g} over 0"
                 parts.append(threshold(name, ratio, supported=1.1, contradicted=1 / 1.1))
         return together(*parts)
 

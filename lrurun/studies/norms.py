@@ -10,16 +10,16 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from msgspec import Meta
 
-from lrurun.config.recurrences.lru import LRURecurrence
-from lrurun.config.recurrences.rotrnn import RotRNNRecurrence
+from lrurun.config.recurrences.lru import LRUSettings
+from lrurun.config.recurrences.rotrnn import RotRNNSettings
 from lrurun.config.schema import ModelConfig, OptimConfig
 from lrurun.data.task import Spec
 from lrurun.report.figures.figures import Curve, Figure, Panel, line, points
-from lrurun.studies import layers
-from lrurun.studies.checks import Check, identity, sampling
-from lrurun.studies.evidence import Evidence, StudyClaim, larger, positive, threshold, together
-from lrurun.studies.formulas import generator
-from lrurun.studies.study import Array, CellResult, Count, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity, sampling
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, larger, positive, threshold, together
+from lrurun.studies.machinery.study import Array, CellResult, Count, Results, Settings, Study, Values
+from lrurun.studies.mathematics import layers
+from lrurun.studies.mathematics.formulas import generator
 
 HORIZON = 400
 """Steps of white input."""
@@ -35,7 +35,7 @@ MARKED_LENGTH = 128
 LISTS = 96_000
 """Examples of ListOps, as many as the benchmark trains on."""
 CHUNK = 10
-"""Updates of one call of the compiled program."""
+"""Updates of one call of the compiled function."""
 
 TASKS = {"digits": "digits by pixel", "marked": "marked digit", "ListOps": "ListOps"}
 BOTH: dict[str, Any] = {"model": ["RotRNN", "LRU"], "sequences": 20_000}
@@ -64,18 +64,18 @@ class Norms(Settings, frozen=True, kw_only=True):
     batch: Count = 32
     updates: Annotated[int, Meta(ge=CHUNK, le=10**8, multiple_of=CHUNK)] = 400
     rate: Annotated[float, Meta(ge=1e-3, le=10)] = 3.0
-    """The learning rate over that of the recipe ListOps [ours: larger for fewer updates]."""
+    """The learning rate over the rate of the recipe ListOps [ours: larger for fewer updates]."""
 
     def __post_init__(self) -> None:
         if self.state % (2 * self.heads):
             raise ValueError(f"heads must divide state into planes, found heads = {self.heads}, state = {self.state}")
 
 
-def recurrence(model: Model, heads: int) -> RotRNNRecurrence | LRURecurrence:
+def recurrence(model: Model, heads: int) -> RotRNNSettings | LRUSettings:
     """The layer, initialised as in the recipe ListOps."""
     if model == "RotRNN":
-        return RotRNNRecurrence(heads=heads, r_min=0.5, r_max=0.999, max_phase=0.0314)
-    return LRURecurrence(normalize=True, r_min=0.0, r_max=0.99)
+        return RotRNNSettings(heads=heads, r_min=0.5, r_max=0.999, max_phase=0.0314)
+    return LRUSettings(normalize=True, r_min=0.0, r_max=0.99)
 
 
 def optimiser(model: Model, rate: float) -> OptimConfig:
@@ -192,11 +192,11 @@ class NormsStudy(Study[Norms]):
     def checks(self, results: Results[Norms]) -> list[Check]:
         checks = []
         for result in results.where(task="white"):
-            decay, place = result.cell.decay, f"of white input, decay {result.cell.decay:g}, seed {result.seed}"
+            decay, where = result.cell.decay, f"of white input, decay {result.cell.decay:g}, seed {result.seed}"
             for t, *rest in zip(*(result.curves[name] for name in ("step", "mean", "trace", "stderr")), strict=True):
-                # the layer's decay is that of float32 parameters
-                checks.append(identity(f"E|h|² {place}, step {t:g}", rest[1], -np.expm1(2 * t * np.log(decay)), 1e-5))
-                checks.append(sampling(f"mean |h|² of the layer {place}, step {t:g}", *rest))
+                # the layer's decay comes from float32 parameters
+                checks.append(identity(f"E|h|² {where}, step {t:g}", rest[1], -np.expm1(2 * t * np.log(decay)), 1e-5))
+                checks.append(sampling(f"mean |h|² of the layer {where}, step {t:g}", *rest))
         for result, name in product(results.where(task="map"), MAPPED):
             checks.append(identity(f"{name}, seed {result.seed}", result[name], 0.0, 1e-10))
         return checks
@@ -287,7 +287,7 @@ def white(decay: float, sequences: int, seed: int) -> dict[str, Any]:
     """
     import jax
 
-    layer = layers.build(RotRNNRecurrence(r_min=decay, r_max=decay), width=INPUTS, state=HEAD)
+    layer = layers.build(RotRNNSettings(r_min=decay, r_max=decay), width=INPUTS, state=HEAD)
     params = layers.initial(layer, seed, "white")
     squares = jax.jit(lambda u: layers.states(layer, params, u).abs2().sum(axis=(1, 2)))
     random, sums = generator(seed, "white"), np.zeros(HORIZON)
@@ -321,7 +321,7 @@ def mapped(width: int, state: int, heads: int, seed: int) -> dict[str, Any]:
     """
     import jax.numpy as jnp
 
-    rotrnn = layers.build(RotRNNRecurrence(heads=heads), width=width, state=state)
+    rotrnn = layers.build(RotRNNSettings(heads=heads), width=width, state=state)
     params = layers.initial(rotrnn, seed, "map")
     u = generator(seed, "map").normal(size=(200, width))
     real = params["D"] * u
@@ -338,7 +338,7 @@ def mapped(width: int, state: int, heads: int, seed: int) -> dict[str, Any]:
     lam, b, c = np.concatenate(eigenvalues), np.concatenate(inwards), np.concatenate(outwards, axis=1)
     gamma = np.sqrt(1 - np.abs(lam) ** 2)
     b = b / gamma[:, None]
-    lru = layers.build(LRURecurrence(normalize=True, phase="log"), width=width, state=state // 2)
+    lru = layers.build(LRUSettings(normalize=True, phase="log"), width=width, state=state // 2)
     of_lru = {
         "nu_log": np.log(-np.log(np.abs(lam))),
         "theta_log": np.log(np.angle(lam) % (2 * np.pi)),
@@ -354,7 +354,7 @@ def mapped(width: int, state: int, heads: int, seed: int) -> dict[str, Any]:
 
 
 class Shape(NamedTuple):
-    """The settings that determine the compiled program."""
+    """The settings that determine the compiled function."""
 
     task: Task
     model: Model
@@ -387,7 +387,7 @@ def _stored(task: Task) -> Batch:
 
         train = splits()["train"]
         return Batch(train.inputs, train.labels, None)
-    from lrurun.data.synthetic.generators.listops import generate
+    from lrurun.data.synthetic.listops_generator import generate
 
     rounds = list(generate(LISTS, 0))
     inputs, labels, lengths = (
@@ -403,14 +403,14 @@ def batch(task: Task, size: int, random: np.random.Generator) -> Batch:
         chosen = random.integers(len(data.labels), size=size)
         return Batch(data.inputs[chosen], data.labels[chosen], None if data.lengths is None else data.lengths[chosen])
     inputs = random.integers(1, 11, (size, MARKED_LENGTH)).astype(np.uint8)
-    rows, places = np.arange(size), random.integers(MARKED_LENGTH, size=size)
-    labels = inputs[rows, places] - 1
-    inputs[rows, places] += 10
+    rows, marked = np.arange(size), random.integers(MARKED_LENGTH, size=size)
+    labels = inputs[rows, marked] - 1
+    inputs[rows, marked] += 10
     return Batch(inputs, labels, None)
 
 
 @cache
-def _programs(shape: Shape) -> Any:
+def _compiled(shape: Shape) -> Any:
     """(initial parameters of a seed, CHUNK updates, norms of a batch); see `train`."""
     import jax
     import jax.numpy as jnp
@@ -422,6 +422,7 @@ def _programs(shape: Shape) -> Any:
     settings: Any = recurrence(shape.model, shape.heads)
     config = ModelConfig(recurrence=settings, depth=shape.depth, width=shape.width, state=shape.state)
     network, optim = Network(config, SPECS[shape.task]), optimiser(shape.model, 1.0)
+    adamw = optimizer.make(optim, network.recurrence)
     # E|h|^2 of white stationary input and the initial B: 1 for each unit of the LRU, 1 for each head of the RotRNN
     unit = np.float32(np.sqrt(shape.heads if shape.model == "RotRNN" else shape.state))
 
@@ -432,9 +433,8 @@ def _programs(shape: Shape) -> Any:
     def update(carry: Any, many: Any) -> Any:
         (params, stats, state), (batch, rate) = carry, many
         (value, stats), slope = jax.value_and_grad(loss, has_aux=True)(params, stats, batch)
-        groups = network.groups(params, decay_norm_bias=optim.decay_norm_bias)
-        params, state = optimizer.update(optim, groups, slope, state, params, rate)
-        return (params, stats, state), value
+        changes, state = adamw.update(slope, state, params, rate=rate)
+        return (optax.apply_updates(params, changes), stats, state), value
 
     def norms(params: Any, batch: Any, empty: Any) -> Any:
         # statistics of this batch alone, as in training: the averages start empty and are corrected for it
@@ -446,7 +446,7 @@ def _programs(shape: Shape) -> Any:
 
     def init(seed: int) -> Any:
         params, stats = network.init(layers.key(seed, "init"))
-        return params, stats, optimizer.init(params)
+        return params, stats, adamw.init(params)
 
     def run(carry: Any, batches: Any, rates: Any) -> Any:
         return jax.lax.scan(update, carry, (batches, rates))
@@ -466,10 +466,10 @@ def train(shape: Shape, *, rate: float, updates: int, size: int, seed: int) -> G
     """
     import jax
 
-    from lrurun.training import optimizer
+    from lrurun.training.schedule import learning_rates
 
-    init, run, norms = _programs(shape)
-    rates = optimizer.rates(optimiser(shape.model, rate), updates)
+    init, run, norms = _compiled(shape)
+    rates = learning_rates(optimiser(shape.model, rate), updates)
     random = generator(seed, "batches")
     probe = batch(shape.task, 64, generator(seed, "probe"))
     carry = init(seed)

@@ -11,8 +11,10 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.report.figures.figures import Curve, Figure, Panel, dashed, line, points
-from lrurun.studies.checks import Check, identity, nan_last
-from lrurun.studies.coordinates import (
+from lrurun.studies.machinery.checks import Check, identity, nan_last
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold, together
+from lrurun.studies.machinery.study import Count, Results, Settings, Study, Values
+from lrurun.studies.mathematics.coordinates import (
     FORMS,
     Angle,
     Form,
@@ -24,8 +26,6 @@ from lrurun.studies.coordinates import (
     magnitude,
     magnitude_basin,
 )
-from lrurun.studies.evidence import Evidence, StudyClaim, threshold, together
-from lrurun.studies.study import Count, Results, Settings, Study, Values
 
 RADII = [0.36, 0.68, 0.84, 0.92, 0.96, 0.98, 0.99, 0.999]
 RANGES = {
@@ -33,7 +33,7 @@ RANGES = {
     "exponential": ((-9.0, 2.0), (-9.0, 4.0)),
     "optimal": ((0.01, 5.0), (-5.0, 5.0)),
 }
-"""The range of the first coordinate, and that of the second minus its value at the optimum; "optimal-stop" has those
+"""The ranges of the first coordinate, and of the second minus its value at the optimum; "optimal-stop" has the ranges
 of "optimal"."""
 PARTS = {"magnitude": (0, 0), "angle": (1, 1), "cross": (0, 1)}
 
@@ -79,7 +79,7 @@ def _bounded(*parts: tuple[Form, str]) -> Callable[[Results[Parametrise]], Evide
 
 
 def _basins(results: Results[Parametrise]) -> Evidence | None:
-    """Evidence that the basin of the angle shrinks, in radians, and that of the absolute value does not, in its
+    """Evidence that the basin of the angle shrinks, in radians, and the basin of the absolute value does not, in its
     coordinate."""
     parts = []
     for form in ("exponential", "optimal-stop"):
@@ -145,8 +145,8 @@ class ParametriseStudy(Study[Parametrise]):
         values: Values = {"magnitude axis": first, "angle axis": second}
         for name, (loss, bent) in zip(("magnitude", "angle"), slices, strict=True):
             values |= {f"loss over {name}": np.asarray(loss), f"curvature over {name}": np.asarray(bent)}
-        for kind, hessian in zip(("", "raw "), np.asarray(hessians), strict=True):
-            values |= {f"{kind}{name}": hessian[index] for name, index in PARTS.items()}
+        for prefix, hessian in zip(("", "raw "), np.asarray(hessians), strict=True):
+            values |= {f"{prefix}{name}": hessian[index] for name, index in PARTS.items()}
         values["start of w"], values["start of v"] = optimum
 
         def excess(error: float) -> float:
@@ -157,7 +157,7 @@ class ParametriseStudy(Study[Parametrise]):
         def beyond(w: float) -> float:
             return float(distance(magnitude(cell.form, w), target[1], target, True)) - 0.5
 
-        # where the distance to the unit circle is a twentieth of that of the target: 1/14 is the edge at the most
+        # where the distance to the unit circle is a twentieth of the target's: 1/14 is the edge at the most
         most = coordinates(cell.form, 1 - (1 - cell.radius) / 20, target[1])[0]
         values["basin of the magnitude"] = abs(brentq(beyond, optimum[0], most, xtol=1e-14) - optimum[0])
         return values
@@ -167,17 +167,17 @@ class ParametriseStudy(Study[Parametrise]):
         for form in results.axis("form"):
             cells = results.where(form=form)
             for normalised in (True, False):
-                kind = "" if normalised else "raw "
+                prefix = "" if normalised else "raw "
                 for name, index in PARTS.items():
                     pairs = []
                     for result in cells:
                         theory = curvature(result.cell.radius, result.cell.angle * np.pi, form, normalised)
                         unit = np.sqrt(theory[0, 0] * theory[1, 1]) if name == "cross" else theory[index]
-                        pairs.append((result[kind + name] / unit, theory[index] / unit, result))
+                        pairs.append((result[prefix + name] / unit, theory[index] / unit, result))
                     measured, expected, result = max(pairs, key=lambda pair: nan_last(pair[0] - pair[1]))
                     checks.append(
                         identity(
-                            f"{form}: {kind}curvature, {name}, autodiff over closed form, worst at "
+                            f"{form}: {prefix}curvature, {name}, autodiff over closed form, worst at "
                             f"|λ*| = {result.cell.radius:g}",
                             measured,
                             expected,

@@ -9,18 +9,19 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta
 
-from lrurun.config.recurrences.lru import LRURecurrence
+from lrurun.config.recurrences.lru import LRUSettings
 from lrurun.report.figures.figures import Figure, Panel, Scale, dashed, greek, line
-from lrurun.studies import layers
-from lrurun.studies.checks import Check, identity
-from lrurun.studies.evidence import Evidence, StudyClaim, positive, threshold, together
-from lrurun.studies.formulas import check_ring, generator
-from lrurun.studies.study import Array, Count, Radius, Rate, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, positive, threshold, together
+from lrurun.studies.machinery.study import Array, Count, Radius, Rate, Results, Settings, Study, Values
+from lrurun.studies.mathematics import layers
+from lrurun.studies.mathematics.descent import Carry, descent
+from lrurun.studies.mathematics.formulas import check_ring, generator
 
 TRAINING, TEST, BATCH, CHUNK = 512, 1024, 64, 10
-"""Sequences, sequences of an update, updates of one call of the compiled program."""
+"""Sequences, sequences of an update, updates of one call of the compiled function."""
 SLOWER = 0.25
-"""The rate of the recurrent parameters over that of the others."""
+"""The rate of the recurrent parameters over the rate of the others."""
 
 EVERY = 20
 """Updates between two points of the curves."""
@@ -143,13 +144,13 @@ class PhaseStudy(Study[Phase]):
         return cell.updates
 
     def simulate(self, cell: Phase, seed: int) -> Generator[int, None, Values]:
-        by_powers, by_scan, adam, run = programs(cell.normalize, cell.state, cell.length)
+        by_powers, by_scan, init, run = compiled(cell.normalize, cell.state, cell.length)
         lru = layer(cell.normalize, cell.state, cell.r_min, cell.r_max, cell.phase * np.pi)
         params = initial(lru, seed)
         eigenvalue, gamma = lru.spectrum(params), np.exp(params["gamma_log"]) if cell.normalize else None
         (u, labels), random = data(cell.length, seed), generator(seed, "batches")
         scanned, same = np.asarray(by_scan(params, u[:4])), np.asarray(by_powers(params, u[:4]))
-        carry, curves = (params, adam(params)), [scores(np.asarray(by_powers(params, u)), labels)]
+        carry, curves = (params, init(params)), [scores(np.asarray(by_powers(params, u)), labels)]
         rates = cell.lr * (1 + np.cos(np.pi * np.arange(cell.updates) / cell.updates)) / 2
         for done in range(CHUNK, cell.updates + 1, CHUNK):
             chosen = random.integers(TRAINING, size=(CHUNK, BATCH))
@@ -222,7 +223,7 @@ def data(length: int, seed: int) -> tuple[Array, Array]:
 
 def layer(normalize: bool, state: int, r_min: float = 0.0, r_max: float = 1.0, phase: float = np.pi) -> Any:
     """An LRU with one input; the ring and the largest phase, in radians, are those of its initial parameters."""
-    settings = LRURecurrence(normalize=normalize, phase="log", r_min=r_min, r_max=r_max, max_phase=phase)
+    settings = LRUSettings(normalize=normalize, phase="log", r_min=r_min, r_max=r_max, max_phase=phase)
     return layers.build(settings, width=1, state=state)
 
 
@@ -239,8 +240,8 @@ def initial(lru: Any, seed: int) -> dict[str, Array]:
 
 
 @cache
-def programs(normalize: bool, state: int, length: int) -> Any:
-    """Outputs by powers of lambda, outputs by the layer's scan, Adam's initial state, and CHUNK updates."""
+def compiled(normalize: bool, state: int, length: int) -> Any:
+    """Outputs by powers of lambda, outputs by the layer's scan, the optimiser's initial state, and CHUNK updates."""
     import jax
     import jax.numpy as jnp
     import optax
@@ -262,19 +263,15 @@ def programs(normalize: bool, state: int, length: int) -> Any:
     def loss(params: Any, u: Any, labels: Any) -> Any:
         return jnp.mean(optax.sigmoid_binary_cross_entropy(by_powers(params, u), labels.astype(jnp.float64)))
 
-    adam = optax.scale_by_adam()
+    slower = optax.masked(
+        optax.scale(SLOWER), lambda params: {name: name in lru.recurrent_parameters for name in params}
+    )
+    optimizer = optax.chain(optax.scale_by_adam(), slower)
 
-    def run(carry: Any, batches: Any, rates: Any) -> Any:
-        def update(carry: Any, batch: Any) -> Any:
-            (params, state), (u, labels, rate) = carry, batch
-            slope = jax.grad(loss)(params, u, labels)
-            change, state = adam.update(slope, state)
-            factors = {name: SLOWER if name in lru.recurrent_parameters else 1.0 for name in params}
-            return ({name: params[name] - rate * factors[name] * change[name] for name in params}, state), None
+    def run(carry: Carry, batches: Any, rates: Any) -> Carry:
+        return descent(loss, optimizer, carry, rates, batches).carry
 
-        return jax.lax.scan(update, carry, (*batches, rates))[0]
-
-    return jax.jit(by_powers), jax.jit(by_scan), adam.init, jax.jit(run)
+    return jax.jit(by_powers), jax.jit(by_scan), optimizer.init, jax.jit(run)
 
 
 STUDY = PhaseStudy()

@@ -9,10 +9,11 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.report.figures.figures import IMAGINARY, REAL, Figure, Panel, Picture, floats, line, points
-from lrurun.studies.checks import Check, identity, nan_last
-from lrurun.studies.coordinates import Modulus
-from lrurun.studies.evidence import Evidence, StudyClaim, threshold
-from lrurun.studies.study import Array, CellResult, Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity, nan_last
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold
+from lrurun.studies.machinery.study import Array, CellResult, Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.mathematics.coordinates import Modulus
+from lrurun.studies.mathematics.descent import descent
 
 POWER = 100
 OFFSET = 0.028
@@ -34,7 +35,7 @@ class Powers(Settings, frozen=True, kw_only=True):
     """One training by Adam of an eigenvalue towards a target of the same absolute value."""
 
     form: Form = "real-imaginary"
-    """The parametrisation: that of the rung `diagonal`, or of `exponential`."""
+    """The parametrisation of the rung `diagonal`, or of `exponential`."""
     angle: Annotated[float, Meta(ge=-4, le=4)] = 0.0
     """The angle of the target, in units of π/2."""
     radius: Modulus = 0.99
@@ -43,7 +44,7 @@ class Powers(Settings, frozen=True, kw_only=True):
 
 
 @cache
-def _programs(form: Form, updates: int) -> tuple[tuple[str, str], Any, Any, Any]:
+def _compiled(form: Form, updates: int) -> tuple[tuple[str, str], Any, Any, Any]:
     """The layers' parametrisation: the names of its parameters; (nu, theta) -> parameters of exp(-nu + i theta);
     (parameters, target) -> loss and gradient; (parameters, target, rate) -> losses before each update, and the
     parameters (updates, 2) there."""
@@ -63,19 +64,12 @@ def _programs(form: Form, updates: int) -> tuple[tuple[str, str], Any, Any, Any]
     def initial(nu: float, theta: float) -> Any:
         return parametrization.initial(jnp.array([nu]), jnp.array([theta]))
 
+    adam = optax.scale_by_adam()
+
     def run(params: Any, target: Any, rate: Any) -> Any:
-        adam = optax.adam(rate)
-
-        def update(carry: Any, _: None) -> Any:
-            now, state = carry
-            value, slope = jax.value_and_grad(loss)(now, target)
-            change, state = adam.update(slope, state)
-            return (optax.apply_updates(now, change), state), (
-                value,
-                jnp.concatenate([now[name] for name in parametrization.names]),
-            )
-
-        return jax.lax.scan(update, (params, adam.init(params)), length=updates)[1]
+        start = params, adam.init(params)
+        trained = descent(lambda now: loss(now, target), adam, start, jnp.full(updates, rate))
+        return trained.losses, jnp.concatenate([trained.path[name] for name in parametrization.names], axis=1)
 
     return parametrization.names, initial, jax.jit(jax.value_and_grad(loss)), jax.jit(run)
 
@@ -153,7 +147,7 @@ class PowersStudy(Study[Powers]):
 
     def simulate(self, cell: Powers, seed: int) -> Values:
         angle = cell.angle * np.pi / 2
-        (first, second), initial, differentiated, run = _programs(cell.form, cell.updates)
+        (first, second), initial, differentiated, run = _compiled(cell.form, cell.updates)
         params, target = initial(-np.log(cell.radius), angle - OFFSET), cell.radius * np.exp(1j * angle)
         value, slopes = differentiated(params, target)
         losses, way = map(np.asarray, run(params, target, cell.lr))
@@ -211,7 +205,7 @@ def _picture(result: CellResult[Powers]) -> Panel:
     """The loss in the coordinates of a form, with the path of Adam from the start towards the target."""
     x, y, path = result.curves["landscape x"], result.curves["landscape y"], result.curves
     z = np.clip(path["landscape loss"], FLOOR, CEILING).reshape(len(y), len(x))
-    goal = _placed(result.cell, result.cell.angle * np.pi / 2)
+    goal = _coordinates(result.cell, result.cell.angle * np.pi / 2)
     curves = (
         line("path of Adam", path["first"], path["second"]),
         points("start", path["first"][:1], path["second"][:1]),
@@ -222,7 +216,7 @@ def _picture(result: CellResult[Powers]) -> Panel:
     return Panel(title=_title(result.cell.angle), x=names[0], y=names[1], curves=curves, picture=picture)
 
 
-def _placed(cell: Powers, angle: float) -> tuple[float, float]:
+def _coordinates(cell: Powers, angle: float) -> tuple[float, float]:
     """The coordinates of the eigenvalue of that angle, in radians, and of the cell's absolute value."""
     if cell.form == "exponential":
         return -float(np.log(cell.radius)), angle
@@ -231,7 +225,7 @@ def _placed(cell: Powers, angle: float) -> tuple[float, float]:
 
 def _landscape(cell: Powers, way: Array) -> Values:
     """The loss over both coordinates, around the target and the whole way (updates, 2)."""
-    goal = np.array(_placed(cell, cell.angle * np.pi / 2))
+    goal = np.array(_coordinates(cell, cell.angle * np.pi / 2))
     low, high = np.minimum(goal - MARGIN, np.min(way, 0)), np.maximum(goal + MARGIN, np.max(way, 0))
     if cell.form == "exponential":
         low[0] = max(low[0], 0.0)

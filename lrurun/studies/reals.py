@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 import numpy as np
 from msgspec import Meta
 
-from lrurun.config.recurrences.dlr import DLRRecurrence
+from lrurun.config.recurrences.dlr import DLRSettings
 from lrurun.report.figures.figures import Curve, Figure, Panel, line, points
-from lrurun.studies import layers
-from lrurun.studies.checks import Check, identity, sampling
-from lrurun.studies.evidence import Evidence, StudyClaim, threshold, together
-from lrurun.studies.study import Array, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity, sampling
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold, together
+from lrurun.studies.machinery.study import Array, Results, Settings, Study, Values
+from lrurun.studies.mathematics import layers
 
 STEP = 1e-5
 """Twice the decay -log |lambda| of the complex modes."""
@@ -62,15 +62,15 @@ def fitted(cell: Reals, seed: int) -> Values:
     }
 
 
-def settings(cell: Reals) -> DLRRecurrence:
+def settings(cell: Reals) -> DLRSettings:
     """The layer; its initial decays are dt / 2."""
     if cell.eigenvalues == "real":
-        return DLRRecurrence(poles="real", weights="real", dt_min=2 * SLOWEST, dt_max=2 * FASTEST)
-    return DLRRecurrence(dt_min=STEP, dt_max=STEP)
+        return DLRSettings(poles="real", weights="real", dt_min=2 * SLOWEST, dt_max=2 * FASTEST)
+    return DLRSettings(dt_min=STEP, dt_max=STEP)
 
 
 def equal(cell: Reals) -> int:
-    """How many lags are equal to that of the kernel, modulo the number of modes."""
+    """How many lags are equal to the kernel's, modulo the number of modes."""
     return len(range((7 * cell.length // 8) % cell.modes, cell.length, cell.modes))
 
 
@@ -85,11 +85,11 @@ def chebyshev(count: int) -> Array:
     return np.asarray((1 - np.cos(np.pi * np.arange(count) / (count - 1))) / 2)
 
 
-def _residuals(results: Results[Reals], kind: str, *, small: bool) -> list[float]:
+def _residuals(results: Results[Reals], spectrum: str, *, small: bool) -> list[float]:
     """Residuals with fewer modes than lags, or with as many or more."""
     return [
         result["residual"]
-        for result in results.where(eigenvalues=kind)
+        for result in results.where(eigenvalues=spectrum)
         if (result.cell.modes < result.cell.length) == small
     ]
 
@@ -192,12 +192,13 @@ class RealsStudy(Study[Reals]):
 
     def draw(self, results: Results[Reals]) -> Figure:
         curves: list[Curve] = []
-        for kind in results.axis("eigenvalues"):
-            cells = results.where(eigenvalues=kind)
-            curves.append(points(kind, [cell.cell.modes for cell in cells], [cell["residual"] for cell in cells]))
-            if kind == "complex":
+        for spectrum in results.axis("eigenvalues"):
+            cells = results.where(eigenvalues=spectrum)
+            curves.append(points(spectrum, [cell.cell.modes for cell in cells], [cell["residual"] for cell in cells]))
+            if spectrum == "complex":
                 shares = [1 - 1 / equal(cell.cell) for cell in cells]
-                curves.append(line("complex, closed form", [cell.cell.modes for cell in cells], shares, family=kind))
+                modes = [cell.cell.modes for cell in cells]
+                curves.append(line("complex, closed form", modes, shares, family=spectrum))
         nodes, best, uniform = (results[0].curves[name] for name in CURVES)
         bound = line("smallest possible, $2^{2N-3}$", nodes, 2.0 ** (2 * nodes - 3), family="Chebyshev nodes")
         right = (points("Chebyshev nodes", nodes, best), bound, points("uniform nodes", nodes, uniform))

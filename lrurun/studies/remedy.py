@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from lrurun.report.figures.figures import Figure, dashed, line, log_log
-from lrurun.studies.checks import Check, identity
-from lrurun.studies.evidence import Evidence, StudyClaim, threshold, together
-from lrurun.studies.formulas import energy, sensitivity, state_variance
-from lrurun.studies.study import Array, Count, Results, Rho, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold, together
+from lrurun.studies.machinery.study import Array, Count, Results, Rho, Settings, Study, Values
+from lrurun.studies.mathematics.formulas import energy, sensitivity, state_variance
 
 GRID = {"rho": [0.0, 0.9, 0.99, 1.0]}
 MIDDLE, NEAR = 0.5, 0.9999
@@ -120,9 +120,9 @@ class RemedyStudy(Study[Remedy]):
     def simulate(self, cell: Remedy, seed: int) -> Values:
         eigenvalue = 1 - 10.0 ** -np.linspace(0.05, 4, cell.points)
         values: Values = {"lambda": eigenvalue, **curves(eigenvalue, cell.rho)}
-        places = (MIDDLE, 0.99, 0.999, NEAR)
-        for name, numbers in curves(np.array(places), cell.rho).items():
-            values |= {f"{name} at {place}": number for place, number in zip(places, numbers, strict=True)}
+        eigenvalues = (MIDDLE, 0.99, 0.999, NEAR)
+        for name, numbers in curves(np.array(eigenvalues), cell.rho).items():
+            values |= {f"{name} at {at}": number for at, number in zip(eigenvalues, numbers, strict=True)}
         return values
 
     def checks(self, results: Results[Remedy]) -> list[Check]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from lrurun.config.recurrences.lru import LRURecurrence
+from lrurun.config.recurrences.lru import LRUSettings
 from lrurun.report.figures.figures import IMAGINARY, REAL, Figure, Panel, line, points
-from lrurun.studies import layers
-from lrurun.studies.checks import Check, below, identity, sampling
-from lrurun.studies.evidence import Evidence, StudyClaim, threshold
-from lrurun.studies.formulas import Ring, check_ring, distance_to_uniform, generator
-from lrurun.studies.study import Array, CellResult, Count, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, below, identity, sampling
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold
+from lrurun.studies.machinery.study import Array, CellResult, Count, Results, Settings, Study, Values
+from lrurun.studies.mathematics import layers
+from lrurun.studies.mathematics.formulas import Ring, check_ring, distance_to_uniform, generator
 
 RINGS = [[0.0, 1.0], [0.9, 0.999], [0.999, 0.9999]]
 GLOROT = 500
@@ -77,7 +77,7 @@ class RingStudy(Study[RingCell]):
         from lrurun.nn.recurrences import lru
 
         inner, outer = cell.ring
-        layer = layers.build(LRURecurrence(normalize=True, r_min=inner, r_max=outer), width=1, state=cell.samples)
+        layer = layers.build(LRUSettings(normalize=True, r_min=inner, r_max=outer), width=1, state=cell.samples)
         params = layers.initial(layer, seed, f"ring {_name(cell)}")
         eigenvalue = layer.spectrum(params)
         radius, phase = np.abs(eigenvalue), layers.phases(eigenvalue)
@@ -147,8 +147,8 @@ def moments(ring: Ring) -> tuple[float, float]:
 
 def _distance(first: Array, second: Array) -> float:
     """The largest difference of the two distribution functions."""
-    places = np.concatenate((first, second))
-    shares = (np.searchsorted(np.sort(values), places, side="right") / len(values) for values in (first, second))
+    samples = np.concatenate((first, second))
+    shares = (np.searchsorted(np.sort(values), samples, side="right") / len(values) for values in (first, second))
     return float(np.max(np.abs(np.subtract(*shares))))
 
 

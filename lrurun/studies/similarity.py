@@ -8,10 +8,10 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.report.figures.figures import IMAGINARY, REAL, Figure, Panel, Picture, dashed, line
-from lrurun.studies.checks import Check, identity
-from lrurun.studies.evidence import Evidence, StudyClaim, threshold, together
-from lrurun.studies.formulas import derivative, energy, printed_derivative
-from lrurun.studies.study import CellResult, Results, Rho, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check, identity
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, threshold, together
+from lrurun.studies.machinery.study import CellResult, Results, Rho, Settings, Study, Values
+from lrurun.studies.mathematics.formulas import derivative, energy, printed_derivative
 
 REFERENCE = 0.99 * np.exp(0.25j * np.pi)
 PARTNERS = {

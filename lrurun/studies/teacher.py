@@ -7,11 +7,11 @@ from collections.abc import Generator
 import numpy as np
 
 from lrurun.report.figures.figures import Curve, Figure, dashed, greek, line, log_log, spread
-from lrurun.studies import kernels
-from lrurun.studies.checks import Check
-from lrurun.studies.evidence import Evidence, StudyClaim, larger, positive
-from lrurun.studies.kernels import PUBLISHED, REDUCED, Architecture, Initial, Nu
-from lrurun.studies.study import Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.machinery.checks import Check
+from lrurun.studies.machinery.evidence import Evidence, StudyClaim, larger, positive
+from lrurun.studies.machinery.study import Count, Rate, Results, Settings, Study, Values
+from lrurun.studies.mathematics import kernels
+from lrurun.studies.mathematics.kernels import PUBLISHED, REDUCED, Architecture, Initial, Nu
 
 PAIR: list[Architecture] = ["dense", "lru"]
 

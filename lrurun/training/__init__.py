@@ -1,4 +1,4 @@
 """Training one run, or several seeds at once."""
 
-PROGRAMS_KEPT = 4
-"""Configurations whose compiled programs a process keeps."""
+COMPILED_KEPT = 4
+"""Configurations whose compiled functions a process keeps."""

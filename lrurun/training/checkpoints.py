@@ -12,9 +12,9 @@ import numpy as np
 from orbax.checkpoint import v1 as ocp
 
 from lrurun.errors import LrurunError
-from lrurun.training.digests import digest
+from lrurun.training.checkpoint_verification import digest
+from lrurun.training.compiled import Compiled, Evaluated, TrainState
 from lrurun.training.events import Snapshot
-from lrurun.training.programs import Best, Programs, TrainState
 
 FORMAT = 2
 """Stored in every checkpoint; another number is refused."""
@@ -39,17 +39,17 @@ def save(folder: Path, snapshot: Snapshot, fingerprint: str) -> tuple[int, str]:
     return digest(folder)
 
 
-def restore(folder: Path, programs: Programs, fingerprint: str) -> Snapshot:
-    """The snapshot in `folder`, for programs of the same configuration.
+def restore(folder: Path, compiled: Compiled, fingerprint: str) -> Snapshot:
+    """The snapshot in `folder`, for the compiled functions of the same configuration.
 
     Raises:
-        LrurunError: the checkpoint belongs to another run, has another format, or its arrays are not those of the
-            programs.
+        LrurunError: the checkpoint belongs to another run, has another format, or other arrays than the
+            functions take.
         Exception: any that Orbax raises for unreadable files.
     """
     metadata = _metadata(folder, fingerprint)
-    live = programs.abstract
-    best = Best(params=live.params, stats=live.stats)
+    live = compiled.abstract
+    best = jax.eval_shape(TrainState.evaluated, live)
     tree: Any = ocp.load(folder.absolute())  # given a target, Orbax converts types and ignores shapes
     score = metadata["score"]
     return Snapshot(
@@ -57,7 +57,7 @@ def restore(folder: Path, programs: Programs, fingerprint: str) -> Snapshot:
         score=-math.inf if score is None else float(score),
         best_step=int(metadata["best_step"]),
         live=TrainState(**fitted(tree["live"], live._asdict(), f"{folder}: live")),
-        best=Best(**fitted(tree["best"], best._asdict(), f"{folder}: best")),
+        best=Evaluated(**fitted(tree["best"], best._asdict(), f"{folder}: best")),
     )
 
 

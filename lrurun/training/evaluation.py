@@ -15,9 +15,9 @@ import numpy as np
 from lrurun.data.metric import ItemSums, Metric
 from lrurun.data.task import Split
 from lrurun.items import ItemResults, TestSet
+from lrurun.training.compiled import Compiled, Evaluated, TrainState
 from lrurun.training.feed import label_type, to_devices
 from lrurun.training.objective import own_sum
-from lrurun.training.programs import Best, Programs
 
 MAX_IN_FLIGHT = 2
 """Batches of an evaluation that are transferred to the device before one is finished."""
@@ -39,8 +39,8 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    programs: Programs,
-    best: Best,
+    compiled: Compiled,
+    evaluated: Evaluated,
     split: Split,
     batch: int,
     metrics: Sequence[Metric],
@@ -63,10 +63,10 @@ def evaluate(
             lengths=None if split.lengths is None else split.lengths[index],
         )
         counted = real if start == 0 else np.zeros_like(real)
-        arrays = to_devices(part, programs.placement.batch())
+        arrays = to_devices(part, compiled.placement.batch())
         with_items = np.bool_(order is not None)
-        sums_of_batch, norms_of_batch, items_of_batch = programs.evaluate(
-            best, arrays, real.astype(np.float32), counted, with_items
+        sums_of_batch, norms_of_batch, items_of_batch = compiled.evaluate(
+            evaluated, arrays, real.astype(np.float32), counted, with_items
         )
         outputs.append((sums_of_batch, norms_of_batch, {} if order is None else items_of_batch))
         if len(outputs) > MAX_IN_FLIGHT:
@@ -145,7 +145,7 @@ def _parts(metric: Metric, sums: dict[str, np.ndarray]) -> dict[str, float]:
     """The scores of parts of the labels.
 
     Raises:
-        ValueError: the name of one of them cannot be that of a curve.
+        ValueError: a curve cannot have the name of one of them.
     """
     parts = metric.parts(sums)
     for name in parts:
@@ -162,31 +162,31 @@ def _own(metric: Metric, sums: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 @contextlib.contextmanager
-def compiling(programs: Programs, members: int, split: Split, batch: int) -> Iterator[None]:
+def compiling(compiled: Compiled, members: int, split: Split, batch: int) -> Iterator[None]:
     """Another thread compiles what `evaluate` calls for splits like this one, while the caller compiles the rest.
 
     Neither is needed where this process has compiled them for as many members before.
     """
-    if members in programs.compiled:
+    if members in compiled.counts:
         yield
         return
     with ThreadPoolExecutor(max_workers=1) as thread:
-        compiled = thread.submit(_compile, programs, members, split, batch)
+        compilation = thread.submit(_compile, compiled, members, split, batch)
         yield
-        compiled.result()
-    programs.compiled.add(members)
+        compilation.result()
+    compiled.counts.add(members)
 
 
-def _compile(programs: Programs, members: int, split: Split, batch: int) -> None:
+def _compile(compiled: Compiled, members: int, split: Split, batch: int) -> None:
     def like(array: np.ndarray, dtype: np.dtype | type) -> jax.ShapeDtypeStruct:
         shape, dtype = (batch, *array.shape[1:]), jax.dtypes.canonicalize_dtype(dtype)
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=programs.placement.batch())
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=compiled.placement.batch())
 
     def of_all(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((members, *leaf.shape), leaf.dtype, sharding=programs.placement.everywhere)
+        return jax.ShapeDtypeStruct((members, *leaf.shape), leaf.dtype, sharding=compiled.placement.everywhere)
 
-    best = jax.tree.map(of_all, Best(programs.abstract.params, programs.abstract.stats))
+    evaluated = jax.tree.map(of_all, jax.eval_shape(TrainState.evaluated, compiled.abstract))
     lengths = None if split.lengths is None else like(split.lengths, np.int32)
     inputs = (like(split.inputs, split.inputs.dtype), like(split.labels, label_type(split)), lengths)
     weight, counted = (jax.ShapeDtypeStruct((batch,), dtype) for dtype in (np.float32, np.bool_))
-    programs.evaluate.lower(best, inputs, weight, counted, jax.ShapeDtypeStruct((), np.bool_)).compile()
+    compiled.evaluate.lower(evaluated, inputs, weight, counted, jax.ShapeDtypeStruct((), np.bool_)).compile()

@@ -1,6 +1,6 @@
 """The events that training yields: small and frozen, each of one run.
 
-`member` is the place of the run among those that are trained together.
+`member` is the index of the run among those that are trained together.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from lrurun.items import ItemResults
 from lrurun.nn.spectra import Spectra
-from lrurun.training.programs import Best, TrainState
+from lrurun.training.compiled import Evaluated, TrainState
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -23,11 +23,11 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """Best validation score so far, negated where lower is better; -inf before the first evaluation."""
     best_step: int
     live: TrainState
-    best: Best
+    best: Evaluated
 
 
 class Began(Struct, frozen=True, kw_only=True):
-    """The programs are compiled; training starts from `step`."""
+    """All functions are compiled; training starts from `step`."""
 
     member: int = 0
     step: int

@@ -17,8 +17,8 @@ from jax.sharding import NamedSharding
 
 from lrurun.config.schema import Execution, TrainConfig
 from lrurun.data.task import Data, Split
+from lrurun.training.compiled import Tree
 from lrurun.training.placement import placement
-from lrurun.training.programs import Tree
 
 RESIDENT_ACCELERATOR = 4_000_000_000
 """Bytes of training data that `feed = "auto"` puts on an accelerator: a quarter of the memory of the smaller cards, the
@@ -38,12 +38,12 @@ class Batches:
 
     def __call__(self, step: int) -> np.ndarray:
         """(batch,) int32: indices of the examples of step `step`, counted from 0."""
-        positions = np.arange(step * self.batch, (step + 1) * self.batch)
-        epochs, places = np.divmod(positions, self.examples)
+        numbers = np.arange(step * self.batch, (step + 1) * self.batch)
+        epochs, positions = np.divmod(numbers, self.examples)
         index = np.empty(self.batch, np.int32)
         for epoch in np.unique(epochs):
             inside = epochs == epoch
-            index[inside] = self._order(int(epoch))[places[inside]]
+            index[inside] = self._order(int(epoch))[positions[inside]]
         return index
 
     def _order(self, epoch: int) -> np.ndarray:
@@ -77,8 +77,8 @@ class DispatchInput(NamedTuple):
 
     step: int
     n: int
-    places: np.ndarray
-    """(runs, rows, batch) int32: places in `split` of the examples of each step; beyond row `n`, any valid ones."""
+    indices: np.ndarray
+    """(runs, rows, batch) int32: positions in `split` of the examples of each step; beyond row `n`, any valid ones."""
     split: Tree
 
 
@@ -91,8 +91,8 @@ def dispatch_inputs(
     """The input of every dispatch from step `start` on; the caller closes the generator.
 
     Args:
-        batches: those of each run.
-        rows: of `DispatchInput.places`, at least as many as a dispatch has steps.
+        batches: the batches of each run.
+        rows: of `DispatchInput.indices`, at least as many as a dispatch has steps.
     """
     plan = dispatches(schedule, execution.steps_per_dispatch, start)
     if data.sampler is not None:
@@ -136,11 +136,11 @@ def resident(
     arrays = to_devices(split, sharding)
     for row in plan:
         step, n = row.tolist()
-        places = np.zeros((len(batches), rows, batches[0].batch), np.int32)
+        indices = np.zeros((len(batches), rows, batches[0].batch), np.int32)
         for run, of_run in enumerate(batches):
             for k in range(n):
-                places[run, k] = of_run(step + k)
-        yield DispatchInput(step, n, places, arrays)
+                indices[run, k] = of_run(step + k)
+        yield DispatchInput(step, n, indices, arrays)
 
 
 def streamed(split: Split, batches: Sequence[Batches], plan: np.ndarray, rows: int, steps: int) -> DispatchInputs:
@@ -153,7 +153,7 @@ def streamed(split: Split, batches: Sequence[Batches], plan: np.ndarray, rows: i
 
     runs, size = len(batches), batches[0].batch
     within = np.minimum(np.arange(rows * size, dtype=np.int32), steps * size - 1).reshape(rows, size)
-    places = np.stack([run * steps * size + within for run in range(runs)])
+    indices = np.stack([run * steps * size + within for run in range(runs)])
     sources = ((split.inputs, split.inputs.dtype), (split.labels, label_type(split)), (split.lengths, np.int32))
     threads: set[threading.Thread] = set()
     closed = threading.Event()
@@ -172,7 +172,7 @@ def streamed(split: Split, batches: Sequence[Batches], plan: np.ndarray, rows: i
             for array, (source, _) in zip(arrays, sources, strict=True):
                 if array is not None and source is not None:
                     array[first : first + size] = source[examples]
-        return DispatchInput(step, n, places, arrays)
+        return DispatchInput(step, n, indices, arrays)
 
     options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)
     iterator = iter(grain.MapDataset.range(len(plan)).map(gather).to_iter_dataset(options))

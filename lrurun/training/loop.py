@@ -18,13 +18,14 @@ from typing import Literal, NamedTuple
 import jax
 import numpy as np
 
-from lrurun.config.fingerprint import program_key
+from lrurun.config.fingerprint import compiled_key
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.data.task import Data, Split
-from lrurun.training import feed, optimizer, probes
+from lrurun.training import feed, probes
+from lrurun.training.compiled import Compiled, Evaluated, Readings, Tree, compiled_for, of_member
 from lrurun.training.evaluation import Evaluation, compiling, evaluate
 from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
-from lrurun.training.programs import Best, Programs, Readings, Tree, of_member, programs_for
+from lrurun.training.schedule import learning_rates
 
 SLOW_SECONDS = 0.5
 """A dispatch that takes longer is slow, see `Pipeline`."""
@@ -49,24 +50,24 @@ def train_together(
     resume: Sequence[Snapshot] | None = None,
     test: bool = True,
 ) -> Iterator[Event]:
-    """Trains runs that differ only in seed and learning rate, in one program, as `train` does one.
+    """Trains runs that differ only in seed and learning rate, with the same compiled functions, as `train` does one.
 
     Each has its own batches, events and end: if one diverges, it ends there and the others continue.
 
     Args:
         resume: one snapshot per run, all of the same step.
     """
-    if len({program_key(config, execution) for config in configs}) > 1 or len({r.step for r in resume or ()}) > 1:
+    if len({compiled_key(config, execution) for config in configs}) > 1 or len({r.step for r in resume or ()}) > 1:
         raise ValueError("runs trained together must differ only in seed and learning rate, and be at one step")
     schedule = configs[0].train
-    programs = programs_for(configs[0], execution, data)
+    compiled = compiled_for(configs[0], execution, data)
     batches = [feed.Batches(config.seed, schedule.batch, len(data.train.labels)) for config in configs]
     start = resume[0].step if resume else 0
-    with contextlib.closing(feed.dispatch_inputs(execution, data, batches, schedule, start, programs.rows)) as inputs:
+    with contextlib.closing(feed.dispatch_inputs(execution, data, batches, schedule, start, compiled.rows)) as inputs:
         first = next(inputs)  # has no steps: it compiles
         clock = time.perf_counter()
-        with compiling(programs, len(configs), data.validation, schedule.batch):
-            training = Training(programs, configs, data, resume)
+        with compiling(compiled, len(configs), data.validation, schedule.batch):
+            training = Training(compiled, configs, data, resume)
             dispatched = training.dispatch(first)
             jax.block_until_ready(training.state)
         yield from training.begin(time.perf_counter() - clock)
@@ -124,7 +125,7 @@ class Member:
     """One of the runs that are trained together."""
 
     number: int
-    """Its place on the leading axis of arrays, and in events."""
+    """Its index on the leading axis of arrays, and in events."""
     rates: np.ndarray
     """(steps,) float32: the learning rate of every step."""
     score: float = -math.inf
@@ -143,26 +144,25 @@ class Training:
     """Runs that are trained together: their arrays on the device, and what the host knows of each."""
 
     def __init__(
-        self, programs: Programs, configs: Sequence[RunConfig], data: Data, resume: Sequence[Snapshot] | None
+        self, compiled: Compiled, configs: Sequence[RunConfig], data: Data, resume: Sequence[Snapshot] | None
     ) -> None:
-        self.programs, self.data, self.schedule = programs, data, configs[0].train
+        self.compiled, self.data, self.schedule = compiled, data, configs[0].train
         self.on_host: Tree = None
         """States and best parameters of all members, once a snapshot has needed them; None after they change."""
         self.started_at, self.first_step = 0.0, 0
         """When and where the clock of `speed` started."""
         self.seeds = np.array([config.seed for config in configs], np.uint32)
-        rates = [optimizer.rates(config.optim, self.schedule.steps) for config in configs]
+        rates = [learning_rates(config.optim, self.schedule.steps) for config in configs]
         if resume is None:
             self.step = 0
             self.members = [Member(number, of_run) for number, of_run in enumerate(rates)]
-            self.state = programs.init(self.seeds)
-            current = Best(self.state.params, self.state.stats)
-            self.best = programs.keep(current, self.state, np.ones(len(configs), bool))  # copies it
+            self.state = compiled.init(self.seeds)
+            self.best = compiled.keep(self.state.evaluated(), self.state, np.ones(len(configs), bool))  # copies it
         else:
             self.step = resume[0].step
             self.members = [Member(k, rates[k], r.score, r.best_step) for k, r in enumerate(resume)]
             arrays = jax.tree.map(lambda *leaves: np.stack(leaves), *[(r.live, r.best) for r in resume])
-            self.state, self.best = jax.device_put(arrays, programs.placement.everywhere)
+            self.state, self.best = jax.device_put(arrays, compiled.placement.everywhere)
 
     @property
     def active(self) -> list[Member]:
@@ -177,11 +177,11 @@ class Training:
     def dispatch(self, batches: feed.DispatchInput) -> Dispatched:
         """Starts the steps of one dispatch."""
         step, n = batches.step, batches.n
-        rates = np.zeros((len(self.members), self.programs.rows), np.float32)
+        rates = np.zeros((len(self.members), self.compiled.rows), np.float32)
         rates[:, :n] = [member.rates[step : step + n] for member in self.members]
         reset = np.bool_(n > 0 and step % self.schedule.log_every == 0)
-        self.state, readings = self.programs.dispatch(
-            self.state, self.seeds, batches.places, rates, reset, np.int32(n), batches.split
+        self.state, readings = self.compiled.dispatch(
+            self.state, self.seeds, batches.indices, rates, reset, np.int32(n), batches.split
         )
         self.step, self.on_host = step + n, None
         return Dispatched(self.step, readings)
@@ -192,11 +192,11 @@ class Training:
             yield Began(
                 member=member.number,
                 step=self.step,
-                parameters=self.programs.parameters,
+                parameters=self.compiled.parameters,
                 compile_seconds=compile_seconds,
             )
         if self.step == 0:
-            params = jax.device_get(self.state.params)
+            params = jax.device_get(self.state.evaluated().params)
             for member in self.members:
                 yield from self._spectrum(member, self.step, of_member(params, member.number), "start")
         self.started_at, self.first_step = time.perf_counter(), self.step
@@ -213,7 +213,7 @@ class Training:
                 yield Measured(member=member.number, step=bad_step, values={"train/loss": math.nan})
                 # of the dispatch that is reported: the next one may be running, and changes nothing of this run
                 last = self.snapshot(member, step)
-                yield from self._spectrum(member, step, last.live.params, "end")
+                yield from self._spectrum(member, step, last.live.evaluated().params, "end")
                 yield Ended(member=member.number, state="diverged", step=bad_step, result=speed, snapshot=last)
         if step and (step % self.schedule.log_every == 0 or step == self.schedule.steps):
             sums = np.asarray(readings.window, np.float64)
@@ -234,11 +234,11 @@ class Training:
         if not active:
             return
         now, speed = time.perf_counter(), self.speed(self.step)
-        evaluations = self._evaluate(Best(self.state.params, self.state.stats), self.data.validation)
+        evaluations = self._evaluate(self.state.evaluated(), self.data.validation)
         inside: dict[int, dict[str, float]] = {}
         if probed is not None:
             rates = {member.number: float(member.rates[self.step - 1]) for member in active}
-            inside = probes.measure(self.programs, self.state, self.seeds, probed, rates)
+            inside = probes.measure(self.compiled, self.state, self.seeds, probed, rates)
         self.started_at += time.perf_counter() - now  # evaluation and probes are no part of the training speed
         is_better = np.zeros(len(self.members), bool)
         for member in active:
@@ -247,7 +247,7 @@ class Training:
                 member.score, member.best_step = score, self.step
                 is_better[member.number] = True
         if is_better.any():
-            self.best, self.on_host = self.programs.keep(self.best, self.state, is_better), None
+            self.best, self.on_host = self.compiled.keep(self.best, self.state, is_better), None
         for member in active:
             found = evaluations[member.number]
             values = speed | {f"val/{name}": value for name, value in found.scores.items()} | found.norms
@@ -272,7 +272,7 @@ class Training:
         }
         at_end: list[Evaluation] = []
         if not all(member.is_chosen for member in self.active):
-            at_end = self._evaluate(Best(self.state.params, self.state.stats), self.data.validation)
+            at_end = self._evaluate(self.state.evaluated(), self.data.validation)
         for member in self.active:
             scores = {
                 f"{name}/{key}": value
@@ -286,7 +286,7 @@ class Training:
                 tested = {key: value for key, value in scores.items() if key.startswith("test")}
                 yield Measured(member=member.number, step=member.best_step, values=tested)
             last = self.snapshot(member, self.step)
-            yield from self._spectrum(member, self.step, last.live.params, "end")
+            yield from self._spectrum(member, self.step, last.live.evaluated().params, "end")
             best_step = {"best_step": float(member.best_step)} if member.is_chosen else {}
             tested_on = {name: of_split[member.number] for name, of_split in evaluations.items() if member.is_chosen}
             yield Ended(
@@ -312,10 +312,10 @@ class Training:
         seconds, steps = time.perf_counter() - self.started_at, step - self.first_step
         return {"machine/steps_per_second": steps / seconds} if steps and seconds > 0 else {}
 
-    def _evaluate(self, best: Best, split: Split, order: str | None = None) -> list[Evaluation]:
-        return evaluate(self.programs, best, split, self.schedule.batch, self.data.metrics, order)
+    def _evaluate(self, evaluated: Evaluated, split: Split, order: str | None = None) -> list[Evaluation]:
+        return evaluate(self.compiled, evaluated, split, self.schedule.batch, self.data.metrics, order)
 
     def _spectrum(self, member: Member, step: int, params: Tree, moment: Literal["start", "end"]) -> Iterator[Spectrum]:
-        layers = probes.spectra(self.programs, params, step)
+        layers = probes.spectra(self.compiled, params, step)
         if layers is not None:
             yield Spectrum(member=member.number, step=step, moment=moment, layers=layers)

@@ -11,11 +11,11 @@ from jax import Array
 
 from lrurun.data.metric import Metric
 from lrurun.data.task import Output, Spec
-from lrurun.nn.network.body import Places
+from lrurun.nn.network.body import Positions
 
 
 def own_sum(metric: str, name: str) -> str:
-    """The name of one of the sums that a metric computes itself, among those of all metrics."""
+    """The name of a sum that a metric computes itself, among the sums of all metrics."""
     return f"{metric}:{name}"
 
 
@@ -46,7 +46,7 @@ class Objective:
             if type(metric).measure_items is not Metric.measure_items
         }
 
-    def places(self, labels: Array, length: int) -> tuple[Places | None, Array]:
+    def positions(self, labels: Array, length: int) -> tuple[Positions | None, Array]:
         """The positions to decode, of `length`, and the labels there; None and all labels for one of a sequence."""
         if self.output.at == "sequence":
             return None, labels
@@ -63,7 +63,10 @@ class Objective:
         return labels >= 0 if self.output.loss == "cross-entropy" else ~jnp.isnan(labels[..., 0])
 
     def loss(self, outputs: Array, labels: Array) -> tuple[Array, Array, Array]:
-        """The mean over the labels of a batch, the number of correct predictions (0 for values), that of labels."""
+        """Mean loss over the labels of a batch, number of correct predictions (0 for values) and of labels, () each.
+
+        `outputs` are (B, classes) with labels (B,), or (B, K, classes) with labels (B, K), or (B, K, values).
+        """
         if self.output == Output():
             losses = optax.softmax_cross_entropy_with_integer_labels(outputs, labels)
             correct = jnp.sum(jnp.argmax(outputs, -1) == labels)
@@ -92,7 +95,7 @@ class Objective:
     def sums(self, outputs: Array, labels: Array, weight: Array) -> dict[str, Array]:
         """The sums of `lrurun.data.metric.Sums` over a batch whose examples have weights (B,), 0 for padding.
 
-        Those of a metric's own have the name `own_sum` gives.
+        A metric's own sums have the names that `own_sum` gives.
         """
         losses, labelled = self._losses(outputs, labels)
         if losses.ndim > 1:
@@ -117,7 +120,7 @@ class Objective:
         }
 
     def items(self, outputs: Array, labels: Array, weight: Array) -> dict[str, Array]:
-        """The sums of `lrurun.data.metric.ItemSums`, (B,) float32; the arguments are those of `sums`.
+        """The sums of `lrurun.data.metric.ItemSums`, (B,) float32; arguments as of `sums`.
 
         Raises:
             ValueError: a metric's own sums have another shape.

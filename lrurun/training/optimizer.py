@@ -1,52 +1,88 @@
-"""AdamW in groups under one schedule (Orvieto et al. 2023, appendix D)."""
+"""The optimiser, an optax transformation: AdamW in three groups of parameters (Orvieto et al. 2023, appendix D).
+
+`groups` says which parameters have weight decay, and which have the learning rate of the recurrence. No other module
+knows the optimiser's state: `of_state` takes a part of it.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import jax
-import numpy as np
 import optax
 from jax import Array
 
 from lrurun.config.schema import OptimConfig
+from lrurun.nn.recurrences import Recurrence
+
+Tree = Any
+"""Nested dictionaries of arrays."""
+
+Group = Literal["recurrent", "regular", "undecayed"]
+"""Group of parameters: "recurrent" ones have a learning rate of their own, and only "regular" ones weight decay."""
 
 
-def rates(config: OptimConfig, steps: int) -> np.ndarray:
-    """The learning rate of every step, (steps,) float32.
+def make(config: OptimConfig, recurrence: Recurrence) -> optax.GradientTransformationExtraArgs:
+    """AdamW (Loshchilov and Hutter 2019) for networks with this recurrence.
 
-    Linear from `config.floor` at step 0 to `config.lr` at step `round(config.warmup * steps)`, then a half cosine that
-    would reach the floor at step `steps`, or `config.lr` if the schedule is constant. Computed on the host: learning
-    rates are data of a program, so runs that differ in them share one.
-    """
-    warm = round(config.warmup * steps)
-    step = np.arange(steps, dtype=np.float64)
-    rising = step / max(warm, 1)
-    falling = 0.5 * (1.0 + np.cos(np.pi * (step - warm) / max(steps - warm, 1)))
-    share = np.where(step < warm, rising, falling if config.schedule == "cosine" else 1.0)
-    return (config.floor + (config.lr - config.floor) * share).astype(np.float32)
-
-
-def init(params: Any) -> Any:
-    """The initial state of the optimiser: first and second moments of `params`, and a count."""
-    return optax.scale_by_adam().init(params)
-
-
-def update(config: OptimConfig, groups: Any, grads: Any, state: Any, params: Any, rate: Array) -> tuple[Any, Any]:
-    """Parameters and optimiser state after one step of AdamW (Loshchilov and Hutter 2019).
-
-    `groups` has the structure of `params` with "recurrent", "regular" or "undecayed" at each leaf, see `Model.groups`.
-    `rate` is the learning rate, a float32 scalar; that of the recurrent group is rate * recurrent_factor. Only the
-    regular group has weight decay.
+    Its `update` takes the learning rate of the step as `rate`, a float32 scalar: rates are data, so runs that differ in
+    them share compiled functions. The recurrent group is trained at rate * recurrent_factor.
     """
     adam = optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps)
-    directions, state = adam.update(grads, state, params)
 
-    def updated(group: str, param: Array, direction: Array) -> Array:
-        if group == "recurrent":
-            return param - rate * config.recurrent_factor * direction
-        if group == "undecayed":
-            return param - rate * direction
-        return param - rate * (direction + config.weight_decay * param)
+    def update(grads: Tree, state: Tree, params: Tree | None = None, *, rate: Array, **_: Any) -> tuple[Tree, Tree]:
+        def change(group: Group, param: Array, direction: Array) -> Array:
+            if group == "recurrent":
+                return -(rate * config.recurrent_factor * direction)
+            if group == "undecayed":
+                return -(rate * direction)
+            return -(rate * (direction + config.weight_decay * param))
 
-    return jax.tree.map(updated, groups, params, directions), state
+        directions, state = adam.update(grads, state, params)
+        return jax.tree.map(change, groups(config, recurrence, params), params, directions), state
+
+    return optax.GradientTransformationExtraArgs(adam.init, update)
+
+
+def groups(config: OptimConfig, recurrence: Recurrence, params: Tree) -> Tree:
+    """A tree like `params`, the parameters of a network, with the `Group` of each leaf.
+
+    Without `decay_norm_bias`, biases and norms outside recurrences are "undecayed" too.
+    """
+
+    def group(path: tuple[Any, ...], _: Any) -> Group:
+        *_, parent, name = (entry.key for entry in path)
+        if parent == "recurrence":
+            if name in recurrence.recurrent_parameters:
+                return "recurrent"
+            return "undecayed" if name in recurrence.undecayed_parameters else "regular"
+        # only norms have a scale
+        return "regular" if config.decay_norm_bias or name not in ("bias", "scale") else "undecayed"
+
+    tree: Tree = jax.tree_util.tree_map_with_path(group, params)
+    return tree
+
+
+def listing(config: OptimConfig, recurrence: Recurrence, params: Tree) -> list[tuple[str, tuple[int, ...], Group]]:
+    """Dotted path, shape and group of every parameter, in the order of the paths."""
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    return [
+        (jax.tree_util.keystr(path, simple=True, separator="."), tuple(leaf.shape), group)
+        for (path, leaf), group in zip(leaves, jax.tree.leaves(groups(config, recurrence, params)), strict=True)
+    ]
+
+
+def of_state(state: Tree, name: str) -> Tree:
+    """A part of an optimiser's state by the name that optax gives it: "mu", "nu" or "count" of Adam.
+
+    Raises:
+        KeyError: the optimiser has no such part, or several.
+    """
+
+    def is_field(path: Any, _: Any) -> bool:
+        return isinstance(path[-1], optax.tree_utils.NamedTupleKey)  # parameters may have any name, as nu
+
+    part = optax.tree.get(state, name, filtering=is_field)
+    if part is None:
+        raise KeyError(name)
+    return part

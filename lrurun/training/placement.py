@@ -26,7 +26,7 @@ class Placement:
         self.everywhere = NamedSharding(mesh, PartitionSpec())
 
     def batch(self, axis: int = 0) -> NamedSharding:
-        """The sharding of arrays whose axis `axis` is that of the examples: each device has an equal part, in order."""
+        """The sharding of arrays with examples on axis `axis`: each device has an equal part, in order."""
         return NamedSharding(self.mesh, PartitionSpec(*[None] * axis, AXIS))
 
 

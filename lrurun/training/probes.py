@@ -1,30 +1,33 @@
 """Probes: gradients, eigenvalues and steps of the optimiser while a network is trained, as curves beside its scores.
 
-They are computed at every evaluation, from a copy of the state and without a program of their own that trains, so that
-the run keeps its bits. The norm of the recurrent state is not among them: every evaluation records it.
+They are computed at every evaluation, from a copy of the state and by the function that trains, so that the run
+keeps its bits. The norm of the recurrent state is not among them: every evaluation records it.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from lrurun.config.schema import OptimConfig
 from lrurun.nn.spectra import Spectra, eigenvalues
+from lrurun.training import optimizer
+from lrurun.training.compiled import Compiled, TrainState, Tree, of_member, over_members
 from lrurun.training.feed import DispatchInput
-from lrurun.training.programs import Programs, TrainState, Tree, of_member
 
 QUANTILES = (0, 10, 50, 90, 100)
 """The quantiles of eigenvalues that are recorded, in percent."""
 
 
 def measure(
-    programs: Programs,
+    compiled: Compiled,
     state: TrainState,
     seeds: np.ndarray,
     last: DispatchInput,
@@ -38,42 +41,42 @@ def measure(
     * `lambda/layerK/qQ` and `phase/layerK/qQ`: see `quantiles`; absent for kinds of recurrence without eigenvalues.
 
     Args:
-        state: that of all runs, which is not changed.
+        state: the state of all runs, which is not changed.
         rates: member -> learning rate of the last step.
     """
-    first = _first_moments(programs, state, seeds, last)
-    read = jax.device_get((first, state.moments.nu, state.moments.count, state.step, state.params))
+    first = _first_moments(compiled, state, seeds, last)
+    second, counts = (optimizer.of_state(state.moments, name) for name in ("nu", "count"))
+    read = jax.device_get((first, second, counts, state.step, state.evaluated().params))
     rows = {}
     for member, rate in rates.items():
         mu, nu, count, step, params = of_member(read, member)
-        gradients = {group: part / (1.0 - programs.optim.b1) for group, part in _parts(programs.groups, mu).items()}
+        gradients = {group: part / (1.0 - compiled.optim.b1) for group, part in _parts(compiled.groups, mu).items()}
         values = {f"gradient/{group}": float(np.linalg.norm(part)) for group, part in gradients.items()}
-        second = _parts(programs.groups, nu)
-        values |= {
-            f"effective_step/{group}": step_size
-            for group, step_size in effective_steps(programs.optim, second, int(count), rate).items()
-        }
-        layers = spectra(programs, params, int(step))
+        steps = effective_steps(compiled.optim, _parts(compiled.groups, nu), int(count), rate)
+        values |= {f"effective_step/{group}": step_size for group, step_size in steps.items()}
+        layers = spectra(compiled, params, int(step))
         rows[member] = values | quantiles(layers or ())
     return rows
 
 
-def _first_moments(programs: Programs, state: TrainState, seeds: np.ndarray, last: DispatchInput) -> Tree:
-    """(1 - b1) times the gradient on the last batch: the first moments, from 0, after its step is taken again.
+def _first_moments(compiled: Compiled, state: TrainState, seeds: np.ndarray, last: DispatchInput) -> Tree:
+    """(1 - b1) times the gradient on the last batch: the first moments of a new optimiser that takes its step again.
 
-    With the program that trains, so that nothing more is compiled, and on a copy, which it may overwrite.
+    With the function that trains, so that none is compiled a second time, and on a copy, which it may overwrite.
     """
-    places = np.zeros_like(last.places)
-    places[:, 0] = last.places[:, last.n - 1]
-    rates = np.zeros((len(places), programs.rows), np.float32)
-    repeated, _ = programs.dispatch(_before(state), seeds, places, rates, np.bool_(False), np.int32(1), last.split)
-    return repeated.moments.mu
+    indices = np.zeros_like(last.indices)
+    indices[:, 0] = last.indices[:, last.n - 1]
+    rates = np.zeros((len(indices), compiled.rows), np.float32)
+    before = _before(compiled.optimizer, state)
+    repeated, _ = compiled.dispatch(before, seeds, indices, rates, np.bool_(False), np.int32(1), last.split)
+    return optimizer.of_state(repeated.moments, "mu")
 
 
-@jax.jit
-def _before(state: TrainState) -> TrainState:
+@partial(jax.jit, static_argnums=0)
+def _before(new: optax.GradientTransformation, state: TrainState) -> TrainState:
+    """A copy of the state, a step earlier and with a new optimiser."""
     copied = jax.tree.map(jnp.copy, state)
-    return copied._replace(step=state.step - 1, moments=jax.tree.map(jnp.zeros_like, state.moments))
+    return copied._replace(step=state.step - 1, moments=over_members(new.init, state.params))
 
 
 def _parts(groups: Any, tree: Tree) -> dict[str, np.ndarray]:
@@ -87,12 +90,12 @@ def _parts(groups: Any, tree: Tree) -> dict[str, np.ndarray]:
 def effective_steps(optim: OptimConfig, second: Mapping[str, np.ndarray], count: int, rate: float) -> dict[str, float]:
     """Adam's effective step in each group: the median over its parameters of lr / (sqrt(v_hat) + eps).
 
-    Adam multiplies the bias-corrected mean gradient by it (Zucchet and Orvieto 2024, Fig. 4C and D). lr is that of the
-    group, and v_hat = v / (1 - b2^count). Parameters whose gradient has always been zero are left out.
+    Adam multiplies the bias-corrected mean gradient by it (Zucchet and Orvieto 2024, Fig. 4C and D). lr is the rate of
+    the group, and v_hat = v / (1 - b2^count). Parameters whose gradient has always been zero are left out.
 
     Args:
         second: group -> v, the second moments of its parameters after `count` steps.
-        rate: learning rate of the last of these steps; that of the recurrent group is rate * recurrent_factor.
+        rate: learning rate of the last of these steps; the recurrent group has rate * recurrent_factor.
     """
     steps = {}
     for group, v in second.items():
@@ -117,11 +120,11 @@ def quantiles(layers: Sequence[np.ndarray]) -> dict[str, float]:
     return rows
 
 
-def spectra(programs: Programs, params: Tree, step: int) -> Spectra | None:
+def spectra(compiled: Compiled, params: Tree, step: int) -> Spectra | None:
     """The eigenvalues of one run's recurrences, computed on the host from a copy of `params`; None if it has none."""
     blocks = {number: {"recurrence": block["recurrence"]} for number, block in params["blocks"].items()}
     try:
-        return eigenvalues(programs.model.recurrence, {"blocks": jax.tree.map(np.array, blocks)})
+        return eigenvalues(compiled.model.recurrence, {"blocks": jax.tree.map(np.array, blocks)})
     except Exception as error:  # of a plug-in: a run must not be lost for a figure
         problem = f"no eigenvalues at step {step}: {type(error).__name__}: {error}"
         warnings.warn(problem, RuntimeWarning, stacklevel=2)

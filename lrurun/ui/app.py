@@ -30,7 +30,7 @@ from lrurun.ui.source import SECONDS, Source, Stamp
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
 
 HERE = Path(__file__).parent
 _THREADS = 8
@@ -275,8 +275,8 @@ def _state(stamp: Stamp) -> str:
 
 
 def _status(error: LrurunError) -> int:
-    kinds: dict[type[LrurunError], int] = {NotFoundError: 404, UsageError: 400, LedgerError: 503}
-    return next((status for kind, status in kinds.items() if isinstance(error, kind)), 500)
+    statuses: dict[type[LrurunError], int] = {NotFoundError: 404, UsageError: 400, LedgerError: 503}
+    return next((status for error_type, status in statuses.items() if isinstance(error, error_type)), 500)
 
 
 def _there(ledger: Ledger) -> Ledger:

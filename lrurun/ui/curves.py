@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import structs
 
 from lrurun.judging.scores import curves_of, form_of, of_programs, of_task
-from lrurun.report.figures import curves, drawing
+from lrurun.report.figures import curves
 from lrurun.report.figures.curves import LOGARITHMIC
 from lrurun.report.figures.figures import Curve, Figure, Panel, floats, suited
 
 if TYPE_CHECKING:
     from lrurun.config.planning import Plan
     from lrurun.judging.rung_runs import RungRuns
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import RecordedCurve, Run
 
 Kind = Literal["curves", "norms"]
@@ -32,7 +32,7 @@ _SINGLE = 12
 
 
 def run_figure(runs: Sequence[Run], ledger: Ledger, span: Span) -> Figure:
-    """All curves of one run, or those of several runs on common axes: the main ones first."""
+    """All curves of one run, or of several runs on common axes: the main ones first."""
     known: dict[str, dict[str, RecordedCurve]] = {run.id: {} for run in runs}
     for curve in ledger.curves(list(known)):
         known[curve.run][curve.key] = curve
@@ -41,7 +41,7 @@ def run_figure(runs: Sequence[Run], ledger: Ledger, span: Span) -> Figure:
     names = dict.fromkeys([*main, *sorted({name for by_name in known.values() for name in by_name})])
 
     def is_curve(name: str, run: Run) -> bool:
-        """Whether it has more than one point, which the table of results has too."""
+        """Whether a metric has more than one point: a single one is in the table of results too."""
         curve = known[run.id].get(name)
         return curve is not None and (len(curve.steps) > 1 or name not in (run.result or ()))
 
@@ -107,14 +107,13 @@ def ladder_figure(
     lines: dict[tuple[str, str], list[Curve]] = {}
     left_out = False
     for rung, rung_runs in rungs.items():
-        ids, mean = [run.id for run in rung_runs.counted], f"{rung} (n={len(rung_runs.counted)})"
+        ids, mean = [run.id for run in rung_runs.counted], curves.with_count(rung, len(rung_runs.counted))
 
-        def means(name: str = mean, ids: list[str] = ids) -> list[Panel]:
-            known = _known(ledger, ids, metrics)
-            run_curves = [known.get(run, {}) for run in ids]
+        def means(name: str = mean, rung: str = rung, rung_runs: RungRuns = rung_runs) -> list[Panel]:
+            seeds = curves.recorded(ledger, {rung: rung_runs}, metrics)
             if kind == "norms":
-                return [drawing.norm_panel(name, run_curves)] if any(run_curves) else []
-            return curves.panels({name: run_curves}, shown)
+                return [curves.norms(name, seeds[rung])] if any(seeds[rung]) else []
+            return curves.of_rungs(seeds, shown)
 
         for panel in remember((plan.ladder.name, plan.profile, kind, rung, tuple(metrics)), tuple(ids), means):
             lines.setdefault((panel.title, panel.y), []).extend(_cut(curve, span) for curve in panel.curves)
@@ -136,7 +135,7 @@ def ladder_figure(
         )
     ]
     all_lines = [line for panel_lines in lines.values() for line in panel_lines]
-    notes = [drawing.NORMS] if panels and kind == "norms" else []
+    notes = [curves.NORMS] if panels and kind == "norms" else []
     if any(line.low for line in all_lines):
         notes.append(curves.BAND)
     if any(line.style == "thin" for line in all_lines):
@@ -145,14 +144,6 @@ def ladder_figure(
     return Figure(panels=tuple(panels), caption=" ".join(notes))
 
 
-def _known(ledger: Ledger, ids: Sequence[str], metrics: Sequence[str]) -> dict[str, dict[str, list[tuple[int, float]]]]:
-    """Run id -> metric -> its curve."""
-    by_run: dict[str, dict[str, list[tuple[int, float]]]] = {}
-    for curve in ledger.curves(ids, metrics):
-        by_run.setdefault(curve.run, {})[curve.key] = list(zip(curve.steps, curve.values, strict=True))
-    return by_run
-
-
 def _norms_of(rungs: Iterable[RungRuns], ledger: Ledger) -> list[str]:
     names = {name for rung in rungs for run in rung.counted[:1] for name in ledger.metrics(run.id)}
-    return sorted(name for name in names if name.startswith(drawing.NORM))
+    return sorted(name for name in names if name.startswith(curves.NORM))

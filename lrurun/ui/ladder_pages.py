@@ -11,26 +11,28 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 from msgspec import Struct, structs
 
-from lrurun import kinds, paths
+from lrurun import paths
+from lrurun.config.schema import LADDER_KINDS
 from lrurun.errors import LrurunError, NotFoundError
 from lrurun.instances import continuing
-from lrurun.judging.verdicts import CONTRADICTED, NOT_RUN, SUPPORTED, UNDECIDED
+from lrurun.judging.verdicts import JUDGED, NOT_RUN
 from lrurun.ledger import owner
-from lrurun.ledger.filters import when
+from lrurun.ledger.times import when
 from lrurun.report import run_details
 from lrurun.report.figures import compared_items, page_figures
 from lrurun.report.formats import content_of, html
 from lrurun.report.live import progress
-from lrurun.report.tables import ledger_claims, loaded_instance
+from lrurun.report.tables import claims_table, ledger_claims, loaded_instance
+from lrurun.studies.machinery import study_claims, study_pages
 from lrurun.table import of_text
 from lrurun.ui import curves
 
 if TYPE_CHECKING:
+    from lrurun.judging.judged_claim import JudgedClaim
     from lrurun.judging.rung_runs import RungRuns
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.report.figures.figures import Figure
-    from lrurun.report.tables.ledger_claims import LedgerClaim
     from lrurun.ui.source import Source, Stamp
 
 _REST = 10.0
@@ -53,8 +55,8 @@ def results_stamp(stamp: Stamp) -> Stamp:
 
 
 def ladders(source: Source, ledger: Ledger, stamp: Stamp, *, studies: bool) -> dict[str, Any]:
-    """The list of ladder instances, or that of studies: progress and conclusion of each, newest first."""
-    instances = [ladder for ladder in ledger.ladders() if (ladder.kind == kinds.STUDY) is studies]
+    """The list of ladder instances, or of studies: progress and conclusion of each, newest first."""
+    instances = [instance for instance in ledger.ladders() if (instance.kind not in LADDER_KINDS) is studies]
     until = time.monotonic() + PATIENCE
     entries, waiting = [], False
     superseded = _superseded(source, ledger, stamp)
@@ -116,8 +118,8 @@ def _progress(source: Source, ledger: Ledger, instance: LadderInstance, stamp: S
 def _conclusion(ledger: Ledger, instance: LadderInstance) -> str:
     """The first sentence of the report, or why there is no report."""
     try:
-        if (kind := kinds.with_reports(instance.kind)) is not None:
-            return kind.conclusion(ledger, instance)
+        if instance.kind not in LADDER_KINDS:
+            return study_pages.conclusion(ledger, instance)
         report = loaded_instance.of_instance(ledger, instance).report()
         return next(iter(report.conclusions), "No results yet.")
     except LrurunError as error:
@@ -131,14 +133,14 @@ def ladder(source: Source, ledger: Ledger, key: str, stamp: Stamp, *, with_items
     """
     instance = ledger.ladder(key)
     now = _progress(source, ledger, instance, stamp)
-    kind = kinds.with_reports(instance.kind)
-    make = _report if kind is None else partial(_page, kind)
+    is_ladder = instance.kind in LADDER_KINDS
+    make = _report if is_ladder else _study
     try:
         shown = source.cached(("report", instance.key), results_stamp(stamp), lambda: make(ledger, instance))
     except LrurunError as error:
         shown = {"failure": Failure(error.message, error.hint)}
     items: Any = None
-    if with_items and kind is None:
+    if with_items and is_ladder:
         items = source.cached(("items", instance.key), results_stamp(stamp), lambda: _items(ledger, instance))
     return {
         "instance": instance,
@@ -151,7 +153,7 @@ def ladder(source: Source, ledger: Ledger, key: str, stamp: Stamp, *, with_items
         "rungs": of_text(progress.columns(now), progress.rows(now), title="progress of the rungs"),
         "done": sum(now.counts[state] for state in ("done", "diverged")),
         "total": now.total,
-        "of_ladder": kind is None,
+        "of_ladder": is_ladder,
         "abandoned": _abandoned(ledger),
         **shown,
     }
@@ -180,24 +182,24 @@ def _items(ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
     }
 
 
-def _page(kind: kinds.OwnReports, ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
+def _study(ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
+    """The report of `lrurun study`, as its HTML page has it."""
     figure = Markup('<img class="figure" src="/ladders/{}/figure.svg" alt="{}">').format(instance.key, _FIGURE)
-    content = kind.page(ledger, instance, figure)
-    return {"heading": content.heading, "body": Markup(content.body)}
+    page = study_pages.of_instance(ledger, instance, figure)
+    return {"heading": page.heading, "body": Markup(page.body)}
 
 
 def drawing(ledger: Ledger, key: str) -> bytes:
-    """The figure of an instance of another kind than trainings, as an SVG file.
+    """The figure of a study, as an SVG file.
 
     Raises:
-        NotFoundError: there is no such instance, or it is of trainings.
+        NotFoundError: there is no such instance, or it is a ladder.
         LrurunError: it is not complete.
     """
     instance = ledger.ladder(key)
-    kind = kinds.with_reports(instance.kind)
-    if kind is None:
+    if instance.kind in LADDER_KINDS:
         raise NotFoundError(f"instance {instance.short_name}: has no figure of its own", "its page has all of them")
-    return kind.drawing(ledger, instance)
+    return study_pages.drawing(ledger, instance)
 
 
 def ladder_curves(
@@ -224,12 +226,13 @@ def claims(source: Source, ledger: Ledger, stamp: Stamp) -> dict[str, Any]:
 def _claims(ledger: Ledger) -> dict[str, Any]:
     known, errors = ledger_claims.ladders_of(ledger)
     failures = [Failure(error.message, error.hint) for error in errors]  # of files of the user
-    document = ledger_claims.collect(ledger_claims.gather(ledger, known, None, with_studies=True), known, None, None)
-    counts = ledger_claims.count_table(document, by_runs=ledger.exists)
-    groups: dict[str, list[tuple[LedgerClaim, None]]] = {"Judged by this ledger": [], "Not judged": [], "Not run": []}
+    evidence = ledger_claims.gather(ledger, known, None, study_claims.evidence(ledger, None))
+    document = ledger_claims.collect(evidence, known, None, None)
+    counts = claims_table.count_table(document.claims, by_runs=ledger.exists)
+    groups: dict[str, list[tuple[JudgedClaim, None]]] = {"Judged by this ledger": [], "Not judged": [], "Not run": []}
     for claim in document.claims:
-        judged = "Judged by this ledger" if claim.here.verdict in (SUPPORTED, CONTRADICTED, UNDECIDED) else "Not judged"
-        title = "Not run" if claim.here.verdict == NOT_RUN else judged
+        judged = "Judged by this ledger" if claim.shown in JUDGED else "Not judged"
+        title = "Not run" if claim.shown == NOT_RUN else judged
         groups[title].append((claim, None))  # without a drawing of its interval, which is on the page of the ladder
     return {
         "failures": failures,

@@ -1,4 +1,4 @@
-"""What the pages on runs show: the table, one run, a comparison."""
+"""The contents of the pages on runs: the table, one run, a comparison."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from msgspec import structs
 from lrurun.errors import LrurunError, UsageError
 from lrurun.instances import documents
 from lrurun.judging.scores import of_programs
-from lrurun.ledger import columns, filters, owner
+from lrurun.ledger import owner
+from lrurun.ledger.where.grammar import check_name
+from lrurun.ledger.where.names import Names
 from lrurun.report import again, listing, run_table
 from lrurun.report.figures import page_figures
 from lrurun.report.figures.figures import Figure, Panel, spectrum
@@ -24,7 +26,7 @@ from lrurun.ui import curves
 from lrurun.ui.ladder_pages import Failure, results_stamp
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Attempt, Run
     from lrurun.ui.source import Source, Stamp
 
@@ -67,12 +69,12 @@ def runs(source: Source, ledger: Ledger, query: Query, stamp: Stamp) -> dict[str
     """The table of runs, or what is wrong with the condition."""
     known = source.cached("results", results_stamp(stamp), ledger.result_names)
     settings = source.cached("settings", results_stamp(stamp), ledger.program_settings)
-    names = ChainMap(settings, columns.Names(known))  # type: ignore[arg-type]
+    names = ChainMap(settings, Names(known))  # type: ignore[arg-type]
     page: dict[str, Any] = {"query": query, "names": sorted(names), "total": 0, "rows": [], "pages": 1}
     try:
         choice = listing.Choice(query.where or None, query.sort or None, ledger)
         for name in query.columns:
-            filters.check_name(name, names, "column")
+            check_name(name, names, "column")
     except UsageError as error:
         return page | {"failure": Failure(error.message, error.hint)}
     wanted = ("ids", query.where, query.sort)
@@ -94,26 +96,27 @@ def runs(source: Source, ledger: Ledger, query: Query, stamp: Stamp) -> dict[str
         }
     programs = of_programs(ledger, {run.task for run in runs if run.kind == "program"})
     headers, rows = listing.table(runs, owner.user(), query.columns, values, programs=programs, whole=True)
-    kept = [place for place, name in enumerate(headers) if _is_shown(name, place, rows, query)]
-    table = of_text([headers[place] for place in kept], [[row[place] for place in kept] for row in rows])
+    kept = [column for column, name in enumerate(headers) if _is_shown(name, column, rows, query)]
+    table = of_text([headers[column] for column in kept], [[row[column] for column in kept] for row in rows])
     results = {name for run in runs for name in run.result or ()}
     return page | {
         "columns": [(column, _sort_name(column.name, query, results)) for column in table.columns],
         "rows": [
-            (run, list(zip(cells, map(_look, table.columns[1:], cells), strict=True))) for run, *cells in table.rows
+            (run, list(zip(cells, map(_cell_class, table.columns[1:], cells), strict=True)))
+            for run, *cells in table.rows
         ],
     }
 
 
-def _look(column: Column, cell: str) -> str:
+def _cell_class(column: Column, cell: str) -> str:
     """The class of a cell of the table of runs."""
     return "right" if column.right else "long" if len(cell) > 40 else ""
 
 
-def _is_shown(name: str, place: int, rows: Sequence[Sequence[str]], query: Query) -> bool:
+def _is_shown(name: str, column: int, rows: Sequence[Sequence[str]], query: Query) -> bool:
     if name in query.columns or name not in ("numerics", "tags", "cell", "user"):
         return True
-    values = {row[place] for row in rows} - {"", owner.user()}
+    values = {row[column] for row in rows} - {"", owner.user()}
     return len(values) > (1 if name == "numerics" else 0)
 
 
@@ -121,9 +124,9 @@ def _sort_name(header: str, query: Query, results: Set[str]) -> str | None:
     """The name by which a column can be sorted, None if there is none."""
     if header in query.columns:
         return header
-    kind, _, _ = header.partition(" ")
-    if kind in ("val", "test"):
-        names = {name for name in results if name.startswith(f"{kind}/")} - {f"{kind}/loss"}
+    split, _, _ = header.partition(" ")
+    if split in ("val", "test"):
+        names = {name for name in results if name.startswith(f"{split}/")} - {f"{split}/loss"}
         return names.pop() if len(names) == 1 else None
     return SORTED.get(header)
 

@@ -12,7 +12,7 @@ import uvicorn
 from lrurun import console
 from lrurun.errors import LrurunError
 from lrurun.paths import Places
-from lrurun.ui import app, guard
+from lrurun.ui import app, token_guard
 from lrurun.ui.source import Source
 
 
@@ -30,7 +30,9 @@ def run(places: Places, host: str, port: int) -> None:
     local = ipaddress.ip_address(at).is_loopback
     token = secrets.token_urlsafe(32)
     cookie = f"lrurun-{secrets.token_hex(4)}"
-    guarded = guard.Guard(app.make(source), token=token, names=guard.names_of(host), cookie=cookie, only_loopback=local)
+    guarded = token_guard.Guard(
+        app.make(source), token=token, names=token_guard.names_of(host), cookie=cookie, only_loopback=local
+    )
     if not local:
         console.warn(f"bound to {at}: the link and what it shows cross the network unencrypted; an ssh tunnel is safe")
     shown = f"[{host}]" if ":" in host else host

@@ -17,7 +17,7 @@ from msgspec import Struct
 from lrurun import paths
 from lrurun.errors import LrurunError
 from lrurun.ledger import owner
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.paths import Places
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ import pytest
 
 from lrurun import console, paths
 from lrurun.cli.arguments import split_global
-from lrurun.ledger import Ledger
+from lrurun.ledger.ledger import Ledger
 from tests.harness import results
 from tests.harness.machine import Machine
 
@@ -26,7 +26,7 @@ def test_global_options_stand_before_and_after_the_command(line, machine: Machin
     seen = []
     monkeypatch.setattr("lrurun.commands._shared.plan_output._print_plan", lambda *_: None)
     read = Ledger.read
-    monkeypatch.setattr("lrurun.ledger.store.Ledger.read", lambda path: seen.append(str(path)) or read(path))
+    monkeypatch.setattr("lrurun.ledger.ledger.Ledger.read", lambda path: seen.append(str(path)) or read(path))
     machine.run(*line.split())
     assert (seen, console.verbosity()) == (["x.db"], -1)
 

@@ -16,7 +16,7 @@ import pytest
 from lrurun import paths
 from lrurun.config import planning
 from lrurun.data import task_data
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from tests.harness.machine import Machine, small_files, stop, wait_for
 from tests.harness.shared import once
 

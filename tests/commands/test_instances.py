@@ -19,12 +19,11 @@ from lrurun.errors import UsageError
 from lrurun.instances import continuing, documents, requests
 from lrurun.instances.requests import LadderRequest
 from lrurun.ledger import owner
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import REQUEST
 from lrurun.report.figures import drawing, figure_files
 from lrurun.report.figures.figures import Figure
-from lrurun.report.tables import loaded_instance
-from lrurun.report.tables import swept as tables
+from lrurun.report.tables import loaded_instance, swept_table
 from lrurun.session import resuming
 from tests.harness.browsing import View, closed
 from tests.harness.browsing import words as printed
@@ -551,10 +550,12 @@ def test_scores_are_drawn_over_a_setting(swept: Machine, monkeypatch: pytest.Mon
     assert "Left out" not in drawn[0].caption
 
 
-def _over_rates(swept: Machine) -> tables.SweptReport:
+def _over_rates(swept: Machine) -> swept_table.SweptReport:
     plan = LadderRequest(task="sDigits", ladder="lru", profile="smoke", tune=False, sets={}).plan()
     with Ledger.open(swept.ledger) as ledger:
-        return tables.build(ledger, plan, tables.find(ledger, plan, ["optim.lr"], ""), ["optim.lr"], ["diagonal"])
+        return swept_table.build(
+            ledger, plan, swept_table.find(ledger, plan, ["optim.lr"], ""), ["optim.lr"], ["diagonal"]
+        )
 
 
 def test_ticks_of_a_figure_over_a_setting_are_the_values_tried_where_there_is_room(swept: Machine) -> None:

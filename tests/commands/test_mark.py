@@ -8,7 +8,7 @@ import pytest
 
 from lrurun.config import planning
 from lrurun.config.planning import final_runs
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from tests.harness.machine import Machine
 from tests.harness.results import fill
 from tests.harness.shared import once

@@ -16,7 +16,7 @@ import pytest
 
 import lrurun
 from lrurun.config.settings import parse_sets
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from tests.cli.test_help import commands
 from tests.harness.browsing import View, closed, words
 from tests.harness.machine import Machine

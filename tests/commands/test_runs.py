@@ -25,14 +25,16 @@ from lrurun.__main__ import run as command
 from lrurun.config.runs import InstanceSpec
 from lrurun.config.schema import is_setting, known_paths
 from lrurun.errors import UsageError
-from lrurun.ledger import columns, filters
-from lrurun.ledger.store import Ledger
+from lrurun.ledger import columns
+from lrurun.ledger.ledger import Ledger
+from lrurun.ledger.where import grammar
+from lrurun.ledger.where.names import Names
 from tests.harness import where
 from tests.harness.machine import Machine
 from tests.harness.results import fill
 from tests.harness.stores import ME, drop_trigger, raw, want
 
-KNOWN = columns.Names(["val/extra"])
+KNOWN = Names(["val/extra"])
 Holds = Callable[[str], bool]
 
 
@@ -51,7 +53,7 @@ def holds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Holds]:
     drop_trigger(path, "runs_finished_stay", "stored_runs")
     raw(path, "UPDATE stored_runs SET id = '123456789012', created_at = 1795168800.25")
     with Ledger.open(path) as ledger:
-        yield lambda text: bool(ledger.run_ids(filters.parse(text, KNOWN)))
+        yield lambda text: bool(ledger.run_ids(grammar.parse(text, KNOWN)))
 
 
 TRUE = """
@@ -112,8 +114,8 @@ def test_conditions_are_true_or_false(holds: Holds) -> None:
     assert [text for text in FALSE if holds(text)] == []
     assert holds("(" * 100 + "seed=3" + ")" * 100)
     assert holds(" and ".join(["seed=3"] * 200))
-    shares = filters.parse("val/accuracy>69.9%", KNOWN)
-    assert isinstance(shares, filters.ValueComparison)
+    shares = grammar.parse("val/accuracy>69.9%", KNOWN)
+    assert isinstance(shares, grammar.ValueComparison)
     assert shares.number == 0.699
 
 
@@ -172,7 +174,7 @@ NO_TIMES = [
 )
 def test_errors_of_conditions_name_the_column(text: str, error: str, hint: str) -> None:
     with pytest.raises(UsageError) as refused:
-        filters.parse(text, KNOWN)
+        grammar.parse(text, KNOWN)
     assert refused.value.message.startswith("--where")
     assert error in refused.value.message
     assert len(refused.value.message) < 200
@@ -463,7 +465,7 @@ def test_means_are_those_of_python(by: list[str], random_ledger: Ledger) -> None
 def test_the_table_of_a_recurrence_is_no_setting() -> None:
     assert all(map(is_setting, known_paths()))
     assert not is_setting("model.recurrence")
-    assert "model.recurrence" not in columns.Names()
+    assert "model.recurrence" not in Names()
 
 
 # At a terminal

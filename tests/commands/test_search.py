@@ -18,7 +18,7 @@ from lrurun.config.search import Search, proposed_points
 from lrurun.config.tuning import choose_point, tuning_of, tuning_runs
 from lrurun.errors import UsageError
 from lrurun.ledger import owner, query
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.paths import Places
 from lrurun.runner.selection import SelectedRuns, Selection
 from tests.harness.machine import Machine, stop, wait_for

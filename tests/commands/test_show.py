@@ -21,7 +21,7 @@ from lrurun.config.runs import InstanceSpec, parse_seeds
 from lrurun.config.settings import parse_sets
 from lrurun.config.tuning import tuning_runs
 from lrurun.instances.requests import LadderRequest, recorded, remember
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import HeldRun, Owner, Run
 from lrurun.report.tables import sparkline
 from lrurun.runner import environment

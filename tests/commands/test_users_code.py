@@ -19,7 +19,7 @@ from lrurun.data.tasks import TASKS
 from lrurun.errors import LrurunError
 from lrurun.instances import documents, requests
 from lrurun.instances.requests import LadderRequest
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.runner import worker
 from lrurun.runner.work import Preparation
 from tests.harness import scored

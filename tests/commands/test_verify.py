@@ -18,7 +18,7 @@ from msgspec import structs
 from lrurun.commands import verify
 from lrurun.config import planning
 from lrurun.config.planning import final_runs
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.report.verification import Recorded, Verification
 from lrurun.runner import environment
 from lrurun.version import NUMERICS

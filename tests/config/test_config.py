@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from lrurun.config import recurrences, schema
-from lrurun.config.fingerprint import CONFIG_VERSION, fingerprint, program_key
+from lrurun.config.fingerprint import CONFIG_VERSION, compiled_key, fingerprint
 from lrurun.config.recurrences import KINDS
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.errors import UsageError
@@ -219,11 +219,11 @@ def test_a_config_survives_the_ledgers_plain_table():
 
 def test_runs_that_differ_in_seed_and_peak_rate_alone_share_a_program():
     execution = Execution()
-    key = program_key(make(), execution)
-    assert program_key(make(seed=5, optim__lr=0.002), execution) == key
-    assert program_key(make(optim__weight_decay=0.1), execution) != key
-    assert program_key(make(), Execution(scan_backend="sequential")) != key
-    assert program_key(make(), Execution(devices=2)) != key
+    key = compiled_key(make(), execution)
+    assert compiled_key(make(seed=5, optim__lr=0.002), execution) == key
+    assert compiled_key(make(optim__weight_decay=0.1), execution) != key
+    assert compiled_key(make(), Execution(scan_backend="sequential")) != key
+    assert compiled_key(make(), Execution(devices=2)) != key
 
 
 DIAGONAL = {"kind": "diagonal"}

@@ -17,10 +17,10 @@ from lrurun import console
 from lrurun.config import planning
 from lrurun.config.ladder import Ladder, load_ladder
 from lrurun.config.recipe import load_recipe
+from lrurun.judging.claims import by_papers
 from lrurun.judging.published import judge, rows_for
 from lrurun.judging.questions import difference, of_claim
 from lrurun.nn.network import Model
-from lrurun.report.tables import published_claims
 from tests.harness.machine import Machine
 
 ABLATIONS = Path(__file__).parents[2] / "ablations"
@@ -464,7 +464,7 @@ def test_json_has_the_numbers_as_fields(machine: Machine) -> None:
 
 def test_numbers_of_a_profile() -> None:
     for profile, wanted in ((None, 0.0), ("length-512", 0.86), ("smoke", 0.0)):
-        claims = published_claims.collect([load_ladder("depth")], "Select", {"Select": profile})
+        claims = by_papers([load_ladder("depth")], "Select", {"Select": profile})
         [one] = [one for one in claims if one.kind == "at-chance"]
         assert one.difference == pytest.approx(wanted)
 

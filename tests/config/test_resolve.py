@@ -14,7 +14,7 @@ from lrurun.config import planning
 from lrurun.config.resolve import RateSource
 from lrurun.config.settings import flatten
 from lrurun.config.tuning import tuning_runs
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.runner import supervisor
 from lrurun.session import cautions
 from tests.harness.plans import LADDER, RECIPE, SMALL_RECIPE, changed, error, make, rungs, write_documents

@@ -26,7 +26,8 @@ from lrurun.errors import UsageError
 from lrurun.judging import claims as judging
 from lrurun.judging import questions
 from lrurun.judging.claims import RungResults, Scored, SpeedRatio
-from lrurun.judging.verdicts import CONTRADICTED, SUPPORTED, Result, Scoring
+from lrurun.judging.samples import Result, Scoring
+from lrurun.judging.verdicts import CONTRADICTED, SUPPORTED
 from lrurun.nn import recurrences
 from tests.harness.machine import Machine
 from tests.harness.plans import differences, rungs, write_documents

@@ -16,7 +16,7 @@ from lrurun.data.metric import Accuracy
 from lrurun.data.tasks import TASKS
 from lrurun.judging import design_record
 from lrurun.ledger import owner
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.paths import Places
 from lrurun.report.tables import loaded_instance
 from lrurun.runner.selection import SelectedRuns, Selection

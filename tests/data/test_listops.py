@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import asdict
 
 from lrurun.data.synthetic import listops as task_module
-from lrurun.data.synthetic.generators import listops
-from lrurun.data.synthetic.generators.listops import TOKENS, Examples, Parameters
+from lrurun.data.synthetic import listops_generator
 from lrurun.data.synthetic.listops import ListOps, ListOpsOptions
+from lrurun.data.synthetic.listops_generator import TOKENS, Examples, Parameters
 from lrurun.data.synthetic.listops_subtrees import ListOpsSubTreesOptions
 from lrurun.data.task import SPLITS
 from lrurun.data.tasks import TASKS
@@ -72,7 +72,7 @@ def words_of(row, length):
 @pytest.fixture(scope="module")
 def published():
     """What four rounds with the published parameters keep, about 6,500 examples."""
-    return joined(listops.draw(0, number) for number in range(4))
+    return joined(listops_generator.draw(0, number) for number in range(4))
 
 
 def test_published_parameters_give_right_values_and_the_published_statistics(published):
@@ -87,7 +87,7 @@ def test_published_parameters_give_right_values_and_the_published_statistics(pub
         assert value == label
         shapes.add(tuple(shape))
     assert max(shapes) == (10, 10)
-    assert n / (4 * listops.TREES) == pytest.approx(0.082, abs=0.004)
+    assert n / (4 * listops_generator.TREES) == pytest.approx(0.082, abs=0.004)
     lengths = published.lengths
     assert (lengths.min() > 500, lengths.max() < 2000) == (True, True)
     assert lengths.mean() == pytest.approx(1039, abs=20)
@@ -101,7 +101,7 @@ def test_published_parameters_give_right_values_and_the_published_statistics(pub
         counts = np.bincount(published.labels[published.roots == root], minlength=10)
         assert counts.argmax() == label
         assert counts.max() / counts.sum() == pytest.approx(share, abs=0.05)
-    found = listops.baselines(*[published.roots, published.labels] * 2)
+    found = listops_generator.baselines(*[published.roots, published.labels] * 2)
     assert found["majority class"] == pytest.approx(0.170, abs=0.018)
     assert found["root operator only"] == pytest.approx(0.362, abs=0.024)
 
@@ -117,7 +117,7 @@ def one(source, parameters, depth=1):
 def test_rounds_have_the_distribution_of_single_trees():
     source, trees = random.Random(0), 12_000
     singles = [words for _ in range(trees) if 5 < len(words := one(source, SMALL)) < 60]
-    drawn = listops.draw(0, 0, SMALL, trees)
+    drawn = listops_generator.draw(0, 0, SMALL, trees)
     words = [words_of(row, length) for row, length in zip(drawn.inputs, drawn.lengths, strict=True)]
     statistics_of = {
         "length": len,
@@ -149,8 +149,8 @@ def test_rounds_have_the_distribution_of_single_trees():
 )
 def test_the_bits_of_version_1_are_these_for_ever(arguments, bits):
     # other bits are another version: change VERSION, which is in every fingerprint, not these digests
-    assert listops.VERSION == "1"
-    assert digest(listops.draw(*arguments)) == bits
+    assert listops_generator.VERSION == "1"
+    assert digest(listops_generator.draw(*arguments)) == bits
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -159,11 +159,11 @@ def test_the_first_distinct_examples_come_in_order(workers):
     parameters = Parameters(min_length=1, max_length=8, max_depth=3, max_args=3)
     first: dict[bytes, int] = {}
     for number in range(5):
-        examples = listops.draw(5, number, parameters)
+        examples = listops_generator.draw(5, number, parameters)
         for row, label in zip(examples.inputs, examples.labels, strict=True):
             first.setdefault(row.tobytes(), int(label))
     assert len(first) > 4000
-    made = joined(listops.generate(4000, 5, parameters, workers=workers))
+    made = joined(listops_generator.generate(4000, 5, parameters, workers=workers))
     assert [row.tobytes() for row in made.inputs] == list(first)[:4000]
     assert made.labels.tolist() == list(first.values())[:4000]
     assert made.lengths.tolist() == [len(row.rstrip(b"\0")) for row in list(first)[:4000]]
@@ -180,16 +180,16 @@ def test_the_first_distinct_examples_come_in_order(workers):
 )
 def test_parameters_that_keep_almost_nothing_end_in_an_error(parameters, count, message):
     with pytest.raises(LrurunError) as caught:
-        list(listops.generate(count, 0, parameters))
+        list(listops_generator.generate(count, 0, parameters))
     assert caught.value.message.startswith(f"ListOps: 0 new examples in 400,000 trees {message}")
 
 
 def test_the_baselines_guess_what_is_commonest_in_train():
     roots, labels = np.array([(1, 0), (1, 0), (1, 9), (2, 9), (2, 9), (2, 9), (2, 1)]).T
     test_roots, test_labels = np.array([(1, 0), (1, 9), (1, 1), (2, 9), (2, 1)]).T
-    found = listops.baselines(roots, labels, test_roots, test_labels)
+    found = listops_generator.baselines(roots, labels, test_roots, test_labels)
     assert found == {"majority class": 2 / 5, "root operator only": 2 / 5}
-    found = listops.baselines(roots, labels, roots, labels)
+    found = listops_generator.baselines(roots, labels, roots, labels)
     assert found == {"majority class": 4 / 7, "root operator only": 5 / 7}
 
 
@@ -200,7 +200,7 @@ def test_the_baselines_guess_what_is_commonest_in_train():
     ("parameters", "count"), [pytest.param(LONG, 200, marks=pytest.mark.slow), (LONG, 20), (SHORT, 500)]
 )
 def test_every_subtree_has_the_value_that_a_stack_finds(parameters, count):
-    found = joined(listops.generate(count, 3, parameters))
+    found = joined(listops_generator.generate(count, 3, parameters))
     assert (found.inputs.dtype, found.labels.dtype) == (np.uint8, np.int8)
     for row, length, labels in zip(*found, strict=True):
         assert parameters.min_length < length < parameters.max_length
@@ -215,21 +215,23 @@ def test_subtrees_have_the_published_law():
     Tolerances are four standard errors of some 150 trees.
     """
     assert LONG == Parameters(min_length=7000, max_length=8180, max_depth=15, max_args=9, subtrees=True)
-    lengths = np.concatenate([listops.draw(1, number, LONG).lengths for number in range(2)])
-    assert 0.0026 < len(lengths) / (2 * listops.TREES) < 0.0050
+    lengths = np.concatenate([listops_generator.draw(1, number, LONG).lengths for number in range(2)])
+    assert 0.0026 < len(lengths) / (2 * listops_generator.TREES) < 0.0050
     assert np.median(lengths) == pytest.approx(7488, abs=200)
 
 
 def test_subtrees_have_the_bits_of_trees_and_no_two_differ_in_digits_alone():
-    with_labels, without = (listops.draw(2, 0, SHORT._replace(subtrees=subtrees), 3000) for subtrees in (True, False))
+    with_labels, without = (
+        listops_generator.draw(2, 0, SHORT._replace(subtrees=subtrees), 3000) for subtrees in (True, False)
+    )
     np.testing.assert_array_equal(with_labels.inputs, without.inputs)
     last = with_labels.labels[np.arange(len(without.labels)), without.lengths.astype(int) - 1]
     np.testing.assert_array_equal(last, without.labels)
     parameters = Parameters(min_length=3, max_length=16, max_depth=4, max_args=4)
 
     def templates(subtrees):
-        found = joined(listops.generate(300, 0, parameters._replace(subtrees=subtrees)))
-        return [bytes(token for token in row if 0 < token < listops.ZERO) for row in found.inputs.tolist()]
+        found = joined(listops_generator.generate(300, 0, parameters._replace(subtrees=subtrees)))
+        return [bytes(token for token in row if 0 < token < listops_generator.ZERO) for row in found.inputs.tolist()]
 
     assert len(set(templates(True))) == 300
     assert len(set(templates(False))) < 300
@@ -238,11 +240,11 @@ def test_subtrees_have_the_bits_of_trees_and_no_two_differ_in_digits_alone():
 def test_each_bracket_has_its_operator():
     words = "[MAX 2 [MIN 6 0 ] [MED [SM 3 1 ] 8 ] ]".split()
     row = np.array([[TOKENS.index(word) for word in words], [0] * len(words)], np.uint8)
-    row[1, :5] = [listops.SM, 7, 8, listops.CLOSE, 0]
-    first, second = listops.operators(row).tolist()
+    row[1, :5] = [listops_generator.SM, 7, 8, listops_generator.CLOSE, 0]
+    first, second = listops_generator.operators(row).tolist()
     assert [TOKENS[token] for token in first if token] == ["[MIN", "[SM", "[MED", "[MAX"]
     assert [index for index, token in enumerate(first) if token] == [i for i, word in enumerate(words) if word == "]"]
-    assert [token for token in second if token] == [listops.SM]
+    assert [token for token in second if token] == [listops_generator.SM]
 
 
 def operator_only(data):
@@ -252,9 +254,9 @@ def operator_only(data):
         for row, length, labels in zip(split.inputs, split.lengths, split.labels, strict=True):
             stack = []
             for token, label in zip(row[:length].tolist(), labels.tolist(), strict=False):
-                if token < listops.CLOSE:
+                if token < listops_generator.CLOSE:
                     stack.append(token)
-                elif token == listops.CLOSE:
+                elif token == listops_generator.CLOSE:
                     of = counts.setdefault(stack.pop(), dict.fromkeys(range(10), 0))
                     if split is data.train:
                         of[label] += 1
@@ -268,7 +270,7 @@ def test_what_is_stored_of_subtrees(tmp_path):
     shape = {"min_length": 20, "max_length": 128, "max_depth": 8, "seed": 5}
     options = ListOpsSubTreesOptions(train=300, validation=20, test=100, **shape)
     data, _ = formats.prepared(SUBTREES, tmp_path / "x", None, options)
-    made = joined(listops.generate(420, 5, options.parameters()))
+    made = joined(listops_generator.generate(420, 5, options.parameters()))
     for name, other in zip(("inputs", "lengths", "labels"), made, strict=True):
         mine = np.concatenate([getattr(split, name) for split in (data.test, data.validation, data.train)])
         np.testing.assert_array_equal(mine, other)
@@ -380,7 +382,7 @@ def test_the_splits_are_distinct_and_a_smaller_train_split_is_part_of_a_larger(t
     assert (large.train.lengths.min(), large.train.lengths.max()) == (21, 127)
     assert asdict(table.counts) == {"train": 1500, "validation": 100, "test": 200}
     train, test = large.train, large.test
-    expected = listops.baselines(train.inputs[:, 0], train.labels, test.inputs[:, 0], test.labels)
+    expected = listops_generator.baselines(train.inputs[:, 0], train.labels, test.inputs[:, 0], test.labels)
     assert large.baselines == expected
 
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 import lrurun
-from lrurun.data.synthetic.generators.parallel import rounds
+from lrurun.data.synthetic.parallel import rounds
 from lrurun.errors import LrurunError
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(lrurun.__file__).parent.parent)}
@@ -73,7 +73,7 @@ def sleep_after_first(number: int, folder: Path | None = None) -> int:
 def test_no_process_outlives_its_starter(number):
     code = (
         "from functools import partial; from operator import mul\n"
-        "from lrurun.data.synthetic.generators.parallel import rounds\n"
+        "from lrurun.data.synthetic.parallel import rounds\n"
         "for _ in rounds(partial(mul, 3), 2): print('.', flush=True)"
     )
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}

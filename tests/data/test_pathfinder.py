@@ -13,8 +13,8 @@ from sklearn.metrics import f1_score
 
 from lrurun.config.planning import data_of
 from lrurun.data import task_data
-from lrurun.data.synthetic.generators import pathfinder
-from lrurun.data.synthetic.generators.pathfinder import (
+from lrurun.data.synthetic import pathfinder_generator
+from lrurun.data.synthetic.pathfinder_generator import (
     Images,
     Parameters,
     draw,
@@ -23,7 +23,7 @@ from lrurun.data.synthetic.generators.pathfinder import (
     parameters,
     segmented,
 )
-from lrurun.data.synthetic.generators.pathfinder.tables import _disc, _lines, _reduce, tables
+from lrurun.data.synthetic.pathfinder_generator.tables import _disc, _lines, _reduce, tables
 
 KINDS = {
     "22": parameters(22, quirks=False),
@@ -64,7 +64,7 @@ def test_bits_of_this_version(kind):
 
 def test_chunks_are_distinct_and_come_in_order(monkeypatch):
     p = KINDS["22"]
-    monkeypatch.setattr(pathfinder, "CHUNK", 8)
+    monkeypatch.setattr(pathfinder_generator, "CHUNK", 8)
     many = list(generate(20, 7, p))
     assert [len(chunk.images) for chunk in many] == [8, 8, 4]
     alone = joined(many)

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lrurun
-from lrurun.data import task_data
+from lrurun.console import no_progress
 from lrurun.data.copies import pickles, reader, reading, tfds
 from lrurun.data.copies.png import pixels
 from lrurun.errors import LrurunError
@@ -165,13 +165,13 @@ def reviews(folder: Path, version="1.0.0", **more) -> Path:
 
 
 def read(place, split="train", features=None, name="reviews"):
-    return [example for _, example in tfds.find(place, name).read(split, features or {}, task_data.no_progress)]
+    return [example for _, example in tfds.find(place, name).read(split, features or {}, no_progress)]
 
 
 def test_tfrecord_files_are_read_in_order(tmp_path):
     found = tfds.find(reviews(tmp_path), "reviews")
     assert (found.text, found.version) == (f"TFDS reviews 1.0.0, tfrecord, {tmp_path}", "1.0.0")
-    assert (found.place, found.counts) == (tmp_path, {"train": 6, "test": 1})
+    assert (found.path, found.counts) == (tmp_path, {"train": 6, "test": 1})
     assert read(tmp_path) == EXAMPLES * 2
     assert read(tmp_path, "test") == EXAMPLES[:1]
 
@@ -180,7 +180,7 @@ def test_tfrecord_files_are_read_in_order(tmp_path):
 def test_a_tfds_folder_is_found_from_everywhere(tmp_path, below, monkeypatch):
     folder = reviews(tmp_path / below)
     while folder != tmp_path.parent:
-        assert tfds.find(folder, "reviews").place == tmp_path / below
+        assert tfds.find(folder, "reviews").path == tmp_path / below
         assert tfds.find(folder, "others") is None
         folder = folder.parent
     monkeypatch.chdir(tmp_path / below.partition("/")[0])
@@ -195,7 +195,7 @@ def test_the_newest_version_is_taken_and_a_configuration_can_be_asked_for(tmp_pa
         reviews(tmp_path / f"b/reviews/{config}/1.0.0", configName=config)
     for config in ("bytes", "plain"):
         found = tfds.find(tmp_path / "b", "reviews", config=config)
-        assert found.place == tmp_path / f"b/reviews/{config}/1.0.0"
+        assert found.path == tmp_path / f"b/reviews/{config}/1.0.0"
     with pytest.raises(LrurunError, match="another configuration of reviews") as caught:
         tfds.find(tmp_path / "b", "reviews", config="words")
     assert caught.value.hint == "give a folder of reviews/words"

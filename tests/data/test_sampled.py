@@ -17,7 +17,7 @@ import pytest
 import lrurun
 from lrurun.config import planning
 from lrurun.config.planning import data_of
-from lrurun.config.recurrences.rnn import RNNRecurrence
+from lrurun.config.recurrences.rnn import RNNSettings
 from lrurun.config.settings import parse_sets
 from lrurun.data import task_data, tasks
 from lrurun.data.metric import R2, Nmse
@@ -489,7 +489,7 @@ def test_what_does_not_fit_recurrences_alone_is_refused(task, change, message):
 
 def test_the_remapped_dense_matrix_keeps_phases_and_moves_eigenvalues_into_the_unit_circle():
     dense, plain = (
-        recurrences.build(RNNRecurrence(draw=draw), width=1, state=24)  # type: ignore[arg-type]
+        recurrences.build(RNNSettings(draw=draw), width=1, state=24)  # type: ignore[arg-type]
         for draw in ("remapped", "normal")
     )
     params, others = (jax.jit(one.init)(jax.random.key(4)) for one in (dense, plain))

@@ -42,7 +42,7 @@ def declared(name):
 
 
 def test_what_the_tasks_declare(golden):
-    golden("tasks.txt", "\n".join(declared(name) for name in tasks._CLASSES) + "\n")
+    golden("tasks.txt", "\n".join(declared(name) for name in tasks._BUILT_IN) + "\n")
 
 
 @each_task
@@ -56,10 +56,10 @@ def test_every_task_declares_what_a_run_needs(name):
     assert task.wanted or task.offline(options)
     assert not task.remotes or task.wanted
     # lists of runs know its metrics without it
-    known = tasks.METRICS[tasks._SELECTED_ON.get(name, "accuracy")]
+    known = tasks.METRICS[tasks._BUILT_IN[name].selected_on]
     assert form_of(known) == form_of(task.metric)
     assert {metric.name for metric in task.metrics} <= set(tasks.METRICS)
-    assert tasks._CHANCE.get(name, task.metric.chance) == task.metric.chance
+    assert tasks._BUILT_IN[name].chance in (None, task.metric.chance)
     has_bound = task.metric.variance(0.5, 100) is not None
     assert tasks.test_items(name) == (task.sizes(options)["test"] if has_bound else None)
 

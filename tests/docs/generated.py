@@ -23,7 +23,7 @@ from unittest import mock
 
 import msgspec
 
-from tests.docs import table, task_map
+from tests.docs import kept, table, task_map
 
 if TYPE_CHECKING:
     from lrurun.report import papers
@@ -32,8 +32,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 OUTPUT = ROOT / "docs" / "output" / "npDigits.txt"
 """What `lrurun ladder npDigits` printed at its end, on a terminal of 100 columns."""
-KEPT = ROOT / "docs" / "kept.db.xz"
-"""The compressed ledger with the studies of the papers, which `lrurun ledger merge` reads."""
 
 PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
@@ -78,12 +76,11 @@ def schema() -> str:
 
 def claims() -> str:
     from lrurun.config.ladder import load_ladder
-    from lrurun.report.tables import published_claims
+    from lrurun.judging.claims import by_papers
+    from lrurun.report.tables import claims_table
 
     ladders = [load_ladder(path.stem) for path in sorted((ROOT / "ablations").glob("*.toml"))]
-    return table(
-        list(published_claims.HEADERS), [published_claims.cells(one) for one in published_claims.collect(ladders)]
-    )
+    return table(list(claims_table.PAPER_HEADERS), [claims_table.cells(claim) for claim in by_papers(ladders)])
 
 
 def study_table() -> str:
@@ -126,7 +123,7 @@ def read_at_once(place: Path) -> Iterator[None]:
     all the rest."""
     import numpy as np
 
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
 
     sizes = "SELECT r.id, k.name, count(*) FROM metrics m JOIN stored_runs r ON r.number = m.run \
         JOIN metric_keys k ON k.id = m.key GROUP BY m.run, m.key ORDER BY m.run, m.key"
@@ -141,15 +138,19 @@ def read_at_once(place: Path) -> Iterator[None]:
 
 
 def page_of_papers() -> str:
-    """What `lrurun claims --page` writes from the kept ledger."""
-    from lrurun.ledger.copies import unpacked
-    from lrurun.ledger.store import Ledger
+    """What `lrurun claims --page` writes from the kept results."""
+    from lrurun.ledger.ledger import Ledger
     from lrurun.report import papers
     from lrurun.report.tables import ledger_claims
+    from lrurun.studies.machinery import study_claims
 
-    with unpacked(KEPT) as place, closing(Ledger.read(place)) as ledger, read_at_once(place):
+    with (
+        kept.merged("papers") as machine,
+        closing(Ledger.read(machine.ledger)) as ledger,
+        read_at_once(machine.ledger),
+    ):
         ladders, _ = ledger_claims.ladders_of(ledger)
-        evidence = ledger_claims.gather(ledger, ladders, None, with_studies=True)
+        evidence = ledger_claims.gather(ledger, ladders, None, study_claims.evidence(ledger, None))
     return papers.render(evidence, ledger_claims.collect(evidence, ladders, None, None).claims).rstrip()
 
 
@@ -186,8 +187,8 @@ def documents() -> dict[str, type]:
     from lrurun.report.tables.ladder_table import LadderReport
     from lrurun.report.tables.ledger_claims import LedgerClaims
     from lrurun.report.tables.speed import SpeedReport
-    from lrurun.report.tables.swept import SweptReport
-    from lrurun.studies.report import StudyReport
+    from lrurun.report.tables.swept_table import SweptReport
+    from lrurun.studies.machinery.reporting import StudyReport
 
     return {
         "runs": runs.RunsDocument,
@@ -225,24 +226,54 @@ def documents() -> dict[str, type]:
 
 
 def json_fields() -> str:
-    shown: dict[type, str] = {}
-    rows = [[f"`{name}`", fields(kind, name, shown)] for name, kind in documents().items()]
+    shown: dict[tuple[type, Paths], str] = {}
+    rows = [[f"`{name}`", fields((kind, ()), name, shown)] for name, kind in documents().items()]
     return table(["command", "fields"], rows)
 
 
-def fields(kind: type, command: str, shown: dict[type, str]) -> str:
+Paths = tuple[str, ...]
+"""The dotted paths of the values of a struct that a document shows, see `json.selected`; none: all of them."""
+
+
+def fields(struct: tuple[type, Paths], command: str, shown: dict[tuple[type, Paths], str]) -> str:
     """The fields of a struct; those of a struct inside it are in parentheses, or named by the command that has them."""
-    shown[kind] = command
+    shown[struct] = command
     found = []
-    for field in msgspec.structs.fields(kind):
-        inner = struct_in(field.type)
-        text = f"`{field.encode_name}`"
+    for name, inner in json_fields_of(*struct).items():
+        text = f"`{name}`"
         if inner in shown:
             text += f" (as in `{shown[inner]}`)" if shown[inner] != command else ""
         elif inner is not None:
             text += f" ({fields(inner, command, shown)})"
         found.append(text)
     return ", ".join(found)
+
+
+def json_fields_of(kind: type, paths: Paths = ()) -> dict[str, tuple[type, Paths] | None]:
+    """Name in JSON -> the struct that the field has, if any, with the paths that are shown of it.
+
+    The names in `flat` are in the place of the instance, and those in `unwritten` are in no document.
+    """
+    declared = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    flat, unwritten = getattr(kind, "flat", "").split(), getattr(kind, "unwritten", ())
+    names: list[str] = []
+    for name, field in declared.items():
+        if flat and name == "instance":
+            names += flat
+        elif name not in flat and field.name not in unwritten:
+            names.append(name)
+    inside: dict[str, list[str]] = {}
+    for path in paths or names:
+        name, _, rest = path.partition(".")
+        inside.setdefault(name, []).extend([rest] if rest else [])
+    documented = getattr(kind, "json_fields", {})
+    of_instance = {name for name in flat if name == "instance" or name not in declared}
+    return {
+        name: (inner, tuple(documented.get(name, below)))
+        if name not in of_instance and (inner := struct_in(declared[name].type)) is not None
+        else None
+        for name, below in inside.items()
+    }
 
 
 def struct_in(hint: Any) -> type | None:
@@ -393,7 +424,7 @@ def command_line() -> str:
 
 
 LONG = ("parameters", "papers", *(part for part in PARTS if part.startswith("map-")))
-"""Parts that take long, which have tests of their own: of many networks, and of kept ledgers."""
+"""Parts that take long, which have tests of their own: of many networks, and of kept results."""
 
 
 def page(path: Path, *, long: bool = True) -> str:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.docs import table
+from tests.docs import kept, table
 from tests.harness.machine import Machine
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-LEDGER = DOCS / "map.db.xz"
-"""A compressed ledger, which `lrurun ledger merge` reads."""
 PICTURES = DOCS / "images"
 LADDERS = ("lru", "selective")
 VERDICTS = ("helps", "hurts", "undecided")
@@ -44,19 +40,10 @@ TRAINED = f"""
 """
 
 
-@contextmanager
-def merged() -> Iterator[Machine]:
-    """A machine with the ledger of the map."""
-    with tempfile.TemporaryDirectory() as folder:
-        machine = Machine(Path(folder))
-        machine.run("ledger", "merge", str(LEDGER))
-        yield machine
-
-
 @cache
 def shown() -> dict[str, Any]:
     """What commands print about the ledger, as JSON, and the pictures."""
-    with merged() as machine:
+    with kept.merged("map") as machine:
         by = ("--by", "train.steps", "--metric", "test/exact")
         pictures = {
             "map.svg": ("--kind", "map", *TUNED),

@@ -1,20 +1,20 @@
-"""The page of the map has the numbers of the ledger that is kept beside it."""
+"""The page of the map has the numbers of the kept results."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.docs import generated, task_map
+from tests.docs import generated, kept, task_map
 
 pytestmark = pytest.mark.slow  # thousands of runs are merged and compared
 
 
-def test_the_page_is_that_of_its_ledger() -> None:
+def test_the_page_has_the_kept_results() -> None:
     page = task_map.DOCS / "map.md"
     assert page.read_text() == generated.page(page), "run: python -m tests.docs.generated --write"
 
 
-def test_pictures_are_those_of_its_ledger() -> None:
+def test_pictures_show_the_kept_results() -> None:
     shown = task_map.shown()
     for path, made in shown["pictures"].items():
         picture = path.read_text()
@@ -32,7 +32,7 @@ def test_the_commands_of_the_page_have_nothing_left_to_train() -> None:
     """The kept runs have the fingerprints, seeds and chosen rates that recipes and ladders give today."""
     commands = task_map.commands()
     assert len(commands) == 15 + 6 + 15 + 4
-    with task_map.merged() as machine:
+    with kept.merged("map") as machine:
         for command in commands:
             made = machine.json("plan", *command)
             rungs = [rung for plan in made.get("plans", [made]) for rung in plan["rungs"]]

@@ -11,11 +11,13 @@ from lrurun import paths, studies
 from lrurun.config.ladder import load_ladder
 from lrurun.config.recipe import load_recipe
 from lrurun.data import tasks
-from lrurun.ledger.store import Ledger
+from lrurun.judging.judged_claim import JudgedClaim
+from lrurun.ledger.ledger import Ledger
 from lrurun.report import papers
-from lrurun.report.tables import ledger_claims
-from lrurun.report.tables.ledger_claims import Evidence, LedgerClaim
-from tests.docs import generated
+from lrurun.report.tables import claims_table, ledger_claims
+from lrurun.report.tables.ledger_claims import Evidence
+from lrurun.studies.machinery import study_claims
+from tests.docs import generated, kept
 from tests.harness.machine import Machine
 
 NUMBERS = {
@@ -29,15 +31,15 @@ of_each_paper = pytest.mark.parametrize("paper", papers.every(), ids=lambda pape
 
 
 @pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evidence, list[LedgerClaim]]:
+def empty(tmp_path_factory: pytest.TempPathFactory) -> tuple[Evidence, list[JudgedClaim]]:
     """What there is without a ledger."""
     ladders = {name: load_ladder(name) for name in paths.names("ablations")}
     with Ledger.read(tmp_path_factory.mktemp("none") / "ledger.db") as ledger:
-        evidence = ledger_claims.gather(ledger, ladders, None, with_studies=True)
+        evidence = ledger_claims.gather(ledger, ladders, None, study_claims.evidence(ledger, None))
     return evidence, ledger_claims.collect(evidence, ladders, None, None).claims
 
 
-def seen(claims: list[LedgerClaim], text: str, **here: object) -> list[LedgerClaim]:
+def seen(claims: list[JudgedClaim], text: str, **here: object) -> list[JudgedClaim]:
     """The claims, with another verdict on those that begin with this text."""
     return [
         structs.replace(one, here=structs.replace(one.here, **here)) if one.text.startswith(text) else one
@@ -47,7 +49,7 @@ def seen(claims: list[LedgerClaim], text: str, **here: object) -> list[LedgerCla
 
 def test_every_table_figure_and_study_has_a_place() -> None:
     assert [paper.name for paper in papers.every()] == list(NUMBERS)
-    assert set(NUMBERS) == set(ledger_claims.PAPERS.values())
+    assert set(NUMBERS) == set(claims_table.PAPERS.values())
     for paper in papers.every():
         expected = [f"{kind} {k}" for kind, count in NUMBERS[paper.name].items() for k in range(1, count + 1)]
         assert sorted(place.at for place in paper.place) == sorted(expected)
@@ -81,7 +83,7 @@ def test_sentences_name_what_there_is_and_all_claims_of_ladders(paper: papers.Pa
         assert is_checked or (sentence.note and not papers.places_in(sentence.at) & made), sentence.says
 
 
-def test_claims_are_shown_at_the_places_that_they_name(empty: tuple[Evidence, list[LedgerClaim]]) -> None:
+def test_claims_are_shown_at_the_places_that_they_name(empty: tuple[Evidence, list[JudgedClaim]]) -> None:
     named = 0
     for claim in empty[1]:
         for paper in papers.every():
@@ -120,7 +122,7 @@ def test_a_published_number_of_parameters_is_met_or_has_a_reason() -> None:
     assert generated.parameters() in (generated.ROOT / "docs" / "papers.md").read_text(), "run: tests.docs.generated"
 
 
-def test_the_status_says_whether_runs_judge_at_the_papers_scale(empty: tuple[Evidence, list[LedgerClaim]]) -> None:
+def test_the_status_says_whether_runs_judge_at_the_papers_scale(empty: tuple[Evidence, list[JudgedClaim]]) -> None:
     paper = papers.every()[0]
 
     def status(**here: object) -> tuple[str, str]:
@@ -133,7 +135,7 @@ def test_the_status_says_whether_runs_judge_at_the_papers_scale(empty: tuple[Evi
     assert status(verdict="contradicted", stand_in=False) == (papers.AT_SCALE, papers.AT_SCALE)
 
 
-def test_a_claim_that_is_not_judged_on_a_stand_in_is_not_shown(empty: tuple[Evidence, list[LedgerClaim]]) -> None:
+def test_a_claim_that_is_not_judged_on_a_stand_in_is_not_shown(empty: tuple[Evidence, list[JudgedClaim]]) -> None:
     """As that on very long sequences, on the short ones of npDigits."""
     paper = papers.every()[0]
     place = next(place for place in paper.place if place.at == "Figure 5")
@@ -146,7 +148,7 @@ def test_a_claim_that_is_not_judged_on_a_stand_in_is_not_shown(empty: tuple[Evid
     assert shown == [True, False, False]
 
 
-def test_the_page_of_one_paper(empty: tuple[Evidence, list[LedgerClaim]]) -> None:
+def test_the_page_of_one_paper(empty: tuple[Evidence, list[JudgedClaim]]) -> None:
     page = papers.render(*empty, only="Biegun et al. 2024")
     assert page.startswith("### Biegun et al. 2024: RotRNN")
     assert page.count("###") == 1
@@ -166,7 +168,7 @@ def test_statuses_of_one_paper(machine: Machine) -> None:
         assert refused.startswith(f"error: --page: shows all ladders and tasks, found {' '.join(option)}\nhint: ")
 
 
-def test_the_page_in_the_documentation_is_that_of_the_kept_ledger() -> None:
+def test_the_page_in_the_documentation_has_the_kept_results() -> None:
     """The numbers of all studies, as a ledger has them, pass their checks and judge claims as before."""
     page = generated.page_of_papers()
     assert page in (generated.ROOT / "docs" / "papers.md").read_text(), "run: python -m tests.docs.generated --write"
@@ -174,8 +176,9 @@ def test_the_page_in_the_documentation_is_that_of_the_kept_ledger() -> None:
 
 
 @pytest.mark.slow
-def test_the_kept_ledger_is_merged(machine: Machine) -> None:
-    merged = machine.run("ledger", "merge", str(generated.KEPT))
-    assert all(line.endswith("%") for line in merged.stderr.splitlines())  # progress, where it takes long
-    assert "unfinished here and now finished: 0" in merged.stdout
+def test_all_kept_results_are_merged(machine: Machine) -> None:
+    for shard in kept.shards():
+        merged = machine.run("ledger", "merge", str(shard))
+        assert all(line.endswith("%") for line in merged.stderr.splitlines())  # progress, where it takes long
+        assert "unfinished here and now finished: 0" in merged.stdout
     assert machine.json("report", "study:disk")["unfinished"] == 0

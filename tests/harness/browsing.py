@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from lrurun.paths import Places
-from lrurun.ui import app, guard
+from lrurun.ui import app, token_guard
 from lrurun.ui.source import Source
 
 TOKEN = "secret-token-of-this-test"
@@ -39,8 +39,12 @@ class View:
     def __init__(self, ledger: Any, runs: Path) -> None:
         self.made.append(self)
         self.source = Source(Places(ledger=ledger, runs=runs, data=runs / "none"))
-        self.app = guard.Guard(
-            app.make(self.source), token=TOKEN, names=guard.names_of("127.0.0.1"), cookie="mine", only_loopback=True
+        self.app = token_guard.Guard(
+            app.make(self.source),
+            token=TOKEN,
+            names=token_guard.names_of("127.0.0.1"),
+            cookie="mine",
+            only_loopback=True,
         )
 
     def request(self, address: str, headers: Mapping[str, str], method: str = "GET") -> Answer:

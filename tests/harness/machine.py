@@ -175,7 +175,7 @@ class Machine:
 
     def history(self) -> dict[tuple[str, str, int], Any]:
         """All that must be the same however a ladder was disturbed: by rung, stage and seed."""
-        from lrurun.ledger.store import Ledger
+        from lrurun.ledger.ledger import Ledger
 
         found: dict[tuple[str, str, int], Any] = {}
         with Ledger.read(self.ledger) as ledger:
@@ -201,7 +201,7 @@ class Machine:
     def committed(self) -> list[Any]:
         """The checkpoints that can be used, of each run the newest first."""
         from lrurun.errors import LrurunError
-        from lrurun.ledger.store import Ledger
+        from lrurun.ledger.ledger import Ledger
 
         try:
             ledger = Ledger.read(self.ledger)
@@ -211,7 +211,7 @@ class Machine:
             return [one for run in ledger.runs() for one in ledger.checkpoints(run.id, "committed")]
 
     def attempts(self) -> dict[str, list[Any]]:
-        from lrurun.ledger.store import Ledger
+        from lrurun.ledger.ledger import Ledger
 
         with Ledger.read(self.ledger) as ledger:
             return {run.id: ledger.attempts(run.id) for run in ledger.runs()}

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lrurun.config.recurrences.lru import LRURecurrence
+from lrurun.config.recurrences.lru import LRUSettings
 from lrurun.config.schema import ModelConfig
 from lrurun.data.task import Spec
 
-LRU = LRURecurrence(normalize=True, r_min=0.5, r_max=0.9)
+LRU = LRUSettings(normalize=True, r_min=0.5, r_max=0.9)
 FEATURES = {"name": "pixels", "kind": "features"}
 TOKENS = {"name": "letters", "kind": "tokens"}
 

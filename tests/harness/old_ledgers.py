@@ -16,7 +16,7 @@ from lrurun.config.schema import Execution
 from lrurun.items import ItemResults, TestSet
 from lrurun.ledger.database import migrate
 from lrurun.ledger.database.schema import SCHEMA
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Owner
 from tests.harness.configs import config
 

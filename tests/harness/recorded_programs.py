@@ -9,7 +9,7 @@ from typing import Any
 
 from lrurun.config.runs import InstanceSpec, PlannedRun
 from lrurun.config.schema import Execution, ProgramConfig, recorded
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from tests.harness.stores import take
 
 Points = Mapping[str, Sequence[tuple[int, float]]]

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from lrurun.config.instance import Instance
 from lrurun.config.ladder import Claim, Ladder, Published, Rung
 from lrurun.data.metric import Accuracy
 from lrurun.items import ItemResults
@@ -122,8 +123,6 @@ RUNS = [
 
 def build(ladder: Ladder = MINI, runs: list[values.Run] | None = None, **more: Any) -> ladder_table.LadderReport:
     fields: dict[str, Any] = {
-        "task": "sDigits",
-        "profile": None,
         "runs": RUNS if runs is None else runs,
         "same_as_base": {"ring-init"} if ladder is MINI else (),
         "metric": Accuracy(chance=0.1),
@@ -132,7 +131,13 @@ def build(ladder: Ladder = MINI, runs: list[values.Run] | None = None, **more: A
     fields["notes"] = list(map(Note, fields.get("notes", ())))
     more = {"test_items": 300, "steps_path": "train.steps"} | more
     fields = {"items": partial(_alike, fields["runs"], more["test_items"])} | fields
-    return ladder_table.build(InstanceRuns(ladder=ladder, key="k", short_name="toy", **fields), **more)
+    return ladder_table.build(InstanceRuns(ladder=ladder, instance=instance_of(ladder, more), **fields), **more)
+
+
+def instance_of(ladder: Ladder, fields: dict[str, Any]) -> Instance:
+    """The instance on `sDigits`, with what `fields` have of it, which they then lack."""
+    own = {name: fields.pop(name) for name in Instance.__struct_fields__ if name in fields}
+    return Instance(**({"ladder": ladder.name, "task": "sDigits", "key": "k", "short_name": "toy"} | own))
 
 
 def _alike(runs: list[values.Run], count: int | None, ids: Sequence[str], result: str) -> Mapping[str, ItemResults]:
@@ -187,7 +192,7 @@ def body(table: str) -> str:
     return table.split("\n\n")[1]
 
 
-EVIL = "50 % of a_b & c #1 $x$ ~ ^ \\ {y} é – ± × −3 λ 中 --set [a] *b* -0.5 |x| <y> \"q\" `z` </td><script>alert('1')</script>"  # noqa: E501
+EVIL = "50 % of a_b & c #1 $x$ ~ ^ \\ {y} é – ± × −3 λ 中 --set [a] *b* -0.5 |x| <y> \"q\" `z` </td><script>alert('1')</script>"
 
 
 def evil():

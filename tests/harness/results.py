@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from lrurun.config import planning
 from lrurun.config.planning import final_runs
 from lrurun.ledger import values
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.server import Server
 from tests.harness.items import alike, on_items
 from tests.harness.machine import Machine

@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 import pytest
 
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.server import Server
 
 USER = "lrurun"

@@ -32,7 +32,7 @@ from lrurun.errors import LrurunError, Stopped
 from lrurun.ledger import owner
 from lrurun.ledger.database import sql
 from lrurun.ledger.database.sqlite import SQLite
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Attempt, Owner
 from lrurun.paths import Places
 from lrurun.runner import attempt, execute, logs, processes, recorder, records, signals, snapshots, supervisor, worker
@@ -41,7 +41,7 @@ from lrurun.runner.selection import Selection
 from lrurun.runner.signals import Signals
 from lrurun.runner.supervisor import Supervisor
 from lrurun.runner.work import Needs, Order, Work, encode
-from lrurun.training import digests
+from lrurun.training import checkpoint_verification
 from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
 from tests.harness.stores import make_empty
 
@@ -347,7 +347,7 @@ def install(world: World, patch: pytest.MonkeyPatch, thread: type[OneThread] = P
     patch.setattr(logs, "write", lambda text: world.current.log.append(text) if world.current else None)
     patch.setattr(attempt, "_loaded", lambda config, folder: DATA)
     patch.setattr(execute.loop, "train_together", functools.partial(train_together, world))
-    patch.setattr(execute, "programs_for", lambda *_: SimpleNamespace(compiled=[1, 2]))
+    patch.setattr(execute, "compiled_for", lambda *_: SimpleNamespace(counts=[1, 2]))
     patch.setattr(snapshots.checkpoints, "save", functools.partial(save, world))
     patch.setattr(snapshots.checkpoints, "restore", restore)
 
@@ -393,7 +393,8 @@ def _method() -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code, frame = frame.f_code, frame.f_back
-        if code.co_filename.endswith("ledger/store.py") and code.co_name != "call" and not code.co_name.startswith("_"):
+        in_ledger = Path(code.co_filename).parent == Path(owner.__file__).parent
+        if in_ledger and hasattr(Ledger, code.co_name) and not code.co_name.startswith("_"):
             return code.co_name
     return ""
 
@@ -476,7 +477,7 @@ def save(world: World, folder: Path, snapshot: Snapshot, fingerprint: str) -> tu
         folder.mkdir(parents=True, exist_ok=True)
         fields = [snapshot.step, snapshot.score, snapshot.best_step, snapshot.live, fingerprint]
         (folder / name).write_text(json.dumps(fields))
-    return digests.digest(folder)
+    return checkpoint_verification.digest(folder)
 
 
 def restore(folder: Path, programs: object, fingerprint: str) -> Snapshot:
@@ -549,7 +550,7 @@ def history(world: World) -> dict[int, Any]:
             curves = {name: curve for name, curve in ledger.metrics(run.id).items() if not name.startswith("machine/")}
             [last] = ledger.checkpoints(run.id)
             path = world.places.runs / last.path
-            digests.verify(path, last.sha256)
+            checkpoint_verification.verify(path, last.sha256)
             saved = json.loads((path / "two").read_text())
             spectra = ledger.eigenvalues(run.id)
             found[run.seed] = (run.state, run.step, run.result, curves, spectra, last.state, last.step, saved)

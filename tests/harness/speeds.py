@@ -10,7 +10,7 @@ from lrurun.judging.rung_runs import InstanceRuns, Note
 from lrurun.ledger import values
 from lrurun.report import formats
 from lrurun.report.tables import speed
-from tests.harness.reports import make_run, make_rung
+from tests.harness.reports import instance_of, make_run, make_rung
 
 XEON = {"device": "cpu", "machine": {"cpu": "Xeon"}}
 H100 = {"device": "NVIDIA H100"}
@@ -59,9 +59,10 @@ def build(
     **more: Any,
 ) -> speed.SpeedReport:
     attempts = {name: attempt(name, where, (hosts or {}).get(name, "here")) for name, _, _, where in made}
-    fields = {"task": "sDigits", "profile": None, "runs": runs_of(made) if runs is None else runs} | more
+    instance = instance_of(ladder, more)
+    fields = {"runs": runs_of(made) if runs is None else runs} | more
     fields["notes"] = list(map(Note, fields.get("notes", ())))
-    return speed.build(InstanceRuns(ladder=ladder, key="k", short_name="toy", **fields), attempts.__getitem__)
+    return speed.build(InstanceRuns(ladder=ladder, instance=instance, **fields), attempts.__getitem__)
 
 
 def document(report: speed.SpeedReport) -> dict[str, Any]:

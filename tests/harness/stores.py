@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from lrurun.config.runs import InstanceSpec, PlannedRun
-from lrurun.ledger import owner, store
+from lrurun.ledger import heartbeat, owner
 from lrurun.ledger.database.schema import metadata
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import HeldRun, Owner
 from lrurun.runner import records
 from lrurun.server import Place
@@ -59,7 +59,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         return
     postgres = request.getfixturevalue("postgres")
     # The server of the tests has just started.
-    request.getfixturevalue("monkeypatch").setattr(store, "RETURN_SECONDS", 0.0)
+    request.getfixturevalue("monkeypatch").setattr(heartbeat, "RETURN_SECONDS", 0.0)
     server = postgres.ledger()
     yield server
     postgres.drop(server)

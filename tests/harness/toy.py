@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from lrurun.config.recurrences.lru import LRURecurrence
+from lrurun.config.recurrences.lru import LRUSettings
 from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig
 from lrurun.data.task import Data, Spec, Split
 from lrurun.training.events import Event, Measured, Snapshot
@@ -16,7 +16,7 @@ EXECUTION = Execution(steps_per_dispatch=5, scan_backend="sequential")
 
 def config(**changes: object) -> RunConfig:
     fields = {
-        "recurrence": LRURecurrence(normalize=True, r_min=0.5, r_max=0.9),
+        "recurrence": LRUSettings(normalize=True, r_min=0.5, r_max=0.9),
         "norm": "batch",
         "dropout": 0.1,
         "lr": 0.01,

@@ -11,8 +11,9 @@ from msgspec import structs
 
 from lrurun.config.schema import is_setting
 from lrurun.ledger.columns import FIELDS
-from lrurun.ledger.filters import OPERATORS, And, Condition, Not, Or, ValueComparison, when
+from lrurun.ledger.times import when
 from lrurun.ledger.values import Run
+from lrurun.ledger.where.grammar import OPERATORS, And, Condition, Not, Or, ValueComparison
 from lrurun.report.listing import flat
 
 PLACES = ("ladder", "rung", "stage", "profile", "instance", "user")

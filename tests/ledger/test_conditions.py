@@ -15,9 +15,11 @@ from msgspec import structs
 
 from lrurun.config.runs import InstanceSpec
 from lrurun.errors import UsageError
-from lrurun.ledger import columns, filters
-from lrurun.ledger.store import Ledger
+from lrurun.ledger import columns
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Run
+from lrurun.ledger.where import grammar
+from lrurun.ledger.where.names import Names
 from lrurun.report.listing import Choice
 from lrurun.server import Place
 from tests.harness import where
@@ -117,7 +119,7 @@ def fill(path: Place, chance: random.Random) -> None:
         raw(path, "UPDATE ladders SET user_name = ? WHERE key = ?", user, key)
 
 
-KNOWN = columns.Names(METRICS)
+KNOWN = Names(METRICS)
 NAMES = [
     *(name for name in columns.FIELDS if name != "duration"),
     *METRICS[:-2],
@@ -176,7 +178,7 @@ ORDERS = st.none() | st.builds("{}{}".format, st.sampled_from(["", "-"]), st.sam
 
 def expected(text: str | None, sort: str | None, runs: list[Run]) -> list[str]:
     """The ids that Python chooses."""
-    parsed = filters.parse(text, KNOWN) if text is not None else None
+    parsed = grammar.parse(text, KNOWN) if text is not None else None
     return where.in_order(
         [run for run in runs if parsed is None or where.holds(parsed, partial(where.value, run))], sort
     )

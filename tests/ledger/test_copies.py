@@ -19,7 +19,7 @@ import pytest
 from lrurun.config.runs import InstanceSpec
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger import copies, merging
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.runner import records
 from lrurun.server import Place
 from tests.harness.configs import config

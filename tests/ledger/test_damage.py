@@ -11,8 +11,8 @@ import pytest
 
 from lrurun.errors import DamagedError
 from lrurun.ledger.database import files
-from lrurun.ledger.store import Ledger
-from lrurun.training.digests import digest
+from lrurun.ledger.ledger import Ledger
+from lrurun.training.checkpoint_verification import digest
 from tests.harness.machine import Machine
 from tests.harness.results import OWNER, fill
 from tests.harness.shared import once

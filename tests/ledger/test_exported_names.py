@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from tests.harness.machine import Machine
 from tests.harness.recorded_programs import add_ladder, record
 from tests.harness.shared import once

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from lrurun.config.runs import InstanceSpec
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from tests.harness.machine import Machine
 from tests.harness.results import fill
 from tests.harness.shared import once
@@ -123,12 +123,12 @@ def test_tables_are_what_the_commands_print(format: str, filled: Machine, tmp_pa
 def odd_ledger(ledger: Ledger, key: str) -> str:
     """A diverged run with numbers that are not finite, and with texts that are not harmless."""
     [run] = ledger.enqueue(key, [want(rung="../../<b>=1")])
-    claim = take(ledger, key)
-    ledger.rewind(claim, 0)
+    held = take(ledger, key)
+    ledger.rewind(held, 0)
     values = (math.nan, math.inf, -math.inf, 5e-324, 0.1)
-    ledger.record(claim, [(step, "train/loss", value) for step, value in enumerate(values, 1)], 5)
-    ledger.record(claim, [(2, "=x(1)", 2.0)], 5)
-    ledger.finish(claim, "diverged", result={"test/loss": math.nan, "val/loss": math.inf}, error="=1+1\x1b[31m")
+    ledger.record(held, [(step, "train/loss", value) for step, value in enumerate(values, 1)], 5)
+    ledger.record(held, [(2, "=x(1)", 2.0)], 5)
+    ledger.finish(held, "diverged", result={"test/loss": math.nan, "val/loss": math.inf}, error="=1+1\x1b[31m")
     ledger.mark([run.id], tag=["a;b", "c"])
     return run.id
 

@@ -17,7 +17,7 @@ from lrurun.errors import LedgerError, NotFoundError
 from lrurun.items import ItemResults
 from lrurun.ledger import copies, merging, rebuilding
 from lrurun.ledger.database.schema import SCHEMA
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.server import Place
 from tests.harness.machine import Machine
 from tests.harness.stores import SERVER, dump, keep_all, key, ledger, machine_with, path, raw, take, want
@@ -46,10 +46,10 @@ def finish(ledger: Ledger, key: str, count: int, **made: Any) -> list[str]:
     ledger.enqueue(key, [want(seed=seed, position=seed) for seed in range(first, first + count)])
     ids = []
     for seed in range(first, first + count):
-        claim = take(ledger, key)
+        held = take(ledger, key)
         scored = {name.replace("_", "/"): make(seed) for name, make in made.items()}
-        ledger.finish(claim, "done", result={name: one.mean for name, one in scored.items()}, items=scored)
-        ids.append(claim.run.id)
+        ledger.finish(held, "done", result={name: one.mean for name, one in scored.items()}, items=scored)
+        ids.append(held.run.id)
     return ids
 
 
@@ -120,21 +120,21 @@ def test_score_and_items_are_recorded_together_or_not_at_all(
     ledger: Ledger, key: str, path: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.enqueue(key, [want()])
-    claim = take(ledger, key)
+    held = take(ledger, key)
     before = dump(path)
     short = msgspec.structs.replace(accuracy(0), sums=np.ones(299))
     odd = {"of 299 items": (short, "done"), "of a run that failed": (accuracy(0), "failed")}
     for case, (one, state) in odd.items():
         with pytest.raises(ValueError, match=r"of shape \(299,\) for 300|only a run that is done"):
-            ledger.finish(claim, state, result={ACCURACY: 0.5}, items={ACCURACY: one})
+            ledger.finish(held, state, result={ACCURACY: 0.5}, items={ACCURACY: one})
         assert dump(path) == before, case
     with monkeypatch.context() as patch:
-        patch.setattr("lrurun.ledger.store.add_event", _failing)
+        patch.setattr("lrurun.ledger.attempt.add_event", _failing)
         with pytest.raises(RuntimeError, match="after the items"):
-            ledger.finish(claim, "done", result={ACCURACY: 0.5}, items={ACCURACY: accuracy(0)})
+            ledger.finish(held, "done", result={ACCURACY: 0.5}, items={ACCURACY: accuracy(0)})
     assert dump(path) == before
-    ledger.finish(claim, "done", result={ACCURACY: 0.5}, items={ACCURACY: accuracy(0)})
-    assert list(ledger.items([claim.run.id], ACCURACY)) == [claim.run.id]
+    ledger.finish(held, "done", result={ACCURACY: 0.5}, items={ACCURACY: accuracy(0)})
+    assert list(ledger.items([held.run.id], ACCURACY)) == [held.run.id]
 
 
 def test_items_are_added_to_a_run_that_is_done_once(ledger: Ledger, key: str) -> None:
@@ -150,9 +150,9 @@ def test_items_are_added_to_a_run_that_is_done_once(ledger: Ledger, key: str) ->
     ]
     assert [e for e in ledger.events(run=new) if e.kind == "items"] == []
     ledger.enqueue(key, [want(seed=7)])
-    claim = take(ledger, key)
+    held = take(ledger, key)
     with pytest.raises(ValueError, match="only a run that is done"):
-        ledger.record_items(claim.run.id, {ACCURACY: accuracy(0)})
+        ledger.record_items(held.run.id, {ACCURACY: accuracy(0)})
     with pytest.raises(NotFoundError):
         ledger.record_items("none", {ACCURACY: accuracy(0)})
 
@@ -294,9 +294,11 @@ def test_gc_removes_items_in_batches_with_their_records(machine: Machine, monkey
         return drop(ledger, run_ids)
 
     with monkeypatch.context() as patch:
-        patch.setattr("lrurun.ledger.store.BATCH", 3)
+        patch.setattr("lrurun.ledger.reading.BATCH", 3)
         patch.setattr(Ledger, "drop_items", drop_items)
-        patch.setattr("lrurun.report.live.view.PreparationView.update", lambda _view, *progress: shown.append(progress))
+        patch.setattr(
+            "lrurun.report.live.views.PreparationView.update", lambda _view, *progress: shown.append(progress)
+        )
         machine.run("ledger", "gc", "--items", code=130)
     assert batches == [ids[:3], ids[3:6]]
     assert shown == [("removing per-item results", done, 7) for done in range(6)]
@@ -357,9 +359,9 @@ def test_a_run_that_was_trained_twice_keeps_its_own_items(machine: Machine, tmp_
         with Ledger.open(one) as opened:
             key = opened.add_ladder("lru", "sDigits", None, InstanceSpec()).key
             opened.enqueue(key, [want()])
-            claim = take(opened, key)
+            held = take(opened, key)
             made = accuracy(number)
-            opened.finish(claim, "done", result={ACCURACY: made.mean}, items={ACCURACY: made} if number else None)
+            opened.finish(held, "done", result={ACCURACY: made.mean}, items={ACCURACY: made} if number else None)
     with Ledger.open(ledgers[0]) as mine, Ledger.read(ledgers[1]) as theirs:
         assert merging.merge(mine, theirs, tmp_path, tmp_path)[0].known == 1
         assert mine.items(mine.run_ids(), ACCURACY) == {}

@@ -14,8 +14,8 @@ import pytest
 from lrurun.config.runs import InstanceSpec
 from lrurun.errors import LedgerError, LrurunError, NotFoundError
 from lrurun.ledger import views
-from lrurun.ledger.database import files
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.database import files, wal
+from lrurun.ledger.ledger import Ledger
 from tests import conftest
 from tests.harness.machine import Machine
 from tests.harness.results import fill
@@ -125,7 +125,7 @@ def test_a_finished_run_is_in_the_file_itself(path: Path, tmp_path: Path) -> Non
 
 def test_a_network_file_system_gets_no_write_ahead_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Ledger.open(path).close()
-    monkeypatch.setattr(files, "filesystem", lambda path: "nfs4")
+    monkeypatch.setattr(wal, "filesystem", lambda path: "nfs4")
     with Ledger.open(path) as ledger:
         assert ledger.note is not None
         assert "nfs4" in ledger.note
@@ -139,7 +139,7 @@ def test_a_network_file_system_gets_no_write_ahead_log(path: Path, monkeypatch: 
 def test_the_type_of_a_file_system() -> None:
     if not sys.platform.startswith("linux"):
         pytest.skip("/proc is Linux")
-    assert files.filesystem(Path("/proc/self/stat")) == "proc"
+    assert wal.filesystem(Path("/proc/self/stat")) == "proc"
 
 
 def test_a_held_ledger_is_busy(path: Path) -> None:
@@ -249,7 +249,7 @@ UNPRIVILEGED = """
 import os, sys
 from lrurun.errors import LrurunError
 from lrurun.ledger.database import sqlite  # while it can be read
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)

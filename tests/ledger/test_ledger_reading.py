@@ -13,7 +13,7 @@ from sqlalchemy import event
 
 from lrurun.config.runs import InstanceSpec
 from lrurun.errors import NotFoundError
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Run
 from lrurun.report.live import progress
 from tests.harness.stores import drop_trigger, key, ledger, on_file, path, raw, take, want
@@ -116,9 +116,9 @@ READS: list[tuple[Callable[[Ledger, str, Run], object], set[str]]] = [
 @on_file  # PostgreSQL scans small tables whatever their indexes
 def test_what_is_read_is_found_by_an_index(ledger: Ledger, key: str) -> None:
     run = ledger.enqueue(key, [want()])[0]
-    claim = take(ledger, key)
-    ledger.record(claim, [(1, "train/loss", 1.0)], 1)
-    ledger.commit_checkpoint(claim, ledger.begin_checkpoint(claim, 1, "a"), 1, "b")
+    held = take(ledger, key)
+    ledger.record(held, [(1, "train/loss", 1.0)], 1)
+    ledger.commit_checkpoint(held, ledger.begin_checkpoint(held, 1, "a"), 1, "b")
     statements: list[Any] = []
     event.listen(ledger.database.engine, "before_cursor_execute", lambda *words: statements.append(words[2:4]))
     for number, (read, scanned) in enumerate(READS):
@@ -171,16 +171,16 @@ def test_state_summaries_are_the_runs_taken_together(ledger: Ledger, key: str) -
     ledger.enqueue(other, [want("elsewhere", 0)])
     ends = ["done", "done", "done", "diverged", "failed", None]
     for number, (_, seed) in enumerate(places):
-        claim = take(ledger, key)
+        held = take(ledger, key)
         step = 40 + number
         rows = [(20, "train/loss", 9.0), (step, "train/loss", 1.0 + number), (step, "val/accuracy", 0.125)]
-        ledger.record(claim, rows if seed != 1 else rows[2:], step)
+        ledger.record(held, rows if seed != 1 else rows[2:], step)
         if ends[seed] is None:
             continue
         result = {"val/accuracy": number / 16, "machine/steps_per_second": 8.0 + number}
         if seed == 2:
             result = {"val/accuracy": math.nan, "machine/steps_per_second": math.inf}
-        ledger.finish(claim, ends[seed], result=None if ends[seed] == "failed" else result, step=step)
+        ledger.finish(held, ends[seed], result=None if ends[seed] == "failed" else result, step=step)
     ledger.finish(take(ledger, other), "done", result={"val/accuracy": 1.0}, step=100)
 
     found = {(s.rung, s.state): s for s in ledger.state_summaries(key)}
@@ -225,9 +225,9 @@ def test_state_summaries_have_the_scores_of_a_metric(ledger: Ledger, key: str) -
 def test_progress_adds_up(ledger: Ledger, key: str) -> None:
     ledger.enqueue(key, [want(rung, seed, position=seed) for rung in ("dense", "ring") for seed in range(3)])
     for _ in range(3):
-        claim = take(ledger, key, rungs=["dense"])
-        ledger.record(claim, [(50, "train/loss", 0.5), (50, "machine/steps_per_second", 5.0)], 50)
-        ledger.finish(claim, "done", result={"val/accuracy": 0.75, "machine/steps_per_second": 20.0}, step=100)
+        held = take(ledger, key, rungs=["dense"])
+        ledger.record(held, [(50, "train/loss", 0.5), (50, "machine/steps_per_second", 5.0)], 50)
+        ledger.finish(held, "done", result={"val/accuracy": 0.75, "machine/steps_per_second": 20.0}, step=100)
     running = take(ledger, key)
     ledger.record(running, [(60, "train/loss", 0.25), (60, "machine/steps_per_second", 10.0)], 60)
     now = progress.collect(ledger, ledger.ladder(key))

@@ -16,9 +16,9 @@ import pytest
 
 import lrurun
 from lrurun.errors import UsageError
-from lrurun.ledger import filters
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Run
+from lrurun.ledger.where import grammar
 from lrurun.report.listing import Choice
 from tests.harness import where
 from tests.harness.browsing import View, closed
@@ -71,7 +71,7 @@ def test_conditions_choose_what_python_chooses(ledger: Ledger, everything: list[
     found = set()
     for compare, text in [*itertools.product(["=", "!="], TYPED), *itertools.product(["<", ">="], TYPED[:2])]:
         condition = f"settings.x{compare}{text}"
-        parsed = filters.parse(condition, known)  # type: ignore[arg-type]
+        parsed = grammar.parse(condition, known)  # type: ignore[arg-type]
         wanted = [run.id for run in everything if where.holds(parsed, partial(where.value, run))]
         assert Choice(condition, None, ledger).ids(ledger) == wanted, condition
         found |= {run.seed for run in everything if compare == "=" and run.id in wanted}

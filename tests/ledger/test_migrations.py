@@ -16,7 +16,7 @@ import pytest
 from lrurun.errors import LedgerError
 from lrurun.ledger.database import migrate, sqlite
 from lrurun.ledger.database.schema import SCHEMA, VERSION_TABLE
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from tests.harness import ROOT, old_ledgers
 from tests.harness.forks import at_once
 from tests.harness.machine import Machine
@@ -33,7 +33,7 @@ def work(number):
 
 OPEN = """
 import alembic.command
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 
 def work(number):
     with Ledger.open(sys.argv[1]) as ledger:

@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from lrurun.errors import LedgerFileError
-from lrurun.ledger import owner, store
-from lrurun.ledger.store import OWNER_EXITED, Ledger
+from lrurun.ledger import heartbeat, owner
+from lrurun.ledger.heartbeat import OWNER_EXITED
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Owner
 from lrurun.runner.executors.local import LocalExecutor
 from lrurun.server import Place, Server
@@ -35,8 +36,8 @@ def age_heartbeats(path: Path, seconds: float) -> None:
 
 HOLDER = """
 import sys
-from lrurun.ledger import owner, store
-from lrurun.ledger.store import Ledger
+from lrurun.ledger import owner
+from lrurun.ledger.ledger import Ledger
 with Ledger.open(sys.argv[1]) as ledger:
     print(ledger.hold(sys.argv[2], owner.this_process()).run.id, flush=True)
     sys.stdin.readline()
@@ -148,6 +149,6 @@ def test_a_node_reads_only_its_own_attempts(ledger, key, monkeypatch) -> None:
     after = ledger.newest_attempts(before)
     assert [name for name in before if after[name].heartbeat_at > before[name]] == [mine.run.id]
     read: list[str] = []
-    monkeypatch.setattr(store, "_exited", lambda found, *_: bool(read.append(found.host)))
+    monkeypatch.setattr(heartbeat, "_exited", lambda found, *_: bool(read.append(found.host)))
     assert ledger.reap(owner.this_process()) == []
     assert read == [owner.this_process().host] * 3

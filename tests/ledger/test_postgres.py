@@ -16,11 +16,12 @@ from sqlalchemy import Connection, event, inspect
 
 from lrurun.config.runs import InstanceSpec
 from lrurun.errors import LedgerError, NotFoundError
-from lrurun.ledger import store
+from lrurun.ledger import heartbeat
+from lrurun.ledger.attempt import Fenced
 from lrurun.ledger.database import migrate, servers
 from lrurun.ledger.database import postgresql as database
 from lrurun.ledger.database.schema import SCHEMA, TRIGGERS, VIEWS, metadata
-from lrurun.ledger.store import Fenced, Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Run
 from lrurun.server import VARIABLE, Server
 from tests.harness.forks import at_once
@@ -80,7 +81,8 @@ def _server_type(kind: str) -> str:
 
 OPEN = """
 import alembic.command
-from lrurun.ledger.store import Fenced, Ledger
+from lrurun.ledger.attempt import Fenced
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Run
 
 def work(number):
@@ -221,9 +223,11 @@ def test_texts_that_postgresql_cannot_hold_are_replaced(ledger: Ledger, key: str
     assert [e.text for e in ledger.events()] == ["a\ufffdb?"]
     ledger.finish(take(ledger, key), "failed", error="Traceback\0")
     assert ledger.run(run.id).error == "Traceback\ufffd"
-    from lrurun.ledger import columns, filters
+    from lrurun.ledger import columns
+from lrurun.ledger.where import grammar
+from lrurun.ledger.where.names import Names
 
-    condition = filters.parse("optim.lr=0.5", columns.Names())
+    condition = grammar.parse("optim.lr=0.5", Names())
     assert ledger.run_ids(condition) == [run.id], "one NUL does not keep conditions from reading the rest"
 
 
@@ -493,7 +497,9 @@ def test_a_run_is_started_over_once_although_the_answer_was_lost(
 
 
 def test_requests_may_be_done_twice(ledger: Ledger, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "RETURN_SECONDS", 0.0)  # a lost answer is an outage, after which owners have more time
+    monkeypatch.setattr(
+        heartbeat, "RETURN_SECONDS", 0.0
+    )  # a lost answer is an outage, after which owners have more time
     with answers_lost(ledger):
         assert ledger.add_ladder("grid", "sDigits", None, InstanceSpec()).name == "grid"
     with answers_lost(ledger):

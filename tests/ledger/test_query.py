@@ -19,7 +19,7 @@ from lrurun.config.runs import InstanceSpec
 from lrurun.errors import UsageError
 from lrurun.ledger import query
 from lrurun.ledger.database import files
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.server import Place
 from tests.harness.machine import Machine
 from tests.harness.servers import PrivateServer

@@ -19,7 +19,8 @@ from msgspec import structs
 
 from lrurun.config.runs import InstanceSpec, PlannedRun
 from lrurun.errors import LrurunError, NotFoundError
-from lrurun.ledger.store import Fenced, Ledger
+from lrurun.ledger.attempt import Fenced
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import HeldRun
 from tests.harness.forks import at_once
 from tests.harness.stores import ME, counts, dump, key, ledger, path, raw, take, want
@@ -364,7 +365,7 @@ def test_a_place_can_change_and_be_removed(ledger: Ledger, key: str) -> None:
     assert ledger.unlink(key, [run.id], "ring", "train") == 1
     assert ledger.runs(key) == []
     assert ledger.run(run.id).memberships == ()
-    for ask in (ledger.held, lambda key, _: ledger.enqueue(key, [want()])):
+    for ask in (ledger.hold, lambda key, _: ledger.enqueue(key, [want()])):
         with pytest.raises(NotFoundError):
             ask("zz", ME)
 
@@ -402,7 +403,7 @@ def test_a_claim_opens_an_attempt(ledger: Ledger, key: str) -> None:
 CLAIMER = """
 import time
 from lrurun.ledger import owner
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 
 def work(number):
     with Ledger.open(sys.argv[1]) as ledger:

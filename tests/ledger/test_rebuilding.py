@@ -15,7 +15,7 @@ import pytest
 from lrurun.config.runs import InstanceSpec
 from lrurun.errors import LedgerError
 from lrurun.ledger import copies, merging, rebuilding
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.runner.node import NodeTask
 from lrurun.server import Place
 from tests.harness.machine import FINISHED_LADDER, LONG, Machine, stop, wait_for
@@ -65,10 +65,10 @@ def make(folder: Path) -> None:
             ("interrupted", {"step": 4}),
             ("done", {"result": {"x": 1.0}}),
         ):
-            claim = take(opened, own.key, OWNER, environment={"code": "c", "numerics": 2})
+            held = take(opened, own.key, OWNER, environment={"code": "c", "numerics": 2})
             values = {"train/loss": math.inf, "val/accuracy": math.nan, "machine/steps_per_second": 1 / 3}
-            opened.record(claim, [(2, name, value) for name, value in values.items()], 2)
-            opened.finish(claim, state, **fields)
+            opened.record(held, [(2, name, value) for name, value in values.items()], 2)
+            opened.finish(held, state, **fields)
         opened.enqueue(own.key, [want(seed=2)], fresh=True)
         items = {"test/accuracy": items_of(0.5)}
         opened.finish(take(opened, own.key, OWNER), "done", result={"x": 2.0}, items=items)
@@ -125,12 +125,12 @@ def test_a_running_run_is_rebuilt_as_interrupted_with_the_checkpoints_that_are_t
     with Ledger.open(machine.ledger) as opened:
         key = opened.add_ladder("lru", "sDigits", None, InstanceSpec()).key
         [run] = opened.enqueue(key, [want()])
-        claim = take(opened, key, ME)
-        opened.record(claim, [(10, "train/loss", 0.5)], 10)
+        held = take(opened, key, ME)
+        opened.record(held, [(10, "train/loss", 0.5)], 10)
         for step in (10, 20):
-            number = opened.begin_checkpoint(claim, step, f"{run.id}/1/checkpoints/{step}")
-            opened.commit_checkpoint(claim, number, 100, f"sha256:{step}")
-        opened.begin_checkpoint(claim, 30, f"{run.id}/1/checkpoints/30")
+            number = opened.begin_checkpoint(held, step, f"{run.id}/1/checkpoints/{step}")
+            opened.commit_checkpoint(held, number, 100, f"sha256:{step}")
+        opened.begin_checkpoint(held, 30, f"{run.id}/1/checkpoints/30")
     (machine.runs / run.id / "1/checkpoints/10").mkdir(parents=True)
     keep(machine)
     lose(machine)

@@ -12,7 +12,8 @@ import numpy
 import pytest
 
 from lrurun.errors import LedgerError, NotFoundError
-from lrurun.ledger.store import Fenced, Ledger
+from lrurun.ledger.attempt import Fenced
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import HeldRun
 from tests.harness.stores import ME, dump, key, ledger, path, raw, refused_by_database, take, want
 

@@ -9,7 +9,7 @@ import pytest
 
 from lrurun import paths
 from lrurun.errors import LrurunError, UsageError
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.server import Server, is_server, parse
 from tests.harness.machine import Machine
 

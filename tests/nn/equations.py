@@ -13,22 +13,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 
-from lrurun.config.recurrences.attention import AttentionRecurrence
-from lrurun.config.recurrences.block_diagonal import BlockDiagonalRecurrence
-from lrurun.config.recurrences.dlr import DLRRecurrence
-from lrurun.config.recurrences.dss import DSSRecurrence
-from lrurun.config.recurrences.gru_lstm import GRURecurrence, LSTMRecurrence
-from lrurun.config.recurrences.hgrn import HGRNRecurrence
-from lrurun.config.recurrences.lru import LRURecurrence
-from lrurun.config.recurrences.min_gru import MinGRURecurrence, MinLSTMRecurrence
-from lrurun.config.recurrences.rg_lru import RGLRURecurrence
-from lrurun.config.recurrences.rnn import RNNRecurrence
-from lrurun.config.recurrences.rotrnn import RotRNNRecurrence
-from lrurun.config.recurrences.s4 import S4Recurrence
-from lrurun.config.recurrences.s4d import S4DRecurrence
-from lrurun.config.recurrences.s5 import S5Recurrence
-from lrurun.config.recurrences.s6 import S6Recurrence
-from lrurun.config.recurrences.sgconv import SGConvRecurrence
+from lrurun.config.recurrences.attention import AttentionSettings
+from lrurun.config.recurrences.block_diagonal import BlockDiagonalSettings
+from lrurun.config.recurrences.dlr import DLRSettings
+from lrurun.config.recurrences.dss import DSSSettings
+from lrurun.config.recurrences.gru_lstm import GRUSettings, LSTMSettings
+from lrurun.config.recurrences.hgrn import HGRNSettings
+from lrurun.config.recurrences.lru import LRUSettings
+from lrurun.config.recurrences.min_gru import MinGRUSettings, MinLSTMSettings
+from lrurun.config.recurrences.rg_lru import RGLRUSettings
+from lrurun.config.recurrences.rnn import RNNSettings
+from lrurun.config.recurrences.rotrnn import RotRNNSettings
+from lrurun.config.recurrences.s4 import S4Settings
+from lrurun.config.recurrences.s4d import S4DSettings
+from lrurun.config.recurrences.s5 import S5Settings
+from lrurun.config.recurrences.s6 import S6Settings
+from lrurun.config.recurrences.sgconv import SGConvSettings
 from tests.harness.state_spaces import bilinear, euler, legs, normal, zoh
 
 RULES = {"zoh": zoh, "bilinear": bilinear, "euler": euler}
@@ -238,7 +238,7 @@ def dss_kernel(settings, p, length, way=""):
 
 
 def dlr(settings, p, u, two_way):
-    of = dss_kernel if isinstance(settings, DSSRecurrence) else dlr_kernel
+    of = dss_kernel if isinstance(settings, DSSSettings) else dlr_kernel
     return convolved([of(settings, p, len(u), way) for way in ("", "_back")[: 1 + two_way]], p, u)
 
 
@@ -430,84 +430,82 @@ CELL = {"state": 4, "after": moved_biases}
 CONSTANT = {"b": "constant", "c": "constant"}
 REAL = {"mixing": "dense", "decay": "exponential", "recurrence_gate": False, "input_gate": False}
 FORMS = {
-    "dense, tanh": Form(RNNRecurrence(activation="tanh"), rnn),
-    "dense, relu": Form(RNNRecurrence(activation="relu"), rnn),
-    "dense, identity": Form(RNNRecurrence(), rnn),
-    "block-diagonal": Form(BlockDiagonalRecurrence(), block_diagonal),
-    "block-diagonal, tied": Form(BlockDiagonalRecurrence(tied=True, r_min=0.5), block_diagonal),
-    "diagonal, cartesian": Form(LRURecurrence(parametrization="cartesian", **LRU), lru),
-    "diagonal, exponential": Form(LRURecurrence(parametrization="exponential", phase="log"), lru),
-    "diagonal, lru": Form(LRURecurrence(normalize=True, phase="log", r_min=0.9, r_max=0.999), lru),
-    "diagonal, gamma of lambda": Form(LRURecurrence(train_gamma=False, r_min=0.5, **LRU), lru),
-    "diagonal, conjugate heads": Form(LRURecurrence(conjugate=True, heads=2, **LRU), lru),
-    "rotrnn": Form(RotRNNRecurrence(heads=3), rotrnn, **WIDE),
-    "rotrnn, gamma": Form(RotRNNRecurrence(heads=6, normalizer="gamma", draw="ring"), rotrnn, **WIDE),
+    "dense, tanh": Form(RNNSettings(activation="tanh"), rnn),
+    "dense, relu": Form(RNNSettings(activation="relu"), rnn),
+    "dense, identity": Form(RNNSettings(), rnn),
+    "block-diagonal": Form(BlockDiagonalSettings(), block_diagonal),
+    "block-diagonal, tied": Form(BlockDiagonalSettings(tied=True, r_min=0.5), block_diagonal),
+    "diagonal, cartesian": Form(LRUSettings(parametrization="cartesian", **LRU), lru),
+    "diagonal, exponential": Form(LRUSettings(parametrization="exponential", phase="log"), lru),
+    "diagonal, lru": Form(LRUSettings(normalize=True, phase="log", r_min=0.9, r_max=0.999), lru),
+    "diagonal, gamma of lambda": Form(LRUSettings(train_gamma=False, r_min=0.5, **LRU), lru),
+    "diagonal, conjugate heads": Form(LRUSettings(conjugate=True, heads=2, **LRU), lru),
+    "rotrnn": Form(RotRNNSettings(heads=3), rotrnn, **WIDE),
+    "rotrnn, gamma": Form(RotRNNSettings(heads=6, normalizer="gamma", draw="ring"), rotrnn, **WIDE),
     "rotrnn, none": Form(
-        RotRNNRecurrence(heads=2, normalizer="none", max_phase=0.3, slow_rotations=False), rotrnn, **WIDE
+        RotRNNSettings(heads=2, normalizer="none", max_phase=0.3, slow_rotations=False), rotrnn, **WIDE
     ),
-    "rotrnn, naive": Form(RotRNNRecurrence(heads=3, normalizer="naive"), rotrnn, **WIDE),
-    "gru": Form(GRURecurrence(), gru, **CELL),
-    "lstm": Form(LSTMRecurrence(), lstm, **CELL),
-    "s5": Form(S5Recurrence(blocks=2), s5),
-    "s5, bilinear": Form(S5Recurrence(c_init="complex", discretization="bilinear", dt_max=0.5), s5),
+    "rotrnn, naive": Form(RotRNNSettings(heads=3, normalizer="naive"), rotrnn, **WIDE),
+    "gru": Form(GRUSettings(), gru, **CELL),
+    "lstm": Form(LSTMSettings(), lstm, **CELL),
+    "s5": Form(S5Settings(blocks=2), s5),
+    "s5, bilinear": Form(S5Settings(c_init="complex", discretization="bilinear", dt_max=0.5), s5),
     "s5, clipped": Form(
-        S5Recurrence(conj_sym=False, clip_eigs=True, slow_b=False, slow_dt=False),
+        S5Settings(conj_sym=False, clip_eigs=True, slow_b=False, slow_dt=False),
         s5,
         after=lambda p: p | {"lam_re": p["lam_re"].at[:3].set(0.5)},
     ),
-    "s4d": Form(S4DRecurrence(init="legs"), s4d),
-    "s4d, shared": Form(S4DRecurrence(init="inv", n_ssm=2, discretization="bilinear"), s4d),
-    "s4d, fixed B": Form(S4DRecurrence(init="legs", train_b=False, slow_dt=False, dt_max=0.5), s4d),
-    "s4d, two Deltas": Form(S4DRecurrence(init="legs", discretization="euler", shared_dt=False), s4d, after=two_deltas),
-    "s4d, two Deltas, zoh": Form(S4DRecurrence(shared_dt=False, dt_max=0.5), s4d, after=two_deltas),
-    "s4": Form(S4Recurrence(dt_max=0.5), s4, after=apart),
-    "s4, shared": Form(S4Recurrence(n_ssm=2, slow_dt=False), s4, after=apart),
-    "dlr": Form(DLRRecurrence(), dlr, 3),
-    "dlr, imaginary": Form(DLRRecurrence(cast="imag", phases="normal"), dlr, 3),
-    "dlr, sum": Form(DLRRecurrence(cast="sum", poles="unit"), dlr, 3),
-    "dlr, product": Form(DLRRecurrence(cast="prod"), dlr, 3),
-    "dlr, short product": Form(DLRRecurrence(cast="prod", kernel_length=5), dlr, 3),
-    "dlr, real weights": Form(DLRRecurrence(weights="real", kernel_length=5), dlr, 3),
-    "dlr, reals": Form(DLRRecurrence(poles="real", weights="real"), dlr, 3),
-    "dss": Form(DSSRecurrence(), dlr, 3),
-    "dss, short": Form(DSSRecurrence(init="hippo", kernel_length=5), dlr, 3),
-    "sgconv, one scale": Form(SGConvRecurrence(kernel_length=8), sgconv, 5),
-    "sgconv, cut": Form(SGConvRecurrence(kernel_length=13, alpha_min=0.3, alpha_max=0.9), sgconv, 5),
+    "s4d": Form(S4DSettings(init="legs"), s4d),
+    "s4d, shared": Form(S4DSettings(init="inv", n_ssm=2, discretization="bilinear"), s4d),
+    "s4d, fixed B": Form(S4DSettings(init="legs", train_b=False, slow_dt=False, dt_max=0.5), s4d),
+    "s4d, two Deltas": Form(S4DSettings(init="legs", discretization="euler", shared_dt=False), s4d, after=two_deltas),
+    "s4d, two Deltas, zoh": Form(S4DSettings(shared_dt=False, dt_max=0.5), s4d, after=two_deltas),
+    "s4": Form(S4Settings(dt_max=0.5), s4, after=apart),
+    "s4, shared": Form(S4Settings(n_ssm=2, slow_dt=False), s4, after=apart),
+    "dlr": Form(DLRSettings(), dlr, 3),
+    "dlr, imaginary": Form(DLRSettings(cast="imag", phases="normal"), dlr, 3),
+    "dlr, sum": Form(DLRSettings(cast="sum", poles="unit"), dlr, 3),
+    "dlr, product": Form(DLRSettings(cast="prod"), dlr, 3),
+    "dlr, short product": Form(DLRSettings(cast="prod", kernel_length=5), dlr, 3),
+    "dlr, real weights": Form(DLRSettings(weights="real", kernel_length=5), dlr, 3),
+    "dlr, reals": Form(DLRSettings(poles="real", weights="real"), dlr, 3),
+    "dss": Form(DSSSettings(), dlr, 3),
+    "dss, short": Form(DSSSettings(init="hippo", kernel_length=5), dlr, 3),
+    "sgconv, one scale": Form(SGConvSettings(kernel_length=8), sgconv, 5),
+    "sgconv, cut": Form(SGConvSettings(kernel_length=13, alpha_min=0.3, alpha_max=0.9), sgconv, 5),
     "sgconv, trained": Form(  # moved from where alpha starts, which the norm must not follow
-        SGConvRecurrence(kernel_length=64, alpha_min=0.3, alpha_max=0.9, train_alpha=True, init="state"),
+        SGConvSettings(kernel_length=64, alpha_min=0.3, alpha_max=0.9, train_alpha=True, init="state"),
         sgconv,
         5,
         after=lambda p: {name: 0.9 * x if "alpha" in name else x for name, x in p.items()},
     ),
-    "sgconv, no decay": Form(SGConvRecurrence(kernel_length=33, alpha_min=1.0, alpha_max=1.0, init="state"), sgconv, 5),
-    "rg-lru": Form(RGLRURecurrence(gate_blocks=2), rg_lru, **GATED),
-    "rg-lru, complex": Form(RGLRURecurrence(complex=True, gate_blocks=2, first="normalised"), rg_lru, **GATED),
-    "rg-lru, negative": Form(RGLRURecurrence(negative=True, gate_blocks=4, first="normalised"), rg_lru, **GATED),
-    "rg-lru, real LRU": Form(RGLRURecurrence(multiplier="trained", **REAL), rg_lru, **GATED),
+    "sgconv, no decay": Form(SGConvSettings(kernel_length=33, alpha_min=1.0, alpha_max=1.0, init="state"), sgconv, 5),
+    "rg-lru": Form(RGLRUSettings(gate_blocks=2), rg_lru, **GATED),
+    "rg-lru, complex": Form(RGLRUSettings(complex=True, gate_blocks=2, first="normalised"), rg_lru, **GATED),
+    "rg-lru, negative": Form(RGLRUSettings(negative=True, gate_blocks=4, first="normalised"), rg_lru, **GATED),
+    "rg-lru, real LRU": Form(RGLRUSettings(multiplier="trained", **REAL), rg_lru, **GATED),
     "rg-lru, fixed": Form(
-        RGLRURecurrence(multiplier="fixed", init="paper", gate_blocks=1, gate_fan="width"), rg_lru, **GATED
+        RGLRUSettings(multiplier="fixed", init="paper", gate_blocks=1, gate_fan="width"), rg_lru, **GATED
     ),
     "rg-lru, sigmoid": Form(
-        RGLRURecurrence(decay="sigmoid", multiplier="complement", input_gate=False, gate_blocks=1, first="normalised"),
+        RGLRUSettings(decay="sigmoid", multiplier="complement", input_gate=False, gate_blocks=1, first="normalised"),
         rg_lru,
         **GATED,
     ),
-    "s6": Form(S6Recurrence(), s6, **GATED),
-    "s6, constant": Form(S6Recurrence(delta="constant", discretization="zoh", skip=False, **CONSTANT), s6, **GATED),
-    "s6, selective Delta": Form(S6Recurrence(delta="dense", discretization="zoh", **CONSTANT), s6, **GATED),
-    "s6, heads, negative": Form(S6Recurrence(delta="dense", heads=2, negative=True), s6, **GATED),
-    "mingru": Form(MinGRURecurrence(), minimal, **GATED),
-    "mingru, in log space": Form(MinGRURecurrence(form="log-space"), minimal, **GATED),
-    "mingru, linear": Form(MinGRURecurrence(candidate="linear", negative=True, readout=False), minimal, **GATED),
-    "mingru, input": Form(MinGRURecurrence(candidate="input", initial="zero", readout=False), minimal, **GATED),
-    "minlstm": Form(MinLSTMRecurrence(forget_bias=0.5), minimal, **GATED),
-    "minlstm, normalised": Form(MinLSTMRecurrence(form="log-space", normalised=True, initial="zero"), minimal, **GATED),
-    "hgrn": Form(HGRNRecurrence(), minimal, **GATED),
-    "attention": Form(AttentionRecurrence(heads=2), attention, 5, 12, after=moved_biases),
-    "attention, no positions": Form(
-        AttentionRecurrence(heads=3, positions="none"), attention, 5, 12, after=moved_biases
-    ),
-    "attention, local": Form(AttentionRecurrence(heads=2, chunk=4), attention, 5, 12, after=moved_biases),
-    "attention, one step": Form(AttentionRecurrence(heads=1, chunk=1), attention, 5, 12, after=moved_biases),
-    "attention, long chunks": Form(AttentionRecurrence(heads=2, chunk=100), attention, 5, 12, after=moved_biases),
+    "s6": Form(S6Settings(), s6, **GATED),
+    "s6, constant": Form(S6Settings(delta="constant", discretization="zoh", skip=False, **CONSTANT), s6, **GATED),
+    "s6, selective Delta": Form(S6Settings(delta="dense", discretization="zoh", **CONSTANT), s6, **GATED),
+    "s6, heads, negative": Form(S6Settings(delta="dense", heads=2, negative=True), s6, **GATED),
+    "mingru": Form(MinGRUSettings(), minimal, **GATED),
+    "mingru, in log space": Form(MinGRUSettings(form="log-space"), minimal, **GATED),
+    "mingru, linear": Form(MinGRUSettings(candidate="linear", negative=True, readout=False), minimal, **GATED),
+    "mingru, input": Form(MinGRUSettings(candidate="input", initial="zero", readout=False), minimal, **GATED),
+    "minlstm": Form(MinLSTMSettings(forget_bias=0.5), minimal, **GATED),
+    "minlstm, normalised": Form(MinLSTMSettings(form="log-space", normalised=True, initial="zero"), minimal, **GATED),
+    "hgrn": Form(HGRNSettings(), minimal, **GATED),
+    "attention": Form(AttentionSettings(heads=2), attention, 5, 12, after=moved_biases),
+    "attention, no positions": Form(AttentionSettings(heads=3, positions="none"), attention, 5, 12, after=moved_biases),
+    "attention, local": Form(AttentionSettings(heads=2, chunk=4), attention, 5, 12, after=moved_biases),
+    "attention, one step": Form(AttentionSettings(heads=1, chunk=1), attention, 5, 12, after=moved_biases),
+    "attention, long chunks": Form(AttentionSettings(heads=2, chunk=100), attention, 5, 12, after=moved_biases),
 }

@@ -12,14 +12,17 @@ from jaxtyping import TypeCheckError
 from msgspec import structs
 
 from lrurun.config import planning
-from lrurun.config.recurrences import KINDS, Declaration, RecurrenceSettings
-from lrurun.config.recurrences.rnn import RNNRecurrence
-from lrurun.config.recurrences.s4d import S4DRecurrence
+from lrurun.config.recurrences import KINDS, Declaration, RecurrenceSettings, registration
+from lrurun.config.recurrences.gated import GatedSettings
+from lrurun.config.recurrences.rnn import RNNSettings
+from lrurun.config.recurrences.s4d import S4DSettings
 from lrurun.config.schema import ModelConfig
 from lrurun.decoding import convert
 from lrurun.errors import UsageError
 from lrurun.nn import conformance, convolution, lowering, recurrences
+from lrurun.nn.axes import expand
 from lrurun.nn.recurrences import dlr
+from lrurun.nn.recurrences.gated import Gated
 from lrurun.nn.recurrences.rnn import RNN
 from lrurun.nn.recurrences.s4d import S4D
 
@@ -164,7 +167,7 @@ def test_what_no_recurrence_takes() -> None:
 
     with pytest.raises(ValueError, match=f"{', '.join(KINDS)}, found 'other'"):
         recurrences.build(Other(), width=2, state=2)
-    layer = recurrences.build(RNNRecurrence(), width=2, state=2)
+    layer = recurrences.build(RNNSettings(), width=2, state=2)
     params = layer.init(jax.random.key(0))
     with pytest.raises(TypeCheckError, match="u"):
         layer.scan(params, jnp.zeros((4, 3, 2)), jnp.ones((4, 2), bool))  # another batch than the inputs'
@@ -287,9 +290,7 @@ def test_forms_that_differ_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(S4D, "kernels", lambda self, *args: right(self, *args).at[0].multiply(1.001))
     monkeypatch.setattr(S4D, "scan", scan)
     one, both = (
-        conformance._Case(
-            recurrences.build(S4DRecurrence(), bidirectional=two_way, width=4, state=8), jax.random.key(0)
-        )
+        conformance._Case(recurrences.build(S4DSettings(), bidirectional=two_way, width=4, state=8), jax.random.key(0))
         for two_way in (False, True)
     )
     assert not conformance._convolution_is_step(one)[0]
@@ -305,10 +306,65 @@ def test_an_operation_that_accelerators_lack_is_a_finding(monkeypatch: pytest.Mo
     matrix = jax.ShapeDtypeStruct((3, 3), jnp.float32)
     assert "['cuda', 'tpu']" in lowering.problem(jax.jit(jax.scipy.linalg.schur), matrix)
     assert lowering.problem(jax.scipy.linalg.expm, matrix) == ""
-    layer = recurrences.build(RNNRecurrence(activation="identity", draw="remapped"), width=3, state=4)
+    layer = recurrences.build(RNNSettings(activation="identity", draw="remapped"), width=3, state=4)
     case = conformance._Case(layer, jax.random.key(0))
     assert conformance._lowers(case) == (True, "accelerators have all operations")
     monkeypatch.setattr(RNN, "init_on_cpu", False)
     passed, detail = conformance._lowers(case)
     assert not passed
     assert detail.startswith("init: MLIR translation rule for primitive 'eig' not found for platforms ['tpu']")
+
+
+class Direct(Gated):
+    """y = x + D u, where only an open gate lets the input into x: closed without an input of the gates."""
+
+    recurrent_parameters = frozenset[str]()
+
+    def init(self, key: Any) -> Any:
+        return {"W": jax.random.normal(key, (self.state, self.width)), "D": jnp.ones(self.width)}
+
+    def coefficients(self, params: Any, u: Any, seen: Any, first: Any) -> Any:
+        gate = self.product(seen, params["W"])
+        return jnp.broadcast_to(jnp.float32(0.5), gate.shape), gate * u.mean(-1, keepdims=True)
+
+    def outputs(self, params: Any, x: Any, u: Any, seen: Any) -> Any:
+        return x.mean(-1, keepdims=True) + expand(params["D"], u.ndim) * u
+
+
+def test_a_control_that_forgets_all_inputs_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    class DirectSettings(GatedSettings, frozen=True, kw_only=True, tag="direct"):
+        pass
+
+    monkeypatch.setitem(KINDS, "direct", Declaration(settings=DirectSettings, implementation=Direct))
+    variants = conformance.variants("direct")
+    monkeypatch.setattr(conformance, "_EITHER_WAY", {})
+    failed = {
+        name: [(finding.name, finding.detail) for finding in conformance.check(variants[name]) if not finding.passed]
+        for name in ("direct", "direct, gates = static")
+    }
+    rule = "no output depends on earlier inputs: those after a changed input changed by 0.0e+00"
+    assert failed == {"direct": [], "direct, gates = static": [("causal", rule)]}
+
+
+def test_a_recurrence_without_a_scan_takes_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Steps(recurrences.Recurrence):
+        recurrent_parameters = frozenset({"a"})
+
+        def init(self, key: Any) -> Any:
+            b, c = jax.random.normal(key, (2, self.state, self.width)) / 4
+            return {"a": jnp.linspace(0.1, 0.9, self.state), "B": b, "C": c.T}
+
+        def initial_state(self, batch: int) -> Any:
+            return jnp.zeros((batch, self.state))
+
+        def step(self, params: Any, state: Any, u: Any) -> Any:
+            x = params["a"][None] * state + self.product(u, params["B"])
+            return x, self.product(x, params["C"])
+
+    settings = registration._settings("steps", Steps)
+    monkeypatch.setitem(KINDS, "steps", Declaration(settings=settings, implementation=Steps))
+    findings = conformance.check(settings())
+    assert not [finding for finding in findings if not finding.passed]
+    assert ("both directions", "declared causal only, so not tested") in [(f.name, f.detail) for f in findings]
+    with pytest.raises(ValueError, match='bidirectional must be false with kind = "steps", which is causal only'):
+        settings().fits(width=4, state=4, bidirectional=True)

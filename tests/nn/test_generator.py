@@ -15,12 +15,12 @@ import pytest
 
 from lrurun.config import planning
 from lrurun.config.planning import final_runs
-from lrurun.config.recurrences.rnn import RNNRecurrence
+from lrurun.config.recurrences.rnn import RNNSettings
 from lrurun.config.schema import ModelConfig
 from lrurun.data import on_device, task_data
 from lrurun.data.tasks import TASKS
 from lrurun.ledger import owner
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.machine import NOT_ON_CPU
 from lrurun.nn.network import Model
 from lrurun.runner import execute
@@ -36,7 +36,7 @@ def values() -> list[str]:
     """Digests of examples and of initial parameters."""
     parity, sums = TASKS["Parity"], TASKS["CumSum"]
     samplers = [task.sampler(task.options()) for task in (parity, sums)]
-    model = Model(ModelConfig(recurrence=RNNRecurrence(), width=4, state=4, depth=1), parity.spec(parity.options()))
+    model = Model(ModelConfig(recurrence=RNNSettings(), width=4, state=4, depth=1), parity.spec(parity.options()))
     leaves = jax.tree.leaves(jax.jit(lambda seed: model.init(on_device.stream(seed, "init")))(np.uint32(0)))
     digest = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest()
     return [*(on_device.batch_digest(sampler, 3, 4) for sampler in samplers if sampler), digest]

@@ -11,19 +11,19 @@ import scipy.linalg
 import scipy.signal
 import scipy.stats
 
-from lrurun.config.recurrences.block_diagonal import BlockDiagonalRecurrence
-from lrurun.config.recurrences.dlr import DLRRecurrence
-from lrurun.config.recurrences.dss import DSSRecurrence
-from lrurun.config.recurrences.gru_lstm import GRURecurrence, LSTMRecurrence
-from lrurun.config.recurrences.lru import LRURecurrence
-from lrurun.config.recurrences.rg_lru import RGLRURecurrence
-from lrurun.config.recurrences.rnn import RNNRecurrence
-from lrurun.config.recurrences.rotrnn import RotRNNRecurrence
-from lrurun.config.recurrences.s4 import S4Recurrence
-from lrurun.config.recurrences.s4d import S4DRecurrence
-from lrurun.config.recurrences.s5 import S5Recurrence
-from lrurun.config.recurrences.s6 import S6Recurrence
-from lrurun.config.recurrences.sgconv import SGConvRecurrence
+from lrurun.config.recurrences.block_diagonal import BlockDiagonalSettings
+from lrurun.config.recurrences.dlr import DLRSettings
+from lrurun.config.recurrences.dss import DSSSettings
+from lrurun.config.recurrences.gru_lstm import GRUSettings, LSTMSettings
+from lrurun.config.recurrences.lru import LRUSettings
+from lrurun.config.recurrences.rg_lru import RGLRUSettings
+from lrurun.config.recurrences.rnn import RNNSettings
+from lrurun.config.recurrences.rotrnn import RotRNNSettings
+from lrurun.config.recurrences.s4 import S4Settings
+from lrurun.config.recurrences.s4d import S4DSettings
+from lrurun.config.recurrences.s5 import S5Settings
+from lrurun.config.recurrences.s6 import S6Settings
+from lrurun.config.recurrences.sgconv import SGConvSettings
 from lrurun.nn import recurrences, sampling
 from lrurun.nn.recurrences import continuous, lru
 from lrurun.nn.recurrences.block_diagonal import remapped
@@ -110,7 +110,7 @@ def test_gamma_keeps_its_digits():
 def test_all_parametrizations_start_at_the_same_eigenvalues():
     names = ("stable-exponential", "cartesian", "exponential")
     ring = {"r_min": 0.9, "r_max": 0.999, "max_phase": 1.0, "normalize": True}
-    layers = [recurrences.build(LRURecurrence(parametrization=one, **ring), width=3, state=50) for one in names]
+    layers = [recurrences.build(LRUSettings(parametrization=one, **ring), width=3, state=50) for one in names]
 
     @jax.jit
     def run(key):
@@ -130,7 +130,7 @@ def test_all_parametrizations_start_at_the_same_eigenvalues():
 
 def test_a_truncated_draw_is_that_of_a_normal_cut_off_at_two_standard_deviations():
     n, law = 300, scipy.stats.truncnorm(-2, 2)
-    draws = [RNNRecurrence(draw=draw) for draw in ("normal", "truncated")]
+    draws = [RNNSettings(draw=draw) for draw in ("normal", "truncated")]
     (_, usual), (layer, cut) = all_started(draws, 7, n, 4, bidirectional=True)
     entries = np.sort(double(cut)["A"].ravel()) * math.sqrt(n)
     assert scipy.stats.kstest(entries, law.cdf).pvalue > 0.01
@@ -146,7 +146,7 @@ def test_a_truncated_draw_is_that_of_a_normal_cut_off_at_two_standard_deviations
 
 @pytest.mark.parametrize(("draw", "radius"), [("normal", 0.5), ("truncated", 1.0), ("remapped", 1.7)])
 def test_a_dense_matrix_with_a_radius_is_the_drawn_one_scaled_to_that_spectral_radius(draw, radius):
-    (_, drawn), (layer, scaled) = all_started([RNNRecurrence(draw=draw, radius=r) for r in (0.0, radius)], 7, 24, 4)
+    (_, drawn), (layer, scaled) = all_started([RNNSettings(draw=draw, radius=r) for r in (0.0, radius)], 7, 24, 4)
     before, after = double(drawn)["A"], double(scaled)["A"]
     sizes = [np.max(np.abs(np.linalg.eigvals(a))) for a in (before, after)]
     assert sizes[1] == pytest.approx(radius, rel=1e-5)
@@ -172,9 +172,9 @@ def test_eigenvalues_of_block_diagonal_matrices_are_remapped_as_in_the_paper(r_m
 def test_rings_of_tied_blocks_and_of_heads():
     ring = {"r_min": 0.5, "r_max": 0.9, "max_phase": 1.0}
     of_rings = (
-        BlockDiagonalRecurrence(tied=True, **ring),
-        LRURecurrence(normalize=True, conjugate=True, heads=500, **ring),
-        RotRNNRecurrence(heads=500, draw="ring", normalizer="gamma", **ring),
+        BlockDiagonalSettings(tied=True, **ring),
+        LRUSettings(normalize=True, conjugate=True, heads=500, **ring),
+        RotRNNSettings(heads=500, draw="ring", normalizer="gamma", **ring),
     )
     for layer, params in all_started(of_rings, 2, 1000, 7):
         lam = layer.spectrum(params)
@@ -183,7 +183,7 @@ def test_rings_of_tied_blocks_and_of_heads():
         assert len(upper) == 500
         assert uniform((np.abs(upper) ** 2 - 0.25) / 0.56)
         assert uniform(np.angle(upper))
-    layer, params = started(BlockDiagonalRecurrence(), 2, 8)
+    layer, params = started(BlockDiagonalSettings(), 2, 8)
     params["A"] = np.where(np.arange(4)[:, None, None] == 1, np.float32(np.inf), params["A"])  # of a diverged run
     broken = layer.spectrum(params)
     assert np.isnan(broken).tolist() == [False, False, True, True, *[False] * 4]
@@ -191,7 +191,7 @@ def test_rings_of_tied_blocks_and_of_heads():
 
 def test_pairs_leave_the_initial_variance_of_the_output_as_it_was():
     ring = {"normalize": True, "r_min": 0.5, "r_max": 0.9}
-    layers = [recurrences.build(LRURecurrence(conjugate=one, **ring), width=64, state=128) for one in (False, True)]
+    layers = [recurrences.build(LRUSettings(conjugate=one, **ring), width=64, state=128) for one in (False, True)]
 
     @jax.jit
     def run(u):
@@ -205,7 +205,7 @@ def test_pairs_leave_the_initial_variance_of_the_output_as_it_was():
 
 @pytest.mark.parametrize("draw", ["log", "ring"])
 def test_rotrnn_starts_with_these_decays_and_angles(draw):
-    settings = RotRNNRecurrence(heads=3000, r_min=0.5, r_max=0.999, max_phase=0.3, draw=draw, normalizer="gamma")
+    settings = RotRNNSettings(heads=3000, r_min=0.5, r_max=0.999, max_phase=0.3, draw=draw, normalizer="gamma")
     p = double(started(settings, 2, 12_000, 3)[1])
     gamma = np.exp(-np.exp(p["gamma_log"]))
     low, high = math.log(-math.log(0.999)), math.log(-math.log(0.5))
@@ -217,7 +217,7 @@ def test_rotrnn_starts_with_these_decays_and_angles(draw):
 
 
 def test_the_trace_normaliser_of_rotrnn_keeps_its_digits_near_gamma_one():
-    layer, params = started(RotRNNRecurrence(heads=50), 3, 100)
+    layer, params = started(RotRNNSettings(heads=50), 3, 100)
     params["gamma_log"] = jnp.asarray(np.log(np.logspace(-9, 0, 50)), jnp.float32)
     p = double(params)
     wanted = np.sqrt(-np.expm1(-2 * np.exp(p["gamma_log"])) / np.sum(p["B"] ** 2, axis=(1, 2)))
@@ -227,21 +227,21 @@ def test_the_trace_normaliser_of_rotrnn_keeps_its_digits_near_gamma_one():
 # --- cells and gates ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "forget", "usual"), [(GRURecurrence, 2, 0.0), (LSTMRecurrence, 1, 1.0)])
+@pytest.mark.parametrize(("kind", "forget", "usual"), [(GRUSettings, 2, 0.0), (LSTMSettings, 1, 1.0)])
 def test_biases_and_matrices_of_gru_and_lstm(kind, forget, usual):
     """Usual ones, those of chrono initialisation, whose time constants T are uniform, and of T = 1."""
 
     ends, low, high = {"t_max": 100.0}, 2, 100
-    if kind is LSTMRecurrence:
+    if kind is LSTMSettings:
         ends, low, high = {"t_min": 30.0, "t_max": 60.0}, 30, 60
     settings = [kind(), kind(**ends), kind(t_min=1.0, t_max=1.0)]
     plain, *chrono = [double(params) for _, params in all_started(settings, 5, 100, 1)]
     assert [set(part) for part in np.split(plain["b"], 4)] == [{usual if k == forget else 0.0} for k in range(4)]
     found, shortest = (np.split(params["b"], 4) for params in chrono)
     assert uniform((1 + np.exp(found[forget]) - low) / (high - low))
-    if kind is LSTMRecurrence:
+    if kind is LSTMSettings:
         np.testing.assert_array_equal(found[0], -found[1])  # the input gate is 1/T
-    others = {0, 1, 2, 3} - {forget} - ({0} if kind is LSTMRecurrence else set())
+    others = {0, 1, 2, 3} - {forget} - ({0} if kind is LSTMSettings else set())
     assert not np.any([found[k] for k in others])
     np.testing.assert_allclose(shortest[forget], math.log(1e-3), rtol=1e-6)
     blocks = plain["A"].reshape(-1, 100, 100)
@@ -257,7 +257,7 @@ def test_the_two_published_initialisations_of_rg_lru_and_those_of_the_ring():
         rate = softplus(double(params)["Lambda"])
         return lambda r: np.exp(-8 * r * rate)
 
-    published = [RGLRURecurrence(init=init) for init in ("code", "paper")]
+    published = [RGLRUSettings(init=init) for init in ("code", "paper")]
     code, paper = (decay(params) for _, params in all_started(published, 4000, 4000, only="Lambda"))
     assert np.median(code(1)) == pytest.approx(0.668, abs=0.02)
     assert np.median(code(0.5)) == pytest.approx(0.817, abs=0.01)
@@ -266,7 +266,7 @@ def test_the_two_published_initialisations_of_rg_lru_and_those_of_the_ring():
     np.testing.assert_allclose(shares, [0.03, 0, 0.30, 0.07], atol=0.02)
     assert 0.9 <= paper(1).min() < paper(1).max() <= 0.999 + 1e-6
     fixed = [
-        RGLRURecurrence(recurrence_gate=False, input_gate=False, r_min=0.5, r_max=0.99, **settings)
+        RGLRUSettings(recurrence_gate=False, input_gate=False, r_min=0.5, r_max=0.99, **settings)
         for settings in ({"decay": "exponential"}, {"init": "ring"})
     ]
     made = [layer.spectrum(params).real for layer, params in all_started(fixed, 64, 64)]
@@ -275,11 +275,11 @@ def test_the_two_published_initialisations_of_rg_lru_and_those_of_the_ring():
 
 
 def test_time_constants_and_decays_of_s6():
-    params = double(started(S6Recurrence(), 4000, 3)[1])
+    params = double(started(S6Settings(), 4000, 3)[1])
     quantiles = np.quantile(np.log(softplus(params["b_dt"])), [0, 0.5, 1])
     np.testing.assert_allclose(quantiles, np.log([0.001, 0.01, 0.1]), atol=0.1)
     np.testing.assert_allclose(np.exp(params["A_log"][7]), [1, 2, 3], rtol=1e-6)
-    decays = np.exp(double(started(S6Recurrence(heads=500), 500, 3)[1])["A_log"])
+    decays = np.exp(double(started(S6Settings(heads=500), 500, 3)[1])["A_log"])
     np.testing.assert_allclose([decays.min(), decays.mean(), decays.max()], [1, 8.5, 16], atol=0.5)
 
 
@@ -290,7 +290,7 @@ def test_time_constants_and_decays_of_s6():
 def test_s5_starts_as_a_real_system(how):
     """HiPPO's normal part, a real matrix of size N in blocks, discretised by SciPy and taken step by step."""
     n, blocks, h, dt = 12, 3, 5, 0.03
-    s5, params = started(S5Recurrence(blocks=blocks, discretization=how, dt_min=dt, dt_max=dt), h, n)
+    s5, params = started(S5Settings(blocks=blocks, discretization=how, dt_min=dt, dt_max=dt), h, n)
     p, rng = double(params), np.random.default_rng(1)
     a = scipy.linalg.block_diag(*[normal(n // blocks)] * blocks)
     v = scipy.linalg.block_diag(*[continuous.hippo(n // blocks).vectors[:, : n // blocks // 2]] * blocks)
@@ -318,7 +318,7 @@ def test_s5_starts_as_a_real_system(how):
 )
 def test_s5_s_initial_scales(c_init, conj_sym, of_c):
     """N = 32, H = 200: the fan-in of B is N, and LeCun's C is smaller by the root of H."""
-    settings = S5Recurrence(c_init=c_init, conj_sym=conj_sym, blocks=2, dt_min=0.01, dt_max=0.2)
+    settings = S5Settings(c_init=c_init, conj_sym=conj_sym, blocks=2, dt_min=0.01, dt_max=0.2)
     p, other = (double(started(settings, 200, 32, key, bidirectional=True)[1]) for key in (0, 1))  # compiled once
     for name, variance in {"B_re": 0.5 / 32, "B_im": 0.5 / 32, "C_re": of_c, "C_im_back": of_c}.items():
         assert np.var(p[name]) == pytest.approx(variance, rel=0.1)
@@ -332,13 +332,13 @@ def test_s5_s_initial_scales(c_init, conj_sym, of_c):
 
 
 def test_s4d_s_initial_values():
-    p = double(started(S4DRecurrence(init="legs", n_ssm=2), 200, 64)[1])
+    p = double(started(S4DSettings(init="legs", n_ssm=2), 200, 64)[1])
     assert np.var(p["C_re"]) == pytest.approx(0.5, rel=0.05)  # O(1): not scaled by the size of the state
     np.testing.assert_allclose(p["A_re_log"], np.log(0.5), rtol=1e-6)
     assert p["A_im"][1, :3] == pytest.approx([1303.3, 433.0, 258.2], abs=0.05)
     assert np.max(p["B_re"]) == 2.0  # cut: HiPPO's reach 41
     assert np.min(p["B_re"]) > 0.4
-    two = started(S4DRecurrence(shared_dt=False), 4, 8)[1]
+    two = started(S4DSettings(shared_dt=False), 4, 8)[1]
     np.testing.assert_array_equal(two["log_dt_b"], two["log_dt"])
     assert np.all((np.exp(p["log_dt"]) > 0.000999) & (np.exp(p["log_dt"]) < 0.1001))
 
@@ -346,7 +346,7 @@ def test_s4d_s_initial_values():
 def test_the_clipped_b_of_s4_gives_the_kernel_of_the_published_initialisation():
     """With eigenvectors as LAPACK returns them: only imaginary parts of B are clipped, so their phases matter."""
     state = 16
-    s4, params = started(S4Recurrence(clip_b=True), 3, state)
+    s4, params = started(S4Settings(clip_b=True), 3, state)
     found = np.asarray(jax.jit(s4.kernels, static_argnums=1)(params | {"D": jnp.zeros(3)}, 64))
     p, (a, b) = double(params), legs(state)
     low_rank = b / np.sqrt(2)
@@ -374,7 +374,7 @@ def test_the_clipped_b_of_s4_gives_the_kernel_of_the_published_initialisation():
 @pytest.mark.parametrize(("state", "steps"), [(16, 256), pytest.param(64, 16_384, marks=pytest.mark.slow)])
 def test_s4_s_kernel_starts_as_that_of_hippo(state, steps):
     """The matrix of HiPPO-LegS, entry by entry, discretised by SciPy and taken step by step, in double precision."""
-    s4, params = started(S4Recurrence(dt_min=1e-3, dt_max=0.1), 3, state)
+    s4, params = started(S4Settings(dt_min=1e-3, dt_max=0.1), 3, state)
     params |= {"D": jnp.zeros(3), "log_dt": jnp.log(jnp.array([1e-3, 1e-2, 0.1]))}
     found, p = np.asarray(jax.jit(s4.kernels, static_argnums=1)(params, steps)), double(params)
     (a, b), v = legs(state), continuous.hippo(state).vectors[:, : state // 2].conj()
@@ -391,7 +391,7 @@ def test_s4_s_kernel_starts_as_that_of_hippo(state, steps):
 
 def test_s4_s_spectrum_starts_as_that_of_hippo():
     """The matrix is triangular: -1, ..., -N. It is far from normal, and of a larger one float32 keeps few digits."""
-    s4, params = started(S4Recurrence(), 3, 4)
+    s4, params = started(S4Settings(), 3, 4)
     steps = np.arange(1, 5)[::-1] * np.exp(double(params)["log_dt"][:, None])
     found = s4.spectrum(params).reshape(3, 4)
     np.testing.assert_allclose(np.sort(found.real), bilinear(-steps, 1)[0], atol=1e-6)
@@ -405,22 +405,22 @@ def test_s4_s_spectrum_starts_as_that_of_hippo():
 
 def test_dlr_s_initial_values():
     n, h = 2000, 4
-    p = double(started(DLRRecurrence(), h, n, 8, bidirectional=True)[1])
+    p = double(started(DLRSettings(), h, n, 8, bidirectional=True)[1])
     np.testing.assert_allclose(p["log_im"], 2 * np.pi * np.arange(n) / n, rtol=1e-6)
     assert uniform((np.log(2 * p["log_re"] ** 2) - math.log(0.0005)) / (math.log(0.5) - math.log(0.0005)))
     assert np.std(p["W_im_back"]) * n == pytest.approx(1, abs=0.04)
-    drawn = started(DLRRecurrence(phases="normal"), h, n, 8)[1]["log_im"]
+    drawn = started(DLRSettings(phases="normal"), h, n, 8)[1]["log_im"]
     assert scipy.stats.kstest(drawn, "norm").pvalue > 0.01
 
 
 def test_where_dss_starts():
     n = 8
-    p = double(started(DSSRecurrence(), 500, n)[1])
+    p = double(started(DSSSettings(), 500, n)[1])
     np.testing.assert_allclose(-np.exp(p["re_log"]), -0.5, rtol=1e-6)
     np.testing.assert_allclose(p["im"], np.pi * np.arange(n), rtol=1e-6)
     assert uniform((p["log_dt"] - math.log(0.001)) / math.log(100))
     lam = np.linalg.eigvals(normal(2 * n))
-    other = started(DSSRecurrence(init="hippo"), 2, n)[1]
+    other = started(DSSSettings(init="hippo"), 2, n)[1]
     np.testing.assert_allclose(other["im"], np.sort(lam.imag)[n:], rtol=1e-5)
 
 
@@ -436,7 +436,7 @@ def test_sgconv_s_kernel_starts_with_norm_one():
                 np.testing.assert_allclose(np.linalg.norm(k, axis=1), 1.0, rtol=1e-5)
             assert not np.array_equal(p["w"], p["w_back"])
     for init, deviation in (("one", 1.0), ("state", 1 / 256)):
-        w = double(started(SGConvRecurrence(kernel_length=1024, init=init), 32, 256)[1])["w"]
+        w = double(started(SGConvSettings(kernel_length=1024, init=init), 32, 256)[1])["w"]
         assert w.shape == (3, 32, 256)
         # 24,576 numbers; that the norm is exact takes one in 768 away.
         assert np.std(w) == pytest.approx(deviation, rel=0.02)
@@ -448,5 +448,5 @@ def test_sgconv_s_kernel_starts_with_norm_one():
 )
 def test_sgconv_has_just_enough_scales(length, state, scales):
     """With H = 32 and N = 4,096, lengths of 2^18 take the 920K parameters of the DLR paper's Table 2."""
-    layer = recurrences.build(SGConvRecurrence(kernel_length=length), width=32, state=state)
+    layer = recurrences.build(SGConvSettings(kernel_length=length), width=32, state=state)
     assert jax.eval_shape(layer.init, jax.random.key(0))["w"].shape == (scales, 32, state)

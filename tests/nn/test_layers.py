@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lrurun.config.recurrences.rg_lru import RGLRURecurrence
+from lrurun.config.recurrences.rg_lru import RGLRUSettings
+from lrurun.config.schema import OptimConfig
 from lrurun.nn.convolution.short import short, short_state, short_step
 from lrurun.nn.network import EPSILON, Model
 from lrurun.nn.network.switch import Switch
+from lrurun.training import optimizer
 from tests.harness.networks import batch, config, features, initial, tokens
 from tests.nn.test_model import gelu
 
@@ -76,7 +78,7 @@ def reference(params, model, ids, activation):
 
 @pytest.mark.parametrize("branch", ["gelu", pytest.param("silu", marks=pytest.mark.slow)])
 def test_a_block_with_a_branch_and_a_convolution(branch):
-    sizes = {"width": 4, "state": 8, "depth": 1, "recurrence": RGLRURecurrence(gate_blocks=2)}
+    sizes = {"width": 4, "state": 8, "depth": 1, "recurrence": RGLRUSettings(gate_blocks=2)}
     model = Model(config(**MIXING | sizes | {"branch": branch}), tokens())
     ids = np.random.default_rng(1).integers(0, 7, (3, 12))
 
@@ -104,7 +106,7 @@ def test_a_switch_layer_follows_a_branch():
         ({"conv_activation": "silu"}, "conv_activation needs conv"),
         ({"expand": 2}, "expand needs a branch"),
         ({"branch": "gelu"}, 'it needs glu = "none" or "switch", found branch = "gelu", glu = "full"'),
-        ({"branch": "gelu", "glu": "none", "recurrence": RGLRURecurrence(), "expand": 2, "state": 6}, "width = 12"),
+        ({"branch": "gelu", "glu": "none", "recurrence": RGLRUSettings(), "expand": 2, "state": 6}, "width = 12"),
     ],
 )
 def test_refuses_what_does_not_fit(changes, said):
@@ -198,7 +200,8 @@ def test_evaluation_has_room_for_twice_as_many_positions():
     apply = jax.jit(lambda train: model.apply(params, stats, inputs, train=train)[0], static_argnums=0)
     scores = [apply(train) for train in (True, False)]
     assert np.max(np.abs(scores[0] - scores[1])) > 1e-3
-    names = {path: group for path, _, group in model.listing(params)}
+    optim = OptimConfig(lr=1e-3, recurrent_factor=0.5, weight_decay=0.05)
+    names = {path: group for path, _, group in optimizer.listing(optim, model.recurrence, params)}
     assert {names[f"blocks.0.switch.{name}"] for name in WEIGHTS} == {"regular"}
 
 

@@ -1,6 +1,6 @@
 """Programs lower for GPUs and TPUs on a machine without one: accelerators have all operations that they need.
 
-Recurrences alone are lowered by `tests/nn/test_conformance.py`; here whole programs, with what is around a recurrence.
+Recurrences alone are lowered by `tests/nn/test_conformance.py`; here whole compiled, with what is around a recurrence.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from lrurun.config import planning
 from lrurun.config.ladder import load_ladder
 from lrurun.config.schema import Execution
 from lrurun.nn import lowering
+from lrurun.training.compiled import Compiled
 from lrurun.training.probes import _before
-from lrurun.training.programs import Best, Programs
 
 TASKS = {"language": "sSource", "depth": "Shift", "dlr": "Shift"}
 """Ladder -> the task on which its rungs are lowered, where it is neither the first of its recipes nor sDigits."""
@@ -34,16 +34,16 @@ def check(made: planning.Plan, rung: Any) -> None:
         spec = structs.replace(spec, length=64)
     execution = Execution(scan_backend=lowering.BACKEND, steps_per_dispatch=2)  # type: ignore[arg-type]
     split = steps.stand_in(spec, 4, sampler)
-    programs = Programs(rung.training, execution, spec, metrics=made.task.metrics, sampler=sampler)
-    state = jax.eval_shape(programs.init, steps.SEEDS)
-    arguments = steps.dispatch_arguments(programs, split, 1)
+    compiled = Compiled(rung.training, execution, spec, metrics=made.task.metrics, sampler=sampler)
+    state = jax.eval_shape(compiled.init, steps.SEEDS)
+    arguments = steps.dispatch_arguments(compiled, split, 1)
     functions = {
-        "training": (programs.dispatch, state, *arguments),
-        "evaluation": (programs.evaluate, Best(state.params, state.stats), *steps.evaluate_arguments(programs, split)),
+        "training": (compiled.dispatch, state, *arguments),
+        "evaluation": (compiled.evaluate, state.evaluated(), *steps.evaluate_arguments(compiled, split)),
         "probes": (_before, state),
     }
-    if not programs.model.recurrence.init_on_cpu:
-        functions["init"] = (programs.model.init, jax.random.key(0))
+    if not compiled.model.recurrence.init_on_cpu:
+        functions["init"] = (compiled.model.init, jax.random.key(0))
     for name, call in functions.items():
         assert lowering.problem(*call) == "", (made.ladder.name, rung.name, name)
 

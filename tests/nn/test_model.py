@@ -5,15 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lrurun.config.recurrences.attention import AttentionRecurrence
-from lrurun.config.recurrences.block_diagonal import BlockDiagonalRecurrence
-from lrurun.config.recurrences.dlr import DLRRecurrence
-from lrurun.config.recurrences.lru import LRURecurrence
-from lrurun.config.recurrences.rnn import RNNRecurrence
-from lrurun.config.recurrences.rotrnn import RotRNNRecurrence
-from lrurun.config.recurrences.s4 import S4Recurrence
-from lrurun.config.recurrences.s4d import S4DRecurrence
-from lrurun.config.recurrences.s5 import S5Recurrence
+from lrurun.config.recurrences.attention import AttentionSettings
+from lrurun.config.recurrences.block_diagonal import BlockDiagonalSettings
+from lrurun.config.recurrences.dlr import DLRSettings
+from lrurun.config.recurrences.lru import LRUSettings
+from lrurun.config.recurrences.rnn import RNNSettings
+from lrurun.config.recurrences.rotrnn import RotRNNSettings
+from lrurun.config.recurrences.s4 import S4Settings
+from lrurun.config.recurrences.s4d import S4DSettings
+from lrurun.config.recurrences.s5 import S5Settings
 from lrurun.config.schema import ModelConfig
 from lrurun.data.task import Spec
 from lrurun.nn.network import Model
@@ -37,15 +37,15 @@ SIZES = {
     ),
     # an S5 has as many as an LRU of half its state: (3P + 6PH + H + H^2 + H + 2H) a block, with P = 64, H = 96
     "lru-speech": (LRU, {**SPEECH, "state": 64} | TWO_WAY, None, 6 * (3 * 64 + 6 * 64 * 96 + 96) + REST),
-    "s5": (S5Recurrence(blocks=16), {**SPEECH, "state": 128} | TWO_WAY, None, 6 * (3 * 64 + 6 * 64 * 96 + 96) + REST),
+    "s5": (S5Settings(blocks=16), {**SPEECH, "state": 128} | TWO_WAY, None, 6 * (3 * 64 + 6 * 64 * 96 + 96) + REST),
     # A, B and C of N / 2 complex numbers a channel, its Delta and D; S4 has P too
-    "s4d": (S4DRecurrence(), {**SPEECH, "state": 64}, None, 6 * (96 * 3 * 64 + 2 * 96) + REST),
-    "s4d-1": (S4DRecurrence(n_ssm=1), {**SPEECH, "state": 64}, None, 6 * (2 * 64 + 96 * 64 + 2 * 96) + REST),
-    "s4": (S4Recurrence(), {**SPEECH, "state": 64}, None, 6 * (96 * 4 * 64 + 2 * 96) + REST),
-    "s4-1": (S4Recurrence(n_ssm=1), {**SPEECH, "state": 64}, None, 6 * (3 * 64 + 96 * 64 + 2 * 96) + REST),
+    "s4d": (S4DSettings(), {**SPEECH, "state": 64}, None, 6 * (96 * 3 * 64 + 2 * 96) + REST),
+    "s4d-1": (S4DSettings(n_ssm=1), {**SPEECH, "state": 64}, None, 6 * (2 * 64 + 96 * 64 + 2 * 96) + REST),
+    "s4": (S4Settings(), {**SPEECH, "state": 64}, None, 6 * (96 * 4 * 64 + 2 * 96) + REST),
+    "s4-1": (S4Settings(n_ssm=1), {**SPEECH, "state": 64}, None, 6 * (3 * 64 + 96 * 64 + 2 * 96) + REST),
     # 284K in RotRNN's Table 2
-    "rotrnn": (RotRNNRecurrence(heads=64), {**SPEECH, "state": 128} | TWO_WAY, None, 284_675),
-    "rotrnn-32": (RotRNNRecurrence(heads=32), {**SPEECH, "state": 128} | TWO_WAY, None, 286_019),
+    "rotrnn": (RotRNNSettings(heads=64), {**SPEECH, "state": 128} | TWO_WAY, None, 284_675),
+    "rotrnn-32": (RotRNNSettings(heads=32), {**SPEECH, "state": 128} | TWO_WAY, None, 286_019),
 }
 
 
@@ -65,16 +65,16 @@ def test_published_sizes_to_a_few_digits():
     embeddings, of which the paper's have 128 numbers, and are also the head. And 32 blocks of Zucchet and Orvieto."""
     for blocks, published in ((1, 83), (2, 166)):
         sizes = {"depth": blocks, "width": 128, "state": 128, "glu": "half", "norm": "layer"}
-        model = Model(ModelConfig(recurrence=AttentionRecurrence(), **sizes), features(features=3, classes=1))
+        model = Model(ModelConfig(recurrence=AttentionSettings(), **sizes), features(features=3, classes=1))
         assert model.count(jax.eval_shape(model.init, jax.random.key(0))[0]) // 1000 == published
-    for recurrence, published in ((DLRRecurrence(), 312e6), (AttentionRecurrence(heads=8), 318e6)):
+    for recurrence, published in ((DLRSettings(), 312e6), (AttentionSettings(heads=8), 318e6)):
         config, spec = ModelConfig(recurrence=recurrence, **LANGUAGE), tokens(features=32_128, classes=32_128)
         model = Model(config, spec)
         params, _ = jax.eval_shape(model.init, jax.random.key(0))  # of one block and what is around the sixteen
         inside = model.count({name: x for name, x in params.items() if name not in ("encoder", "head")})
         inside += 15 * model.count(params["blocks"]["0"])
         assert inside + 32_128 * 128 == pytest.approx(published, abs=1e6)
-    model = Model(ModelConfig(recurrence=BlockDiagonalRecurrence(), depth=1, width=1, state=64), features())
+    model = Model(ModelConfig(recurrence=BlockDiagonalSettings(), depth=1, width=1, state=64), features())
     params, _ = jax.eval_shape(model.init, jax.random.key(0))
     assert model.count(params["blocks"]["0"]["recurrence"]) == 257
 
@@ -102,20 +102,9 @@ def test_init_is_a_function_of_the_key_with_the_scales_of_its_layers():
     assert not np.any(one["head"]["bias"])
 
 
-def test_every_parameter_is_in_the_group_of_its_kind():
+def test_a_final_norm_needs_norms_before_blocks():
     with pytest.raises(ValueError, match="final_norm = true needs norm_place"):
         config(norm_place="post", final_norm=True)
-    model = Model(config(bidirectional=True), features())
-    params, _ = jax.eval_shape(model.init, jax.random.key(0))
-    groups = model.groups(params)
-    assert jax.tree.structure(groups) == jax.tree.structure(params)
-    listing = model.listing(params)
-    assert len(listing) == len(jax.tree.leaves(params))
-    recurrent = {path for path, _, group in listing if group == "recurrent"}
-    names = ("nu_log", "theta", "gamma_log", "B_re", "B_im")
-    assert recurrent == {f"blocks.{i}.recurrence.{name}" for i in (0, 1) for name in names}
-    assert {group for path, _, group in listing if path not in recurrent} == {"regular"}
-    assert ("blocks.1.recurrence.C_im_back", (6, 5), "regular") in listing
 
 
 def gelu(x):
@@ -382,7 +371,7 @@ def test_features_are_scaled_less_the_mean_over_the_deviation(strict):
 
 @pytest.mark.parametrize(
     "recurrence",
-    [pytest.param(LRU, id="lru"), pytest.param(RNNRecurrence(activation="tanh"), id="dense")],
+    [pytest.param(LRU, id="lru"), pytest.param(RNNSettings(activation="tanh"), id="dense")],
 )
 @pytest.mark.slow
 def test_the_smallest_network(strict, recurrence):
@@ -405,24 +394,9 @@ def test_the_smallest_network(strict, recurrence):
     np.testing.assert_array_equal(found[1][0], bias)  # the mean over no position is zero
 
 
-def test_norms_and_biases_are_a_group_of_their_own_where_they_do_not_decay():
-    model = Model(config(final_norm=True), tokens(pair=True))
-    params, _ = jax.eval_shape(model.init, jax.random.key(0))
-    groups = {path: group for path, _, group in model.listing(params, decay_norm_bias=False)}
-    undecayed = {path for path, group in groups.items() if group == "undecayed"}
-    blocks = {f"blocks.{i}.{name}" for i in (0, 1) for name in ("norm.scale", "norm.bias", "gate.bias", "value.bias")}
-    others = {"encoder.bias", "hidden.bias", "head.bias", "final.scale", "final.bias"}
-    assert undecayed == blocks | others
-    usual = {path: group for path, _, group in model.listing(params)}
-    assert {path: usual[path] for path in undecayed} == dict.fromkeys(undecayed, "regular")
-    assert {path: group for path, group in groups.items() if path not in undecayed} == {
-        path: group for path, group in usual.items() if path not in undecayed
-    }
-
-
 STATES = {
-    "tanh": RNNRecurrence(activation="tanh"),
-    "normalised": LRURecurrence(r_min=0.9, r_max=0.999, normalize=True, phase="log", max_phase=0.3),
+    "tanh": RNNSettings(activation="tanh"),
+    "normalised": LRUSettings(r_min=0.9, r_max=0.999, normalize=True, phase="log", max_phase=0.3),
 }
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lrurun.config.recurrences.rnn import RNNRecurrence
+from lrurun.config.recurrences.rnn import RNNSettings
 from lrurun.nn.network import Model
 from tests.harness.networks import batch, config, features, initial, tokens
 
@@ -19,7 +19,7 @@ from tests.harness.networks import batch, config, features, initial, tokens
 @pytest.mark.slow
 def test_products_in_bf16(strict):
     """Every product, and none but those, rounds its factors to 8 binary digits: outputs and gradients move by that."""
-    recurrence, bidirectional = RNNRecurrence(activation="tanh"), True
+    recurrence, bidirectional = RNNSettings(activation="tanh"), True
     spec = features(length=64)
     kinds = ("float32", "tf32", "bf16")
     models = {
@@ -89,11 +89,11 @@ def test_both_modes_of_nnx():
     """The library's coming default has no shared references; the same numbers must come out."""
     program = (
         "import jax, jax.numpy as jnp\n"
-        "from lrurun.config.recurrences.lru import LRURecurrence\n"
+        "from lrurun.config.recurrences.lru import LRUSettings\n"
         "from lrurun.config.schema import ModelConfig\n"
         "from lrurun.nn.network import Model\n"
         "from lrurun.data.task import Spec\n"
-        "model = Model(ModelConfig(recurrence=LRURecurrence(), depth=1, width=4, state=3, dropout=0.5),\n"
+        "model = Model(ModelConfig(recurrence=LRUSettings(), depth=1, width=4, state=3, dropout=0.5),\n"
         "              Spec(name='x', kind='tokens', features=5, classes=2, length=4))\n"
         "params, stats = jax.jit(model.init)(jax.random.key(0))\n"
         "step = jax.jit(lambda p, s: model.apply(p, s, jnp.ones((2, 4), int), train=True, key=jax.random.key(1)))\n"

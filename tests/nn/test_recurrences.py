@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 
 from lrurun.config import planning
-from lrurun.config.recurrences.attention import AttentionRecurrence
-from lrurun.config.recurrences.dss import DSSRecurrence
-from lrurun.config.recurrences.hgrn import HGRNRecurrence
-from lrurun.config.recurrences.min_gru import MinGRURecurrence
-from lrurun.config.recurrences.rg_lru import RGLRURecurrence
-from lrurun.config.recurrences.rnn import RNNRecurrence
-from lrurun.config.recurrences.s4d import S4DRecurrence
-from lrurun.config.recurrences.s6 import S6Recurrence
-from lrurun.config.recurrences.sgconv import SGConvRecurrence
+from lrurun.config.recurrences.attention import AttentionSettings
+from lrurun.config.recurrences.dss import DSSSettings
+from lrurun.config.recurrences.hgrn import HGRNSettings
+from lrurun.config.recurrences.min_gru import MinGRUSettings
+from lrurun.config.recurrences.rg_lru import RGLRUSettings
+from lrurun.config.recurrences.rnn import RNNSettings
+from lrurun.config.recurrences.s4d import S4DSettings
+from lrurun.config.recurrences.s6 import S6Settings
+from lrurun.config.recurrences.sgconv import SGConvSettings
 from lrurun.config.schema import ModelConfig
 from lrurun.data.task import Spec
 from lrurun.nn import recurrences
 from lrurun.nn.network import Model
 from lrurun.nn.recurrences import Recurrence, attention, gated
-from lrurun.training.programs import Programs
+from lrurun.training.compiled import Compiled
 from tests.harness.loops import double
 from tests.harness.state_spaces import zoh
 from tests.nn.equations import FORMS, convolved, dlr_kernel, dss_kernel
@@ -38,7 +38,7 @@ def noise(*shape):
 @pytest.mark.parametrize(("chunk", "kept"), [(0, [1, 2, 3]), (2, [1, 2, 3, 4, 3])])
 def test_the_state_of_attention_is_what_later_steps_see(chunk, kept):
     """Keys and values of all past steps, or of the current and the previous chunk; and its norm is that of `norms`."""
-    layer = recurrences.build(AttentionRecurrence(heads=2, chunk=chunk), width=5, state=12)
+    layer = recurrences.build(AttentionSettings(heads=2, chunk=chunk), width=5, state=12)
     u = noise(len(kept), 2, 5)
 
     @jax.jit
@@ -68,12 +68,12 @@ def test_attention_at_any_position_of_a_long_sequence():
 
 def test_attention_takes_little_memory():
     """At 4,096 steps the scores of a batch of 8 in 4 heads are 2 GiB; chunks longer than the sequence are cut."""
-    layer = recurrences.build(AttentionRecurrence(), width=8, state=8)
+    layer = recurrences.build(AttentionSettings(), width=8, state=8)
     u = jax.ShapeDtypeStruct((4096, 8, 8), jnp.float32)
     params = jax.eval_shape(layer.init, jax.random.key(0))
     compiled = jax.jit(jax.grad(lambda p, u: jnp.sum(layer.scan(p, u)))).lower(params, u).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < 2**29
-    layer = recurrences.build(AttentionRecurrence(heads=2, chunk=2**16), width=8, state=8)
+    layer = recurrences.build(AttentionSettings(heads=2, chunk=2**16), width=8, state=8)
     both = jax.jit(lambda p, u: (layer.scan(p, u), layer.norms(p, u)))
     compiled = both.lower(params, jax.ShapeDtypeStruct((3, 2, 8), jnp.float32)).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < 2**18
@@ -85,10 +85,10 @@ def test_attention_takes_little_memory():
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param(MinGRURecurrence(), id="mingru", marks=pytest.mark.slow),
-        pytest.param(MinGRURecurrence(form="log-space"), id="mingru in log space", marks=pytest.mark.slow),
-        pytest.param(HGRNRecurrence(), id="hgrn", marks=pytest.mark.slow),
-        pytest.param(RGLRURecurrence(mixing="dense", gate_blocks=4), id="rg-lru"),
+        pytest.param(MinGRUSettings(), id="mingru", marks=pytest.mark.slow),
+        pytest.param(MinGRUSettings(form="log-space"), id="mingru in log space", marks=pytest.mark.slow),
+        pytest.param(HGRNSettings(), id="hgrn", marks=pytest.mark.slow),
+        pytest.param(RGLRUSettings(mixing="dense", gate_blocks=4), id="rg-lru"),
     ],
 )
 def test_large_states_in_pieces_start_as_they_do_whole(monkeypatch, settings):
@@ -110,7 +110,7 @@ def test_large_states_in_pieces_start_as_they_do_whole(monkeypatch, settings):
 
 def test_no_more_than_a_piece_of_the_states_of_s6_is_in_memory(monkeypatch):
     monkeypatch.setattr(gated, "PIECE", 3 * 2 * 4 * 16)
-    layer = recurrences.build(S6Recurrence(), width=4, state=16)
+    layer = recurrences.build(S6Settings(), width=4, state=16)
     params = jax.eval_shape(layer.init, jax.random.key(0))
     program = jax.make_jaxpr(layer.scan)(params, jax.ShapeDtypeStruct((7, 2, 4), jnp.float32))
     assert (7, 2, 4 * 16) not in {v.aval.shape for e in program.eqns for v in e.outvars}
@@ -120,7 +120,7 @@ def test_gates_of_the_controls_of_rg_lru():
     """Shuffled ones are those of another sequence; static ones depend on their biases alone."""
     u, layers = noise(7, 3, 4), {}
     for gates in ("input", "shuffled", "static"):
-        layers[gates] = recurrences.build(RGLRURecurrence(gates=gates, gate_blocks=2), width=4, state=4)
+        layers[gates] = recurrences.build(RGLRUSettings(gates=gates, gate_blocks=2), width=4, state=4)
 
     @jax.jit
     def run(u):
@@ -137,7 +137,7 @@ def test_gates_of_the_controls_of_rg_lru():
 @pytest.mark.slow
 def test_bounds_of_hgrn_rise_from_layer_to_layer():
     """g = l / L at first, and a decay below its bound is impossible: large negative inputs cannot erase."""
-    config = ModelConfig(recurrence=HGRNRecurrence(), depth=2, width=3, state=3)
+    config = ModelConfig(recurrence=HGRNSettings(), depth=2, width=3, state=3)
     model = Model(config, Spec(name="any", kind="features", features=1, classes=2, length=5))
     params, stats = jax.jit(model.init)(jax.random.key(0))
     layers = [params["blocks"][str(i)]["recurrence"] for i in range(2)]
@@ -180,7 +180,7 @@ def test_steps_end_with_a_cut_kernel(name):
 
 @pytest.mark.parametrize("kernel_length", [3, pytest.param(40, marks=pytest.mark.slow)])
 def test_norms_of_sgconv_are_those_of_the_state_that_steps_have(kernel_length):
-    layer = recurrences.build(SGConvRecurrence(kernel_length=kernel_length), width=5, state=8)
+    layer = recurrences.build(SGConvSettings(kernel_length=kernel_length), width=5, state=8)
 
     @jax.jit
     def run(u):
@@ -195,17 +195,17 @@ def test_norms_of_sgconv_are_those_of_the_state_that_steps_have(kernel_length):
 
 def test_a_kernel_of_sgconv_without_a_length_takes_that_of_the_task():
     for length, kernel_length, scales in ((50, 0, 4), (100, 0, 5), (50, 400, 7)):
-        settings = SGConvRecurrence(kernel_length=kernel_length)
+        settings = SGConvSettings(kernel_length=kernel_length)
         config = ModelConfig(recurrence=settings, depth=1, width=4, state=8)
         model = Model(config, Spec(name="any", kind="features", features=1, classes=2, length=length))
         params, _ = jax.eval_shape(model.init, jax.random.key(0))
         assert params["blocks"]["0"]["recurrence"]["w"].shape == (scales, 4, 8)
     with pytest.raises(ValueError, match="kernel_length = 0 is the length of the sequences"):
-        recurrences.build(SGConvRecurrence(), width=5, state=8).init(jax.random.key(0))
+        recurrences.build(SGConvSettings(), width=5, state=8).init(jax.random.key(0))
 
 
 def test_the_eigenvalue_zero_of_dss_is_harmless():
-    layer = recurrences.build(DSSRecurrence(), width=3, state=8)
+    layer = recurrences.build(DSSSettings(), width=3, state=8)
 
     @jax.jit
     def run(key):
@@ -224,7 +224,7 @@ def test_the_eigenvalue_zero_of_dss_is_harmless():
 def test_a_long_kernel_of_s4d_is_its_sum():
     """16,384 steps of N = 64: against complex128 powers of the eigenvalues that the float32 parameters stand for."""
     length = 16_384
-    s4d = recurrences.build(S4DRecurrence(init="inv", dt_min=1e-4, dt_max=1e-2), width=2, state=64)
+    s4d = recurrences.build(S4DSettings(init="inv", dt_min=1e-4, dt_max=1e-2), width=2, state=64)
     params = jax.jit(s4d.init)(jax.random.key(0))
     params["A_re_log"] = params["A_re_log"] - 4.0  # as after training: decays that end later than the sequence
     kernel = np.asarray(jax.jit(s4d.kernels, static_argnums=1)(params, length))[0]
@@ -247,7 +247,7 @@ def test_a_long_kernel_of_s4d_is_its_sum():
 
 @pytest.mark.parametrize("draw", ["remapped", "normal"])
 def test_what_an_accelerator_lacks_is_declared(draw):
-    layer = recurrences.build(RNNRecurrence(draw=draw), width=16, state=16)
+    layer = recurrences.build(RNNSettings(draw=draw), width=16, state=16)
     traced = jax.jit(layer.init).trace(jax.random.key(0))
     assert layer.init_on_cpu == (draw == "remapped")
     if layer.init_on_cpu:
@@ -261,18 +261,18 @@ def test_parameters_that_need_the_cpu_are_computed_there(monkeypatch):
     """On a machine with an accelerator, which is simulated by its name."""
     plan, used = planning.make("TeacherStudent", ladder="cells", profile="smoke"), []
     for rung in plan.rungs[:2]:
-        programs = Programs(rung.config, rung.execution, plan.task.spec(plan.options))
-        real = programs._init_model
+        compiled = Compiled(rung.config, rung.execution, plan.task.spec(plan.options))
+        real = compiled._init
 
         def init(seeds, real=real):
             used.append(jax.config.jax_default_device)
             return real(seeds)
 
-        wanted = programs.init(np.zeros(1, np.uint32))
+        wanted = compiled.init(np.zeros(1, np.uint32))
         with monkeypatch.context() as patch:
             patch.setattr(jax, "default_backend", lambda: "tpu")
-            patch.setattr(programs, "_init_model", init)
-            found = programs.init(np.zeros(1, np.uint32))
+            patch.setattr(compiled, "_init", init)
+            found = compiled.init(np.zeros(1, np.uint32))
         jax.tree.map(np.testing.assert_array_equal, wanted, found)
     assert plan.rungs[0].config.model.recurrence.draw == "remapped"
     assert used == [jax.local_devices(backend="cpu")[0], None]

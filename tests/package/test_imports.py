@@ -26,7 +26,7 @@ NOT_SHOWN = (
         "data.downloaded",
         "data.synthetic",
     ),
-    *("data.sampled", "data.task", "nn", "judging", "report.tables.ladder_table", "runner.supervisor"),
+    *("data.sampled", "data.task", "nn", "judging.verdicts", "report.tables.ladder_table", "runner.supervisor"),
     "studies",
 )
 """What lists of runs do not show."""
@@ -37,7 +37,8 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-ROOTS = tuple(f"lrurun.{root}." for root in ("cli", "config", "report", "commands", "ledger", "runner.supervisor"))
+LIGHT_ROOTS = ("cli", "config", "instances", "judging", "report", "session", "commands", "ledger", "runner.supervisor")
+ROOTS = tuple(f"lrurun.{root}." for root in LIGHT_ROOTS)
 MODULES = [name for name in map(module_name, sorted(PACKAGE.rglob("*.py"))) if f"{name}.".startswith(ROOTS)]
 LIGHT = [name for name in MODULES if not name.endswith((".env", ".__main__")) and ".migrations." not in name]
 

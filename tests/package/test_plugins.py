@@ -21,7 +21,7 @@ from lrurun.data.tasks import TASKS
 from lrurun.errors import LrurunError
 from lrurun.instances import documents, requests
 from lrurun.instances.requests import LadderRequest
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.runner.processes import LocalWorker
 from lrurun.runner.work import Needs, Preparation, WorkerError, decode
 from tests.harness.machine import Machine, wait_for

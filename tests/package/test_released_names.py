@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from lrurun import errors
@@ -13,7 +12,7 @@ from lrurun.config.ladder import Ladder
 from lrurun.config.recipe import Recipe
 from lrurun.config.schema import KINDS, Execution, RunConfig
 from lrurun.ledger.database.schema import metadata
-from tests.docs.generated import documents, struct_in
+from tests.docs.generated import Paths, documents, json_fields_of
 from tests.harness.machine import Machine
 
 RELEASED = Path(__file__).with_name("released-names.txt")
@@ -49,11 +48,10 @@ def names(machine: Machine) -> Iterator[str]:
     )
 
 
-def fields(prefix: str, struct: type, above: tuple[type, ...] = ()) -> Iterator[str]:
+def fields(prefix: str, struct: type, paths: Paths = (), above: tuple[type, ...] = ()) -> Iterator[str]:
     """The fields of a struct, and of the structs in it."""
-    for field in msgspec.structs.fields(struct):
-        name = f"{prefix}{field.encode_name}"
+    for field, inner in json_fields_of(struct, paths).items():
+        name = f"{prefix}{field}"
         yield name
-        inner = struct_in(field.type)
-        if inner is not None and inner not in (struct, *above):
-            yield from fields(f"{name}.", inner, (struct, *above))
+        if inner is not None and (inner[1] or inner[0] not in (struct, *above)):
+            yield from fields(f"{name}.", *inner, (struct, *above))

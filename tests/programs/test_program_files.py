@@ -13,11 +13,11 @@ import pytest
 
 from lrurun.config.programs import ProgramTable, digest_of, digests
 from lrurun.errors import LrurunError
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.programs import commands, execution
 from lrurun.runner import node
 from lrurun.runner.attempt import MachineFault
-from lrurun.runner.program_files import ProgramCopy
+from lrurun.runner.program_files import ProgramSnapshot
 from tests.harness.machine import Machine
 from tests.harness.programs import LINEAR, PYTHON, runs_of, write, write_scripts
 
@@ -46,75 +46,75 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def copy_of(folder: Path, runs: Path | None = None) -> ProgramCopy:
-    """The copy of the files as they are now."""
-    return ProgramCopy(runs or folder.parent / "runs", folder, {name: digest_of(folder / name) for name in FILES})
+def snapshot_of(folder: Path, runs: Path | None = None) -> ProgramSnapshot:
+    """The snapshot of the files as they are now."""
+    return ProgramSnapshot(runs or folder.parent / "runs", folder, {name: digest_of(folder / name) for name in FILES})
 
 
 def test_a_copy_has_the_listed_files_and_links_to_what_is_beside_them(folder: Path) -> None:
-    copy = copy_of(folder)
-    copy.keep()
-    found = {path.relative_to(copy.path).as_posix(): path for path in copy.path.rglob("*")}
+    snapshot = snapshot_of(folder)
+    snapshot.keep()
+    found = {path.relative_to(snapshot.path).as_posix(): path for path in snapshot.path.rglob("*")}
     assert {name for name, path in found.items() if not path.is_symlink()} == {*FILES, "model"}
     assert {name: path.resolve() for name, path in found.items() if path.is_symlink()} == {
         name: folder / name for name in ("helper.py", "model/layers.py", "data")
     }
-    assert (copy.path / "run.sh").stat().st_mode & 0o777 == 0o755
+    assert (snapshot.path / "run.sh").stat().st_mode & 0o777 == 0o755
     for name in FILES:
         (folder / name).write_text("raise SystemError\n")
     (folder / "later.txt").write_text("")
-    copy.keep()
-    assert (copy.path / "later.txt").is_symlink(), "what was added since is beside it too"
+    snapshot.keep()
+    assert (snapshot.path / "later.txt").is_symlink(), "what was added since is beside it too"
     folder.parent.rename(folder.parent.with_name("moved"))
-    script = folder.parent.with_name("moved") / copy.path.relative_to(folder.parent) / "train.py"
+    script = folder.parent.with_name("moved") / snapshot.path.relative_to(folder.parent) / "train.py"
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert done.stdout == "helper layers\n", done.stderr
 
 
 def test_every_version_and_every_folder_has_a_copy_of_its_own(folder: Path, tmp_path: Path) -> None:
-    first = copy_of(folder)
+    first = snapshot_of(folder)
     (folder / "conf.json").write_text("[]")
-    second = copy_of(folder)
+    second = snapshot_of(folder)
     (tmp_path / "link").symlink_to(folder)
     elsewhere = tmp_path / "other"
     folder.rename(elsewhere)
-    assert len({first.path, second.path, copy_of(elsewhere).path}) == 3
+    assert len({first.path, second.path, snapshot_of(elsewhere).path}) == 3
     folder.symlink_to(elsewhere)
-    assert copy_of(folder).path == copy_of(elsewhere).path, "it is the same folder"
+    assert snapshot_of(folder).path == snapshot_of(elsewhere).path, "it is the same folder"
 
 
 def test_what_is_missing_or_damaged_of_a_copy_is_made_again(folder: Path) -> None:
-    copy = copy_of(folder)
-    copy.keep()
-    (copy.path / "conf.json").write_text("altered")
-    (copy.path / "model/net.py").unlink()
-    (copy.path / "helper.py").unlink()
-    assert [name for name in FILES if not copy.has(name)] == ["model/net.py", "conf.json"]
-    copy.keep()
-    assert [name for name in FILES if not copy.has(name)] == []
-    assert (copy.path / "helper.py").is_symlink()
+    snapshot = snapshot_of(folder)
+    snapshot.keep()
+    (snapshot.path / "conf.json").write_text("altered")
+    (snapshot.path / "model/net.py").unlink()
+    (snapshot.path / "helper.py").unlink()
+    assert [name for name in FILES if not snapshot.has(name)] == ["model/net.py", "conf.json"]
+    snapshot.keep()
+    assert [name for name in FILES if not snapshot.has(name)] == []
+    assert (snapshot.path / "helper.py").is_symlink()
     # the original has changed too: the copy in another folder, as the one of the run that `verify` repeats
-    other = copy_of(folder, folder.parent / "other")
+    other = snapshot_of(folder, folder.parent / "other")
     other.keep()
-    (copy.path / "conf.json").write_text("altered")
+    (snapshot.path / "conf.json").write_text("altered")
     (folder / "conf.json").write_text("edited")
-    copy.keep(other.path)
-    assert (copy.path / "conf.json").read_text() == "{}"
-    (copy.path / "conf.json").write_text("altered")
+    snapshot.keep(other.path)
+    assert (snapshot.path / "conf.json").read_text() == "{}"
+    (snapshot.path / "conf.json").write_text("altered")
     with pytest.raises(LrurunError) as caught:
-        copy.keep()
+        snapshot.keep()
     assert caught.value.message.startswith(f"{folder / 'conf.json'}: has changed since this run was queued: sha256:")
-    assert caught.value.message.endswith(f", and {copy.path / 'conf.json'} was altered")
+    assert caught.value.message.endswith(f", and {snapshot.path / 'conf.json'} was altered")
     (folder / "conf.json").unlink()
     with pytest.raises(LrurunError, match=r"conf\.json: cannot be read, or is gone") as caught:
-        copy.keep()
+        snapshot.keep()
     assert caught.value.hint == "restore the file of the program"
 
 
 def test_a_copy_in_a_folder_that_cannot_be_written_is_an_error(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LrurunError, match="the files of the program cannot be copied: Not a directory"):
-        copy_of(folder, tmp_path / "file").keep()
+        snapshot_of(folder, tmp_path / "file").keep()
 
 
 def test_several_processes_make_the_same_copy(folder: Path) -> None:
@@ -122,7 +122,7 @@ def test_several_processes_make_the_same_copy(folder: Path) -> None:
 
     def keep() -> None:
         try:
-            copy_of(folder).keep()
+            snapshot_of(folder).keep()
         except Exception as error:
             errors.append(error)
 
@@ -131,10 +131,10 @@ def test_several_processes_make_the_same_copy(folder: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    copy = copy_of(folder)
+    snapshot = snapshot_of(folder)
     assert not errors
-    assert all(map(copy.has, FILES))
-    assert list(copy.path.parent.rglob("*.tmp")) == []
+    assert all(map(snapshot.has, FILES))
+    assert list(snapshot.path.parent.rglob("*.tmp")) == []
 
 
 def test_a_copy_in_an_object_store_is_fetched(folder: Path, tmp_path: Path) -> None:
@@ -143,9 +143,9 @@ def test_a_copy_in_an_object_store_is_fetched(folder: Path, tmp_path: Path) -> N
     for machine in ("a", "b"):
         runs = tmp_path / machine / store
         runs.mkdir(parents=True)
-    copy = copy_of(folder, tmp_path / "a" / store)
-    copy.keep()
-    there = ProgramCopy(tmp_path / "b" / store, folder, copy.digests)
+    snapshot = snapshot_of(folder, tmp_path / "a" / store)
+    snapshot.keep()
+    there = ProgramSnapshot(tmp_path / "b" / store, folder, snapshot.digests)
     for name in FILES:
         (folder / name).write_text("edited")
     there.keep()
@@ -156,7 +156,7 @@ def test_copies_are_no_files_of_a_program(folder: Path) -> None:
     """Wherever the runs folder is: else each copy would make another run."""
     program = ProgramTable(command=("python",), files=("**/*.py",), metric="val/x")
     before = digests(program, folder, "recipe")
-    copy_of(folder, folder / "trained").keep()
+    snapshot_of(folder, folder / "trained").keep()
     assert digests(program, folder, "recipe") == before
 
 
@@ -188,18 +188,18 @@ MODULES = {"train.py", "model/__init__.py", "model/net.py"}
 def test_the_copies_that_a_command_names_are_started(
     folder: Path, command: str, started: str, copied: set[str]
 ) -> None:
-    copy = copy_of(folder)
+    snapshot = snapshot_of(folder)
     words = command.replace("FOLDER", str(folder)).split()
-    assert commands.from_copy(words, copy) == (started.replace("COPY", str(copy.path)).split(), copied)
+    assert commands.from_snapshot(words, snapshot) == (started.replace("COPY", str(snapshot.path)).split(), copied)
 
 
 def test_a_module_is_started_as_by_python(folder: Path) -> None:
     """With the copy in place of the working directory."""
     script = "import sys\nfrom . import net\nprint(__name__, __package__, sys.argv[1:], sys.argv[0] == __file__)\n"
     (folder / "model/start.py").write_text(script + "print(net.NAME, sys.modules['__main__'].__spec__.name)\n")
-    copy = copy_of(folder)
-    copy.keep()
-    started, _ = commands.from_copy([sys.executable, "-m", "model.start", "a", ""], copy)
+    snapshot = snapshot_of(folder)
+    snapshot.keep()
+    started, _ = commands.from_snapshot([sys.executable, "-m", "model.start", "a", ""], snapshot)
     (folder / "model/net.py").write_text("NAME = 'edited'\n")
     done = [
         subprocess.run(command, capture_output=True, text=True, cwd=folder).stdout
@@ -210,7 +210,7 @@ def test_a_module_is_started_as_by_python(folder: Path) -> None:
 
 
 def test_changed_files_that_a_program_may_not_read_from_its_copy_are_faults(folder: Path) -> None:
-    files = copy_of(folder).digests
+    files = snapshot_of(folder).digests
     execution._check_files(files, {"conf.json"}, folder)
     (folder / "conf.json").write_text("[]")
     execution._check_files(files, {"conf.json"}, folder)

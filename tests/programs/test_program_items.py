@@ -10,7 +10,7 @@ import pytest
 
 from lrurun import items as item_results
 from lrurun.config.programs import ProgramTable
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import ITEMS_REFUSED
 from lrurun.programs import logged_items
 from tests import conftest
@@ -297,15 +297,15 @@ import os, signal
 from pathlib import Path
 marker = Path("killed")
 if "LRURUN_METRICS" not in os.environ and not marker.exists():  # a process of lrurun
-    from lrurun.ledger import store
-    real = store.PLACE
+    from lrurun.ledger import attempt
+    real = attempt.PLACE
     def deadly(*arguments, **fields):
         done = real(*arguments, **fields) if AFTER else None
         if not (arguments[2] if AFTER else fields.get("items")):
             return done if AFTER else real(*arguments, **fields)
         marker.touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    store.PLACE = deadly
+    attempt.PLACE = deadly
 """
 """Kills a worker once: when it is about to record a result with items, or after the items are written."""
 _NOTES_READING = """\
@@ -331,7 +331,7 @@ with open("found", "a") as file:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("place", "after"), [("Ledger.finish", False), ("_write_items", True)])
+@pytest.mark.parametrize(("place", "after"), [("AttemptWrites.finish", False), ("write_items", True)])
 def test_a_kill_between_evaluation_and_record_leaves_neither_result_nor_items(
     machine: Machine, place: str, after: bool
 ) -> None:

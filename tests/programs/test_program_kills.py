@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from tests.harness.machine import Machine, stop, training, wait_for, workers_of
 from tests.harness.programs import curves_of, write_scripts
 from tests.harness.servers import PrivateServer

@@ -16,9 +16,9 @@ import pytest
 
 from lrurun.errors import LrurunError
 from lrurun.judging.rung_runs import SPEED
+from lrurun.ledger import heartbeat
 from lrurun.ledger.values import Attempt, Run
 from lrurun.programs import execution
-from lrurun.runner.executors import local
 from tests import conftest
 from tests.harness.machine import Machine, stop, wait_for
 from tests.harness.programs import PYTHON, curves_of, error_of, runs_of, write_scripts
@@ -608,7 +608,7 @@ def _runs(machine: Machine) -> list[tuple[Run, list[Attempt]]]:
 def test_a_program_that_is_silent_is_killed_and_one_that_prints_is_not(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "HEARTBEAT_SECONDS", 0.5)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 0.5)
     once = "from pathlib import Path\nbegan = Path(run.folder) / 'began'\nimport time\n"
     silent = once + "if not began.exists():\n    began.touch()\n    time.sleep(1000)\n"
     prints = "import time\nfor k in range(14):\n    print(k, flush=True)\n    time.sleep(0.25)\n"

@@ -14,8 +14,8 @@ import lrurun
 from lrurun.config import planning
 from lrurun.data import task_data
 from lrurun.errors import LrurunError, NotFoundError, UsageError
-from lrurun.ledger.store import Ledger
-from lrurun.training.digests import digest
+from lrurun.ledger.ledger import Ledger
+from lrurun.training.checkpoint_verification import digest
 from tests.harness.machine import Machine
 
 

@@ -17,7 +17,7 @@ import pytest
 import lrurun
 from lrurun.config.runs import InstanceSpec
 from lrurun.errors import LrurunError, NotFoundError, UsageError
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from tests.harness.machine import Machine
 from tests.harness.stores import key, ledger, path, take, want
 
@@ -100,7 +100,7 @@ def test_reports_and_claims_are_those_of_the_commands(finished: Machine, monkeyp
     expected = finished.json("report", "sDigits", "--profile", "smoke")
     with lrurun.open() as opened:
         found = opened.report("sDigits", profile="smoke")
-        key = found.report.instance
+        key = found.report.instance.key
         assert opened.report("sDigits", instance=key[:6]).report == found.report
         claims = opened.claims(ladder="lru", task="sDigits")
     for frame in (found.to_pandas(), found.to_polars()):

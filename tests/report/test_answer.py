@@ -63,7 +63,7 @@ ANSWERS: dict[str, Callable[[], LadderReport]] = {
     "one seed": lambda: ladder(1),
     "cautions": lambda: build(rates=DEFAULT, notes=["a note"]),
     "branches": lambda: grid(),
-    "tuned": lambda: ladder(rates=TUNED, tune=True, profile="smoke", changes={"train.batch": 7}, tuning=TUNING),
+    "tuned": lambda: ladder(rates=TUNED, tune=True, profile="smoke", set={"train.batch": 7}, tuning=TUNING),
     "still improving": lambda: improving(),
     "lower is better": lambda: of_bits(),
     "base not run": lambda: two_rungs(make_run("1", "b", 0, 0.6)),

@@ -12,7 +12,8 @@ from lrurun.data.metric import Exact, Metric
 from lrurun.errors import UsageError
 from lrurun.judging import design_record, questions, sequential
 from lrurun.judging.claims import RungResults, Scored, take_look
-from lrurun.judging.verdicts import Question, Result, Scoring
+from lrurun.judging.samples import Result, Scoring
+from lrurun.judging.verdicts import Question
 from tests.harness.reports import make_run, make_rung
 from tests.harness.scored import LADDER, tasks  # noqa: F401
 from tests.report.test_metrics import BITS, build

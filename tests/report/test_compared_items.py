@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 from lrurun import items
+from lrurun.config.instance import Instance
 from lrurun.items import ItemResults
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.report.figures import compared_items, figure_files
 from lrurun.report.figures.compared_items import ItemComparison, RungItems
 from lrurun.report.figures.figures import Width
@@ -299,8 +300,8 @@ def test_no_text_of_a_figure_is_cut_off_or_covered(metric: str, count: int) -> N
     pair = drawn(metric, count)
     for panels in (1, 7):
         compared = compared_items.ComparedItems(
-            task="a", ladder="b", profile=None, instance="c", label="d", title="e", result="test/x", what="test x",
-            unit="", scale=1.0, comparisons=(pair,) * panels, notes=(),
+            instance=Instance(ladder="b", task="a"), title="e", result="test/x", what="test x", unit="", scale=1.0,
+            comparisons=(pair,) * panels, notes=(),
         )  # fmt: skip
         for width in get_args(Width):
             assert misplaced(figure_files.draw(compared_items.figure(compared), width)) == []

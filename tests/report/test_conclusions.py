@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import scipy.stats
@@ -9,10 +10,11 @@ from msgspec import structs
 
 from lrurun.config.ladder import Ladder
 from lrurun.data.metric import Accuracy
-from lrurun.judging import claims
+from lrurun.judging import wording
 from lrurun.judging.sequential import DesignSummary
 from lrurun.report.tables.conclusions import conclude
 from lrurun.report.tables.ladder_table import LadderReport
+from lrurun.report.tables.row_scores import LadderRow
 from tests.harness.reports import build, make_run, make_rung
 
 NAMES = ("one", "two", "three", "four", "five")
@@ -72,7 +74,7 @@ def test_provisional_differences_are_named_where_others_are_firm() -> None:
 
 def test_failing_seeds_stand_beside_a_verdict() -> None:
     made = report(BASE, (0.1, 0.1, *HIGH[2:]), (0.1,) * 12, (0.1,) * 12)
-    p = claims.p_text(made.rows[1].comparison.p_adjusted or 0.0) if made.rows[1].comparison else ""
+    p = wording.p_value(made.rows[1].comparison.p_adjusted or 0.0) if made.rows[1].comparison else ""
     assert made.conclusions[0] == (
         "Helps: a run of two is better than one of one in 83 % of pairs, though the mean is worse "
         f"({p}; two learns in 10 of 12 seeds)."
@@ -121,24 +123,28 @@ def design(**more: Any) -> DesignSummary:
     return DesignSummary(**(fields | more))
 
 
+def concluded(rows: Sequence[LadderRow], of_design: DesignSummary) -> tuple[str, ...]:
+    return tuple(remark.full for remark in conclude(rows, (), of_design, task="sDigits"))
+
+
 def test_a_sequential_design_says_how_far_it_is() -> None:
     made = report(HIGH, BASE, tuple(score + 0.001 * (-1) ** seed for seed, score in enumerate(BASE)))
     rows = [
         structs.replace(row, comparison=row.comparison and structs.replace(row.comparison, look=12))
         for row in made.rows[:3]
     ]
-    helps, running, undecided = conclude(rows, (), design(), task="sDigits")
+    helps, running, undecided = concluded(rows, design())
     assert helps == "Hurts: two scores 6.00 points less than one (p = 0.001 at 12 seeds)."
     assert running == "The sequential design is not complete: its next look is at 20 seeds."
     assert undecided.startswith("Undecided: three against two (between -1.1")
     assert undecided.endswith(" points at 12 seeds).")
-    assert conclude([rows[0], rows[2]], (), design(next_look=None, level=None), task="sDigits") == (
+    assert concluded([rows[0], rows[2]], design(next_look=None, level=None)) == (
         "No difference between rungs is decided.",
         "The sequential design is complete. What is undecided stays undecided, because seeds that are added now are "
         "outside the design.",
         undecided,
     )
-    assert conclude(rows[:1], (), design(next_look=None, level=None, undecided=0), task="sDigits") == (
+    assert concluded(rows[:1], design(next_look=None, level=None, undecided=0)) == (
         "The sequential design is complete: every difference and claim in it is decided.",
     )
 

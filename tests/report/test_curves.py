@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from sqlalchemy import event
 
-from lrurun.ledger import store
-from lrurun.ledger.store import Ledger
+from lrurun.ledger import reading
+from lrurun.ledger.ledger import Ledger
 from lrurun.report.figures.curves import average, kept, reduced
 from tests.harness.stores import key, ledger, on_file, path, take, want
 
@@ -19,7 +19,7 @@ __all__ = ["key", "ledger", "path"]  # fixtures
 
 
 def test_curves_of_many_runs_are_those_of_each(ledger: Ledger, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "CURVES_AT_ONCE", 3)
+    monkeypatch.setattr(reading, "CURVES_AT_ONCE", 3)
     ledger.enqueue(key, [want(seed=seed, position=seed) for seed in range(8)])
     held_runs = [take(ledger, key) for _ in range(8)]
     for k, held in enumerate(held_runs[:6]):

@@ -20,14 +20,15 @@ from msgspec import structs
 from lrurun.config import tuning
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.data.metric import Accuracy, Metric
-from lrurun.judging import statistics, verdicts
+from lrurun.judging import samples, statistics, verdicts
+from lrurun.judging.samples import Result, Scoring
 from lrurun.judging.scores import ScoreForm, form_of, number
-from lrurun.judging.verdicts import Comparison, Pair, Question, Result, Scoring
-from lrurun.ledger.store import Ledger
+from lrurun.judging.verdicts import Comparison, Pair, Question
+from lrurun.ledger.ledger import Ledger
 from lrurun.report import formats
 from lrurun.report.figures import curves, drawing, figure_files
 from lrurun.report.figures.figures import Curve, Figure, Panel, in_powers_of_ten
-from lrurun.report.tables import all_tasks, axis
+from lrurun.report.tables import all_tasks, axes
 from lrurun.report.tables.ladder_table import LadderReport
 from tests.harness.reports import build, make_run, make_rung
 from tests.harness.stores import key, ledger, path, take, want
@@ -43,14 +44,14 @@ def judged(kind: Any, mine: Sequence[float | None], other: Sequence[float | None
     """The verdict on scores in a unit, of which chance is 0.5 and the margin a tenth."""
     scoring = Scoring(metric=Metric(name="score", unit="points"), chance=0.5 * unit)
     sides = [
-        verdicts.sample([Result(k, score and score * unit) for k, score in enumerate(some)], scoring)
+        samples.sample([Result(k, score and score * unit) for k, score in enumerate(some)], scoring)
         for some in (mine, other)
     ]
     against = kind.endswith("chance")
     question = Question(
         kind=kind, rung="b", other=None if against else "a", margin=unit / 10 if kind != "better" else 0
     )
-    constant = verdicts.constant(scoring)
+    constant = samples.constant(scoring)
     pair = Pair(question=question, mine=sides[0], other=constant if against else sides[1], metric=scoring.metric)
     return verdicts.judge([pair])[0]
 
@@ -221,7 +222,7 @@ def test_the_first_screen_has_the_axis_and_the_numbers() -> None:
 )
 @pytest.mark.parametrize("scale", [1.0, 100.0])
 def test_an_axis_has_room_for_scores_of_every_size(scores: list[float], scale: float) -> None:
-    drawn = axis.of([*scores, math.inf, math.nan], scale)
+    drawn = axes.of([*scores, math.inf, math.nan], scale)
     assert drawn is not None
     places = [drawn.place(score) for score in scores]
     assert all(0 <= place <= 1 for place in places)
@@ -229,7 +230,7 @@ def test_an_axis_has_room_for_scores_of_every_size(scores: list[float], scale: f
     ends = [float(drawn.labelled[k][1]) for k in (0, -1)]
     assert ends[0] <= min(scores) * scale
     assert ends[1] >= max(scores) * scale * (1 - 1e-6)
-    assert axis.of([math.nan], scale) is None
+    assert axes.of([math.nan], scale) is None
 
 
 def test_figures_have_powers_of_ten_as_units_of_their_axes(tmp_path: Path) -> None:

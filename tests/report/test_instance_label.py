@@ -8,8 +8,8 @@ import zlib
 import pytest
 
 from lrurun.config import planning
-from lrurun.config.instance import InstanceLabel, data_phrase
-from lrurun.ledger.store import Ledger
+from lrurun.config.instance import Instance, data_phrase
+from lrurun.ledger.ledger import Ledger
 from lrurun.report.formats import latex
 from lrurun.report.tables.loaded_instance import LoadedInstance
 from tests.harness import results
@@ -109,9 +109,10 @@ def test_the_label_of_every_kind_of_data():
     assert [data_phrase(one) for one in kinds] == ["", "packaged data", "generated data"] + ["unverified data"] * 2
     known = [data_phrase({"kind": "folder", "published": one}) for one in ("yes", "no", "unverified")]
     assert known == ["published data", "not the published data", "unverified data"]
-    of = InstanceLabel(task="T", profile=None, tune=False, changes={"a.b": "x y", "c": True}, data="published data")
-    assert of.text == "T, without --tune, a.b=x y, c=true, published data"
-    assert re.fullmatch("lru-T-[0-9a-f]{6}", of.anchor("lru"))
+    data = {"kind": "folder", "published": "yes"}
+    of = Instance(ladder="lru", task="T", set={"a.b": "x y", "c": True}, data=data)
+    assert of.label == "T, without --tune, a.b=x y, c=true, published data"
+    assert re.fullmatch("lru-T-[0-9a-f]{6}", of.anchor())
 
 
 def test_the_data_may_be_recorded_by_an_earlier_attempt_of_a_run(machine):

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from lrurun import items
 from lrurun.data.metric import Accuracy, Metric
 from lrurun.items import ItemResults
-from lrurun.judging import verdicts
-from lrurun.judging.verdicts import Comparison, Pair, Question, Result, Scoring
+from lrurun.judging import samples, verdicts
+from lrurun.judging.samples import Result, Scoring
+from lrurun.judging.verdicts import Comparison, Pair, Question
 
 Floats = NDArray[np.float64]
 KINDS: Sequence[Any] = ("better", "no-worse", "equal", "above-chance", "at-chance")
@@ -141,13 +142,13 @@ def judged(case: Case, unit: float = 1.0) -> Comparison:
     """The verdict on the comparison alone; any warning of NumPy is an error."""
     scoring = case.scoring
     if unit != 1:
-        scoring = structs.replace(scoring, chance=unit * (scoring.chance or 0.0), metric=structs.replace(case.metric, chance=unit * (scoring.chance or 0.0)))  # fmt: skip  # noqa: E501
+        scoring = structs.replace(scoring, chance=unit * (scoring.chance or 0.0), metric=structs.replace(case.metric, chance=unit * (scoring.chance or 0.0)))  # fmt: skip
     against = case.kind.endswith("chance")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        mine, other = (verdicts.sample(results(case, one, unit), scoring) for one in (case.mine, case.other))
+        mine, other = (samples.sample(results(case, one, unit), scoring) for one in (case.mine, case.other))
         question = Question(kind=case.kind, rung="b", other=None if against else "a", margin=case.margin * unit)
-        constant = verdicts.constant(scoring)
+        constant = samples.constant(scoring)
         pair = Pair(question=question, mine=mine, other=constant if against else other, metric=scoring.metric)
         [found] = verdicts.judge([pair])
     return found

@@ -18,9 +18,10 @@ from benchmarks import error_rates, item_error_rates
 from benchmarks.item_error_rates import Case
 from lrurun import items
 from lrurun.data.metric import Accuracy, Metric, Perplexity
-from lrurun.judging import item_errors, verdicts
-from lrurun.judging.verdicts import Comparison, Pair, Question, Result, Scoring
-from lrurun.ledger.store import Ledger
+from lrurun.judging import item_errors, samples, verdicts
+from lrurun.judging.samples import Result, Scoring
+from lrurun.judging.verdicts import Comparison, Pair, Question
+from lrurun.ledger.ledger import Ledger
 from tests.harness.machine import Machine
 from tests.harness.results import fill
 
@@ -37,12 +38,12 @@ def answers(random: np.random.Generator, runs: int, hard: Floats, *, taste: floa
     return (random.random(chances.shape) < chances).astype(np.float64)
 
 
-def sample(values: Floats, metric: Metric = ACCURACY, **about: Any) -> verdicts.Sample:
+def sample(values: Floats, metric: Metric = ACCURACY, **about: Any) -> samples.Sample:
     test_set = items.TestSet(count=values.shape[1], **about)
     weights = np.ones(test_set.count) if test_set.weights is None else test_set.weights
     results = [items.ItemResults(test_set=test_set, sums=row * weights) for row in values]
     scored = [Result(k, metric.of_mean(one.mean), False, one) for k, one in enumerate(results)]
-    return verdicts.sample(scored, Scoring(metric=metric, chance=metric.chance, items=test_set.count))
+    return samples.sample(scored, Scoring(metric=metric, chance=metric.chance, items=test_set.count))
 
 
 def judged(mine: Floats, other: Floats, kind: Any = "better", margin: float = 0.0) -> Comparison:
@@ -279,13 +280,13 @@ def test_a_margin_is_not_shown_by_equal_answers_on_few_items(count: int, margin:
     assert judged(values[:, :20], values[:, :20], "no-worse", margin).verdict == "undecided"
 
 
-def of_labels(counts: Floats, per_item: int) -> verdicts.Sample:
+def of_labels(counts: Floats, per_item: int) -> samples.Sample:
     """Runs that are right on so many of the labels of each item."""
     count = counts.shape[1]
     test_set = items.TestSet(count=count, weights=np.full(count, float(per_item)))
     results = [items.ItemResults(test_set=test_set, sums=row) for row in counts]
     scoring = Scoring(metric=ACCURACY, chance=0.1, items=count, steps=count * per_item)
-    return verdicts.sample([Result(k, one.mean, False, one) for k, one in enumerate(results)], scoring)
+    return samples.sample([Result(k, one.mean, False, one) for k, one in enumerate(results)], scoring)
 
 
 @pytest.mark.parametrize("per_item", [1000, 1])

@@ -10,7 +10,7 @@ import pytest
 
 from lrurun import studies
 from lrurun.paths import packaged
-from lrurun.studies.evidence import StudyClaim
+from lrurun.studies.machinery.evidence import StudyClaim
 from tests.harness.machine import Machine
 from tests.harness.results import fill, memory
 

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from lrurun import console
-from lrurun.ledger.store import Ledger
-from lrurun.report.live import view as live
+from lrurun.ledger.ledger import Ledger
+from lrurun.report.live import views
 from lrurun.report.live.progress import LadderProgress, collect, columns, running_lines, so_far, summary, view
 from tests.harness.results import fill
 from tests.harness.stores import key, ledger, path, take, want
@@ -24,7 +24,7 @@ __all__ = ["key", "ledger", "path"]  # fixtures
 def clock(monkeypatch):
     """The time in seconds, which a test sets."""
     now = [100.0]
-    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(views.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -32,7 +32,7 @@ def test_a_pipe_gets_a_line_for_every_step_and_one_every_30_seconds(monkeypatch,
     said: list[str] = []
     monkeypatch.setattr(console, "is_terminal", lambda: False)
     monkeypatch.setattr(console, "say", said.append)
-    with live.PreparationView() as preparing:
+    with views.PreparationView() as preparing:
         for done in range(1000):
             clock[0] += 0.1
             preparing.update("generating images", done, 1000)
@@ -53,7 +53,7 @@ def test_a_merge_is_silent_at_first_and_between_two_lines(monkeypatch, clock):
     said: list[str] = []
     monkeypatch.setattr(console, "is_terminal", lambda: False)
     monkeypatch.setattr(console, "say", said.append)
-    with live.PreparationView(pause=2.0) as merging:
+    with views.PreparationView(pause=2.0) as merging:
         for what in ("unpacking", "adding", "writing"):
             for done in range(25):
                 merging.update(what, done, 25)
@@ -62,7 +62,7 @@ def test_a_merge_is_silent_at_first_and_between_two_lines(monkeypatch, clock):
     screen = io.StringIO()
     monkeypatch.setattr(console, "is_terminal", lambda: True)
     monkeypatch.setattr(console, "err", lambda: Console(file=screen, force_terminal=True, width=80, color_system=None))
-    with live.PreparationView(pause=2.0) as merging:
+    with views.PreparationView(pause=2.0) as merging:
         merging.update("unpacking", 1, 4)
         assert screen.getvalue() == ""
         clock[0] += 2
@@ -77,7 +77,7 @@ def test_a_terminal_shows_a_line_a_step_that_fits(monkeypatch, width):
     terminal = Console(file=screen, force_terminal=True, width=width, color_system=None)
     monkeypatch.setattr(console, "is_terminal", lambda: True)
     monkeypatch.setattr(console, "err", lambda: terminal)
-    with live.PreparationView() as preparing:
+    with views.PreparationView() as preparing:
         preparing.update("counting new_aan_pairs.train.tsv [bold]", 1, 3)  # text, not markup
         preparing.update("counting new_aan_pairs.train.tsv [bold]", 2, 3)
         preparing.update("encoding", 1, 4)
@@ -98,7 +98,7 @@ def test_a_ladder_in_a_pipe_gets_a_line_for_every_change(monkeypatch, clock, led
     monkeypatch.setattr(console, "say", lambda line: said.append(line.partition(" ")[2]))
     ledger.enqueue(key, [want("dense", seed, seed) for seed in range(3)])
     first = take(ledger, key)
-    ladder, view = ledger.ladder(key), live.LadderView()
+    ladder, view = ledger.ladder(key), views.LadderView()
 
     def lines() -> list[str]:
         said.clear()
@@ -135,10 +135,10 @@ def test_a_terminal_draws_a_large_ladder_less_often_but_changes_at_once(monkeypa
         clock[0] += 0.1
 
     monkeypatch.setattr(console, "is_terminal", lambda: True)
-    monkeypatch.setattr(live, "collect", slow)
-    monkeypatch.setattr(live.LadderView, "_draw", lambda *_: None)
+    monkeypatch.setattr(views, "collect", slow)
+    monkeypatch.setattr(views.LadderView, "_draw", lambda *_: None)
     ledger.enqueue(key, [want("dense")])
-    ladder, view = ledger.ladder(key), live.LadderView()
+    ladder, view = ledger.ladder(key), views.LadderView()
     for second in range(5):
         if second == 1:
             take(ledger, key)
@@ -179,11 +179,11 @@ def test_a_rung_is_not_the_best_so_far_because_its_bad_seeds_leave_the_mean(
 ) -> None:
     ledger.enqueue(key, [want(rung, seed, position=seed) for rung in ("a", "b") for seed in range(2)])
     for _ in range(4):
-        claim = take(ledger, key)
-        rung, seed = claim.run.memberships[0].rung, claim.run.seed
+        held = take(ledger, key)
+        rung, seed = held.run.memberships[0].rung, held.run.seed
         score = {"a": 0.8, "b": 0.9}[rung] if (rung, seed) != ("b", 1) else math.nan
         state = lost if math.isnan(score) and lost != "nan" else "done"
-        ledger.finish(claim, state, result={"val/accuracy": score} if state == "done" else None, step=100)
+        ledger.finish(held, state, result={"val/accuracy": score} if state == "done" else None, step=100)
     found = collect(ledger, ledger.ladders()[0])
     assert so_far(found) == "best on validation: a, 80.0 % (mean of 2 seeds)"
     assert {rung.rung: rung.scored for rung in found.rungs} == {"a": 2, "b": 1}
@@ -193,11 +193,11 @@ def test_the_answer_so_far_is_of_finished_runs_and_columns_stay_where_they_are(l
     ledger.enqueue(key, [want(rung, seed, k) for k, (rung, seed) in enumerate((r, s) for r in "ab" for s in (0, 1))])
     drawn = []
     for loss, score in ((2.5, 0.4), (123.0, 0.6), (1.0, 0.8), (0.5, 1.0)):
-        claim = take(ledger, key)
-        ledger.record(claim, [(20, "train/loss", loss), (20, "val/accuracy", score / 2)], 20)
+        held = take(ledger, key)
+        ledger.record(held, [(20, "train/loss", loss), (20, "val/accuracy", score / 2)], 20)
         [instance] = ledger.ladders()
         drawn.append((view(collect(ledger, instance), 120), so_far(collect(ledger, instance))))
-        ledger.finish(claim, "done", result={"val/accuracy": score}, step=100)
+        ledger.finish(held, "done", result={"val/accuracy": score}, step=100)
         drawn.append((view(collect(ledger, instance), 120), so_far(collect(ledger, instance))))
     answers = [answer for _, answer in drawn]
     assert answers[:5] == [""] * 5, "one rung has finished runs"
@@ -211,21 +211,21 @@ def test_a_worker_that_has_not_advanced_for_long_is_shown(
     ledger: Ledger, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.enqueue(key, [want(execution={"steps_per_dispatch": 20})])
-    claim = take(ledger, key)
+    held = take(ledger, key)
     [instance] = ledger.ladders()
 
     def after(seconds: float) -> LadderProgress:
-        clock = ledger.newest_attempts([claim.run.id])[claim.run.id].seen_at + seconds
+        clock = ledger.newest_attempts([held.run.id])[held.run.id].seen_at + seconds
         monkeypatch.setattr(Ledger, "clock", lambda _: clock)
         return collect(ledger, instance)
 
     assert after(1000).silent == {}, "no step yet: it may be compiling"
     assert any(" compiling " in line for line in view(after(1), 120))
-    ledger.record(claim, [(20, "machine/steps_per_second", 4.0)], 20)
+    ledger.record(held, [(20, "machine/steps_per_second", 4.0)], 20)
     assert after(45).silent == {}, "less than ten dispatches of 5 s"
     found = after(200)
-    assert found.silent == {claim.run.id: (200.0, 5.0)}
-    text = f"({claim.run.id}) at step 20 of"
+    assert found.silent == {held.run.id: (200.0, 5.0)}
+    text = f"({held.run.id}) at step 20 of"
     [line] = running_lines(found)
     assert text in line
     assert line.endswith(": has not advanced for 3:20 (a dispatch usually takes 5.0 s)")

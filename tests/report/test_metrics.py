@@ -17,7 +17,7 @@ from lrurun.data.metric import Accuracy, BitsPerByte, Exact, Metric
 from lrurun.errors import UsageError
 from lrurun.judging import scores
 from lrurun.ledger import values
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Run
 from lrurun.report import formats, listing, verification
 from lrurun.report.figures.curves import panels

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from lrurun.config import planning
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.report import formats, run_details
 from lrurun.report.tables import loaded_instance
 from tests.harness.machine import Machine

@@ -17,7 +17,7 @@ import pytest
 from lrurun.config import planning
 from lrurun.config.planning import final_runs
 from lrurun.ledger import values
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.report.figures import curves, figure_files
 from lrurun.report.figures.figures import Curve, Figure, Panel
 from tests.harness.drawings import caption, lines, size
@@ -124,6 +124,7 @@ def test_the_option_format_decides_where_the_name_of_the_file_says_nothing(fille
     for format, beginning in begins.items():
         filled[0].run("plot", "sCIFAR", "--format", format, "--out", "figure")
         assert (filled[0].folder / "figure").read_bytes().startswith(beginning)
+    assert "--format pdf --out tasks.pdf" in filled[0].refused("plot", "sCIFAR", "--format", "pdf")
     filled[0].run("plot", "sCIFAR", "--format", "svg", "--out", "figure.of.a.ladder")
     assert (filled[0].folder / "figure.of.a.ladder").read_bytes().startswith(b"<?xml")
 

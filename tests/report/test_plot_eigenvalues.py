@@ -70,13 +70,13 @@ def test_eigenvalues_are_those_of_the_first_and_the_last_parameters(
 
     from lrurun.config.schema import Execution, RunConfig, decode
     from lrurun.data import tasks
-    from lrurun.training.programs import Programs, of_member
+    from lrurun.training.compiled import Compiled, of_member
 
     config = decode(small.json("show", run["id"])["config"], RunConfig, "test")
     task = tasks.get("sDigits")
     spec = task.spec(tasks.options_of(task, config.data))
     seeds = np.array([config.seed], np.uint32)
-    first = of_member(Programs(config, Execution(), spec).init(seeds).params["blocks"], 0)
+    first = of_member(Compiled(config, Execution(), spec).init(seeds).params["blocks"], 0)
     [history] = [h for (name, _, _), h in small.history().items() if name == rung]
     axes = drawing[0].axes
     assert [ax.get_title() for ax in axes] == ["layer 0", "layer 1"]
@@ -142,10 +142,10 @@ def test_eigenvalues_that_are_not_recorded_are_read_from_sound_checkpoints(
 
 
 def test_eigenvalues_that_are_not_finite_are_none() -> None:
-    from lrurun.config.recurrences.rnn import RNNRecurrence
+    from lrurun.config.recurrences.rnn import RNNSettings
     from lrurun.nn import recurrences
 
-    dense = recurrences.build(RNNRecurrence(), width=2, state=2)
+    dense = recurrences.build(RNNSettings(), width=2, state=2)
     assert dense.spectrum({"A": np.array([[0.0, 2.0], [-2.0, 0.0]])}) == pytest.approx([2j, -2j])
     assert np.isnan(dense.spectrum({"A": np.array([[0.0, np.nan], [1.0, 0.0]])})).all()
     lost = figures.spectra([figures.spectrum("x", (1j,), (complex(np.nan),))], title="t", caption="")

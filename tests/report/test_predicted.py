@@ -12,7 +12,7 @@ import pytest
 import lrurun
 from lrurun.config import planning
 from lrurun.data import task_data
-from lrurun.data.synthetic.generators import listops as generator
+from lrurun.data.synthetic import listops_generator
 from lrurun.data.task import Grouping, Split
 from lrurun.data.tasks import TASKS
 from lrurun.errors import UsageError
@@ -20,7 +20,7 @@ from lrurun.report.figures import figure_files, predicted
 from tests.harness.machine import Machine
 
 SUBTREES, SEGMENTS = TASKS["ListOpsSubTrees"], TASKS["PathfinderSegmentation"]
-PARAMETERS = generator.Parameters(min_length=20, max_length=120, max_depth=8, max_args=5, subtrees=True)
+PARAMETERS = listops_generator.Parameters(min_length=20, max_length=120, max_depth=8, max_args=5, subtrees=True)
 
 
 def subtrees(tokens: list[str]) -> dict[int, tuple[int, str]]:
@@ -43,13 +43,13 @@ def subtrees(tokens: list[str]) -> dict[int, tuple[int, str]]:
 
 
 def test_subtrees_are_grouped_by_height_and_operator():
-    examples = generator.draw(3, 0, PARAMETERS, trees=3000)
+    examples = listops_generator.draw(3, 0, PARAMETERS, trees=3000)
     split = Split(inputs=examples.inputs, labels=examples.labels, lengths=examples.lengths)
     heights, operators = SUBTREES.groupings(SUBTREES.spec(SUBTREES.options()), split)
     assert (heights.name, operators.name) == ("height of the subtree", "operator")
     highest = 0
     for row, length in enumerate(examples.lengths.tolist()):
-        wanted = subtrees([generator.TOKENS[token] for token in examples.inputs[row, :length]])
+        wanted = subtrees([listops_generator.TOKENS[token] for token in examples.inputs[row, :length]])
         assert sorted(wanted) == np.flatnonzero(examples.labels[row] >= 0).tolist()
         for place, (height, operator) in wanted.items():
             assert heights.groups[heights.index[row, place]] == str(height)
@@ -132,7 +132,7 @@ def test_a_trained_run_is_drawn_by_one_command(machine: Machine):
         model = lrurun.load(run["id"], ledger=machine.ledger, runs_dir=machine.runs)
         classes = model(data.validation.inputs, data.validation.lengths).argmax(-1)
         for row, length in enumerate(data.validation.lengths.tolist()):
-            tokens = [generator.TOKENS[token] for token in data.validation.inputs[row, :length]]
+            tokens = [listops_generator.TOKENS[token] for token in data.validation.inputs[row, :length]]
             for place, groups in subtrees(tokens).items():
                 for group in (*map(str, groups), "all"):
                     wrong[group][number].append(bool(classes[row, place] != data.validation.labels[row, place]))

@@ -11,10 +11,11 @@ from msgspec import structs
 
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.data.metric import Accuracy
-from lrurun.judging import claims, design_record, questions, sequential, verdicts
+from lrurun.judging import claims, design_record, holm, questions, sequential
 from lrurun.judging.claims import RungResults
+from lrurun.judging.samples import Result, Scoring
 from lrurun.judging.sequential import Design, DesignProgress, LookRecord
-from lrurun.judging.verdicts import Question, Result, Scoring
+from lrurun.judging.verdicts import Question
 from tests.harness import rule
 from tests.harness.reports import make_rung
 from tests.harness.rule import Asked
@@ -92,7 +93,7 @@ def test_random_paths_of_p_values_give_the_decisions_of_another_implementation()
         remaining, decided = set(range(6)), {}
         expected_open, expected = list(range(6)), {}
         for look, p in enumerate(path):
-            adjusted = verdicts.correct({one: p[one] for one in remaining}, share=0.5)
+            adjusted = holm.correct({one: p[one] for one in remaining}, share=0.5)
             decided |= {one: look for one, value in adjusted.items() if value <= 0.05}
             remaining -= decided.keys()
             # Holm: the smallest p first, each at its part of the share, until one is not rejected
@@ -108,8 +109,8 @@ def test_random_paths_of_p_values_give_the_decisions_of_another_implementation()
 
 
 def test_hypotheses_without_a_p_value_count_as_not_rejected() -> None:
-    assert verdicts.correct({"a": 0.01, "b": None}, rest=1) == {"a": 0.03, "b": 1.0}
-    assert verdicts.correct({"a": 0.01}, share=0.5) == {"a": pytest.approx(0.02)}
+    assert holm.correct({"a": 0.01, "b": None}, rest=1) == {"a": 0.03, "b": 1.0}
+    assert holm.correct({"a": 0.01}, share=0.5) == {"a": pytest.approx(0.02)}
 
 
 def random_runs(random: np.random.Generator, levels: Sequence[float]) -> Runs:

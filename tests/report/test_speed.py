@@ -14,7 +14,7 @@ from lrurun.config.ladder import TrainingSpeed, load_ladder
 from lrurun.config.planning import final_runs
 from lrurun.errors import LrurunError
 from lrurun.judging.rung_runs import Note
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.report import formats
 from tests.harness import configs
 from tests.harness.machine import Machine

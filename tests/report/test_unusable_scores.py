@@ -13,6 +13,7 @@ import scipy.stats
 from msgspec import structs
 
 from lrurun.config import planning
+from lrurun.config.instance import Instance
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.data.metric import Accuracy, Metric
 from lrurun.judging import claims, ranks, sequential
@@ -21,7 +22,7 @@ from lrurun.judging.scored_runs import results_of, scoring_of
 from lrurun.judging.scores import form_of
 from lrurun.ledger import values
 from lrurun.report import formats
-from lrurun.report.tables import all_tasks, answer, swept
+from lrurun.report.tables import all_tasks, answer, swept_table
 from lrurun.report.tables.ladder_table import LadderReport
 from tests.harness.reports import build, make_run, make_rung
 
@@ -160,7 +161,7 @@ def test_every_format_counts_them(format: formats.Format) -> None:
         else:
             for words in ("11 without a usable score", "1 with an infinite score", "1 diverged"):
                 assert words in text
-    assert "runs finished without a usable score (all tasks)" in "\n".join(all_tasks.cautions(every))
+    assert "runs finished without a usable score (all tasks)" in "\n".join(all_tasks.content_of(every).cautions)
 
 
 def test_a_metric_that_a_claim_names_counts_the_same() -> None:
@@ -203,9 +204,8 @@ def test_a_look_counts_them_and_is_not_taken_with_an_infinite_score() -> None:
 
     def look(b: list[Score]) -> Any:
         runs = runs_of("a", BASE[:12]) + runs_of("b", b)
-        instance = InstanceRuns(
-            ladder=LADDER, task="toy", profile=None, key="k", short_name="toy", runs=runs, metric=PPL
-        )
+        of = Instance(ladder=LADDER.name, task="toy", key="k", short_name="toy")
+        instance = InstanceRuns(ladder=LADDER, instance=of, runs=runs, metric=PPL)
         rungs = {name: results_of(of_rung, {}) for name, of_rung in select(instance, PPL, []).items()}
         scoring = scoring_of(PPL, {}, None)
         assert progress.next_look is not None
@@ -223,18 +223,18 @@ def test_a_look_counts_them_and_is_not_taken_with_an_infinite_score() -> None:
 
 def test_a_value_is_not_the_best_of_a_sweep_because_its_bad_seeds_leave_the_mean() -> None:
     """Of the values of a setting, those with the fewest lost seeds compete; the mean of the others is not marked."""
-    row = structs.asdict(report_on(BASE[:3], BASE[:3]).rows[0])
+    row, of = structs.asdict(report_on(BASE[:3], BASE[:3]).rows[0]), Instance(ladder="two", task="toy", key="i")
     rows = [
-        swept.SweptRow(
-            **row | {"n": n, "unscored": 3 - n, "mean": score}, instance="i", by={"lr": rate}, set={}, validation=score
+        swept_table.SweptRow(
+            **row | {"n": n, "unscored": 3 - n, "mean": score}, instance=of, by={"lr": rate}, validation=score
         )
         for rate, n, score in ((0.1, 3, 2.0), (0.2, 2, 1.0), (0.3, 3, 1.9), (0.4, 0, None))
     ]
-    report = swept.SweptReport(
-        task="toy", ladder="two", title="two", profile=None, by=("lr",), metric="test/ppl", rows=tuple(rows),
-        instances=("i",), data={}, notes=(), set={}, tune=False, label="toy", score=form_of(PPL),
+    report = swept_table.SweptReport(
+        instance=of, title="two", by=("lr",), metric="test/ppl", rows=tuple(rows), instances=("i",), data={}, notes=(),
+        score=form_of(PPL),
     )  # fmt: skip
-    table = swept.content_of(report).table
+    table = swept_table.content_of(report).table
     [column] = [column for column in table.columns if column.name == "val ppl"]
     assert [column.is_marked(row) for row in table.rows] == [False, False, True, False]
 

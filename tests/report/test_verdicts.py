@@ -14,9 +14,10 @@ from msgspec import structs
 
 from lrurun import items
 from lrurun.data.metric import Accuracy, Metric
-from lrurun.judging import claims, verdicts
+from lrurun.judging import samples, verdicts, wording
+from lrurun.judging.samples import Result, Sample, Scoring
 from lrurun.judging.scores import form_of
-from lrurun.judging.verdicts import Comparison, Pair, Question, Result, Sample, Scoring
+from lrurun.judging.verdicts import Comparison, Pair, Question
 from tests.harness import rule
 from tests.harness.rule import Asked
 
@@ -36,7 +37,7 @@ def sample(scores: Iterable[float | None], scoring: Scoring = SCORING, values: A
             return None
         return items.ItemResults(test_set=items.TestSet(count=len(values[seed])), sums=values[seed])
 
-    return verdicts.sample([Result(k, score, False, results(k, score)) for k, score in enumerate(scores)], scoring)
+    return samples.sample([Result(k, score, False, results(k, score)) for k, score in enumerate(scores)], scoring)
 
 
 def pair(kind: Any, mine: Sample, other: Sample | None = None, margin: float = 0.0, **more: Any) -> Pair:
@@ -46,7 +47,7 @@ def pair(kind: Any, mine: Sample, other: Sample | None = None, margin: float = 0
     return Pair(
         question=Question(kind=kind, margin=margin, **names),
         mine=mine,
-        other=other or verdicts.constant(scoring),
+        other=other or samples.constant(scoring),
         metric=scoring.metric,
         **more,
     )
@@ -142,13 +143,13 @@ def test_another_implementation_gives_the_same_verdicts(known: str) -> None:
             with_results = rungs[1:] if known == "some results" else rungs
             task = task._replace(results={rung: made[rung][1] for rung in with_results})
         asked = list(random_ladder(random, rungs, 1 if task.sign > 0 else 8))
-        samples = {rung: sample(scores, scoring, task.results.get(rung)) for rung, scores in runs.items()}
+        by_rung = {rung: sample(scores, scoring, task.results.get(rung)) for rung, scores in runs.items()}
         found = verdicts.judge(
             [
                 pair(
                     one.kind,
-                    samples[one.rung],
-                    samples[one.other] if one.other else None,
+                    by_rung[one.rung],
+                    by_rung[one.other] if one.other else None,
                     one.margin,
                     rung=one.rung,
                     base=one.other,
@@ -423,7 +424,7 @@ def test_seeds_that_fail_decide_a_mean_but_not_ranks() -> None:
     assert found.verdict == "undecided"
     assert (found.difference or 0) < -0.1
     # nor is a word said on a mean that disagrees with so little
-    assert claims.opposite_mean(found, form_of(scoring.metric)) == ""
+    assert wording.opposite_mean(found, form_of(scoring.metric)) == ""
 
 
 def test_a_rung_may_have_the_worse_mean_and_the_better_runs() -> None:
@@ -434,18 +435,18 @@ def test_a_rung_may_have_the_worse_mean_and_the_better_runs() -> None:
     assert found.difference == pytest.approx(np.mean([0.1, 0.1, *SPREAD[2:]]) - np.mean(base))
     assert (found.difference or 0) < 0
     assert found.improvement == pytest.approx(10 / 12)
-    assert claims.failures(found) == "b learns in 10 of 12 seeds"
+    assert wording.failures(found) == "b learns in 10 of 12 seeds"
     form = form_of(SCORING.metric)
-    assert claims.opposite_mean(found, form) == (
+    assert wording.opposite_mean(found, form) == (
         "a run of b is better than one of a in 83 % of pairs, though the mean is worse"
     )
     turned = judged("better", base, [0.1, 0.1, *SPREAD[2:]])
     assert turned.verdict == "contradicted"
-    assert claims.opposite_mean(turned, form) == (
+    assert wording.opposite_mean(turned, form) == (
         "a run of b is worse than one of a in 83 % of pairs, though the mean is better"
     )
     # where both agree, there is nothing to add
-    assert claims.opposite_mean(judged("better", SPREAD, base), form) == ""
+    assert wording.opposite_mean(judged("better", SPREAD, base), form) == ""
 
 
 def test_p_on_these_items_is_that_of_the_opposite_where_they_contradict() -> None:

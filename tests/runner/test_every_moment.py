@@ -15,7 +15,7 @@ from msgspec import structs
 
 from lrurun.data.metric import Accuracy
 from lrurun.ledger.database.sqlite import SQLite
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Checkpoint
 from lrurun.runner import attempt, environment, recorder
 from lrurun.version import NUMERICS

@@ -14,9 +14,9 @@ import pytest
 from lrurun import paths, trained
 from lrurun.errors import LrurunError
 from lrurun.ledger import merging
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Checkpoint
-from lrurun.training import digests
+from lrurun.training import checkpoint_verification
 from tests.harness.hostile_texts import check
 from tests.harness.machine import Machine
 from tests.harness.results import fill
@@ -156,10 +156,10 @@ def test_links_below_the_runs_are_not_followed(folder: Path) -> None:
 def test_a_link_in_a_checkpoint_is_not_read(folder: Path) -> None:
     saved = folder / "runs" / runs()[0] / "1" / "checkpoints" / "20"
     (saved / "data").write_text("x")
-    digests.digest(saved)
+    checkpoint_verification.digest(saved)
     (saved / "more").symlink_to("/etc/passwd")
     with pytest.raises(LrurunError, match="a link in a checkpoint"):
-        digests.digest(saved)
+        checkpoint_verification.digest(saved)
 
 
 @pytest.mark.parametrize("name", ["../../new", "@/1/link"])

@@ -14,7 +14,7 @@ from lrurun import paths
 from lrurun.config import planning
 from lrurun.config.planning import final_runs
 from lrurun.config.tuning import tuning_runs
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.runner.signals import Signals
 from tests.harness.machine import LONG, Machine, stop, training, wait_for
 from tests.harness.results import fill

@@ -8,7 +8,7 @@ import sqlite3
 import numpy as np
 import pytest
 
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from tests.harness.machine import Machine
 from tests.harness.plug_ins import AVERAGES, LADDER
 
@@ -25,10 +25,10 @@ import signal
 import psutil
 
 import lrurun.data.metric as metric
-import lrurun.ledger.store as store
+from lrurun.ledger import attempt
 
 FLAGS = pathlib.Path(__file__).parent
-evaluated, recorded = metric.Accuracy.items, store.add_event
+evaluated, recorded = metric.Accuracy.items, attempt.add_event
 
 
 def kill_once(name):
@@ -53,7 +53,7 @@ def add_event(connection, time, kind, *rest, **more):
 
 
 metric.Accuracy.items = items
-store.add_event = add_event
+attempt.add_event = add_event
 """
 """Kills command and worker twice: between evaluation and record, and in the transaction after score and items."""
 

@@ -17,7 +17,7 @@ from lrurun.config.planning import Plan, final_runs
 from lrurun.errors import LrurunError, PreparationError, Stopped
 from lrurun.instances import requests
 from lrurun.instances.requests import LadderRequest
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from tests.harness.machine import FINISHED, FINISHED_LADDER, LONG, Machine, stop, training, wait_for
 
 

@@ -20,7 +20,8 @@ from lrurun.commands import status
 from lrurun.config import planning
 from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger import owner
-from lrurun.ledger.store import Fenced, Ledger
+from lrurun.ledger.attempt import Fenced
+from lrurun.ledger.ledger import Ledger
 from lrurun.paths import Places
 from lrurun.runner import executors, node
 from lrurun.runner.executors import NodeJob

@@ -14,7 +14,7 @@ from lrurun.config import planning
 from lrurun.config.planning import final_runs
 from lrurun.errors import LedgerError
 from lrurun.ledger import owner
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import REQUEST, HeldRun, LadderInstance
 from lrurun.runner import environment
 from lrurun.session import resuming

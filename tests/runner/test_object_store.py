@@ -18,7 +18,7 @@ from lrurun import paths, trained
 from lrurun.__main__ import run as command
 from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger import rebuilding
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Checkpoint
 from lrurun.runner import records, snapshots, storage
 from lrurun.runner.attempt import MachineFault
@@ -76,7 +76,7 @@ def test_a_store_without_its_package_or_that_cannot_be_written(
 
 @pytest.mark.parametrize("is_remote", [False, True])
 def test_what_is_stored_is_fetched_until_it_is_removed(tmp_path: Path, is_remote: bool) -> None:
-    runs = tmp_path / (paths._copy_name(f"file://{tmp_path / 'store'}", "--runs-dir") if is_remote else "runs")
+    runs = tmp_path / (paths._mirror_name(f"file://{tmp_path / 'store'}", "--runs-dir") if is_remote else "runs")
     runs.mkdir()
     stored = storage.storage_for(runs)
     stored.check()
@@ -101,7 +101,7 @@ def test_what_is_stored_is_fetched_until_it_is_removed(tmp_path: Path, is_remote
 
 
 def test_names_in_a_store_that_lead_out_of_the_folder_are_not_read(tmp_path: Path) -> None:
-    copy = tmp_path / paths._copy_name("file:///somewhere", "--runs-dir")
+    copy = tmp_path / paths._mirror_name("file:///somewhere", "--runs-dir")
     store = storage.storage_for(copy)
 
     class Listing:
@@ -125,7 +125,7 @@ def test_names_in_a_store_that_lead_out_of_the_folder_are_not_read(tmp_path: Pat
 
 def test_records_are_copied_to_the_store(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    copy = tmp_path / paths._copy_name(f"file://{store}", "--runs-dir")
+    copy = tmp_path / paths._mirror_name(f"file://{store}", "--runs-dir")
     ledger, rebuilt = tmp_path / "ledger.db", tmp_path / "rebuilt.db"
     results.fill(ledger, "sDigits", {"tanh-rnn": [0.5]})
     with Ledger.open(ledger) as opened:

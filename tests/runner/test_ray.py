@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.paths import Places
 from lrurun.runner.executors import NodeJob
 from lrurun.runner.executors.nodes import EngineError

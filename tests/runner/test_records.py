@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lrurun import paths
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.records import LadderRecord, RunRecord, decode
-from lrurun.ledger.store import Ledger
 from lrurun.runner import records
 from lrurun.runner.storage import storage_for
 from tests.harness.machine import Machine
@@ -85,7 +85,7 @@ def test_records_of_another_ledger_are_kept_beside_the_new_ones(
 ) -> None:
     """As of one that was lost, before the same command is given again, also on another machine."""
     store = folder / "store"
-    runs = folder / (paths._copy_name(f"file://{store}", "--runs-dir") if is_remote else "runs")
+    runs = folder / (paths._mirror_name(f"file://{store}", "--runs-dir") if is_remote else "runs")
     for name, score in (("lost.db", 0.5), ("new.db", 0.6)):
         fill(folder / name, "sDigits", {"tanh-rnn": [score]})
         with Ledger.open(folder / name) as ledger:

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from lrurun.config.runs import InstanceSpec
-from lrurun.ledger import store
-from lrurun.ledger.store import Ledger
+from lrurun.ledger import heartbeat
+from lrurun.ledger.ledger import Ledger
 from lrurun.server import Server
 from tests.harness.machine import FOUR_RUNS, LONG, TWO_RUNS, Machine, training, wait_for, workers_of
 from tests.harness.servers import LOCKED, PASSWORD, PrivateServer, programs
@@ -92,7 +92,7 @@ def test_owners_elsewhere_may_write_a_heartbeat_after_an_outage(shared, postgres
         with Ledger.open(shared.ledger) as another:
             assert another.reap(ME, timeout=0.0) == [], "a command that has just begun knows of the restart"
         assert ledger.reap(ME, timeout=0.0) == []
-        monkeypatch.setattr(store, "RETURN_SECONDS", 0.0)
+        monkeypatch.setattr(heartbeat, "RETURN_SECONDS", 0.0)
         assert [run.id for run in ledger.reap(ME, timeout=0.0)] == [held.run.id]
 
 

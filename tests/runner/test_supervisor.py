@@ -22,7 +22,7 @@ from lrurun.config.planning import final_runs
 from lrurun.config.tuning import tuning_runs
 from lrurun.errors import LrurunError
 from lrurun.ledger import owner
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import LadderInstance
 from lrurun.paths import Places
 from lrurun.plugins import Loaded

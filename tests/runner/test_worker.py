@@ -17,7 +17,7 @@ from msgspec import structs
 
 from lrurun.bench import loop
 from lrurun.data.metric import Accuracy
-from lrurun.ledger.store import Fenced
+from lrurun.ledger.attempt import Fenced
 from lrurun.runner import execute, recorder, worker
 from lrurun.runner.attempt import ActiveAttempt, StopRequest
 from lrurun.runner.execute import turn
@@ -153,7 +153,7 @@ def test_training_does_not_wait_for_a_busy_ledger(tmp_path, attempt, monkeypatch
 
 def test_the_log_ends_with_the_results_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     writer = execute.EventWriter.__new__(execute.EventWriter)
-    for name in ("attempt", "ledger", "hold", "recorder", "snapshots", "writes", "_save"):
+    for name in ("attempt", "ledger", "held", "recorder", "snapshots", "writes", "_save"):
         setattr(writer, name, mock.Mock())
     writer.attempt.data.metrics = (Accuracy(),)
     result = {"val/loss": 0.25, "test/accuracy": 0.5}

@@ -10,9 +10,9 @@ from scipy.stats import kstest
 
 from lrurun import studies
 from lrurun.errors import UsageError
-from lrurun.studies.execution import in_process
-from lrurun.studies.plan import make
-from lrurun.studies.study import Results
+from lrurun.studies.machinery.execution import in_process
+from lrurun.studies.machinery.planning import make
+from lrurun.studies.machinery.study import Results
 
 
 def run(name: str, seeds: int = 1, **changes: Any) -> Results[Any]:
@@ -121,8 +121,8 @@ def test_leak() -> None:
 
 
 def test_gain() -> None:
-    from lrurun.studies.formulas import ring_gain, slice_gain
     from lrurun.studies.gain import Gain, variance
+    from lrurun.studies.mathematics.formulas import ring_gain, slice_gain
 
     gains = {
         (0.0, 0.9): (2.05028544, 4.847),
@@ -175,7 +175,7 @@ def test_landscape() -> None:
 
 
 def test_loss_of_two_complex_eigenvalues() -> None:
-    from lrurun.studies.formulas import loss
+    from lrurun.studies.mathematics.formulas import loss
 
     student, teacher = 0.9 * np.exp(0.2j), 0.95 * np.exp(0.1j)
     assert loss(student, teacher, 0.0) == near(2.71135139)
@@ -183,7 +183,7 @@ def test_loss_of_two_complex_eigenvalues() -> None:
 
 
 def test_closed_forms_refuse_eigenvalues_on_the_circle() -> None:
-    from lrurun.studies.formulas import sensitivity, state_variance
+    from lrurun.studies.mathematics.formulas import sensitivity, state_variance
 
     with pytest.raises(UsageError, match=r"\|lambda\| < 1"):
         sensitivity(1.0, 0.5)
@@ -192,7 +192,7 @@ def test_closed_forms_refuse_eigenvalues_on_the_circle() -> None:
 
 
 def test_energy_is_the_double_sum() -> None:
-    from lrurun.studies.formulas import energy
+    from lrurun.studies.mathematics.formulas import energy
 
     parts = np.random.default_rng(0).standard_normal((2, 2, 30))
     first, second = parts[0] + 1j * parts[1]

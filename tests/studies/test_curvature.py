@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 
 from lrurun import studies
-from lrurun.studies import kernels
-from lrurun.studies.coordinates import FORMS, basin, curvature
-from lrurun.studies.hessians import block, correlated, diagonal_parameters, flattened, sensitivities, spectrum
+from lrurun.studies.mathematics import kernels
+from lrurun.studies.mathematics.coordinates import FORMS, basin, curvature
+from lrurun.studies.mathematics.hessians import (
+    block,
+    correlated,
+    diagonal_parameters,
+    flattened,
+    sensitivities,
+    spectrum,
+)
 
 TURN = np.pi / 100
 
@@ -189,7 +196,7 @@ def test_the_sum_over_lags_is_the_reference_block() -> None:
 @pytest.mark.slow
 def test_training_of_a_concentrated_teacher() -> None:
     found = cell("concentration", part="training", angle=0.01, updates=5)
-    responses = kernels.teacher(0.99, 0, TURN), kernels.teacher(0.99, 0)
+    responses = kernels.teacher_kernel(0.99, 0, TURN), kernels.teacher_kernel(0.99, 0)
     assert found["baseline"] == pytest.approx(kernels.expected_loss(responses[0]))
     assert found["baseline"] != pytest.approx(kernels.expected_loss(responses[1]))
     assert found["gradient error"] < 1e-12

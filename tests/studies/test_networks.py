@@ -11,13 +11,14 @@ import pytest
 
 from lrurun.config import planning
 from lrurun.config.schema import ModelConfig
-from lrurun.studies import convolution, depth, kernels, norms, phase
-from lrurun.studies import plan as study_planning
+from lrurun.studies import convolution, depth, norms, phase
 from lrurun.studies.bridge import STUDY as BRIDGE
 from lrurun.studies.bridge import Bridge
-from lrurun.studies.checks import failed
-from lrurun.studies.formulas import state_variance
-from lrurun.studies.study import CellResult, Results
+from lrurun.studies.machinery.checks import failed
+from lrurun.studies.machinery.planning import make
+from lrurun.studies.machinery.study import CellResult, Results
+from lrurun.studies.mathematics import kernels
+from lrurun.studies.mathematics.formulas import state_variance
 
 
 def finished(cell):
@@ -38,7 +39,7 @@ def test_an_rnn_has_the_loss_of_a_loop_over_its_states(model, activation):
         for now, target in zip(inputs, targets, strict=True):
             h = activation(a @ h + b * now)
             error += (h @ c - target) ** 2
-    _, _, by_layer, by_other = convolution.programs(model, 10)
+    _, _, by_layer, by_other = convolution.compiled(model, 10)
     with jax.enable_x64(True):
         for loss in (by_layer, by_other):
             assert loss((a, b, c), u, y)[0] == pytest.approx(0.5 * error / u.size, rel=1e-10)
@@ -74,7 +75,7 @@ def test_an_output_is_that_of_a_loop_over_the_states():
     with jax.enable_x64(True):
         params = phase.initial(phase.layer(True, 5, 0.9, 0.99, 1.0), 2)
         u = np.random.default_rng(1).normal(size=(3, 40))
-        found = [phase.programs(True, 5, 40)[form](params, u) for form in (0, 1)]
+        found = [phase.compiled(True, 5, 40)[form](params, u) for form in (0, 1)]
     of = {name: np.asarray(value) for name, value in params.items()}
     lam = np.exp(-np.exp(of["nu_log"]) + 1j * np.exp(of["theta_log"]))
     b = np.exp(of["gamma_log"]) * (of["B_re"] + 1j * of["B_im"])[:, 0]
@@ -102,7 +103,7 @@ def test_a_rotrnn_is_an_lru():
 
 def test_networks_are_trained_as_in_the_recipe():
     plan = planning.make("ListOps", ladder="rotrnn")
-    cells = study_planning.make(norms.STUDY, "paper", {}).cells
+    cells = make(norms.STUDY, "paper", {}).cells
     for model, name in (("LRU", "lru"), ("RotRNN", "rotrnn")):
         [training] = [rung.training for rung in plan.rungs if rung.name == name]
         [cell] = [cell for cell in cells if (cell.task, cell.model, cell.depth) == ("ListOps", model, 6)]
@@ -155,7 +156,7 @@ def test_the_expected_state_of_a_block_and_its_error():
 def test_the_states_of_a_block_are_those_of_a_loop():
     with jax.enable_x64(True):
         params, x = depth.start("LSTM", 3, 5.0, 1), depth.inputs(3, 8, 0.5, 1)
-        squares, slopes, _ = depth.program("LSTM", "none", 3, 8)[0](params, x)
+        squares, slopes, _ = depth.compiled("LSTM", "none", 3, 8)[0](params, x)
     one, h, c, found = params["blocks"]["0"]["recurrence"], np.zeros((8, 3)), np.zeros((8, 3)), []
     for u in x[:-1] @ params["encoder"]["kernel"]:
         i, f, g, o = np.split(u @ one["B"].T + h @ one["A"].T + one["b"], 4, axis=1)
@@ -175,7 +176,7 @@ def test_squares_of_gradients_are_averaged_over_batches():
     cell = depth.Depth(model="LRU", width=4, length=8, sequences=16)
     with jax.enable_x64(True):
         params = depth.start("LRU", 4, cell.time, 0)
-        run, _ = depth.program("LRU", "none", 4, 8)
+        run, _ = depth.compiled("LRU", "none", 4, 8)
         slopes = [run(params, depth.inputs(4, 8, cell.rho, 0, batch))[1] for batch in (0, 1)]
         values = finished(depth.STUDY.simulate(cell, 0))
     found = [depth.by_group("LRU", slope)["theta"] for slope in slopes]
@@ -187,7 +188,7 @@ def test_squares_of_gradients_are_averaged_over_batches():
 def test_the_loss_by_the_kernel_is_that_of_the_layer_step_by_step(architecture: kernels.Architecture) -> None:
     inputs = np.random.default_rng(0).standard_normal((1, 2, kernels.LENGTH))
     with jax.enable_x64(True):
-        target, parameters = kernels.teacher(0.9, seed=3), kernels.student(architecture, 0.9, seed=3)
+        target, parameters = kernels.teacher_kernel(0.9, seed=3), kernels.student(architecture, 0.9, seed=3)
         kernel = np.asarray(kernels.kernel_of(architecture, parameters))
         np.testing.assert_allclose(kernel, kernels.formula(parameters), rtol=0, atol=1e-12 * np.abs(kernel).max())
         difference = kernel - target
@@ -225,13 +226,13 @@ def test_students_start_on_their_rings() -> None:
 
 def test_each_architecture_is_trained_at_its_published_rates() -> None:
     """Tables 1 and 2: logarithms of the rates in steps of a half, and two initialisations of real students."""
-    cells = study_planning.make(BRIDGE, "paper", {}).cells
+    cells = make(BRIDGE, "paper", {}).cells
     for name, logarithms, count in (("dense", (-5, -2.5), 12), ("block", (-5, -2.5), 12), ("lru", (-2.5, -0.5), 5)):
         tried = [cell for cell in cells if cell.architecture == name]
         assert len(tried) == count
         rates = sorted({cell.lr for cell in tried})
         np.testing.assert_allclose(np.log10(rates), np.arange(logarithms[0], logarithms[1] + 0.1, 0.5), atol=1e-3)
-    assert len(study_planning.make(BRIDGE, "ci", {"lr": 0.02}).cells) == 2  # a rate of no grid is one of all
+    assert len(make(BRIDGE, "ci", {"lr": 0.02}).cells) == 2  # a rate of no grid is one of all
 
 
 def test_the_expected_loss_and_its_spread_are_those_of_a_sum_of_squares() -> None:

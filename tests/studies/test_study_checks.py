@@ -16,12 +16,10 @@ import pytest
 from scipy import stats
 
 from lrurun import studies
-from lrurun.report.figures import figure_files
-from lrurun.report.figures import figures as figure
-from lrurun.studies import checks, convolution, execution, page
-from lrurun.studies import plan as planning
-from lrurun.studies import report as reporting
-from lrurun.studies.study import Results, Study
+from lrurun.report.figures import figure_files, figures
+from lrurun.studies import convolution
+from lrurun.studies.machinery import checks, execution, planning, reporting, study_pages
+from lrurun.studies.machinery.study import Results, Study
 from tests.harness.drawings import misplaced
 
 
@@ -37,7 +35,7 @@ def in_process(name: str, changes: dict[str, Any]) -> reporting.StudyReport:
     return reporting.build(planning.make(study, "ci", changes, range(1)), results)
 
 
-def judged(study: Study[Any], results: Results[Any]) -> tuple[list[checks.Check], figure.Figure]:
+def judged(study: Study[Any], results: Results[Any]) -> tuple[list[checks.Check], figures.Figure]:
     """The checks and the figure of a study; its answer must be possible."""
     assert study.answer(results).endswith(".")
     return study.checks(results), study.figure(results)
@@ -119,13 +117,13 @@ def test_one_seed_decides_no_claim_about_seeds() -> None:
 
 def test_a_simulation_has_the_colour_of_its_closed_form() -> None:
     curves = (
-        figure.line("exact", [1, 10], [1, 2]),
-        figure.points("sampled", [1, 10], [1, 2], low=[0.9, 1.9], high=[1.1, 2.1], family="exact"),
-        figure.dashed("printed", [1, 10], [1, 3], family="exact"),
-        figure.grey("other", [1, 10], [1, 4]),
+        figures.line("exact", [1, 10], [1, 2]),
+        figures.points("sampled", [1, 10], [1, 2], low=[0.9, 1.9], high=[1.1, 2.1], family="exact"),
+        figures.dashed("printed", [1, 10], [1, 3], family="exact"),
+        figures.grey("other", [1, 10], [1, 4]),
     )
-    panel = figure.Panel(x="a - b", y="y", curves=curves, y_scale="log", x_ticks=((1, "first"), (10, "second")))
-    drawn = figure_files.draw(figure.Figure(panels=(panel,), title="Q?", caption="A."))
+    panel = figures.Panel(x="a - b", y="y", curves=curves, y_scale="log", x_ticks=((1, "first"), (10, "second")))
+    drawn = figure_files.draw(figures.Figure(panels=(panel,), title="Q?", caption="A."))
     [ax] = drawn.axes
     exact, sampled, printed, other = (line.get_color() for line in ax.lines)
     assert exact == sampled == printed != other
@@ -136,12 +134,12 @@ def test_a_simulation_has_the_colour_of_its_closed_form() -> None:
 
 
 def test_pictures_of_one_label_have_one_scale_of_colours() -> None:
-    def panel(label: str, *values: float) -> figure.Panel:
-        picture = figure.Picture(x=(0.0, 1.0), y=(0.0,), z=(values,), label=label, scale="log")
-        return figure.Panel(x="x", y="y", picture=picture)
+    def panel(label: str, *values: float) -> figures.Panel:
+        picture = figures.Picture(x=(0.0, 1.0), y=(0.0,), z=(values,), label=label, scale="log")
+        return figures.Panel(x="x", y="y", picture=picture)
 
     panels = (panel("a", 1.0, 10.0), panel("a", 0.1, float("nan")), panel("b", 1.0, 2.0))
-    drawn = figure_files.draw(figure.Figure(panels=panels, columns=2, title="Q?", caption="A."))
+    drawn = figure_files.draw(figures.Figure(panels=panels, columns=2, title="Q?", caption="A."))
     meshes = [ax.collections[0] for ax in drawn.axes[:3]]
     assert [(mesh.norm.vmin, mesh.norm.vmax) for mesh in meshes] == [(0.1, 10.0), (0.1, 10.0), (1.0, 2.0)]
     bars = [
@@ -187,7 +185,7 @@ def test_the_learned_kernel_is_that_of_the_outputs() -> None:
 def test_medians_have_bars_over_the_middle_of_their_samples() -> None:
     samples = {1.0: [10.0, 3.0, 0.0, 2.0, 1.0], 2.0: []}
     for percent, low, high in ((50.0, 1.0, 3.0), (100.0, 0.0, 10.0)):
-        found = figure.spread("a", samples, percent=percent)
+        found = figures.spread("a", samples, percent=percent)
         assert (found.x, found.y, found.low, found.high) == ((1.0,), (2.0,), (low,), (high,))
 
 
@@ -213,7 +211,7 @@ def test_a_page_has_the_answers_and_checks_of_studies() -> None:
     assert judged(study, results)
     report = in_process("similarity", {"rho": [0.0, 0.9], "side": 5})
     unfinished = reporting.build(planning.make(study, "ci", {}), Results([], "ci"))
-    html = page.render([(report, "<svg></svg>"), (unfinished, "")])
+    html = study_pages.render([(report, "<svg></svg>"), (unfinished, "")])
     assert html.count('class="supported">ok') == len(report.checks) > 0
     assert "Not finished." in html
 
@@ -222,7 +220,7 @@ def test_a_page_has_the_answers_and_checks_of_studies() -> None:
 def test_a_page_may_show_the_colours_of_planes() -> None:
     study, results = computed("similarity", {"rho": 0.0})
     report = in_process("similarity", {"rho": 0.0})
-    html = page.render([(report, page.inline(report, study.figure(results)))])
+    html = study_pages.render([(report, study_pages.inline(report, study.figure(results)))])
     assert "data:image/png" in html
     assert "img-src data:;" in html
 

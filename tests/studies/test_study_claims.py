@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from lrurun import studies
-from lrurun.studies import plan
-from lrurun.studies.checks import identity
 from lrurun.studies.depth import GROUPS
-from lrurun.studies.evidence import (
+from lrurun.studies.machinery import planning
+from lrurun.studies.machinery.checks import identity
+from lrurun.studies.machinery.evidence import (
     Evidence,
     StudyClaim,
     Verdict,
@@ -24,8 +24,8 @@ from lrurun.studies.evidence import (
     threshold,
     together,
 )
-from lrurun.studies.formulas import ring_gain
-from lrurun.studies.study import CellResult, Results
+from lrurun.studies.machinery.study import CellResult, Results
+from lrurun.studies.mathematics.formulas import ring_gain
 
 Numbers = Callable[[Any, int], Mapping[str, Any]]
 """Cell, seed -> made-up values (numbers) and curves (arrays) of it."""
@@ -33,7 +33,7 @@ Numbers = Callable[[Any, int], Mapping[str, Any]]
 
 def made_up(study: str, profile: str, numbers: Numbers | Mapping[str, Any]) -> Results[Any]:
     """Results of a study's profile."""
-    planned = plan.make(studies.get(study), profile, {})
+    planned = planning.make(studies.get(study), profile, {})
     cells = []
     for cell in planned.cells:
         for seed in planned.seeds:

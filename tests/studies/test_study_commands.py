@@ -13,13 +13,12 @@ import pytest
 
 from lrurun import studies
 from lrurun.errors import UsageError
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.report.figures import figure_files
 from lrurun.runner import processes
 from lrurun.runner.executors import local
-from lrurun.studies import checks
-from lrurun.studies import plan as planning
-from lrurun.studies.kind import KIND
+from lrurun.studies.machinery import checks, planning
+from lrurun.studies.machinery.kind import KIND
 from tests.harness.drawings import size
 from tests.harness.machine import Machine, stop, training, wait_for
 from tests.harness.results import memory

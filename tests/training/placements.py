@@ -12,14 +12,14 @@ import msgspec
 import numpy as np
 
 from lrurun.config import planning
-from lrurun.config.recurrences.rnn import RNNRecurrence
-from lrurun.config.recurrences.s4 import S4Recurrence
+from lrurun.config.recurrences.rnn import RNNSettings
+from lrurun.config.recurrences.s4 import S4Settings
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.data import task_data
 from lrurun.data.task import Data
+from lrurun.training.compiled import Compiled
 from lrurun.training.events import Ended, Event, Measured, Reached
 from lrurun.training.loop import train, train_together
-from lrurun.training.programs import Programs
 from tests.harness import toy
 from tests.training import test_feeds
 
@@ -40,7 +40,7 @@ def sampled(folder: Path) -> tuple[RunConfig, Data]:
 def convolution() -> RunConfig:
     """Whose kernel is itself made by convolutions, without a batch."""
     config = toy.config(steps=10)
-    model = msgspec.structs.replace(config.model, recurrence=S4Recurrence(), state=6)
+    model = msgspec.structs.replace(config.model, recurrence=S4Settings(), state=6)
     return msgspec.structs.replace(config, model=model)
 
 
@@ -49,7 +49,7 @@ def cases(folder: Path) -> dict[str, tuple[list[RunConfig], Data, dict[str, Any]
     return {
         "features": ([features], test_feeds.task("features"), {}),
         "streamed": ([features], test_feeds.task("tokens"), {"feed": "stream"}),
-        "pairs": ([toy.config(recurrence=RNNRecurrence())], test_feeds.task("pairs"), {}),
+        "pairs": ([toy.config(recurrence=RNNSettings())], test_feeds.task("pairs"), {}),
         "convolution": ([convolution()], test_feeds.task("features"), {"remat": True}),
         "packed": ([features, msgspec.structs.replace(features, seed=4)], test_feeds.task("features"), {}),
         "sampled": ([(found := sampled(folder))[0]], found[1], {}),
@@ -91,7 +91,7 @@ def memory(devices: int) -> int:
     """What a training step needs on each device beside its arguments, where activations are most of it."""
     config = msgspec.structs.replace(toy.config(batch=64), model=msgspec.structs.replace(toy.config().model, width=32))
     spec = test_feeds.task("tokens").spec
-    compiled = Programs(config, execution(devices), spec)
+    compiled = Compiled(config, execution(devices), spec)
     shapes = ((47, 200), np.uint8), ((47,), np.int32), ((47,), np.int32)
     split = tuple(jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes)
     index = np.zeros((1, compiled.rows, 64), np.int32)

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from lrurun.config.recurrences.rnn import RNNRecurrence
+from lrurun.config.recurrences.rnn import RNNSettings
 from lrurun.config.schema import Execution, TrainConfig
 from lrurun.data.task import Data, Spec, Split
 from lrurun.training import feed
@@ -28,7 +28,7 @@ DEVICE = Execution(steps_per_dispatch=5, scan_backend="sequential", feed="device
 RUNS = {
     "features": config(),
     "tokens": config(dropout=0.0),
-    "pairs": config(recurrence=RNNRecurrence(), norm="layer", dropout=0.0),
+    "pairs": config(recurrence=RNNSettings(), norm="layer", dropout=0.0),
 }
 
 
@@ -116,13 +116,13 @@ def test_streamed_blocks_hold_the_batches_of_their_steps(start: int) -> None:
     for block in feed.streamed(split, [feed.Batches(seed, 8, 47) for seed in seeds], plan, 5, 4):
         inputs, labels, lengths = block.split
         assert (inputs.shape, inputs.dtype, labels.dtype, lengths.dtype) == ((64, 1), np.int16, np.int32, np.int32)
-        assert block.places.shape == (2, 5, 8)
-        assert 0 <= block.places.min() <= block.places.max() < 64
+        assert block.indices.shape == (2, 5, 8)
+        assert 0 <= block.indices.min() <= block.indices.max() < 64
         for k in range(block.n):
             for run, seed in enumerate(seeds):
                 examples = feed.Batches(seed, 8, 47)(block.step + k)
                 for array in (inputs[:, 0], labels, lengths):
-                    np.testing.assert_array_equal(array[block.places[run, k]], examples)
+                    np.testing.assert_array_equal(array[block.indices[run, k]], examples)
             drawn.append(block.step + k)
     assert drawn == list(range(start, 23))
 

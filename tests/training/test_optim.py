@@ -1,4 +1,8 @@
-"""The schedule against optax's, one step of AdamW against its formula."""
+"""The schedule against optax's, steps of AdamW against their formula, groups of parameters, states of optimisers."""
+
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,13 +12,18 @@ import optax
 import pytest
 
 from lrurun.config.schema import OptimConfig
+from lrurun.nn.network import Model
 from lrurun.training import optimizer
+from lrurun.training.schedule import learning_rates
+from tests.harness import networks
 
-CONFIG = OptimConfig(lr=0.02, recurrent_factor=0.25, weight_decay=0.3, b1=0.8, b2=0.95, eps=1e-6)
+STANDARD = OptimConfig(lr=0.02, recurrent_factor=0.25, weight_decay=0.3)
+CONFIG = msgspec.structs.replace(STANDARD, b1=0.8, b2=0.95, eps=1e-6, decay_norm_bias=False)
+RECURRENCE: Any = SimpleNamespace(recurrent_parameters={"A"}, undecayed_parameters={"D"})
 
 
 def test_schedule_ends_and_peak():
-    rates = optimizer.rates(OptimConfig(lr=4e-3, recurrent_factor=0.5, weight_decay=0.05), 1000)
+    rates = learning_rates(OptimConfig(lr=4e-3, recurrent_factor=0.5, weight_decay=0.05), 1000)
     assert rates.shape == (1000,)
     assert rates.dtype == np.float32
     assert rates[0] == np.float32(1e-7)
@@ -26,11 +35,11 @@ def test_schedule_ends_and_peak():
 
 def test_a_constant_schedule_is_the_peak_after_the_warm_up():
     config = OptimConfig(lr=4e-3, recurrent_factor=0.5, weight_decay=0.05, warmup=0.1, schedule="constant")
-    rates = optimizer.rates(config, 100)
-    cosine = optimizer.rates(msgspec.structs.replace(config, schedule="cosine"), 100)
+    rates = learning_rates(config, 100)
+    cosine = learning_rates(msgspec.structs.replace(config, schedule="cosine"), 100)
     np.testing.assert_array_equal(rates[:11], cosine[:11])
     assert set(rates[10:]) == {np.float32(4e-3)}
-    assert set(optimizer.rates(msgspec.structs.replace(config, warmup=0.0), 3)) == {np.float32(4e-3)}
+    assert set(learning_rates(msgspec.structs.replace(config, warmup=0.0), 3)) == {np.float32(4e-3)}
 
 
 @pytest.mark.parametrize("warmup", [0.0, 0.1, 0.5])
@@ -43,16 +52,24 @@ def test_schedule_against_optax(warmup, steps):
     if warm:
         schedule = optax.join_schedules([optax.linear_schedule(config.floor, config.lr, warm), falling], [warm])
     wanted = schedule(jnp.arange(steps))
-    np.testing.assert_allclose(optimizer.rates(config, steps), wanted, rtol=1e-4, atol=1e-9)
+    np.testing.assert_allclose(learning_rates(config, steps), wanted, rtol=1e-4, atol=1e-9)
 
 
 def test_steps_against_numpy():
     rng = np.random.default_rng(0)
-    params = {"slow": {"A": rng.normal(size=(3, 4))}, "fast": rng.normal(size=5), "other": rng.normal(size=(2, 2))}
-    groups = {"slow": {"A": "recurrent"}, "fast": "regular", "other": "undecayed"}
+    params = {
+        "recurrence": {"A": rng.normal(size=(3, 4)), "D": rng.normal(size=3)},
+        "encoder": {"kernel": rng.normal(size=5), "bias": rng.normal(size=2)},
+    }
+    groups = {
+        "recurrence": {"A": "recurrent", "D": "undecayed"},
+        "encoder": {"kernel": "regular", "bias": "undecayed"},
+    }
     params = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), params)
-    update = jax.jit(lambda g, s, p, r: optimizer.update(CONFIG, groups, g, s, p, r))
-    state = optimizer.init(params)
+    assert optimizer.groups(CONFIG, RECURRENCE, params) == groups
+    adamw = optimizer.make(CONFIG, RECURRENCE)
+    update = jax.jit(lambda g, s, p, r: adamw.update(g, s, p, rate=r))
+    state = adamw.init(params)
     wanted = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
     first, second = (jax.tree.map(np.zeros_like, wanted) for _ in range(2))
     for step in range(1, 6):
@@ -67,17 +84,61 @@ def test_steps_against_numpy():
             return p - rate * (factors[group][0] * direction + factors[group][1] * p)
 
         wanted = jax.tree.map(moved, groups, wanted, first, second)
-        params, state = update(
+        changes, state = update(
             jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), grads), state, params, jnp.float32(rate)
         )
+        params = optax.apply_updates(params, changes)
     for found, value in zip(jax.tree.leaves(params), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(found, value, rtol=2e-5, atol=1e-6)
+    for name, value in (("mu", first), ("nu", second), ("count", 5)):
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5), optimizer.of_state(state, name), value)
 
 
 def test_no_gradient_moves_only_what_decays():
-    params = {"slow": jnp.ones(3), "fast": jnp.ones(3)}
-    groups = {"slow": "recurrent", "fast": "regular"}
+    params = {"recurrence": {"A": jnp.ones(3)}, "encoder": {"kernel": jnp.ones(3)}}
+    adamw = optimizer.make(CONFIG, RECURRENCE)
     zero = jax.tree.map(jnp.zeros_like, params)
-    moved, _ = optimizer.update(CONFIG, groups, zero, optimizer.init(params), params, jnp.float32(0.1))
-    np.testing.assert_array_equal(moved["slow"], params["slow"])
-    np.testing.assert_allclose(moved["fast"], 1.0 - 0.1 * 0.3, rtol=1e-6)
+    changes, _ = adamw.update(zero, adamw.init(params), params, rate=jnp.float32(0.1))
+    moved = optax.apply_updates(params, changes)
+    np.testing.assert_array_equal(moved["recurrence"]["A"], 1.0)
+    np.testing.assert_allclose(moved["encoder"]["kernel"], 1.0 - 0.1 * 0.3, rtol=1e-6)
+
+
+def test_parts_of_a_state_are_not_parameters_of_the_same_name():
+    params = {"recurrence": {"nu": jnp.ones(3), "mu": jnp.ones(2), "count": jnp.ones(1)}}
+    state = optimizer.make(CONFIG, RECURRENCE).init(params)
+    assert optimizer.of_state(state, "nu") is state.nu
+    assert optimizer.of_state(optax.chain(optax.clip(1.0), optax.scale_by_adam()).init(params), "count") == 0
+    with pytest.raises(KeyError, match="trace"):
+        optimizer.of_state(state, "trace")
+
+
+def test_every_parameter_is_in_the_group_of_its_kind():
+    model = Model(networks.config(bidirectional=True), networks.features())
+    params, _ = jax.eval_shape(model.init, jax.random.key(0))
+    groups = optimizer.groups(STANDARD, model.recurrence, params)
+    assert jax.tree.structure(groups) == jax.tree.structure(params)
+    listing = optimizer.listing(STANDARD, model.recurrence, params)
+    assert len(listing) == len(jax.tree.leaves(params))
+    recurrent = {path for path, _, group in listing if group == "recurrent"}
+    names = ("nu_log", "theta", "gamma_log", "B_re", "B_im")
+    assert recurrent == {f"blocks.{i}.recurrence.{name}" for i in (0, 1) for name in names}
+    assert {group for path, _, group in listing if path not in recurrent} == {"regular"}
+    assert ("blocks.1.recurrence.C_im_back", (6, 5), "regular") in listing
+
+
+def test_norms_and_biases_are_a_group_of_their_own_where_they_do_not_decay():
+    model = Model(networks.config(final_norm=True), networks.tokens(pair=True))
+    params, _ = jax.eval_shape(model.init, jax.random.key(0))
+    groups, usual = (
+        {path: group for path, _, group in optimizer.listing(optim, model.recurrence, params)}
+        for optim in (msgspec.structs.replace(STANDARD, decay_norm_bias=False), STANDARD)
+    )
+    undecayed = {path for path, group in groups.items() if group == "undecayed"}
+    blocks = {f"blocks.{i}.{name}" for i in (0, 1) for name in ("norm.scale", "norm.bias", "gate.bias", "value.bias")}
+    others = {"encoder.bias", "hidden.bias", "head.bias", "final.scale", "final.bias"}
+    assert undecayed == blocks | others
+    assert {path: usual[path] for path in undecayed} == dict.fromkeys(undecayed, "regular")
+    assert {path: group for path, group in groups.items() if path not in undecayed} == {
+        path: group for path, group in usual.items() if path not in undecayed
+    }

@@ -24,7 +24,7 @@ from sklearn.metrics import (
 
 from lrurun import items as item_results
 from lrurun import plugins, trained
-from lrurun.config.recurrences.lru import LRURecurrence
+from lrurun.config.recurrences.lru import LRUSettings
 from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig
 from lrurun.data import on_device, task_data
 from lrurun.data.metric import (
@@ -47,7 +47,7 @@ from lrurun.data.task import Data, Output, Spec
 from lrurun.data.tasks import TASKS
 from lrurun.errors import LrurunError, UsageError
 from lrurun.items import ItemResults
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.nn.network import Model
 from lrurun.training import evaluation
 from lrurun.training.events import Ended, Measured, Reached
@@ -313,8 +313,8 @@ def test_a_balanced_loss_is_the_mean_over_the_classes() -> None:
 @pytest.mark.parametrize("length", [12, pytest.param(1024, marks=pytest.mark.slow)], ids=["whole", "chunks"])
 def test_only_labelled_positions_are_decoded(length: int) -> None:
     """They are those of the last positions, in order, whether the recurrence processes chunks side by side or not."""
-    config = ModelConfig[LRURecurrence](
-        recurrence=LRURecurrence(parametrization="stable-exponential", r_min=0.5, r_max=0.9),
+    config = ModelConfig[LRUSettings](
+        recurrence=LRUSettings(parametrization="stable-exponential", r_min=0.5, r_max=0.9),
         depth=1,
         width=4,
         state=4,
@@ -328,9 +328,9 @@ def test_only_labelled_positions_are_decoded(length: int) -> None:
 
     @jax.jit
     def run(inputs, labels):
-        places, chosen = Objective(sparse, ()).places(labels, length)
+        positions, chosen = Objective(sparse, ()).positions(labels, length)
         apply = partial(model.apply, *model.init(jax.random.key(0)), inputs, train=False)
-        return chosen, *(apply(places=at)[0] for at in (places, None, 10))
+        return chosen, *(apply(positions=at)[0] for at in (positions, None, 10))
 
     chosen, some, everywhere, last = jax.device_get(run(inputs, labels))
     assert (everywhere.shape, some.shape) == ((2, length, 3), (2, 3, 3))
@@ -359,12 +359,12 @@ class Delay(on_device.Sampled):
         return x, jnp.roll(x, 4, axis=1).at[:, :4].set(0.0), None
 
 
-def run_config(seed: int = 0) -> RunConfig[LRURecurrence]:
+def run_config(seed: int = 0) -> RunConfig[LRUSettings]:
     return RunConfig(
         task="Delay",
         data={"version": "1"},
         model=ModelConfig(
-            recurrence=LRURecurrence(parametrization="stable-exponential", r_min=0.5, r_max=0.99),
+            recurrence=LRUSettings(parametrization="stable-exponential", r_min=0.5, r_max=0.99),
             depth=1,
             width=16,
             state=32,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -15,10 +14,11 @@ from lrurun.data.on_device import stream
 from lrurun.data.task import Data
 from lrurun.errors import UsageError
 from lrurun.training import optimizer
+from lrurun.training.compiled import compiled_for
 from lrurun.training.events import Ended, Event, Reached, Snapshot
 from lrurun.training.feed import Batches, label_type
 from lrurun.training.loop import train
-from lrurun.training.programs import programs_for
+from lrurun.training.schedule import learning_rates
 from tests.harness.machine import FINISHED_LADDER, Machine
 from tests.harness.toy import EXECUTION, assert_same, config, data, history
 
@@ -55,7 +55,7 @@ def test_probes_change_no_bit_and_compile_no_second_training_program(probed: lis
     assert rows(plain) == {}
     assert {key: value for key, value in history(probed).items() if key not in curves} == history(plain)
     assert_same(end(probed), end(plain))
-    assert programs_for(config(), PROBED, data).dispatch._cache_size() == 1
+    assert compiled_for(config(), PROBED, data).dispatch._cache_size() == 1
 
 
 def test_a_resumed_run_has_the_same_curves(probed: list[Event], data: Data) -> None:
@@ -74,7 +74,7 @@ def test_a_resumed_run_has_the_same_curves(probed: list[Event], data: Data) -> N
 def test_gradients_are_those_of_the_last_batch(probed: list[Event], data: Data) -> None:
     """By automatic differentiation of the loss, with the dropout mask of the last step."""
     run, events = config(), probed
-    compiled, live = programs_for(run, PROBED, data), end(events).live
+    compiled, live = compiled_for(run, PROBED, data), end(events).live
     index, split = Batches(run.seed, 8, 50)(22), data.train
     assert split.lengths is not None
     batch = (split.inputs[index], split.labels[index].astype(label_type(split)), split.lengths[index].astype(np.int32))
@@ -90,11 +90,11 @@ def test_gradients_are_those_of_the_last_batch(probed: list[Event], data: Data) 
 
 def test_effective_steps_and_quantiles_are_those_of_the_parameters(probed: list[Event], data: Data) -> None:
     run, live, found = config(), end(probed).live, history(probed)
-    rate = float(optimizer.rates(run.optim, 23)[22])
-    moments: Any = live.moments
+    rate = float(learning_rates(run.optim, 23)[22])
+    second = optimizer.of_state(live.moments, "nu")
     steps: dict[str, list[float]] = {"recurrent": [], "regular": []}
-    groups = programs_for(run, PROBED, data).groups
-    for group, leaf in zip(jax.tree.leaves(groups), jax.tree.leaves(moments.nu), strict=True):
+    groups = compiled_for(run, PROBED, data).groups
+    for group, leaf in zip(jax.tree.leaves(groups), jax.tree.leaves(second), strict=True):
         for v in np.asarray(leaf, float).ravel().tolist():
             factor = {"recurrent": 0.5, "regular": 1.0}[group]
             steps[group] += [factor * rate / ((v / (1 - run.optim.b2**23)) ** 0.5 + run.optim.eps)] if v else []

@@ -6,7 +6,7 @@ import copy
 import logging
 import math
 import re
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,21 +16,23 @@ import jax
 import jax.numpy as jnp
 import msgspec
 import numpy as np
+import optax
 import pytest
 from msgspec import structs
 
 from lrurun.config.fingerprint import fingerprint
-from lrurun.config.recurrences.rnn import RNNRecurrence
+from lrurun.config.recurrences.rnn import RNNSettings
 from lrurun.config.schema import Execution, RunConfig, decode
 from lrurun.data.metric import Accuracy
 from lrurun.data.on_device import stream
 from lrurun.data.task import Data
 from lrurun.errors import LrurunError
-from lrurun.training import checkpoints, digests, feed, loop, optimizer, programs
+from lrurun.training import checkpoint_verification, checkpoints, feed, loop, optimizer
+from lrurun.training.compiled import _CACHE, compiled_for, of_member
 from lrurun.training.evaluation import evaluate
 from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
 from lrurun.training.loop import train, train_together
-from lrurun.training.programs import Best, of_member, programs_for
+from lrurun.training.schedule import learning_rates
 from tests.harness.toy import EXECUTION, assert_same, config, data, history, leaves
 
 __all__ = ["data"]  # a fixture
@@ -66,7 +68,7 @@ def test_eigenvalues_are_reported_at_start_and_end(undisturbed: list[Event], dat
     assert undisturbed[1] is found[0]
     assert undisturbed[-2] is found[1]
     last = undisturbed[-1].snapshot  # type: ignore[union-attr]
-    first = of_member(programs_for(config(), EXECUTION, data).init(np.array([3], np.uint32)), 0)
+    first = of_member(compiled_for(config(), EXECUTION, data).init(np.array([3], np.uint32)), 0)
     for event, params in zip(found, (first.params, last.live.params), strict=True):
         (layer,) = event.layers
         assert layer.dtype == np.complex128
@@ -81,7 +83,7 @@ def test_every_evaluation_records_the_norms_of_states_on_the_first_validation_ba
     assert list(rows) == [9, 18, 23]
     live, split = undisturbed[-1].snapshot.live, data.validation  # type: ignore[union-attr]
     assert split.lengths is not None
-    model = programs_for(config(), EXECUTION, data).model
+    model = compiled_for(config(), EXECUTION, data).model
     _, [last] = jax.jit(model.evaluate)(
         live.params, live.stats, jnp.asarray(split.inputs[:8]), jnp.asarray(split.lengths[:8]), np.ones(8, bool)
     )
@@ -185,7 +187,7 @@ def test_a_checkpoint_with_other_arrays_is_refused_by_name(
         params["encoder"]["kernel"] = changed
     state = getattr(snapshot, part)._replace(params=params)
     checkpoints.save(tmp_path / "saved", msgspec.structs.replace(snapshot, **{part: state}), "a fingerprint")
-    compiled = programs_for(config(), EXECUTION, data)
+    compiled = compiled_for(config(), EXECUTION, data)
     with pytest.raises(LrurunError) as refused:
         checkpoints.restore(tmp_path / "saved", compiled, "a fingerprint")
     assert message.format(kernel.shape) in refused.value.message
@@ -199,7 +201,7 @@ def test_a_checkpoint_restores_every_bit_and_only_its_run(undisturbed: list[Even
         if isinstance(event, Reached) and event.step == 9:
             size, digest = checkpoints.save(folder, event.snapshot(), name)
             break
-    compiled = programs_for(config(), EXECUTION, data)
+    compiled = compiled_for(config(), EXECUTION, data)
     restored = checkpoints.restore(folder, compiled, name)
     assert restored.step == 9
     second = list(train(config(), EXECUTION, data, resume=restored))
@@ -212,11 +214,11 @@ def test_a_checkpoint_restores_every_bit_and_only_its_run(undisturbed: list[Even
         content = path.read_bytes()
         if content:
             path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
-            assert digests.digest(folder)[1] != digest
+            assert checkpoint_verification.digest(folder)[1] != digest
             path.write_bytes(content)
-    assert digests.digest(folder) == (size, digest)
+    assert checkpoint_verification.digest(folder) == (size, digest)
     files[0].rename(files[0].with_name("elsewhere"))
-    assert digests.digest(folder)[1] != digest
+    assert checkpoint_verification.digest(folder)[1] != digest
 
 
 @pytest.mark.parametrize("slow", [math.inf, -1.0])
@@ -239,19 +241,19 @@ def test_resume_from_the_last_step_is_the_same_end(undisturbed: list[Event], dat
     assert again.result == {key: value for key, value in ended.result.items() if not key.startswith("machine/")}
 
 
-def test_seeds_and_rates_share_one_program(data: Data) -> None:
+def test_seeds_and_rates_share_compiled_functions(data: Data) -> None:
     results, sizes = [], []
     for seed, lr in ((0, 0.01), (1, 0.01), (0, 0.02)):
         results.append(list(train(config(seed=seed, lr=lr), EXECUTION, data))[-1])
-        compiled = programs_for(config(), EXECUTION, data)
-        sizes.append((len(programs._CACHE), compiled.dispatch._cache_size(), compiled.evaluate._cache_size()))
+        compiled = compiled_for(config(), EXECUTION, data)
+        sizes.append((len(_CACHE), compiled.dispatch._cache_size(), compiled.evaluate._cache_size()))
     assert sizes == sizes[:1] * 3
     losses = [event.result["val/loss"] for event in results]  # type: ignore[union-attr]
     assert len(set(losses)) == 3
 
 
 @pytest.mark.slow
-def test_all_programs_are_compiled_before_the_first_step(data: Data, caplog: pytest.LogCaptureFixture) -> None:
+def test_all_functions_are_compiled_before_the_first_step(data: Data, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "jax")
     events = train(config(dropout=0.2), EXECUTION, data)
     assert isinstance(next(events), Began)
@@ -266,9 +268,9 @@ def test_a_worse_model_later_does_not_replace_the_best(data: Data) -> None:
     """The parameters tested are those of the best validation score, not the last ones."""
     ends: Any = (list(train(config(lr=0.5, seed=seed), EXECUTION, data))[-1] for seed in range(1, 9))
     ended = next(end for end in ends if end.snapshot.best_step < 23)
-    compiled = programs_for(config(), EXECUTION, data)
+    compiled = compiled_for(config(), EXECUTION, data)
     best, live = jax.tree.map(lambda leaf: leaf[None], (ended.snapshot.best, ended.snapshot.live))
-    again, last = (evaluate(compiled, of, data.test, 8, data.metrics)[0].scores for of in (best, Best(*live[1:3])))
+    again, last = (evaluate(compiled, of, data.test, 8, data.metrics)[0].scores for of in (best, live.evaluated()))
     assert ended.result["test/accuracy"] == again["accuracy"]
     assert last["loss"] != again["loss"]
 
@@ -281,7 +283,7 @@ def test_divergence_is_a_result_at_its_step(data: Data, monkeypatch: pytest.Monk
 
     Its last snapshot is the same whether or not the next dispatch was already under way.
     """
-    hot = config(recurrence=RNNRecurrence(activation="identity"), lr=100.0, steps=40, eval_every=40, norm="layer")
+    hot = config(recurrence=RNNSettings(activation="identity"), lr=100.0, steps=40, eval_every=40, norm="layer")
     at = []
     for chunk in (1, 4):
         events = list(train(hot, Execution(steps_per_dispatch=chunk), data))
@@ -338,9 +340,9 @@ def test_tuning_never_sees_test(data: Data) -> None:
 def test_evaluation_counts_each_example_once(data: Data) -> None:
     """Batches of 8 over 21 examples, and all at once give the same mean."""
     run = config()
-    compiled = programs_for(run, EXECUTION, data)
+    compiled = compiled_for(run, EXECUTION, data)
     state = compiled.init(np.zeros(1, np.uint32))
-    live, best = of_member(state, 0), Best(state.params, state.stats)
+    live, best = of_member(state, 0), state.evaluated()
     values = [evaluate(compiled, best, data.validation, batch, data.metrics)[0].scores for batch in (8, 21)]
     model = compiled.model
     split = data.validation
@@ -358,11 +360,11 @@ def test_evaluation_counts_each_example_once(data: Data) -> None:
 def test_moments_follow_the_schedule(data: Data) -> None:
     """Four steps of the whole program equal four by hand: dropout, gradient, AdamW, rate of each step."""
     run = config()
-    compiled = programs_for(run, EXECUTION, data)
+    compiled = compiled_for(run, EXECUTION, data)
     live = of_member(compiled.init(np.array([run.seed], np.uint32)), 0)
     params, stats, moments = live.params, live.stats, live.moments
-    model, groups = compiled.model, compiled.model.groups(live.params)
-    rates = optimizer.rates(run.optim, 23)
+    model, adamw = compiled.model, optimizer.make(run.optim, compiled.model.recurrence)
+    rates = learning_rates(run.optim, 23)
     batches = feed.Batches(run.seed, 8, 50)
     split = data.train
 
@@ -376,13 +378,42 @@ def test_moments_follow_the_schedule(data: Data) -> None:
     @jax.jit
     def by_hand(params, stats, moments, step, index, rate):
         (_, stats), grads = jax.value_and_grad(loss, has_aux=True)(params, stats, step, index)
-        return stats, optimizer.update(run.optim, groups, grads, moments, params, rate)
+        changes, moments = adamw.update(grads, moments, params, rate=rate)
+        return stats, (optax.apply_updates(params, changes), moments)
 
     for step in range(4):
         stats, (params, moments) = by_hand(params, stats, moments, np.int32(step), batches(step), rates[step])
     reached = next(event for event in train(run, EXECUTION, data) if isinstance(event, Reached)).snapshot()
     assert reached.step == 4
     for ours, theirs in zip(jax.tree.leaves(params), jax.tree.leaves(reached.live.params), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-6)
+
+
+def test_an_optimiser_starts_from_the_state_that_it_asks_for(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Schedule-free's z starts at the parameters; four steps equal optax's."""
+    free = optax.with_extra_args_support(optax.contrib.schedule_free_adamw(0.01))
+    monkeypatch.setattr(optimizer, "make", lambda *_: free)
+    monkeypatch.setattr("lrurun.training.compiled._CACHE", OrderedDict())
+    run = config(seed=3)
+    compiled = compiled_for(run, EXECUTION, data)
+    states = compiled.init(np.array([3, 4], np.uint32))
+    jax.tree.map(np.testing.assert_array_equal, states.moments.z, states.params)
+
+    @jax.jit
+    def by_hand(state, index):
+        key = jax.random.fold_in(stream(np.uint32(3), "dropout"), state.step)
+        batch = jax.tree.map(lambda array: jnp.asarray(array)[index], feed.to_devices(data.train, None))
+        loss = jax.grad(lambda params: compiled._loss(params, state.stats, batch, key), has_aux=True)
+        grads, (stats, *_) = loss(state.params)
+        changes, moments = free.update(grads, state.moments, state.params)
+        params = optax.apply_updates(state.params, changes)
+        return state._replace(step=state.step + 1, params=params, stats=stats, moments=moments)
+
+    wanted, batches = of_member(states, 0), feed.Batches(3, 8, 50)
+    for step in range(4):
+        wanted = by_hand(wanted, batches(step))
+    reached = next(event for event in train(run, EXECUTION, data) if isinstance(event, Reached)).snapshot()
+    for ours, theirs in zip(jax.tree.leaves(wanted.moments), jax.tree.leaves(reached.live.moments), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-6)
 
 

@@ -16,7 +16,7 @@ import pytest
 from lrurun import console
 from lrurun.config import planning
 from lrurun.config.planning import final_runs
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from lrurun.report import formats
 from lrurun.report.figures.curves import BAND, average
 from lrurun.report.formats import html

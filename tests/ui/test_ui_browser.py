@@ -16,7 +16,7 @@ import pytest
 
 from lrurun import items
 from lrurun.items import ItemResults
-from lrurun.ledger.store import Ledger
+from lrurun.ledger.ledger import Ledger
 from tests.docs.browser import Watched, chromium, served
 from tests.harness.machine import LONG, Machine
 from tests.harness.results import fill

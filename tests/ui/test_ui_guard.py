@@ -15,8 +15,8 @@ import pytest
 from lrurun.config import planning
 from lrurun.config.planning import final_runs
 from lrurun.config.runs import InstanceSpec
-from lrurun.ledger.store import Ledger
-from lrurun.ui import guard
+from lrurun.ledger.ledger import Ledger
+from lrurun.ui import token_guard
 from tests.harness.browsing import HOST, TOKEN, View, closed, words
 from tests.harness.machine import Machine
 from tests.harness.reports import EVIL
@@ -109,7 +109,7 @@ def test_nothing_can_be_changed(view: View, method: str) -> None:
 
 
 def test_a_server_for_others_may_be_named_by_its_addresses() -> None:
-    made = guard.Guard(View, token="t", names=guard.names_of("0.0.0.0"), cookie="c", only_loopback=False)  # type: ignore[arg-type]
+    made = token_guard.Guard(View, token="t", names=token_guard.names_of("0.0.0.0"), cookie="c", only_loopback=False)  # type: ignore[arg-type]
     assert made._is_ours(f"{socket.gethostname()}:80")
     assert made._is_ours("192.0.2.1:8765")
     assert made._is_ours("[2001:db8::1]:8765")
@@ -120,12 +120,12 @@ def test_a_server_for_others_may_be_named_by_its_addresses() -> None:
 def test_every_answer_has_the_policy(view: View, address: str) -> None:
     for headers in (MINE, {"host": HOST}, {"host": "evil.example"}):
         found = view.request(address, headers).headers
-        assert found["content-security-policy"] == guard.POLICY
+        assert found["content-security-policy"] == token_guard.POLICY
         assert found["cache-control"] == "no-store"
         assert found["x-content-type-options"] == "nosniff"
         assert (found["referrer-policy"], found["x-frame-options"]) == ("no-referrer", "DENY")
-    assert "unsafe" not in guard.POLICY
-    assert "default-src 'none'" in guard.POLICY
+    assert "unsafe" not in token_guard.POLICY
+    assert "default-src 'none'" in token_guard.POLICY
 
 
 NASTY = f"{EVIL} \x1b]0;title\x07\x00‮ ' onload=x {{{{ 7 * 6 }}}} {{% raw %}}"

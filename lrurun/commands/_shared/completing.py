@@ -61,9 +61,9 @@ def settings(context: typer.Context, incomplete: str) -> list[str]:
 
 def names(incomplete: str) -> list[str]:
     """Names of columns, separated by commas."""
-    from lrurun.ledger import columns
+    from lrurun.ledger.where.names import Names
 
-    return _listed(incomplete, columns.Names())
+    return _listed(incomplete, Names())
 
 
 def paths(incomplete: str) -> list[str]:
@@ -75,32 +75,32 @@ def paths(incomplete: str) -> list[str]:
 
 def condition(incomplete: str) -> list[str]:
     """Names in a condition, and after an operator the values of those that have few."""
-    from lrurun.ledger import columns
+    from lrurun.ledger.where.names import Names
 
     # the shell replaces the whole argument, so the part before the name is repeated
     before, name = re.fullmatch(r"(.*?)([a-zA-Z][\w./-]*)?", incomplete, re.DOTALL).groups("")  # type: ignore[union-attr]
     compared = re.search(r"([a-zA-Z][\w./-]*)(?:=|!=)$", before)
-    known: Iterable[str] = columns.Names()
+    known: Iterable[str] = Names()
     if compared is not None:
         known = _compared(compared[1])
     return [before + candidate for candidate in known if candidate.startswith(name)]
 
 
 def _compared(name: str) -> Sequence[str]:
+    from lrurun import paths
     from lrurun.ledger.values import STATES
-    from lrurun.paths import names as documents
 
     if name == "state":
         return STATES
     if name == "stage":
         return ("train", "tune")
     if name in ("task", "ladder"):
-        return list(documents("recipes" if name == "task" else "ablations"))
+        return list(paths.names("recipes" if name == "task" else "ablations"))
     return _values(name)
 
 
 def _listed(incomplete: str, known: Iterable[str]) -> list[str]:
-    """Names after the last comma; not those before it."""
+    """Names for the part after the last comma; not the names before it."""
     before, comma, name = incomplete.rpartition(",")
     earlier = before.split(",")
     return _safe(

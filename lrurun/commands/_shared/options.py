@@ -92,17 +92,17 @@ def choice(
 
 
 def number(
-    name: str, kind: type[float], least: float, most: float = 2**31 - 1, *, example: float = 1
+    name: str, type_: type[float], least: float, most: float = 2**31 - 1, *, example: float = 1
 ) -> dict[str, Any]:
-    """Settings of an option that takes a number from `least` to `most`: a whole one where `kind` is int.
+    """Settings of an option that takes a number from `least` to `most`: a whole one where `type_` is int.
 
     Errors of Typer's own ranges do not have the value that was found.
     """
-    noun = "a whole number" if kind is int else "a number"
+    noun = "a whole number" if type_ is int else "a number"
 
     def parse(text: str) -> float:
         try:
-            value = kind(text)
+            value = type_(text)
         except ValueError:  # of more than 4300 digits too
             expected = f"{noun} from {least} to {most}"
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -58,49 +59,39 @@ class RunOutput(Struct, frozen=True, kw_only=True):
 
 def run_output(run: Run) -> RunOutput:
     """A run as JSON shows it."""
-    from lrurun.ledger.filters import when
+    from lrurun.ledger.times import when
 
-    first = run.memberships[0] if run.memberships else None
-    return RunOutput(
-        id=run.id,
-        fingerprint=run.fingerprint,
-        task=run.task,
-        ladder=first.ladder if first else None,
-        rung=first.rung if first else None,
-        stage=first.stage if first else None,
-        seed=run.seed,
-        profile=first.profile if first else None,
-        state=run.state,
-        step=run.step,
-        steps=run.steps,
-        parameters=run.parameters,
-        metrics=run.result or {},
-        ladders=[
-            MembershipOutput(m.ladder, m.task, m.profile, m.instance, m.rung, m.stage, m.user) for m in run.memberships
-        ],
-        created_at=when(run.created_at),
-        finished_at=when(run.finished_at),
-        superseded=run.superseded,
-        data_sha256=run.data_sha256,
-        tags=list(run.tags),
-        excluded=run.excluded,
-        numerics=run.numerics,
-    )
+    values: dict[str, Any] = {
+        name: when(column.of_run(run)) if column.kind == "time" else column.of_run(run)
+        for name, column in _columns_of_runs().items()
+    }
+    memberships = [
+        MembershipOutput(m.ladder, m.task, m.profile, m.instance, m.rung, m.stage, m.user) for m in run.memberships
+    ]
+    return RunOutput(**values, metrics=run.result or {}, ladders=memberships)
+
+
+@cache
+def _columns_of_runs() -> dict[str, Any]:
+    """The columns of runs that JSON shows."""
+    from lrurun.ledger.columns import COLUMNS
+
+    return {name: column for name, column in COLUMNS.items() if name in RunOutput.__struct_fields__}
 
 
 def write_json(value: Struct) -> None:
     """Prints a struct as the one JSON object of a command."""
-    from lrurun.report.formats import json
+    from lrurun.report.formats import as_json
 
-    console.write(json.render(value))
+    console.write(as_json.render(value))
 
 
 def write_json_list(document: type[Struct], items: Iterable[Struct]) -> None:
     """Prints a struct with one field, a list, as the one JSON object of a command. Items are printed as they come."""
-    from lrurun.report.formats import json
+    from lrurun.report.formats import as_json
 
     (name,) = document.__struct_fields__
-    parts = json.render_list(name, items)
+    parts = as_json.render_list(name, items)
     while chunk := list(islice(parts, 1000)):
         console.write("\n".join(chunk))
 

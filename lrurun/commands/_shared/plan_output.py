@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 from lrurun import console, table
 from lrurun.commands._shared import output
 from lrurun.errors import plural
-from lrurun.instances import remaining
-from lrurun.instances.remaining import TO_BE_CHOSEN, PlanDocument, PlannedRung
 from lrurun.instances.sweep import SweepDocument
 from lrurun.session import opening
 
 if TYPE_CHECKING:
     from lrurun.config import planning
     from lrurun.errors import Stopped
-    from lrurun.instances.remaining import Measured
+    from lrurun.instances.remaining import Measured, PlanDocument, PlannedRung
     from lrurun.instances.requests import LadderRequest
     from lrurun.instances.sweep import Point
     from lrurun.judging.sequential import DesignProgress
@@ -28,6 +26,8 @@ if TYPE_CHECKING:
 
 def show_sweep(places: Places, points: Sequence[Point], *, json: bool = False) -> int:
     """Prints what the instances of a sweep would train."""
+    from lrurun.instances import remaining
+
     with opening.read(places) or nullcontext() as ledger:
         documents = [remaining.planned(places, point.request, point.plan, ledger) for point in points]
     return _show_sweep(points, documents, json=json)
@@ -46,6 +46,8 @@ def show(
 
     `stopped`: why not all rungs were measured.
     """
+    from lrurun.instances import remaining
+
     with opening.read(places) or nullcontext() as ledger:
         document = remaining.planned(places, request, plan, ledger, measured)
         progress = remaining.design_progress(request, plan, ledger)
@@ -90,12 +92,12 @@ def _print_plan(plan: planning.Plan, document: PlanDocument) -> None:
         cut={"what changes": 24},
         below={"what changes": lambda row: row[0]},
     )
-    console.paragraph(f"Instance {document.name}: {document.label}.")
+    console.paragraph(f"Instance {document.instance.short_name}: {document.instance.label}.")
     if document.design:
         console.paragraph(_design(document.design))
         if known := sequential.known_before(document.design["finished_before"]):
             console.paragraph(f"{known}.")
-    if source := data_sentence(document.data):
+    if source := data_sentence(document.instance.data):
         console.paragraph(source)
     if plan.tune:
         shown = {row.rung for row in document.rungs}
@@ -217,6 +219,8 @@ def _design(design: Mapping[str, Any]) -> str:
 
 def _rates(rows: Sequence[PlannedRung]) -> list[str]:
     """Sentences that say where the learning rates come from, one for each source; none for those still to be chosen."""
+    from lrurun.instances.remaining import TO_BE_CHOSEN
+
     by_source: dict[str, list[str]] = {}
     for row in rows:
         if (source := row.rate_source.text) != TO_BE_CHOSEN:
@@ -267,6 +271,7 @@ def _print_groups(places: Places, plan: planning.Plan, rungs: Sequence[planning.
         return
     from lrurun.data import task_data
     from lrurun.nn.network import Model
+    from lrurun.training import optimizer
 
     manifest = task_data.manifest(plan.task, plan.options, places.data / plan.data_name)
     spec = plan.task.spec(plan.options, manifest.vocabulary if manifest else ())
@@ -277,7 +282,7 @@ def _print_groups(places: Places, plan: planning.Plan, rungs: Sequence[planning.
         rates = {"recurrent": optim.lr * optim.recurrent_factor, "regular": optim.lr, "undecayed": optim.lr}
         rows = [
             [path, "x".join(map(str, shape)) or "1", group, f"{rates[group]:g}"]
-            for path, shape, group in model.listing(params, decay_norm_bias=optim.decay_norm_bias)
+            for path, shape, group in optimizer.listing(optim, model.recurrence, params)
         ]
         title = f"{rung.name}: {model.count(params):,} parameters"
         table.show_text(["parameter", "shape", "group", "peak learning rate"], rows, title=title)
@@ -299,9 +304,10 @@ def _show_sweep(points: Sequence[Point], documents: Sequence[PlanDocument], *, j
         time = "" if not left else "unknown" if seconds is None else console.duration(seconds)
         done, runs = (sum(getattr(row, field) for row in document.rungs) for field in ("runs_done", "runs"))
         rows.append([*(console.setting(value) for value in point.values.values()), f"{done}/{runs}", time])
-    profile = "" if first.profile is None else f", profile {first.profile}"
+    instance = first.instance
+    profile = "" if instance.profile is None else f", profile {instance.profile}"
     table.show_text(
-        [*points[0].values, "done", "time left"], rows, title=f"ladder {first.ladder} on {first.task}{profile}"
+        [*points[0].values, "done", "time left"], rows, title=f"ladder {instance.ladder} on {instance.task}{profile}"
     )
     for note in dict.fromkeys(note for document in documents for note in document.notes):
         console.paragraph(f"{note[0].upper()}{note[1:]}.")

@@ -15,7 +15,7 @@ from lrurun.report import formats
 
 if TYPE_CHECKING:
     from lrurun.config.ladder import Ladder
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.report.formats import AnyReport
 
 

@@ -16,9 +16,9 @@ from lrurun.session import cautions, opening
 if TYPE_CHECKING:
     from lrurun.config import planning
     from lrurun.instances.sweep import Point
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.paths import Places
-    from lrurun.report.tables.swept import SweptReport
+    from lrurun.report.tables.swept_table import SweptReport
 
 
 def train(
@@ -83,7 +83,7 @@ def swept_table(
         NotFoundError: there is no such instance.
     """
     from lrurun.config.sweeps import by_paths
-    from lrurun.report.tables import swept
+    from lrurun.report.tables.swept_table import build, find
 
     by = by_paths(by)
     for path in request.sets:
@@ -98,4 +98,4 @@ def swept_table(
                 f"{places.ledger}: there is no ledger, so there are no results",
                 f"run: {command}",
             )
-        yield swept.build(ledger, plan, swept.find(ledger, plan, by, command), by, rungs), plan, ledger
+        yield build(ledger, plan, find(ledger, plan, by, command), by, rungs), plan, ledger

@@ -52,7 +52,7 @@ def _print_plan(training: LadderTraining) -> int:
 
 def _print_report(training: LadderTraining, *, claims: bool) -> None:
     """Prints the answer: the table, and what it says."""
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.report.tables import loaded_instance
     from lrurun.session import next_step
 

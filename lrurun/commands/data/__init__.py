@@ -36,7 +36,7 @@ app = typer.Typer(help="Prepare, check or describe the data of a task.", no_args
 
 
 class SplitFacts(Struct, frozen=True, kw_only=True):
-    """What one split holds; lengths only where sequences differ in length."""
+    """The contents of a split; lengths only where sequences differ in length."""
 
     count: int
     classes: list[int]
@@ -100,7 +100,7 @@ class DataInfo(Struct, frozen=True, kw_only=True):
 class Requested(Struct, frozen=True):
     """The data that the arguments of a command name."""
 
-    task: Any  # TaskClass and Options: naming their module here would import numpy for every --help
+    task: Any  # Task and Options: naming their module here would import numpy for every --help
     options: Any
     data_name: str
 
@@ -134,7 +134,7 @@ def prepare(
     """
     from lrurun.data import task_data
     from lrurun.data.task import SPLITS
-    from lrurun.report.live.view import PreparationView
+    from lrurun.report.live.views import PreparationView
     from lrurun.runner.preparation import check_data_folder, prepare_data
     from lrurun.runner.signals import Signals
 
@@ -390,7 +390,7 @@ def _examples(task: TaskClass, data: Data, vocabulary: Sequence[str]) -> Example
 
 
 def _label(label: np.ndarray) -> str:
-    """One label, or the first ones of an example; - where there is none."""
+    """The label of an example, or its first labels; - where there is none."""
     import numpy as np
 
     flat = np.ravel(label)

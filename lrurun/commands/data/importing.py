@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lrurun.paths import Places
 
 _SHORT = 100
-"""Steps of a sequence: up to this length, the ring of initial eigenvalues is that of sDigits."""
+"""Steps of a sequence: up to this length, the ring of initial eigenvalues is as in sDigits."""
 _EPOCHS, _FEWEST, _MOST = 50, 500, 5000
 """Training takes this many epochs, within limits on the number of steps."""
 _RATES = [0.002, 0.004, 0.008, 0.016, 0.032]
@@ -215,7 +215,7 @@ def _check_name(name: str) -> None:
 
 
 def _target(name: str, recipe: Path | None) -> Path:
-    """Where the recipe is, or will be written.
+    """The path at which the recipe is, or will be written.
 
     Raises:
         LrurunError: nothing can be written there.
@@ -233,7 +233,7 @@ def _target(name: str, recipe: Path | None) -> Path:
 @contextlib.contextmanager
 def _progress() -> Iterator[Progress]:
     """Shows progress, and raises Stopped at the first call after a signal."""
-    from lrurun.report.live.view import PreparationView
+    from lrurun.report.live.views import PreparationView
     from lrurun.runner.signals import Signals
 
     signals = Signals()
@@ -400,7 +400,7 @@ def _table(name: str, values: dict[str, Any]) -> str:
 
 
 def _expected(length: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What the packaged ladders expect from a recipe: table -> values."""
+    """The tables and values that the packaged ladders expect from a recipe."""
     from lrurun.config.ladder import read_ladder
 
     for path in sorted(paths.packaged("ablations").glob("*.toml")):

@@ -22,7 +22,7 @@ from lrurun.runner.storage import storage_for
 from lrurun.session import opening
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Checkpoint
     from lrurun.paths import Places
 
@@ -137,7 +137,7 @@ def _checked(places: Places, *, quick: bool) -> _CheckedLedger:
                 checked.runs += 1
                 checked.running += run.state == "running"
             # The copy of an object store has only what was needed here.
-            elsewhere = not paths.is_copy(places.runs) and not any(os.path.isdir(places.runs / run) for run in ids)
+            elsewhere = not paths.is_mirror(places.runs) and not any(os.path.isdir(places.runs / run) for run in ids)
             for c in ledger.each_checkpoint(ids, "committed"):
                 checked.checkpoints += 1
                 if elsewhere and _absent(places, c):
@@ -170,13 +170,13 @@ def _absent(places: Places, checkpoint: Checkpoint) -> bool:
 
 
 def _faults(places: Places, ledger: Ledger, checkpoint: Checkpoint, *, quick: bool) -> list[str]:
-    from lrurun.training import digests
+    from lrurun.training import checkpoint_verification
 
     subject = f"checkpoint of run {checkpoint.run}, step {checkpoint.step}"
     try:
         at = paths.inside(places.runs, checkpoint.path)
         if not quick:
-            digests.verify(storage_for(places.runs).fetch(at), checkpoint.sha256)
+            checkpoint_verification.verify(storage_for(places.runs).fetch(at), checkpoint.sha256)
         elif not storage_for(places.runs).has(at):
             return [f"{subject}: {at} is missing"]
         return []
@@ -244,12 +244,12 @@ def merge(
 ) -> int:
     """Add the runs of another ledger to this one."""
     from lrurun.ledger import copies, merging
-    from lrurun.report.live.view import PreparationView
+    from lrurun.report.live.views import PreparationView
     from lrurun.runner import records
 
     places: Places = context.obj.places
     named = paths.ledger_place(other, "OTHER")
-    if paths.is_copy(places.runs):
+    if paths.is_mirror(places.runs):
         raise UsageError(
             "--runs-dir: merge copies checkpoints between folders, and this runs folder is in an object store",
             "copy the store to a folder, and name it with --runs-dir",
@@ -291,7 +291,7 @@ def rebuild(context: typer.Context, json: Json = False) -> int:
     from lrurun.ledger import rebuilding
 
     places: Places = context.obj.places
-    if paths.is_copy(places.runs):
+    if paths.is_mirror(places.runs):
         raise UsageError(
             "--runs-dir: rebuild reads a folder, and this runs folder is in an object store",
             "copy the store to a folder, and name it with --runs-dir",
@@ -369,8 +369,8 @@ def _drop_items(ledger: Ledger, places: Places, run_ids: Sequence[str]) -> None:
     Each batch is a transaction of its own: other processes wait only for its end, and an interrupt leaves at most the
     records of one batch as they were.
     """
-    from lrurun.ledger.store import BATCH
-    from lrurun.report.live.view import PreparationView
+    from lrurun.ledger.reading import BATCH
+    from lrurun.report.live.views import PreparationView
     from lrurun.runner import records
 
     with PreparationView(pause=2.0) as view:

@@ -21,7 +21,7 @@ from lrurun.report.formats import ExportFormat
 from lrurun.session import opening
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.paths import Places
 
 TableFormat = Literal["jsonl", "csv"]
@@ -130,7 +130,7 @@ def _chosen(places: Places, ledger: Ledger, where: str | None) -> list[str]:
 def _write_tables(places: Places, format: str, out: Path | None) -> int:
     """Every table of the ledger."""
     from lrurun.ledger import copies
-    from lrurun.report.formats import csv as csv_format
+    from lrurun.report.formats import as_csv
 
     if format == "csv" and out is None:
         raise UsageError("ledger export --format csv: writes a folder, and needs its name", "add --out FOLDER")
@@ -145,7 +145,7 @@ def _write_tables(places: Places, format: str, out: Path | None) -> int:
                     with (partial / f"{table}.csv").open("w", encoding="utf-8", newline="") as file:
                         writer = csv.writer(file)
                         writer.writerow(columns)
-                        writer.writerows([csv_format.cell(cell) for cell in row] for row in rows)
+                        writer.writerows([as_csv.cell(cell) for cell in row] for row in rows)
     if out is not None:
         console.say(f"wrote {out}")
     return 0

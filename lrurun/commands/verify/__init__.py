@@ -21,7 +21,7 @@ from lrurun.session import opening
 
 if TYPE_CHECKING:
     from lrurun.config.planning import Plan
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Run
     from lrurun.paths import Places
     from lrurun.report.verification import Recorded, Verification
@@ -113,7 +113,7 @@ def _verify(places: Places, run: str, *, json: bool) -> int:
         with signals.recorded(), _temporary_folder() as folder:
             console.say(_announcement(recorded.run))
             temporary = structs.replace(places, ledger=folder / "ledger.db", runs=folder / "runs")
-            repeated = _train(temporary, plan, recorded.run, signals, copies=_copies(places, plan))
+            repeated = _train(temporary, plan, recorded.run, signals, others=_snapshots(places, plan))
     except Stopped as stopped:
         console.say(f"stopped by {stopped}; nothing of the repetition remains")
         return stopped.exit_code
@@ -177,19 +177,19 @@ def _temporary_folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def _copies(places: Places, plan: Plan) -> list[Path]:
+def _snapshots(places: Places, plan: Plan) -> list[Path]:
     """Where the files of a program may be as they were, if they are not in the folder of the recipe."""
     from lrurun.config.schema import ProgramConfig
-    from lrurun.runner.program_files import ProgramCopy
+    from lrurun.runner.program_files import ProgramSnapshot
 
     config = plan.rungs[0].config
     if not isinstance(config, ProgramConfig):
         return []
-    return [ProgramCopy(places.runs.absolute(), plan.recipe.folder, config.program.files).path]
+    return [ProgramSnapshot(places.runs.absolute(), plan.recipe.folder, config.program.files).path]
 
 
-def _train(places: Places, plan: Plan, run: Run, signals: Signals, *, copies: Sequence[Path]) -> Recorded:
-    """Trains the run of a plan in temporary places. `copies` may have the files of its program.
+def _train(places: Places, plan: Plan, run: Run, signals: Signals, *, others: Sequence[Path]) -> Recorded:
+    """Trains the run of a plan in temporary places. `others` may have the files of its program.
 
     Raises:
         Stopped: after a signal.
@@ -197,7 +197,7 @@ def _train(places: Places, plan: Plan, run: Run, signals: Signals, *, copies: Se
     """
     from lrurun.instances import documents
     from lrurun.ledger.values import FINISHED
-    from lrurun.report.live.view import LadderView
+    from lrurun.report.live.views import LadderView
     from lrurun.runner.selection import Selection
     from lrurun.runner.supervisor import Supervisor
 
@@ -209,7 +209,7 @@ def _train(places: Places, plan: Plan, run: Run, signals: Signals, *, copies: Se
             )
             if plan.kind == "program":  # whose recipe says how scores are printed
                 documents.record(ledger, instance, plan)
-            selection.keep_files(places.runs, *copies)
+            selection.keep_files(places.runs, *others)
             work = selection.work(instance, places, jobs=1)
             outcome = Supervisor(ledger, work, selection, display, signals).run()
         repeated = _recorded(ledger, outcome.runs[0].id)

@@ -14,7 +14,7 @@ from lrurun.session import opening
 
 if TYPE_CHECKING:
     from lrurun.data.task import Data
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Run
     from lrurun.paths import Places
 

@@ -9,7 +9,7 @@ from msgspec import Meta
 from lrurun.config.recurrences.base import Declaration, RecurrenceSettings
 
 
-class AttentionRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="attention"):
+class AttentionSettings(RecurrenceSettings, frozen=True, kw_only=True, tag="attention"):
     """Softmax attention in place of a recurrence (Vaswani et al. 2017), with rotary positions (Su et al. 2021).
 
     The baseline "Attention" of the DLR paper (Gupta et al. 2023, section 3.3) and, with `chunk`, its "LocalAttention".
@@ -33,7 +33,7 @@ class AttentionRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="at
 
 DECLARATIONS = (
     Declaration(
-        settings=AttentionRecurrence,
+        settings=AttentionSettings,
         implementation="lrurun.nn.recurrences.attention:Attention",
         variants={
             "": {},

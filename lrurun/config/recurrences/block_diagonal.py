@@ -10,7 +10,7 @@ from msgspec import Meta
 from lrurun.config.recurrences.base import Declaration, Fraction, RecurrenceSettings, check_radii
 
 
-class BlockDiagonalRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="block-diagonal"):
+class BlockDiagonalSettings(RecurrenceSettings, frozen=True, kw_only=True, tag="block-diagonal"):
     """x_k = A x_(k-1) + B u_k with a real A of N / 2 blocks of size 2 (Zucchet and Orvieto 2024, section 4.2)."""
 
     tied: bool = False
@@ -36,7 +36,7 @@ class BlockDiagonalRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag
 
 DECLARATIONS = (
     Declaration(
-        settings=BlockDiagonalRecurrence,
+        settings=BlockDiagonalSettings,
         implementation="lrurun.nn.recurrences.block_diagonal:BlockDiagonal",
         variants={
             "": {},

@@ -14,7 +14,7 @@ from lrurun.config.recurrences.base import (
 )
 
 
-class DLRRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dlr"):
+class DLRSettings(RecurrenceSettings, frozen=True, kw_only=True, tag="dlr"):
     """x_k = Lambda x_(k-1) + u_k for each channel, all with the same Lambda (Gupta et al. 2023, DLR)."""
 
     cast: Literal["real", "imag", "sum", "prod"] = "real"
@@ -44,7 +44,7 @@ class DLRRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dlr"):
 
 DECLARATIONS = (
     Declaration(
-        settings=DLRRecurrence,
+        settings=DLRSettings,
         implementation="lrurun.nn.recurrences.dlr:DLR",
         variants={
             "": {},

@@ -15,7 +15,7 @@ from lrurun.config.recurrences.base import (
 )
 
 
-class DSSRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dss"):
+class DSSSettings(RecurrenceSettings, frozen=True, kw_only=True, tag="dss"):
     """x' = Lambda x + u for each channel with its own step size, all with the same Lambda (Gupta et al. 2022, DSS)."""
 
     init: Literal["lin", "hippo"] = "lin"
@@ -39,7 +39,7 @@ class DSSRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dss"):
 
 DECLARATIONS = (
     Declaration(
-        settings=DSSRecurrence,
+        settings=DSSSettings,
         implementation="lrurun.nn.recurrences.dss:DSS",
         variants={"lin": {}, "hippo, short kernel": {"init": "hippo", "kernel_length": 10}},
     ),

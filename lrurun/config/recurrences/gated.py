@@ -7,7 +7,7 @@ from typing import Literal
 from lrurun.config.recurrences.base import RecurrenceSettings
 
 
-class GatedRecurrence(RecurrenceSettings, frozen=True, kw_only=True):
+class GatedSettings(RecurrenceSettings, frozen=True, kw_only=True):
     """x_k = a_k x_(k-1) + b_k with a and b from the input, through gates; see `lrurun.nn.recurrences.gated`."""
 
     negative: bool = False

@@ -14,7 +14,7 @@ StepsOrOff = Annotated[float, Meta(ge=0, le=1e9)]
 T_MIN = 2.0
 
 
-class GatedCell(RecurrenceSettings, frozen=True, kw_only=True):
+class GatedCellSettings(RecurrenceSettings, frozen=True, kw_only=True):
     """The settings that both cells share: how long they remember with their initial parameters."""
 
     t_max: StepsOrOff = 0.0
@@ -31,17 +31,17 @@ class GatedCell(RecurrenceSettings, frozen=True, kw_only=True):
             raise ValueError(f"t_max must be at least t_min, found t_min = {self.t_min}, t_max = {self.t_max}")
 
 
-class GRURecurrence(GatedCell, frozen=True, kw_only=True, tag="gru"):
+class GRUSettings(GatedCellSettings, frozen=True, kw_only=True, tag="gru"):
     """The gated recurrent unit (Cho et al. 2014), with the reset gate after the product; chrono initialisation."""
 
 
-class LSTMRecurrence(GatedCell, frozen=True, kw_only=True, tag="lstm"):
+class LSTMSettings(GatedCellSettings, frozen=True, kw_only=True, tag="lstm"):
     """The LSTM (Hochreiter and Schmidhuber 1997) with forget gate (Gers et al. 2000); chrono initialisation."""
 
 
 _VARIANTS: dict[str, dict[str, Any]] = {"": {}, "chrono": {"t_max": 64.0}}
 
 DECLARATIONS = (
-    Declaration(settings=GRURecurrence, implementation="lrurun.nn.recurrences.gru_lstm:GRU", variants=_VARIANTS),
-    Declaration(settings=LSTMRecurrence, implementation="lrurun.nn.recurrences.gru_lstm:LSTM", variants=_VARIANTS),
+    Declaration(settings=GRUSettings, implementation="lrurun.nn.recurrences.gru_lstm:GRU", variants=_VARIANTS),
+    Declaration(settings=LSTMSettings, implementation="lrurun.nn.recurrences.gru_lstm:LSTM", variants=_VARIANTS),
 )

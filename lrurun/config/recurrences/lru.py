@@ -10,7 +10,7 @@ from msgspec import Meta
 from lrurun.config.recurrences.base import Declaration, Fraction, RecurrenceSettings, check_radii
 
 
-class LRURecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="diagonal"):
+class LRUSettings(RecurrenceSettings, frozen=True, kw_only=True, tag="diagonal"):
     """x_k = lambda x_(k-1) + gamma B u_k with a complex diagonal lambda (Orvieto et al. 2023, sections 3.2 to 3.4)."""
 
     parametrization: Literal["cartesian", "exponential", "stable-exponential"] = "stable-exponential"
@@ -57,7 +57,7 @@ _LRU = {"r_min": 0.9, "r_max": 0.999, "normalize": True}
 
 DECLARATIONS = (
     Declaration(
-        settings=LRURecurrence,
+        settings=LRUSettings,
         implementation="lrurun.nn.recurrences.lru:LRU",
         variants={
             "cartesian": {"parametrization": "cartesian"},

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from lrurun.config.recurrences.base import Declaration
-from lrurun.config.recurrences.gated import GatedRecurrence, check_elementwise
+from lrurun.config.recurrences.gated import GatedSettings, check_elementwise
 
 
-class MinimalCell(GatedRecurrence, frozen=True, kw_only=True):
+class MinimalCellSettings(GatedSettings, frozen=True, kw_only=True):
     """The settings that minGRU, minLSTM and HGRN share."""
 
     readout: bool = True
@@ -26,7 +26,7 @@ class MinimalCell(GatedRecurrence, frozen=True, kw_only=True):
             check_elementwise("readout = false", width, state)
 
 
-class PositiveCell(MinimalCell, frozen=True, kw_only=True):
+class PositiveCellSettings(MinimalCellSettings, frozen=True, kw_only=True):
     """The settings that minGRU and minLSTM share (Feng et al. 2024)."""
 
     candidate: Literal["positive", "linear", "input"] = "positive"
@@ -53,11 +53,11 @@ class PositiveCell(MinimalCell, frozen=True, kw_only=True):
             check_elementwise('candidate = "input"', width, state)
 
 
-class MinGRURecurrence(PositiveCell, frozen=True, kw_only=True, tag="mingru"):
+class MinGRUSettings(PositiveCellSettings, frozen=True, kw_only=True, tag="mingru"):
     """h = (1 - z) h + z h~ with z = sigma(W_z u + b_z) (Feng et al. 2024, minGRU)."""
 
 
-class MinLSTMRecurrence(PositiveCell, frozen=True, kw_only=True, tag="minlstm"):
+class MinLSTMSettings(PositiveCellSettings, frozen=True, kw_only=True, tag="minlstm"):
     """h = f h + i h~ with gates f and i (Feng et al. 2024, minLSTM)."""
 
     normalised: bool = False
@@ -77,9 +77,9 @@ _VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 DECLARATIONS = (
-    Declaration(settings=MinGRURecurrence, implementation="lrurun.nn.recurrences.min_gru:MinGRU", variants=_VARIANTS),
+    Declaration(settings=MinGRUSettings, implementation="lrurun.nn.recurrences.min_gru:MinGRU", variants=_VARIANTS),
     Declaration(
-        settings=MinLSTMRecurrence,
+        settings=MinLSTMSettings,
         implementation="lrurun.nn.recurrences.min_gru:MinLSTM",
         variants=_VARIANTS | {"normalised": {"normalised": True, "form": "log-space"}},
     ),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from lrurun.config.recurrences.base import Declaration, Fraction, Size, check_radii
-from lrurun.config.recurrences.gated import GatedRecurrence, check_elementwise
+from lrurun.config.recurrences.gated import GatedSettings, check_elementwise
 
 
-class RGLRURecurrence(GatedRecurrence, frozen=True, kw_only=True, tag="rg-lru"):
+class RGLRUSettings(GatedSettings, frozen=True, kw_only=True, tag="rg-lru"):
     """x_k = a_k x_(k-1) + m_k i_k u_k with gates r, i and a_k = exp(-8 r_k softplus(Lambda)) (De et al. 2024)."""
 
     mixing: Literal["elementwise", "dense"] = "elementwise"
@@ -77,7 +77,7 @@ _REAL = {"mixing": "dense", "decay": "exponential", "recurrence_gate": False, "i
 
 DECLARATIONS = (
     Declaration(
-        settings=RGLRURecurrence,
+        settings=RGLRUSettings,
         implementation="lrurun.nn.recurrences.rg_lru:RGLRU",
         variants={
             "": {},

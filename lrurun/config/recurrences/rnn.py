@@ -9,7 +9,7 @@ from msgspec import Meta
 from lrurun.config.recurrences.base import Declaration, RecurrenceSettings
 
 
-class RNNRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dense"):
+class RNNSettings(RecurrenceSettings, frozen=True, kw_only=True, tag="dense"):
     """x_k = activation(A x_(k-1) + B u_k) with a dense real A (Orvieto et al. 2023, eq. 1 and section 3.1)."""
 
     activation: Literal["tanh", "relu", "identity"] = "identity"
@@ -23,7 +23,7 @@ class RNNRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dense"):
 
 DECLARATIONS = (
     Declaration(
-        settings=RNNRecurrence,
+        settings=RNNSettings,
         implementation="lrurun.nn.recurrences.rnn:RNN",
         variants={
             "tanh": {"activation": "tanh"},

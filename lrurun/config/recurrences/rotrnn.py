@@ -10,7 +10,7 @@ from msgspec import Meta
 from lrurun.config.recurrences.base import Declaration, Fraction, RecurrenceSettings, check_radii
 
 
-class RotRNNRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="rotrnn"):
+class RotRNNSettings(RecurrenceSettings, frozen=True, kw_only=True, tag="rotrnn"):
     """x_k = gamma P Theta P^T x_(k-1) + xi B u_k, real, a scaled rotation in each head (RotRNN paper, eq. 12)."""
 
     heads: Annotated[int, Meta(ge=1, le=65536)] = 1
@@ -42,7 +42,7 @@ class RotRNNRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="rotrn
 
 DECLARATIONS = (
     Declaration(
-        settings=RotRNNRecurrence,
+        settings=RotRNNSettings,
         implementation="lrurun.nn.recurrences.rotrnn:RotRNN",
         variants={
             "": {},

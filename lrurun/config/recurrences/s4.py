@@ -9,7 +9,7 @@ from msgspec import Meta
 from lrurun.config.recurrences.base import LARGEST_HIPPO, Declaration, RecurrenceSettings, Step, check_steps
 
 
-class S4Recurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="s4"):
+class S4Settings(RecurrenceSettings, frozen=True, kw_only=True, tag="s4"):
     """x' = (Lambda - P P*) x + B u, y = C x + D u for each channel, with step size Delta (Gu, Goel and Ré 2022, S4)."""
 
     dt_min: Step = 0.001
@@ -37,7 +37,7 @@ class S4Recurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="s4"):
 
 DECLARATIONS = (
     Declaration(
-        settings=S4Recurrence,
+        settings=S4Settings,
         implementation="lrurun.nn.recurrences.s4:S4",
         variants={"": {}, "shared": {"n_ssm": 4, "slow_dt": False}, "clipped B": {"clip_b": True}},
     ),

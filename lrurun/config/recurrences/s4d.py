@@ -9,7 +9,7 @@ from msgspec import Meta
 from lrurun.config.recurrences.base import LARGEST_HIPPO, Declaration, RecurrenceSettings, Step, check_steps
 
 
-class S4DRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="s4d"):
+class S4DSettings(RecurrenceSettings, frozen=True, kw_only=True, tag="s4d"):
     """x' = A x + B u, y = C x + D u for each channel, A diagonal, with step size Delta (Gu et al. 2022, S4D)."""
 
     init: Literal["lin", "inv", "inv2", "quad", "legs", "real"] = "lin"
@@ -44,7 +44,7 @@ class S4DRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="s4d"):
 
 DECLARATIONS = (
     Declaration(
-        settings=S4DRecurrence,
+        settings=S4DSettings,
         implementation="lrurun.nn.recurrences.s4d:S4D",
         variants={
             "lin": {},

@@ -9,7 +9,7 @@ from msgspec import Meta
 from lrurun.config.recurrences.base import LARGEST_HIPPO, Declaration, RecurrenceSettings, Step, check_steps
 
 
-class S5Recurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="s5"):
+class S5Settings(RecurrenceSettings, frozen=True, kw_only=True, tag="s5"):
     """x' = Lambda x + B u, y = C x + D u with step size Delta, initialised with HiPPO-LegS (Smith et al. 2023)."""
 
     blocks: Annotated[int, Meta(ge=1, le=65536)] = 1
@@ -45,7 +45,7 @@ class S5Recurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="s5"):
 
 DECLARATIONS = (
     Declaration(
-        settings=S5Recurrence,
+        settings=S5Settings,
         implementation="lrurun.nn.recurrences.s5:S5",
         variants={
             "": {},

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from lrurun.config.recurrences.base import Declaration, Step, check_steps
-from lrurun.config.recurrences.gated import GatedRecurrence
+from lrurun.config.recurrences.gated import GatedSettings
 
 
-class S6Recurrence(GatedRecurrence, frozen=True, kw_only=True, tag="s6"):
+class S6Settings(GatedSettings, frozen=True, kw_only=True, tag="s6"):
     """x_n = exp(Delta A_n) x_n + Delta B_n u, y = sum C_n x_n + D u for each channel (Gu and Dao 2023, Mamba)."""
 
     delta: Literal["low-rank", "dense", "constant"] = "low-rank"
@@ -52,7 +52,7 @@ _CONSTANT = {"b": "constant", "c": "constant"}
 
 DECLARATIONS = (
     Declaration(
-        settings=S6Recurrence,
+        settings=S6Settings,
         implementation="lrurun.nn.recurrences.s6:S6",
         variants={
             "": {},

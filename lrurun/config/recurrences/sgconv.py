@@ -12,7 +12,7 @@ from lrurun.config.recurrences.base import Declaration, KernelLength, Recurrence
 Decay = Annotated[float, Meta(gt=0, le=1)]
 
 
-class SGConvRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="sgconv"):
+class SGConvSettings(RecurrenceSettings, frozen=True, kw_only=True, tag="sgconv"):
     """y = k * u + D u for each channel, with a kernel k of N numbers for each of several scales (Li et al. 2022)."""
 
     alpha_min: Decay = 0.5
@@ -40,13 +40,13 @@ class SGConvRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="sgcon
                 f"kernel_length must be at least the task's sequences, {length} steps, found {self.kernel_length}"
             )
 
-    def at_length(self, length: int) -> SGConvRecurrence:
+    def at_length(self, length: int) -> SGConvSettings:
         return msgspec.structs.replace(self, kernel_length=self.kernel_length or length)
 
 
 DECLARATIONS = (
     Declaration(
-        settings=SGConvRecurrence,
+        settings=SGConvSettings,
         implementation="lrurun.nn.recurrences.sgconv:SGConv",
         variants={
             "two scales": {"kernel_length": 30},

@@ -18,7 +18,7 @@ def forms(splits: Sequence[str]) -> list[tuple[str, ...]]:
 def rows(
     file: File, columns: Sequence[Sequence[str]], hint: str, limit: int, group_limit: int | None = None
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """The rows of a file in their order, each with its place for messages.
+    """The rows of a file in their order, each with where it is, for messages.
 
     Args:
         columns: for each value of a row the names that its column may have, the best one first.
@@ -60,8 +60,8 @@ def _column(names: Sequence[str], columns: Sequence[str], where: str, hint: str)
     for name in names:
         if name in columns:
             return name
-    found = ", ".join(columns)[:200]
-    raise LrurunError(f"{where}: expected a column {' or '.join(names)}, found {found}", hint)
+    actual = ", ".join(columns)[:200]
+    raise LrurunError(f"{where}: expected a column {' or '.join(names)}, found {actual}", hint)
 
 
 def _check_groups(metadata: Any, columns: Sequence[str], limit: int, where: str) -> None:

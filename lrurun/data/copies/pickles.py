@@ -61,17 +61,17 @@ def table(content: bytes, name: str) -> dict[str, Any]:
         LrurunError: it is truncated or no pickle, or has anything else.
     """
     try:
-        found = _Reader(content).read()
+        unpickled = _Reader(content).read()
     except _Unknown as error:
         message = f"{name}: the pickle has {error}, which published files of this kind do not have; nothing was run"
         raise LrurunError(message, DAMAGED) from None
     except Exception as error:  # pickletools raises several types; so does taking from an empty stack
         raise LrurunError(f"{name}: not a pickle, or a damaged one: {first_line(error)}", DAMAGED) from None
-    if not isinstance(found, dict) or not all(isinstance(key, (str, bytes)) for key in found):
-        raise LrurunError(f"{name}: expected a pickled dictionary, found {type(found).__name__}", DAMAGED)
+    if not isinstance(unpickled, dict) or not all(isinstance(key, (str, bytes)) for key in unpickled):
+        raise LrurunError(f"{name}: expected a pickled dictionary, found {type(unpickled).__name__}", DAMAGED)
     return {
         key.decode("latin-1") if isinstance(key, bytes) else key: value.numbers if isinstance(value, _Array) else value
-        for key, value in found.items()
+        for key, value in unpickled.items()
     }
 
 
@@ -86,7 +86,7 @@ class _Reader:
         self._content, self._room = content, len(content)
         self._stack: list[Any] = []
         self._marks: list[int] = []
-        """Where on the stack the elements of lists, tuples and dictionaries begin."""
+        """The indices in the stack at which the elements of lists, tuples and dictionaries begin."""
         self._memo: dict[int, Any] = {}
 
     def read(self) -> Any:
@@ -149,13 +149,13 @@ class _Reader:
 
     def _marked(self) -> list[Any]:
         """Takes what is above the last mark."""
-        place = self._marks.pop()
-        values = self._stack[place:]
-        del self._stack[place:]
+        start = self._marks.pop()
+        values = self._stack[start:]
+        del self._stack[start:]
         return values
 
     def _made(self, what: str, *arguments: Any) -> Any:
-        """What a call makes."""
+        """The result of a call that is permitted."""
         if what == "array":
             return _Array()
         if what == "type":

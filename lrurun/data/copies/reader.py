@@ -39,7 +39,7 @@ class File(NamedTuple):
     folder: PurePosixPath
     """The rest of the path in an archive; "." in a folder."""
     where: str
-    """The place of the file, for messages."""
+    """The path of the file, for messages."""
     source: Path | IO[bytes]
 
     def open(self) -> IO[bytes]:
@@ -62,7 +62,7 @@ class File(NamedTuple):
 class Copy(NamedTuple):
     """A folder or an archive with files of these names, which are patterns: `*` stands for any part without a slash."""
 
-    place: Path
+    path: Path
     patterns: Sequence[str]
     hint: str
     """A hint if files are missing."""
@@ -72,15 +72,15 @@ class Copy(NamedTuple):
     @property
     def archive(self) -> Path | None:
         """The archive, if it is one."""
-        return None if self.place.is_dir() else self.place
+        return None if self.path.is_dir() else self.path
 
     @property
     def text(self) -> str:
         """One line for messages and manifests."""
-        return f"the {'archive' if self.archive else 'folder'} {self.place.absolute()}"
+        return f"the {'archive' if self.archive else 'folder'} {self.path.absolute()}"
 
     def rank(self, folder: PurePosixPath) -> int | None:
-        """The place of a folder of the archive among `folders`; None if it is none of them."""
+        """The index of a folder of the archive in `folders`; None if it is none of them."""
         for rank, end in enumerate(self.folders):
             parts = PurePosixPath(end).parts
             if folder.parts[len(folder.parts) - len(parts) :] == parts:
@@ -88,39 +88,39 @@ class Copy(NamedTuple):
         return None
 
     def files(self, progress: Progress, *patterns: str) -> Iterator[File]:
-        """The files, in any order: all of them, or those of some of the patterns.
+        """The files, in any order: all of them, or the files of some of the patterns.
 
         Raises:
             LrurunError: the archive is damaged or truncated, or, at the end, a pattern has no file.
         """
-        asked = patterns or self.patterns
-        folder, missing = PurePosixPath(), set(asked)
+        requested = patterns or self.patterns
+        folder, missing = PurePosixPath(), set(requested)
         read = self._in_archive if self.archive else self._in_folder
-        for pattern, file in read(asked, progress):
+        for pattern, file in read(requested, progress):
             missing.discard(pattern)
             folder = file.folder
             yield file
-        self.check([str(folder / pattern) for pattern in asked if pattern in missing])
+        self.check([str(folder / pattern) for pattern in requested if pattern in missing])
 
     def _in_folder(self, patterns: Sequence[str], progress: Progress) -> Iterator[tuple[str, File]]:
         for pattern in patterns:
-            for path in self.place.glob(pattern):
+            for path in self.path.glob(pattern):
                 progress(f"reading {path.parent}", 0, None)
-                yield pattern, File(path.relative_to(self.place).as_posix(), PurePosixPath(), str(path), path)
+                yield pattern, File(path.relative_to(self.path).as_posix(), PurePosixPath(), str(path), path)
 
     def _in_archive(self, patterns: Sequence[str], progress: Progress) -> Generator[tuple[str, File], None, None]:
-        """The members whose last parts are those of a pattern."""
+        """The members whose last parts match a pattern."""
         parts = [re.escape(pattern).replace(r"\*", "[^/]*") for pattern in patterns]
         expression = re.compile(f"(?:(.*)/)?(?:{'|'.join(f'({part})' for part in parts)})", re.DOTALL)
-        for member, content in members(self.place, progress):
+        for member, content in members(self.path, progress):
             if match := expression.fullmatch(member):
                 assert match.lastindex is not None
-                where, folder = f"{self.place}: {member}", PurePosixPath(match[1] or "")
+                where, folder = f"{self.path}: {member}", PurePosixPath(match[1] or "")
                 if self.rank(folder) is not None:
                     yield patterns[match.lastindex - 2], File(match[match.lastindex], folder, where, content)
 
     def innermost(self, progress: Progress) -> Iterator[File]:
-        """The files of an archive that may have two copies of each: those of the best folder come last.
+        """The files of an archive that may have two copies of each: the files of the best folder come last.
 
         Raises:
             LrurunError: as for `files`, of that folder.
@@ -151,18 +151,18 @@ class Copy(NamedTuple):
         if self.archive is None:
             yield sorted(self.files(progress), key=lambda file: file.name)
             return
-        place, numbers, files = where / "unpacked", itertools.count(), dict[str, File]()
-        place.mkdir()
+        folder, numbers, files = where / "unpacked", itertools.count(), dict[str, File]()
+        folder.mkdir()
         try:
             for file in self.innermost(progress):
-                path = place / str(next(numbers))
+                path = folder / str(next(numbers))
                 with path.open("wb") as output:
                     output.writelines(reading.blocks(file.open(), limit, file.where))
                 files = {name: earlier for name, earlier in files.items() if earlier.folder == file.folder}
                 files[file.name] = file._replace(source=path)
             yield [files[name] for name in sorted(files)]
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
     def check(self, missing: Collection[str]) -> None:
         """Refuses a copy without these files.
@@ -171,7 +171,7 @@ class Copy(NamedTuple):
             LrurunError: if there are any.
         """
         if missing:
-            raise LrurunError(f"{self.place}: {' and '.join(missing)} missing", self.hint)
+            raise LrurunError(f"{self.path}: {' and '.join(missing)} missing", self.hint)
 
 
 def find(
@@ -191,7 +191,7 @@ def find(
     Args:
         hint: what to do if only some of the files are there.
         forms: the patterns of other forms that the files may have.
-        folders: where the files may be, in an archive or from `path` on, the best place first.
+        folders: where the files may be, in an archive or from `path` on, the best one first.
         archives: names of archives that may lie in the folder `path`.
         data_set: the name of the data in TFDS; `config` is the configuration, and `limit` as in `tfds.find`.
 
@@ -203,7 +203,7 @@ def find(
     incomplete = None
     for form, folder in itertools.product((patterns, *forms), folders):
         copy = Copy(path / folder, form, hint)
-        missing = [pattern for pattern in form if next(copy.place.glob(pattern), None) is None]
+        missing = [pattern for pattern in form if next(copy.path.glob(pattern), None) is None]
         if not missing:
             return copy
         if len(missing) < len(form) and incomplete is None:
@@ -230,7 +230,7 @@ def _form(archive: Path, forms: Sequence[Sequence[str]], folders: Sequence[str])
 
 
 def release(name: str) -> list[str]:
-    """Where the folder `name` of Long Range Arena's release may be, the best place first.
+    """The paths at which the folder `name` of Long Range Arena's release may be, the best one first.
 
     The archive has `lra_release/<name>` and `lra_release/lra_release/<name>`; published work reads the inner one.
     """

@@ -46,13 +46,13 @@ class _Description(msgspec.Struct, rename="camel"):
 
 
 class Tfds:
-    """A prepared data set: a copy, as those of `reader`."""
+    """A prepared data set: a copy, with the methods of copies in `reader`."""
 
     archive = None
     """A prepared data set is not an archive."""
 
     def __init__(self, folder: Path, description: _Description, limit: int = RECORD_LIMIT) -> None:
-        self.place = folder
+        self.path = folder
         """The folder with `dataset_info.json`."""
         self.limit = limit
         """The most bytes that a record of a tfrecord file may have."""
@@ -75,12 +75,12 @@ class Tfds:
             LrurunError: with both numbers.
         """
         if (actual := self.counts.get(split, 0)) != count:
-            raise LrurunError(f"{self.place}: {split}: expected {count:,} examples, found {actual:,}", hint)
+            raise LrurunError(f"{self.path}: {split}: expected {count:,} examples, found {actual:,}", hint)
 
     def read(
         self, split: str, features: Mapping[str, type[bytes] | int], progress: Progress
     ) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The examples of a split in their order, each with its place for messages.
+        """The examples of a split in their order, each with where it is, for messages.
 
         Args:
             features: those that each example must have: `bytes` for texts and encoded images, a number of classes for
@@ -92,30 +92,30 @@ class Tfds:
         """
         builder = self._builder()
         if split not in builder.info.splits:
-            raise LrurunError(f"{self.place}: no split {split!r} among {', '.join(self.counts)}", DAMAGED)
+            raise LrurunError(f"{self.path}: no split {split!r} among {', '.join(self.counts)}", DAMAGED)
         info = builder.info.splits[split]
         paths = [Path(path) for path in info.filepaths]
         for path in paths:
-            if os.path.normpath(path.parent) != os.path.normpath(self.place):
-                raise LrurunError(f"{path}: named in dataset_info.json, but outside of {self.place}", DAMAGED)
+            if os.path.normpath(path.parent) != os.path.normpath(self.path):
+                raise LrurunError(f"{path}: named in dataset_info.json, but outside of {self.path}", DAMAGED)
             if not path.is_file():
                 raise LrurunError(f"{path}: named in dataset_info.json, but missing", DAMAGED)
         read = self._array_record if self.format == "array_record" else self._tfrecord
         examples = read(builder, split, list(zip(paths, info.shard_lengths, strict=True)))
         for row, example in enumerate(examples):
-            where = f"{self.place}: {split}: example {row}"
-            progress(f"reading {split} of {self.place}", row, self.counts.get(split))
+            where = f"{self.path}: {split}: example {row}"
+            progress(f"reading {split} of {self.path}", row, self.counts.get(split))
             _check_features(example, features, where)
             yield where, example
 
     def _builder(self) -> Any:
         import tensorflow_datasets
 
-        _check_classes(self.place / "features.json")
+        _check_classes(self.path / "features.json")
         try:
-            return tensorflow_datasets.builder_from_directory(self.place)
+            return tensorflow_datasets.builder_from_directory(self.path)
         except Exception as error:  # TFDS raises many types for a damaged features.json
-            raise LrurunError(f"{self.place}: TFDS cannot read it: {first_line(error)}", DAMAGED) from None
+            raise LrurunError(f"{self.path}: TFDS cannot read it: {first_line(error)}", DAMAGED) from None
 
     def _array_record(self, builder: Any, split: str, shards: list[tuple[Path, int]]) -> Iterator[dict[str, Any]]:
         row = 0
@@ -185,7 +185,7 @@ def _description(file: Path) -> _Description:
 
 
 def _check_classes(file: Path) -> None:
-    """Refuses a description of features that names other classes than those of TFDS, which would import their modules.
+    """Refuses a description of features that names classes from outside of TFDS, which would import their modules.
 
     Raises:
         LrurunError: another class, or not JSON.
@@ -209,14 +209,14 @@ def _check_features(example: Mapping[str, Any], features: Mapping[str, type[byte
         raise LrurunError(
             f"{where}: expected features {' and '.join(sorted(features))}, found {', '.join(example)}", DAMAGED
         )
-    for name, kind in features.items():
+    for name, expected in features.items():
         value = example[name]
-        if isinstance(kind, int):
-            if not isinstance(value, (int, np.integer)) or not 0 <= value < kind:
+        if isinstance(expected, int):
+            if not isinstance(value, (int, np.integer)) or not 0 <= value < expected:
                 shown = value if isinstance(value, (int, np.integer)) else type(value).__name__
-                raise LrurunError(f"{where}: expected a {name} of 0 to {kind - 1}, found {shown}", DAMAGED)
-        elif not isinstance(value, kind):
-            raise LrurunError(f"{where}: {name}: expected {kind.__name__}, found {type(value).__name__}", DAMAGED)
+                raise LrurunError(f"{where}: expected a {name} of 0 to {expected - 1}, found {shown}", DAMAGED)
+        elif not isinstance(value, expected):
+            raise LrurunError(f"{where}: {name}: expected {expected.__name__}, found {type(value).__name__}", DAMAGED)
 
 
 def _undecoded_images(builder: Any) -> dict[str, Any]:

@@ -29,7 +29,7 @@ Row = tuple[int, tuple[str, ...]]
 
 
 class CharacterOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The vocabulary is that of all training texts of the source, even if not all are kept."""
+    """The options of texts. The vocabulary is from all training texts of the source, even if not all are kept."""
 
     max_length: Annotated[int, Meta(ge=2, le=1_000_000)]
     """Tokens of a text, including `<eos>`; longer ones are truncated."""
@@ -150,7 +150,7 @@ def write_split(
     *,
     pair: bool = False,
 ) -> None:
-    """Writes the arrays of a split of `count` examples: inputs (count, length), those of pairs (count, 2, length)."""
+    """Writes the arrays of a split of `count` examples: inputs (count, length), or (count, 2, length) for pairs."""
     texts = (2,) if pair else ()
     inputs = writer.create(split, "inputs", (count, *texts, alphabet.length), alphabet.dtype)
     lengths = writer.create(split, "lengths", (count, *texts), alphabet.length_dtype)

@@ -37,7 +37,7 @@ TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST = "test_batch"
 BATCHES = (*TRAIN, TEST)
 BINARY = ".bin"
-"""What the names of binary files end in."""
+"""The suffix of binary files."""
 CIFAR_100 = {"cifar-100-python": ("meta", "train", "test"), "cifar-100-binary": ("train.bin", "test.bin")}
 """Folders of the other data set, and some of their files."""
 
@@ -59,7 +59,7 @@ class CifarOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The training images that are for validation, and the size of the images."""
 
     split: Literal["s4", "lra"] = "s4"
-    """The random split of S4 and S5, or that of Long Range Arena: the first nine tenths in the order of TFDS."""
+    """The random split of S4 and S5, or the split of Long Range Arena: the first nine tenths in the order of TFDS."""
     pool: Literal[1, 2, 4] = 1
     """Side of the squares that are averaged; an image is then a sequence of (32 / pool)**2 steps."""
 
@@ -82,7 +82,7 @@ class Batch(NamedTuple):
 
 
 class Cifar(Task):
-    """What the tasks of CIFAR-10 share: the copies that they can read, and their splits.
+    """The common part of the tasks of CIFAR-10: the copies that they can read, and their splits.
 
     Validation is a tenth of the training images, by the order that `CifarOptions.split` names.
     """
@@ -208,14 +208,14 @@ class Cifar(Task):
         for split, count in (("train", self.train), ("test", self.test)):
             copy.expect(split, count, _HINT)
             images, labels = np.zeros((count, SIDE, SIDE, 3), np.uint8), np.zeros(count, np.uint8)
-            places, filled = _places(split, count), np.zeros(count, bool)
+            index_of, filled = _index_of(split, count), np.zeros(count, bool)
             for row, (where, example) in enumerate(copy.read(split, {"image": bytes, "label": CLASSES}, progress)):
-                place = places(row, example.get("id"), where)
-                images[place] = png.pixels(example["image"], where, SIDE, _HINT, "RGB")
-                labels[place], filled[place] = example["label"], True
+                index = index_of(row, example.get("id"), where)
+                images[index] = png.pixels(example["image"], where, SIDE, _HINT, "RGB")
+                labels[index], filled[index] = example["label"], True
             if not filled.all():
                 missing = f"{np.count_nonzero(~filled):,} of {count:,} images are missing, others occur twice"
-                raise LrurunError(f"{copy.place}: {split}: {missing}", _HINT)
+                raise LrurunError(f"{copy.path}: {split}: {missing}", _HINT)
             batches.append(Batch(images, labels))
         return batches[0], batches[1]
 
@@ -272,13 +272,13 @@ def _has_parquet(path: Path) -> bool:
 
 
 def _cifar_100(path: Path) -> str:
-    """The place of a copy of CIFAR-100; empty if there is none, or batches of CIFAR-10 come first in an archive."""
+    """The folder or archive with a copy of CIFAR-100; empty if there is none, or an archive has CIFAR-10 before it."""
     if not path.is_file():
-        places = (path / below for folder in CIFAR_100 for below in ("", folder))
+        folders = (path / below for name in CIFAR_100 for below in ("", name))
         complete = (
-            str(place)
-            for place in places
-            if any(all((place / n).is_file() for n in names) for names in CIFAR_100.values())
+            str(folder)
+            for folder in folders
+            if any(all((folder / n).is_file() for n in names) for names in CIFAR_100.values())
         )
         return next(complete, "")
     for name, _ in reader.members(path) if reader.is_archive(path) else ():
@@ -323,8 +323,8 @@ def _pickled(file: File, count: int) -> Batch:
         expected = f"an array of shape ({count}, {_RECORD - 1})"
         raise LrurunError(f"{file.where}: data: expected {expected}, found {shape or type(images).__name__}", _HINT)
     if not isinstance(labels, list) or len(labels) != count or not all(type(label) is int for label in labels):
-        found = f"{len(labels):,} of them" if isinstance(labels, list) else type(labels).__name__
-        raise LrurunError(f"{file.where}: labels: expected {count:,} whole numbers, found {found}", _HINT)
+        actual = f"{len(labels):,} of them" if isinstance(labels, list) else type(labels).__name__
+        raise LrurunError(f"{file.where}: labels: expected {count:,} whole numbers, found {actual}", _HINT)
     return _batch(images, np.array(labels, np.int64), file.where)
 
 
@@ -365,11 +365,11 @@ def pooled(images: np.ndarray, pool: int) -> np.ndarray:
     return ((squares.sum((2, 4), dtype=np.uint16) + pool * pool // 2) // (pool * pool)).astype(np.uint8)
 
 
-def _places(split: str, count: int) -> Callable[[int, bytes | None, str], int]:
+def _index_of(split: str, count: int) -> Callable[[int, bytes | None, str], int]:
     """A function from an example of TFDS to its index in the archive, by its id, or by its row in old versions."""
     order = tfds_order(count, split)
 
-    def place(row: int, identity: bytes | None, where: str) -> int:
+    def index_of(row: int, identity: bytes | None, where: str) -> int:
         if identity is None:
             return int(order[row])
         text = identity.decode(errors="replace") if isinstance(identity, bytes) else str(identity)
@@ -378,4 +378,4 @@ def _places(split: str, count: int) -> Callable[[int, bytes | None, str], int]:
             raise LrurunError(f"{where}: expected an id like {split}_{count - 1:05d}, found {identity!r}", _HINT)
         return int(match[1])
 
-    return place
+    return index_of

@@ -12,7 +12,7 @@ from msgspec import Meta, structs
 from lrurun.data.copies.reader import Copy
 from lrurun.data.copies.tfds import Tfds
 from lrurun.data.downloaded.images import MEAN, SIDE, STD, Cifar, CifarOptions
-from lrurun.data.synthetic.generators import noise
+from lrurun.data.synthetic import noise
 from lrurun.data.task import Seed, Source, Spec, Split
 
 

@@ -83,7 +83,7 @@ class _Books(NextToken):
 
     @abstractmethod
     def encoder(self, options: Any, path: Path) -> tuple[Encode, list[str], str]:
-        """Text -> ids, the vocabulary (empty: bytes), and its name for messages; `path` is that of the copy."""
+        """Text -> ids, the vocabulary (empty: bytes), and its name for messages; `path` is the path of the copy."""
 
     @abstractmethod
     def baselines(self, rows: Mapping[str, np.ndarray], unigram: float, writer: Writer) -> None:
@@ -165,7 +165,7 @@ class PG19(NextByte, _Books):
 
 
 class PG19Tokens(_Books):
-    """The next piece of a SentencePiece tokenizer; published numbers are those of T5's."""
+    """The next piece of a SentencePiece tokenizer; published numbers have T5's."""
 
     name = "PG19Tokens"
     title = "the next token of books, of the tokenizer of T5"
@@ -200,8 +200,8 @@ class PG19Tokens(_Books):
 
 def unigram(train: np.ndarray, test: np.ndarray) -> float:
     """The cross-entropy in nats of a unigram model; both are (classes,) counts. As `bits_per_byte` with n = 1."""
-    kinds = np.count_nonzero(train)
-    probability = (train + kinds / len(train)) / (train.sum() + kinds)
+    distinct = np.count_nonzero(train)
+    probability = (train + distinct / len(train)) / (train.sum() + distinct)
     return float(-(test @ np.log(probability)) / test.sum())
 
 

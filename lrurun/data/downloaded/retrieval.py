@@ -48,14 +48,14 @@ _HINT = "this is not the released file, or it is damaged: fetch it again, or giv
 
 
 class RetrievalOptions(CharacterOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of each of the two documents; the defaults are those of the publication."""
+    """The options of each of the two documents; the defaults are as published."""
 
     max_length: Annotated[int, Meta(ge=2, le=1_000_000)] = 4000
     min_frequency: Count = 1
 
 
 class Retrieval(CharacterTask):
-    """An example is two documents. The order is that of the files; quotation marks are ordinary characters.
+    """An example is two documents. The order is as in the files; quotation marks are ordinary characters.
 
     Validation is the published file `eval`.
     """
@@ -118,7 +118,7 @@ class Retrieval(CharacterTask):
                 rows = islice(_rows(table, progress, "encoding", options.max_length), count)
                 write_split(writer, split, rows, count, alphabet, progress, pair=True)
         if copy.archive:
-            writer.notes.append(f"read from {files[0].folder} in {copy.place.name}")
+            writer.notes.append(f"read from {files[0].folder} in {copy.path.name}")
 
     def _check(self, split: str, count: int, where: str) -> None:
         full = self.full[split]

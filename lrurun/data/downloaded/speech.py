@@ -23,7 +23,8 @@ from lrurun.errors import LrurunError
 
 SIZES = {"train": 84_843, "validation": 9_981, "test": 11_005}
 SIZES_OF_10 = {"train": 24_482, "validation": 5_246, "test": 5_247}
-"""Of the 34,975 clips of ten words that last a whole second: 70, 15 and 15 %, rounded as in the published code."""
+"""The sizes with ten words: 70, 15 and 15 % of the 34,975 clips that last a whole second, rounded as in the published
+code."""
 ARCHIVE = "speech_commands_v0.02.tar.gz"
 RATE = LENGTH = 16_000
 """Samples per second, and samples of a clip: one second."""
@@ -70,7 +71,7 @@ class SpeechCommands(Task):
     whatever the order in the archive.
 
     Ten words have no published lists: in the published code the split depends on the order in which a file system
-    lists the clips, so that only its sizes can be those of the papers. Their inputs are standardised there.
+    lists the clips, so that only its sizes can be as in the papers. Their inputs are standardised there.
     """
 
     name = "SpeechCommands"
@@ -106,7 +107,7 @@ class SpeechCommands(Task):
         copy = reader.find(path, _FILES, _HINT, folders=folders, archives=[ARCHIVE], data_set="speech_commands")
         if isinstance(copy, Tfds):
             raise LrurunError(
-                f"{copy.place}: TFDS's speech_commands has 12 classes (10 words, unknown and silence), not 35 words",
+                f"{copy.path}: TFDS's speech_commands has 12 classes (10 words, unknown and silence), not 35 words",
                 f"give {ARCHIVE}: TFDS keeps it among its downloads",
             )
         return self._source(copy, options) if copy else None
@@ -144,25 +145,25 @@ class SpeechCommands(Task):
             splits = self._listed(copy, options, progress)
             words = WORDS if options.words == 35 else TEN_WORDS
             sizes = self.sizes(options)
-            places: dict[str, tuple[ArrayFile, int]] = {}
+            rows: dict[str, tuple[ArrayFile, int]] = {}
             dtype = np.float32 if options.standardize else np.int16
             for split in SPLITS:
                 clips = splits[split][: sizes[split]]
                 inputs = writer.create(split, "inputs", (len(clips), -(-LENGTH // options.stride)), dtype)
-                places |= {clip: (inputs, row) for row, clip in enumerate(clips)}
+                rows |= {clip: (inputs, row) for row, clip in enumerate(clips)}
                 labels = np.array([words.index(word_of(clip)) for clip in clips], np.uint8)
                 writer.save(split, "labels", labels)
 
             def sounds() -> Iterator[tuple[str, np.ndarray]]:
                 for file in copy.files(progress):
-                    if (clip := clip_of(file.name)) in places:
+                    if (clip := clip_of(file.name)) in rows:
                         yield clip, thinned(samples(file.read(_CLIP_LIMIT), file.where), options.stride)
 
             if options.standardize:
                 train = set(splits["train"][: sizes["train"]])
                 center, spread = moments(sound for clip, sound in sounds() if clip in train)
             for clip, sound in sounds():
-                inputs, row = places[clip]
+                inputs, row = rows[clip]
                 inputs.put(row, (standardized(sound, center, spread) if options.standardize else sound)[None])
 
         return Source(kind="folder", text=copy.text, fill=fill, archive=copy.archive)
@@ -174,9 +175,9 @@ class SpeechCommands(Task):
             LrurunError: clips, words or lists are missing or inconsistent.
         """
         clips: set[str] = set()
-        whole: set[str] = set()  # those of ten words that last a second
+        whole: set[str] = set()  # clips of ten words that last a second
         lists: dict[str, list[str]] = {}
-        where = str(copy.place)
+        where = str(copy.path)
         for file in copy.files(progress):
             if clip := clip_of(file.name):
                 if clip in clips:
@@ -225,11 +226,11 @@ def divided(clips: set[str], full: Mapping[str, int]) -> dict[str, list[str]]:
     The last split has what the others leave.
     """
     random = np.random.RandomState(0)
-    places: list[tuple[float, str]] = []
+    shares: list[tuple[float, str]] = []
     for word in TEN_WORDS:
         names = sorted(clip for clip in clips if word_of(clip) == word)
-        places += [((rank + 0.5) / len(names), names[k]) for rank, k in enumerate(random.permutation(len(names)))]
-    ordered = [clip for _, clip in sorted(places)]
+        shares += [((rank + 0.5) / len(names), names[k]) for rank, k in enumerate(random.permutation(len(names)))]
+    ordered = [clip for _, clip in sorted(shares)]
     ends = np.cumsum([full[split] for split in SPLITS])[:-1].tolist()
     parts = zip(SPLITS, [0, *ends], [*ends, len(ordered)], strict=True)
     return {

@@ -37,14 +37,14 @@ _REVIEW = re.compile(r"(train|test)/(neg|pos)/\d+_\d+\.txt")
 _FILE_LIMIT = 1 << 20
 """Bytes of a review: the longest has a few thousand words."""
 _PARQUET_LIMIT = 1 << 27
-"""Bytes of a Parquet file: those of a part have 21 million."""
+"""Bytes of a Parquet file: the published ones have 21 million."""
 _GROUP_LIMIT = 1 << 27
 """Bytes of the texts in a group of its rows: all texts of a part have 34 million."""
 _HINT = "the copy is not the published one, or incomplete: fetch it again"
 
 
 class TextOptions(CharacterOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of a review; the defaults are those of the publication."""
+    """The options of a review; the defaults are as published."""
 
     max_length: Annotated[int, Meta(ge=2, le=1_000_000)] = 4096
     min_frequency: Count = 15
@@ -114,7 +114,7 @@ class Text(CharacterTask):
             reviews[part, label].append(text[: options.max_length - 1])
             if len(reviews[part, label]) > 2 * self._complete(part):  # a few too many are reported below
                 break
-        self._check(reviews, str(copy.place))
+        self._check(reviews, str(copy.path))
         frequencies = Frequencies(options.max_length)
         for label in (0, 1):
             frequencies.add(reviews["train", label])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FIXED = 0
 """The seed of what is the same in all examples, SelectFixed's positions and SolveFixed's matrix: stream `FIXED`, name
-of the task. Those of the published code come from a generator of PyTorch, seed 0: the same law, other numbers."""
+of the task. The published code draws them from a generator of PyTorch, seed 0: the same law, other numbers."""
 Length = Annotated[int, Meta(ge=4, le=2**22)]
 
 
@@ -54,7 +54,7 @@ class MipsOptions(AtomicOptions, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Atomic(Sampled):
-    """A subclass defines `pairs`, and what of its shapes is not that of one number a step."""
+    """A subclass defines `pairs`, and `shape` where a step has more than one number."""
 
     version = "1"
     classes = 1
@@ -67,11 +67,11 @@ class Atomic(Sampled):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """R^2 over all labels, which selects the model; beside it that of the paper, a mean over batches."""
+        """R^2 over all labels, which selects the model; beside it R^2 as in the paper, a mean over batches."""
         return (R2(), BatchR2())
 
     def shape(self, options: Any) -> tuple[int, int, int]:
-        """T, channels without those of the position, numbers of the output at each labelled position."""
+        """T, channels without the two of the position, numbers of the output at each labelled position."""
         return options.length, 1, 1
 
     @abstractmethod
@@ -205,7 +205,7 @@ class Select(Atomic):
     def shape(self, options: SelectOptions) -> tuple[int, int, int]:
         return options.length + 2 * options.selected, 2, 1
 
-    def places(self, key: jax.Array, count: int, options: SelectOptions) -> jax.Array:
+    def positions(self, key: jax.Array, count: int, options: SelectOptions) -> jax.Array:
         """(count, M) different positions among the first L + M, in ascending order."""
         import jax
         import jax.numpy as jnp
@@ -217,13 +217,13 @@ class Select(Atomic):
         import jax
         import jax.numpy as jnp
 
-        key_x, key_places = jax.random.split(key)
+        key_x, key_positions = jax.random.split(key)
         x = normal(key_x, count, options.length + options.selected)
-        places = self.places(key_places, count, options)
-        marks = jnp.zeros_like(x).at[jnp.arange(count)[:, None], places].set(1.0)
+        positions = self.positions(key_positions, count, options)
+        marks = jnp.zeros_like(x).at[jnp.arange(count)[:, None], positions].set(1.0)
         steps = options.length + 2 * options.selected
         inputs = jnp.stack([padded(x, steps), padded(marks, steps)], axis=-1)
-        return inputs, jnp.take_along_axis(x, places, axis=1)[..., None]
+        return inputs, jnp.take_along_axis(x, positions, axis=1)[..., None]
 
 
 class SelectFixed(Select):
@@ -232,10 +232,10 @@ class SelectFixed(Select):
     name = "SelectFixed"
     title = "the numbers of a sequence at fixed positions, in their order"
 
-    def places(self, key: jax.Array, count: int, options: SelectOptions) -> jax.Array:
+    def positions(self, key: jax.Array, count: int, options: SelectOptions) -> jax.Array:
         import jax.numpy as jnp
 
-        positions = super().places(stream(FIXED, self.name), 1, options)
+        positions = super().positions(stream(FIXED, self.name), 1, options)
         return jnp.broadcast_to(positions, (count, options.selected))
 
 

@@ -61,7 +61,7 @@ class Copy(Sampled):
         output = Output(at="positions")
         return Spec(name=self.name, kind="tokens", features=size, classes=size, length=length, output=output)
 
-    def places(self, key: jax.Array, count: int, options: CopyOptions) -> jax.Array:
+    def positions(self, key: jax.Array, count: int, options: CopyOptions) -> jax.Array:
         """(count, tokens) or (1, tokens): positions of the tokens, ascending."""
         import jax.numpy as jnp
 
@@ -71,12 +71,12 @@ class Copy(Sampled):
         import jax
         import jax.numpy as jnp
 
-        key_tokens, key_places = jax.random.split(key)
+        key_tokens, key_positions = jax.random.split(key)
         marker = options.vocabulary - 1
         tokens = jax.random.randint(key_tokens, (count, options.tokens), 1, marker)
         inputs = jnp.full((count, options.length + options.tokens), marker, jnp.uint8).at[:, : options.length].set(0)
-        places = self.places(key_places, count, options)
-        return inputs.at[jnp.arange(count)[:, None], places].set(tokens.astype(jnp.uint8)), tokens, None
+        positions = self.positions(key_positions, count, options)
+        return inputs.at[jnp.arange(count)[:, None], positions].set(tokens.astype(jnp.uint8)), tokens, None
 
 
 class SelectiveCopy(Copy):
@@ -88,7 +88,7 @@ class SelectiveCopy(Copy):
     name = "SelectiveCopy"
     title = "16 tokens among noise again after 4096 positions, 14 symbols"
 
-    def places(self, key: jax.Array, count: int, options: CopyOptions) -> jax.Array:
+    def positions(self, key: jax.Array, count: int, options: CopyOptions) -> jax.Array:
         import jax.numpy as jnp
 
         return jnp.sort(distinct(key, count, options.tokens, options.length), axis=1)
@@ -159,13 +159,13 @@ class Mqar(Sampled):
         Pairs that take their slots first tend to early ones, so that it exceeds 1 / N.
         """
         first = 2 * options.pairs
-        asked = _asked(validation, first)
-        often = np.stack([np.sum((asked == pair) & (validation.labels >= 0), axis=0) for pair in range(options.pairs)])
-        right = (_asked(test, first) == often.argmax(axis=0)) & (test.labels >= 0)
+        queried = _queried(validation, first)
+        often = np.stack([((queried == pair) & (validation.labels >= 0)).sum(axis=0) for pair in range(options.pairs)])
+        right = (_queried(test, first) == often.argmax(axis=0)) & (test.labels >= 0)
         return {WITHOUT_QUERIES: float(right.sum() / (test.labels >= 0).sum())}
 
 
-def _asked(split: Split, first: int) -> np.ndarray:
+def _queried(split: Split, first: int) -> np.ndarray:
     """(n, P): which pair has the label as its value; 0 without a label."""
     return np.argmax(split.inputs[:, None, 1:first:2] == split.labels[:, :, None], axis=2)
 
@@ -206,13 +206,13 @@ class InductionHeads(Sampled):
         import jax
         import jax.numpy as jnp
 
-        key_symbols, key_place = jax.random.split(key)
+        key_symbols, key_position = jax.random.split(key)
         special, last = options.vocabulary - 1, options.length - 1
         symbols = jax.random.randint(key_symbols, (count, options.length), 0, special)
-        place = jax.random.randint(key_place, (count, 1), 0, last - 1)
+        position = jax.random.randint(key_position, (count, 1), 0, last - 1)
         at = jnp.arange(options.length)[None]
-        inputs = jnp.where((at == place) | (at == last), special, symbols).astype(jnp.uint8)
-        return inputs, jnp.take_along_axis(symbols, place + 1, axis=1), None
+        inputs = jnp.where((at == position) | (at == last), special, symbols).astype(jnp.uint8)
+        return inputs, jnp.take_along_axis(symbols, position + 1, axis=1), None
 
 
 class ParityOptions(SampledOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -15,7 +15,7 @@ from lrurun.data.arrays import Writer
 from lrurun.data.copies import reader, reading
 from lrurun.data.copies.reader import Copy
 from lrurun.data.splits import distributed
-from lrurun.data.synthetic.generators.listops import TOKENS, VERSION, Examples, Parameters, baselines, generate
+from lrurun.data.synthetic.listops_generator import TOKENS, VERSION, Examples, Parameters, baselines, generate
 from lrurun.data.task import SPLITS, Fill, Options, Progress, Seed, Source, Spec, Task
 from lrurun.errors import LrurunError
 
@@ -78,7 +78,7 @@ class ListOpsOptions(ExpressionOptions, frozen=True, kw_only=True, forbid_unknow
 class ListOps(Task):
     """The ten digits are the classes; the parentheses of the files, which make binary trees, are not tokens.
 
-    Validation is the published file `basic_val.tsv`, or the generated lists after those of the test split.
+    Validation is the published file `basic_val.tsv`, or the generated lists after the test split.
     """
 
     name = "ListOps"
@@ -102,7 +102,7 @@ class ListOps(Task):
         copy = reader.find(path, tuple(FILES.values()), _HINT, folders=folders, archives=reader.LRA)
         if not isinstance(copy, Copy):
             return None
-        _only_published(copy.place, options)
+        _only_published(copy.path, options)
 
         def read(writer: Writer, splits: dict[str, _Arrays], progress: Progress) -> None:
             by_file = {FILES[split]: arrays for split, arrays in splits.items()}
@@ -110,7 +110,7 @@ class ListOps(Task):
                 with file.open() as table:
                     by_file[file.name].read(table, file.where, options, progress)
             if copy.archive:
-                writer.notes.append(f"read from {file.folder} in {copy.place.name}")
+                writer.notes.append(f"read from {file.folder} in {copy.path.name}")
 
         return Source(kind="folder", text=copy.text, fill=_fill(self.sizes(options), options, read))
 

@@ -9,8 +9,8 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.data.arrays import Writer
+from lrurun.data.synthetic import noise
 from lrurun.data.synthetic.digits import SIZES, splits
-from lrurun.data.synthetic.generators import noise
 from lrurun.data.task import Options, Progress, Seed, Source, Spec, Split, Task, limited
 
 SIDE = 8

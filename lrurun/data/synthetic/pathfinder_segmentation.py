@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.data.metric import Accuracy, BalancedAccuracy, MacroF1, Metric
-from lrurun.data.synthetic.generators import pathfinder as generator
+from lrurun.data.synthetic import pathfinder_generator
 from lrurun.data.synthetic.listops import SIZES
 from lrurun.data.synthetic.pathfinder import SnakeImages, SnakeOptions
 from lrurun.data.task import Output, Spec, Split
@@ -23,15 +23,15 @@ class PathfinderSegmentationOptions(SnakeOptions, frozen=True, kw_only=True, for
 
     size: Annotated[int, Meta(ge=1, le=1024)] = 128
 
-    def parameters(self) -> generator.Parameters:
-        return generator.segmented(self.size, self.quirks)
+    def parameters(self) -> pathfinder_generator.Parameters:
+        return pathfinder_generator.segmented(self.size, self.quirks)
 
 
 class PathfinderSegmentation(SnakeImages):
     """Labels are uint8 as well, (n, size * size): the classes of `Images.masks`.
 
-    Validation is the images that are generated after those of the test split. The sizes are those of the paper, 96/2/2
-    per cent; its code divides 80/10/10 by default, with which its steps and epochs agree.
+    Validation is the images that are generated after the test split. The sizes are as in the paper, 96/2/2 per cent;
+    its code divides 80/10/10 by default, with which its steps and epochs agree.
     """
 
     name = "PathfinderSegmentation"
@@ -49,7 +49,7 @@ class PathfinderSegmentation(SnakeImages):
         """The published ones and the accuracy of all pixels, of which few are on a line."""
         return (self.metric, BalancedAccuracy(chance=1 / 3), Accuracy())
 
-    def labels(self, images: generator.Images) -> np.ndarray:
+    def labels(self, images: pathfinder_generator.Images) -> np.ndarray:
         return images.masks.reshape(len(images.masks), -1)
 
     def example(self, spec: Spec, split: Split, index: int, vocabulary: Sequence[str]) -> np.ndarray:

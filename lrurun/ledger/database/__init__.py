@@ -41,9 +41,10 @@ class Rows(Protocol):
 
 
 class Joined(Protocol):
-    """A database that is written, with the tables of another one beside its own: `main.NAME` and `other.NAME`.
+    """A database that is written, with the tables of another one beside its own.
 
-    Statements are SQLite's, with values as in ":name".
+    Statements are in the SQL that SQLite and PostgreSQL have in common, with values as in ":name"; {main} and {other}
+    stand before the names of tables, as in "SELECT id FROM {other}ladders".
     """
 
     def begin(self, *, writing: bool) -> None:

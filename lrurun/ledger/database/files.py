@@ -1,14 +1,12 @@
-"""SQLite files: how they are opened, on which file systems they are, and their errors as messages for users."""
+"""SQLite files: how they are opened, and their errors as messages for users."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import random
 import shlex
 import sqlite3
 import stat
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -19,13 +17,6 @@ from lrurun.ledger.database import COMPRESSED, command, damaged, damaged_column
 
 QUICK_TIMEOUT = 0.2
 """Seconds that shell completion waits for other processes."""
-
-NETWORK = frozenset(
-    "9p afpfs afs beegfs ceph cifs davfs fhgfs glusterfs gpfs lustre ncpfs nfs nfs4 orangefs panfs pvfs2 smb3 smbfs "
-    "wekafs fuse.afp fuse.beegfs fuse.ceph fuse.cephfs fuse.davfs fuse.gcsfuse fuse.glusterfs fuse.juicefs fuse.rclone "
-    "fuse.s3fs fuse.sshfs fuse.smbnetfs webdav".split()
-)
-"""File systems on which the shared memory of SQLite's write-ahead log is not shared."""
 
 
 def size_of(path: Path) -> int | None:
@@ -107,37 +98,6 @@ def quick_select(path: Path, statement: str, values: Mapping[str, str]) -> list[
         return []
     with contextlib.closing(connect(file, read_query(file)[0], QUICK_TIMEOUT)) as connection:
         return [row[0] for row in connection.execute(statement, values)]
-
-
-def filesystem(path: Path) -> str:
-    """The type of the file system that holds `path`, "" if it is unknown."""
-    import psutil
-
-    real = os.path.realpath(path)
-    best, kind = "", ""
-    for partition in psutil.disk_partitions(all=True):
-        mount = partition.mountpoint
-        inside = real == mount or real.startswith(mount.rstrip("/") + "/")
-        # Of two mounts on one point, the later one hides the earlier one.
-        if inside and len(mount) >= len(best):
-            best, kind = mount, partition.fstype
-    return kind.lower()
-
-
-def set_journal(connection: sqlite3.Connection, target: str, timeout: float) -> str:
-    """Set the file's journal mode to `target` ("wal" or "delete") and return the mode that is read back."""
-    deadline = time.monotonic() + timeout
-    while True:
-        mode = str(connection.execute("PRAGMA journal_mode").fetchone()[0])
-        if mode == target:
-            return mode
-        try:
-            return str(connection.execute(f"PRAGMA journal_mode={target}").fetchone()[0])
-        except sqlite3.OperationalError as error:
-            # The switch needs exclusive access, and SQLite does not always wait for it.
-            if not busy(error) or time.monotonic() > deadline:
-                raise
-        time.sleep(random.uniform(0.005, 0.05))
 
 
 def busy(error: BaseException) -> bool:

@@ -33,6 +33,9 @@ OPENING = 5.0
 HANGING = 15.0
 """Seconds after which a statement does not wait for a lock (10 s at most) but for a server that hangs."""
 
+OTHER = "other_"
+"""The beginning of the names of the temporary tables that have the rows of a ledger which is joined."""
+
 _AT_ONCE = 10_000
 """How many rows of a copy are in memory at a time."""
 
@@ -330,9 +333,8 @@ class _Joined:
             self._connection.execute("LOCK TABLE stored_runs IN EXCLUSIVE MODE")
 
     def execute(self, statement: str, values: Mapping[str, Any] | None = None) -> list[Any]:
-        for part, replacement in {"main.": "", "other.": "other_", " IS l.id": " IS NOT DISTINCT FROM l.id"}.items():
-            statement = statement.replace(part, replacement)
-        cursor = self._connection.execute(servers.in_psycopg(statement), values or None)
+        named = servers.in_psycopg(statement.format(main="", other=OTHER))
+        cursor = self._connection.execute(named, values or None)
         return list(cursor.fetchall()) if cursor.description else []
 
     def commit(self) -> None:
@@ -345,7 +347,7 @@ class _Joined:
 def _copy(source: Rows, connection: psycopg.Connection[Any], table: Table) -> None:
     """Copies a table to a temporary one."""
     names = ", ".join(column.name for column in table.columns)
-    copy = f"other_{table.name}"
+    copy = f"{OTHER}{table.name}"
     connection.execute(f"CREATE TEMP TABLE {copy} (LIKE {table.name})".encode())
     with connection.cursor() as cursor, cursor.copy(f"COPY {copy} ({names}) FROM STDIN".encode()) as into:
         for row in source.select(f"SELECT {names} FROM {table.name}")[1]:

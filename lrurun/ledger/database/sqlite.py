@@ -17,8 +17,8 @@ from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from lrurun.errors import LedgerError, LrurunError, NotFoundError, UsageError
-from lrurun.files import atomic, identity
-from lrurun.ledger.database import DAMAGED, TIMEOUT, Database, QueryError, Rows, command, damaged, files, migrate
+from lrurun.files import atomic
+from lrurun.ledger.database import DAMAGED, TIMEOUT, Database, QueryError, Rows, command, damaged, files, migrate, wal
 from lrurun.ledger.database.schema import APPLICATION_ID, LACKING, SCHEMA, VERSION_TABLE, metadata
 from lrurun.ledger.database.sql import close, literal_statement
 
@@ -49,7 +49,7 @@ class SQLite(Database):
         self.read_only = read_only
         self.note = note
         self.timeout = timeout
-        self._files = (path, path.with_name(f"{path.name}-wal")) if write_ahead else (path,)
+        self._files = (path, wal.log_of(path)) if write_ahead else (path,)
 
         def engine(synchronous: str) -> Engine:
             def connect() -> sqlite3.Connection:
@@ -74,8 +74,8 @@ class SQLite(Database):
         if size is None and not create:
             raise NotFoundError(f"there is no ledger {path}", f"create it: {command('migrate', place)}")
         files.require_writable(path, size is not None)
-        file_system = files.filesystem(path)
-        journal_mode = "delete" if file_system in files.NETWORK else "wal"
+        file_system = wal.filesystem(path)
+        journal_mode = "delete" if file_system in wal.NETWORK else "wal"
         # Signals are not handled while the file is opened, so that an existing one is not waited for very long.
         patience = min(timeout, TIMEOUT) if size else max(timeout, MIGRATION_TIMEOUT)
         with (
@@ -83,9 +83,9 @@ class SQLite(Database):
             contextlib.closing(files.connect(path, "mode=rwc", patience)) as connection,
         ):
             backup = upgrade(path) if _version(connection, path) != SCHEMA else None
-            journal = files.set_journal(connection, journal_mode, patience)
+            journal = wal.set_journal(connection, journal_mode, patience)
         note = None
-        if file_system in files.NETWORK:
+        if file_system in wal.NETWORK:
             note = (
                 f"the ledger {path} is on a network file system ({file_system}): slow, and safe from one machine only; "
                 "keep it on a local disk, or use a PostgreSQL server: --ledger postgresql+psycopg://USER@HOST/DATABASE"
@@ -144,7 +144,7 @@ class SQLite(Database):
         with atomic(path) as partial:
             yield partial
             with contextlib.closing(files.connect(partial, "mode=rw", TIMEOUT)) as connection:
-                files.set_journal(connection, "delete", TIMEOUT)  # so that the file is all there is
+                wal.set_journal(connection, "delete", TIMEOUT)  # so that the file is all there is
             if path.exists():
                 raise LedgerError(f"{place} was made by another command meanwhile, and is not overwritten")
 
@@ -183,23 +183,8 @@ class SQLite(Database):
         return f"the ledger {self.place} is busy: waiting for another process that writes to it"
 
     def _check_files(self, connection: Connection) -> None:
-        """Raises LedgerError if the file or its write-ahead log was removed or replaced since a connection was made.
-
-        Removed files still accept what is written to them, and nobody would see it. SQLite itself removes neither while
-        a connection is open.
-        """
-        if self.read_only:
-            return
-        identities = {path: identity(path) for path in self._files}
-        expected = connection.info.get("lrurun_files")
-        if expected is None and None not in identities.values():  # the first statement of a connection makes the log
-            expected = connection.info["lrurun_files"] = identities
-        if expected and (lost := next((path for path in identities if identities[path] != expected[path]), None)):
-            name = "the ledger" if lost == self.place else "the write-ahead log of the ledger"
-            raise LedgerError(
-                f"{name}, {lost}, was removed or replaced while this command was writing to it",
-                "restore it if you can; the same command continues with what is there",
-            )
+        if not self.read_only:
+            wal.check_files(connection.info, self._files)
 
     def _begin(self, connection: Connection) -> None:
         # A deferred begin of a transaction that reads and then writes fails under several processes, without waiting.
@@ -344,7 +329,7 @@ class _Joined:
         self._connection.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
 
     def execute(self, statement: str, values: Mapping[str, Any] | None = None) -> list[Any]:
-        return self._connection.execute(statement, values or {}).fetchall()
+        return self._connection.execute(statement.format(main="main.", other="other."), values or {}).fetchall()
 
     def commit(self) -> None:
         self._connection.execute("COMMIT")

@@ -133,6 +133,7 @@ def kernel(weights: Complex, nu: Array, theta: Array, length: int) -> Complex:
 
     @jax.checkpoint
     def block_sums(start: Array, weights: Complex, nu: Array, theta: Array, within: Complex) -> Complex:
+        """The sums (H, block) from the exponent `start` () on."""
         return _summed(weights * powers(nu, theta, start[None])[..., 0], within)
 
     starts = _every(block, length)
@@ -150,6 +151,7 @@ def _summed(weights: Complex, within: Complex) -> Complex:
         return Complex(*jnp.split(product(left, jnp.concatenate([p_re, p_im]), "float32"), 2))
 
     def sums(w: Array, p: Array) -> Array:
+        """(H, K) of `w` (H, N) and `p` (H, N, K)."""
         return jnp.einsum("hn,hnk->hk", w, p, precision="highest")
 
     return Complex(sums(w_re, p_re) - sums(w_im, p_im), sums(w_re, p_im) + sums(w_im, p_re))

@@ -28,12 +28,12 @@ class SequenceLayer(nnx.Module):
     def __call__(
         self, u: Features, mask: Mask | None, more: Params, counted: Array | None
     ) -> tuple[Features, Array | None]:
-        """The outputs for inputs `u`, and the mean norm of the state.
+        """Compute outputs for inputs `u` (T, *K, B, H), and the mean norm () of the state.
 
         Args:
-            u: inputs.
-            mask: true at real positions; without it, all are.
-            more: parameters that depend on those of other layers, see `Recurrence.across`.
+            u: inputs (T, *K, B, H), T steps of K chunks side by side.
+            mask: (T, *K, B), true at real positions; without it, all are.
+            more: parameters that depend on other layers, see `Recurrence.across`.
             counted: (T, B), never in chunks: true at the positions of the mean norm. Without it there is no norm; if it
                 is true nowhere, the norm is 0 and costs nothing.
         """
@@ -42,6 +42,8 @@ class SequenceLayer(nnx.Module):
         return self._recurrence.scan(params, u, mask), norm
 
     def _mean_norm(self, params: Params, u: Features, counted: Array) -> Array:
+        """Mean norm () of the state over the positions `counted` (T, B)."""
+
         def mean() -> Array:
             norms = self._recurrence.norms(params, u if u.ndim == 3 else join(u))
             return jnp.sum(jnp.where(counted, norms, 0.0)) / jnp.sum(counted, dtype=jnp.float32)
@@ -65,7 +67,7 @@ class Block(nnx.Module):
     """
 
     def __init__(self, params: Params, weights: dict[str, Array], config: ModelConfig, recurrence: Recurrence) -> None:
-        """`params` are those of the recurrence, `weights` those of `shapes`."""
+        """`params` are the recurrence's, `weights` the other layers', see `shapes`."""
         self.config = config
         self.recurrence = SequenceLayer(params, recurrence)
         if config.frame == "none":
@@ -112,7 +114,7 @@ class Block(nnx.Module):
     def __call__(
         self, x: Features, mask: Mask | None, more: Params, counted: Array | None, train: bool, drop: Dropout
     ) -> tuple[Features, Array | None]:
-        """The outputs, and the mean norm of the state of the recurrence; see `SequenceLayer`."""
+        """Compute outputs (T, *K, B, H), and the mean norm () of the state of the recurrence; see `SequenceLayer`."""
         config = self.config
         if config.frame == "none":
             return self.recurrence(x, mask, more, counted)
@@ -145,12 +147,12 @@ class Block(nnx.Module):
         return x, state_norm
 
     def _glu(self, g: Features, y: Features) -> Features:
-        """The gated linear unit of g = dropout(GELU(y)), see `ModelConfig.glu`.
+        """The gated linear unit (T, *K, B, H) of g = dropout(GELU(y)), see `ModelConfig.glu`.
 
         Its maps are attributes of the block, not of a module of their own, as they are named in checkpoints.
         """
-        kind = self.config.glu
-        if kind == "linear":
+        form = self.config.glu
+        if form == "linear":
             return self.value(g)
-        value = self.value(g) if kind == "full" else g if kind == "half" else y
+        value = self.value(g) if form == "full" else g if form == "half" else y
         return value * jax.nn.sigmoid(self.gate(g))

@@ -17,10 +17,11 @@ from lrurun.data.task import Spec
 from lrurun.nn.axes import Array, Features, Mask, expand
 from lrurun.nn.network.block import Block, parameters
 from lrurun.nn.network.layers import Linear, dropouts, lecun_normals, norm_of
+from lrurun.nn.network.pooling import last_positions, pool, real_positions
 from lrurun.nn.recurrences import Recurrence
 from lrurun.nn.scan import join, split
 
-Places = int | Array
+Positions = int | Array
 """The positions that are decoded: the number of the last ones; or (B, K) their indices, counted from 0."""
 
 
@@ -28,7 +29,7 @@ class Network(nnx.Module):
     """Encoder, blocks, an optional final norm, pooling over real positions unless each is decoded, head."""
 
     def __init__(self, key: Array, config: ModelConfig, spec: Spec, recurrence: Recurrence, remat: bool) -> None:
-        """Initial parameters are a pure function of `key`. `remat` is that of `Model`."""
+        """Initial parameters are a pure function of `key`. `remat`: see `Model`."""
         self.config = config
         self.spec = spec
         self.recurrence = recurrence
@@ -66,24 +67,23 @@ class Network(nnx.Module):
         *,
         train: bool,
         key: Array | None = None,
-        places: Places | None = None,
+        positions: Positions | None = None,
         counted: Array | None = None,
     ) -> tuple[Array, list[Array]]:
-        """Logits, and for each block the mean norm of the state at real positions of the sequences `counted`.
+        """Compute logits, and for each block the mean norm of the state at real positions of the sequences `counted`.
 
-        Arguments are those of `Model.apply` and `Model.evaluate`. Without `counted` there are no norms.
+        Logits are (B, classes), or (B, K, classes) at K positions; each norm is (). Arguments: see `Model.apply` and
+        `Model.evaluate`. Without `counted` there are no norms.
         """
         if self.spec.pair:
             # both documents in one batch: all first ones, then all second ones
             inputs, lengths = jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, *x.shape[2:]), (inputs, lengths))
             counted = None if counted is None else jnp.tile(counted, 2)
         inputs = inputs.swapaxes(0, 1)
-        steps = jnp.arange(len(inputs))[:, None]
         mask = last = None
         if lengths is not None:
-            ends = lengths.astype(jnp.int32)[None, :]
-            mask = steps < ends
-            last = steps == ends - 1 if self.config.pooling == "last" else None
+            mask = real_positions(lengths, len(inputs))
+            last = last_positions(lengths, len(inputs)) if self.config.pooling == "last" else None
         if counted is not None:
             counted = counted[None, :] & (jnp.ones((len(inputs), 1), bool) if mask is None else mask)
         if self.spec.kind == "features" and inputs.ndim == 2:
@@ -95,8 +95,8 @@ class Network(nnx.Module):
 
         x, norms = self._through_blocks(self._encode(inputs), mask, counted, train=train, key=key)
         if self.spec.output.at == "positions":
-            return self._decode(x, x[..., 0, 0].size if places is None else places), norms
-        pooled = self._pool(x, mask if last is None else last)
+            return self._decode(x, x[..., 0, 0].size if positions is None else positions), norms
+        pooled = pool(x, mask if last is None else last, self.config.pooling)
         if self.spec.pair:
             a, b = jnp.split(pooled, 2)
             activation = jax.nn.gelu if self.config.head_activation == "gelu" else jax.nn.relu
@@ -106,7 +106,7 @@ class Network(nnx.Module):
     def _through_blocks(
         self, x: Features, mask: Mask | None, counted: Array | None, *, train: bool, key: Array | None
     ) -> tuple[Features, list[Array]]:
-        """The outputs of the last block after an optional norm, and the norms of the states of all blocks."""
+        """Outputs (T, *K, B, H) of the last block after an optional norm; the mean norm () of each block's states."""
         mask = mask if self.config.parity == "none" else None
         drops = dropouts(self.config, key if train else None, x)
         added = self.recurrence.across([parameters(block.recurrence) for block in self.blocks])
@@ -118,19 +118,21 @@ class Network(nnx.Module):
         return self.final(x, mask, train) if self.config.final_norm else x, norms
 
     def _head(self, x: Array) -> Array:
+        """Logits (..., classes) of features (..., H)."""
         y: Array = self.head(x) if self.config.frame == "blocks" else x
         return y
 
-    def _decode(self, x: Features, places: Places) -> Array:
-        """(B, K, classes): the head at K positions, where nothing else is computed."""
+    def _decode(self, x: Features, positions: Positions) -> Array:
+        """Logits (B, K, classes) at K positions of `x` (T, *K, B, H); the head is computed at no others."""
         x = join(x) if x.ndim == 4 else x
-        chosen = (
-            x[len(x) - places :] if isinstance(places, int) else jnp.take_along_axis(x, places.T[..., None], axis=0)
-        )
+        if isinstance(positions, int):
+            chosen = x[len(x) - positions :]
+        else:
+            chosen = jnp.take_along_axis(x, positions.T[..., None], axis=0)
         return self._head(chosen).swapaxes(0, 1)
 
     def _encode(self, inputs: Array) -> Features:
-        """The inputs of the first block, for tokens (T, ..., B) or features (T, ..., B, features)."""
+        """The inputs (T, *K, B, H) of the first block, for tokens (T, *K, B) or features (T, *K, B, features)."""
         if self.spec.kind == "tokens":
             y: Array = self.encoder.embed(inputs)
             return y
@@ -141,23 +143,3 @@ class Network(nnx.Module):
             x = x / expand(jnp.asarray(self.spec.std, jnp.float32), x.ndim)
         z: Array = self.encoder(x) if self.config.frame == "blocks" else x
         return z
-
-    def _pool(self, x: Features, mask: Mask | None) -> Array:
-        """Mean, maximum or sum over the positions where the mask is true, (B, H); zero if there are none.
-
-        For pooling = "last" the mask is true only at the last position. Without a mask all positions are real.
-        """
-        times = tuple(range(x.ndim - 2))
-        if self.config.pooling == "last":
-            # of chunks side by side, the last step of the last one
-            return x[(-1,) * len(times)] if mask is None else jnp.sum(jnp.where(mask[..., None], x, 0.0), axis=times)
-        if self.config.pooling == "max":
-            seen = x if mask is None else jnp.where(mask[..., None], x, jnp.finfo(x.dtype).min)
-            # by its index: the gradient of `max` compares x with it, and a fused program may round x differently there
-            place = jnp.argmax(seen.reshape(-1, *x.shape[-2:]), axis=0)
-            largest = jnp.take_along_axis(x.reshape(-1, *x.shape[-2:]), place[None], axis=0)[0]
-            return largest if mask is None else jnp.where(jnp.any(mask, axis=times)[:, None], largest, 0.0)
-        if mask is None:
-            return jnp.mean(x, axis=times)
-        count = jnp.maximum(jnp.sum(mask, axis=times, dtype=x.dtype), 1.0)
-        return jnp.sum(jnp.where(mask[..., None], x, 0.0), axis=times) / count[:, None]

@@ -162,25 +162,25 @@ def norm_of(config: ModelConfig) -> BatchNorm | LayerNorm:
 
 
 Dropout = Callable[[Features, int], Features]
-"""Applies dropout to the features of a block; the number is its place there: 0 or 1, then of feed-forward layers."""
+"""Applies dropout to the features of a block; the number is its index there: 0 or 1, then of feed-forward layers."""
 
 
 def dropouts(config: ModelConfig, key: Array | None, like: Features) -> list[Dropout]:
     """The dropout of each block, for features such as `like`; without a key, the identity."""
-    rate, depth, places = config.dropout, config.depth, 2 + config.feed_forward
+    rate, depth, count = config.dropout, config.depth, 2 + config.feed_forward
     if rate == 0.0 or key is None:
-        return [lambda x, place: x] * depth
+        return [lambda x, index: x] * depth
     batch, width = like.shape[-2:]
 
     def factor(key: Array, shape: tuple[int, ...]) -> Array:
         return jax.random.bernoulli(key, 1.0 - rate, shape).astype(jnp.float32) / (1.0 - rate)
 
     if config.dropout_mask == "sequence":
-        factors = factor(key, (depth, places, batch, width))  # sampled together: the generator is slow to compile
-        return [lambda x, place, pair=pair: x * expand(pair[place], x.ndim) for pair in factors]  # type: ignore[misc]
+        factors = factor(key, (depth, count, batch, width))  # sampled together: the generator is slow to compile
+        return [lambda x, index, pair=pair: x * expand(pair[index], x.ndim) for pair in factors]  # type: ignore[misc]
 
-    def drop(x: Features, place: int, block: int) -> Features:
-        mask = factor(jax.random.fold_in(key, places * block + place), (x[..., 0, 0].size, batch, width))
+    def drop(x: Features, index: int, block: int) -> Features:
+        mask = factor(jax.random.fold_in(key, count * block + index), (x[..., 0, 0].size, batch, width))
         return x * (split(mask, x.shape[1]) if x.ndim == 4 else mask)
 
     return [partial(drop, block=block) for block in range(depth)]

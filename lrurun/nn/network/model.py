@@ -17,17 +17,17 @@ from lrurun.data.on_device import fixed_generator
 from lrurun.data.task import Spec
 from lrurun.nn import recurrences
 from lrurun.nn.axes import Array
-from lrurun.nn.network.body import Network, Places
+from lrurun.nn.network.body import Network, Positions
 
 Tree = dict[str, Any]
-"""Nested dictionaries of arrays; the names are those of the attributes of `Network`."""
+"""Nested dictionaries of arrays, with the names of the attributes of `Network`."""
 
 
 class Model:
     """A network of one configuration for one task, as pure functions on nested dictionaries of arrays."""
 
     def __init__(self, config: ModelConfig, spec: Spec, backend: str = "auto", remat: bool = False) -> None:
-        """`backend` is that of the scan; with `remat` the backward pass computes the blocks again to save memory.
+        """`backend` computes the scans; with `remat` the backward pass computes the blocks again to save memory.
 
         Allocates no arrays. Raises ValueError for an unknown kind or backend.
         """
@@ -46,7 +46,7 @@ class Model:
 
     @cached_property
     def shapes(self) -> tuple[Tree, Tree]:
-        """Parameters and norm statistics like those of `init`, as shapes and dtypes."""
+        """Shapes and dtypes of the parameters and norm statistics that `init` returns."""
         shapes: tuple[Tree, Tree] = jax.eval_shape(self.init, jax.random.key(0))
         return shapes
 
@@ -87,12 +87,11 @@ class Model:
         *,
         train: bool,
         key: Array | None = None,
-        places: Places | None = None,
+        positions: Positions | None = None,
     ) -> tuple[Array, Tree]:
         """Logits (B, classes), and the norm statistics after this batch.
 
-        Where the task has outputs at positions, they are (B, K, classes) for the K positions of `places`, which are all
-        without it.
+        Where the task has outputs at positions, they are (B, K, classes) for the K of `positions`, all without it.
 
         `inputs` are integers, (B, L), (B, L, features), or (B, 2, L) for pairs; `lengths` (B,), or (B, 2) for pairs,
         the number of real positions, None if all are. With `train`, norms use and update the statistics of the batch,
@@ -103,7 +102,7 @@ class Model:
         if train and self.config.dropout > 0.0 and key is None:
             raise ValueError(f"training with dropout = {self.config.dropout} needs a key")
         network = self._merged(params, stats)
-        logits, _ = network(inputs, lengths, train=train, key=key, places=places)
+        logits, _ = network(inputs, lengths, train=train, key=key, positions=positions)
         return logits, _tree(nnx.state(network, nnx.BatchStat)) if train else stats
 
     def evaluate(
@@ -113,42 +112,16 @@ class Model:
         inputs: Array,
         lengths: Array | None,
         counted: Array,
-        places: Places | None = None,
+        positions: Positions | None = None,
     ) -> tuple[Array, Array]:
         """Logits as of `apply`, and (depth,) the mean norm of the state of each layer over real positions.
 
         The mean is over the sequences where `counted` (B,) is true; if it is nowhere, the norms are 0 and cost nothing.
-        The other arguments are those of `apply`.
+        The other arguments: see `apply`.
         """
         network = self._merged(params, stats)
-        logits, norms = network(inputs, lengths, train=False, places=places, counted=counted)
+        logits, norms = network(inputs, lengths, train=False, positions=positions, counted=counted)
         return logits, jnp.stack(norms)
-
-    def groups(self, params: Tree, *, decay_norm_bias: bool = True) -> Tree:
-        """A tree like `params` with the parameter group of each leaf: "recurrent", "regular" or "undecayed".
-
-        Without `decay_norm_bias`, biases and norms outside recurrences are "undecayed" too.
-        """
-
-        def group(path: tuple[Any, ...], _: Any) -> str:
-            *_, parent, name = (entry.key for entry in path)
-            if parent == "recurrence":
-                undecayed = "undecayed" if name in self.recurrence.undecayed_parameters else "regular"
-                return "recurrent" if name in self.recurrence.recurrent_parameters else undecayed
-            # only norms have a scale
-            return "regular" if decay_norm_bias or name not in ("bias", "scale") else "undecayed"
-
-        groups: Tree = jax.tree_util.tree_map_with_path(group, params)
-        return groups
-
-    def listing(self, params: Tree, *, decay_norm_bias: bool = True) -> list[tuple[str, tuple[int, ...], str]]:
-        """Dotted path, shape and group of every parameter, in the order of the paths."""
-        leaves = jax.tree_util.tree_leaves_with_path(params)
-        groups = jax.tree.leaves(self.groups(params, decay_norm_bias=decay_norm_bias))
-        return [
-            (jax.tree_util.keystr(path, simple=True, separator="."), tuple(leaf.shape), group)
-            for (path, leaf), group in zip(leaves, groups, strict=True)
-        ]
 
     def count(self, params: Tree) -> int:
         """Number of trained scalars."""

@@ -46,22 +46,23 @@ class Switch(nnx.Module):
         if x.ndim == 4:
             return split(self(join(x), None if mask is None else join(mask), train), x.shape[1])
         length, experts = len(x), self.router.shape[1]
-        scores = jax.nn.softmax(product(x, self.router[...], self.precision), axis=-1)
+        scores = jax.nn.softmax(product(x, self.router[...], self.precision), axis=-1)  # (T, B, E)
         real = jnp.ones(x.shape[:2], bool) if mask is None else mask
         share = 1 if train else 2
         most = min(length, math.ceil(share * length / experts))
         capacity = -(-share * jnp.sum(real, axis=0, dtype=jnp.int32) // experts)[None, :, None]
-        # padding comes last, also behind a probability of zero
-        chances, places = jax.lax.top_k(jnp.where(real[..., None], scores, -1.0).T, most)
+        # padding comes last, also behind a probability of zero; (E, B, most)
+        chances, positions = jax.lax.top_k(jnp.where(real[..., None], scores, -1.0).T, most)
         factors = jnp.where(jnp.arange(most)[None, None] < capacity, jnp.maximum(chances, 0.0), 0.0)
         rows, sequences = jnp.arange(x.shape[1])[:, None], x.swapaxes(0, 1)
 
         def add(total: Array, expert: tuple[Array, ...]) -> tuple[Array, None]:
-            # one expert after the other: a place occurs once in each, so that sums have one order on every device
-            enter, leave, factor, place = expert
-            inner = jax.nn.gelu(product(sequences[rows, place], enter, self.precision))
+            """Add one expert's outputs, at `position` (B, most), to `total` (B, T, H)."""
+            # one expert after the other: a position occurs once in each, so that sums have one order on every device
+            enter, leave, factor, position = expert
+            inner = jax.nn.gelu(product(sequences[rows, position], enter, self.precision))
             y = product(inner, leave, self.precision) * factor[..., None]
-            return total.at[rows, place].add(y, unique_indices=True), None
+            return total.at[rows, position].add(y, unique_indices=True), None
 
-        parts = (self.enter[...], self.leave[...], factors, places)
+        parts = (self.enter[...], self.leave[...], factors, positions)
         return jax.lax.scan(add, jnp.zeros_like(sequences), parts)[0].swapaxes(0, 1)

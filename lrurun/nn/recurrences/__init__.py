@@ -18,7 +18,7 @@ def build(
     backend: str = "auto",
     precision: Precision = "tf32",
 ) -> Recurrence:
-    """The recurrence that `settings`, a tagged table such as `LRURecurrence`, describes.
+    """The recurrence that `settings`, a tagged table such as `LRUSettings`, describes.
 
     `width` is H, `state` N. Raises ValueError where the kind is not known, or the settings do not fit the sizes.
     """

@@ -81,6 +81,7 @@ def attend(heads: Heads, real: Array | None, *, causal: bool, chunk: int) -> Arr
     real = None if real is None else _padded(real, before, rest + after, axis=1)
 
     def attend_block(queries: Array, number: Array) -> Array:
+        """Outputs of one block of queries (B, heads, block, N / heads), in the same shape."""
         start = number // pieces * span  # of the window, in the filled up keys
         cut = partial(jax.lax.dynamic_slice_in_dim, start_index=start, slice_size=window)
         seen = None if real is None else cut(real, axis=1)[:, None, None]
@@ -139,6 +140,7 @@ class Attention(Recurrence):
         shape = (*u.shape[:2], self.settings.heads, -1)
 
         def project(name: str) -> Array:
+            """(B, heads, T, N / heads)."""
             x = self.product(u, params[name])
             if name != "K" or self.settings.positions == "rotary":
                 x = x + params[f"b_{name}"][None, None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -34,6 +35,11 @@ class Recurrence(abc.ABC):
     causal_only: ClassVar[bool] = False
     """Whether this kind has no bidirectional form: models that ask for one are then refused."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.scan is Recurrence.scan:
+            cls.causal_only = True
+
     def __init__(
         self,
         settings: Any,
@@ -44,9 +50,9 @@ class Recurrence(abc.ABC):
         backend: str = "auto",
         precision: Precision = "tf32",
     ) -> None:
-        """`settings` is the table of the kind, `width` is H, `state` is N, `backend` that of the scan.
+        """`settings` is the table of the kind, `width` is H, `state` is N, `backend` computes scans.
 
-        `precision` is that of the products with B and C.
+        `precision` is the precision of products with B and C.
         """
         self.settings = settings
         self.width = width
@@ -108,16 +114,17 @@ class Recurrence(abc.ABC):
         """Initial parameters, float32, a pure function of `key`."""
 
     def across(self, layers: Sequence[Params]) -> list[Params] | None:
-        """Parameters that a network adds to those of each layer, given those of all; None, mostly, for nothing."""
+        """Parameters that a network adds to each of its `layers`, given all of theirs; None, mostly, for nothing."""
         return None
 
-    @abc.abstractmethod
     def scan(self, params: Params, u: Features, mask: Mask | None = None) -> Features:
         """Outputs (T, B, H) for inputs `u` (T, B, H), computed in the fastest form of this kind.
 
-        With `mask`, outputs at real positions do not depend on padding: the backward direction starts at the last real
-        position of each sequence. Without it, every position is real.
+        With `mask` (T, B), outputs at real positions do not depend on padding: the backward direction starts at the
+        last real position of each sequence. Without it, every position is real. A kind without a `scan` of its own
+        takes one `step` after the other, and is `causal_only`.
         """
+        return jax.lax.scan(partial(self.step, params), self.initial_state(u.shape[1]), u)[1]
 
     @abc.abstractmethod
     def initial_state(self, batch: int) -> Any:
@@ -151,6 +158,7 @@ class Recurrence(abc.ABC):
         )
 
         def body(state: Any, u_k: Array) -> tuple[Any, Array]:
+            """The next state and its norm (B,), for one input `u_k` (B, H)."""
             state, _ = one_way.step(params, state, u_k)
             leaves = jax.tree.leaves(state)
             parts = [jnp.sum(jnp.square(jnp.abs(part)), axis=range(1, part.ndim)) for part in leaves]

@@ -31,9 +31,11 @@ def remapped(a: Array, r_min: float, max_phase: float) -> Array:
     share = max_phase / math.pi
 
     def radius(size: Array) -> Array:
+        """|lambda| (M,) in [r_min, 1) for `size` (M,)."""
         return r_min + (1.0 - r_min) * jnp.tanh(size)
 
     def real(value: Array) -> Array:
+        """Real eigenvalues (M,) for `value` (M,)."""
         return radius(jnp.abs(value)) * jnp.where(value < 0, math.cos(max_phase), 1.0)
 
     size, phase = radius(jnp.hypot(mean, apart)), share * jnp.arctan2(apart, mean)
@@ -50,7 +52,7 @@ class BlockDiagonal(Recurrence):
     M is N / 2, or N with `doubled`; below, N is 2 M.
 
     Trained: A (M, 2, 2), or with `tied` lam_re and lam_im (M,) of the blocks [[lam_re, -lam_im], [lam_im, lam_re]];
-    B (N, H), C (H, N), D (H,). Numbers m and M + m of the state are those of block m. Initially A is `remapped` from
+    B (N, H), C (H, N), D (H,). Numbers m and M + m of the state belong to block m. Initially A is `remapped` from
     entries N(0, 1/2), and the eigenvalues of tied blocks are sampled as the LRU's, see `ring`. B, C and D are those of
     the dense recurrence: N(0, 1/H), N(0, 1/N), N(0, 1). Bidirectional layers share A and B, add C_back (H, N) for the
     other direction, and use D once.

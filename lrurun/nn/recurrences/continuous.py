@@ -76,6 +76,6 @@ def discretize(a: Complex, dt: Array, how: Discretization) -> tuple[Array, Array
 
 
 def log_steps(key: Array, count: int, dt_min: float, dt_max: float) -> Array:
-    """(count,) logarithms of step sizes, uniform between those of `dt_min` and `dt_max`."""
+    """(count,) logarithms of step sizes, uniform from log `dt_min` to log `dt_max`."""
     low, high = math.log(dt_min), math.log(dt_max)
     return low + (high - low) * jax.random.uniform(key, (count,), jnp.float32)

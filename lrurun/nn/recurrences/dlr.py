@@ -113,6 +113,7 @@ class SharedModes(Recurrence):
         lam = polar(*self.modes(params))
 
         def body(x: Complex, u_k: Array) -> tuple[Complex, Array]:
+            """x (B, H, N) after the input `u_k` (B, H), and its norm (B,)."""
             x = lam * x + u_k[..., None]
             return x, jnp.sqrt(jnp.sum(x.abs2(), axis=(1, 2)))
 

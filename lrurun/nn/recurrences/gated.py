@@ -109,6 +109,7 @@ class Gated(Recurrence):
 
         @jax.checkpoint
         def piece(before: Array, row: tuple[Array, ...]) -> tuple[Array, Array]:
+            """The last state (B, M) of a piece after `before` (B, M), and its values (steps, B, ...)."""
             u, seen, first = row
             x = self.states(params, u, seen, first, before)
             assert not isinstance(x, Complex)
@@ -137,6 +138,7 @@ class Gated(Recurrence):
 
     def norms(self, params: Params, u: Features) -> StateNorms:
         def norm(x: Numbers, *_: Array) -> Array:
+            """|x| (T, B) of `x` (T, B, M)."""
             parts = jax.tree.leaves(x)
             return jnp.sqrt(sum(jnp.sum(jnp.square(part), axis=-1) for part in parts))
 

@@ -97,6 +97,7 @@ class Cell(Recurrence):
         """
 
         def step(state: State, v_k: Array) -> tuple[State, Array]:
+            """The next state and h (B, N), for one row `v_k` of `v`."""
             state = self._next(a, state, v_k)
             return state, state[0]
 

@@ -22,7 +22,7 @@ class Parametrization(abc.ABC):
 
     @abc.abstractmethod
     def initial(self, nu: Array, theta: Array) -> Params:
-        """The parameters of lambda = exp(-nu + i theta)."""
+        """The parameters of lambda = exp(-nu + i theta), for `nu` and `theta` (N,)."""
 
     @abc.abstractmethod
     def decay_and_phase(self, params: Params) -> tuple[Array, Array]:
@@ -70,11 +70,11 @@ class Exponential(Parametrization):
         return per_state(self.actual_decay(decay), theta.size), theta
 
     def trained_decay(self, nu: Array) -> Array:
-        """The trained number that stands for nu."""
+        """The trained numbers that stand for `nu`, (N,)."""
         return nu
 
     def actual_decay(self, trained: Array) -> Array:
-        """The nu that a trained number stands for."""
+        """The nu that `trained` numbers stand for, (N,) or (heads,)."""
         return trained
 
 
@@ -98,5 +98,5 @@ def parametrization(name: str, *, log_phase: bool = False) -> Parametrization:
 
 
 def per_state(of_heads: Array, count: int) -> Array:
-    """(count,) numbers: those of `of_heads` (heads,), each repeated for all states of its head."""
+    """(count,) numbers: `of_heads` (heads,), each repeated for all states of its head."""
     return of_heads if of_heads.size == count else jnp.repeat(of_heads, count // of_heads.size)

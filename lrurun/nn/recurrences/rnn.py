@@ -45,6 +45,7 @@ def dense_scan(a: Array, v: Array, activation: str, reverse: bool) -> Array:
     act = _ACTIVATIONS[activation]
 
     def step(x: Array, v_k: Array, _: None) -> tuple[Array, Array]:
+        """The state (B, N) after `x` (B, N) and the input `v_k` (B, N), twice."""
         x = act(product(x, a.T, "float32") + v_k)
         return x, x
 
@@ -61,6 +62,7 @@ def _backward(activation: str, reverse: bool, kept: tuple[Array, Array], g: Arra
     slope = _SLOPES[activation]
 
     def step(delta: Array, g_k: Array, x_k: Array) -> tuple[Array, Array]:
+        """The gradient (B, N) of v_k, from the one of the step after it, twice."""
         delta = slope(x_k) * (g_k + product(delta, a, "float32"))
         return delta, delta
 

@@ -21,7 +21,11 @@ from lrurun.nn.recurrences.continuous import discretize, hippo, log_steps
 from lrurun.nn.sampling import normals
 
 B_CLIP = 2.0
-"""HiPPO's B in its eigenvectors is clipped to this, as in the published code: its entries grow like those of A."""
+"""HiPPO's B in its eigenvectors is clipped to this absolute value: its entries grow like the frequencies.
+
+The published code clips the imaginary part, and leaves absolute values that are larger by up to 1.0 % at N = 4, 0.08 %
+at N = 16 and 0.005 % at N = 64.
+"""
 
 
 def initial_a(init: str, size: int) -> np.ndarray:
@@ -95,7 +99,7 @@ class S4D(EachChannel):
 
     @property
     def _steps(self) -> tuple[str, ...]:
-        """The names of the logarithms of Delta: one for A and B, or that of A and that of B."""
+        """The names of the logarithms of Delta: one for A and B, or one for each."""
         return ("log_dt",) if self.settings.shared_dt else ("log_dt", "log_dt_b")
 
     @property

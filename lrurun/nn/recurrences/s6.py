@@ -84,7 +84,7 @@ class S6(Gated):
         return self.product(seen, params[f"W_{name}"])[..., None, :]
 
     def _expanded(self, heads: Array) -> Array:
-        """(..., H) of numbers (..., heads)."""
+        """Numbers (..., heads) of heads, repeated for each channel: (..., H)."""
         count = heads.shape[-1]
         return heads if count == self.width else jnp.repeat(heads, self.width // count, axis=-1)
 

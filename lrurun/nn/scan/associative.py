@@ -17,7 +17,7 @@ FIRST, LATER, EARLIER = slice(1), slice(1, None), slice(-1)
 
 
 def states(steps: Affine, start: Numbers | None, *, reverse: bool) -> Numbers:
-    """All states from `start`, the state before the first step; zero if None."""
+    """All states (T, ...) from `start` (...), the state before the first step; zero if None."""
     if reverse:
         steps = Affine(flip(steps.a) if steps.varies else steps.a, flip(steps.b))
     if start is not None:
@@ -28,7 +28,7 @@ def states(steps: Affine, start: Numbers | None, *, reverse: bool) -> Numbers:
 
 
 def _solved(steps: Affine) -> Numbers:
-    """All states from zero."""
+    """All states (T, ...) from zero."""
     length = steps.length
     if length == 1:
         return steps.b
@@ -39,6 +39,7 @@ def _solved(steps: Affine) -> Numbers:
 
 
 def _interleaved(even: Array, odd: Array) -> Array:
+    """(T, ...) with rows of `even` (T - T // 2, ...) and of `odd` (T // 2, ...) in turn."""
     count = odd.shape[0]
     pairs = jnp.stack([even[:count], odd], axis=1).reshape(2 * count, *odd.shape[1:])
     return pairs if even.shape[0] == count else jnp.concatenate([pairs, even[count:]])

@@ -53,7 +53,7 @@ def join(numbers: Numbers) -> Numbers:
 
 
 def states(steps: Affine, start: Numbers | None, *, reverse: bool) -> Numbers:
-    """All states from `start`, the state before the first step of the first chunk; zero if None."""
+    """All states (T, K, B, N) from `start` (B, N), the state before the first step of the first chunk; zero if None."""
     return sequential.states(steps, _starts(steps, start, reverse=reverse), reverse=reverse)
 
 
@@ -69,12 +69,14 @@ def _starts(steps: Affine, start: Numbers | None, *, reverse: bool) -> Numbers:
     if not steps.varies:
 
         def from_zero(x: Numbers, b_k: Numbers) -> tuple[Numbers, None]:
+            """The states (K, B, N) of all chunks after one more step."""
             return Affine(steps.a, b_k)(x), None
 
         end = jax.lax.scan(from_zero, zero, steps.b, reverse=reverse, unroll=1)[0]
         return _chained(Affine(_power(steps.a, steps.length), end), start, reverse=reverse)
 
     def compose(chunks: Affine, step: Affine) -> tuple[Affine, None]:
+        """The maps (K, B, N) of all chunks up to and with one more step."""
         return step.after(chunks), None
 
     chunks = jax.lax.scan(compose, Affine(unit(zero), zero), steps, unroll=1)[0]
@@ -85,6 +87,7 @@ def _ends(a: Numbers, g: Numbers) -> Numbers:
     """a w at the first step after each chunk, (K, B, N), for the adjoint states w of a transition that varies."""
 
     def compose(chunks: Affine, row: tuple[Numbers, Numbers]) -> tuple[Affine, None]:
+        """The maps (K, B, N) of all chunks from one more, earlier step on."""
         a_k, g_k = row
         return Affine(a_k * chunks.a, a_k * (g_k + chunks.b)), None
 
@@ -94,7 +97,7 @@ def _ends(a: Numbers, g: Numbers) -> Numbers:
 
 
 def _chained(chunks: Affine, start: Numbers | None, *, reverse: bool) -> Numbers:
-    """The state before each of the steps `chunks`, one after another."""
+    """The state (K, B, N) before each of the steps `chunks`, one after another."""
     start = zeros(take(chunks.b, 0)) if start is None else start
     if chunks.varies:
         return jax.lax.scan(lambda x, chunk: (chunk(x), x), start, chunks, reverse=reverse, unroll=1)[1]

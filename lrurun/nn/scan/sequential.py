@@ -12,9 +12,10 @@ from lrurun.nn.scan.in_place import scan_in_place
 
 
 def states(steps: Affine, start: Numbers | None, *, reverse: bool) -> Numbers:
-    """All states from `start`, the state before the first step; zero if None."""
+    """All states (T, ...) from `start` (...), the state before the first step; zero if None."""
 
     def step(x: Numbers, b_k: Numbers, a_k: Numbers) -> tuple[Numbers, Numbers]:
+        """The state (...) after `x` (...)."""
         x = Affine(steps.a if a_k is None else a_k, b_k)(x)
         return x, x
 
@@ -27,8 +28,8 @@ def adjoints(
 ) -> tuple[Numbers, Numbers]:
     """The adjoint states w_k = g_k + conj(a_(k+1)) w_(k+1), and sum_k w_k conj(x_(k-1)) if `a` is constant, else None.
 
-    `x` are the states, `g` the cotangents of them; `end` is conj(a_(k+1)) w_(k+1) at the last step, or w_(k+1) if `a`
-    is constant, zero if None. The sum leaves out the first step, whose x_(k-1) is the initial state.
+    `x` are the states and `g` their cotangents, (T, ...); `end` is conj(a_(k+1)) w_(k+1) at the last step, or
+    w_(k+1) if `a` is constant, zero if None. The sum leaves out the first step, whose x_(k-1) is the initial state.
     """
     end = zeros(take(g, 0)) if end is None else end
     if varies(a):
@@ -36,6 +37,7 @@ def adjoints(
     adjoint = aligned(a.conj(), end)
 
     def step(carry: tuple[Numbers, Numbers], g_k: Numbers, x_k: Numbers) -> tuple[Any, Numbers]:
+        """The adjoint state (...) of a step, after the next one's; the sum (...) for each number of a batch."""
         w, da = carry
         # this w belongs to the step after this one, so its x_(k-1) is the x of this step: no shifted copy is needed
         da = da + w * x_k.conj()
@@ -48,6 +50,8 @@ def adjoints(
 
 
 def _of_varying(a: Numbers, g: Numbers, end: Numbers) -> Numbers:
+    """The adjoint states (T, ...) where `a` (T, ...) varies."""
+
     # the carry is what is written, and g_k is read once: otherwise XLA:CPU copies all of g at every step
     def step(carry: tuple[Numbers, Numbers], g_k: Numbers, a_k: Numbers) -> tuple[Any, Numbers]:
         w, a_after = carry
@@ -58,5 +62,5 @@ def _of_varying(a: Numbers, g: Numbers, end: Numbers) -> Numbers:
 
 
 def unit(like: Numbers) -> Numbers:
-    """Ones of the kind and the shapes of `like`: the factor of a step that changes nothing."""
+    """Ones of the type and the shapes of `like`: the factor of a step that changes nothing."""
     return zeros(like) + 1.0

@@ -1,4 +1,4 @@
-"""What a training script asks of lrurun: its settings and seed, and a place for its metrics and checkpoints.
+"""The interface of training scripts: `this_run()` has settings, seed and a folder, and takes metrics.
 
     import lrurun
 
@@ -23,7 +23,7 @@ from typing import Any, Callable, Dict, List, Mapping
 __all__ = ["Run", "Settings", "this_run"]
 
 METRIC_NAME = re.compile(r"(?!.{101})[A-Za-z][\w.@-]*(?:/\.*[\w@-][\w.@-]*)*", re.ASCII)
-"""What the whole name of a metric matches. Other programs take names for paths, so no part is empty, '.' or '..'."""
+"""A pattern of the whole name of a metric. Other programs take names for paths: no part is empty, '.' or '..'."""
 NAME_RULE = (
     "names have a letter, then letters, digits, '/', '.', '_', '-' and '@', at most 100, "
     "and on each side of a '/' more than dots"
@@ -74,7 +74,7 @@ class Run:
         self._handler_before: Any = None
 
     def __reduce__(self) -> Any:
-        """In another process the file is opened there; that process is still not the one that SIGTERM reaches."""
+        """Opens the file again in another process, which is still not the one that SIGTERM reaches."""
         return Run, (dict(self.settings), self.seed, self.folder, self._path, self._process)
 
     @property
@@ -179,13 +179,13 @@ class Run:
         Args:
             name: the score, as in "test/accuracy".
             values: a number for each test item, or whether it is right.
-            step: the step at which the score is logged, by default that of the last `log`.
+            step: the step at which the score is logged, by default the step of the last `log`.
             weights: the weight of each item in the score, if they differ.
             groups: the name or number of the group of each item, such as its speaker or document.
             ids: the name or number of each item, by which lrurun sees that their order is the same in all runs.
 
         Raises:
-            TypeError, ValueError: the name is not that of a test score, the step is missing, or a column is not valid.
+            TypeError, ValueError: the name is not of a test score, the step is missing, or a column is not valid.
         """
         if not isinstance(name, str):
             raise TypeError(f"expected the name of a test score, as in 'test/accuracy', found {name!r}")
@@ -222,14 +222,14 @@ def _column(label: str, column: Any, convert: Callable[[str, Any], Any]) -> List
     """The entries of a column, one for each test item."""
     shape = getattr(column, "shape", (0,))
     if isinstance(column, (str, bytes, Mapping, set, frozenset)) or not hasattr(column, "__iter__") or len(shape) != 1:
-        found = f"shape {tuple(shape)}" if len(shape) != 1 else repr(column)[:80]
-        raise TypeError(f"{label}: expected a sequence with one entry for each test item, found {found}")
+        actual = f"shape {tuple(shape)}" if len(shape) != 1 else repr(column)[:80]
+        raise TypeError(f"{label}: expected a sequence with one entry for each test item, found {actual}")
     entries = column.tolist() if hasattr(column, "tolist") else list(column)
     if not 0 < len(entries) <= MOST_ITEMS:
         raise ValueError(f"{label}: expected 1 to {MOST_ITEMS:,} entries, found {len(entries):,}")
     if any(isinstance(entry, (list, tuple)) or getattr(entry, "shape", ()) != () for entry in entries):
         raise TypeError(f"{label}: expected one entry for each test item, found sequences: join those of all batches")
-    return [convert(f"{label}[{place}]", entry) for place, entry in enumerate(entries)]
+    return [convert(f"{label}[{index}]", entry) for index, entry in enumerate(entries)]
 
 
 def _value(name: str, value: Any) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from lrurun.config.instance import items_command
+from lrurun.config.instance import Instance, items_command
 from lrurun.config.ladder import Ladder
 from lrurun.config.planning import rung_names
 from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for, plural
@@ -235,11 +235,7 @@ def _in_cells(x: Numbers, y: Numbers, scale: Scale) -> tuple[Numbers, Numbers]:
 class ComparedItems(Struct, frozen=True, kw_only=True):
     """Comparisons of the rungs of an instance on the items of their test set."""
 
-    task: str
-    ladder: str
-    profile: str | None
-    instance: str
-    label: str
+    instance: Instance
     title: str
     result: str
     """The name of the score, as in "test/accuracy"."""
@@ -275,7 +271,9 @@ def collect(
     selected, notes = loaded.counted(metric)
     runs = {run.id: run for some in selected.values() for run in some.counted}
     if not runs:
-        raise NotFoundError(f"{loaded.label.text}: no run is finished, so there is nothing to draw", f"run: {command}")
+        raise NotFoundError(
+            f"{loaded.identity.label}: no run is finished, so there is nothing to draw", f"run: {command}"
+        )
     recorded = ledger.items(list(runs), result)
     if not recorded:
         raise _none_recorded(loaded, result, list(runs.values()))
@@ -304,12 +302,8 @@ def collect(
     )
     is_score = metric is not None and is_mean
     return ComparedItems(
-        task=plan.task.name,
-        ladder=plan.ladder.name,
-        profile=plan.profile,
-        instance=loaded.instance.key,
-        label=loaded.label.text,
-        title=loaded.label.title(f"test items, {plan.ladder.title}"),
+        instance=loaded.identity,
+        title=loaded.identity.title(f"test items, {plan.ladder.title}"),
         result=result,
         what=f"test {form.axis}" if is_score else f"contribution to {result}",
         unit=form.unit if is_score else "",
@@ -378,7 +372,7 @@ def _to_record(loaded: LoadedInstance, result: str) -> str:
 
 def _none_recorded(loaded: LoadedInstance, result: str, runs: Sequence[Run]) -> LrurunError:
     ids = [run.id for run in runs]
-    message = f"{loaded.label.text}: no run has per-item results for {result}, so there is nothing to draw"
+    message = f"{loaded.identity.label}: no run has per-item results for {result}, so there is nothing to draw"
     hint = _to_record(loaded, result)
     if loaded.ledger.items_removed(ids, result):
         message += ": lrurun ledger gc --items removed them"

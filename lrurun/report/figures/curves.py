@@ -1,9 +1,11 @@
-"""Curves as figures have them: means over seeds in a band, and fewer points for a screen."""
+"""Curves as figures, pages and the browser have them: means over the seeds of a rung in a band, and fewer points for a
+screen."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import structs
@@ -11,9 +13,54 @@ from msgspec import structs
 from lrurun import floats
 from lrurun.report.figures.figures import Curve, Panel, suited
 
+if TYPE_CHECKING:
+    from lrurun.judging.rung_runs import RungRuns
+    from lrurun.ledger.ledger import Ledger
+
+Recorded = Mapping[str, Sequence[tuple[int, float]]]
+"""The curves of a run: metric -> (step, value)."""
+
 BAND = "Line: mean over n finished seeds; band: ± standard error."
 LOGARITHMIC = ("train/loss", "norm/", "gradient/", "effective_step/")
 """How metrics on a logarithmic axis begin."""
+NORM = "norm/layer"
+"""A metric's name before the number of the layer, counted from 0."""
+NORM_AXIS = "mean state norm"
+NORMS = (
+    "Mean norm of the recurrent state over the positions of one batch of the validation split, layer by layer; of "
+    "bidirectional layers, of the forward direction."
+)
+
+
+def recorded(ledger: Ledger, rungs: Mapping[str, RungRuns], metrics: Iterable[str]) -> dict[str, list[Recorded]]:
+    """Rung -> the curves of each of its finished seeds."""
+    by_run: dict[str, dict[str, list[tuple[int, float]]]] = {}
+    for curve in ledger.curves([run.id for runs in rungs.values() for run in runs.counted], list(metrics)):
+        by_run.setdefault(curve.run, {})[curve.key] = list(zip(curve.steps, curve.values, strict=True))
+    return {rung: [by_run.get(run.id, {}) for run in runs.counted] for rung, runs in rungs.items()}
+
+
+def with_count(rung: str, seeds: int) -> str:
+    """The label of the mean curve of a rung."""
+    return f"{rung} (n={seeds})"
+
+
+def of_rungs(seeds: Mapping[str, Sequence[Recorded]], axes: Mapping[str, tuple[str, float]]) -> list[Panel]:
+    """The mean curves of rungs, with a panel for each metric.
+
+    Args:
+        seeds: rung -> the curves of each seed.
+        axes: as in `panels`.
+    """
+    return panels({with_count(rung, len(runs)): runs for rung, runs in seeds.items()}, axes)
+
+
+def norms(title: str, seeds: Sequence[Recorded]) -> Panel:
+    """The norms of the states of each layer, as means over seeds."""
+    keys = set.intersection(*({key for key in seed if key.startswith(NORM)} for seed in seeds))
+    layers = sorted(int(key.removeprefix(NORM)) for key in keys)
+    lines = tuple(average(f"layer {k}", [seed[f"{NORM}{k}"] for seed in seeds]) for k in layers)
+    return Panel(title=title, x="step", y=NORM_AXIS, curves=lines, y_scale=suited(values_of(lines)))
 
 
 def average(name: str, curves: Sequence[Sequence[tuple[int, float]]]) -> Curve:
@@ -51,9 +98,7 @@ def values_of(curves: Sequence[Curve]) -> list[float]:
     return [value for curve in curves for value in (*curve.y, *curve.low, *curve.high)]
 
 
-def panels(
-    seeds: Mapping[str, Sequence[Mapping[str, Sequence[tuple[int, float]]]]], axes: Mapping[str, tuple[str, float]]
-) -> list[Panel]:
+def panels(seeds: Mapping[str, Sequence[Recorded]], axes: Mapping[str, tuple[str, float]]) -> list[Panel]:
     """A panel for each metric of `axes`; a name has a line in it if all of its seeds have the metric.
 
     Args:

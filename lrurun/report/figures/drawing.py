@@ -11,26 +11,21 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from lrurun import console
-from lrurun.config.instance import InstanceLabel, label_of
+from lrurun.config.instance import Instance
 from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError, hint_for
 from lrurun.judging import rung_runs, statistics
 from lrurun.judging.scores import curves_of, form_of, of_programs, of_task
 from lrurun.report.figures import curves, figures, task_map
 from lrurun.report.figures.figures import Curve, Figure, Panel, Picture, floats, suited
-from lrurun.report.tables import all_tasks, cells, content, ladder_table, speed
-from lrurun.report.tables import swept as swept_table
+from lrurun.report.tables import all_tasks, cells, content, ladder_table, speed, swept_table
 from lrurun.report.tables.all_tasks import AllTasksReport
 from lrurun.report.tables.row_scores import FurtherScore, LadderRow, SlotScore
-from lrurun.report.tables.swept import SweptReport
+from lrurun.report.tables.swept_table import SweptReport
 
 if TYPE_CHECKING:
     from lrurun.config import planning
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Run
-
-NORM = "norm/layer"
-"""A metric's name before the number of the layer, counted from 0."""
-NORM_AXIS = "mean state norm"
 
 Layers = Sequence[Sequence[complex]]
 """The eigenvalues of each layer."""
@@ -117,11 +112,11 @@ def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float]) -> Fi
     )
     sentences = ["Mean ± standard error over n finished seeds; each seed below its mean."]
     if sources:
-        sentences.append(f"Published: {'; '.join(sources)}.{cells.scale(report.profile, report.rows)}")
+        sentences.append(f"Published: {'; '.join(sources)}.{cells.scale(report.instance.profile, report.rows)}")
     sentences += [f"Published without a value ({note}): {', '.join(rungs)}." for note, rungs in without_value.items()]
     return Figure(
         panels=(_means(lines, f"test {form.axis}"),),
-        title=label_of(report).title(report.title),
+        title=report.instance.title(report.title),
         caption=_caption(sentences, report.notes),
     )
 
@@ -130,8 +125,8 @@ def every_task(report: AllTasksReport) -> Figure:
     """The map of tasks by rungs."""
     drawn = task_map.make(report)
     sentences = [drawn.legend, "Colour: blue helps, orange hurts, grey is undecided."]
-    sentences += [f"Caution: {'; '.join(cautions)}."] if (cautions := all_tasks.cautions(report)) else []
-    title = all_tasks.content_of(report).title
+    whole = all_tasks.content_of(report)
+    sentences += _caution(whole)
     places = [(float(k), -float(n), cell) for n, row in enumerate(drawn.cells) for k, cell in enumerate(row)]
     picture = Picture(
         x=floats(range(len(drawn.columns))),
@@ -146,7 +141,7 @@ def every_task(report: AllTasksReport) -> Figure:
         x_ticks=tuple(zip(picture.x, drawn.columns, strict=True)),
         y_ticks=tuple(zip(picture.y, drawn.rows, strict=True)),
     )
-    return Figure(panels=(panel,), title=title, caption=_caption(sentences, report.notes))
+    return Figure(panels=(panel,), title=whole.title, caption=_caption(sentences, report.notes))
 
 
 def _strength(cell: task_map.MapCell) -> float:
@@ -190,7 +185,9 @@ def summary(report: AllTasksReport) -> Figure:
             ticks = tuple((y, row.rung) for y, row in places)
             panels.append(Panel(title=title, x=f"test {form.axis}", y="", curves=tuple(lines), y_ticks=ticks))
     if not panels:
-        raise NotFoundError(f"ladder {report.ladder}: no run is finished, so there is nothing to draw", "lrurun status")
+        raise NotFoundError(
+            f"ladder {report.instance.ladder}: no run is finished, so there is nothing to draw", "lrurun status"
+        )
     sentences = [
         "Mean ± standard error over seeds, of each task; the mean is over tasks, of rungs with a score on each."
     ]
@@ -198,16 +195,17 @@ def summary(report: AllTasksReport) -> Figure:
         sentences.append(f"Not drawn, because of another metric: {', '.join(lost)}.")
     cells_of = [cell for row in report.rows for cell in row.cells]
     sources = dict.fromkeys(score.source for cell in cells_of for score in cell.published if score.value is not None)
-    profiles = [column.profile for column in report.columns if column.profile]
+    profiles = [column.instance.profile for column in report.columns if column.instance.profile]
     if sources:
         sentences.append(f"Published: {'; '.join(sources)}.{cells.scale(profiles[0] if profiles else None, cells_of)}")
-    sentences += [f"Caution: {'; '.join(cautions)}."] if (cautions := all_tasks.cautions(report)) else []
+    whole = all_tasks.content_of(report)
+    sentences += _caution(whole)
     return Figure(
         panels=tuple(panels),
         columns=2,
         same_x=True,
         same_y=True,
-        title=all_tasks.content_of(report).title,
+        title=whole.title,
         caption=_caption(sentences, report.notes),
     )
 
@@ -267,11 +265,11 @@ def speeds(report: speed.SpeedReport, speed_of: Mapping[str, float]) -> Figure:
         f"{printed.source}, on {printed.device}" for row in report.rows for printed in row.published
     )
     if sources:
-        sentences.append(f"Published: {'; '.join(sources)}.{content.scale(report.profile)}")
+        sentences.append(f"Published: {'; '.join(sources)}.{content.scale(report.instance.profile)}")
         sentences.append("Speeds on different devices cannot be compared; their ratios can.")
     return Figure(
         panels=(_means(lines, "training speed [steps/s]", log=True),),
-        title=label_of(report).title(f"training speed, {report.title}"),
+        title=report.instance.title(f"training speed, {report.title}"),
         caption=_caption(sentences, report.notes),
     )
 
@@ -391,12 +389,13 @@ def _profile(
     if not any(curve.x for curve in drawn):
         missing = "scores by slot" if across == "slot" else "scores at other sequence lengths"
         raise NotFoundError(
-            f"{report.task}: its runs have no {missing}, so there is nothing to draw", "draw --kind ladder instead"
+            f"{report.instance.task}: its runs have no {missing}, so there is nothing to draw",
+            "draw --kind ladder instead",
         )
     scale_of = suited(x for curve in drawn for x in curve.x) if log else "linear"
     panel = Panel(x=across, y=label, curves=tuple(curve for curve in drawn if curve.x), x_scale=scale_of)
     caption = _caption([sentence, curves.BAND] if sentence else [curves.BAND], report.notes)
-    return Figure(panels=(panel,), title=label_of(report).title(report.title), caption=caption)
+    return Figure(panels=(panel,), title=report.instance.title(report.title), caption=caption)
 
 
 def _marked(name: str, points: Iterable[tuple[float, float | None, float | None]], scale: float) -> Curve:
@@ -416,7 +415,7 @@ def _marked(name: str, points: Iterable[tuple[float, float | None, float | None]
 
 def ladder_curves(
     plan: planning.Plan,
-    label: InstanceLabel,
+    instance: Instance,
     selected: Mapping[str, rung_runs.RungRuns],
     notes: Sequence[rung_runs.Note],
     ledger: Ledger,
@@ -426,8 +425,7 @@ def ladder_curves(
     own = {rung: runs for rung, runs in selected.items() if runs.rung == rung and runs.counted}
     drawn = _drawn(metrics, [run for runs in own.values() for run in runs.counted], ledger)
     drawn = drawn or curves_of(form_of(plan.task.metric))
-    recorded = {rung: [ledger.metrics(run.id, drawn) for run in runs.counted] for rung, runs in own.items()}
-    panels = curves.panels({f"{rung} (n={len(seeds)})": seeds for rung, seeds in recorded.items()}, drawn)
+    panels = curves.of_rungs(curves.recorded(ledger, own, drawn), drawn)
     if not panels:
         raise _no_curves(f"ladder {plan.ladder.name}")
     sentences = [curves.BAND]
@@ -443,7 +441,7 @@ def ladder_curves(
         sentences.append(
             f"Left out, because diverged, failed, unfinished or without a finite score: {', '.join(lost)}."
         )
-    title = label.title(plan.ladder.title)
+    title = instance.title(plan.ladder.title)
     return Figure(panels=tuple(panels), same_x=True, title=title, caption=_caption(sentences, notes))
 
 
@@ -481,44 +479,28 @@ def _no_curves(subject: str) -> NotFoundError:
     )
 
 
-NORMS = (
-    "Mean norm of the recurrent state over the positions of one batch of the validation split, layer by layer; of "
-    "bidirectional layers, of the forward direction."
-)
-
-
 def ladder_norms(
     plan: planning.Plan,
-    label: InstanceLabel,
+    instance: Instance,
     selected: Mapping[str, rung_runs.RungRuns],
     notes: Sequence[rung_runs.Note],
     ledger: Ledger,
 ) -> Figure:
     """The norms of every rung's states, as means over its finished seeds."""
     own = {rung: runs for rung, runs in selected.items() if runs.rung == rung and runs.counted}
-    panels = [
-        norm_panel(f"{rung} (n={len(runs.counted)})", [ledger.metrics(run.id) for run in runs.counted])
-        for rung, runs in own.items()
-    ]
-    title = label.title(plan.ladder.title)
+    recorded = {rung: [ledger.metrics(run.id) for run in runs.counted] for rung, runs in own.items()}
+    panels = [curves.norms(curves.with_count(rung, len(seeds)), seeds) for rung, seeds in recorded.items()]
+    title = instance.title(plan.ladder.title)
     several = any(len(runs.counted) > 1 for runs in own.values())
-    sentences = [NORMS, *([curves.BAND] if several else [])]
+    sentences = [curves.NORMS, *([curves.BAND] if several else [])]
     return _norm_figure(panels, title, _caption(sentences, notes), f"ladder {plan.ladder.name}")
 
 
 def run_norms(runs: Sequence[Run], ledger: Ledger, instances: str) -> Figure:
     """The norms of the states of single runs of these `instances`."""
-    panels = [norm_panel("" if len(runs) == 1 else run.id, [ledger.metrics(run.id)]) for run in runs]
-    caption = " ".join([NORMS, _states(runs)]).strip()
+    panels = [curves.norms("" if len(runs) == 1 else run.id, [ledger.metrics(run.id)]) for run in runs]
+    caption = " ".join([curves.NORMS, _states(runs)]).strip()
     return _norm_figure(panels, _heading(runs, instances), caption, f"run {', '.join(run.id for run in runs)}")
-
-
-def norm_panel(title: str, seeds: Sequence[Mapping[str, list[tuple[int, float]]]]) -> Panel:
-    """The norms of each layer, as means over seeds: metric -> curve, for each seed."""
-    keys = set.intersection(*({key for key in seed if key.startswith(NORM)} for seed in seeds))
-    layers = sorted(int(key.removeprefix(NORM)) for key in keys)
-    lines = tuple(curves.average(f"layer {k}", [seed[f"{NORM}{k}"] for seed in seeds]) for k in layers)
-    return Panel(title=title, x="step", y=NORM_AXIS, curves=lines, y_scale=suited(curves.values_of(lines)))
 
 
 def _norm_figure(panels: Sequence[Panel], title: str, caption: str, subject: str) -> Figure:
@@ -535,7 +517,7 @@ def _norm_figure(panels: Sequence[Panel], title: str, caption: str, subject: str
 
 def ladder_eigenvalues(
     plan: planning.Plan,
-    label: InstanceLabel,
+    instance: Instance,
     selected: Mapping[str, rung_runs.RungRuns],
     notes: Sequence[rung_runs.Note],
     spectra_of: SpectraOf,
@@ -562,7 +544,7 @@ def ladder_eigenvalues(
         f"seed {seed} of {', '.join(rungs)}" if len(seeds) > 1 else f"seed {seed}" for seed, rungs in seeds.items()
     )
     sentences = [f"Eigenvalues of the recurrence, all layers, {origin}; the unit circle.", *figures.not_finite(spectra)]
-    title = label.title(plan.ladder.title)
+    title = instance.title(plan.ladder.title)
     return figures.spectra(spectra, title=title, caption=_caption(sentences, notes))
 
 
@@ -601,6 +583,11 @@ def _states(runs: Sequence[Run]) -> str:
     """A sentence for each run that is not done."""
     unfinished = [run for run in runs if run.state != "done"]
     return " ".join(f"{run.id} is {run.state}, at {run.reached}." for run in unfinished)
+
+
+def _caution(whole: content.ReportContent) -> list[str]:
+    """The cautions as a sentence; none without any."""
+    return [f"Caution: {'; '.join(whole.cautions)}."] if whole.cautions else []
 
 
 def _caption(sentences: Sequence[str], notes: Sequence[rung_runs.Note]) -> str:

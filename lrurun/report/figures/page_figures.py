@@ -13,15 +13,14 @@ from markupsafe import Markup, escape
 from msgspec import Struct, structs
 
 from lrurun.console import clean
-from lrurun.judging import claims
-from lrurun.judging.claims import JudgedClaim
+from lrurun.judging import wording
+from lrurun.judging.judged_claim import JudgedClaim
 from lrurun.judging.scores import ScoreForm, curves_of
 from lrurun.report.figures import curves, figure_files, figures
 from lrurun.report.figures.compared_items import ComparedItems, ItemComparison
 from lrurun.report.figures.figures import Curve, Figure, Panel
 from lrurun.report.run_details import RunDetail
-from lrurun.report.tables import answer, cells
-from lrurun.report.tables import axis as axes
+from lrurun.report.tables import answer, axes, cells
 from lrurun.report.tables.content import RunGroup
 from lrurun.report.tables.ladder_table import LadderReport
 from lrurun.report.tables.row_scores import LadderRow
@@ -130,7 +129,7 @@ def interval(claim: JudgedClaim, form: ScoreForm) -> Interval | None:
         return round(_WIDTH / 2 * (1 + value / edge / 1.6), 1)
 
     def number(value: float) -> str:
-        return claims.form_beside(form, claim).difference(value) if not claim.metric else f"{value:+.3g}"
+        return wording.form_beside(form, claim).difference(value) if not claim.metric else f"{value:+.3g}"
 
     return Interval(
         label=f"interval from {number(low)} to {number(high)} around the difference {number(claim.difference)}",
@@ -186,7 +185,9 @@ class PageCurves(Struct, frozen=True, kw_only=True):
 
     svg: Markup
     groups: tuple[RunGroup, ...]
-    """Whose runs are drawn."""
+    """The groups whose runs are drawn."""
+    band: str
+    """The sentence on the lines and their bands."""
 
 
 class PagePlanes(Struct, frozen=True, kw_only=True):
@@ -199,10 +200,9 @@ class PagePlanes(Struct, frozen=True, kw_only=True):
 def learning_curves(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> PageCurves | None:
     """The curves of the runs of `groups` as SVG; None where there are none."""
     drawn = _own(groups, details)
-    seeds = {group: [details[run].curves for run in group.runs if run in details] for group in drawn}
-    names = {group: f"{group.title} (n={len(members)})" for group, members in seeds.items()}
+    seeds = {group.title: [details[run].curves for run in group.runs if run in details] for group in drawn}
     forms = dict.fromkeys(group.score for group in drawn)
-    panels = curves.panels({names[group]: members for group, members in seeds.items()}, curves_of(*forms))
+    panels = curves.of_rungs(seeds, curves_of(*forms))
     if not panels:
         return None
     labels = {curve.label for panel in panels for curve in panel.curves}
@@ -215,7 +215,8 @@ def learning_curves(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]
     )
     return PageCurves(
         svg=inline(figure, "curves", "learning curves of the rungs"),
-        groups=tuple(group for group in drawn if names[group] in labels),
+        groups=tuple(group for group in drawn if curves.with_count(group.title, len(seeds[group.title])) in labels),
+        band=curves.BAND,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from lrurun.judging import claims
+from lrurun.judging import wording
 from lrurun.report.tables import all_tasks, content
 from lrurun.report.tables.all_tasks import AllTasksReport, AllTasksRow, TaskCell, TaskColumn
 from lrurun.table import NOTHING, Column, Table
@@ -111,7 +111,7 @@ def _cell(column: TaskColumn, cell: TaskCell, largest: dict[str, float]) -> MapC
     else:
         number = ""
         if size is not None and cell.comparison is not None:
-            number = claims.form_beside(form, cell.comparison).short_difference(size)
+            number = wording.difference(cell.comparison, form, short=True)
         opposite = gain is not None and direction * gain < 0
         sign = HIDDEN.get(cell.on_these_items) or SIGNS.get(cell.verdict, "")
         text = f"{sign} {'mean ' if opposite else ''}{number}".strip()
@@ -135,9 +135,9 @@ def answer_of(report: AllTasksReport) -> content.ReportContent:
         title=whole.title,
         table=Table(columns=(first, *columns), rows=tuple(zip(drawn.rows, drawn.cells, strict=True))),
         foot=(
-            *report.conclusions,
+            *whole.conclusions(),
             drawn.legend,
-            *([f"Caution: {'; '.join(cautions)}."] if (cautions := all_tasks.cautions(report)) else []),
+            *([f"Caution: {'; '.join(whole.cautions)}."] if whole.cautions else []),
             *(f"Note: {note}" for note in report.notes),
             "Scores, intervals, rates and published values: --details",
         ),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lrurun.report.tables.content import ReportContent
     from lrurun.report.tables.ladder_table import LadderReport
     from lrurun.report.tables.speed import SpeedReport
-    from lrurun.report.tables.swept import SweptReport
+    from lrurun.report.tables.swept_table import SweptReport
 
     AnyReport = LadderReport | SpeedReport | AllTasksReport | SweptReport
 
@@ -42,10 +42,10 @@ ENDINGS: dict[str, Format] = {
 def content_of(report: AnyReport) -> ReportContent:
     """The contents of a report, whatever the format."""
     # Imported here: every command with --json uses this package, and those modules import numpy.
-    from lrurun.report.tables import all_tasks, ladder_content, speed, swept
+    from lrurun.report.tables import all_tasks, ladder_content, speed, swept_table
 
-    if isinstance(report, swept.SweptReport):
-        return swept.content_of(report)
+    if isinstance(report, swept_table.SweptReport):
+        return swept_table.content_of(report)
     if isinstance(report, all_tasks.AllTasksReport):
         return all_tasks.content_of(report)
     if isinstance(report, speed.SpeedReport):
@@ -86,14 +86,14 @@ def render(
     around the table.
     """
     if format == "json":
-        from lrurun.report.formats import json
+        from lrurun.report.formats import as_json
 
-        return json.render(report)
+        return as_json.render(report)
     content = answer_of(report, request, firm) if answer and format == "table" else content_of(report)
     if format == "csv":
-        from lrurun.report.formats import csv
+        from lrurun.report.formats import as_csv
 
-        return csv.render(report, content.csv)
+        return as_csv.render(report, content.csv)
     if format == "md":
         from lrurun.report.formats import markdown
 

@@ -12,11 +12,8 @@ from lrurun.judging.scores import ACCURACY, ScoreForm
 from lrurun.report.figures import page_figures, task_map
 from lrurun.report.formats import pages
 from lrurun.report.run_details import RunDetail
-from lrurun.report.tables import all_tasks, answer
 from lrurun.report.tables.all_tasks import AllTasksReport
-from lrurun.report.tables.conclusions import warnings
 from lrurun.report.tables.content import ReportContent, RunGroup, three_digits
-from lrurun.report.tables.ladder_content import untuned_foot
 from lrurun.report.tables.ladder_table import LadderReport
 from lrurun.table import NOTHING
 
@@ -55,13 +52,6 @@ def render(report: AnyReport, content: ReportContent, details: Mapping[str, RunD
 def parts(report: AnyReport, content: ReportContent, details: Mapping[str, RunDetail]) -> dict[str, Any]:
     """The values of the templates: picture, sentences, tables, claims, eigenvalues, runs."""
     groups = groups_of(content)
-    cautions, repeated = list[str](), list[str]()
-    """What the page begins with, and the sentences that say the same."""
-    if isinstance(report, AllTasksReport):
-        cautions, repeated = all_tasks.cautions(report), all_tasks.caution_sentences(report)
-    if isinstance(report, LadderReport):
-        cautions = [caution.text for caution in answer.cautions(report)]
-        repeated = [*warnings(report.rows), *untuned_foot(report)]
     of_program = isinstance(report, LadderReport) and report.kind == "program"
     judged, form = (report.claims, report.score) if isinstance(report, LadderReport) else ((), ACCURACY)
     return {
@@ -69,11 +59,11 @@ def parts(report: AnyReport, content: ReportContent, details: Mapping[str, RunDe
         "question": content.question,
         "picture": page_figures.ladder(report) if isinstance(report, LadderReport) else None,
         "map": task_map.make(report) if isinstance(report, AllTasksReport) else None,
-        "conclusions": [sentence for sentence in content.conclusions if sentence not in repeated],
-        "cautions": cautions,
+        "conclusions": content.conclusions(beside_cautions=True),
+        "cautions": content.cautions,
         "tables": (*content.above[:1], content.table),
         "anchors": {group.anchor for group in groups},
-        "notes": [note for note in content.notes(content.table.columns) if note not in repeated],
+        "notes": content.notes(content.table.columns, beside_cautions=True),
         "claims": [(claim, page_figures.interval(claim, form)) for claim in judged],
         "planes": page_figures.eigenvalues(groups, details) if content.curves and not of_program else None,
         "runs": runs(groups, details) if groups else None,

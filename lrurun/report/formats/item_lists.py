@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+from typing import ClassVar
 
 import numpy as np
 from msgspec import Struct
 
+from lrurun.config.instance import Instance
 from lrurun.judging.rung_runs import Note
 from lrurun.report.figures.compared_items import ComparedItems, ItemComparison, RungItems
-from lrurun.report.formats import json
-from lrurun.report.formats.csv import cell
+from lrurun.report.formats import as_json
+from lrurun.report.formats.as_csv import cell
 
 
 class ItemSide(Struct, frozen=True, kw_only=True):
@@ -53,11 +55,8 @@ class ItemsOfPair(Struct, frozen=True, kw_only=True):
 class ItemsDocument(Struct, frozen=True, kw_only=True):
     """The numbers of a figure of items."""
 
-    task: str
-    ladder: str
-    profile: str | None
-    instance: str
-    label: str
+    flat: ClassVar[str] = "task ladder profile instance label"
+    instance: Instance
     metric: str
     """The name of the score."""
     comparisons: tuple[ItemsOfPair, ...]
@@ -67,11 +66,7 @@ class ItemsDocument(Struct, frozen=True, kw_only=True):
 def document(compared: ComparedItems) -> ItemsDocument:
     """The numbers of the figure."""
     return ItemsDocument(
-        task=compared.task,
-        ladder=compared.ladder,
-        profile=compared.profile,
         instance=compared.instance,
-        label=compared.label,
         metric=compared.result,
         comparisons=tuple(map(_of_pair, compared.comparisons)),
         notes=compared.notes,
@@ -120,13 +115,13 @@ def text(compared: ComparedItems, suffix: str) -> str:
     """The numbers of the figure as the text of a .json or a .csv file, which has a line for each item."""
     found = document(compared)
     if suffix == ".json":
-        return f"{json.render(found)}\n"
+        return f"{as_json.render(found)}\n"
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     fields = ComparedItem.__struct_fields__
     writer.writerow(["metric", "rung", "other", *fields])
     for pair in found.comparisons:
         head = [cell(name) for name in (found.metric, pair.rung, pair.other)]
-        rows = ([json.finite(getattr(item, name)) for name in fields] for item in pair.items)
+        rows = ([as_json.finite(getattr(item, name)) for name in fields] for item in pair.items)
         writer.writerows([*head, *map(cell, row)] for row in rows)
     return lines.getvalue()

@@ -23,7 +23,7 @@ def render(content: ReportContent, *, table_only: bool = False) -> str:
     if table_only:
         return "\n".join(_tabular(columns, content.table.rows))
     caption = " ".join(sentence(text) for text in (content.title, content.question) if text)
-    lines = [_HEAD, *(f"% {escape(conclusion)}" for conclusion in content.conclusions)]
+    lines = [_HEAD, *(f"% {escape(conclusion)}" for conclusion in content.conclusions())]
     for table in content.above[-1:]:
         # Of its own, because two tables can be more than a page.
         lines += [*_begin(caption, f"{content.label}-grid"), *_fitted(table.columns, table.rows), r"\end{table}"]

@@ -15,8 +15,8 @@ def render(content: ReportContent) -> str:
     lines = [f"### {escape(content.title)}", ""]
     if content.question:
         lines += [escape(content.question), ""]
-    if content.conclusions:
-        lines += [*(f"- {escape(conclusion)}" for conclusion in content.conclusions), ""]
+    if conclusions := content.conclusions():
+        lines += [*(f"- {escape(conclusion)}" for conclusion in conclusions), ""]
     for table in (*content.above[:1], content.table):
         lines.append(row(_lines(column.name) for column in table.columns))
         lines.append(row("---:" if column.right else "---" for column in table.columns))

@@ -38,7 +38,7 @@ def render(content: ReportContent, *, width: int, color: bool, ascii: bool = Fal
             lines.append(f"{_BOLD}{line}{_RESET}" if color else line)
 
     title(clean(content.title))
-    for text in filter(None, (content.question, *content.conclusions)):
+    for text in filter(None, (content.question, *content.conclusions())):
         write(clean(text))
     for table in tables:
         lines += ["", *table.lines(color=color)]

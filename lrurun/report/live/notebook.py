@@ -10,10 +10,10 @@ from uuid import uuid4
 
 from lrurun import console
 from lrurun.report.live.progress import collect, view
-from lrurun.report.live.view import LadderView
+from lrurun.report.live.views import LadderView
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
 
 COLUMNS = 100

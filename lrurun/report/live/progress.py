@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from lrurun import kinds
-from lrurun.config.instance import make_label
 from lrurun.config.runs import point
 from lrurun.config.schema import LADDER_KINDS
 from lrurun.console import clean, duration, wrapped
@@ -25,7 +24,7 @@ from lrurun.report import devices
 from lrurun.table import KEPT, Column, Table
 
 if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
 
 
 SILENT_SECONDS, SILENT_DISPATCHES = 30.0, 10.0
@@ -301,9 +300,8 @@ def _main(counts: dict[str, int]) -> str:
 
 def title(ladder: LadderInstance) -> str:
     """`sDigits-smoke-tune: ladder lru on sDigits, profile smoke, tuned, optim.lr=0.01`."""
-    label = make_label(ladder.task, ladder.profile, ladder.spec.tune, ladder.spec.set, {})
     requester = [] if ladder.user in (None, owner.user()) else [f"requested by {ladder.user}"]
-    return f"{ladder.short_name}: ladder {ladder.name} on {', '.join([*label.parts(), *requester])}"
+    return f"{ladder.short_name}: ladder {ladder.name} on {', '.join([*ladder.identity.parts(), *requester])}"
 
 
 def summary(progress: LadderProgress) -> str:
@@ -386,7 +384,7 @@ def _seed(run: Run, rung: str) -> str:
 
 def cell(run: Run) -> str:
     """The settings of a cell, as its kind describes them; empty for trainings and runs without settings here."""
-    kind = None if run.settings is None else kinds.with_reports(run.kind)
+    kind = None if run.settings is None else kinds.of(run.kind)
     return "" if kind is None else kind.described(run)
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct, structs
 
-from lrurun.config.instance import InstanceLabel, data_sentence
+from lrurun.config.instance import Instance, data_sentence
 from lrurun.config.ladder import Ladder
 from lrurun.config.schema import LADDER_KINDS
 from lrurun.config.settings import set_text
@@ -19,15 +19,15 @@ from lrurun.data import tasks
 from lrurun.errors import LrurunError, NotFoundError, nearest_hint
 from lrurun.judging.rung_runs import Note
 from lrurun.judging.scores import ScoreForm
-from lrurun.report.tables import answer, cells, content, ladder_content
-from lrurun.report.tables.answer import Caution
+from lrurun.report.tables import cells, content, ladder_content, ladder_remarks, remarks
 from lrurun.report.tables.ladder_table import PAPER_PROTOCOL, LadderReport
+from lrurun.report.tables.remarks import Caution, Remark
 from lrurun.report.tables.row_scores import LadderRow
 from lrurun.table import Column, Table
 
 if TYPE_CHECKING:
     from lrurun.instances.requests import LadderRequest
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
 
 
@@ -40,19 +40,11 @@ class TaskColumn(Struct, frozen=True, kw_only=True):
 
     name: str
     """The task in a sentence, with what qualifies it: its profile, where the columns have several."""
-    task: str
-    profile: str | None
-    instance: str
+    flat: ClassVar[str] = "task profile instance test_selected test_items data set tune label"
+    instance: Instance
     test_selected: bool
     """Whether a model that counts was selected on the test split."""
     test_items: int | None
-    data: dict[str, Any]
-    set: dict[str, Any]
-    """The values of `--set` that this instance was trained with, by their dotted paths."""
-    tune: bool
-    """Whether the instance was tuned."""
-    label: str
-    """The label of the instance."""
     metric: str
     score: ScoreForm
     """How scores are printed, and their direction."""
@@ -63,11 +55,8 @@ class TaskColumn(Struct, frozen=True, kw_only=True):
 class TaskCell(LadderRow, frozen=True, kw_only=True):
     """A rung on one task: its row in the report on that task."""
 
-    task: str
-    profile: str | None
-    instance: str
-    label: str
-    """The label of the instance."""
+    flat: ClassVar[str] = "task profile instance label"
+    instance: Instance
     metric: str
 
 
@@ -83,7 +72,9 @@ class AllTasksRow(Struct, frozen=True, kw_only=True):
 class AllTasksReport(Struct, frozen=True, kw_only=True):
     """One table for all tasks."""
 
-    ladder: str
+    flat: ClassVar[str] = "ladder title metric tasks columns rows conclusions notes label"
+    instance: Instance
+    """What all columns share."""
     title: str
     metric: str
     """The metric of all columns; with several, their names."""
@@ -93,8 +84,6 @@ class AllTasksReport(Struct, frozen=True, kw_only=True):
     conclusions: tuple[str, ...]
     """Which changes help or hurt on most tasks, on some, and on none, of those that two tasks or more can judge."""
     notes: tuple[Note, ...]
-    label: str
-    """The label that all columns share: tuned or not, `--set`."""
 
 
 def collect(
@@ -187,19 +176,13 @@ def _some(titles: list[str], most: int = 5) -> str:
 
 def build(ladder: Ladder, reports: Sequence[LadderReport], notes: Sequence[str] = ()) -> AllTasksReport:
     """The table of these reports on `ladder`, with a column for each; `notes` are more sentences for the footnotes."""
-    several = len({report.profile for report in reports}) > 1
+    several = len({report.instance.profile for report in reports}) > 1
     columns = tuple(
         TaskColumn(
             name=_name(report, with_profile=several),
-            task=report.task,
-            profile=report.profile,
             instance=report.instance,
             test_selected=_test_selected(report),
             test_items=report.test_items,
-            data=report.data,
-            set=report.set,
-            tune=report.tune,
-            label=report.label,
             metric=report.metric,
             score=report.score,
             cautions=tuple(_cautions(ladder, report)),
@@ -217,15 +200,14 @@ def build(ladder: Ladder, reports: Sequence[LadderReport], notes: Sequence[str] 
         for k, row in enumerate(reports[0].rows)
     )
     return AllTasksReport(
-        ladder=ladder.name,
+        instance=_shared(ladder, columns),
         title=ladder.title,
         metric=", ".join(dict.fromkeys(column.metric for column in columns)),
-        tasks=tuple(dict.fromkeys(column.task for column in columns)),
+        tasks=tuple(dict.fromkeys(column.instance.task for column in columns)),
         columns=columns,
         rows=rows,
         conclusions=tuple(_conclusions(rows)),
         notes=(*of_columns, *map(Note, notes)),
-        label=_label(columns).text,
     )
 
 
@@ -250,10 +232,11 @@ def _conclusions(rows: Sequence[AllTasksRow]) -> list[str]:
 
 
 def _name(report: LadderReport, *, with_profile: bool) -> str:
-    parts = [report.task, *([f"profile {report.profile}"] if report.profile and with_profile else [])]
+    instance = report.instance
+    parts = [instance.task, *([f"profile {instance.profile}"] if instance.profile and with_profile else [])]
     if _test_selected(report):
         parts.append("selected on test")
-    if report.data.get("published") == "no":
+    if instance.data.get("published") == "no":
         parts.append("not the published data")
     return ", ".join(parts)
 
@@ -266,53 +249,50 @@ def _cautions(ladder: Ladder, report: LadderReport) -> list[Caution]:
     """The cautions of a report, without what the name of its column says, and whether its task stands in for those
     that the claims of the ladder are about."""
     claimed = {task for claim in ladder.claims for task in claim.tasks}
-    stands_in = claimed and report.task not in claimed and tasks.is_built_in(report.task)
+    task = report.instance.task
+    stands_in = claimed and task not in claimed and tasks.is_built_in(task)
     stand_in = [Caution(what="stand-in for the paper's tasks")] if stands_in else []
-    return stand_in + [caution for caution in answer.cautions(report) if caution.what != answer.SELECTED_ON_TEST]
+    of_report = [remark for remark in ladder_remarks.cautions(report) if remark.topic != "test-selected"]
+    return stand_in + remarks.cautions_of(of_report)
 
 
-def cautions(report: AllTasksReport) -> list[str]:
-    """What changes the reading of the differences, in a few words each, with the tasks that it is about."""
+def _shared_cautions(report: AllTasksReport) -> list[Remark]:
+    """The cautions without the rungs that they are about, but with the tasks."""
     columns: dict[str, list[str]] = {}
     for column in report.columns:
         for caution in column.cautions:
             text = caution.what if caution.runs is None else f"runs {caution.what}"
             columns.setdefault(text, []).append(column.name.replace(", ", " "))
     every = len(report.columns)
-    return [f"{text} ({', '.join(names) if len(names) < every else 'all tasks'})" for text, names in columns.items()]
+    return [
+        Remark(caution=Caution(what=text, where=", ".join(names) if len(names) < every else "all tasks"))
+        for text, names in columns.items()
+    ]
 
 
-def _label(columns: Sequence[TaskColumn]) -> InstanceLabel:
-    # The columns differ in no other setting, and each says itself if its models were selected on the test split.
-    changes = {path: value for column in columns for path, value in column.set.items() if path != "train.protocol"}
-    tune = any(column.tune for column in columns)
-    [profile, *others] = {column.profile for column in columns}
-    return InstanceLabel(task="all tasks", profile=None if others else profile, tune=tune, changes=changes)
+def _shared(ladder: Ladder, columns: Sequence[TaskColumn]) -> Instance:
+    """What the instances of the columns have in common."""
+    # They differ in no other setting, and each column says itself if its models were selected on the test split.
+    instances = [column.instance for column in columns]
+    sets = {path: value for instance in instances for path, value in instance.set.items() if path != "train.protocol"}
+    tune = any(instance.tune for instance in instances)
+    [profile, *others] = {instance.profile for instance in instances}
+    return Instance(ladder=ladder.name, task="all tasks", profile=None if others else profile, tune=tune, set=sets)
 
 
 def _cell(report: LadderReport, k: int) -> TaskCell:
-    row = structs.asdict(report.rows[k])
-    return TaskCell(
-        task=report.task,
-        profile=report.profile,
-        instance=report.instance,
-        label=report.label,
-        metric=report.metric,
-        **row,
-    )
+    return TaskCell(instance=report.instance, metric=report.metric, **structs.asdict(report.rows[k]))
 
 
 def content_of(report: AllTasksReport) -> content.ReportContent:
     """The contents of the report."""
     columns = [_column(k, column) for k, column in enumerate(report.columns)]
-    label = _label(report.columns)
     return content.ReportContent(
-        title=label.title(report.title),
+        title=report.instance.title(report.title),
         table=Table(columns=(content.RUNG, content.TITLE, *columns), rows=report.rows),
-        conclusions=report.conclusions,
-        foot=tuple(_foot(report)),
+        remarks=_remarks(report),
         groups=tuple(_group(column, cell) for k, column in enumerate(report.columns) for cell in _cells(report, k)),
-        label=structs.replace(label, task="all").anchor(report.ladder),
+        label=structs.replace(report.instance, task="all").anchor(),
         csv=ladder_content.csv_columns([cell for row in report.rows for cell in row.cells]),
     )
 
@@ -323,7 +303,7 @@ def _cells(report: AllTasksReport, k: int) -> list[LadderRow]:
 
 def anchor(column: TaskColumn, rung: str) -> str:
     """The anchor of the runs of a rung on a task."""
-    return f"{content.anchor(column.instance)}/{rung}"
+    return f"{content.anchor(column.instance.key)}/{rung}"
 
 
 def _group(column: TaskColumn, cell: LadderRow) -> content.RunGroup:
@@ -349,19 +329,19 @@ def _column(k: int, column: TaskColumn) -> Column:
     return Column(name=name, cell=lambda row: text(row.cells[k]), right=False, whole=True, link=link)
 
 
-def _foot(report: AllTasksReport) -> list[str]:
+def _remarks(report: AllTasksReport) -> tuple[Remark, ...]:
     sentences = [
         f"{_metrics(report)}: mean ± standard error over n finished seeds; in parentheses, the published values. "
         "Each column is a separate task, and nothing is averaged over columns."
     ]
     every = [cell for row in report.rows for cell in row.cells]
-    if ladder_content.with_difference(every):
+    if ladder_remarks.with_difference(every):
         new = f", both {text}" if (text := ladder_content.scope(cell.comparison for cell in every)) else ""
         sentences.append(
             "Below the score: what the change to the base rung did, the difference with its 95 % interval (Welch), not "
             f"corrected, and p, corrected by Holm's method over the differences and claims of a task{new}."
         )
-    names = {column.task for column in report.columns}
+    names = {column.instance.task for column in report.columns}
     if "Image" in names:
         sentences.append(
             "Image has gray pictures, sCIFAR the same pictures in colour: these are different tasks, and values "
@@ -372,13 +352,20 @@ def _foot(report: AllTasksReport) -> list[str]:
             'Selected on test: trained with protocol = "paper", which selects the model on the test split, as the '
             "paper did; such scores are too high to be compared with those of models selected on validation."
         )
-    sentences += filter(None, (data_sentence(column.data, column.name) for column in report.columns))
+    sentences += filter(None, (data_sentence(column.instance.data, column.name) for column in report.columns))
     sentences += _rates(report)
     sentences.append(_published(report))
-    return [*sentences, *caution_sentences(report), *content.closing_notes(every, report.notes)]
+    return (
+        *_shared_cautions(report),
+        *map(remarks.conclusion, report.conclusions),
+        *remarks.sentences(sentences),
+        *_cautions_in_full(report),
+        *content.versions(every),
+        *remarks.of_notes(report.notes),
+    )
 
 
-def caution_sentences(report: AllTasksReport) -> list[str]:
+def _cautions_in_full(report: AllTasksReport) -> list[Remark]:
     """The cautions in full, with the rungs that they are about: a sentence for all columns that have the same."""
     columns: dict[str, list[str]] = {}
     for column in report.columns:
@@ -387,7 +374,9 @@ def caution_sentences(report: AllTasksReport) -> list[str]:
     by_columns: dict[str, list[str]] = {}
     for text, headings in columns.items():
         by_columns.setdefault("; ".join(headings), []).append(text)
-    return [f"Caution, {names}: {'; '.join(texts)}." for names, texts in by_columns.items()]
+    return [
+        Remark(full=f"Caution, {names}: {'; '.join(texts)}.", is_covered=True) for names, texts in by_columns.items()
+    ]
 
 
 def _metrics(report: AllTasksReport) -> str:
@@ -418,15 +407,15 @@ def _published(report: AllTasksReport) -> str:
     for k, column in enumerate(report.columns):
         for score in (score for cell in _cells(report, k) for score in cell.published):
             names = tasks.setdefault((score.source, "" if score.value is None else score.note), [])
-            if column.task not in names:
-                names.append(column.task)
+            if column.instance.task not in names:
+                names.append(column.instance.task)
     if not tasks:
         return "Published: no values for these tasks."
     sources = [f"{source} ({', '.join(names)}{': ' + note if note else ''})" for (source, note), names in tasks.items()]
     profiles = dict.fromkeys(
-        column.profile
+        column.instance.profile
         for k, column in enumerate(report.columns)
-        if column.profile and cells.scale(column.profile, _cells(report, k))
+        if column.instance.profile and cells.scale(column.instance.profile, _cells(report, k))
     )
     smaller = f" They are for the full tasks; these profiles are smaller ({', '.join(profiles)})." if profiles else ""
     return f"Published: {'; '.join(sources)}.{smaller}"

@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from lrurun import paths, plugins
-from lrurun.config.instance import items_command, label_of
-from lrurun.config.resolve import RATE
-from lrurun.config.schema import SETTINGS
 from lrurun.console import clean
 from lrurun.errors import plural
 from lrurun.instances.requests import LadderRequest
-from lrurun.judging import claims, sequential, verdicts
-from lrurun.judging.sequential import MAX_SEEDS, known_before
+from lrurun.judging import sequential, verdicts, wording
 from lrurun.judging.verdicts import Comparison
-from lrurun.report.tables import axis as axes
-from lrurun.report.tables import cells, content
+from lrurun.report.tables import axes, cells, content, ladder_remarks, next_step
 from lrurun.report.tables.content import RUNG
 from lrurun.report.tables.ladder_content import (
     BASE,
-    LARGE_ITEM_SHARE,
-    detect_foot,
     has_branches,
     p_cell,
     scope,
-    with_difference,
 )
-from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LEFT_OUT, PAPER_PROTOCOL, LadderReport
+from lrurun.report.tables.ladder_remarks import FEW
+from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LEFT_OUT, LadderReport
+from lrurun.report.tables.remarks import cautions_of
 from lrurun.report.tables.row_scores import LadderRow
 from lrurun.table import NOTHING, Column, Table
 
@@ -40,8 +31,6 @@ _PLOT_WIDTHS = (10, 12, 16, 20, 24, 28, 32)
 """Characters of the dot plot, without its ends: the widest that the table has room for."""
 _WORDS = -_PLOT_WIDTHS.index(20)
 """The priority of longer words: the plot becomes narrower than this only where there is no room for short ones."""
-_FEW = 3
-"""The largest number of rungs that are named in a sentence that need not name them all."""
 
 
 def content_of(
@@ -56,7 +45,7 @@ def content_of(
     return content.ReportContent(
         title=_title(report),
         table=Table(columns=_columns(report), rows=report.rows),
-        foot=("", *_sentences(report, request, firm), _more(report, request)),
+        foot=("", *_sentences(report, request, firm), next_step.more(report, request)),
     )
 
 
@@ -68,12 +57,12 @@ def _title(report: LadderReport) -> str:
         items = "" if report.tuning.items is None else f", {report.tuning.items:,} items"
         rates += f" ({plural(report.tuning.seeds, 'seed')}{items})"
     parts = [
-        *structs.replace(label_of(report), tune=False).parts(),  # the learning rates say that they were tuned
-        f"ladder {report.ladder}",
+        *structs.replace(report.instance, tune=False).parts(),  # the learning rates say that they were tuned
+        f"ladder {report.instance.ladder}",
         _seeds(report),
         *([f"look {design.looks_done} of {len(design.looks)}"] if (design := report.design) else []),
         *([f"{'settings' if report.kind == 'program' else 'learning rates'} {rates}"] if rates else []),
-        *(["not the published data"] if report.data.get("published") == "no" else []),
+        *(["not the published data"] if report.instance.data.get("published") == "no" else []),
     ]
     return " · ".join(parts)
 
@@ -159,18 +148,16 @@ def _change(report: LadderReport) -> Column:
 def score(row: LadderRow, report: LadderReport) -> str:
     """The mean of a rung with its error, in as many digits as the numbers of the report need."""
     form, long = report.score.beside([row.mean]), _needs_decimals(report)
-    digits, size = (form.full, form.size) if long else (form.short, form.short_size)
     if row.mean is None:
         return next(iter(cells.uncounted(row)), NOTHING)
-    return form.with_symbol(digits(row.mean) + ("" if row.stderr is None else f" ± {size(row.stderr)}"))
+    return form.with_symbol(wording.with_error(row.mean, row.stderr, form, short=not long))
 
 
 def difference(row: LadderRow, report: LadderReport) -> str:
     """The difference of a rung to its base, in as many digits; empty where there is none."""
-    if row.comparison is None or row.same_as_before or row.comparison.difference is None:
+    if row.comparison is None or row.same_as_before:
         return ""
-    form = claims.form_beside(report.score, row.comparison)
-    return (form.difference if _needs_decimals(report) else form.short_difference)(row.comparison.difference)
+    return wording.difference(row.comparison, report.score, short=not _needs_decimals(report))
 
 
 def _is_of_fewer_seeds(report: LadderReport) -> bool:
@@ -238,11 +225,11 @@ def _sentences(report: LadderReport, request: LadderRequest | str | None, firm: 
     sentences = [_outcome(report.rows), _looks(report)]
     if report.claims:
         sentences.append(_claims(report, request))
-    if warnings := cautions(report):
-        sentences.append(f"Caution: {'; '.join(caution.text for caution in warnings)}.")
-    sentences.append(_next(report, request, firm))
-    sentences += detect_foot(report)
-    sentences += [f"Note: {note.text}" for note in report.notes if note != PAPER_PROTOCOL]
+    remarks = ladder_remarks.of_report(report)
+    if cautions := cautions_of(remarks):
+        sentences.append(f"Caution: {'; '.join(caution.text for caution in cautions)}.")
+    sentences.append(next_step.sentence(report, request, firm))
+    sentences += [remark.brief for remark in remarks]
     return [sentence for sentence in sentences if sentence]
 
 
@@ -274,7 +261,7 @@ def _outcome(rows: Sequence[LadderRow]) -> str:
         names = ", ".join(rungs[verdict])
         if verdict == "undecided":
             count = len(rungs[verdict])
-            if count > _FEW and rungs.keys() <= {"helps", "hurts", "undecided"}:
+            if count > FEW and rungs.keys() <= {"helps", "hurts", "undecided"}:
                 names = f"the other {count}" if len(rungs) > 1 else f"all {count} changes"
             names += " (intervals: --details)" if intervals else ""
         parts.append(f"{_CHANGES[verdict]}: {names}.")
@@ -300,7 +287,7 @@ def _claims(report: LadderReport, request: LadderRequest | str | None) -> str:
         if not counts[verdict] and verdict not in decided:
             continue
         rungs = list(dict.fromkeys(clean(claim.rung) for claim in report.claims if claim.shown == verdict))
-        names = f" ({', '.join(rungs)})" if verdict in decided and 0 < len(rungs) <= _FEW else ""
+        names = f" ({', '.join(rungs)})" if verdict in decided and 0 < len(rungs) <= FEW else ""
         if verdict == verdicts.UNDECIDED and (on_these := Counter(map(_on_these_items, report.claims))):
             counted = [f"{on_these[word]} {word}" for word in decided if on_these[word]]
             names = f" (on these test items: {', '.join(counted)})" if counted else ""
@@ -313,297 +300,9 @@ def _claims(report: LadderReport, request: LadderRequest | str | None) -> str:
     papers = {match[1] if match else "" for match in matches}
     paper = papers.pop() if len(papers) == 1 else ""
     subject = f"Claims of {clean(paper)}" if paper else "Claims"
-    where = "" if isinstance(request, str) else f" ({_command(report, request, 'claims')})"
+    where = "" if isinstance(request, str) else f" ({next_step.command(report, request, 'claims')})"
     return f"{subject}{stand_in}: {', '.join(parts)}{where}."
 
 
 def _on_these_items(comparison: Comparison) -> str:
     return comparison.verdict_on_these_items
-
-
-_UNCOUNTED = {
-    "diverged": "diverged",
-    "unscored": "finished without a usable score",
-    "infinite": "with an infinite score, an error of the metric",
-    "failed": "failed",
-    "unfinished": "unfinished",
-}
-"""The field of a row with a number of runs that its mean is not over -> in a caution, after "2 runs"."""
-SELECTED_ON_TEST = "models selected on the test split"
-
-
-class Caution(Struct, frozen=True, kw_only=True):
-    """What changes the reading of an answer, in a few words."""
-
-    what: str
-    where: str = ""
-    """The rungs that it is about, as in "all but tanh-rnn"."""
-    advice: str = ""
-    runs: int | None = None
-    """How many runs it is about, if it is about single ones."""
-
-    @property
-    def text(self) -> str:
-        """The caution as it is printed, for example "2 runs diverged (tanh-rnn)"."""
-        runs = "" if self.runs is None else f"{plural(self.runs, 'run')} "
-        where, advice = self.where and f" ({self.where})", self.advice and f": {self.advice}"
-        return f"{runs}{self.what}{where}{advice}"
-
-
-def cautions(report: LadderReport) -> list[Caution]:
-    """Warnings that change the reading of the answer, in a few words each."""
-    rows = report.rows
-    differing = with_difference(rows)
-    compared = [row for row in rows if row.comparison is not None and row.comparison.is_tested]
-    few = [row for row in compared if row.comparison is not None and row.comparison.provisional]
-    improving = [row for row in rows if row.still_improving]
-    opposite = [row for row in compared if row.comparison and claims.opposite_mean(row.comparison, report.score)]
-    if report.tune:
-        without = {rung for row in differing for rung in row.untuned}
-        untuned = _about(
-            "not tuned, because no tuning run finished", [row for row in rows if row.rung in without], rows
-        )
-    else:
-        what = "not tuned, see --tune" if report.can_tune else "not tuned"
-        untuned = _about(what, [row for row in differing if row.untuned], differing)
-    value, more = "value" if report.kind == "program" else "rate", longer(report)
-    smoke = "profile smoke shows that everything runs, its scores mean nothing"
-    warnings = [
-        Caution(what=smoke) if report.profile == "smoke" else None,
-        untuned,
-        _about(
-            "the same score as before with every seed",
-            _unchanged(report),
-            differing,
-            "does the program use the setting?",
-        ),
-        _about(f"provisional, fewer than {verdicts.LEAST_SEEDS} seeds", few, compared),
-        _about(f"best {value} at the edge of those tried", [row for row in rows if _is_at_edge(row, report)], rows),
-        _about("still improving at the last step", improving, rows, f"longer with --set {more}" if more else ""),
-        _about("the typical run and the mean disagree", opposite, compared),
-        _about(SELECTED_ON_TEST, [row for row in rows if row.test_selected], rows),
-    ]
-    warnings += _item_cautions(report)
-    untested: dict[str, list[LadderRow]] = {}
-    for row in rows:
-        if row.verdict == verdicts.UNDECIDED and row.comparison is not None and not row.comparison.is_tested:
-            untested.setdefault(row.comparison.reason, []).append(row)
-    warnings += [_about(reason, open_, [row for row in rows if row.comparison]) for reason, open_ in untested.items()]
-    for state, what in _UNCOUNTED.items():
-        counts = {clean(row.rung): getattr(row, state) for row in rows if not row.same_as_before}
-        total = sum(counts.values())
-        names = ", ".join(rung for rung, count in counts.items() if count)
-        warnings.append(Caution(what=what, where=names, runs=total) if total else None)
-    for kind, versions in (
-        ("code", {version for row in rows for version in row.code_versions}),
-        ("numerics", {version for row in rows for version in row.numerics}),
-    ):
-        warnings.append(Caution(what=f"runs of {len(versions)} {kind} versions") if len(versions) > 1 else None)
-    if report.design is not None:
-        if older := report.design.looks_of_seeds:
-            at = " and ".join(map(str, older))
-            what = f"the verdicts of the look at {at} seeds, recorded by lrurun 1.0, hold for these test items alone"
-            warnings.append(Caution(what=what))
-        before, look = known_before(report.design.finished_before), report.design.next_look
-        warnings.append(Caution(what=before) if before else None)
-        warnings.append(Caution(what=f"the next look is at {look} seeds") if look else None)
-    return [caution for caution in warnings if caution is not None]
-
-
-# Simulated (benchmarks/item_error_rates.py), more than 6 % of ladders have a wrong verdict only where every other rung
-# fails with 30 to 40 % and the others never, each rung has strong tastes for items (1 logit), a test set has 300 items
-# or 2,000, and there are 20 seeds or looks up to 20: 6.2 to 7.5 %. With 12 seeds it is at most 5.5 %. What is observed
-# of such rungs is scattered around this, so that the shares below are smaller than the simulated ones.
-HARD_SEEDS = 20
-"""Seeds a side from which on the rule errs more often on comparisons with the next two properties."""
-OFTEN = 0.25
-"""A side that fails in this share of seeds, beside one that never does, often fails [ours]."""
-STRONG_ITEM_SHARE = 0.3
-"""From this share of test items in the variance on, which items are drawn decides much [ours]."""
-
-
-def _item_cautions(report: LadderReport) -> list[Caution | None]:
-    """How far verdicts hold for other test items, and how much these alone move a score."""
-    changes = [row.comparison for row in report.rows if row.comparison is not None]
-    compared = [each for each in (*changes, *report.claims) if each.is_tested]
-    hidden = [each for each in compared if each.verdict_on_these_items]
-    limited = [each for each in compared if not each.metric and (each in hidden or _is_limited_by_items(each))]
-    names = {name for each in limited for name in (each.rung, each.other)}
-    error = max((row.score_item_error or 0.0 for row in report.rows if row.rung in names), default=0.0)
-    moved = f"{report.test_items or 0:,} test items move a score by ± {_size(error, report)}"
-    if all((each.item_share or 0.0) >= LARGE_ITEM_SHARE for each in limited):
-        moved += ", and more seeds help little"
-    how = _how_to_record(report)
-    return [
-        _about(
-            "verdicts hold for these test items alone",
-            [each for each in compared if each.items_known == "unknown"],
-            compared,
-            how,
-        ),
-        _about(
-            "undecided because of the test set", limited if error > (report.test_step or 0.0) else [], compared, moved
-        ),
-        _about(
-            "per-item results are not known",
-            [each for each in hidden if each.items_known == "number"],
-            compared,
-            how,
-        ),
-        _about(
-            "a side often fails and test items matter: such verdicts are wrong more often than in 5 %",
-            [each for each in compared if each.is_decided and _is_hard(each)],
-            compared,
-        ),
-    ]
-
-
-def _is_limited_by_items(comparison: Comparison) -> bool:
-    """Whether the choice of test items makes most of the error of an undecided difference that is no smaller."""
-    difference, error = comparison.difference, comparison.item_error
-    return (
-        comparison.verdict == verdicts.UNDECIDED
-        and (comparison.item_share or 0.0) >= LARGE_ITEM_SHARE
-        and difference is not None
-        and error is not None
-        and abs(difference) >= error
-    )
-
-
-def _size(error: float, report: LadderReport) -> str:
-    form = report.score
-    return f"{(form.size if form.needs_decimals(error) else form.short_size)(error)} {form.unit}"
-
-
-def _how_to_record(report: LadderReport) -> str:
-    """How per-item results are recorded."""
-    if not report.has_items:
-        return f"{report.score.title} is no mean over them"
-    if report.kind != "program":
-        return clean(items_command(report.short_name))
-    share = "" if report.test_items is not None or report.score.unit != "points" else ", or test_items in [program]"
-    return f"if the score is a mean over items, use run.log_items{share}"
-
-
-def _is_hard(comparison: Comparison) -> bool:
-    """Whether one side often fails, the other never, and test items matter much: there the rule errs more often."""
-    failing = [side.failures / side.n for side in comparison.sides if side.n]
-    return (
-        len(failing) == 2
-        and min(side.n for side in comparison.sides) >= HARD_SEEDS
-        and min(failing) == 0
-        and max(failing) >= OFTEN
-        and (comparison.item_share or 0.0) >= STRONG_ITEM_SHARE
-    )
-
-
-def _unchanged(report: LadderReport) -> list[LadderRow]:
-    """The rungs of a user's program whose change has changed no score."""
-    if report.kind != "program":
-        return []
-    by_rung = {row.rung: row for row in report.rows}
-    return [
-        row
-        for row in with_difference(report.rows)
-        if row.on in by_rung and row.scores == by_rung[row.on].scores and len(set(row.scores)) > 1
-    ]
-
-
-def longer(report: LadderReport) -> str:
-    """The value of `--set` for twice the steps of the rungs that are still improving; empty without one."""
-    steps = max((2 * row.steps for row in report.rows if row.still_improving and row.steps), default=None)
-    return "" if steps is None or report.steps_path is None else f"{report.steps_path}={steps}"
-
-
-def _is_at_edge(row: LadderRow, report: LadderReport) -> bool:
-    """Whether the learning rate that tuning chose for a rung is the smallest or the largest that it tried; of a user's
-    program, any setting."""
-    paths = () if report.tuning is None else report.tuning.at_edge.get(row.rung, ())
-    return RATE in paths or any(path.startswith(SETTINGS) for path in paths)
-
-
-def _about(
-    what: str,
-    rows: Sequence[LadderRow] | Sequence[Comparison],
-    every: Sequence[LadderRow] | Sequence[Comparison],
-    advice: str = "",
-) -> Caution | None:
-    """A caution about these rungs of all in `every`, for example "not tuned (all rungs)"; None without any.
-
-    More than three rungs are not named: those that are left out are, or there are more than three of them too.
-    """
-    if not rows:
-        return None
-    names = list(dict.fromkeys(clean(row.rung) for row in rows))
-    rest = list(dict.fromkeys(name for row in every if (name := clean(row.rung)) not in names))
-    if not rest:
-        where = "all rungs"
-    elif len(names) <= _FEW:
-        where = ", ".join(names)
-    else:
-        where = f"all but {', '.join(rest)}" if len(rest) <= _FEW else f"{len(names)} rungs"
-    return Caution(what=what, where=where, advice=advice)
-
-
-def proposal(report: LadderReport) -> Literal["", "firm", "look", "repetition"]:
-    """The next step: seeds that make verdicts firm, the next look of the design, or a repetition with fresh seeds.
-
-    Seeds are never added because of a result: only a design that provides for it adds them.
-    """
-    if report.profile == "smoke":
-        return ""
-    undecided = any(row.verdict == verdicts.UNDECIDED and row.comparison for row in report.rows)
-    seeds = max((row.ranked for row in report.rows), default=0)
-    if report.design is None and seeds < verdicts.LEAST_SEEDS:
-        return "firm" if undecided or any(row.verdict in ("helps", "hurts") for row in report.rows) else ""
-    if not undecided:
-        return ""
-    if report.design is not None and report.design.next_look is not None:
-        return "look"
-    open_ = [row.comparison for row in report.rows if row.verdict == verdicts.UNDECIDED and row.comparison]
-    if not longer(report) and all((each.item_share or 0.0) >= LARGE_ITEM_SHARE for each in open_):
-        return ""  # more seeds would help little
-    return "" if report.fresh_seeds is None else "repetition"
-
-
-def _next(report: LadderReport, request: LadderRequest | str | None, firm: str) -> str:
-    """The command of the next step, and its purpose."""
-    step = proposal(report)
-    if isinstance(request, str) or not step:
-        return ""
-    if step == "firm":
-        command = firm or _request(report, request).with_seeds(str(verdicts.LEAST_SEEDS))
-        return f"Next: {command} makes verdicts firm, which takes {verdicts.LEAST_SEEDS} seeds whatever these say."
-    if step == "look":
-        return f"Next: {_command(report, request, 'ladder', '--decide')} takes the next look."
-    more = longer(report)
-    again = _request(report, request).repeated(report.fresh_seeds or "", more)
-    runs = MAX_SEEDS * sum(not row.same_as_before for row in report.rows)
-    command = firm or (again.fresh() if report.tune else f"{again.fresh()} ({runs} runs)")
-    what = "asks again with fresh seeds" if not more else "trains twice as long, with fresh seeds"
-    return f"Next: {command} {what}, in a ledger of its own: adding seeds here because of the result would mislead."
-
-
-def _more(report: LadderReport, request: LadderRequest | str | None) -> str:
-    details, drawn = ("report", "--details"), ("plot", "--out", "ladder.pdf")
-    commands = [_command(report, request, *words) for words in (details, drawn)]
-    commands.append(clean(shlex.join(["lrurun", "ui", *paths.place_options()])))
-    return f"More: {' · '.join(commands)}"
-
-
-def _request(report: LadderReport, request: LadderRequest | None) -> LadderRequest:
-    """The request that was made, or one for the instance of the report."""
-    return request or LadderRequest(
-        task=report.task, ladder=report.ladder, profile=report.profile, tune=report.tune, sets=report.set
-    )
-
-
-def _command(report: LadderReport, request: LadderRequest | str | None, name: str, *more: str) -> str:
-    """A command about the instance, as it was requested; claims have no instance."""
-    if isinstance(request, str):
-        words = ["lrurun", name, "--instance", request, *more]
-        return clean(shlex.join([*words, *paths.place_options(), *plugins.load_options()]))
-    request = _request(report, request)
-    if name == "claims":
-        request = structs.replace(request, task=report.task, profile=None, tune=False, sets={})
-    return clean(request.command(*more, *plugins.load_options(), name=name))

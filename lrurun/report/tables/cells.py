@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from lrurun.config.ladder import Published
-from lrurun.judging.claims import form_beside, look_text, p_text
+from lrurun.judging import wording
 from lrurun.judging.scores import ScoreForm
 from lrurun.judging.verdicts import NOT_RUN
 from lrurun.report.tables import content
@@ -48,13 +48,12 @@ def change(row: LadderRow, form: ScoreForm) -> list[str]:
         return []
     if comparison.difference is None or row.same_as_before:
         return [row.verdict]
-    form = form_beside(form, comparison)
-    lines = [f"{row.verdict} {form.difference(comparison.difference)}{look_text(comparison)}"]
+    lines = [f"{row.verdict} {wording.difference(comparison, form)}{wording.look(comparison)}"]
     if row.on_these_items:
         lines.append(f"on these items: {row.on_these_items}")
-    if comparison.low is not None and comparison.high is not None:
-        lines.append(f"[{form.difference(comparison.low)}, {form.difference(comparison.high)}]")
-    return lines if comparison.p_adjusted is None else [*lines, p_text(comparison.p_adjusted)]
+    if interval := wording.interval(comparison, form):
+        lines.append(interval)
+    return lines if comparison.p_adjusted is None else [*lines, wording.p_value(comparison.p_adjusted)]
 
 
 def further_scores(row: LadderRow, form: ScoreForm) -> list[str]:
@@ -63,9 +62,7 @@ def further_scores(row: LadderRow, form: ScoreForm) -> list[str]:
 
 
 def _mean(mean: float | None, stderr: float | None, form: ScoreForm) -> str:
-    if mean is None:
-        return NOTHING
-    return form.full(mean) + ("" if stderr is None else f" ± {form.beside([mean]).size(stderr)}")
+    return NOTHING if mean is None else wording.with_error(mean, stderr, form.beside([mean]))
 
 
 def uncounted(row: LadderRow) -> list[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lrurun.errors import plural
-from lrurun.judging import claims, sequential, verdicts
-from lrurun.judging.claims import JudgedClaim, look_text, p_text
+from lrurun.judging import sequential, verdicts, wording
+from lrurun.judging.judged_claim import JudgedClaim
 from lrurun.judging.scores import ACCURACY, ScoreForm
+from lrurun.report.tables.remarks import Remark, conclusion
 from lrurun.report.tables.row_scores import CHANGES
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ def conclude(
     form: ScoreForm = ACCURACY,
     *,
     task: str,
-) -> tuple[str, ...]:
+) -> tuple[Remark, ...]:
     """Sentences on what helps and hurts, what is undecided, what was not run, and how many claims have which
     verdict."""
     by_verdict: dict[str, list[Comparison]] = {}
@@ -34,7 +36,7 @@ def conclude(
             by_verdict.setdefault(row.verdict, []).append(row.comparison)
     better, worse = by_verdict.get("helps", []), by_verdict.get("hurts", [])
     undecided = by_verdict.get("undecided", [])
-    sentences = []
+    sentences: list[str | Remark] = []
     if better:
         sentences.append(f"Helps: {_list(_decided(comparison, form) for comparison in better)}.")
     if worse:
@@ -45,7 +47,7 @@ def conclude(
     if design is not None:
         sentences.append(_state(design))
     sentences += _undecided(undecided, form)
-    sentences += warnings(rows)
+    sentences += _warnings(rows)
     if same := by_verdict.get("same runs"):
         sentences.append(f"Not compared, because the runs are the same: {_list(map(_pair, same))}.")
     if missing := [*by_verdict.get("not run", []), *by_verdict.get("base not run", [])]:
@@ -59,13 +61,17 @@ def conclude(
         sentences.append(f"Not judged: {_list(_pair(each) + _in_brackets(each.reason) for each in wrong)}.")
     if judged:
         sentences.append(_claims(judged, task))
-    return tuple(sentences)
+    return tuple(map(conclusion, sentences))
 
 
-def warnings(rows: Sequence[LadderRow]) -> list[str]:
-    """The conclusions that say how to read the others. Pages say them in the caution that they begin with."""
+def _warnings(rows: Sequence[LadderRow]) -> list[Remark]:
+    """The conclusions that say how to read the others, as cautions do."""
     judged = [row.comparison for row in rows if row.comparison and row.verdict in ("helps", "hurts", "undecided")]
-    return [*_provisional(judged), *_improving(rows)]
+    covered = partial(Remark, is_conclusion=True, is_covered=True)
+    return [
+        *(covered(full=text, topic="provisional") for text in _provisional(judged)),
+        *(covered(full=text, topic="improving") for text in _improving(rows)),
+    ]
 
 
 def about(rungs: Sequence[str], every: Sequence[str], hidden: int = 0) -> list[str]:
@@ -104,39 +110,36 @@ def _in_brackets(*parts: str) -> str:
 
 def _decided(comparison: Comparison, form: ScoreForm) -> str:
     difference = comparison.difference
-    p = "" if comparison.p_adjusted is None else p_text(comparison.p_adjusted)
-    beside = _in_brackets(p + look_text(comparison), claims.failures(comparison))
-    if opposite := claims.opposite_mean(comparison, form):
+    p = "" if comparison.p_adjusted is None else wording.p_value(comparison.p_adjusted)
+    beside = _in_brackets(p + wording.look(comparison), wording.failures(comparison))
+    if opposite := wording.opposite_mean(comparison, form):
         return opposite + beside
     if difference is None:  # diverged runs, where the score of chance is not known
         is_better = comparison.verdict == verdicts.SUPPORTED
         return (
             f"a run of {comparison.rung} is {'better' if is_better else 'worse'} than one of {comparison.other}{beside}"
         )
-    size, direction = (
-        f"{claims.form_beside(form, comparison).size(abs(difference))} {form.unit}",
-        "more" if difference > 0 else "less",
-    )
+    size, direction = wording.size_of_difference(comparison, form), "more" if difference > 0 else "less"
     return f"{comparison.rung} scores {size} {direction} than {comparison.other}{beside}"
 
 
 def _remarks(comparison: Comparison, form: ScoreForm) -> list[str]:
     on_these = CHANGES.get(comparison.verdict_on_these_items, "")
     p = comparison.p_on_these_items
-    these = f"on these items: {on_these}" + ("" if p is None else f", {p_text(p)}") if on_these else ""
-    return [these, claims.failures(comparison), claims.opposite_mean(comparison, form)]
+    these = f"on these items: {on_these}" + ("" if p is None else f", {wording.p_value(p)}") if on_these else ""
+    return [these, wording.failures(comparison), wording.opposite_mean(comparison, form)]
 
 
 def _undecided(undecided: Sequence[Comparison], form: ScoreForm) -> list[str]:
     """The differences that are not decided, with the interval in which each lies, and those without a test."""
     tested = [comparison for comparison in undecided if comparison.is_tested]
-    few = [comparison for comparison in undecided if not comparison.is_tested and claims.least_seeds(comparison) < 2]
+    few = [comparison for comparison in undecided if not comparison.is_tested and comparison.least_seeds < 2]
     without = [comparison for comparison in undecided if not comparison.is_tested and comparison not in few]
     sentences = []
     if tested:
         listed = _list(
             _pair(comparison)
-            + _in_brackets(_between(comparison, form) + look_text(comparison), *_remarks(comparison, form))
+            + _in_brackets(_range(comparison, form) + wording.look(comparison), *_remarks(comparison, form))
             for comparison in tested
         )
         alone = any(not 0 >= (comparison.low or 0) * (comparison.high or 0) for comparison in tested)
@@ -152,12 +155,9 @@ def _undecided(undecided: Sequence[Comparison], form: ScoreForm) -> list[str]:
     return sentences
 
 
-def _between(comparison: Comparison, form: ScoreForm) -> str:
-    """The interval of the difference of the means, for example "between -0.8 and +1.9 points"."""
-    if comparison.low is None or comparison.high is None:
-        return f"chance of improvement {claims.improvement_text(comparison)}"
-    form = claims.form_beside(form, comparison)
-    return f"between {form.difference(comparison.low)} and {form.difference(comparison.high)} {form.unit}"
+def _range(comparison: Comparison, form: ScoreForm) -> str:
+    """The interval of the difference of the means; of the chance of improvement where the difference has none."""
+    return wording.between(comparison, form) or f"chance of improvement {wording.improvement(comparison)}"
 
 
 def _provisional(judged: Sequence[Comparison]) -> list[str]:
@@ -168,7 +168,7 @@ def _provisional(judged: Sequence[Comparison]) -> list[str]:
         return []
     subject = "all verdicts"
     if len(provisional) < len(tested):
-        subject = _list(f"{_pair(comparison)} ({claims.least_seeds(comparison)} seeds)" for comparison in provisional)
+        subject = _list(f"{_pair(comparison)} ({comparison.least_seeds} seeds)" for comparison in provisional)
     return [
         f"Provisional: {subject}. With fewer than {verdicts.LEAST_SEEDS} seeds a verdict assumes that no seed fails."
     ]

@@ -3,40 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from lrurun.console import clean
 from lrurun.data.metric import SLOT
-from lrurun.judging.rung_runs import Note
 from lrurun.judging.scores import ScoreForm
+from lrurun.report.tables import remarks
+from lrurun.report.tables.remarks import Remark
 from lrurun.table import NOTHING, Column, Table
+
+if TYPE_CHECKING:
+    from lrurun.judging.judged_claim import JudgedClaim
 
 ON_PAGE = 3
 """LaTeX has the columns from this priority on: those below it, as titles, do not fit a page."""
-
-
-class Statement(Protocol):
-    """A claim with its verdict."""
-
-    @property
-    def shown(self) -> str:
-        """The verdict."""
-
-    @property
-    def mark(self) -> str:
-        """A mark after the verdict that qualifies it."""
-
-    @property
-    def text(self) -> str: ...
-
-    @property
-    def source(self) -> str: ...
-
-    @property
-    def detail(self) -> str:
-        """The reasoning."""
 
 
 class RunGroup(Struct, frozen=True, kw_only=True):
@@ -89,15 +71,15 @@ class ReportContent(Struct, frozen=True, kw_only=True):
 
     title: str
     question: str = ""
-    conclusions: tuple[str, ...] = ()
-    """Plain sentences that open the report."""
     above: tuple[Table, ...] = ()
     """Another table before the main one, in forms of decreasing width: a terminal shows the first that fits, if any,
     LaTeX the last."""
     table: Table
+    remarks: tuple[Remark, ...] = ()
     foot: tuple[str, ...] = ()
+    """Further lines below the table."""
     groups: tuple[RunGroup, ...] = ()
-    claims: tuple[Statement, ...] = ()
+    claims: tuple[JudgedClaim, ...] = ()
     label: str = ""
     """The label of the table in LaTeX."""
     csv: Sequence[str] = ()
@@ -105,9 +87,26 @@ class ReportContent(Struct, frozen=True, kw_only=True):
     curves: bool = False
     """Whether the HTML page shows learning curves and eigenvalues."""
 
-    def notes(self, columns: Sequence[Column]) -> tuple[str, ...]:
+    @property
+    def cautions(self) -> list[str]:
+        """What changes the reading of the numbers, in a few words each."""
+        return [caution.text for caution in remarks.cautions_of(self.remarks)]
+
+    def conclusions(self, *, beside_cautions: bool = False) -> list[str]:
+        """The sentences that open the report; `beside_cautions` leaves out those that say the same."""
+        return self._in_full(is_conclusion=True, beside_cautions=beside_cautions)
+
+    def notes(self, columns: Sequence[Column], *, beside_cautions: bool = False) -> tuple[str, ...]:
         """The footnotes below these columns of the table: what explains the columns comes first."""
-        return (*filter(None, [" ".join(column.note for column in columns if column.note)]), *self.foot)
+        of_columns = filter(None, [" ".join(column.note for column in columns if column.note)])
+        return (*of_columns, *self._in_full(is_conclusion=False, beside_cautions=beside_cautions), *self.foot)
+
+    def _in_full(self, *, is_conclusion: bool, beside_cautions: bool) -> list[str]:
+        return [
+            remark.full
+            for remark in self.remarks
+            if remark.full and remark.is_conclusion == is_conclusion and not (beside_cautions and remark.is_covered)
+        ]
 
 
 COMPARED = (
@@ -146,21 +145,25 @@ def mixed_versions(row: Any) -> list[str]:
     return [f"{count} {kind} versions" for kind, count in counts.items() if count > 1]
 
 
-def closing_notes(rows: Sequence[Any], notes: Sequence[Note]) -> list[str]:
-    """The last footnotes of every report: the code and numerics versions of the rows, if several, and notes."""
-    versions = sorted({version for row in rows for version in row.code_versions})
-    mixed = [f"These runs come from more than one code version: {'; '.join(versions)}."] if len(versions) > 1 else []
+def versions(rows: Sequence[Any]) -> list[Remark]:
+    """Remarks on the code and numerics versions of the rows, if there are several."""
+    mixed = []
+    codes = sorted({version for row in rows for version in row.code_versions})
+    if len(codes) > 1:
+        text = f"These runs come from more than one code version: {'; '.join(codes)}."
+        mixed.append(Remark(full=text, topic="code"))
     pairs = dict.fromkeys((version, clean(row.rung)) for row in rows for version in row.numerics)
     numerics = sorted({version for version, _ in pairs})
     if len(numerics) > 1:
         rungs = (
             f"{numeric} ({', '.join(rung for version, rung in pairs if version == numeric)})" for numeric in numerics
         )
-        mixed.append(
+        text = (
             f"These runs come from more than one numerics version: {'; '.join(rungs)}. They round "
             "differently, so that scores of the same run may differ as much as between two seeds."
         )
-    return mixed + [f"Note: {note}" for note in notes]
+        mixed.append(Remark(full=text, topic="numerics"))
+    return mixed
 
 
 def sentence(text: str) -> str:

@@ -5,25 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct, structs
 
+from lrurun.config.instance import Instance
 from lrurun.config.ladder import Grid, Ladder, Published, Rung
 from lrurun.config.resolve import RateSource
 from lrurun.config.schema import TUNING_SEED, RunConfig, RunKind
 from lrurun.data.metric import Metric
 from lrurun.errors import plural
 from lrurun.judging import claims, item_errors, published, ranks, sequential, statistics, verdicts
-from lrurun.judging.claims import JudgedClaim
+from lrurun.judging.judged_claim import JudgedClaim
 from lrurun.judging.rung_runs import SPEED, InstanceRuns, Note, RungRuns, numerics, select
+from lrurun.judging.samples import Sample
 from lrurun.judging.scored_runs import claimed_metrics, scored
 from lrurun.judging.scores import ScoreForm, form_of
 from lrurun.judging.sequential import DesignProgress
-from lrurun.judging.verdicts import Comparison, Sample
+from lrurun.judging.verdicts import Comparison
 from lrurun.ledger.values import FINISHED
 from lrurun.report.tables import row_scores
 from lrurun.report.tables.conclusions import about, conclude
+from lrurun.report.tables.remarks import Remark, conclusion
 from lrurun.report.tables.row_scores import LadderRow, OtherRun
 
 if TYPE_CHECKING:
@@ -66,38 +69,36 @@ class Tuning(Struct, frozen=True, kw_only=True):
 class LadderReport(Struct, frozen=True, kw_only=True):
     """One table with its claims and footnotes."""
 
-    task: str
-    ladder: str
+    json_fields: ClassVar[Mapping[str, Sequence[str]]] = {
+        "claims": (
+            *Comparison.__struct_fields__,
+            *("text", "source", "detail", "stand_in", "difference_p", "untuned", "improving", "paper", "elsewhere"),
+            *("ratio", "ratio_low", "ratio_high", "paper_ratio"),
+        )
+    }
+    flat: ClassVar[str] = (
+        "task ladder title question profile instance short_name metric rows claims test_items data notes grid set tune "
+        "tuning label chance learns_from conclusions"
+    )
+    unwritten: ClassVar[tuple[str, ...]] = ("findings",)
+    instance: Instance
     title: str
     question: str
-    profile: str | None
-    instance: str
-    short_name: str
-    """The name of the instance for `--instance`."""
     metric: str
     rows: tuple[LadderRow, ...]
     claims: tuple[JudgedClaim, ...]
     test_items: int | None
-    data: dict[str, Any]
-    """The data that the runs were trained on: "source", "kind", "baselines", "published", "sha256", for classes at
-    positions "test_labels"; empty where they are not recorded."""
     notes: tuple[Note, ...]
     grid: Grid | None = None
     """The rows on two axes."""
-    set: dict[str, Any] = {}
-    """The values of `--set` that this instance was trained with, by their dotted paths."""
-    tune: bool = False
-    """Whether the instance was tuned."""
     tuning: Tuning | None = None
     """How it was tuned; None if it was not."""
-    label: str
-    """The label of the instance: task, profile, tuned or not, `--set`, data."""
     chance: float | None = None
     """The score in means of comparisons of a run that diverged or has no usable one."""
     learns_from: float | None = None
     """The score beyond which a seed learns."""
-    conclusions: tuple[str, ...] = ()
-    """Plain sentences on what rows and claims show."""
+    findings: tuple[Remark, ...] = ()
+    """The conclusions as remarks."""
     design: sequential.DesignSummary | None = None
     """The sequential design that the verdicts are from."""
     score: ScoreForm = ScoreForm()
@@ -121,6 +122,11 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     fresh_seeds: str | None = None
     """The first seeds after those of its runs, enough for a repetition, as `--seeds` takes them; None where verdicts
     are provisional, and where the runs are not of the first seeds, as those of a repetition."""
+
+    @property
+    def conclusions(self) -> tuple[str, ...]:
+        """Plain sentences on what rows and claims show."""
+        return tuple(remark.full for remark in self.findings)
 
 
 def build(
@@ -154,7 +160,8 @@ def build(
         left_out: rung -> how many of its runs are not among `runs`, because they have other settings.
         with_claims: whether the report has claims. Verdicts do not depend on it.
     """
-    ladder, task, profile, metric = instance.ladder, instance.task, instance.profile, instance.metric
+    ladder, metric = instance.ladder, instance.metric
+    task, profile = instance.instance.task, instance.instance.profile
     notes = list(instance.notes)
     form = form_of(metric)
     name = form.result
@@ -197,27 +204,22 @@ def build(
     # a look corrects for the questions of the design, with results or not
     hypotheses = max(judged.hypotheses, design.hypotheses if design else 0)
     return LadderReport(
-        task=task,
-        ladder=ladder.name,
+        instance=instance.instance,
         title=ladder.title,
         question=ladder.question,
-        profile=profile,
-        instance=instance.key,
-        short_name=instance.short_name,
         metric=name,
         rows=rows,
         claims=their_claims,
         test_items=scoring.items,
-        data=dict(instance.data),
         notes=tuple(notes),
         grid=ladder.grid if shown is None else None,
-        set=dict(instance.changes),
-        tune=instance.tune,
         tuning=tuning,
-        label=instance.label.text,
         chance=scoring.chance,
         learns_from=scoring.learns_from,
-        conclusions=(*conclude(rows, their_claims, design, form, task=task), *about(names, every, hidden)),
+        findings=(
+            *conclude(rows, their_claims, design, form, task=task),
+            *map(conclusion, about(names, every, hidden)),
+        ),
         design=design,
         score=form,
         test_step=scoring.step,

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from lrurun import paths
 from lrurun.config import planning, plugin_code, tuning_grid
 from lrurun.config.fingerprint import same_settings
-from lrurun.config.instance import InstanceLabel, data_phrase, make_label
+from lrurun.config.instance import Instance, data_phrase
 from lrurun.config.recipe import read_recipe
 from lrurun.config.resolve import RATE, RateSource
 from lrurun.config.runs import parse_seeds
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lrurun.config.resolve import ResolvedRung
     from lrurun.data.metric import Metric
     from lrurun.judging.sequential import DesignProgress, LookRecord
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Attempt, LadderInstance, Membership, Run
     from lrurun.report.tables.speed import SpeedReport
 
@@ -148,26 +148,20 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         plan, task = self.plan, self.plan.task
         return rung_runs.InstanceRuns(
             ladder=plan.ladder,
-            task=task.name,
-            profile=plan.profile,
-            key=self.instance.key,
-            short_name=self.instance.short_name,
+            instance=self.identity,
             runs=self.runs,
             notes=self.notes,
             same_as_base=self._same_as_base,
-            changes=plan.changes,
-            tune=plan.tune,
-            data=self.data,
             metric=task.metric,
             metrics=task.metrics,
             items=self.ledger.items,
             items_removed=self.ledger.items_removed,
         )
 
-    @property
-    def label(self) -> InstanceLabel:
-        """The label of its reports and figures."""
-        return self.for_reports.label
+    @cached_property
+    def identity(self) -> Instance:
+        """The identity, with the data of its runs."""
+        return structs.replace(self.instance.identity, data=self.data)
 
     def report(
         self, *, rungs: Sequence[str] | None = None, detect: float | None = None, with_claims: bool | None = None
@@ -385,9 +379,7 @@ def _first_label(run: Run, ledger: Ledger) -> str:
     data = environment.get("data", {})
     if not run.memberships:
         return ", ".join(filter(None, [run.task, data_phrase(data)]))
-    instance = ledger.ladder(run.memberships[0].ladder_key)
-    tune, changes = instance.spec.tune, instance.spec.set
-    return make_label(instance.task, instance.profile, tune, changes, data).text
+    return structs.replace(ledger.ladder(run.memberships[0].ladder_key).identity, data=data).label
 
 
 def _newest(attempts: Mapping[str, Attempt], run: str) -> Attempt:

@@ -13,7 +13,8 @@ from lrurun.config.resolve import RateSource
 from lrurun.data.metric import ESCAPE, SLOT
 from lrurun.judging import statistics
 from lrurun.judging.rung_runs import between
-from lrurun.judging.verdicts import CONTRADICTED, SUPPORTED, Comparison, Sample
+from lrurun.judging.samples import Sample
+from lrurun.judging.verdicts import CONTRADICTED, SUPPORTED, Comparison
 from lrurun.ledger.values import FINISHED
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from lrurun.console import setting
 from lrurun.ledger import owner
-from lrurun.ledger.filters import when
+from lrurun.ledger.times import when
 from lrurun.report import devices
 from lrurun.report.listing import flat
 from lrurun.table import Table, of_text

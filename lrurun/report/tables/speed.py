@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct, structs
 
-from lrurun.config.instance import label_of
+from lrurun.config.instance import Instance
 from lrurun.config.ladder import Ladder, Rung
 from lrurun.console import clean
 from lrurun.judging import statistics
 from lrurun.judging.rung_runs import SPEED, InstanceRuns, Note, RungRuns, numerics, with_speed
 from lrurun.report.devices import several
-from lrurun.report.tables import content
+from lrurun.report.tables import content, remarks
 from lrurun.report.tables.content import PARAMETERS, RUNG, TITLE
+from lrurun.report.tables.remarks import Remark
 from lrurun.table import NOTHING, Column, Table
 
 if TYPE_CHECKING:
@@ -93,11 +94,11 @@ class SpeedRow(Struct, frozen=True, kw_only=True):
 class SpeedReport(Struct, frozen=True, kw_only=True):
     """One table of speeds."""
 
-    task: str
-    ladder: str
+    flat: ClassVar[str] = (
+        "task ladder title profile instance metric rows bases published_others devices notes set tune data label"
+    )
+    instance: Instance
     title: str
-    profile: str | None
-    instance: str
     metric: str = SPEED
     rows: tuple[SpeedRow, ...]
     bases: tuple[str, ...]
@@ -107,14 +108,6 @@ class SpeedReport(Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...]
     """The devices of the ladder's published speeds, on whatever task."""
     notes: tuple[Note, ...]
-    set: dict[str, Any] = {}
-    """The values of `--set` that this instance was trained with, by their dotted paths."""
-    tune: bool = False
-    """Whether the instance was tuned."""
-    data: dict[str, Any] = {}
-    """The data that the runs were trained on; empty where they are not recorded."""
-    label: str
-    """The label of the instance: task, profile, tuned or not, `--set`, data."""
 
 
 def build(
@@ -125,7 +118,7 @@ def build(
     `last_attempt` returns the last attempt at a run, whose speed is in its result; `shown` are the rungs to show.
     Speed-ups are over the first rung of those. Runs on unequal data are refused.
     """
-    ladder, task, notes = instance.ladder, instance.task, list(instance.notes)
+    ladder, task, notes = instance.ladder, instance.instance.task, list(instance.notes)
     selected = with_speed(instance, notes)
     counted = {run.id: run for runs in selected.values() for run in runs.counted}
     attempts = {name: last_attempt(name) for name in counted}
@@ -151,20 +144,13 @@ def build(
             rows.append(row)
     notes += _several_hosts(attempts.values())
     return SpeedReport(
-        task=task,
-        ladder=ladder.name,
+        instance=instance.instance,
         title=ladder.title,
-        profile=instance.profile,
-        instance=instance.key,
         rows=tuple(rows),
         bases=tuple(dict.fromkeys(rung for rung, _ in bases.values())),
         published_others=_published(ladder, task, None),
         devices=tuple(dict.fromkeys(speed.device for speed in ladder.speeds)),
         notes=tuple(notes),
-        set=dict(instance.changes),
-        tune=instance.tune,
-        data=dict(instance.data),
-        label=instance.label.text,
     )
 
 
@@ -321,11 +307,10 @@ def content_of(report: SpeedReport) -> content.ReportContent:
         )
 
     columns = (RUNG, TITLE, *ours, *where, PARAMETERS, *published)
-    label = label_of(report)
     return content.ReportContent(
-        title=label.title(f"training speed, {report.title}"),
+        title=report.instance.title(f"training speed, {report.title}"),
         table=Table(columns=columns, rows=report.rows),
-        foot=tuple(_foot(report, settings, differing)),
+        remarks=_remarks(report, settings, differing),
         groups=tuple(
             content.RunGroup(
                 anchor=content.anchor(rung),
@@ -335,12 +320,12 @@ def content_of(report: SpeedReport) -> content.ReportContent:
             )
             for rung in dict.fromkeys(row.rung for row in report.rows)
         ),
-        label=label.anchor(report.ladder, "speed"),
+        label=report.instance.anchor("speed"),
         csv=_CSV_COLUMNS,
     )
 
 
-def _foot(report: SpeedReport, settings: Sequence[SpeedSetting], differing: Sequence[str]) -> list[str]:
+def _remarks(report: SpeedReport, settings: Sequence[SpeedSetting], differing: Sequence[str]) -> tuple[Remark, ...]:
     base = report.bases[0] if len(report.bases) == 1 else "the first rung that has runs"
     same = f" of the same {' and '.join(_SETTING[field] for field in differing)}" if differing else ""
     sentences = [
@@ -366,7 +351,7 @@ def _foot(report: SpeedReport, settings: Sequence[SpeedSetting], differing: Sequ
             "Speed-ups depend on the device: those of a CPU cannot be compared with the published ones "
             f"({', '.join(report.devices)})."
         )
-    return sentences + content.closing_notes(report.rows, report.notes)
+    return (*remarks.sentences(sentences), *content.versions(report.rows), *remarks.of_notes(report.notes))
 
 
 def _published_foot(report: SpeedReport) -> str:
@@ -377,8 +362,8 @@ def _published_foot(report: SpeedReport) -> str:
             if row.rung not in names:
                 names.append(row.rung)
     if not rungs:
-        return f"Published: no speeds for {report.task}."
+        return f"Published: no speeds for {report.instance.task}."
     sources = [f"{source} ({', '.join(names)})" for source, names in rungs.items()]
     has_ratio = any(speed.speedup is not None for row in report.rows for speed in row.published)
     over = f" Its speed-ups are over {report.rows[0].rung}, from the speeds as printed." if has_ratio else ""
-    return f"Published: {'; '.join(sources)}.{over}{content.scale(report.profile)}"
+    return f"Published: {'; '.join(sources)}.{over}{content.scale(report.instance.profile)}"

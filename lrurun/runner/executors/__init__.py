@@ -48,7 +48,7 @@ class NodeJob(Struct, frozen=True, kw_only=True):
     devices: int = 1
     """The number of devices that a run needs."""
     of_programs: bool = False
-    """Whether the runs are those of a user's program, which needs devices only where there are any."""
+    """Whether the runs execute a user's program, which needs devices only where there are any."""
     stop_seconds: float = 0.0
     """How long such a program may take to save and exit."""
     settings: Mapping[str, str] = {}
@@ -89,10 +89,10 @@ class Executor(Protocol):
         """
 
     def count(self) -> int:
-        """How many that were started are alive, as far as is known: workers, or node supervisors."""
+        """How many workers or node supervisors that were started are alive, as far as is known."""
 
     def ended(self, runs: SelectedRuns) -> Iterable[str]:
-        """Yields a sentence about each of them that has ended since the last call, where one is needed.
+        """Yields a sentence about each worker or node supervisor that has ended since the last call, where needed.
 
         Raises:
             LrurunError: it is useless to start more.
@@ -120,15 +120,15 @@ def make(name: str, job: NodeJob) -> Executor:
     """
     if name in BUILT_IN:
         module, _, attribute = BUILT_IN[name].partition(":")
-        kind: Any = getattr(import_module(module), attribute)
+        executor_class: Any = getattr(import_module(module), attribute)
     else:
         points = list(machine.entry_points(GROUP).select(name=name))
         if not points:
             raise UsageError(f"--on: there is no executor {name!r}", hint_for(name, names(), "executors"))
         try:
-            kind = points[0].load()
+            executor_class = points[0].load()
         except Exception as error:
             where = f"executor {name!r} of package {points[0].dist.name if points[0].dist else points[0].value}"
             raise LrurunError(f"{where}: raised {type(error).__name__}: {error}", "correct or remove it") from error
-    executor: Executor = kind(job)
+    executor: Executor = executor_class(job)
     return executor

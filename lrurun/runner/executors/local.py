@@ -1,12 +1,11 @@
 """Workers on this machine: the executor of every command without `--on`, and of node supervisors.
 
 It starts as many workers as there are queued runs and room for, writes the heartbeats of their attempts, ends those
-that hang, and says why others have exited.
+that hang, and has the others recorded that have exited (`dead_workers`).
 """
 
 from __future__ import annotations
 
-import signal
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,18 +14,15 @@ from msgspec import structs
 
 from lrurun import kinds, machine
 from lrurun.errors import LrurunError, UsageError
-from lrurun.ledger import owner
-from lrurun.ledger.values import Attempt, Run
-from lrurun.runner import logs
+from lrurun.ledger import heartbeat, owner
+from lrurun.ledger.values import Run
 from lrurun.runner.executors import NodeJob
+from lrurun.runner.executors.dead_workers import DeadWorkers
 from lrurun.runner.preparation import check_devices
-from lrurun.runner.processes import FAULT_EXIT, LocalWorker, cause, error_of, finish
+from lrurun.runner.processes import FAULT_EXIT, LocalWorker, error_of, finish
 from lrurun.runner.selection import MAX_RETRIES, SelectedRuns
 from lrurun.runner.signals import GRACE_SECONDS, Signals
 from lrurun.runner.work import Needs, Work
-
-HEARTBEAT_SECONDS = 10.0
-"""How often a supervisor writes the heartbeat of the attempts of its workers; see `HEARTBEAT_TIMEOUT` of the ledger."""
 
 LAST_RECORD_SECONDS = 600.0
 """How long a worker may take to write the record and the log of its last run, which may go to an object store."""
@@ -40,7 +36,7 @@ class LocalExecutor:
         self.workers: list[LocalWorker] = []
         self._failed_starts = 0
         """Workers in a row that exited before they held a run."""
-        self._killed_for_memory = machine.killed_for_memory()
+        self._dead = DeadWorkers()
         self._owner = owner.this_process()
         self._heartbeat_at = float("-inf")
         self._silence: dict[tuple[str, int], tuple[float, float]] = {}
@@ -95,9 +91,7 @@ class LocalExecutor:
             held = runs.attempts_of(structs.replace(self._owner, pid=worker.pid))
             # those that the process did not end itself
             broken = [attempt for attempt in held if attempt.ended_at is None or attempt.outcome == "exited"]
-            text = f"a worker ended with {self._explain(code, output, runs.work, broken)}"
-            for attempt in broken:
-                runs.ledger.event("died", text, run=attempt.run, attempt=attempt.n)
+            text = self._dead.record(runs, code, output, broken)
             yield text
             self._failed_starts = 0 if held else self._failed_starts + 1
             if self._failed_starts > MAX_RETRIES:
@@ -180,9 +174,9 @@ class LocalExecutor:
         ledger (see `end_suspended`). Changes of the clock have no effect.
         """
         now = time.monotonic()
-        if now - self._heartbeat_at < HEARTBEAT_SECONDS:
+        if now - self._heartbeat_at < heartbeat.HEARTBEAT_SECONDS:
             return
-        watched, self._heartbeat_at = min(now - self._heartbeat_at, 2 * HEARTBEAT_SECONDS), now
+        watched, self._heartbeat_at = min(now - self._heartbeat_at, 2 * heartbeat.HEARTBEAT_SECONDS), now
         by_pid = {worker.pid: worker for worker in self.workers}
         heartbeats = []
         # one query, however many runs the ladder has on other nodes
@@ -202,25 +196,6 @@ class LocalExecutor:
                 by_pid[attempt.pid].kill()
         if heartbeats:
             runs.ledger.record_heartbeats(heartbeats)
-
-    def _explain(self, code: int, output: str, work: Work, broken: Sequence[Attempt]) -> str:
-        """Why a worker exited: signal or exit code, and what it printed last.
-
-        Args:
-            broken: the attempts that ended with the worker.
-        """
-        why = cause(code)
-        killed = machine.killed_for_memory()
-        if code == -signal.SIGKILL and killed > self._killed_for_memory:
-            self._killed_for_memory += 1
-            return f"{why}: the system killed it because memory ran out"
-        self._killed_for_memory = killed
-        if code == -signal.SIGABRT and broken and not output:  # C++ gives its reason in the log of the attempt
-            output = "\n".join(logs.tail(work.runs / broken[-1].run / str(broken[-1].n) / "log.txt", 1))
-        last = output.splitlines()[-1].strip() if output else ""
-        if "bad_alloc" in last:
-            last += " (memory ran out)"
-        return f"{why}: {last}" if last else why
 
 
 def _uses_jax(work: Work) -> bool:

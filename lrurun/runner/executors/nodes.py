@@ -37,8 +37,8 @@ class NodeExecutor(ABC):
     def __init__(self, job: NodeJob) -> None:
         self.job = job
         self.nodes = job.nodes or 1
-        copy = paths.is_copy(job.places.runs)  # which other machines lack
-        self._logs = job.folder / "lrurun-nodes" if copy else job.places.runs / "nodes"
+        mirror = paths.is_mirror(job.places.runs)  # which other machines lack
+        self._logs = job.folder / "lrurun-nodes" if mirror else job.places.runs / "nodes"
         """Where node supervisors print to."""
         self._alive = 0
         self._due = 0.0
@@ -52,7 +52,7 @@ class NodeExecutor(ABC):
         self._read = float("-inf")
         """When the events were last read."""
         self._tokens: set[str] = set()
-        """Of what this command has submitted."""
+        """The tokens of this command's submissions."""
 
     @abstractmethod
     def submit(self, count: int, variables: dict[str, str]) -> str:
@@ -60,7 +60,7 @@ class NodeExecutor(ABC):
 
     @abstractmethod
     def alive(self) -> int:
-        """How many are waiting or running, those of earlier commands of the same name too.
+        """How many node supervisors are waiting or running, of earlier commands of the same name too.
 
         Raises:
             LrurunError: the engine does not answer.
@@ -68,11 +68,11 @@ class NodeExecutor(ABC):
 
     @abstractmethod
     def cancel(self, *, waiting_only: bool) -> None:
-        """Saves and ends them, or removes those that have not begun. Raises LrurunError as `alive`."""
+        """Saves and ends node supervisors, or removes those that have not begun. Raises LrurunError as `alive`."""
 
     @abstractmethod
     def last_line(self) -> tuple[str, str]:
-        """The last line that one of them printed, or "", and where the rest is."""
+        """The last line that a node supervisor printed, or "", and where the rest is."""
 
     def check(self, *, detach: bool) -> None:
         if not database.implementation(self.job.places.ledger).is_shared and self.nodes > 1:
@@ -173,7 +173,7 @@ def write_token(runs: Path) -> str:
     """Writes a new file that nodes must see in the runs folder, and returns its token.
 
     A file for each submission: an older one may have been copied with the folder, and a task that is started again
-    looks for that of its own submission.
+    looks for the file of its own submission.
     """
     token = secrets.token_hex(8)
     file = node.shared_file(runs, token)

@@ -282,10 +282,10 @@ class NodeActor:
         # without START: Ray does not say how often it has started an actor, and the ledger knows
         identity = {owner.NODE: context.get_node_id()[:12], node.TASK: f"ray:{name}"}
         env = {key: text for key, text in os.environ.items() if key != "OMP_NUM_THREADS"}  # which Ray has set
-        given = context.get_accelerator_ids()
-        if not given.get("GPU"):  # Ray has left these variables as they are on the node
+        accelerators = context.get_accelerator_ids()
+        if not accelerators.get("GPU"):  # Ray has left these variables as they are on the node
             identity |= node.HIDDEN_GPUS
-        if not any(given.values()):
+        if not any(accelerators.values()):
             env["JAX_PLATFORMS"] = "cpu"  # no variable hides TPUs
         prefix = [sys.executable, "-c", _WITH_PARENT, str(os.getpid()), sys.executable]
         Path(log).parent.mkdir(parents=True, exist_ok=True)

@@ -214,5 +214,5 @@ def _run(*command: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
 def _message(done: subprocess.CompletedProcess[str]) -> str:
     """The last line that a command of Slurm printed, without its own name."""
     lines = [line.removeprefix("sbatch: ").removeprefix("error: ").strip() for line in done.stderr.splitlines()]
-    said = [line for line in lines if line and not line.startswith("Try ")]
-    return said[-1] if said else f"exit code {done.returncode}"
+    printed = [line for line in lines if line and not line.startswith("Try ")]
+    return printed[-1] if printed else f"exit code {done.returncode}"

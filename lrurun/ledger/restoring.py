@@ -1,0 +1,277 @@
+"""The files of runs and ladder instances that are kept in the runs folder, and a ledger that is made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+from sqlalchemy import Connection, Table, exists, insert, select, update
+from sqlalchemy.exc import DataError, IntegrityError
+
+from lrurun.errors import LedgerError
+from lrurun.ledger.attempt import columns_of_result
+from lrurun.ledger.database.schema import (
+    attempts,
+    checkpoints,
+    eigenvalues,
+    events,
+    exclusions,
+    item_results,
+    ladder_runs,
+    ladders,
+    metrics,
+    runs,
+    tags,
+)
+from lrurun.ledger.handle import retried
+from lrurun.ledger.heartbeat import OWNER_EXITED
+from lrurun.ledger.items import Items, write_items
+from lrurun.ledger.queue import add_places
+from lrurun.ledger.reading import Reader
+from lrurun.ledger.records import (
+    LADDERS_FOLDER,
+    RUN_FILE,
+    CurveRecord,
+    ItemsRecord,
+    LadderRecord,
+    PlaceRecord,
+    RunRecord,
+    RunRow,
+)
+from lrurun.ledger.rows import (
+    Document,
+    clean,
+    code_version,
+    ladder_instance,
+    load_runs,
+    numbered,
+    pack,
+    pack_complex,
+    pack_result,
+    share,
+    to_real,
+)
+from lrurun.ledger.values import Event
+
+
+class Restoring(Reader, Items):
+    """What a ledger has of a run or an instance as one value, and the way back."""
+
+    @retried
+    def run_record(self, run_id: str) -> RunRecord:
+        """The record of a run (an id)."""
+        run = self.run(run_id)
+        with self._reading() as connection:
+            number = self._run_number(connection, run.id)
+            table = item_results.c
+            item_query = select(table.result, table.test_set, table.sums).where(runs.c.number == number)
+            item_table = self._item_rows(connection, item_query.order_by(table.result))
+            sets = self._test_sets(connection, {row.test_set for row in item_table})
+        moments = self.eigenvalues(run.id)
+        return RunRecord(
+            number=number,
+            run=RunRow(**structs.asdict(run) | {"memberships": (), "result": None, "settings": None}),
+            config=msgspec.to_builtins(run.config),
+            execution=msgspec.to_builtins(run.execution),
+            sources=run.sources,
+            result=run.result,
+            attempts=self.attempts(run.id),
+            checkpoints=self.checkpoints(run.id, "committed"),
+            events=self.events(run=run.id),
+            eigenvalues={
+                moment: [None if layer is None else [(z.real, z.imag) for z in layer] for layer in layers]
+                for moment, layers in moments.items()
+            },
+            curves={
+                curve.key: CurveRecord(curve.steps.tolist(), curve.values.tolist()) for curve in self.curves([run.id])
+            },
+            items={row.result: ItemsRecord(test_set=sets[row.test_set], sums=row.sums) for row in item_table},
+        )
+
+    @retried
+    def ladder_record(self, key: str) -> LadderRecord:
+        """The record of a ladder instance (a key)."""
+        with self._reading() as connection:
+            number = self._ladder_number(connection, key)
+            table = ladder_runs.c
+            query = select(table.id, runs.c.id, table.rung, table.stage, table.position)
+            query = query.join(runs, runs.c.number == table.run).where(table.ladder == number).order_by(table.id)
+            places = [PlaceRecord(*row) for row in connection.execute(query)]
+        return LadderRecord(
+            number=number, ladder=self.ladder(key), events=self.events(ladder_key=key, of_runs=False), places=places
+        )
+
+    def restore(
+        self,
+        run_records: Iterable[RunRecord],
+        ladder_records: Iterable[LadderRecord],
+        has_checkpoint: Callable[[str], bool],
+    ) -> dict[str, str]:
+        """Adds runs and ladder instances to an empty ledger, in this order, in one transaction.
+
+        Running runs become interrupted. `has_checkpoint` says whether a checkpoint is at its path in the runs folder;
+        others are left out. Returns the records that are left out because no reader would understand their rows or they
+        contradict themselves or others: their paths in the runs folder, with the reasons.
+        """
+        refused: dict[str, str] = {}
+        numbers: dict[str, int] = {}
+        event_rows: list[tuple[int, dict[str, Any]]] = []
+        with self._writing() as connection:
+            if any(connection.execute(select(table).limit(1)).first() for table in (runs, ladders)):
+                raise LedgerError(
+                    f"the ledger {self.path} has runs, and is not overwritten", "move it aside, or name another one"
+                )
+            for run_record in run_records:
+                try:
+                    with connection.begin_nested():
+                        number = self._restore_run(connection, run_record, has_checkpoint)
+                        load_runs(connection, runs.c.number == number)
+                        rows = [(event.id, _event_row(event, run=number, ladder=None)) for event in run_record.events]
+                except _REFUSED as error:
+                    refused[f"{run_record.run.id}/{RUN_FILE}"] = _why(error)
+                    continue
+                numbers[run_record.run.id] = number
+                event_rows += rows
+            later = runs.alias()
+            newer = (later.c.fingerprint == runs.c.fingerprint) & (later.c.generation > runs.c.generation)
+            connection.execute(update(runs).where(exists().where(newer)).values(superseded=1))
+            places: list[tuple[int, dict[str, Any]]] = []
+            taken: set[str] = set()
+            for ladder_record in ladder_records:
+                record = ladder_record.ladder
+                short_name = next(name for name in numbered(record.short_name) if name not in taken)
+                try:
+                    with connection.begin_nested():
+                        row = _row(ladders, record, spec=pack(msgspec.to_builtins(record.spec)), short_name=short_name)
+                        inserted = connection.execute(insert(ladders).values(row).returning(ladders)).one()
+                        ladder_instance(inserted)
+                        rows = [(event.id, _event_row(event, ladder=inserted.id)) for event in ladder_record.events]
+                        members = [
+                            (place.number, _row(ladder_runs, place, ladder=inserted.id, run=numbers[place.run]))
+                            for place in ladder_record.places
+                            if place.run in numbers
+                        ]
+                except _REFUSED as error:
+                    refused[f"{LADDERS_FOLDER}/{record.key}.json"] = _why(error)
+                    continue
+                taken.add(short_name)
+                event_rows += rows
+                places += members
+            if places:
+                add_places(connection, _in_order(places))
+            _insert(connection, events, _in_order(event_rows))
+        return refused
+
+    def _restore_run(self, connection: Connection, record: RunRecord, has_checkpoint: Callable[[str], bool]) -> int:
+        run, result = record.run, record.result
+        config, execution, sources = record.config, record.execution, record.sources
+        settings = [Document.pack(config, run.seed), Document.pack(execution), Document.pack(sources)]
+        environments = [Document.pack(attempt.environment) for attempt in record.attempts]
+        documents = share(connection, [*settings, *environments])
+        names = ("config_id", "execution_id", "provenance_id")
+        was_running = run.state == "running"
+        row = _row(
+            runs,
+            run,
+            id=run.id,
+            state="interrupted" if was_running else run.state,
+            superseded=int(run.superseded),
+            attempt=max((attempt.n for attempt in record.attempts), default=0),
+            result=None if result is None else pack_result(result),
+            **({} if result is None else columns_of_result(result)),
+            **{name: documents[document] for name, document in zip(names, settings, strict=True)},
+        )
+        number = int(connection.execute(insert(runs).values(row).returning(runs.c.number)).scalar_one())
+        attempt_rows = []
+        for attempt, environment in zip(record.attempts, environments, strict=True):
+            ended = (
+                {}
+                if attempt.ended_at is not None
+                else {"ended_at": attempt.seen_at, "outcome": "exited", "reason": OWNER_EXITED}
+            )
+            code = code_version(attempt.environment)
+            attempt_rows.append(
+                _row(attempts, attempt, run=number, environment_id=documents[environment], code=code, **ended)
+            )
+        _insert(connection, attempts, attempt_rows)
+        _insert(
+            connection,
+            checkpoints,
+            [
+                _row(checkpoints, checkpoint, run=number)
+                for checkpoint in reversed(record.checkpoints)
+                if has_checkpoint(checkpoint.path)
+            ],
+        )
+        _insert(
+            connection,
+            eigenvalues,
+            [
+                {"run": number, "moment": moment, "layer": layer, "pairs": _packed(pairs)}
+                for moment, layers in record.eigenvalues.items()
+                for layer, pairs in enumerate(layers)
+            ],
+        )
+        keys = self._key_numbers(connection, set(record.curves))
+        for name, curve in record.curves.items():
+            rows = zip(curve.steps, curve.values, strict=True)
+            _insert(
+                connection,
+                metrics,
+                [{"run": number, "key": keys[name], "step": step, "value": to_real(value)} for step, value in rows],
+            )
+        if record.items:
+            from lrurun.ledger import item_rows
+
+            for item_record in record.items.values():
+                item_rows.check(item_record)
+            write_items(connection, number, record.items)
+        _insert(connection, tags, [{"run": number, "name": name} for name in run.tags])
+        if run.excluded is not None:
+            times = [event.time for event in record.events if event.kind == "excluded"]
+            row = {"run": number, "why": clean(run.excluded), "time": max(times, default=run.created_at)}
+            _insert(connection, exclusions, [row])
+        return number
+
+
+def _packed(pairs: list[tuple[float, float]] | None) -> str | None:
+    return None if pairs is None else pack_complex([complex(*pair) for pair in pairs])
+
+
+_REFUSED = (ValueError, TypeError, OverflowError, msgspec.ValidationError, LedgerError, IntegrityError, DataError)
+"""The errors of a record whose values have no place in a ledger, or that no reader would understand."""
+
+
+def _why(error: Exception) -> str:
+    return str(error.orig if isinstance(error, IntegrityError | DataError) else error).splitlines()[0]
+
+
+def _row(table: Table, value: Struct, **columns: Any) -> dict[str, Any]:
+    """The row of a value in a table that numbers its rows itself; `columns` differ from its fields.
+
+    Raises:
+        OverflowError: a number has more bits than a column.
+    """
+    fields = structs.asdict(value).items()
+    row = {name: field for name, field in fields if name in table.c and name != "id"} | columns
+    for name, field in row.items():
+        if isinstance(field, int) and field.bit_length() > 63:
+            raise OverflowError(f"{name}: the number {field} is too large")
+    return row
+
+
+def _event_row(event: Event, **columns: Any) -> dict[str, Any]:
+    payload = None if event.payload is None else pack(event.payload)
+    return _row(events, event, payload=payload, **columns)
+
+
+def _in_order(rows: list[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:
+    return [row for _, row in sorted(rows, key=itemgetter(0))]
+
+
+def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        connection.execute(insert(table), rows)

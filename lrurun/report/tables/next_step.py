@@ -1,0 +1,93 @@
+"""The line "Next:" of a report on a ladder, and the other commands below its answer."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Literal
+
+from msgspec import structs
+
+from lrurun import paths, plugins
+from lrurun.console import clean
+from lrurun.instances.requests import LadderRequest
+from lrurun.judging import verdicts
+from lrurun.judging.sequential import MAX_SEEDS
+from lrurun.report.tables.ladder_table import LadderReport
+
+LARGE_ITEM_SHARE = 0.5
+"""From this share of test items in the variance on, more seeds help less than more test items [ours]."""
+
+
+def longer(report: LadderReport) -> str:
+    """The value of `--set` for twice the steps of the rungs that are still improving; empty without one."""
+    steps = max((2 * row.steps for row in report.rows if row.still_improving and row.steps), default=None)
+    return "" if steps is None or report.steps_path is None else f"{report.steps_path}={steps}"
+
+
+def proposal(report: LadderReport) -> Literal["", "firm", "look", "repetition"]:
+    """The next step: seeds that make verdicts firm, the next look of the design, or a repetition with fresh seeds.
+
+    Seeds are never added because of a result: only a design that provides for it adds them.
+    """
+    if report.instance.profile == "smoke":
+        return ""
+    undecided = any(row.verdict == verdicts.UNDECIDED and row.comparison for row in report.rows)
+    seeds = max((row.ranked for row in report.rows), default=0)
+    if report.design is None and seeds < verdicts.LEAST_SEEDS:
+        return "firm" if undecided or any(row.verdict in ("helps", "hurts") for row in report.rows) else ""
+    if not undecided:
+        return ""
+    if report.design is not None and report.design.next_look is not None:
+        return "look"
+    open_ = [row.comparison for row in report.rows if row.verdict == verdicts.UNDECIDED and row.comparison]
+    if not longer(report) and all((each.item_share or 0.0) >= LARGE_ITEM_SHARE for each in open_):
+        return ""  # more seeds would help little
+    return "" if report.fresh_seeds is None else "repetition"
+
+
+def sentence(report: LadderReport, request: LadderRequest | str | None, firm: str) -> str:
+    """The command of the next step, and its purpose."""
+    step = proposal(report)
+    if isinstance(request, str) or not step:
+        return ""
+    if step == "firm":
+        firmer = firm or _request(report, request).with_seeds(str(verdicts.LEAST_SEEDS))
+        return f"Next: {firmer} makes verdicts firm, which takes {verdicts.LEAST_SEEDS} seeds whatever these say."
+    if step == "look":
+        return f"Next: {command(report, request, 'ladder', '--decide')} takes the next look."
+    steps = longer(report)
+    again = _request(report, request).repeated(report.fresh_seeds or "", steps)
+    runs = MAX_SEEDS * sum(not row.same_as_before for row in report.rows)
+    repetition = firm or (again.fresh() if report.instance.tune else f"{again.fresh()} ({runs} runs)")
+    what = "asks again with fresh seeds" if not steps else "trains twice as long, with fresh seeds"
+    return f"Next: {repetition} {what}, in a ledger of its own: adding seeds here because of the result would mislead."
+
+
+def more(report: LadderReport, request: LadderRequest | str | None) -> str:
+    details, drawn = ("report", "--details"), ("plot", "--out", "ladder.pdf")
+    commands = [command(report, request, *words) for words in (details, drawn)]
+    commands.append(clean(shlex.join(["lrurun", "ui", *paths.place_options()])))
+    return f"More: {' · '.join(commands)}"
+
+
+def _request(report: LadderReport, request: LadderRequest | None) -> LadderRequest:
+    """The request that was made, or one for the instance of the report."""
+    instance = report.instance
+    return request or LadderRequest(
+        task=instance.task,
+        ladder=instance.ladder,
+        profile=instance.profile,
+        tune=instance.tune,
+        sets=instance.set,
+    )
+
+
+def command(report: LadderReport, request: LadderRequest | str | None, name: str, *more: str) -> str:
+    """A command about the instance, as it was requested; claims have no instance."""
+    if isinstance(request, str):
+        words = ["lrurun", name, "--instance", request, *more]
+        return clean(shlex.join([*words, *paths.place_options(), *plugins.load_options()]))
+    request = _request(report, request)
+    if name == "claims":
+        request = structs.replace(request, task=report.instance.task, profile=None, tune=False, sets={})
+    return clean(request.command(*more, *plugins.load_options(), name=name))

@@ -1,0 +1,1 @@
+"""What all studies have in common: declaration, plan, execution, checks, claims, reports."""

@@ -1,0 +1,1 @@
+"""The mathematics that several studies share: closed forms, layers, kernels, Hessians, descent."""
