@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,7 @@ def show_sweep(places: Places, points: Sequence[Point], *, json: bool = False) -
     """Prints what the instances of a sweep would train."""
     from lrurun.instances import remaining
 
-    with opening.read(places) or nullcontext() as ledger:
+    with opening.read(places) as ledger:
         documents = [remaining.planned(places, point.request, point.plan, ledger) for point in points]
     return _show_sweep(points, documents, json=json)
 
@@ -48,7 +47,7 @@ def show(
     """
     from lrurun.instances import remaining
 
-    with opening.read(places) or nullcontext() as ledger:
+    with opening.read(places) as ledger:
         document = remaining.planned(places, request, plan, ledger, measured)
         progress = remaining.design_progress(request, plan, ledger)
     code = 3 if any(row.measurement_error for row in document.rungs) else 0
