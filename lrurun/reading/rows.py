@@ -149,6 +149,7 @@ class ReportRows(Rows["LadderRow"]):
     @property
     def claims(self) -> Rows[JudgedClaim]:
         """The claims of papers about these rungs, judged from the runs: text, verdict, difference, interval and p."""
+        from lrurun.judging.judged_claim import JudgedClaim
 
         return Rows(self.report.claims, columns_of(JudgedClaim.__struct_fields__), shown=_shown_claims_of_report)
 

@@ -41,7 +41,7 @@ def test_a_finished_ladder(finished: Machine, capsys: pytest.CaptureFixture[str]
         "plan", "sDigits", "--profile", "smoke", *(word for rung in FINISHED for word in ("--rung", rung))
     )
     assert [row.rung for row in plan] == [row["rung"] for row in expected["rungs"]] == list(FINISHED)
-    assert (plan.plan.runs_left, plan.plan.name, plan.plan.eta_seconds) == (
+    assert (plan.plan.runs_left, plan.plan.instance.short_name, plan.plan.eta_seconds) == (
         0,
         expected["name"],
         expected["eta_seconds"],
@@ -59,7 +59,7 @@ def test_a_finished_ladder(finished: Machine, capsys: pytest.CaptureFixture[str]
     assert report.rows[-1].comparison.difference == printed["rows"][-1]["comparison"]["difference"]
     assert [claim.text for claim in report.claims] == [claim["text"] for claim in printed["claims"]]
     assert "verdict" in report.claims.to_polars().columns
-    assert all(isinstance(caution, str) for caution in report.cautions)
+    assert report.cautions[0] == "profile smoke shows that everything runs, its scores mean nothing"
     assert report._repr_html_().startswith("<iframe")
     for figure in (ladder.plot(), ladder.plot("curves", metrics="train/loss", width="page", plain=True)):
         data, metadata = figure._repr_png_()
@@ -74,7 +74,8 @@ def test_names_and_values_are_those_of_the_command(finished: Machine) -> None:
         ladder = smoke(finished, set=sets, seeds=np.int64(3))
         words = ("--set", f"optim.lr={float(sets['optim.lr'])}", "--seeds", "3")
         printed = finished.json("plan", "sDigits", "--profile", "smoke", *words)
-        assert (ladder.plan().plan.name, ladder.plan().plan.set) == (printed["name"], printed["set"])
+        instance = ladder.plan().plan.instance
+        assert (instance.short_name, instance.set) == (printed["name"], printed["set"])
         assert ladder.plan().plan.seeds == [0, 1, 2]
     assert smoke(finished, seeds=[4]).plan().plan.seeds == [4]
     assert smoke(finished, seeds=(0, 4, 7)).plan().plan.seeds == [0, 4, 7]
@@ -112,7 +113,10 @@ here_smoke = partial(of_digits, profile="smoke")
         (lambda: of_digits(seeds=0), UsageError, "seeds: expected a whole number from 1", "seeds=4"),
         (lambda: of_digits(seeds=True), UsageError, "seeds: expected a whole number, found bool", ""),
         (lambda: of_digits(seeds=[1.5]), UsageError, "seeds: expected a whole number, found float", ""),
-        (lambda: of_digits(seeds=[1, 1]), UsageError, "1", ""),
+        (lambda: of_digits(seeds=[1, 1]), UsageError, "seeds: 1 is named twice", "[0, 4, 7]"),
+        (lambda: of_digits(seeds=[1000]), UsageError, "seeds: expected a whole number from 0 to 999", ""),
+        (lambda: of_digits(set={"seed": 3}), UsageError, "set seed: seeds are not set", "use seeds=[0, 1, 2]"),
+        (lambda: lrurun.ladder("study:ring"), UsageError, "study:ring is a study", 'lrurun.study("ring") computes'),
         (lambda: of_digits(tune="yes"), UsageError, "tune: expected True or False, found str", "as in"),
         (lambda: of_digits(rungs="gamma"), UsageError, "gamma", "gamma-norm"),
         (lambda: of_digits(rungs=5), UsageError, "rungs: expected a text, or a list of texts", "as in"),
