@@ -1,7 +1,7 @@
 """Named ablation ladders between a tanh RNN and the Linear Recurrent Unit: the version and the public API.
 
-`ladder` gives a ladder to plan, train, report and draw, `study` a theory figure of a paper, `open` a ledger to read,
-`load` the trained model of a run.
+`ladder` gives a ladder to plan, train, report and draw, `study` a theory figure of a paper; `resume` finishes what was
+interrupted. `open` gives a ledger to read, `load` the trained model of a run.
 `recurrence` and `task` register a class of yours, a subclass of `Recurrence` or `Task`; `this_run` is what a training
 script of yours asks, when a ladder has started it. All of them are imported on first use, so that `import lrurun` stays
 quick.
@@ -22,11 +22,24 @@ if TYPE_CHECKING:
     from lrurun.programs.module.lrurun import this_run
     from lrurun.reading import open
     from lrurun.session.ladder import ladder
+    from lrurun.session.resuming import resume
     from lrurun.session.study import study
     from lrurun.trained import load
 
 __version__ = VERSION
-__all__ = ["Recurrence", "Task", "__version__", "ladder", "load", "open", "recurrence", "study", "task", "this_run"]
+__all__ = [
+    "Recurrence",
+    "Task",
+    "__version__",
+    "ladder",
+    "load",
+    "open",
+    "recurrence",
+    "resume",
+    "study",
+    "task",
+    "this_run",
+]
 
 _PLACES = {
     "Recurrence": "lrurun.nn.recurrences.base",
@@ -35,6 +48,7 @@ _PLACES = {
     "load": "lrurun.trained",
     "open": "lrurun.reading",
     "recurrence": "lrurun.config.recurrences.registration",
+    "resume": "lrurun.session.resuming",
     "study": "lrurun.session.study",
     "task": "lrurun.data.registration",
     "this_run": "lrurun.programs.module.lrurun",

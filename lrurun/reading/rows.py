@@ -153,8 +153,10 @@ class ReportRows(Rows["LadderRow"]):
 
     @property
     def cautions(self) -> list[str]:
-        """Sentences on what changes the reading of the report: runs that are left out, settings that are not tuned."""
-        return list(map(str, self.report.notes))
+        """What changes the reading of the report, in a few words each, as "2 runs diverged (tanh-rnn)"."""
+        from lrurun.report import formats
+
+        return formats.content_of(self.report).cautions
 
     def _repr_html_(self) -> str:
         """The page of the report, in a frame."""

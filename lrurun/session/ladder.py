@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
-from lrurun import paths, plugins
-from lrurun.errors import LrurunError, NotFoundError, Stopped, UsageError, check_type
+from lrurun import plugins, studies
+from lrurun.errors import NotFoundError, UsageError, check_type
 from lrurun.instances import lookup, requests
 from lrurun.instances.requests import LadderRequest
 from lrurun.reading.rows import PlanRows, ReportRows, report_rows
 from lrurun.session import cautions, opening
+from lrurun.session.arguments import (
+    AnyPath,
+    check_whole,
+    check_width,
+    given_places,
+    names_of_arguments,
+    plain_value,
+    seeds_of,
+    text_of,
+    texts,
+    training_options,
+)
 from lrurun.session.training import LadderTraining
-from lrurun.session.training_options import TrainingOptions, site_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,34 +34,6 @@ if TYPE_CHECKING:
     from lrurun.report.figures.figures import Width
     from lrurun.report.tables.loaded_instance import LoadedInstance
     from lrurun.session.plotting import InstanceFigure
-
-AnyPath = str | os.PathLike[str]
-
-
-_ARGUMENTS = {
-    **{f"--{name}": name for name in ("set", "seeds", "profile", "ladder", "tune", "decide", "ledger")},
-    **{f"--{name}": name for name in ("jobs", "pack", "on", "detach", "fresh")},
-    **{f"--{name}": name.replace("-", "_") for name in ("max-seeds", "time-limit", "runs-dir", "data-dir")},
-    **{"--rung": "rungs", "--load": "files"},
-}
-"""Option of a command -> the argument of a call that it is."""
-_OPTION = re.compile(rf"(?<![\w-])(?:{'|'.join(_ARGUMENTS)})(?![\w-])")
-
-
-@contextmanager
-def _names_of_arguments() -> Iterator[None]:
-    """Makes errors name arguments instead of options. Whole commands in a hint stay as they are."""
-    try:
-        yield
-    except LrurunError as error:
-        error.message = _in_python(error.message)
-        error.hint = None if error.hint is None else _in_python(error.hint)
-        error.args = (error.message,)
-        raise
-
-
-def _in_python(text: str) -> str:
-    return text if "lrurun " in text else _OPTION.sub(lambda option: _ARGUMENTS[option[0]], text)
 
 
 class LadderSession:
@@ -83,7 +63,7 @@ class LadderSession:
         """The command that trains the same, for example `<lrurun ladder npDigits --tune>`."""
         return f"<{self.request.command()}>"
 
-    @_names_of_arguments()
+    @names_of_arguments()
     def plan(self) -> PlanRows:
         """What would be trained, what is done, and the time that the rest takes: what `lrurun plan` prints.
 
@@ -97,7 +77,7 @@ class LadderSession:
         with opening.read(self.places) as ledger:
             return PlanRows(remaining.planned(self.places, self.request, self.request.plan(), ledger))
 
-    @_names_of_arguments()
+    @names_of_arguments()
     def train(
         self,
         *,
@@ -132,14 +112,7 @@ class LadderSession:
             LedgerError: the ledger is busy or of another version.
             LrurunError: data cannot be prepared, or folders or the engine do not allow it.
         """
-        check_whole("jobs", jobs, 1, 4096)
-        check_whole("pack", pack, 1, 64)
-        check_type("on", on, str, "text", 'as in on="slurm:partition=gpu"')
-        check_type("time_limit", time_limit, str | Real | None, "a text or seconds", 'as in time_limit="45m"')
-        limit = time_limit if time_limit is None or isinstance(time_limit, str) else f"{time_limit:.0f}"
-        options = TrainingOptions(
-            jobs=jobs, pack=pack, time_limit=limit, site=site_of(on), detach=bool(detach), fresh=bool(fresh)
-        )
+        options = training_options(jobs=jobs, pack=pack, time_limit=time_limit, on=on, detach=detach, fresh=fresh)
         opening.refuse_lost_ledger(self.places)
         signals = options.signals()
         training = LadderTraining(
@@ -147,13 +120,11 @@ class LadderSession:
         )
         cautions.report_hidden(self.request)
         training.warn()
-        try:
+        with options.sentences():
             end = training.train()
-        except Stopped as stopped:
-            raise Stopped(stopped.number, options.sentence(stopped)) from None
         end.check()
 
-    @_names_of_arguments()
+    @names_of_arguments()
     def report(self) -> ReportRows:
         """The comparison of the rungs, as `lrurun report` prints it.
 
@@ -167,7 +138,7 @@ class LadderSession:
         with opening.read(self.places) as ledger:
             return report_rows(self._loaded(ledger), self.request.rungs)
 
-    @_names_of_arguments()
+    @names_of_arguments()
     def plot(
         self,
         kind: InstanceFigure = "ladder",
@@ -200,8 +171,7 @@ class LadderSession:
         names = texts("metrics", metrics, 'as in metrics=["train/loss"]')
         compared = texts("rungs", rungs, 'as in rungs="gamma-norm"')
         plotting.check(kind, names, compared, examples)
-        if width not in figure_files.WIDTHS:
-            raise UsageError(f"width: expected column or page, found {width!r}", "column is 3.3 inches wide")
+        check_width(width)
         with opening.read(self.places) as ledger:
             loaded = self._loaded(ledger)
             figure = plotting.of_instance(kind, loaded, self.places, "train()", names, compared, examples)
@@ -217,7 +187,7 @@ class LadderSession:
         return LoadedInstance(plan, instance, ledger)
 
 
-@_names_of_arguments()
+@names_of_arguments()
 def ladder(
     task: AnyPath,
     *,
@@ -270,14 +240,17 @@ def ladder(
     check_whole("max_seeds", max_seeds, 1)
     plugins.load_files(files, named="files")
     name = os.fspath(task)
+    if studies.is_task(name):
+        study = name.removeprefix(studies.PREFIX)
+        raise UsageError(f"task: {name} is a study, which no ladder has", f'lrurun.study("{study}") computes it')
     request = LadderRequest(
         task=name,
         ladder=requests.ladder_or_default(None if ladder is None else os.fspath(ladder), name),
         profile=profile,
         rungs=texts("rungs", rungs, 'as in rungs=["ring-init", "gamma-norm"]'),
-        seeds=_seeds(seeds),
+        seeds=seeds_of(seeds),
         tune=tune,
-        sets={_text_of("set", path, hint): _plain(value) for path, value in (set or {}).items()},
+        sets={text_of("set", path, hint): plain_value(value) for path, value in (set or {}).items()},
         decide=decide,
         max_seeds=max_seeds,
     )
@@ -288,61 +261,3 @@ def ladder(
     request.check()
     request.chosen(request.plan())
     return LadderSession(given_places(ledger, runs_dir, data_dir), request)
-
-
-def given_places(ledger: AnyPath | None, runs_dir: AnyPath | None, data_dir: AnyPath | None) -> Places:
-    """The places that the arguments of a call name; those of the commands for None. Raises UsageError."""
-    given = {"ledger": ledger, "runs_dir": runs_dir, "data_dir": data_dir}
-    for name, path in given.items():
-        check_type(name, path, str | os.PathLike | None, "a path or a URL", f'as in {name}="results"')
-    runs, data = (None if path is None else os.fspath(path) for path in (runs_dir, data_dir))
-    places = paths.places(runs=runs, data=data)
-    if ledger is None:
-        return places
-    place = paths.given_ledger(ledger)
-    beside_ledger = runs is None and not os.environ.get("LRURUN_RUNS")
-    return paths.Places(
-        ledger=place, runs=paths.default_runs(place) if beside_ledger else places.runs, data=places.data
-    )
-
-
-def check_whole(name: str, value: object, least: int, most: int = 2**31 - 1) -> None:
-    """Refuses an optional argument that is no whole number from `least` to `most`. Raises UsageError."""
-    if value is None:
-        return
-    if not isinstance(value, SupportsIndex) or isinstance(value, bool):
-        raise UsageError(f"{name}: expected a whole number, found {type(value).__name__}", f"as in {name}={least}")
-    if not least <= value.__index__() <= most:
-        raise UsageError(f"{name}: expected a whole number from {least} to {most}, found {value}", f"as in {name}=4")
-
-
-def texts(name: str, value: Any, hint: str) -> list[str]:
-    """An argument that is a text or several, as a list. Raises UsageError."""
-    if isinstance(value, str):
-        return [value]
-    check_type(name, value, Sequence, "a text, or a list of texts", hint)
-    return [_text_of(name, item, hint) for item in value]
-
-
-def _text_of(name: str, value: Any, hint: str) -> str:
-    check_type(name, value, str, "text", hint)
-    return str(value)
-
-
-def _seeds(seeds: int | Sequence[int] | None) -> str | None:
-    """Seeds as `--seeds` takes them."""
-    if seeds is None or isinstance(seeds, SupportsIndex):
-        check_whole("seeds", seeds, 1)
-        return None if seeds is None else str(seeds.__index__())
-    if isinstance(seeds, str) or not isinstance(seeds, Sequence) or not seeds:
-        found = "an empty list" if isinstance(seeds, list | tuple) else type(seeds).__name__
-        raise UsageError(f"seeds: expected a number or a list of numbers, found {found}", "as in seeds=[0, 4, 7]")
-    for seed in seeds:
-        check_whole("seeds", seed, 0)
-    return requests.list_of([seed.__index__() for seed in seeds])
-
-
-def _plain(value: Any) -> Any:
-    """A value of `set` as TOML has it: arrays and numbers of NumPy as those of Python."""
-    value = value.tolist() if hasattr(value, "tolist") else value
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

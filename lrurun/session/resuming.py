@@ -1,8 +1,8 @@
-"""Which recorded requests are unfinished, and the training that continues one of them: what `lrurun resume` does."""
+"""What is unfinished in a ledger, and how it is continued: `lrurun.resume`, and what the command of that name does."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -12,11 +12,23 @@ from msgspec import Struct
 
 from lrurun import console, paths, plugins
 from lrurun.config.schema import LADDER_KINDS
-from lrurun.errors import FaultyProgram, LaterVersionError, LedgerError, PreparationError, UsageError
+from lrurun.errors import (
+    FailedChecksError,
+    FaultyProgram,
+    LaterVersionError,
+    LedgerError,
+    LrurunError,
+    PreparationError,
+    UnfinishedError,
+    UsageError,
+    check_type,
+    plural,
+)
 from lrurun.instances import continuing, requests
 from lrurun.instances.requests import LadderRequest
 from lrurun.ledger.database import implementation
 from lrurun.session import cautions, opening
+from lrurun.session.arguments import AnyPath, given_places, names_of_arguments, training_options
 from lrurun.session.training import LadderTraining
 from lrurun.studies.machinery.request import StudyRequest
 
@@ -25,11 +37,141 @@ if TYPE_CHECKING:
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
     from lrurun.runner.signals import Signals
+    from lrurun.session.study import Computation
     from lrurun.session.training_options import TrainingOptions
 
-OF_ONE_LADDER = (UsageError, LaterVersionError, PreparationError, FaultyProgram)
-"""Errors that do not stop the other ladders: its files have changed, a later lrurun began it, it has no data, or its
-program logs nothing."""
+OF_ONE_LADDER = (
+    UsageError,
+    LaterVersionError,
+    PreparationError,
+    FaultyProgram,
+    UnfinishedError,
+    FailedChecksError,
+)
+"""Errors that do not stop the other ladders: its files have changed, a later lrurun began it, it has no data, its
+program logs nothing, some runs have failed, or a check of a study fails."""
+
+
+@names_of_arguments()
+def resume(
+    *,
+    instance: str | None = None,
+    ledger: AnyPath | None = None,
+    runs_dir: AnyPath | None = None,
+    data_dir: AnyPath | None = None,
+    files: Sequence[AnyPath] = (),
+    jobs: int | None = None,
+    time_limit: str | float | None = None,
+    on: str = "local",
+    detach: bool = False,
+    all_users: bool = False,
+) -> None:
+    """Finishes every unfinished ladder and study of a ledger, oldest first: what `lrurun resume` does.
+
+    An error of one ladder does not stop the others.
+
+        lrurun.resume(ledger="ledger.db")
+
+    Args:
+        instance: only the one of this name, or of the beginning of its key.
+        ledger: a file, or the URL of a PostgreSQL database; None for the ledger of the commands.
+        runs_dir: the folder of logs and checkpoints, or its URL; None for the one beside the ledger.
+        data_dir: the folder of all data; None for the one of the commands.
+        files: plug-ins with which the ladders were started: no code is loaded because a ledger names it.
+        jobs, time_limit, on, detach: as for `LadderSession.train`; the limit is for all together.
+        all_users: on a server, whether what other users have requested is continued too.
+
+    Raises:
+        NotFoundError: there is no such instance.
+        Stopped: a signal or the time limit stopped it; all runs are saved.
+        LrurunError: the error of a ladder that is not finished; of several, the one with the highest exit code, with
+            the others as notes.
+    """
+    check_type("instance", instance, str | None, "text", 'as in instance="npDigits"')
+    check_type("all_users", all_users, bool, "True or False", "as in all_users=True")
+    plugins.load_files(files, named="files")
+    options = training_options(jobs=jobs, time_limit=time_limit, on=on, detach=detach)
+
+    def finish(work: LadderTraining | Computation) -> int:
+        if isinstance(work, LadderTraining):
+            work.train().check()
+        else:
+            work.run()
+            work.check()
+        return 0
+
+    with options.sentences():
+        _, errors = continued(given_places(ledger, runs_dir, data_dir), instance, options, finish, all_users=all_users)
+    if errors:
+        worst = max(errors, key=lambda error: error.exit_code)
+        for error in errors:
+            if error is not worst:
+                worst.add_note("; ".join(filter(None, (error.message, error.hint))))
+        raise worst
+
+
+def continued(
+    places: Places,
+    only: str | None,
+    options: TrainingOptions,
+    finish: Callable[[LadderTraining | Computation], int],
+    *,
+    all_users: bool,
+    fail: Callable[[LrurunError], None] = lambda _: None,
+) -> tuple[int, list[LrurunError]]:
+    """Finishes what is unfinished, oldest first; the highest exit code of `finish`, and the errors of single ladders.
+
+    Args:
+        only: an instance; None for all.
+        finish: trains or computes what remains of one; its exit code. One above 128 ends all.
+        fail: receives each error of a single ladder at once.
+
+    Raises:
+        NotFoundError: there is no such instance.
+        LrurunError: what concerns all ladders.
+    """
+    from lrurun.session.study import Computation
+
+    if options.site.is_local:
+        cautions.warn_of_jobs(options.jobs)
+    signals = options.signals()
+    with opening.read(places) as ledger:
+        exists = ledger.exists
+    if not exists:
+        hint = opening.rebuild_hint(places)
+        console.say(f"nothing to do: there is no ledger yet{f'; {hint}' if hint else ''}")
+        return 0, []
+    unfinished = find(places, only, all_users=all_users)
+    errors: list[LrurunError] = []
+
+    def failed(error: LrurunError) -> None:
+        fail(error)
+        errors.append(error)
+
+    for error in unfinished.errors:
+        failed(error)
+    for user, count in sorted(unfinished.of_others.items()):
+        console.say(f"left alone: {plural(count, 'unfinished ladder')} of {user}; --all-users takes these too")
+    with opening.existing(places) as ledger:
+        say_superseded(ledger, only)
+        if not unfinished.instances and not errors:
+            say_nothing_to_do(places, ledger, only, of_others=bool(unfinished.of_others))
+    code = 0
+    for instance, recorded in unfinished.instances:
+        if not recorded:
+            failed(not_recorded(instance))
+        for request in recorded:
+            try:
+                if instance.kind in LADDER_KINDS:
+                    work: LadderTraining | Computation = training(places, instance, request, options, signals)
+                else:
+                    work = Computation(places, [(request, request.plan())], options, signals)
+                code = max(code, finish(work))
+            except OF_ONE_LADDER as error:
+                failed(error)
+            if code > 128:
+                return code, errors
+    return code, errors
 
 
 class Unfinished(Struct, frozen=True, kw_only=True):

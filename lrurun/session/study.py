@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, json, structs
 
-from lrurun import console, paths, studies
+from lrurun import console, studies
 from lrurun.errors import (
     FailedChecksError,
     LrurunError,
@@ -20,16 +19,28 @@ from lrurun.errors import (
     check_type,
     hint_for,
     plural,
+    raise_first,
 )
-from lrurun.instances.requests import list_of
 from lrurun.judging.judged_claim import JudgedClaim
 from lrurun.reading.rows import Rows, columns_of
 from lrurun.session import opening
-from lrurun.session.training_options import TrainingOptions, site_of
+from lrurun.session.arguments import (
+    AnyPath,
+    check_width,
+    given_places,
+    names_of_arguments,
+    plain_value,
+    seeds_of,
+    text_of,
+    texts,
+    training_options,
+)
 from lrurun.studies.machinery.checks import Check
 from lrurun.studies.machinery.request import PROFILES, SelectedCells, StudyRequest, newest_plan, remember
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
@@ -38,6 +49,7 @@ if TYPE_CHECKING:
     from lrurun.runner.executors import Executor
     from lrurun.runner.signals import Signals
     from lrurun.runner.supervisor import SupervisorResult
+    from lrurun.session.training_options import TrainingOptions
     from lrurun.studies.machinery.planning import StudyPlan
     from lrurun.studies.machinery.reporting import CellOutput, StudyReport
     from lrurun.studies.machinery.study import Results
@@ -106,6 +118,28 @@ class Computation:
             with opening.write(self._places, training=True, create=not on_node) as ledger:
                 for (request, plan), executor in zip(self._planned, executors, strict=True):
                     self._run(ledger, request, plan, executor)
+
+    def check(self) -> None:
+        """Raises what its exit code stands for.
+
+        Raises:
+            FailedChecksError: a check fails.
+            UnfinishedError: some cells are not finished.
+            LrurunError: a study has no report.
+        """
+        raise_first(self.errors)
+        for report in self.reports:
+            if failed := report.failed:
+                raise FailedChecksError(
+                    f"{report.study}: {len(failed)} of {plural(len(report.checks), 'check')} failed: "
+                    f"{'; '.join(f'{check.name}: {check.measured:.6g}, expected {check.rule}' for check in failed)}",
+                    "report() has all of them",
+                )
+            if self.exit_code:
+                raise UnfinishedError(
+                    f"{report.study}: {plural(report.unfinished, 'cell')} not finished",
+                    "the same again tries them again",
+                )
 
     def _is_recorded(self) -> bool:
         """Whether all studies are complete in the ledger as it is, which then have reports."""
@@ -327,9 +361,9 @@ def _columns_of_cells(cells: Sequence[CellOutput]) -> Columns:
 class StudySession:
     """A theory figure of a paper, which is planned, computed, reported and drawn.
 
-    `lrurun.study` makes it. A method raises what ends the command of its name with another exit code than 0, which the
-    exception has as `exit_code`: beside the errors of all calls, `UnfinishedError` and `FailedChecksError` (3), and
-    `Stopped` (130, 143, 129) after ^C, SIGTERM or the time limit, or SIGHUP. The same call continues.
+    `lrurun.study` makes it. Its methods have the names that they have for a ladder: its cells are computed by workers
+    and recorded as runs, as the runs of a ladder are. They raise the same exceptions, which `LadderSession` lists, and
+    `FailedChecksError` (3) where a check fails.
     """
 
     def __init__(self, places: Places, request: StudyRequest) -> None:
@@ -348,12 +382,14 @@ class StudySession:
         """The question that the study answers."""
         return self._plan.study.question
 
+    @names_of_arguments()
     def plan(self) -> Rows[PlannedCell]:
         """The cells, and how many of their seeds are done; in a data frame, their settings are columns."""
         with opening.read(self.places) as ledger:
             return Rows(planned_cells(ledger, self.request, self._plan), _columns_of_plan)
 
-    def run(
+    @names_of_arguments()
+    def train(
         self,
         *,
         jobs: int | None = None,
@@ -364,7 +400,7 @@ class StudySession:
     ) -> None:
         """Computes the cells that remain, in worker processes, and returns when all are finished and checked.
 
-        The process that calls needs no jax.
+        The process that calls needs no jax. What stops and what continues it is as for `LadderSession.train`.
 
         Args:
             jobs: the number of worker processes; None for as many as the machine has cores for.
@@ -380,33 +416,19 @@ class StudySession:
             UsageError: a wrong argument.
             LrurunError: folders, ledger or executor do not allow it.
         """
-        check_type("jobs", jobs, int | None, "a whole number", "as in jobs=4")
-        check_type("on", on, str, "text", 'as in on="slurm"')
-        check_type("time_limit", time_limit, str | float | int | None, "a text or seconds", 'as in time_limit="45m"')
-        if jobs is not None and jobs < 1:
-            raise UsageError(f"jobs: expected a whole number from 1, found {jobs}", "as in jobs=4")
-        limit = time_limit if time_limit is None or isinstance(time_limit, str) else f"{time_limit:.0f}"
-        options = TrainingOptions(jobs=jobs, time_limit=limit, site=site_of(on), detach=bool(detach), fresh=bool(fresh))
+        options = training_options(jobs=jobs, time_limit=time_limit, on=on, detach=detach, fresh=fresh)
         computation = Computation(self.places, [(self.request, self._plan)], options, options.signals())
-        computation.run()
-        for report in computation.reports:
-            if failed := report.failed:
-                raise FailedChecksError(
-                    f"{report.study}: {len(failed)} of {plural(len(report.checks), 'check')} failed: "
-                    f"{'; '.join(f'{check.name}: {check.measured:.6g}, expected {check.rule}' for check in failed)}",
-                    "report() has all of them",
-                )
-            if computation.exit_code:
-                raise UnfinishedError(
-                    f"{report.study}: {plural(report.unfinished, 'cell')} not finished",
-                    "the same again tries them again",
-                )
+        with options.sentences():
+            computation.run()
+        computation.check()
 
+    @names_of_arguments()
     def report(self) -> StudyResult:
         """The report of the cells that the ledger has. Raises NotFoundError if it has none."""
         return StudyResult(self._plan, self._results())
 
-    def plot(self, *, plain: bool = False, width: Width = "column") -> Any:
+    @names_of_arguments()
+    def plot(self, *, plain: bool = False, width: Width = "column") -> Figure:
         """The figure of the study, a `Figure` of Matplotlib.
 
         Args:
@@ -420,14 +442,13 @@ class StudySession:
         from lrurun.report.figures import figure_files
         from lrurun.studies.machinery import reporting, study_pages
 
-        if width not in figure_files.WIDTHS:
-            raise UsageError(f"width: expected column or page, found {width!r}", "column is 3.3 inches wide")
+        check_width(width)
         results = self._results()
         if reporting.missing(self._plan, results):
             raise NotFoundError(*incomplete(self.request, self._plan, results))
         figure = self._plan.study.figure(results)
         report = reporting.build(self._plan, results)
-        return figure_files.draw(figure if plain else study_pages.captioned(report, figure), width)
+        return figure_files.shown(figure if plain else study_pages.captioned(report, figure), width)
 
     def _results(self) -> Results[Any]:
         from lrurun.studies.machinery import reporting
@@ -440,6 +461,7 @@ class StudySession:
             return results
 
 
+@names_of_arguments()
 def study(
     name: str,
     *,
@@ -447,16 +469,16 @@ def study(
     cells: str | Sequence[str] = (),
     seeds: int | Sequence[int] | None = None,
     set: Mapping[str, Any] | None = None,
-    ledger: str | os.PathLike[str] | None = None,
-    runs_dir: str | os.PathLike[str] | None = None,
-    data_dir: str | os.PathLike[str] | None = None,
+    ledger: AnyPath | None = None,
+    runs_dir: AnyPath | None = None,
+    data_dir: AnyPath | None = None,
 ) -> StudySession:
     """A theory figure of a paper, which can be planned, computed, reported and drawn: what `lrurun study` is given.
 
     Nothing is computed or written yet.
 
         study = lrurun.study("ring", profile="ci")
-        study.run()
+        study.train()
         study.report()
 
     Args:
@@ -472,25 +494,20 @@ def study(
     Raises:
         UsageError: an unknown name, a value that is out of range, or an argument of another type.
     """
-    check_type("name", name, str, "text", 'as in study("ring")')
-    check_type("profile", profile, str, "text", 'as in study("ring", profile="ci")')
-    check_type("set", set, Mapping | None, "a mapping", 'as in study("memory", set={"rho": [0, 0.9]})')
-    check_type("seeds", seeds, int | Sequence | None, "a number or a list of numbers", "as in seeds=[0, 4, 7]")
-    check_type("cells", cells, Sequence, "a text, or a list of texts", 'as in cells=["rho=0"]')
+    hint = 'as in study("memory", profile="ci", seeds=3, set={"rho": [0, 0.9]})'
+    check_type("name", name, str, "text", hint)
+    check_type("profile", profile, str, "text", hint)
+    check_type("set", set, Mapping | None, "a mapping", hint)
     if profile not in PROFILES:
         raise UsageError(f"profile: unknown profile {profile!r}", hint_for(profile, PROFILES, "profiles of studies"))
-    named = {"ledger": ledger, "runs_dir": runs_dir, "data_dir": data_dir}
-    for argument, path in named.items():
-        check_type(argument, path, str | os.PathLike | None, "a path or a URL", f'as in {argument}="results"')
-    places = paths.places(*(None if path is None else os.fspath(path) for path in named.values()))
     request = StudyRequest(
-        study=studies.get(name).name,
+        study=studies.get(name.removeprefix(studies.PREFIX)).name,
         profile=profile,
-        cells=[cells] if isinstance(cells, str) else list(cells),
-        seeds=None if seeds is None else str(seeds) if isinstance(seeds, int) else list_of(seeds),
-        sets=[f"{path}={_written(value)}" for path, value in (set or {}).items()],
+        cells=texts("cells", cells, 'as in cells=["rho=0"]'),
+        seeds=seeds_of(seeds),
+        sets=[f"{text_of('set', path, hint)}={_written(plain_value(value))}" for path, value in (set or {}).items()],
     )
-    return StudySession(places, request)
+    return StudySession(given_places(ledger, runs_dir, data_dir), request)
 
 
 def _written(value: Any) -> str:

@@ -10,17 +10,17 @@ import shlex
 import signal
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from lrurun import console, paths
-from lrurun.errors import UsageError, hint_for
+from lrurun.errors import Stopped, UsageError, hint_for
 
 if TYPE_CHECKING:
-    from lrurun.errors import Stopped
     from lrurun.paths import Places
     from lrurun.runner.executors import Executor
     from lrurun.runner.signals import Signals
@@ -177,6 +177,14 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
     def sentence(self, stopped: Stopped) -> str:
         """What stopped a training, what was left then, and what continues it."""
         return f"stopped by {stopped}{stopped.when and f' {stopped.when}'}; {self.continuation}"
+
+    @contextmanager
+    def sentences(self) -> Iterator[None]:
+        """Makes the text of `Stopped` the sentence on it, as a call in Python raises it."""
+        try:
+            yield
+        except Stopped as stopped:
+            raise Stopped(stopped.number, self.sentence(stopped)) from None
 
     def stopped(self, stopped: Stopped) -> int:
         """Says what goes on after a signal; the exit code."""

@@ -59,7 +59,7 @@ def test_a_finished_ladder(finished: Machine, capsys: pytest.CaptureFixture[str]
     assert report.rows[-1].comparison.difference == printed["rows"][-1]["comparison"]["difference"]
     assert [claim.text for claim in report.claims] == [claim["text"] for claim in printed["claims"]]
     assert "verdict" in report.claims.to_polars().columns
-    assert all(isinstance(caution, str) for caution in report.cautions)
+    assert report.cautions[0] == "profile smoke shows that everything runs, its scores mean nothing"
     assert report._repr_html_().startswith("<iframe")
     for figure in (ladder.plot(), ladder.plot("curves", metrics="train/loss", width="page", plain=True)):
         data, metadata = figure._repr_png_()
@@ -115,7 +115,10 @@ here_smoke = partial(of_digits, profile="smoke")
         (lambda: of_digits(seeds=0), UsageError, "seeds: expected a whole number from 1", "seeds=4"),
         (lambda: of_digits(seeds=True), UsageError, "seeds: expected a whole number, found bool", ""),
         (lambda: of_digits(seeds=[1.5]), UsageError, "seeds: expected a whole number, found float", ""),
-        (lambda: of_digits(seeds=[1, 1]), UsageError, "1", ""),
+        (lambda: of_digits(seeds=[1, 1]), UsageError, "seeds: 1 is named twice", "[0, 4, 7]"),
+        (lambda: of_digits(seeds=[1000]), UsageError, "seeds: expected a whole number from 0 to 999", ""),
+        (lambda: of_digits(set={"seed": 3}), UsageError, "set seed: seeds are not set", "use seeds=[0, 1, 2]"),
+        (lambda: lrurun.ladder("study:ring"), UsageError, "study:ring is a study", 'lrurun.study("ring") computes'),
         (lambda: of_digits(tune="yes"), UsageError, "tune: expected True or False, found str", "as in"),
         (lambda: of_digits(rungs="gamma"), UsageError, "gamma", "gamma-norm"),
         (lambda: of_digits(rungs=5), UsageError, "rungs: expected a text, or a list of texts", "as in"),

@@ -23,7 +23,7 @@ import lrurun
 
 study = lrurun.study("impulse", profile="ci", seeds=2, ledger="ledger.db")
 assert {cell.done for cell in study.plan()} == {0}
-study.run(jobs=1)
+study.train(jobs=1)
 result = study.report()
 assert {cell.done for cell in study.plan()} == {2}
 assert not result.report.unfinished and len(result.checks) > 5
@@ -46,9 +46,9 @@ def test_workers_compute_a_study_whose_caller_imports_no_jax_and_no_command(mach
 def test_a_study_in_python_has_the_numbers_of_the_command(machine: Machine) -> None:
     sets = {"rho": [0, 0.9], "points": 5}
     study = memory(machine.folder, set=sets)
-    with pytest.raises(NotFoundError, match="has no cell of the study memory in profile ci --set rho="):
+    with pytest.raises(NotFoundError, match=r'memory in profile ci set={"rho": \[0, 0.9\]} set={"points": 5}'):
         study.report()
-    study.run(jobs=1)
+    study.train(jobs=1)
     result = study.report()
     words = ("study", "memory", "--profile", "ci", "--set", "rho=[0,0.9]", "--set", "points=5")
     assert machine.json(*words) == json.loads(as_json.render(result.report))
@@ -62,13 +62,13 @@ def test_a_study_in_python_has_the_numbers_of_the_command(machine: Machine) -> N
 def test_a_notebook_shows_the_page_and_a_figure(machine: Machine) -> None:
     study = memory(machine.folder, cells="rho=0")
     assert [cell.cell for cell in study.plan()] == ["rho=0"]
-    study.run(jobs=1)
+    study.train(jobs=1)
     part = study.report()
     assert (part.answer, part.report.unfinished, list(part.claims)) == ("", 4, [])
     with pytest.raises(NotFoundError, match="no figure, because cells are missing"):
         study.plot()
     whole = memory(machine.folder)
-    whole.run(jobs=1)
+    whole.train(jobs=1)
     result = whole.report()
     assert result.answer in result.page
     assert "<svg" in result.page
@@ -88,7 +88,7 @@ def test_a_failed_check_is_an_error_after_the_study_is_recorded(
     monkeypatch.setattr(kind, "checks", lambda self, results: [checks.identity("a sum", len(results), 4.0)])
     study = memory(machine.folder)
     with pytest.raises(FailedChecksError, match="memory: 1 of 1 check failed: a sum: 5, expected equal up to 1e-08"):
-        study.run(jobs=1)
+        study.train(jobs=1)
     assert [check.passed for check in study.report().checks] == [False]
 
 
@@ -101,6 +101,6 @@ def test_arguments_of_another_type_and_unknown_names_are_refused(tmp_path: Path)
         lrurun.study("memory", set=["rho=0"])  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="unknown cell 'rho=2'"):
         memory(tmp_path, cells=["rho=2"])
-    with pytest.raises(UsageError, match="jobs: expected a whole number from 1, found 0"):
-        memory(tmp_path).run(jobs=0)
+    with pytest.raises(UsageError, match="jobs: expected a whole number from 1 to 4096, found 0"):
+        memory(tmp_path).train(jobs=0)
     assert list(tmp_path.iterdir()) == []

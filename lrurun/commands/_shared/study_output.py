@@ -10,7 +10,7 @@ from msgspec import structs
 
 from lrurun import console, table
 from lrurun.commands._shared import output
-from lrurun.errors import LrurunError, NotFoundError, UsageError, raise_first
+from lrurun.errors import LrurunError, NotFoundError, Stopped, UsageError, raise_first
 from lrurun.session.study import Computation, incomplete, recorded
 from lrurun.studies import PREFIX
 from lrurun.studies.machinery import reporting, study_pages
@@ -18,7 +18,6 @@ from lrurun.studies.machinery import reporting, study_pages
 if TYPE_CHECKING:
     from lrurun.paths import Places
     from lrurun.report.figures.figures import Figure, Width
-    from lrurun.runner.signals import Signals
     from lrurun.session.training_options import TrainingOptions
     from lrurun.studies.machinery.planning import StudyPlan
     from lrurun.studies.machinery.reporting import StudyReport
@@ -162,9 +161,8 @@ def write_report(
     return 0
 
 
-def repeat(places: Places, request: StudyRequest, options: TrainingOptions, signals: Signals) -> int:
+def repeat(computation: Computation, options: TrainingOptions) -> int:
     """Computes what remains of a recorded study, and prints its report; the exit code."""
-    computation = Computation(places, [(request, request.plan())], options, signals)
     code = run(computation, options)
     for report in computation.reports:
         reporting.show(report)
@@ -173,8 +171,6 @@ def repeat(places: Places, request: StudyRequest, options: TrainingOptions, sign
 
 def run(computation: Computation, options: TrainingOptions) -> int:
     """Computes what remains of studies, or shows it; the exit code."""
-    from lrurun.runner.signals import Stopped
-
     if options.dry_run and options.site.is_local:
         for title, cells in computation.planned():
             rows = [[cell.cell, f"{cell.done}/{cell.seeds}"] for cell in cells]
