@@ -100,7 +100,9 @@ class Fault(UsageError):
         if not hint and source.startswith("--set "):
             hint = f"give it another value: {source}=..."
         suffix = "" if value is UNSET else f", found {_shown(value)}"
-        super().__init__(f"{place(source, path)}: {rule}{suffix}", hint or f"change {path or 'the table'} in {source}")
+        super().__init__(
+            f"{path_in(source, path)}: {rule}{suffix}", hint or f"change {path or 'the table'} in {source}"
+        )
         self.rule = rule
         self.source = source
         self.path = path
@@ -124,8 +126,8 @@ def not_one_of(source: str, path: str, value: Any, known: Iterable[Any]) -> Faul
     return Fault(f"expected one of {', '.join(names)}", source, path, value=value, known=names)
 
 
-def place(source: str, path: str) -> str:
-    """The place of a value as messages show it. An option such as `--set` already contains the path."""
+def path_in(source: str, path: str) -> str:
+    """Source and path of a value as messages show it. An option such as `--set` already contains the path."""
     return source if source.startswith("--") or not path else f"{source}, {path}"
 
 

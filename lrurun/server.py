@@ -1,4 +1,4 @@
-"""A PostgreSQL server as the place of a ledger: its URL, from which every password is kept apart."""
+"""A PostgreSQL server as the location of a ledger: its URL, from which every password is kept apart."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Server(Struct, frozen=True):
         return self.text
 
 
-Place = Path | Server
+Location = Path | Server
 """The place of a ledger: an SQLite file, or a database of a PostgreSQL server."""
 
 

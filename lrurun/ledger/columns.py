@@ -148,17 +148,19 @@ def document_of(path: str) -> ColumnElement[int]:
 def in_ladder(name: str) -> ColumnElement[bool]:
     """Whether a run is in an instance of this ladder."""
     ids = select(ladders.c.id).where(ladders.c.name == name)
-    place = exists().where(ladder_runs.c.run == runs.c.number, ladder_runs.c.ladder.in_(ids))
-    return place.correlate(runs)  # a list that is sorted by places has their tables, too
+    member = exists().where(ladder_runs.c.run == runs.c.number, ladder_runs.c.ladder.in_(ids))
+    return member.correlate(runs)  # a list that is sorted by memberships has their tables, too
 
 
-def with_first_place(ladder: str | None = None) -> Any:
-    """`runs`, each with the first of its places in ladders, or in those of the name `ladder`."""
-    place_ids = select(func.min(ladder_runs.c.id).label("id")).group_by(ladder_runs.c.run)
+def with_first_membership(ladder: str | None = None) -> Any:
+    """`runs`, each with the first of its memberships, or with the first in ladders of the name `ladder`."""
+    membership_ids = select(func.min(ladder_runs.c.id).label("id")).group_by(ladder_runs.c.run)
     if ladder is not None:
-        place_ids = place_ids.join(ladders, ladders.c.id == ladder_runs.c.ladder).where(ladders.c.name == ladder)
-    place = and_(ladder_runs.c.run == runs.c.number, ladder_runs.c.id.in_(place_ids))
-    return runs.outerjoin(ladder_runs, place).outerjoin(ladders, ladders.c.id == ladder_runs.c.ladder)
+        membership_ids = membership_ids.join(ladders, ladders.c.id == ladder_runs.c.ladder).where(
+            ladders.c.name == ladder
+        )
+    first = and_(ladder_runs.c.run == runs.c.number, ladder_runs.c.id.in_(membership_ids))
+    return runs.outerjoin(ladder_runs, first).outerjoin(ladders, ladders.c.id == ladder_runs.c.ladder)
 
 
 def rank(value: Any) -> tuple[int, float | str] | None:
@@ -190,14 +192,14 @@ def rows(
 ) -> dict[str, tuple[Any, ...]]:
     """Run id -> the values of these columns, for the runs `ids` or for all.
 
-    Of its places in ladders, a run has the first, or the first in ladders of the name `ladder`. Tags are a tuple, times
+    A run has its first membership, or the first in ladders of the name `ladder`. Tags are a tuple, times
     seconds.
     """
     labelled = {
         name: expression(name).label(f"c{k}") for k, name in enumerate(names) if name != "tag" and not is_setting(name)
     }
     query: Select[Any] = select(runs.c.id, runs.c.number, runs.c.config_id, runs.c.execution_id, *labelled.values())
-    query = query.select_from(with_first_place(ladder) if any(map(_is_of_membership, names)) else runs)
+    query = query.select_from(with_first_membership(ladder) if any(map(_is_of_membership, names)) else runs)
     if ids is not None:
         query = query.where(among(runs.c.id, ids))
     settings = _settings(connection, [name for name in names if is_setting(name)], ids)
@@ -232,11 +234,11 @@ def groups(
 ) -> list[GroupMean]:
     """The groups of runs with equal values of the columns `by`, sorted by these values; rungs as in their ladders.
 
-    A group names the ladder instances of its runs: for a run in several, that of the place that is in the group, else
+    A group names the ladder instances of its runs: for a run in several, the one whose membership is in the group, else
     the first.
 
     `metric_of` has the metric of each task, of which a group has the mean. Superseded and excluded runs are left out. A
-    run with several places in ladders is in the group of each.
+    run with several memberships is in the group of each.
     """
     metric = case(*((runs.c.task == task, literal(name)) for task, name in metric_of.items()), else_="")
     results = {name: expression(name) for name in metric_of.values()}
@@ -247,19 +249,19 @@ def groups(
         for name in by
         if name not in columns
     }
-    places = any(map(_is_of_membership, by))
+    by_membership = any(map(_is_of_membership, by))
     instance_ids = select(func.min(ladder_runs.c.ladder)).where(ladder_runs.c.run == runs.c.number)
     if ladder is not None:
         ladder_ids = select(ladders.c.id).where(ladders.c.name == ladder)
         instance_ids = instance_ids.where(ladder_runs.c.ladder.in_(ladder_ids))
-    instance = ladder_runs.c.ladder if places else instance_ids.scalar_subquery()
+    instance = ladder_runs.c.ladder if by_membership else instance_ids.scalar_subquery()
     keys = [*columns.values(), *dict.fromkeys(document_columns.values()), metric, instance]
     inner: Select[Any] = select(
         runs.c.number,
         *(key.label(f"k{k}") for k, key in enumerate(keys)),
         case((func.abs(score) <= _LARGEST, score)).label("value"),
     ).where(runs.c.superseded == 0, runs.c.number.not_in(select(exclusions.c.run)))
-    if places:
+    if by_membership:
         source = runs.join(ladder_runs, ladder_runs.c.run == runs.c.number)
         inner = inner.select_from(source.join(ladders, ladders.c.id == ladder_runs.c.ladder)).distinct()
         if ladder is not None:
@@ -269,7 +271,7 @@ def groups(
     if ids is not None:
         inner = inner.where(among(runs.c.id, ids))
     per_run = inner.subquery()
-    if places:  # a run counts once in a group, also if it has the same place in several instances
+    if by_membership:  # a run counts once in a group, also if it has the same rung and stage in several instances
         grouped = [column for column in per_run.c if column.name != f"k{len(keys) - 1}"]
         least = func.min(per_run.c[f"k{len(keys) - 1}"]).label(f"k{len(keys) - 1}")
         per_run = select(*grouped, least).group_by(*grouped).subquery()
@@ -368,8 +370,8 @@ def _is_of_membership(name: str) -> bool:
 
 def _rungs(connection: Connection) -> dict[str, int]:
     """Rung -> its smallest position in a ladder."""
-    places = select(ladder_runs.c.rung, func.min(ladder_runs.c.position)).group_by(ladder_runs.c.rung)
-    return {row[0]: row[1] for row in connection.execute(places)}
+    query = select(ladder_runs.c.rung, func.min(ladder_runs.c.position)).group_by(ladder_runs.c.rung)
+    return {row[0]: row[1] for row in connection.execute(query)}
 
 
 def _settings(connection: Connection, paths: Sequence[str], ids: Collection[str] | None) -> dict[str, dict[int, Any]]:

@@ -67,7 +67,7 @@ class LadderInstance(Struct, frozen=True, kw_only=True):
 
 
 class Membership(Struct, frozen=True, kw_only=True):
-    """A place of a run in a ladder instance; a run may have several."""
+    """The rung and the stage that a run has in a ladder instance; a run may have several."""
 
     ladder: str
     """The name of the ladder."""

@@ -106,7 +106,9 @@ def views(connection: Connection, names: Iterable[str] = NAMES) -> list[View]:
     return view_list
 
 
-_PLACES = runs.join(ladder_runs, ladder_runs.c.run == runs.c.number).join(ladders, ladders.c.id == ladder_runs.c.ladder)
+_MEMBERS = runs.join(ladder_runs, ladder_runs.c.run == runs.c.number).join(
+    ladders, ladders.c.id == ladder_runs.c.ladder
+)
 _COUNTED = (
     runs.c.superseded == 0,
     runs.c.number.not_in(select(exclusions.c.run)),
@@ -120,7 +122,7 @@ def _counted_runs(source: FromClause) -> Select[Any]:
 
 def _finished(*, tuning: bool) -> Select[Any]:
     stage = "tune" if tuning else "train"
-    return _counted_runs(_PLACES).where(ladder_runs.c.stage == stage, runs.c.state.in_(("done", "diverged")))
+    return _counted_runs(_MEMBERS).where(ladder_runs.c.stage == stage, runs.c.state.in_(("done", "diverged")))
 
 
 def _fields(*names: str) -> list[Column]:
@@ -138,7 +140,7 @@ def _curves() -> tuple[list[Column], Select[Any]]:
         Column("step", "training step", metrics.c.step),
         Column("value", "value there; null for NaN", metrics.c.value),
     ]
-    source = _PLACES.join(metrics, metrics.c.run == runs.c.number)
+    source = _MEMBERS.join(metrics, metrics.c.run == runs.c.number)
     return columns, _counted_runs(source.join(metric_keys, metric_keys.c.id == metrics.c.key))
 
 

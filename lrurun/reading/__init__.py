@@ -32,7 +32,7 @@ class OpenLedger:
     A ledger that does not exist is read as an empty one, until it does.
     """
 
-    def __init__(self, place: paths.Place) -> None:
+    def __init__(self, place: paths.Location) -> None:
         self.path = place
         """The file or the server."""
         self._ledger: Ledger | None = None

@@ -127,13 +127,13 @@ def data_folder(plan: planning.Plan, run: Run, folder: Path) -> str:
         LrurunError: there is none.
     """
     name, different = plan.task.name, None
-    for place in sorted(folder.glob(f"{glob.escape(name)}*")):
+    for copy in sorted(folder.glob(f"{glob.escape(name)}*")):
         with contextlib.suppress(LrurunError):  # of another task, or made with other settings
-            manifest = task_data.manifest(plan.task, plan.options, place)
+            manifest = task_data.manifest(plan.task, plan.options, copy)
             if manifest is not None and run.data_sha256 in (None, task_data.digest(manifest.sha256)):
-                return place.name
+                return copy.name
             if manifest is not None:
-                different = f"{place} has {task_data.digest(manifest.sha256)[:19]}"
+                different = f"{copy} has {task_data.digest(manifest.sha256)[:19]}"
     wanted = f"run {run.id} was trained on data {(run.data_sha256 or 'of an unknown digest')[:19]}"
     if different is not None:
         raise LrurunError(

@@ -130,9 +130,11 @@ class _Export:
         renamed = self._metrics.changed(used) | self._settings.changed(parameter.key for parameter in parameters)
         self._tag(entry.run_id, run, renamed, long_values)
         if long_values:
-            place = self._folder / Path(entry.artifact_uri.removeprefix(self._named.as_uri()).lstrip("/"))
-            place.mkdir(parents=True)
-            (place / LONG_VALUES).write_text(json.dumps(long_values, indent=1, ensure_ascii=False), encoding="utf-8")
+            artifacts = self._folder / Path(entry.artifact_uri.removeprefix(self._named.as_uri()).lstrip("/"))
+            artifacts.mkdir(parents=True)
+            (artifacts / LONG_VALUES).write_text(
+                json.dumps(long_values, indent=1, ensure_ascii=False), encoding="utf-8"
+            )
         status = _STATUS[run.state]
         if run.finished_at is None:
             self._client.update_run(entry.run_id, status)  # the other call would take the present time
@@ -147,8 +149,8 @@ class _Export:
             name = f"{first.ladder} on {first.task}" + (f", profile {first.profile}" if first.profile else "")
         name = console.clean(name)
         if name not in self._experiments:
-            place = (self._named / "artifacts" / str(len(self._experiments))).as_uri()
-            self._experiments[name] = self._client.create_experiment(name, artifact_location=place)
+            location = (self._named / "artifacts" / str(len(self._experiments))).as_uri()
+            self._experiments[name] = self._client.create_experiment(name, artifact_location=location)
         return self._experiments[name]
 
     def _points(self, run: Run, time: int, used: set[str]) -> Iterator[Any]:

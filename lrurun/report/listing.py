@@ -137,8 +137,9 @@ def varying(runs: Sequence[Run], ledger: Ledger) -> tuple[list[str], dict[str, t
     for run in runs:
         if progress.cell(run):
             continue
-        place = run.memberships[0] if run.memberships else None
-        group = groups.setdefault((run.task, place and place.profile, place and place.rung), {})
+        membership = run.memberships[0] if run.memberships else None
+        where = (membership.profile, membership.rung) if membership else None
+        group = groups.setdefault((run.task, where), {})
         group.setdefault(run.config_id, run.id)  # one run of each configuration
     tables: dict[int, dict[str, object]] = {}
 

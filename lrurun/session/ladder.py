@@ -299,10 +299,10 @@ def given_places(ledger: AnyPath | None, runs_dir: AnyPath | None, data_dir: Any
     places = paths.places(runs=runs, data=data)
     if ledger is None:
         return places
-    place = paths.given_ledger(ledger)
+    location = paths.given_ledger(ledger)
     beside_ledger = runs is None and not os.environ.get("LRURUN_RUNS")
     return paths.Places(
-        ledger=place, runs=paths.default_runs(place) if beside_ledger else places.runs, data=places.data
+        ledger=location, runs=paths.default_runs(location) if beside_ledger else places.runs, data=places.data
     )
 
 

@@ -223,9 +223,8 @@ def test_texts_that_postgresql_cannot_hold_are_replaced(ledger: Ledger, key: str
     assert [e.text for e in ledger.events()] == ["a\ufffdb?"]
     ledger.finish(take(ledger, key), "failed", error="Traceback\0")
     assert ledger.run(run.id).error == "Traceback\ufffd"
-    from lrurun.ledger import columns
-from lrurun.ledger.where import grammar
-from lrurun.ledger.where.names import Names
+    from lrurun.ledger.where import grammar
+    from lrurun.ledger.where.names import Names
 
     condition = grammar.parse("optim.lr=0.5", Names())
     assert ledger.run_ids(condition) == [run.id], "one NUL does not keep conditions from reading the rest"

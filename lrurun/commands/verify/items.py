@@ -48,7 +48,7 @@ def verify_items(places: Places, names: Sequence[str], instance: str | None, *, 
         UsageError: neither is named.
         LrurunError: the data of a run are not in the data folder.
     """
-    from lrurun.runner import records
+    from lrurun.runner import run_files
 
     if not names and instance is None:
         raise UsageError("verify --items: expected RUNs, or --instance", "lrurun status lists the instances")
@@ -57,7 +57,7 @@ def verify_items(places: Places, names: Sequence[str], instance: str | None, *, 
         for found in _each(ledger, places, _chosen(ledger, names, instance)):
             done.append(found)
             if found.status == "added":
-                records.keep_run(ledger, places.runs, found.run)
+                run_files.keep_run(ledger, places.runs, found.run)
             if not json:
                 _print(found)
     if json:

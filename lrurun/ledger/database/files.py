@@ -45,10 +45,10 @@ def require_writable(path: Path, exists: bool) -> None:
         raise LrurunError(
             f"the folder {folder} of the ledger does not exist", f"create it: mkdir -p {shlex.quote(str(folder))}"
         )
-    for place in [folder, path] if exists else [folder]:
-        if not os.access(place, os.W_OK):
+    for target in [folder, path] if exists else [folder]:
+        if not os.access(target, os.W_OK):
             raise LrurunError(
-                f"the ledger {path} cannot be written: {place} is read-only for this user",
+                f"the ledger {path} cannot be written: {target} is read-only for this user",
                 "change its permissions, or name another ledger",
             )
 

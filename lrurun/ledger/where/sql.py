@@ -37,7 +37,7 @@ def where(condition: Condition) -> ColumnElement[bool]:
 def in_order(query: Select[Any], sort: str | None, *, descending: bool, ladder: str | None = None) -> Select[Any]:
     """A query on `runs`, sorted by a column: runs without a value last, newest first where values are equal.
 
-    Where a run has several places in ladders, the first counts, or the first in ladders of the name `ladder`; where it
+    Where a run has several memberships, the first counts, or the first in ladders of the name `ladder`; where it
     has several tags, the first in the alphabet.
     """
     newest = runs.c.number.desc()
@@ -64,7 +64,7 @@ def in_order(query: Select[Any], sort: str | None, *, descending: bool, ladder: 
         ranks: list[ColumnElement[Any]] = [listed.is_not(None), text.is_not(None), number, text, listed]
     else:
         if sort in FIELDS and FIELDS[sort].is_of_membership:
-            query = query.select_from(columns.with_first_place(ladder))
+            query = query.select_from(columns.with_first_membership(ladder))
         missing, ranks = columns.expression(sort).is_(None), [columns.expression(sort)]
     return query.order_by(missing, *(rank.desc() if descending else rank.asc() for rank in ranks), newest)
 
@@ -102,15 +102,15 @@ def _set_holds(comparison: ValueComparison) -> ColumnElement[bool]:
     if comparison.name == "tag":
         tagged = exists().where(tags.c.run == runs.c.number, tags.c.name == comparison.text)
         return tagged if comparison.operator == "=" else not_(tagged)
-    equal = _place(FIELDS[comparison.name].value == comparison.text)
-    return equal if comparison.operator == "=" else and_(not_(equal), _place())
+    equal = _has_membership(FIELDS[comparison.name].value == comparison.text)
+    return equal if comparison.operator == "=" else and_(not_(equal), _has_membership())
 
 
-def _place(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Whether a run has a place in a ladder that meets the conditions."""
-    places = ladder_runs.join(ladders, ladders.c.id == ladder_runs.c.ladder)
-    # a list that is sorted by places has their tables, too
-    return exists().select_from(places).where(ladder_runs.c.run == runs.c.number, *conditions).correlate(runs)
+def _has_membership(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Whether a run has a membership that meets the conditions."""
+    memberships = ladder_runs.join(ladders, ladders.c.id == ladder_runs.c.ladder)
+    # a list that is sorted by memberships has their tables, too
+    return exists().select_from(memberships).where(ladder_runs.c.run == runs.c.number, *conditions).correlate(runs)
 
 
 def _time_holds(column: ColumnElement[float], comparison: ValueComparison) -> ColumnElement[bool]:

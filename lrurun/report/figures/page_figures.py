@@ -71,7 +71,7 @@ def ladder(report: LadderReport) -> DotPlot | None:
         return None
 
     def place(value: float) -> float:
-        return round(100 * axis.place(value), 2)
+        return round(100 * axis.position(value), 2)
 
     def plotted(row: LadderRow) -> DotPlotRow:
         mean, error = row.mean, row.stderr or 0.0

@@ -104,14 +104,16 @@ def collect(ledger: Ledger, ladder: LadderInstance) -> LadderProgress:
         groups.setdefault((summary.rung, summary.stage), []).append(summary)
     running = ledger.runs(ladder.key, states=["running"]) if counts["running"] else []
     attempts = ledger.newest_attempts([run.id for run in running]) if running else {}
-    rungs = tuple(_rung(*place, group, work.get(place), usual) for place, group in groups.items())
+    rungs = tuple(
+        _rung(*rung_and_stage, group, work.get(rung_and_stage), usual) for rung_and_stage, group in groups.items()
+    )
     return LadderProgress(
         ladder=ladder,
         counts=counts,
         rungs=rungs,
         eta_seconds=work[None].duration(usual) if None in work else None,
         running=tuple(running),
-        places={run.id: _place(attempts[run.id]) for run in running},
+        places={run.id: _process(attempts[run.id]) for run in running},
         silent=_silent(ladder, running, attempts, rungs, ledger.clock()) if running else {},
         form=form,
     )
@@ -157,7 +159,7 @@ def _may_share_runs(summaries: list[StateSummary]) -> bool:
     return any(last >= first for (_, last), (first, _) in pairwise(sorted(spans.values())))
 
 
-def _place(newest: Attempt) -> str:
+def _process(newest: Attempt) -> str:
     device = devices.name(newest)
     return f"{newest.host}:{newest.pid}" + (f" ({device})" if device else "")
 

@@ -167,9 +167,9 @@ def results(compared: RunDifferences, runs: Sequence[str]) -> Table:
 
 def _compared(run: Run) -> dict[str, Any]:
     """Everything that runs are compared by, except their results."""
-    places = dict.fromkeys(f"{place.ladder}/{place.rung} ({place.stage})" for place in run.memberships)
+    memberships = dict.fromkeys(f"{each.ladder}/{each.rung} ({each.stage})" for each in run.memberships)
     return {
-        "rung": ", ".join(places),
+        "rung": ", ".join(memberships),
         "state": run.state,
         **flat(run),
         "code": "; ".join(run.code),
