@@ -45,7 +45,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     seeds: int
     """The number of seeds where `--seeds` is not used."""
     changes: dict[str, Any]
-    """The values of `--set` that have an effect, except those of execution. Other values make another instance."""
+    """The values of `--set` that have an effect, without settings of execution. Other values make another instance."""
     tune: bool
     rungs: tuple[ResolvedRung, ...]
     options: Options
@@ -64,7 +64,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> Instance:
-        """Its identity; neither a ledger nor the data are known here."""
+        """The identity of the instance; neither a ledger nor the data are known here."""
         ladder, task = self.ladder.name, self.recipe.task
         return Instance(ladder=ladder, task=task, profile=self.profile, set=self.changes, tune=self.tune)
 

@@ -1,4 +1,4 @@
-"""Columns of runs: the one table of their names, the kind of their values, and how Python and the database read them.
+"""Columns of runs: the one table of their names, the type of their values, and how Python and the database read them.
 
 A column is a field, which every run has; a result, as `test/accuracy`; or a setting, as `optim.lr`. Conditions, orders,
 lists, groups, views, the browser view, data frames, exported files and JSON take columns from here. The database
@@ -19,17 +19,24 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.config.schema import is_setting
 from lrurun.ledger.database.schema import attempts, documents, exclusions, ladder_runs, ladders, runs, tags
-from lrurun.ledger.database.sql import LISTS, NUMBERS, among, infinity, json_kind, json_number, json_text, total
-from lrurun.ledger.values import GroupMean, Run, ValueKind
+from lrurun.ledger.database.sql import LISTS, NUMBERS, among, infinity, json_number, json_text, json_type, total
+from lrurun.ledger.values import GroupMean, Run, ValueType
 
 
 class Column(Struct, frozen=True):
     """A column that every run has, as data frames, exported files and JSON show it."""
 
-    kind: ValueKind
+    type: ValueType
     about: str
     of_run: Callable[[Run], Any] | None
     """The value in Python; None where frames do not have the column."""
+
+    def shown(self, run: Run) -> str:
+        """The value as text for people, empty where there is none."""
+        value = None if self.of_run is None else self.of_run(run)
+        if isinstance(value, bool):
+            return str(value).lower()
+        return "" if value is None else ", ".join(value) if isinstance(value, list) else str(value)
 
 
 class Field(Column, frozen=True):
@@ -37,8 +44,10 @@ class Field(Column, frozen=True):
 
     value: ColumnElement[Any]
     """The value in a row of `runs`; of a membership, in a row of `runs` joined with `ladder_runs` and `ladders`."""
+    groups: bool = True
+    """Whether runs are grouped by it; not by what single runs have, or several values of."""
     is_of_membership: bool = False
-    """Whether each membership of a run in a ladder has a value of its own. In Python it is that of the first."""
+    """Whether each membership of a run in a ladder has a value of its own. In Python the value of the first counts."""
 
 
 def _ladder_value(column: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -62,7 +71,7 @@ _TAG = select(func.min(tags.c.name)).where(tags.c.run == runs.c.number).scalar_s
 _INSTANCE = "short name of the ladder instance: task, profile, --set and --tune together"
 
 COLUMNS: Mapping[str, Column] = {
-    "id": Field("text", "the run's id", attrgetter("id"), runs.c.id),
+    "id": Field("text", "the run's id", attrgetter("id"), runs.c.id, groups=False),
     "fingerprint": Column("text", "digest of the settings that determine the result", attrgetter("fingerprint")),
     "kind": Field("text", "training or study", None, runs.c.kind),
     "task": Field("text", "task", attrgetter("task"), runs.c.task),
@@ -74,7 +83,7 @@ COLUMNS: Mapping[str, Column] = {
     "user": _member("who requested the ladder", "user", _ladder_value(ladders.c.user)),
     "seed": Field("number", "seed", attrgetter("seed"), runs.c.seed),
     "state": Field("state", "state of the run", attrgetter("state"), runs.c.state),
-    "step": Field("number", "training step that it has reached", attrgetter("step"), runs.c.step),
+    "step": Field("number", "training step that it has reached", attrgetter("step"), runs.c.step, groups=False),
     "steps": Field("number", "training steps", attrgetter("steps"), runs.c.steps),
     "parameters": Field("number", "trainable parameters", attrgetter("parameters"), runs.c.parameters),
     "numerics": Field("number", "version of the arithmetic", attrgetter("numerics"), _NUMERICS),
@@ -84,13 +93,17 @@ COLUMNS: Mapping[str, Column] = {
     "tags": Column("set", "tags", lambda run: list(run.tags)),
     "error": Column("text", "traceback of a failed run", attrgetter("error")),
     "created_at": Field(
-        "time", "when it was requested, in seconds since 1970", attrgetter("created_at"), runs.c.created_at
+        "time",
+        "when it was requested, in seconds since 1970",
+        attrgetter("created_at"),
+        runs.c.created_at,
+        groups=False,
     ),
     "finished_at": Field(
-        "time", "when it finished, in seconds since 1970", attrgetter("finished_at"), runs.c.finished_at
+        "time", "when it finished, in seconds since 1970", attrgetter("finished_at"), runs.c.finished_at, groups=False
     ),
-    "duration": Field("number", "seconds of its attempts together", None, _DURATION),
-    "tag": Field("set", "tags", None, _TAG),
+    "duration": Field("number", "seconds of its attempts together", None, _DURATION, groups=False),
+    "tag": Field("set", "tags", None, _TAG, groups=False),
 }
 """Every column but results and settings, in the order of data frames."""
 
@@ -123,7 +136,7 @@ def expression(name: str) -> ColumnElement[Any]:
         return runs.c[OWN_COLUMNS[name]]
     number, text = json_number(runs.c.result, name), json_text(runs.c.result, name)
     return case(
-        (json_kind(runs.c.result, name).in_(NUMBERS), number),
+        (json_type(runs.c.result, name).in_(NUMBERS), number),
         (text == "inf", infinity()),
         (text == "-inf", -infinity()),
     )
@@ -135,9 +148,9 @@ def has_own_column(result: str) -> bool:
 
 
 def setting_expressions(path: str) -> tuple[ColumnElement[str], ColumnElement[float], ColumnElement[str]]:
-    """The JSON kind of a setting in a row of `documents`, and its value as a number and as a text."""
+    """The JSON type of a setting in a row of `documents`, and its value as a number and as a text."""
     keys = path.removeprefix("execution.").split(".")
-    return json_kind(documents.c.text, *keys), json_number(documents.c.text, *keys), json_text(documents.c.text, *keys)
+    return json_type(documents.c.text, *keys), json_number(documents.c.text, *keys), json_text(documents.c.text, *keys)
 
 
 def document_of(path: str) -> ColumnElement[int]:
@@ -386,7 +399,7 @@ def _settings(connection: Connection, paths: Sequence[str], ids: Collection[str]
         expressions = [
             value
             for keys in key_paths
-            for value in (json_kind(documents.c.text, *keys), json_text(documents.c.text, *keys))
+            for value in (json_type(documents.c.text, *keys), json_text(documents.c.text, *keys))
         ]
         for row in connection.execute(select(documents.c.id, *expressions).where(documents.c.id.in_(used))):
             for k, path in enumerate(section_paths):
@@ -394,10 +407,10 @@ def _settings(connection: Connection, paths: Sequence[str], ids: Collection[str]
     return values
 
 
-def _setting_value(kind: str | None, value: Any) -> Any:
+def _setting_value(type_: str | None, value: Any) -> Any:
     """The value of a setting; lists and tables are JSON text, numbers too where a server gives them. None for null."""
-    if kind in ("true", "false"):
-        return kind == "true"
-    if kind in NUMBERS:
+    if type_ in ("true", "false"):
+        return type_ == "true"
+    if type_ in NUMBERS:
         return json.loads(value) if isinstance(value, str) else value
-    return json.loads(value) if kind in LISTS else value if kind == "text" else None
+    return json.loads(value) if type_ in LISTS else value if type_ == "text" else None

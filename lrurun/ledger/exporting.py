@@ -17,14 +17,14 @@ _NAMED = {
     "key": ("metric_keys", "id", "name"),
     "test_set": ("test_sets", "id", "sha256"),
 }
-"""Column that refers to a row by its number -> the table, its column of numbers, and that of names."""
+"""Column that refers to a row by its number -> the table, its column of numbers, and its column of names."""
 
 
 _INTERNAL = frozenset(
     {"boot", "namespace", "pid_started", "heartbeat_at", "seen_at", "user_name"}
     | {"last_loss", "last_score", "last_speed", "val_accuracy", "test_accuracy", "steps_per_second"}
 )
-"""Columns that are not exported: those that tell whether an attempt is still running and which user started it, and
+"""Columns that are not exported: they tell whether an attempt is still running and which user started it, and
 copies of metrics."""
 
 

@@ -138,7 +138,7 @@ class Items(Handle):
 
     @retried
     def item_totals(self, ladder_key: str) -> tuple[int, int]:
-        """Of how many scores per-item results were recorded for runs of a ladder instance, and how many are there."""
+        """How many scores of an instance's runs were recorded with per-item results, and how many still have them."""
         totals: Any = (func.count(), func.count(item_results.c.sums))
         with self._reading() as connection:
             ladder = self._ladder_number(connection, ladder_key)

@@ -90,7 +90,7 @@ def _by_state(
 
 _DONE = runs.c.state == "done"
 _ANY_RUN = runs.alias("other")
-# The literal is that of the index.
+# The index has this literal.
 _NOT_DONE = ladder_runs.c.run.in_(select(_ANY_RUN.c.number).where(_ANY_RUN.c.state != literal_column("'done'")))
 # The index of ladder_runs has rungs and stages in order, so that SQLite sorts no finished runs.
 

@@ -203,7 +203,7 @@ class Queue(Handle):
         tried: list[float],
     ) -> HeldRun | None:
         """Hold a run by the statement and the values `given` to it; `tried` has the times of the tries before, and gets
-        that of this."""
+        the time of this one."""
         with self._writing() as connection:
             values = {"ladder_number": self._ladder_number(connection, ladder_key), **given}
             if (earlier := _already_held(connection, owner, tried)) is not None:

@@ -34,10 +34,10 @@ from lrurun.ledger.values import Attempt, Event, LadderInstance, Membership, Run
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def build(kind: type[S], row: Row[Any], **fields: Any) -> S:
+def build(struct: type[S], row: Row[Any], **fields: Any) -> S:
     """A value from the columns of a row that have the names of its fields; `fields` are the other fields."""
     columns = row._mapping
-    return kind(**fields, **{name: columns[name] for name in kind.__struct_fields__ if name not in fields})
+    return struct(**fields, **{name: columns[name] for name in struct.__struct_fields__ if name not in fields})
 
 
 def add_event(

@@ -39,7 +39,7 @@ class RunRow(Run, frozen=True, kw_only=True):
 
 
 class PackedTestSet(Struct, frozen=True, kw_only=True):
-    """The items of a test set, as a ledger has them: packed numbers are those of `lrurun.items`."""
+    """The items of a test set, as a ledger has them: `lrurun.items` packs the numbers."""
 
     sha256: str
     count: int
@@ -89,8 +89,8 @@ class LadderFile(Head, frozen=True, kw_only=True):
 
     ladder: LadderInstance
     events: list[Event]
-    """The events of the ladder, not those of its runs: the ladder as it was run, the command, the sequential design and
-    its looks."""
+    """The events of the ladder, without events of its runs: the ladder as it was run, the command, the
+    sequential design and its looks."""
     memberships: list[MembershipRow] = field(name="places")
 
 

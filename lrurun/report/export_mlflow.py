@@ -32,6 +32,11 @@ LONG_VALUES = "long_values.json"
 """The artifact with the settings and tags of a run that are too long for the database."""
 _RENAMED = "lrurun.renamed"
 """The tag with the names of metrics and settings that MLflow does not take: name here -> name in the ledger."""
+_TAGS = (
+    *("id", "fingerprint", "state", "superseded", "tags", "excluded", "error"),
+    *("ladder", "rung", "stage", "profile", "user"),
+)
+"""The columns of a run that are tags of MLflow."""
 _AT_ONCE = {"metrics": 1000, "params": 100, "tags": 100}
 """The most values that MLflow takes at once."""
 _STATUS = {
@@ -174,19 +179,11 @@ class _Export:
         from mlflow.entities import RunTag
         from mlflow.utils.validation import MAX_TAG_VAL_LENGTH
 
-        about = {
-            "lrurun.id": run.id,
-            "lrurun.fingerprint": run.fingerprint,
-            "lrurun.state": run.state,
-            "lrurun.superseded": str(run.superseded).lower(),
-            "lrurun.tags": ", ".join(run.tags),
-            "lrurun.excluded": run.excluded,
-            "lrurun.error": run.error,
-            _RENAMED: json.dumps(renamed, ensure_ascii=False) if renamed else None,
-        }
-        if run.memberships:
-            first = run.memberships[0]
-            about |= {f"lrurun.{name}": getattr(first, name) for name in ("ladder", "rung", "stage", "profile", "user")}
+        from lrurun.ledger.columns import COLUMNS
+
+        about = {f"lrurun.{name}": COLUMNS[name].shown(run) for name in _TAGS}
+        if renamed:
+            about[_RENAMED] = json.dumps(renamed, ensure_ascii=False)
         texts = {name: console.clean(value, lines=True) for name, value in about.items() if value}
         fitted = self._fitted(texts, MAX_TAG_VAL_LENGTH, long_values, "tags")
         self._client.log_batch(run_id, tags=[RunTag(name, value) for name, value in fitted.items()])

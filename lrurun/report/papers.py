@@ -332,7 +332,7 @@ def _cells(paper: Paper, exhibit: Exhibit, evidence: Evidence, claims: Sequence[
 
 
 def is_about(paper: Paper, exhibit: Exhibit, claim: JudgedClaim) -> bool:
-    """Whether a table or figure shows a claim of the paper: one that names it and is about its ladders, tasks or studies.
+    """Whether a table or figure shows a claim: one that names it and is about its ladders, tasks or studies.
 
     Tasks that the paper does not have are of stand-ins, which are shown if they are judged: a claim on very long
     sequences is not, on short ones. A claim about a study that names none is shown at the figure of the study.

@@ -254,7 +254,7 @@ def ladder(
         max_seeds: with `decide`: 12 or 20 seeds at most; None for 20.
         ledger: a file, or the URL of a PostgreSQL database; None for the ledger of the commands.
         runs_dir: the folder of logs and checkpoints, or its URL; None for the one beside the ledger.
-        data_dir: the folder of all data; None for that of the commands.
+        data_dir: the folder of all data; None for the one that commands use.
         files: plug-ins with tasks and recurrences of yours, as `--load` takes them.
 
     Raises:
@@ -291,7 +291,7 @@ def ladder(
 
 
 def given_places(ledger: AnyPath | None, runs_dir: AnyPath | None, data_dir: AnyPath | None) -> Places:
-    """The places that the arguments of a call name; those of the commands for None. Raises UsageError."""
+    """The places that the arguments of a call name; for None, the places that commands use. Raises UsageError."""
     given = {"ledger": ledger, "runs_dir": runs_dir, "data_dir": data_dir}
     for name, path in given.items():
         check_type(name, path, str | os.PathLike | None, "a path or a URL", f'as in {name}="results"')
@@ -343,6 +343,6 @@ def _seeds(seeds: int | Sequence[int] | None) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """A value of `set` as TOML has it: arrays and numbers of NumPy as those of Python."""
+    """A value of `set` as TOML has it: arrays and numbers of NumPy become Python's."""
     value = value.tolist() if hasattr(value, "tolist") else value
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -54,7 +54,7 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
     options: TrainingOptions
     signals: Signals
     name: str | None = None
-    """The short name that a new instance is to have; None for that of its file and options."""
+    """The short name that a new instance is to have; None for the name from its file and options."""
 
     @cached_property
     def rungs(self) -> Sequence[planning.ResolvedRung]:

@@ -73,7 +73,7 @@ def verify_items(places: Places, names: Sequence[str], instance: str | None, *, 
 
 
 def _chosen(ledger: Ledger, names: Sequence[str], instance: str | None) -> list[Run]:
-    """The runs of these names, and the final runs of an instance, those of one rung together."""
+    """The runs of these names, and the final runs of an instance, sorted by rung."""
     chosen = {run.id: run for run in (ledger.run(name) for name in names)}
     if instance is not None:
         key = ledger.ladder(instance).key

@@ -74,7 +74,7 @@ def read_query(path: Path) -> tuple[str, str | None]:
 def connect(path: Path, query: str, timeout: float, *pragmas: str) -> sqlite3.Connection:
     """A connection that begins no transaction by itself and waits up to `timeout` seconds for other processes.
 
-    `query` is that of an SQLite URI: `mode=rw`, `mode=rwc`, `mode=ro` or `immutable=1`; `pragmas` are settings of the
+    `query` is for the SQLite URI: `mode=rw`, `mode=rwc`, `mode=ro` or `immutable=1`; `pragmas` are settings of the
     connection, as in "synchronous=FULL".
     """
     # The timeout is set inside connect, before any statement: switching to WAL may have to wait already.

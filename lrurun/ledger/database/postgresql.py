@@ -252,7 +252,7 @@ class PostgreSQL(Database):
         if not isinstance(error, Error):
             return explained or QueryError(str(error))
         line = servers.first_line(error)
-        # the code is that of an undefined column, whose name is in the message as "name" or as table.name
+        # the code means an undefined column, whose name is in the message as "name" or as table.name
         name = re.search(r'"(?:\w+\.)?(\w+)"|\w\.(\w+)', line) if state == "42703" else None
         return explained or QueryError(line, name and (name[1] or name[2]))
 
@@ -352,7 +352,7 @@ def _copy(source: Rows, connection: psycopg.Connection[Any], table: Table) -> No
     with connection.cursor() as cursor, cursor.copy(f"COPY {copy} ({names}) FROM STDIN".encode()) as into:
         for row in source.select(f"SELECT {names} FROM {table.name}")[1]:
             into.write_row(row)
-    # Otherwise the joins of these tables would be planned as those of small ones.
+    # Otherwise the joins of these tables would be planned as for small ones.
     connection.execute(f"ANALYZE {copy}".encode())
 
 

@@ -44,15 +44,15 @@ def in_order(query: Select[Any], sort: str | None, *, descending: bool, ladder: 
     if sort is None:
         return query.order_by(newest)
     if is_setting(sort):
-        kind, number_value, text_value = columns.setting_expressions(sort)
-        truth = case((kind == "true", 1), (kind == "false", 0))
+        type_, number_value, text_value = columns.setting_expressions(sort)
+        truth = case((type_ == "true", 1), (type_ == "false", 0))
         # Computed once for each document. Without MATERIALIZED, SQLite would do so for each run.
         keys = (
             select(
                 documents.c.id,
-                case((kind.in_(NUMBERS), number_value), else_=truth).label("number"),
-                case((kind == "text", text_value)).label("text"),
-                case((kind.in_(LISTS), text_value)).label("listed"),
+                case((type_.in_(NUMBERS), number_value), else_=truth).label("number"),
+                case((type_ == "text", text_value)).label("text"),
+                case((type_.in_(LISTS), text_value)).label("listed"),
             )
             .cte("keys")
             .prefix_with("MATERIALIZED")
@@ -75,7 +75,7 @@ def _comparison(comparison: ValueComparison) -> ColumnElement[bool]:
         return columns.document_of(name).in_(select(documents.c.id).where(_setting_holds(comparison)))
     value = columns.expression(name)
     if name in FIELDS:
-        match FIELDS[name].kind:
+        match FIELDS[name].type:
             case "set":
                 return _set_holds(comparison)
             case "time":
@@ -116,7 +116,7 @@ def _has_membership(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
 def _time_holds(column: ColumnElement[float], comparison: ValueComparison) -> ColumnElement[bool]:
     """The comparison of a time's text, which grows with the time, as a comparison of the time itself."""
     seconds = range(FIRST_SECOND, LAST_SECOND)
-    # The first second whose text is not before that of the comparison, and the first whose text is after it.
+    # The first second whose text is not before the comparison's, and the first whose text is after it.
     begin = FIRST_SECOND + bisect.bisect_left(seconds, comparison.text, key=_time_text)
     end = FIRST_SECOND + bisect.bisect_right(seconds, comparison.text, key=_time_text)
     holds = {
@@ -135,16 +135,16 @@ def _time_text(second: int) -> str:
 
 
 def _setting_holds(comparison: ValueComparison) -> ColumnElement[bool]:
-    kind, number, text_value = columns.setting_expressions(comparison.name)
+    type_, number, text_value = columns.setting_expressions(comparison.name)
     if comparison.operator == "!=":
-        return and_(_true(kind != "null"), not_(_setting_holds(structs.replace(comparison, operator="="))))
+        return and_(_true(type_ != "null"), not_(_setting_holds(structs.replace(comparison, operator="="))))
     compare = OPERATORS[comparison.operator]
-    text = case((kind == "text", text_value), (kind.in_(("true", "false")), kind))
+    text = case((type_ == "text", text_value), (type_.in_(("true", "false")), type_))
     holds = _true(compare(text, comparison.text))
     if comparison.number is not None:
-        holds = or_(holds, _true(compare(case((kind.in_(NUMBERS), number)), as_in_json(comparison.number))))
+        holds = or_(holds, _true(compare(case((type_.in_(NUMBERS), number)), as_in_json(comparison.number))))
     if comparison.listed is not None and comparison.operator == "=":
-        listed = case((kind.in_(LISTS), text_value))
+        listed = case((type_.in_(LISTS), text_value))
         texts = select(listed.label("text")).distinct().subquery()  # thousands of documents have few different lists
         holds = or_(holds, _true(listed.in_(select(texts.c.text).where(same_json(texts.c.text, comparison.listed)))))
     return holds

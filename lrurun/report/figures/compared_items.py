@@ -261,7 +261,7 @@ def collect(
 
     Raises:
         UsageError: there are no such rungs, or they have no test set in common.
-        NotFoundError: no run, or those of one rung only, have per-item results.
+        NotFoundError: no run, or runs of one rung only, have per-item results.
     """
     plan, ledger = loaded.plan, loaded.ledger
     pairs = _pairs(plan.ladder, rungs)

@@ -79,7 +79,7 @@ def _means(rungs: Sequence[_Rung], label: str, *, log: bool = False) -> Panel:
 
 
 def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float]) -> Figure:
-    """The test score of every rung; `scores` are those of the runs that count, by their ids."""
+    """The test score of every rung; `scores` has each run that counts, by its id."""
     form = report.score
 
     def scaled(value: float | None) -> float | None:
@@ -236,7 +236,7 @@ def _note(row: LadderRow) -> str:
 
 
 def speeds(report: speed.SpeedReport, speed_of: Mapping[str, float]) -> Figure:
-    """The training speed of every rung on every device; `speed_of` has that of each counted run, by its id."""
+    """The training speed of every rung on every device; `speed_of` has each counted run, by its id."""
     settings = list(dict.fromkeys(row.setting for row in report.rows if row.setting is not None))
     differing = [
         name
@@ -362,7 +362,7 @@ def _over(rung: str, places: Mapping[float, Mapping[str, float]], scale: float) 
 
 
 def lengths(report: ladder_table.LadderReport, length: int) -> Figure:
-    """The test score of every rung at `length`, that of training, and in further tests whose names are lengths."""
+    """The test score of every rung at `length`, as trained, and in further tests whose names are lengths."""
     by_rung: dict[str, dict[int, Score]] = {}
     for row in report.rows:
         further = {int(score.test): score for score in row.further_tests if score.test.isdecimal()}
@@ -522,7 +522,7 @@ def ladder_eigenvalues(
     notes: Sequence[rung_runs.Note],
     spectra_of: SpectraOf,
 ) -> Figure:
-    """The eigenvalues of every rung that has runs of its own: those of all layers of its first finished seed."""
+    """The eigenvalues of every rung that has runs of its own: of all layers of its first finished seed."""
     spectra: list[Panel] = []
     seeds: dict[int, list[str]] = {}
     without: dict[str, NoEigenvaluesError] = {}

@@ -1,7 +1,7 @@
 """Figures as PNG, SVG and PDF, drawn by Matplotlib in one style.
 
 Each is as wide as a column or a page of a paper, with the same sizes of type, and as high as it needs: title, panels,
-legend and caption are placed one below the other, so that none covers another. Colours are those of Okabe and Ito,
+legend and caption are placed one below the other, so that none covers another. The colours are Okabe's and Ito's,
 which colour-blind readers can distinguish; lines and markers differ too, for printing without colour. The same data
 give the same bytes.
 matplotlib is imported when drawing.
@@ -343,7 +343,7 @@ def _unlabelled(picture: Picture, ax: Axes) -> None:
 
 
 def _pictures(panels: Sequence[Panel], axes: Sequence[Axes], drawing: Drawing) -> None:
-    """The pictures with labels: those of one label have one scale of colours, which is drawn once."""
+    """The pictures with labels: pictures with one label have one scale of colours, which is drawn once."""
     from matplotlib.colors import LogNorm, Normalize
     from matplotlib.ticker import FuncFormatter, NullFormatter
 

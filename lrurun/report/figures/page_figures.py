@@ -116,7 +116,7 @@ class Interval(Struct, frozen=True, kw_only=True):
 def interval(claim: JudgedClaim, form: ScoreForm) -> Interval | None:
     """The interval of a claim, with 0 in the middle of its axis; None where it has none, or an end overflows.
 
-    `form` is that of the metric of the report.
+    `form` is the form of the report's metric.
     """
     if claim.difference is None or claim.low is None or claim.high is None:
         return None
@@ -318,7 +318,7 @@ def _item_plane(pair: ItemComparison, scale: float) -> ItemPlane:
 def inline(figure: Figure, prefix: str, label: str) -> Markup:
     """The figure as an element of an HTML page, in the page's ink and without a background.
 
-    `prefix` keeps its ids apart from those of other figures.
+    `prefix` keeps its ids apart from ids of other figures.
     """
     svg = figure_files.render(figure, ".svg").decode()
     svg = svg[svg.index("<svg") :].strip()

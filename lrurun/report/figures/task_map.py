@@ -48,7 +48,7 @@ class MapCell(Struct, frozen=True, kw_only=True):
 
 
 def _legend(*, hidden: bool) -> str:
-    """What the signs mean; those of verdicts on these test items where there are any."""
+    """What the signs mean; signs of verdicts on these test items where there are any."""
     more = f", {' '.join(HIDDEN.values())} undecided, but helps or hurts on these test items" if hidden else ""
     return (
         f"Difference to the base of each rung: ▲ helps, ▼ hurts, · undecided{more}, = the same runs; "

@@ -58,7 +58,7 @@ class RungProgress(Struct, frozen=True, kw_only=True):
 
     @property
     def without_score(self) -> int:
-        """Its finished runs that diverged or have no finite validation score."""
+        """Finished runs that diverged or have no finite validation score."""
         return self.counts.get("diverged", 0) + self.counts.get("done", 0) - self.scored
 
 
@@ -275,7 +275,7 @@ def so_far(progress: LadderProgress) -> str:
 
 
 def _is_chance(score: float, task: str) -> bool:
-    """Whether a score is near or below that of chance, where the metric of the task says so."""
+    """Whether a score is near or below chance, where the metric of the task says so."""
     metric = tasks.TASKS[task].metric if task in tasks.TASKS else None
     if metric is None or metric.chance is None:
         return False
@@ -343,7 +343,7 @@ class Lines:
             changed: the runs that may be in another state than at the last update.
             whole: reads the progress of the ladder.
             failures: run id -> the reason of each attempt that has failed while this command watched.
-            programs: task -> the form of its scores, for those of users' programs.
+            programs: task -> the form of its scores, for tasks of users' programs.
         """
         lines = []
         for run in sorted(changed, key=lambda r: _member(r, ladder_key)[2]):
