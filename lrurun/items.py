@@ -104,7 +104,7 @@ def pack(numbers: Numbers) -> bytes:
         prefix, form = next((prefix, form) for prefix, form in _WHOLE.items() if largest <= np.iinfo(form).max)
         return prefix + zlib.compress(numbers.astype(np.dtype(form).newbyteorder("<")).tobytes(), 9)
     table = numbers.astype("<f4").view(np.uint8).reshape(-1, 4)
-    return _FLOATS + zlib.compress(np.ascontiguousarray(table.T).tobytes(), 9)  # bytes of one place are alike
+    return _FLOATS + zlib.compress(np.ascontiguousarray(table.T).tobytes(), 9)  # bytes at one position are alike
 
 
 def unpack(packed: bytes) -> Numbers:

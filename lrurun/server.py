@@ -60,7 +60,7 @@ class Server(Struct, frozen=True):
 
 
 Location = Path | Server
-"""The place of a ledger: an SQLite file, or a database of a PostgreSQL server."""
+"""Where a ledger is: an SQLite file, or a database of a PostgreSQL server."""
 
 
 def is_server(text: str) -> bool:

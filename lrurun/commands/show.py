@@ -295,7 +295,7 @@ def _print_run(run: Run, item_counts: Mapping[str, int]) -> None:
     from lrurun.report.tables import run_tables
 
     console.paragraph(run_tables.heading(run))
-    console.paragraph(run_tables.places(run))
+    console.paragraph(run_tables.memberships(run))
     if run.tags:
         console.paragraph(f"tags: {', '.join(run.tags)}")
     if run.excluded is not None:

@@ -193,8 +193,8 @@ SPLITS = {"val": "validation", "test": "test"}
 
 def metric_of_result(result: str, metrics: Sequence[Metric]) -> Metric | None:
     """The metric of a score, as in "test@256/accuracy"; None where the task does not declare it."""
-    place, _, name = result.partition("/")
-    split, _, test = place.partition("@")
+    where, _, name = result.partition("/")
+    split, _, test = where.partition("@")
     return named(f"{name}@{test}" if test else name, metrics) if split in SPLITS else None
 
 

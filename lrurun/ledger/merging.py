@@ -276,7 +276,7 @@ def merge(
             for done, statement in enumerate(statements):
                 progress("adding runs to the ledger", done, len(statements))
                 target.execute(statement)
-            folders.place(target.execute(_FOLDERS))
+            folders.move(target.execute(_FOLDERS))
             checkpoints = _add_checkpoints(target, runs)
             counts = dict(target.execute("SELECT relation, count(*) FROM pairs GROUP BY relation"))
             changed = [run_id for (run_id,) in target.execute(_CHANGED)]
@@ -341,7 +341,7 @@ def _add_checkpoints(target: Joined, runs: Path) -> int:
     return added
 
 
-# Folders of the attempts that a merge brings: copied before its transaction, put into their places within it
+# Folders of the attempts that a merge brings: copied before its transaction, moved to their paths within it
 
 MergedAttempt = tuple[str, int, int]
 """A run's id, the number of its attempt in the other ledger, and how many attempts it has in this one already."""
@@ -354,12 +354,12 @@ class AttemptFolders:
         self.runs, self.other_runs = runs, other_runs
         self._stamp = time.time_ns()
         self._copies: dict[Path, Path] = {}
-        """Folder of the other ledger -> its copy, which has no place yet."""
-        self._placed: list[tuple[Path, Path | None]] = []
-        """Folders that were put into their places, each with the new path of the folder that it replaced, or None."""
+        """Folder of the other ledger -> its copy, which is not moved yet."""
+        self._moved: list[tuple[Path, Path | None]] = []
+        """Folders that were moved to their paths, each with the new path of the folder that it replaced, or None."""
 
     def copy(self, attempts: Sequence[MergedAttempt], progress: Progress = no_progress) -> None:
-        """Copies folders beside their places. Copying may take long: no transaction should wait for it.
+        """Copies folders beside their paths. Copying may take long: no transaction should wait for it.
 
         Raises:
             LrurunError: a file cannot be copied, or both ledgers have the same folder for two attempts.
@@ -383,8 +383,8 @@ class AttemptFolders:
                     f"{folder}: {error.strerror or error}", "free some space, or change the permissions there"
                 ) from None
 
-    def place(self, attempts: Iterable[MergedAttempt]) -> None:
-        """Puts the copies into their places; existing folders are renamed. Attempts that are new since `copy` are
+    def move(self, attempts: Iterable[MergedAttempt]) -> None:
+        """Moves the copies to their paths; existing folders are renamed. Attempts that are new since `copy` are
         copied too."""
         attempts = list(attempts)
         self.copy(attempts)
@@ -396,20 +396,20 @@ class AttemptFolders:
             try:
                 if folder.exists():
                     old = folder.rename(folder.with_name(f"{folder.name}.old-{self._stamp}"))
-                self._placed.append((folder, old))
+                self._moved.append((folder, old))
                 copy.rename(folder)
             except OSError as error:
                 raise LrurunError(f"{folder}: {error.strerror or error}", "change the permissions there") from None
 
     def undo(self) -> None:
-        """Puts the folders back that were in these places before."""
-        for folder, old in reversed(self._placed):
+        """Puts the folders back that had these paths before."""
+        for folder, old in reversed(self._moved):
             shutil.rmtree(folder, ignore_errors=True)
             if old is not None:
                 old.rename(folder)
 
     def clean(self) -> None:
-        """Removes copies that have no place."""
+        """Removes copies that were not moved."""
         for copy in self._copies.values():
             shutil.rmtree(copy, ignore_errors=True)
 

@@ -32,8 +32,8 @@ class OpenLedger:
     A ledger that does not exist is read as an empty one, until it does.
     """
 
-    def __init__(self, place: paths.Location) -> None:
-        self.path = place
+    def __init__(self, location: paths.Location) -> None:
+        self.path = location
         """The file or the server."""
         self._ledger: Ledger | None = None
         self._reopen()

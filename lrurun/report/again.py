@@ -162,7 +162,7 @@ def _program(config: ProgramConfig) -> programs.ProgramTable:
 def _program_document(run: Run, config: ProgramConfig, table: programs.ProgramTable) -> str:
     """A recipe with a ladder of one rung, which belongs beside the program's files."""
     program, execution = config.program, run.execution
-    places = ", ".join(f"ladder {m.ladder}, rung {m.rung}" for m in run.memberships[:1])
+    memberships = ", ".join(f"ladder {m.ladder}, rung {m.rung}" for m in run.memberships[:1])
     settings = programs.paths_of(config.settings)
     display = {name: getattr(table, name) for name in ("chance", "unit", "share", "test_items", "decimals")}
     display["steps"] = table.steps or run.steps or None
@@ -172,7 +172,7 @@ def _program_document(run: Run, config: ProgramConfig, table: programs.ProgramTa
         *(f"# {name} {digest}" for name, digest in program.files.items()),
         f"task = {toml_value(config.task)}",
         f"name = {toml_value(f'again-{run.id}')}",
-        f"source = {toml_value(', '.join(filter(None, [places, run.fingerprint])))}",
+        f"source = {toml_value(', '.join(filter(None, [memberships, run.fingerprint])))}",
         "",
         "[program]",
         f"command = {toml_value(list(program.command))}",
@@ -204,7 +204,7 @@ def _key(path: str) -> str:
 
 
 def _document(run: Run, config: RunConfig[Any]) -> str:
-    places = [f"ladder {m.ladder}, rung {m.rung}" for m in run.memberships[:1]]
+    memberships = [f"ladder {m.ladder}, rung {m.rung}" for m in run.memberships[:1]]
     table = msgspec.to_builtins(config)
     changes = dict(flatten({name: table[name] for name in ("model", "optim", "train")}))
     task = tasks.get(config.task, config.data)
@@ -215,7 +215,7 @@ def _document(run: Run, config: RunConfig[Any]) -> str:
     lines = [
         f"name = {toml_value(f'again-{run.id}')}",
         f"title = {toml_value(title)}",
-        f"source = {toml_value(', '.join([*places, run.fingerprint]))}",
+        f"source = {toml_value(', '.join([*memberships, run.fingerprint]))}",
         *([f"load = [{', '.join(map(toml_value, files))}]"] if (files := plugin_code.files_of(config)) else []),
         "",
         "[[rung]]",

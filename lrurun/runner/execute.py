@@ -273,17 +273,17 @@ class EventWriter:
 # Turns at compiling
 
 WAIT_SECONDS = 0.1
-PLACES_AT = 2**32
-"""The byte of the first place for a worker that compiles; those before are of programs."""
+TURNS_AT = 2**32
+"""The byte of the first turn at compiling; those before are of programs."""
 
 
 @contextlib.contextmanager
 def turn(program: str, stop: StopRequest) -> Iterator[None]:
-    """Waits for the turn of `program` and for a place among the workers that compile, or until `stop`.
+    """Waits for the turn of `program` and until it may compile beside the other workers, or until `stop`.
 
     Processes with the same cache of compiled programs take turns: of those that need the same programs, one compiles
-    them and the others load them. There are as many places as cores: more workers would only take memory and time from
-    each other. Turn and place end with the context or the process.
+    them and the others load them. As many workers compile as there are cores: more would only take
+    memory and time from each other. Both end with the context or the process.
     """
     with contextlib.ExitStack() as stack:
         config: Any = jax.config  # its values are not in its type
@@ -295,8 +295,8 @@ def turn(program: str, stop: StopRequest) -> Iterator[None]:
                 byte = zlib.crc32(program.encode())  # a lock of its own, which may be beyond the end of the file
                 while not stop.requested and not _locked(file.fileno(), byte):
                     time.sleep(WAIT_SECONDS)
-                places = range(PLACES_AT, PLACES_AT + machine.cores())
-                while not stop.requested and not any(_locked(file.fileno(), place) for place in places):
+                turns = range(TURNS_AT, TURNS_AT + machine.cores())
+                while not stop.requested and not any(_locked(file.fileno(), number) for number in turns):
                     time.sleep(WAIT_SECONDS)
         yield
 

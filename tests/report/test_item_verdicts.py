@@ -21,7 +21,7 @@ from lrurun.judging.sequential import Design, DesignProgress, DesignSummary, Loo
 from lrurun.judging.verdicts import Comparison, Question
 from lrurun.report import formats
 from lrurun.report.tables import all_tasks
-from lrurun.report.tables.answer import cautions
+from lrurun.report.tables.ladder_remarks import cautions
 from lrurun.report.tables.ladder_table import LadderReport
 from tests.harness.items import drawn, on_items
 from tests.harness.reports import build, make_run, make_rung

@@ -232,10 +232,11 @@ def test_show_progress_report_and_plot_read_the_metric_of_the_task(runs: Machine
 
 
 @pytest.mark.usefixtures("tasks")
-def test_scores_of_known_metrics_can_be_named_before_a_run_has_them() -> None:
-    listing.Choice("test/r2>0.5 or val/bits_per_byte<2", "-val/r2", None)
-    with pytest.raises(UsageError, match="unknown name 'val/r3'"):
-        listing.Choice("val/r3>0", None, None)
+def test_scores_of_known_metrics_can_be_named_before_a_run_has_them(tmp_path: Path) -> None:
+    with Ledger.read(tmp_path / "ledger.db") as ledger:
+        listing.Choice("test/r2>0.5 or val/bits_per_byte<2", "-val/r2", ledger)
+        with pytest.raises(UsageError, match="unknown name 'val/r3'"):
+            listing.Choice("val/r3>0", None, ledger)
 
 
 @pytest.mark.parametrize(("repeated", "verdict"), [(-2.9, "within tolerance"), (-2.5, "different")])

@@ -12,7 +12,7 @@ import pytest
 import scipy.stats
 from msgspec import structs
 
-from lrurun.config import planning
+from lrurun.config import tuning
 from lrurun.config.instance import Instance
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.data.metric import Accuracy, Metric
@@ -245,7 +245,7 @@ def test_a_rate_is_not_chosen_because_its_seeds_without_a_finite_score_leave_the
 
     def scores(*results: dict[str, float] | None) -> list[tuple[int, list[float]]]:
         made: Any = SimpleNamespace(task=task, tuning_seeds=(0, 1), kind="program")
-        return [(point.count, point.scores) for point in planning._point_scores(made, results)]
+        return [(point.count, point.scores) for point in tuning._point_scores(made, results)]
 
     bad = [{"val/ppl": score} for score in (math.nan, math.inf, -math.inf)]
     for lost in (*bad, {}, None):

@@ -72,20 +72,20 @@ def export(
     With --to, runs go to a new folder: tables (parquet, csv), TensorBoard event files, or an MLflow database.
     """
     places: Places = context.obj.places
-    place = out if dest is None else dest
+    target = out if dest is None else dest
     of_runs = to or (None if format == "jsonl" or format == "csv" else format)
     if of_runs is not None:
-        if place is None:
+        if target is None:
             option = "--format" if to is None else "--to"
             raise UsageError(
                 f"{option} {of_runs}: writes a folder, and needs its name", f"add it: {option} {of_runs} DEST"
             )
-        return _write_runs(places, of_runs, place, where)
+        return _write_runs(places, of_runs, target, where)
     if where is not None:
         raise UsageError(
             "--where: belongs to --to, without which the whole ledger is written", "add --to, or leave it out"
         )
-    return _write_tables(places, format, place)
+    return _write_tables(places, format, target)
 
 
 def _write_runs(places: Places, to: ExportFormat, dest: Path, where: str | None) -> int:

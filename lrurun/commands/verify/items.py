@@ -78,10 +78,10 @@ def _chosen(ledger: Ledger, names: Sequence[str], instance: str | None) -> list[
     if instance is not None:
         key = ledger.ladder(instance).key
         of_instance = [
-            (place.rung, run.seed, run)
+            (membership.rung, run.seed, run)
             for run in ledger.runs(key)
-            for place in run.memberships
-            if place.ladder_key == key and place.stage == "train"
+            for membership in run.memberships
+            if membership.ladder_key == key and membership.stage == "train"
         ]
         chosen |= {run.id: run for *_, run in sorted(of_instance, key=lambda one: one[:2])}
     return list(chosen.values())

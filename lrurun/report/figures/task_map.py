@@ -37,7 +37,7 @@ class MapCell(Struct, frozen=True, kw_only=True):
     undecided, where the mean is better; None without one."""
 
     @property
-    def look(self) -> str:
+    def style(self) -> str:
         """The style of the cell on a page: "better" or "worse" with a strength, or "undecided"."""
         if self.benefit is None or not self.text:
             return ""

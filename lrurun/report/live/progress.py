@@ -71,7 +71,7 @@ class LadderProgress(Struct, frozen=True, kw_only=True):
     eta_seconds: float | None
     """The time left; None where nothing is running, or no speed is recorded yet."""
     running: tuple[Run, ...]
-    places: dict[str, str]
+    running_on: dict[str, str]
     """Id of a running run -> host, process and device."""
     silent: dict[str, tuple[float, float]] = {}
     """Id of a running run whose worker has not advanced for long -> seconds since it did, and those that the steps of
@@ -113,7 +113,7 @@ def collect(ledger: Ledger, ladder: LadderInstance) -> LadderProgress:
         rungs=rungs,
         eta_seconds=work[None].duration(usual) if None in work else None,
         running=tuple(running),
-        places={run.id: _process(attempts[run.id]) for run in running},
+        running_on={run.id: _process(attempts[run.id]) for run in running},
         silent=_silent(ladder, running, attempts, rungs, ledger.clock()) if running else {},
         form=form,
     )
@@ -203,7 +203,7 @@ def running_lines(progress: LadderProgress) -> list[str]:
     for run in progress.running:
         name, stage, _ = _member(run, progress.ladder.key)
         subject = _seed(run, name if stage != "tune" else f"{name} (tune),")
-        text = f"{subject} ({run.id}) at {run.reached} on {progress.places[run.id]}"
+        text = f"{subject} ({run.id}) at {run.reached} on {progress.running_on[run.id]}"
         if run.id in progress.silent:
             since, usual = progress.silent[run.id]
             often = f"{usual:.1f} s" if usual < 60 else duration(usual)

@@ -33,7 +33,7 @@ def heading(run: Run) -> str:
     return f"run {run.id}: {run.task}, seed {run.seed}, {run.state} at {run.reached}"
 
 
-def places(run: Run) -> str:
+def memberships(run: Run) -> str:
     """The ladders and rungs of a run, and its fingerprint."""
     where = ", ".join(dict.fromkeys(f"{m.ladder}/{m.rung} ({m.stage})" for m in run.memberships))
     return f"of {where or 'no ladder'}; {run.fingerprint}"
