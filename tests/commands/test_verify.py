@@ -108,7 +108,7 @@ def repeated(recorded, temporary, monkeypatch):
     machine, run = recorded
 
     def install(*changes: Change) -> tuple[Machine, str]:
-        def train(places: Any, plan: Any, run: Any, signals: Any, *, copies: Any) -> Recorded:
+        def train(places: Any, plan: Any, run: Any, signals: Any, *, others: Any) -> Recorded:
             with Ledger.read(machine.ledger) as ledger:
                 one = verify._recorded(ledger, run.id)
             for change in changes:

@@ -21,7 +21,6 @@ from lrurun.judging.sequential import Design, DesignProgress, DesignSummary, Loo
 from lrurun.judging.verdicts import Comparison, Question
 from lrurun.report import formats
 from lrurun.report.tables import all_tasks
-from lrurun.report.tables.ladder_remarks import cautions
 from lrurun.report.tables.ladder_table import LadderReport
 from tests.harness.items import drawn, on_items
 from tests.harness.reports import build, make_run, make_rung
@@ -139,7 +138,7 @@ def test_the_error_of_the_test_set_is_that_of_a_score_on_other_items() -> None:
     assert bound == pytest.approx(np.sqrt((means * (1 - means)).mean() / 90))
     rows = {row.rung: row for row in shown().rows}
     largest = max(rows[rung].score_item_error or 0.0 for rung in ("small", "wider"))
-    texts = [caution.text for caution in cautions(shown())]
+    texts = list(formats.content_of(shown()).cautions)
     moved = f"90 test items move a score by ± {100 * largest:.1f} points, and more seeds help little"
     assert f"undecided because of the test set (wider): {moved}" in texts
     assert shown(items=nothing, test_items=None).rows[1].score_item_error is None
@@ -148,7 +147,8 @@ def test_the_error_of_the_test_set_is_that_of_a_score_on_other_items() -> None:
 def test_a_score_of_many_items_has_no_caution() -> None:
     found = drawn({"small": 0.0, "wider": 1.0}, 12, 2000, taste=0.6)
     assert [row.verdict for row in shown(found, test_items=2000).rows] == ["", "helps"]
-    assert not [text for text in cautions(shown(found, test_items=2000)) if "item" in text.text]
+    cautions = formats.content_of(shown(found, test_items=2000)).cautions
+    assert not [caution for caution in cautions if "item" in caution]
 
 
 def test_where_a_side_often_fails_and_items_matter_the_first_screen_warns() -> None:
@@ -158,7 +158,7 @@ def test_where_a_side_often_fails_and_items_matter_the_first_screen_warns() -> N
         return shown({"small": [*failed, *found["small"][failing:]], "wider": found["wider"]})
 
     def warned(made: LadderReport) -> bool:
-        return any("often fails" in caution.text for caution in cautions(made))
+        return any("often fails" in caution for caution in formats.content_of(made).cautions)
 
     often = report(6)
     [comparison] = [row.comparison for row in often.rows if row.comparison]
