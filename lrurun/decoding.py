@@ -100,7 +100,9 @@ class Fault(UsageError):
         if not hint and source.startswith("--set "):
             hint = f"give it another value: {source}=..."
         suffix = "" if value is UNSET else f", found {_shown(value)}"
-        super().__init__(f"{place(source, path)}: {rule}{suffix}", hint or f"change {path or 'the table'} in {source}")
+        super().__init__(
+            f"{path_in(source, path)}: {rule}{suffix}", hint or f"change {path or 'the table'} in {source}"
+        )
         self.rule = rule
         self.source = source
         self.path = path
@@ -124,8 +126,8 @@ def not_one_of(source: str, path: str, value: Any, known: Iterable[Any]) -> Faul
     return Fault(f"expected one of {', '.join(names)}", source, path, value=value, known=names)
 
 
-def place(source: str, path: str) -> str:
-    """The place of a value as messages show it. An option such as `--set` already contains the path."""
+def path_in(source: str, path: str) -> str:
+    """Source and path of a value as messages show it. An option such as `--set` already contains the path."""
     return source if source.startswith("--") or not path else f"{source}, {path}"
 
 
@@ -214,7 +216,7 @@ def _type_info(type_: Any) -> Any:
 _WRONG: Final = object()
 """Stands for a value that has a fault."""
 
-_KINDS: Final = {
+_TYPE_NAMES: Final = {
     "StructType": "a table",
     "DictType": "a table",
     "ListType": "a list",
@@ -268,45 +270,45 @@ class _Examination:
         description = ""
         if type(type_).__name__ == "Metadata":
             type_, description = type_.type, (type_.extra_json_schema or {}).get("description", "")
-        kind = type(type_).__name__
-        if kind == "UnionType":
+        type_name = type(type_).__name__
+        if type_name == "UnionType":
             return self.union_value(value, type_, path)
-        if kind == "LiteralType":
+        if type_name == "LiteralType":
             is_permitted = any(value == choice and type(value) is type(choice) for choice in type_.values)
             return value if is_permitted else self.add(not_one_of(self.source(path), path, value, type_.values))
-        if kind not in _KINDS:
+        if type_name not in _TYPE_NAMES:
             return value
         if rule := _broken_rule(value, type_):
             return self.fault(f"expected {description or rule}", path, value)
-        if kind == "FloatType":
+        if type_name == "FloatType":
             try:
                 return float(value)
             except OverflowError:
                 return self.fault("number out of range", path, value)
-        if kind == "StructType":
+        if type_name == "StructType":
             return self.struct_value(value, type_, path)
-        if kind == "DictType":
+        if type_name == "DictType":
             return self.dict_value(value, type_, path)
-        if kind in ("ListType", "VarTupleType", "TupleType"):
-            types = type_.item_types if kind == "TupleType" else [type_.item_type] * len(value)
+        if type_name in ("ListType", "VarTupleType", "TupleType"):
+            types = type_.item_types if type_name == "TupleType" else [type_.item_type] * len(value)
             if len(value) != len(types):
                 return self.fault(f"expected a list of length {len(types)}", path, value)
             items = [
                 self.value(item, of_item, _item(path, k, item))
                 for k, (item, of_item) in enumerate(zip(value, types, strict=True))
             ]
-            return _WRONG if _WRONG in items else items if kind == "ListType" else tuple(items)
+            return _WRONG if _WRONG in items else items if type_name == "ListType" else tuple(items)
         return value
 
     def union_value(self, value: Any, type_: Any, path: str) -> Any:
         members = [member for member in type_.types if type(member).__name__ != "NoneType"]
-        fitting = [member for member in members if _has_kind(value, _bare(member))]
+        fitting = [member for member in members if _has_type(value, _bare(member))]
         if value is None or fitting or len(members) == 1:
             return None if value is None else self.value(value, (fitting or members)[0], path)
-        kinds = dict.fromkeys(_described(_bare(member)) for member in members)
-        if _KINDS["FloatType"] in kinds:
-            kinds.pop(_KINDS["IntType"], None)
-        return self.fault(f"expected {' or '.join(kinds)}", path, value)
+        expected = dict.fromkeys(_described(_bare(member)) for member in members)
+        if _TYPE_NAMES["FloatType"] in expected:
+            expected.pop(_TYPE_NAMES["IntType"], None)
+        return self.fault(f"expected {' or '.join(expected)}", path, value)
 
     def dict_value(self, table: dict[str, Any], type_: Any, path: str) -> Any:
         items = {}
@@ -359,22 +361,22 @@ def _bare(type_: Any) -> Any:
     return type_.type if type(type_).__name__ == "Metadata" else type_
 
 
-def _has_kind(value: Any, type_: Any) -> bool:
+def _has_type(value: Any, type_: Any) -> bool:
     """Whether a plain value has a type of `msgspec.inspect`, regardless of limits."""
-    kind = type(type_).__name__
-    if kind == "LiteralType":
+    type_name = type(type_).__name__
+    if type_name == "LiteralType":
         return any(value == permitted and type(value) is type(permitted) for permitted in type_.values)
     if isinstance(value, bool):
-        return kind == "BoolType"
-    return isinstance(value, _PLAIN.get(kind, ()))
+        return type_name == "BoolType"
+    return isinstance(value, _PLAIN.get(type_name, ()))
 
 
 def _described(type_: Any) -> str:
     """A type of `msgspec.inspect` in words, as "a number"."""
-    kind = type(type_).__name__
-    if kind == "LiteralType":
+    type_name = type(type_).__name__
+    if type_name == "LiteralType":
         return " or ".join(map(repr, type_.values))
-    return _KINDS.get(kind, kind.removesuffix("Type").lower())
+    return _TYPE_NAMES.get(type_name, type_name.removesuffix("Type").lower())
 
 
 _LIMITS: Final = {
@@ -388,9 +390,9 @@ _LENGTHS: Final = {"min_length": (">=", operator.ge), "max_length": ("<=", opera
 
 def _broken_rule(value: Any, type_: Any) -> str:
     """The rule of a type of `msgspec.inspect` that a value breaks, as in "a number > 0"; empty if it breaks none."""
-    kind = _KINDS[type(type_).__name__]
-    if not _has_kind(value, type_):
-        return kind
+    type_name = _TYPE_NAMES[type(type_).__name__]
+    if not _has_type(value, type_):
+        return type_name
     is_number = isinstance(value, int | float)
     for name, (sign, holds) in (_LIMITS if is_number else _LENGTHS).items():
         limit = getattr(type_, name, None)
@@ -399,10 +401,12 @@ def _broken_rule(value: Any, type_: Any) -> str:
         if isinstance(value, float) and not math.isfinite(value):
             return "a finite number"
         if not holds(value if is_number else len(value), limit):
-            return f"{kind}{'' if is_number else ' of length'} {sign} {int(limit) if limit == int(limit) else limit}"
+            return (
+                f"{type_name}{'' if is_number else ' of length'} {sign} {int(limit) if limit == int(limit) else limit}"
+            )
     multiple = getattr(type_, "multiple_of", None)
     if multiple is not None and value % multiple:
-        return f"{kind} that is a multiple of {multiple}"
+        return f"{type_name} that is a multiple of {multiple}"
     pattern = getattr(type_, "pattern", None)
     return f"a string that matches {pattern}" if pattern is not None and not re.search(pattern, value) else ""
 

@@ -88,7 +88,7 @@ class Stopped(Exception):
     def __init__(self, number: int, cause: str | None = None) -> None:
         """
         Args:
-            number: the signal; that of SIGTERM for the time limit.
+            number: the signal; SIGTERM for the time limit.
             cause: what stopped it, if that is no signal.
         """
         super().__init__(cause or ("^C" if number == signal.SIGINT else signal.Signals(number).name))
@@ -128,13 +128,13 @@ def hint_for(word: str, known: Iterable[str], what: str = "known names") -> str:
     return f"did you mean {close!r}? {listing}" if close else listing
 
 
-def check_type(name: str, value: object, kinds: Any, expected: str, hint: str) -> None:
+def check_type(name: str, value: object, types: Any, expected: str, hint: str) -> None:
     """Refuses an argument of a call in Python that is of none of these types.
 
     Raises:
         UsageError: with what was expected.
     """
-    if not isinstance(value, kinds):
+    if not isinstance(value, types):
         raise UsageError(f"{name}: expected {expected}, found {type(value).__name__}", hint)
 
 

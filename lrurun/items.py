@@ -101,10 +101,10 @@ def pack(numbers: Numbers) -> bytes:
         return _BITS + len(numbers).to_bytes(4, "big") + zlib.compress(np.packbits(numbers == 1).tobytes(), 9)
     largest = np.abs(numbers).max(initial=0.0)
     if largest < 2**31 and np.array_equal(numbers, np.round(numbers)):  # false for NaN and infinities
-        kind, form = next((kind, form) for kind, form in _WHOLE.items() if largest <= np.iinfo(form).max)
-        return kind + zlib.compress(numbers.astype(np.dtype(form).newbyteorder("<")).tobytes(), 9)
+        prefix, form = next((prefix, form) for prefix, form in _WHOLE.items() if largest <= np.iinfo(form).max)
+        return prefix + zlib.compress(numbers.astype(np.dtype(form).newbyteorder("<")).tobytes(), 9)
     table = numbers.astype("<f4").view(np.uint8).reshape(-1, 4)
-    return _FLOATS + zlib.compress(np.ascontiguousarray(table.T).tobytes(), 9)  # bytes of one place are alike
+    return _FLOATS + zlib.compress(np.ascontiguousarray(table.T).tobytes(), 9)  # bytes at one position are alike
 
 
 def unpack(packed: bytes) -> Numbers:
@@ -113,16 +113,16 @@ def unpack(packed: bytes) -> Numbers:
     Raises:
         ValueError: these are no packed numbers.
     """
-    kind, rest = packed[:1], packed[1:]
-    if kind not in (_BITS, _FLOATS, *_WHOLE):
-        raise ValueError(f"per-item results cannot be read: unknown form {kind!r}")
+    prefix, rest = packed[:1], packed[1:]
+    if prefix not in (_BITS, _FLOATS, *_WHOLE):
+        raise ValueError(f"per-item results cannot be read: unknown form {prefix!r}")
     try:
-        if kind == _BITS:
+        if prefix == _BITS:
             bits = np.frombuffer(zlib.decompress(rest[4:]), np.uint8)
             return np.unpackbits(bits, count=int.from_bytes(rest[:4], "big")).astype(np.float64)
         raw: Any = zlib.decompress(rest)
-        if kind in _WHOLE:
-            return np.frombuffer(raw, np.dtype(_WHOLE[kind]).newbyteorder("<")).astype(np.float64)
+        if prefix in _WHOLE:
+            return np.frombuffer(raw, np.dtype(_WHOLE[prefix]).newbyteorder("<")).astype(np.float64)
         table = np.frombuffer(raw, np.uint8).reshape(4, -1)
         return np.ascontiguousarray(table.T).view("<f4").ravel().astype(np.float64)
     except (zlib.error, ValueError) as error:

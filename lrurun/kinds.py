@@ -43,7 +43,7 @@ class Kind(ABC):
         return ""
 
     def settings(self) -> Mapping[str, Any]:
-        """Dotted path -> type of the settings that its runs can have, beside those of trainings."""
+        """Dotted path -> type of the settings that its runs can have, beside settings of trainings."""
         return {}
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from lrurun import server
 from lrurun.errors import LrurunError, UsageError, check_type, hint_for, nearest
-from lrurun.server import ARGUMENT, Place
+from lrurun.server import ARGUMENT, Location
 
 STORES = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs", "file": ""}
 """Scheme of a URL -> the package with which fsspec reads it."""
@@ -31,7 +31,7 @@ _NAME = {"ablations": "ladder", "recipes": "recipe"}
 class Places(Struct, frozen=True, kw_only=True):
     """The ledger, the folder of all runs and the folder of all data."""
 
-    ledger: Place
+    ledger: Location
     runs: Path
     data: Path
 
@@ -55,27 +55,27 @@ def places(ledger: str | None = None, runs: str | None = None, data: str | None 
     for option, text in (("--ledger", ledger), ("--runs-dir", runs), ("--data-dir", data)):
         if text == "":
             raise UsageError(f"{option}: expected a path, found an empty text", "leave the option out, or name a path")
-    place = ledger_place(
+    location = ledger_location(
         ledger or os.environ.get(server.VARIABLE) or "ledger.db", "--ledger" if ledger else server.VARIABLE
     )
     runs_text = runs or os.environ.get("LRURUN_RUNS")
     data_text = data or os.environ.get("LRURUN_DATA")
     share = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     return Places(
-        ledger=place,
-        runs=runs_folder(runs_text, "--runs-dir" if runs else "LRURUN_RUNS") if runs_text else default_runs(place),
+        ledger=location,
+        runs=runs_folder(runs_text, "--runs-dir" if runs else "LRURUN_RUNS") if runs_text else default_runs(location),
         data=expanded(data_text, "--data-dir") if data_text else expanded(share, "--data-dir") / "lrurun",
     )
 
 
-def given_ledger(ledger: str | os.PathLike[str]) -> Place:
-    """The ledger that an argument of `lrurun.open` or `lrurun.load` names. Raises as `ledger_place` does."""
+def given_ledger(ledger: str | os.PathLike[str]) -> Location:
+    """The ledger that an argument of `lrurun.open` or `lrurun.load` names. Raises as `ledger_location` does."""
     hint = 'as in ledger="ledger.db"; the place of one that is open is str(opened.path)'
     check_type(ARGUMENT, ledger, str | os.PathLike, "a path or a URL", hint)
-    return ledger_place(os.fspath(ledger), ARGUMENT)
+    return ledger_location(os.fspath(ledger), ARGUMENT)
 
 
-def ledger_place(text: str, where: str = ARGUMENT) -> Place:
+def ledger_location(text: str, where: str = ARGUMENT) -> Location:
     """The file or the server that `text` names; `where` it was found, for messages.
 
     Raises:
@@ -138,7 +138,7 @@ def is_mirror(runs: Path) -> bool:
     return is_url(unquote(runs.name))
 
 
-def default_runs(ledger: Place) -> Path:
+def default_runs(ledger: Location) -> Path:
     """The runs folder of a ledger, beside the file: `runs` of `ledger.db`, `b-runs` of `b.db`; with a server, `runs` in
     the working directory.
 

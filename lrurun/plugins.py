@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 GROUP = "lrurun"
 """The group of the entry points, each with the name of a recurrence or task."""
 
-PluginKind = Literal["recurrence", "task"]
+PluginType = Literal["recurrence", "task"]
 C = TypeVar("C", bound=type)
 E = TypeVar("E")
 
@@ -90,14 +90,14 @@ class Registry(MutableMapping[str, E], Generic[E]):
         return name in self._entries
 
 
-_REGISTRIES: dict[PluginKind, Registry[Any]] = {}
+_REGISTRIES: dict[PluginType, Registry[Any]] = {}
 _FILES: dict[str, Source] = {}
 """Real path -> source of the file that was loaded from it."""
 _NAMED: list[str] = []
 """Absolute paths of files that `--load` or an argument named."""
-_INSTALLED: list[tuple[PluginKind, str]] = []
+_INSTALLED: list[tuple[PluginType, str]] = []
 """Plug-ins found by entry points, in order."""
-_SOURCES: dict[tuple[PluginKind, str], tuple[Source, str]] = {}
+_SOURCES: dict[tuple[PluginType, str], tuple[Source, str]] = {}
 """Kind of plug-in and name of a registered class -> its source and its module."""
 _check: list[Callable[[Path], None]] = []
 """Functions that may refuse a file before it is imported."""
@@ -105,9 +105,9 @@ _loading: list[Source] = []
 """The file that is being loaded, if any."""
 
 
-def registry(kind: PluginKind, own: Mapping[str, Callable[[], E]]) -> Registry[E]:
+def registry(type_: PluginType, own: Mapping[str, Callable[[], E]]) -> Registry[E]:
     """Makes the registry of all recurrences or tasks, with lrurun's own; plug-ins are added later."""
-    _REGISTRIES[kind] = entries = Registry(own)
+    _REGISTRIES[type_] = entries = Registry(own)
     return entries
 
 
@@ -120,7 +120,7 @@ def decorator(name: str | C, register: Callable[[str, C], C]) -> Callable[[C], C
 
 
 def register(
-    kind: PluginKind,
+    type_: PluginType,
     name: str,
     entry: Callable[[Source], Any],
     cls: Any,
@@ -131,52 +131,52 @@ def register(
     Raises:
         UsageError: the name is taken or not permitted, or the class is no subclass of `base` or has abstract methods.
     """
-    source = _source(kind, name, cls)
+    source = _source(type_, name, cls)
     public = f"lrurun.{base.__name__}"
     if not issubclass(cls, base):
         hint = f"class {cls.__name__}({public})"
-        raise UsageError(f"{kind} {name!r}: {cls.__name__} is not a subclass of {public}", hint)
+        raise UsageError(f"{type_} {name!r}: {cls.__name__} is not a subclass of {public}", hint)
     if missing := sorted(getattr(cls, "__abstractmethods__", ())):
         hint = f"the docstrings of {public} say what they do"
-        raise UsageError(f"{kind} {name!r}: {cls.__name__} lacks {', '.join(missing)}", hint)
-    _REGISTRIES[kind][name] = entry(source)
-    _SOURCES[kind, name] = (source, cls.__module__)
+        raise UsageError(f"{type_} {name!r}: {cls.__name__} lacks {', '.join(missing)}", hint)
+    _REGISTRIES[type_][name] = entry(source)
+    _SOURCES[type_, name] = (source, cls.__module__)
 
 
-def _source(kind: PluginKind, name: str, cls: Any) -> Source:
+def _source(type_: PluginType, name: str, cls: Any) -> Source:
     """The source of `cls`. Raises UsageError if the class cannot be registered under this name."""
     if not isinstance(cls, type):
-        raise UsageError(f"{kind} {name!r}: expected a class, found {type(cls).__name__}", "decorate a class")
+        raise UsageError(f"{type_} {name!r}: expected a class, found {type(cls).__name__}", "decorate a class")
     if not name:
-        raise UsageError(f"{kind} {cls.__name__}: has no name", f'add one: @lrurun.{kind}("mine")')
+        raise UsageError(f"{type_} {cls.__name__}: has no name", f'add one: @lrurun.{type_}("mine")')
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise UsageError(
-            f"{kind} {name!r}: expected a name of letters, digits, '.', '_' and '-'", f"as in {kind} 'mine'"
+            f"{type_} {name!r}: expected a name of letters, digits, '.', '_' and '-'", f"as in {type_} 'mine'"
         )
-    if name in _REGISTRIES[kind] and (kind, name) not in _SOURCES:
-        raise UsageError(f"{kind} {name!r}: already part of lrurun", "choose another name")
-    source = _loading[-1] if _loading else _module_source(kind, name, cls.__module__)
-    if (kind, name) in _SOURCES:
-        earlier, module = _SOURCES[kind, name]
+    if name in _REGISTRIES[type_] and (type_, name) not in _SOURCES:
+        raise UsageError(f"{type_} {name!r}: already part of lrurun", "choose another name")
+    source = _loading[-1] if _loading else _module_source(type_, name, cls.__module__)
+    if (type_, name) in _SOURCES:
+        earlier, module = _SOURCES[type_, name]
         # the same file may be imported and loaded
         if earlier.sha256 != source.sha256 or module == cls.__module__:
-            raise UsageError(f"{kind} {name!r} is registered already, by {earlier.shown}", "choose another name")
+            raise UsageError(f"{type_} {name!r} is registered already, by {earlier.shown}", "choose another name")
     return source
 
 
-def source_of(kind: PluginKind, name: Any) -> Source | None:
+def source_of(type_: PluginType, name: Any) -> Source | None:
     """The source of the recurrence or task with this name; None for lrurun's own and for unknown names."""
-    return _SOURCES[kind, name][0] if isinstance(name, str) and (kind, name) in _SOURCES else None
+    return _SOURCES[type_, name][0] if isinstance(name, str) and (type_, name) in _SOURCES else None
 
 
-def _module_source(kind: PluginKind, name: str, module: str) -> Source:
+def _module_source(type_: PluginType, name: str, module: str) -> Source:
     """The source of a class outside loaded files: an installed package, or the running program."""
     top = sys.modules.get(module.partition(".")[0])
     folders = [Path(folder) for folder in getattr(top, "__path__", ())]
     file = getattr(sys.modules.get(module), "__file__", None)
     if not folders and file is None:
         raise UsageError(
-            f"{kind} {name!r}: its class is not defined in a file", "define it in a .py file, and load that"
+            f"{type_} {name!r}: its class is not defined in a file", "define it in a .py file, and load that"
         )
     if not folders:
         text = Path(str(file)).read_bytes()
@@ -322,15 +322,15 @@ def _undo_on_failure(module: str) -> Iterator[None]:
         yield
     except BaseException:
         sys.modules.pop(module, None)
-        for kind, name in set(_SOURCES) - set(earlier_sources):
-            forget(kind, name)
+        for type_, name in set(_SOURCES) - set(earlier_sources):
+            forget(type_, name)
         raise
 
 
-def forget(kind: PluginKind, name: str) -> None:
+def forget(type_: PluginType, name: str) -> None:
     """Undoes the registration of a plug-in; lrurun's own entries stay."""
-    if _SOURCES.pop((kind, name), None) is not None:
-        del _REGISTRIES[kind][name]
+    if _SOURCES.pop((type_, name), None) is not None:
+        del _REGISTRIES[type_][name]
 
 
 def _error_in_file(error: BaseException, path: str, shown: str) -> LrurunError:
@@ -378,21 +378,21 @@ def fault(error: BaseException) -> LrurunError | None:
     return None
 
 
-def load_installed(kind: PluginKind, name: Any) -> None:
+def load_installed(type_: PluginType, name: Any) -> None:
     """Imports the installed package whose entry point provides this recurrence or task, if it is not loaded yet.
 
     Raises:
         UsageError: the package raises, or does not register the name; a loaded file or another package has it too.
     """
-    known = _REGISTRIES[kind]
-    if not isinstance(name, str) or (name in known and source_of(kind, name) is None):  # lrurun's own
+    known = _REGISTRIES[type_]
+    if not isinstance(name, str) or (name in known and source_of(type_, name) is None):  # lrurun's own
         return
-    source, points = source_of(kind, name), list(_entry_points().select(name=name))
+    source, points = source_of(type_, name), list(_entry_points().select(name=name))
     if not points or (source is not None and source.file is None):
         return
     packages = sorted(f"package {point.dist.name if point.dist else point.value}" for point in points)
     if len(places := [*packages, *([] if source is None else [source.shown])]) > 1:
-        raise UsageError(f"{kind} {name!r}: is in {' and in '.join(places)}", "load or install one of them")
+        raise UsageError(f"{type_} {name!r}: is in {' and in '.join(places)}", "load or install one of them")
     where = f"entry point {name!r} of {packages[0]}"
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -403,8 +403,8 @@ def load_installed(kind: PluginKind, name: Any) -> None:
         text = " ".join(str(error).split())
         raise UsageError(f"{where}: raised {type(error).__name__}: {text}", "--debug shows the traceback") from error
     if name not in known:
-        raise UsageError(f"{where}: registers no {kind} with this name", "report it, or remove the package")
-    _INSTALLED.append((kind, name))
+        raise UsageError(f"{where}: registers no {type_} with this name", "report it, or remove the package")
+    _INSTALLED.append((type_, name))
 
 
 def _entry_points() -> EntryPoints:
@@ -424,7 +424,7 @@ class Loaded(Struct, frozen=True):
 
     files: list[tuple[str, str]] = []
     """Path and digest of each file."""
-    installed: list[tuple[PluginKind, str]] = []
+    installed: list[tuple[PluginType, str]] = []
 
 
 def loaded() -> Loaded:
@@ -442,8 +442,8 @@ def load_all(plug_ins: Loaded) -> None:
         source = load(path, named="a plug-in of this command")
         if source.sha256 != digest:
             raise _changed(source.shown)
-    for kind, name in plug_ins.installed:
-        load_installed(kind, name)
+    for type_, name in plug_ins.installed:
+        load_installed(type_, name)
 
 
 def _changed(shown: str) -> LrurunError:

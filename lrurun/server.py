@@ -1,4 +1,4 @@
-"""A PostgreSQL server as the place of a ledger: its URL, from which every password is kept apart."""
+"""A PostgreSQL server as the location of a ledger: its URL, from which every password is kept apart."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class Server(Struct, frozen=True):
         return self.text
 
 
-Place = Path | Server
-"""The place of a ledger: an SQLite file, or a database of a PostgreSQL server."""
+Location = Path | Server
+"""Where a ledger is: an SQLite file, or a database of a PostgreSQL server."""
 
 
 def is_server(text: str) -> bool:

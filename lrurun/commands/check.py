@@ -149,8 +149,10 @@ def _failure(what: str, findings: Sequence[CheckResult]) -> LrurunError:
             f"check ladder: {where} fails on {', '.join(on[:_NAMED])}{more}",
             'the table above shows why; a ladder for some recipes names them: recipes = ["NAME", ...]',
         )
-    kind = {"recurrence": LrurunError, "program": LrurunError, "study": ChecksFailed}.get(what, UsageError)
-    return kind(f"check {what}: {len(bad)} of {len(findings)} checks failed: {where}", "the table above shows which")
+    error_type = {"recurrence": LrurunError, "program": LrurunError, "study": ChecksFailed}.get(what, UsageError)
+    return error_type(
+        f"check {what}: {len(bad)} of {len(findings)} checks failed: {where}", "the table above shows which"
+    )
 
 
 def _state(finding: CheckResult) -> str:
@@ -295,7 +297,7 @@ def _data_faults(recipe: Recipe) -> Iterator[UsageError]:
 
 
 def _ladders(recipe: Recipe, name: str, names: Sequence[str]) -> tuple[list[Ladder], list[CheckResult]]:
-    """The ladders to check the recipe on, and those of its own that cannot be checked."""
+    """The ladders to check the recipe on, and ladders of its own that cannot be checked."""
     from lrurun.config.ladder import default_ladder, load_ladder, read_ladder
 
     if not names and default_ladder(name) == str(paths.find("recipes", name)):  # one in the same file
@@ -327,7 +329,7 @@ def _ladders(recipe: Recipe, name: str, names: Sequence[str]) -> tuple[list[Ladd
 
 
 def _value_faults(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]) -> Iterator[UsageError]:
-    """Yields missing and wrong values on the rungs of these ladders; without ladders, those of the recipe alone."""
+    """Yields missing and wrong values on the rungs of these ladders; without ladders, in the recipe alone."""
     from lrurun.config import precedence, resolve
     from lrurun.config.recipe import check_scopes
 

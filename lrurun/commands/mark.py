@@ -58,14 +58,14 @@ def mark(
         raise UsageError(
             "mark: nothing to record", "add --tag TAG, --untag TAG, --note TEXT, --exclude WHY or --include"
         )
-    from lrurun.runner import records
+    from lrurun.runner import run_files
 
     with opening.change(context.obj.places, runs[0]) as ledger:
         before = list({run.id: run for run in map(ledger.run, runs)}.values())
         ids = [run.id for run in before]
         after = ledger.mark(ids, tag=tag or (), untag=untag or (), note=note, exclude=exclude, include=include)
         for run in ids:
-            records.keep_run(ledger, context.obj.places.runs, run)
+            run_files.keep_run(ledger, context.obj.places.runs, run)
     for old, new in zip(before, after, strict=True):
         done = []
         if tag or untag:

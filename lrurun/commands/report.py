@@ -162,7 +162,7 @@ def _report(
     speeds: bool,
     detect: float | None,
 ) -> int:
-    """The comparison table of one ladder instance, or that of its training speeds."""
+    """The comparison table of one ladder instance, or the table of its training speeds."""
     from lrurun.report.tables import loaded_instance
     from lrurun.session import next_step
 

@@ -274,8 +274,8 @@ def _files_of(
     from lrurun.runner.program_files import ProgramSnapshot, digest_at
 
     folders = [str(attempt.environment["folder"]) for attempt in attempts if "folder" in attempt.environment]
-    for place in run.memberships:
-        if (recorded := documents.find(ledger, ledger.ladder(place.ladder_key))) is not None:
+    for membership in run.memberships:
+        if (recorded := documents.find(ledger, ledger.ladder(membership.ladder_key))) is not None:
             folders.insert(0, str(recorded.recipe.folder))
     folder = Path(folders[-1]) if folders else None
     snapshot = None if folder is None else ProgramSnapshot(places.runs.absolute(), folder, digests)
@@ -295,7 +295,7 @@ def _print_run(run: Run, item_counts: Mapping[str, int]) -> None:
     from lrurun.report.tables import run_tables
 
     console.paragraph(run_tables.heading(run))
-    console.paragraph(run_tables.places(run))
+    console.paragraph(run_tables.memberships(run))
     if run.tags:
         console.paragraph(f"tags: {', '.join(run.tags)}")
     if run.excluded is not None:

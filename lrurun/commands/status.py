@@ -253,7 +253,7 @@ def _output(state: _State) -> LadderStatus:
         total=progress.total,
         **{state: progress.counts.get(state, 0) for state in STATES},
         eta_seconds=progress.eta_seconds,
-        running_on=progress.places,
+        running_on=progress.running_on,
         silent={run: since for run, (since, _) in progress.silent.items()},
         user=progress.ladder.user,
         metric=metric,

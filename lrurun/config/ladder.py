@@ -273,7 +273,7 @@ def examine_ladder(name: str) -> tuple[Ladder | None, list[Fault]]:
 
 @lru_cache(64)
 def _packaged_ladder(path: Path, _changed: int, where: str) -> tuple[Ladder | None, list[Fault]]:
-    """Of a file that comes with lrurun, from which rungs of other ladders take values over and over."""
+    """A ladder that comes with lrurun. It is kept: rungs of other ladders take values from it over and over."""
     return _examined(decoding.load_toml(path), where)
 
 

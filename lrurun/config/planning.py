@@ -45,7 +45,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     seeds: int
     """The number of seeds where `--seeds` is not used."""
     changes: dict[str, Any]
-    """The values of `--set` that have an effect, except those of execution. Other values make another instance."""
+    """The values of `--set` that have an effect, without settings of execution. Other values make another instance."""
     tune: bool
     rungs: tuple[ResolvedRung, ...]
     options: Options
@@ -64,7 +64,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> Instance:
-        """Its identity; neither a ledger nor the data are known here."""
+        """The identity of the instance; neither a ledger nor the data are known here."""
         ladder, task = self.ladder.name, self.recipe.task
         return Instance(ladder=ladder, task=task, profile=self.profile, set=self.changes, tune=self.tune)
 
@@ -336,7 +336,7 @@ def _nothing_to_tune(ladder: Ladder, recipe: Recipe, profile: str | None, change
 def _check_protocol(rung: ResolvedRung, recipe: Recipe) -> None:
     known = task_of(recipe).protocols
     if rung.training.train.protocol not in known:
-        at = decoding.place(rung.sources.get("train.protocol", recipe.path), "train.protocol")
+        at = decoding.path_in(rung.sources.get("train.protocol", recipe.path), "train.protocol")
         rule = f"{recipe.task} has no protocol {rung.training.train.protocol!r}"
         raise UsageError(f"{at}: {rule}", f"protocols of this task: {', '.join(known)}")
 
@@ -353,7 +353,7 @@ def _check_length(rung: ResolvedRung, options: Options) -> None:
             recurrence.fits_length(length)
     except ValueError as error:
         path = "model.recurrence.kernel_length"
-        at = decoding.place(rung.sources.get(path, config.task), path)
+        at = decoding.path_in(rung.sources.get(path, config.task), path)
         raise UsageError(f"{at}: {error}", f"the length of the sequences always fits: {path} = {length}") from None
 
 
@@ -361,7 +361,7 @@ def _check_pooling(rung: ResolvedRung, options: Options) -> None:
     """Refuse a pooling where every position has an output: it would change nothing."""
     config, source = rung.training, rung.sources.get("model.pooling", "default")
     if tasks.get(config.task, config.data).spec(options).output.at == "positions" and source != "default":
-        at = decoding.place(source, "model.pooling")
+        at = decoding.path_in(source, "model.pooling")
         raise UsageError(f"{at}: {config.task} has outputs at positions, which are not pooled", "remove it")
 
 
@@ -371,7 +371,7 @@ def _check_frame(rung: ResolvedRung, options: Options) -> None:
     model, spec = config.model, tasks.get(config.task, config.data).spec(options)
     if model.frame == "blocks" or (spec.kind == "features" and spec.features == spec.classes == model.width):
         return
-    at = decoding.place(rung.sources.get("model.frame", "default"), "model.frame")
+    at = decoding.path_in(rung.sources.get("model.frame", "default"), "model.frame")
     inputs = "tokens" if spec.kind == "tokens" else f"inputs of size {spec.features}"
     sizes = f"{config.task} has {inputs} and outputs of size {spec.classes}, width is {model.width}"
     is_square = spec.kind == "features" and spec.features == spec.classes

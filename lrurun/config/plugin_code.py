@@ -9,7 +9,7 @@ import msgspec
 from lrurun import plugins
 from lrurun.config.schema import CellConfig, Code, Config, LadderConfig, ProgramConfig, RunConfig, decode
 from lrurun.errors import LrurunError, UsageError
-from lrurun.plugins import PluginKind, Source
+from lrurun.plugins import PluginType, Source
 
 
 def code_of(recurrence: str, task: str) -> tuple[Code | None, dict[str, str]]:
@@ -18,43 +18,43 @@ def code_of(recurrence: str, task: str) -> tuple[Code | None, dict[str, str]]:
     if not used:
         return None, {}
     return (
-        Code(**{kind: source.sha256 for kind, source in used.items()}),
-        {f"code.{kind}": source.shown for kind, source in used.items()},
+        Code(**{type_: source.sha256 for type_, source in used.items()}),
+        {f"code.{type_}": source.shown for type_, source in used.items()},
     )
 
 
 def _mismatch(config: RunConfig, where: str) -> LrurunError | None:
     """The error that says why the loaded code cannot be used for a run's configuration; None if it can."""
-    for kind, name, recorded, source in _pairs(config):
+    for type_, name, recorded, source in _pairs(config):
         if recorded is not None and source is None:
             return LrurunError(
-                f"{where}: its {kind} {name!r} comes from a file or package that is not loaded ({recorded[:19]})",
+                f"{where}: its {type_} {name!r} comes from a file or package that is not loaded ({recorded[:19]})",
                 "name the file: --load FILE.py",
             )
         if source is not None and recorded != source.sha256:
             recorded_code = f"{recorded[:19]} then" if recorded else "lrurun's own then"
             return LrurunError(
-                f"{where}: {source.shown}, which has {kind} {name!r}, has changed since: {recorded_code}, "
+                f"{where}: {source.shown}, which has {type_} {name!r}, has changed since: {recorded_code}, "
                 f"{source.sha256[:19]} now",
                 "load the file as it was, or train again with the present one: lrurun ladder",
             )
     return None
 
 
-def _pairs(config: RunConfig) -> Iterator[tuple[PluginKind, str, str | None, Source | None]]:
-    """The kind of plug-in, its name, the recorded digest and the loaded source, for the recurrence and the task of a
+def _pairs(config: RunConfig) -> Iterator[tuple[PluginType, str, str | None, Source | None]]:
+    """The type of plug-in, its name, the recorded digest and the loaded source, for the recurrence and the task of a
     run."""
     code = config.code or Code()
-    kind = str(config.model.recurrence.__struct_config__.tag)
-    yield "recurrence", kind, code.recurrence, plugins.source_of("recurrence", kind)
+    recurrence = str(config.model.recurrence.__struct_config__.tag)
+    yield "recurrence", recurrence, code.recurrence, plugins.source_of("recurrence", recurrence)
     yield "task", config.task, code.task, plugins.source_of("task", config.task)
 
 
 def outdated(config: Config) -> str | None:
     """A clause that names the plug-in of a run that has changed or is not loaded; None if all are as recorded."""
-    for kind, name, recorded, source in _pairs(config) if isinstance(config, RunConfig) else ():
+    for type_, name, recorded, source in _pairs(config) if isinstance(config, RunConfig) else ():
         if recorded is not None and source is None:
-            return f"the plug-in with their {kind} {name!r} is not loaded (--load FILE)"
+            return f"the plug-in with their {type_} {name!r} is not loaded (--load FILE)"
         if source is not None and recorded != source.sha256:
             return f"the plug-in {source.shown} has changed since"
     return None
@@ -88,7 +88,7 @@ def files_of(config: LadderConfig) -> list[str]:
     return list(dict.fromkeys(source.file for source in sources.values() if source.file is not None))
 
 
-def _sources(recurrence: str, task: str) -> dict[PluginKind, Source]:
+def _sources(recurrence: str, task: str) -> dict[PluginType, Source]:
     """The sources of a recurrence and a task, where they are plug-ins."""
-    names: dict[PluginKind, str] = {"recurrence": recurrence, "task": task}
-    return {kind: source for kind, name in names.items() if (source := plugins.source_of(kind, name)) is not None}
+    names: dict[PluginType, str] = {"recurrence": recurrence, "task": task}
+    return {type_: source for type_, name in names.items() if (source := plugins.source_of(type_, name)) is not None}

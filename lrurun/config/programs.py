@@ -21,9 +21,9 @@ from lrurun.errors import LrurunError, UsageError, hint_for, raise_first
 from lrurun.paths import shown
 
 EXECUTION = "execution."
-COPIES = "programs"
+SNAPSHOTS = "programs"
 """The folder in the runs folder with snapshots of programs, each in a folder whose name has 16 hex digits."""
-_COPIED = re.compile(rf"(^|/){COPIES}/[0-9a-f]{{16}}/")
+_IN_SNAPSHOT = re.compile(rf"(^|/){SNAPSHOTS}/[0-9a-f]{{16}}/")
 _Finite = Annotated[float, Meta(ge=-1e9, le=1e9)]
 _Seconds = Annotated[float, Meta(gt=0, le=1e6)]
 
@@ -249,14 +249,14 @@ class MissingFile(UsageError):
 
 
 def _is_code(path: Path, folder: Path) -> bool:
-    """Whether a pattern means this file: not what is hidden or compiled, nor the ledger, the runs folder and copies."""
+    """Whether a pattern means this file: not hidden or compiled ones, the ledger, the runs folder and snapshots."""
     relative = path.relative_to(folder)
     parts = relative.parts
     return not (
         parts[0] == "runs"
         or ".db" in parts[-1]
         or any(part.startswith(".") or part == "__pycache__" for part in parts)
-        or _COPIED.search(relative.as_posix())
+        or _IN_SNAPSHOT.search(relative.as_posix())
     )
 
 

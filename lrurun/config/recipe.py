@@ -50,7 +50,7 @@ class About(Document, frozen=True, kw_only=True):
     notes: str = ""
 
 
-SearchKind = Literal["random", "tpe"]
+SearchMethod = Literal["random", "tpe"]
 _Number = Annotated[int, Meta(ge=-int(LARGEST), le=int(LARGEST))] | Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
 
 
@@ -93,7 +93,7 @@ class Tune(Document, frozen=True, kw_only=True):
 
     grid: dict[str, Tried] = field(default_factory=dict)
     """Dotted path -> values to try."""
-    search: SearchKind | None = None
+    search: SearchMethod | None = None
     """A search over `space` instead of a grid: "random" or "tpe"."""
     space: dict[str, Tried] = field(default_factory=dict)
     """Dotted path -> the range of its values, or the values to choose from."""
@@ -368,7 +368,7 @@ def get_profile(recipe: Recipe, name: str | None) -> Profile:
 def extended(table: dict[str, Any], path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Merges the table of the recipe at `path` into the file that it extends, and lists the values from that file.
 
-    The list maps dotted paths to the file. Values of the recipe replace those of the file, and a search also replaces
+    The list maps dotted paths to the file. Values of the recipe replace the file's, and a search also replaces
     its grids. The file is beside the recipe or, for copies of packaged recipes, beside the packaged ones.
 
     Raises:

@@ -316,7 +316,7 @@ def _check_devices(whole: _Whole, sources: dict[str, str]) -> None:
         path = next(path for path in reversed(sources) if path in ("execution.devices", "train.batch"))
         divisors = [n for n in range(1, devices) if batch % n == 0]
         raise UsageError(
-            f"{decoding.place(sources[path], path)}: each device of a run needs an equal part of each batch, found "
+            f"{decoding.path_in(sources[path], path)}: each device of a run needs an equal part of each batch, found "
             f"train.batch = {batch}, execution.devices = {devices}",
             f"execution.devices = {divisors[-1]} divides the batch, or choose a multiple of {devices} for train.batch",
         )

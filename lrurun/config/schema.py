@@ -218,7 +218,7 @@ class FixedExecution(_Frozen, frozen=True, kw_only=True):
 class Execution(FixedExecution, frozen=True, kw_only=True):
     """How a run is carried out: recorded, never hashed, because it should not change a result.
 
-    The fields beside those of `FixedExecution` may be changed when a run is resumed.
+    The fields that `FixedExecution` does not have may be changed when a run is resumed.
     """
 
     checkpoint_seconds: Annotated[float, Meta(ge=0, le=1e6)] = 60.0
@@ -354,7 +354,7 @@ def _unchecked(kind: str, names: tuple[str, ...]) -> type[RecurrenceSettings]:
 def decode(table: Any, type_: type[C], where: str, sources: Mapping[str, str] | None = None) -> C:
     """Converts a plain table to `type_`, `RunConfig` or a subclass: first the kind of its recurrence, then the whole.
 
-    `where` and `sources` are those of `lrurun.decoding.convert`.
+    `where` and `sources` are as for `lrurun.decoding.convert`.
 
     Raises:
         UsageError: where, dotted path, rule, what was found, nearest known name.

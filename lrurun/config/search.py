@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from lrurun.config.recipe import Range, Recipe, SearchKind, get_profile
+from lrurun.config.recipe import Range, Recipe, SearchMethod, get_profile
 from lrurun.errors import LrurunError, plural
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ DIGITS = 4
 class Search(Struct, frozen=True, kw_only=True):
     """The search of a recipe."""
 
-    kind: SearchKind
+    method: SearchMethod
     trials: int
     batch: int
     """The number of trials that TPE proposes together, after the random ones."""
@@ -38,12 +38,12 @@ class Search(Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """A description, as in "random search, 20 trials"."""
-        name = "random search" if self.kind == "random" else f"TPE search, batches of {self.batch}"
+        name = "random search" if self.method == "random" else f"TPE search, batches of {self.batch}"
         return f"{name}, {plural(self.trials, 'trial')}"
 
     def needed(self, number: int) -> int:
         """How many of the first trials must be over before the trial with this number is proposed."""
-        if self.kind == "random" or number < STARTUP:
+        if self.method == "random" or number < STARTUP:
             return 0
         return STARTUP + (number - STARTUP) // self.batch * self.batch
 
@@ -53,7 +53,7 @@ def search_of(recipe: Recipe, profile: str | None) -> Search | None:
     if recipe.tune is None or recipe.tune.search is None:
         return None
     trials = get_profile(recipe, profile).trials or recipe.tune.trials or 0
-    return Search(kind=recipe.tune.search, trials=trials, batch=recipe.tune.batch)
+    return Search(method=recipe.tune.search, trials=trials, batch=recipe.tune.batch)
 
 
 def require_optuna() -> None:
@@ -114,7 +114,7 @@ def _sampler(search: Search, number: int) -> BaseSampler:
     from optuna.samplers import RandomSampler, TPESampler
 
     seed = zlib.crc32(f"trial {number}".encode())
-    if search.kind == "random":
+    if search.method == "random":
         return RandomSampler(seed=seed)
     return TPESampler(seed=seed, n_startup_trials=STARTUP, constant_liar=True)
 

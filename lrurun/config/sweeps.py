@@ -16,7 +16,7 @@ _EXAMPLE = "optim.lr=0.001,0.004"
 
 
 def sweep_points(sweep: Sequence[str], sets: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The values of `--set` for each combination of a sweep, after those of `sets`; its first path varies slowest.
+    """The values of `--set` for each combination of a sweep, after the values of `sets`; its first path varies slowest.
 
     Without a sweep there is one combination.
 

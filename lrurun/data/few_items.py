@@ -55,7 +55,8 @@ def _independent(items: int, groups: int | Sequence[int] | None) -> float:
 def _error(metric: Metric, score: float, items: float) -> str:
     """The standard error of a score on so many independent items, as it is printed.
 
-    A share has a binomial error. R² has that of 1 - SSE / SST with normal errors and labels, 2 R (1 - R²) / sqrt(n).
+    A share has a binomial error. R² has 2 R (1 - R²) / sqrt(n), the error of 1 - SSE / SST with normal errors
+    and labels.
     """
     if isinstance(metric, R2):
         return f"{2 * math.sqrt(score) * (1 - score) / math.sqrt(items):.{metric.decimals}f}"

@@ -1,6 +1,6 @@
 """Users' own arrays: read from their files, checked, and made a prepared task with its splits.
 
-Every error names the option and the file. The splits are those of `numpy.random.RandomState(seed).permutation(n)`: its
+Every error names the option and the file. The splits are made by `numpy.random.RandomState(seed).permutation(n)`: its
 first round(test * n) examples are the test split, the next round(validation * n) the validation split. With classes in
 proportion, or groups kept together, `lrurun.data.splits` changes which examples these are. Each split keeps the order
 of the arrays.

@@ -98,7 +98,7 @@ def stratified(order: np.ndarray, classes: np.ndarray, sizes: Sequence[int]) -> 
 
 
 def _by_share(classes: np.ndarray) -> np.ndarray:
-    """(n,) places, in the order in which a growing part takes them."""
+    """(n,) indices, in the order in which a growing part takes them."""
     by_class = np.argsort(classes, kind="stable")
     _, counts = np.unique(classes, return_counts=True)
     count = np.repeat(counts, counts)

@@ -21,7 +21,7 @@ from lrurun.config.resolve import ResolvedRung
 from lrurun.decoding import canonical
 from lrurun.errors import UsageError
 from lrurun.ledger.values import DOCUMENTS, REQUEST
-from lrurun.plugins import PluginKind
+from lrurun.plugins import PluginType
 
 if TYPE_CHECKING:
     from lrurun.ledger.ledger import Ledger
@@ -48,18 +48,18 @@ class InstanceDocuments(Struct, frozen=True, kw_only=True):
         return None if program is None else dict(program.get("files", {}))
 
     @property
-    def plug_ins(self) -> dict[tuple[PluginKind, str], str]:
-        """Kind and name of each plug-in that the rungs use -> its digest."""
-        digests: dict[tuple[PluginKind, str], str] = {}
+    def plug_ins(self) -> dict[tuple[PluginType, str], str]:
+        """Type and name of each plug-in that the rungs use -> its digest."""
+        digests: dict[tuple[PluginType, str], str] = {}
         for config in (rung.config for rung in self.rungs):
             if "program" in config:
                 continue
-            names: dict[PluginKind, str] = {
+            names: dict[PluginType, str] = {
                 "recurrence": config["model"]["recurrence"]["kind"],
                 "task": config["task"],
             }
             code = config.get("code", {})
-            digests |= {(kind, name): code[kind] for kind, name in names.items() if kind in code}
+            digests |= {(type_, name): code[type_] for type_, name in names.items() if type_ in code}
         return digests
 
 
@@ -102,15 +102,15 @@ def find(ledger: Ledger, instance: LadderInstance) -> InstanceDocuments | None:
     return None
 
 
-def _newest(ledger: Ledger, kind: paths.Group, name: str) -> InstanceDocuments | None:
+def _newest(ledger: Ledger, group: paths.Group, name: str) -> InstanceDocuments | None:
     """The documents of the newest instance whose ladder or recipe has this name, or was read from this file, after
     their plug-ins are loaded.
 
     None if there is such a file here, and if no instance has such documents.
     """
-    if _is_here(kind, name):
+    if _is_here(group, name):
         return None
-    of_ladders, by_path = kind == "ablations", paths.is_path(name)
+    of_ladders, by_path = group == "ablations", paths.is_path(name)
     for instance in reversed(ledger.ladders()):
         if by_path or name == (instance.name if of_ladders else instance.task):
             recorded = find(ledger, instance)
@@ -136,7 +136,7 @@ def ladder_of_name(name: str, ledger: Ledger) -> Ladder:
 def of_names(ladder: str, task: str, ledger: Ledger) -> tuple[Ladder, Recipe, dict[str, str] | None]:
     """A ladder as `ladder_of_name` reads it, and the recipe of this task or in this file.
 
-    A recipe without a file here is that of the newest instance on the task. With the recorded recipe of a program come
+    A recipe without a file here comes from the newest instance on the task. With the recorded recipe of a program come
     its ladder, unless another one is named, and the digests of its files.
 
     Raises:
@@ -165,10 +165,10 @@ def _say_recorded(what: str, path: str) -> None:
     console.say(f"{what}: as the ledger records it, from {path}; {hint}")
 
 
-def _is_here(kind: paths.Group, name: str) -> bool:
+def _is_here(group: paths.Group, name: str) -> bool:
     """Whether there is a file of this name."""
     try:
-        paths.find(kind, name)
+        paths.find(group, name)
     except UsageError:
         return False
     return True
@@ -211,7 +211,7 @@ def plan_of(ledger: Ledger, instance: LadderInstance) -> planning.Plan:
 
 
 def load_code(
-    ledger: Ledger, instance: LadderInstance, recorded: InstanceDocuments | None, *needed: PluginKind
+    ledger: Ledger, instance: LadderInstance, recorded: InstanceDocuments | None, *needed: PluginType
 ) -> None:
     """Loads the files with the recurrences or the task of an instance, if no other code is loaded under their names,
     and if they have not changed since.
@@ -230,10 +230,10 @@ def load_code(
         is_loadable = by_this_user and (not ledger.database.is_shared or plugins.is_protected(Path(file)))
         if is_loadable and plugins.digest_of(Path(file)) in missing.values():
             plugins.load(file)
-    for kind, name in missing:
-        if plugins.source_of(kind, name) is None:
+    for type_, name in missing:
+        if plugins.source_of(type_, name) is None:
             raise UsageError(
-                f"ladder {instance.short_name}: its {kind} {name!r} is not loaded: no file of yours is as it was then",
+                f"ladder {instance.short_name}: its {type_} {name!r} is not loaded: no file of yours is as it was then",
                 f"name the file that has it: --load {files[0] if files else 'FILE'}; "
                 f"as recorded: lrurun report --instance {instance.short_name}",
             )

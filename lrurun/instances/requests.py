@@ -274,7 +274,7 @@ def list_of(seeds: Sequence[int]) -> str:
     return ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")
 
 
-def _absolute(kind: paths.Group, name: str) -> str:
+def _absolute(group: paths.Group, name: str) -> str:
     """The name of a packaged file, the absolute path of any other."""
-    path = paths.find(kind, name)
-    return name if path.parent.resolve() == paths.packaged(kind).resolve() else os.path.abspath(path)
+    path = paths.find(group, name)
+    return name if path.parent.resolve() == paths.packaged(group).resolve() else os.path.abspath(path)

@@ -267,7 +267,7 @@ def by_papers(
     """The claims of ladders by their papers' own numbers, on the registered tasks that they name: on one, or on all.
 
     Args:
-        profiles: task -> the profile whose numbers judge, if the paper has such; else those of the plain recipe do.
+        profiles: task -> the profile whose numbers judge, if the paper has such; else the plain recipe's numbers do.
     """
     return [
         _by_paper(ladder, claim, on_task, published.judge(ladder, on_task, profiles.get(on_task)))

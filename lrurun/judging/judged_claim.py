@@ -33,7 +33,7 @@ class JudgedClaim(Comparison, frozen=True, kw_only=True):
     instance: str | None = None
     """The key of the ladder instance whose runs judge."""
     stand_in: bool = False
-    """Whether task, data or scale are not those of the paper."""
+    """Whether task, data or scale differ from the paper's."""
     difference_p: float | None = None
     """Adjusted p of the difference, beside a claim with a margin."""
     untuned: tuple[str, ...] = ()

@@ -193,8 +193,8 @@ SPLITS = {"val": "validation", "test": "test"}
 
 def metric_of_result(result: str, metrics: Sequence[Metric]) -> Metric | None:
     """The metric of a score, as in "test@256/accuracy"; None where the task does not declare it."""
-    place, _, name = result.partition("/")
-    split, _, test = place.partition("@")
+    where, _, name = result.partition("/")
+    split, _, test = where.partition("@")
     return named(f"{name}@{test}" if test else name, metrics) if split in SPLITS else None
 
 
@@ -209,7 +209,7 @@ def of_programs(ledger: Ledger, names: Iterable[str]) -> dict[str, ScoreForm]:
 
 
 def of_instance(ledger: Ledger, instance: LadderInstance) -> dict[str, ScoreForm]:
-    """Its task -> the form of its scores, if it has users' programs, as the recipe declared it that was run."""
+    """The task of an instance -> the form of its scores as the recipe that was run declares it, for users' programs."""
     if instance.kind != "program":
         return {}
     events = ledger.events(ladder_key=instance.key, of_runs=False)
@@ -227,7 +227,7 @@ def of_task(
 
     The task of a plug-in that is not loaded declares nothing: its metric is then the first validation score among the
     names of its `results`, printed as it is, and nothing says which of two scores is better; without one, accuracy. So
-    is that of a plug-in which has the name of a task of lrurun.
+    is the score of a plug-in which has the name of a task of lrurun.
     """
     if task in programs:
         return programs[task]

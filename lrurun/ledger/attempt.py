@@ -132,7 +132,7 @@ class AttemptWrites(Handle):
 
     @retried
     def record_eigenvalues(self, held: HeldRun, moment: Moment, layers: Sequence[Sequence[complex] | None]) -> None:
-        """Write the eigenvalues of each recurrent layer at a moment, over those of an earlier attempt.
+        """Write the eigenvalues of each recurrent layer at a moment, in place of an earlier attempt's.
 
         None stands for a layer whose recurrence has no eigenvalues; NaN and infinities are kept.
         """
@@ -161,7 +161,7 @@ class AttemptWrites(Handle):
         data_sha256: str | None = None,
         environment: Mapping[str, Any] | None = None,
     ) -> None:
-        """Add what the worker found out to the run, and `environment` to that of its attempt. None changes nothing."""
+        """Add what the worker found out to the run, and `environment` to its attempt's. None changes nothing."""
         values = {"parameters": parameters, "data_sha256": data_sha256}
         changes = {name: value for name, value in values.items() if value is not None}
         with self._writing() as connection:
@@ -194,8 +194,8 @@ class AttemptWrites(Handle):
         """End the attempt and the run: "done", "diverged", "failed" or "interrupted".
 
         `reason` is why the attempt ended, the state by default; `error` is the traceback of a failed run. Results may
-        contain NaN and infinities. A run that is done or has diverged never changes again. `outcome` is that of the
-        attempt, where it is not the state. `items` are the per-item results of a run that is done, by the
+        contain NaN and infinities. A run that is done or has diverged never changes again. `outcome` is the attempt's,
+        where it is not the state. `items` are the per-item results of a run that is done, by the
         names of scores.
         """
         if state not in _ENDS:

@@ -94,7 +94,7 @@ class Changes(Handle):
 
     @retried
     def drop_checkpoints(self, ids: Iterable[int]) -> list[int]:
-        """Delete rows of checkpoints, except those of running runs. Returns the ids of the deleted ones."""
+        """Delete rows of checkpoints, except of running runs. Returns the ids of the deleted ones."""
         idle = select(runs.c.number).where(runs.c.state != "running")
         with self._writing() as connection:
             deleted = connection.execute(

@@ -23,8 +23,8 @@ from lrurun.ledger.database.schema import (
     runs,
     test_sets,
 )
-from lrurun.ledger.records import ItemsRecord
 from lrurun.ledger.rows import altered_documents
+from lrurun.ledger.run_files import PackedItems
 from lrurun.ledger.values import STATES
 
 _JSON = (ladders.c.spec, runs.c.result, documents.c.text, eigenvalues.c.pairs, events.c.payload)
@@ -61,10 +61,10 @@ def _items(database: Database, connection: Connection) -> Iterator[str]:
 
     counts: dict[int, int] = {}
     for row in connection.execute(select(test_sets)):
-        record = item_rows.test_set_record(row)
-        counts[row.id] = record.count
+        tests = item_rows.packed_test_set(row)
+        counts[row.id] = tests.count
         try:
-            item_rows.check(ItemsRecord(test_set=record))
+            item_rows.check(PackedItems(test_set=tests))
         except ValueError as error:
             yield f"test set {row.id}: {error}"
     columns = (runs.c.id, item_results.c.result, item_results.c.test_set, item_results.c.sums)

@@ -1,4 +1,4 @@
-"""Columns of runs: the one table of their names, the kind of their values, and how Python and the database read them.
+"""Columns of runs: the one table of their names, the type of their values, and how Python and the database read them.
 
 A column is a field, which every run has; a result, as `test/accuracy`; or a setting, as `optim.lr`. Conditions, orders,
 lists, groups, views, the browser view, data frames, exported files and JSON take columns from here. The database
@@ -19,17 +19,24 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.config.schema import is_setting
 from lrurun.ledger.database.schema import attempts, documents, exclusions, ladder_runs, ladders, runs, tags
-from lrurun.ledger.database.sql import LISTS, NUMBERS, among, infinity, json_kind, json_number, json_text, total
-from lrurun.ledger.values import GroupMean, Run, ValueKind
+from lrurun.ledger.database.sql import LISTS, NUMBERS, among, infinity, json_number, json_text, json_type, total
+from lrurun.ledger.values import GroupMean, Run, ValueType
 
 
 class Column(Struct, frozen=True):
     """A column that every run has, as data frames, exported files and JSON show it."""
 
-    kind: ValueKind
+    type: ValueType
     about: str
     of_run: Callable[[Run], Any] | None
     """The value in Python; None where frames do not have the column."""
+
+    def shown(self, run: Run) -> str:
+        """The value as text for people, empty where there is none."""
+        value = None if self.of_run is None else self.of_run(run)
+        if isinstance(value, bool):
+            return str(value).lower()
+        return "" if value is None else ", ".join(value) if isinstance(value, list) else str(value)
 
 
 class Field(Column, frozen=True):
@@ -37,8 +44,10 @@ class Field(Column, frozen=True):
 
     value: ColumnElement[Any]
     """The value in a row of `runs`; of a membership, in a row of `runs` joined with `ladder_runs` and `ladders`."""
+    groups: bool = True
+    """Whether runs are grouped by it; not by what single runs have, or several values of."""
     is_of_membership: bool = False
-    """Whether each membership of a run in a ladder has a value of its own. In Python it is that of the first."""
+    """Whether each membership of a run in a ladder has a value of its own. In Python the value of the first counts."""
 
 
 def _ladder_value(column: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -62,7 +71,7 @@ _TAG = select(func.min(tags.c.name)).where(tags.c.run == runs.c.number).scalar_s
 _INSTANCE = "short name of the ladder instance: task, profile, --set and --tune together"
 
 COLUMNS: Mapping[str, Column] = {
-    "id": Field("text", "the run's id", attrgetter("id"), runs.c.id),
+    "id": Field("text", "the run's id", attrgetter("id"), runs.c.id, groups=False),
     "fingerprint": Column("text", "digest of the settings that determine the result", attrgetter("fingerprint")),
     "kind": Field("text", "training or study", None, runs.c.kind),
     "task": Field("text", "task", attrgetter("task"), runs.c.task),
@@ -74,7 +83,7 @@ COLUMNS: Mapping[str, Column] = {
     "user": _member("who requested the ladder", "user", _ladder_value(ladders.c.user)),
     "seed": Field("number", "seed", attrgetter("seed"), runs.c.seed),
     "state": Field("state", "state of the run", attrgetter("state"), runs.c.state),
-    "step": Field("number", "training step that it has reached", attrgetter("step"), runs.c.step),
+    "step": Field("number", "training step that it has reached", attrgetter("step"), runs.c.step, groups=False),
     "steps": Field("number", "training steps", attrgetter("steps"), runs.c.steps),
     "parameters": Field("number", "trainable parameters", attrgetter("parameters"), runs.c.parameters),
     "numerics": Field("number", "version of the arithmetic", attrgetter("numerics"), _NUMERICS),
@@ -84,13 +93,17 @@ COLUMNS: Mapping[str, Column] = {
     "tags": Column("set", "tags", lambda run: list(run.tags)),
     "error": Column("text", "traceback of a failed run", attrgetter("error")),
     "created_at": Field(
-        "time", "when it was requested, in seconds since 1970", attrgetter("created_at"), runs.c.created_at
+        "time",
+        "when it was requested, in seconds since 1970",
+        attrgetter("created_at"),
+        runs.c.created_at,
+        groups=False,
     ),
     "finished_at": Field(
-        "time", "when it finished, in seconds since 1970", attrgetter("finished_at"), runs.c.finished_at
+        "time", "when it finished, in seconds since 1970", attrgetter("finished_at"), runs.c.finished_at, groups=False
     ),
-    "duration": Field("number", "seconds of its attempts together", None, _DURATION),
-    "tag": Field("set", "tags", None, _TAG),
+    "duration": Field("number", "seconds of its attempts together", None, _DURATION, groups=False),
+    "tag": Field("set", "tags", None, _TAG, groups=False),
 }
 """Every column but results and settings, in the order of data frames."""
 
@@ -123,7 +136,7 @@ def expression(name: str) -> ColumnElement[Any]:
         return runs.c[OWN_COLUMNS[name]]
     number, text = json_number(runs.c.result, name), json_text(runs.c.result, name)
     return case(
-        (json_kind(runs.c.result, name).in_(NUMBERS), number),
+        (json_type(runs.c.result, name).in_(NUMBERS), number),
         (text == "inf", infinity()),
         (text == "-inf", -infinity()),
     )
@@ -135,9 +148,9 @@ def has_own_column(result: str) -> bool:
 
 
 def setting_expressions(path: str) -> tuple[ColumnElement[str], ColumnElement[float], ColumnElement[str]]:
-    """The JSON kind of a setting in a row of `documents`, and its value as a number and as a text."""
+    """The JSON type of a setting in a row of `documents`, and its value as a number and as a text."""
     keys = path.removeprefix("execution.").split(".")
-    return json_kind(documents.c.text, *keys), json_number(documents.c.text, *keys), json_text(documents.c.text, *keys)
+    return json_type(documents.c.text, *keys), json_number(documents.c.text, *keys), json_text(documents.c.text, *keys)
 
 
 def document_of(path: str) -> ColumnElement[int]:
@@ -148,17 +161,19 @@ def document_of(path: str) -> ColumnElement[int]:
 def in_ladder(name: str) -> ColumnElement[bool]:
     """Whether a run is in an instance of this ladder."""
     ids = select(ladders.c.id).where(ladders.c.name == name)
-    place = exists().where(ladder_runs.c.run == runs.c.number, ladder_runs.c.ladder.in_(ids))
-    return place.correlate(runs)  # a list that is sorted by places has their tables, too
+    member = exists().where(ladder_runs.c.run == runs.c.number, ladder_runs.c.ladder.in_(ids))
+    return member.correlate(runs)  # a list that is sorted by memberships has their tables, too
 
 
-def with_first_place(ladder: str | None = None) -> Any:
-    """`runs`, each with the first of its places in ladders, or in those of the name `ladder`."""
-    place_ids = select(func.min(ladder_runs.c.id).label("id")).group_by(ladder_runs.c.run)
+def with_first_membership(ladder: str | None = None) -> Any:
+    """`runs`, each with the first of its memberships, or with the first in ladders of the name `ladder`."""
+    membership_ids = select(func.min(ladder_runs.c.id).label("id")).group_by(ladder_runs.c.run)
     if ladder is not None:
-        place_ids = place_ids.join(ladders, ladders.c.id == ladder_runs.c.ladder).where(ladders.c.name == ladder)
-    place = and_(ladder_runs.c.run == runs.c.number, ladder_runs.c.id.in_(place_ids))
-    return runs.outerjoin(ladder_runs, place).outerjoin(ladders, ladders.c.id == ladder_runs.c.ladder)
+        membership_ids = membership_ids.join(ladders, ladders.c.id == ladder_runs.c.ladder).where(
+            ladders.c.name == ladder
+        )
+    first = and_(ladder_runs.c.run == runs.c.number, ladder_runs.c.id.in_(membership_ids))
+    return runs.outerjoin(ladder_runs, first).outerjoin(ladders, ladders.c.id == ladder_runs.c.ladder)
 
 
 def rank(value: Any) -> tuple[int, float | str] | None:
@@ -190,14 +205,14 @@ def rows(
 ) -> dict[str, tuple[Any, ...]]:
     """Run id -> the values of these columns, for the runs `ids` or for all.
 
-    Of its places in ladders, a run has the first, or the first in ladders of the name `ladder`. Tags are a tuple, times
+    A run has its first membership, or the first in ladders of the name `ladder`. Tags are a tuple, times
     seconds.
     """
     labelled = {
         name: expression(name).label(f"c{k}") for k, name in enumerate(names) if name != "tag" and not is_setting(name)
     }
     query: Select[Any] = select(runs.c.id, runs.c.number, runs.c.config_id, runs.c.execution_id, *labelled.values())
-    query = query.select_from(with_first_place(ladder) if any(map(_is_of_membership, names)) else runs)
+    query = query.select_from(with_first_membership(ladder) if any(map(_is_of_membership, names)) else runs)
     if ids is not None:
         query = query.where(among(runs.c.id, ids))
     settings = _settings(connection, [name for name in names if is_setting(name)], ids)
@@ -232,11 +247,11 @@ def groups(
 ) -> list[GroupMean]:
     """The groups of runs with equal values of the columns `by`, sorted by these values; rungs as in their ladders.
 
-    A group names the ladder instances of its runs: for a run in several, that of the place that is in the group, else
+    A group names the ladder instances of its runs: for a run in several, the one whose membership is in the group, else
     the first.
 
     `metric_of` has the metric of each task, of which a group has the mean. Superseded and excluded runs are left out. A
-    run with several places in ladders is in the group of each.
+    run with several memberships is in the group of each.
     """
     metric = case(*((runs.c.task == task, literal(name)) for task, name in metric_of.items()), else_="")
     results = {name: expression(name) for name in metric_of.values()}
@@ -247,19 +262,19 @@ def groups(
         for name in by
         if name not in columns
     }
-    places = any(map(_is_of_membership, by))
+    by_membership = any(map(_is_of_membership, by))
     instance_ids = select(func.min(ladder_runs.c.ladder)).where(ladder_runs.c.run == runs.c.number)
     if ladder is not None:
         ladder_ids = select(ladders.c.id).where(ladders.c.name == ladder)
         instance_ids = instance_ids.where(ladder_runs.c.ladder.in_(ladder_ids))
-    instance = ladder_runs.c.ladder if places else instance_ids.scalar_subquery()
+    instance = ladder_runs.c.ladder if by_membership else instance_ids.scalar_subquery()
     keys = [*columns.values(), *dict.fromkeys(document_columns.values()), metric, instance]
     inner: Select[Any] = select(
         runs.c.number,
         *(key.label(f"k{k}") for k, key in enumerate(keys)),
         case((func.abs(score) <= _LARGEST, score)).label("value"),
     ).where(runs.c.superseded == 0, runs.c.number.not_in(select(exclusions.c.run)))
-    if places:
+    if by_membership:
         source = runs.join(ladder_runs, ladder_runs.c.run == runs.c.number)
         inner = inner.select_from(source.join(ladders, ladders.c.id == ladder_runs.c.ladder)).distinct()
         if ladder is not None:
@@ -269,7 +284,7 @@ def groups(
     if ids is not None:
         inner = inner.where(among(runs.c.id, ids))
     per_run = inner.subquery()
-    if places:  # a run counts once in a group, also if it has the same place in several instances
+    if by_membership:  # a run counts once in a group, also if it has the same rung and stage in several instances
         grouped = [column for column in per_run.c if column.name != f"k{len(keys) - 1}"]
         least = func.min(per_run.c[f"k{len(keys) - 1}"]).label(f"k{len(keys) - 1}")
         per_run = select(*grouped, least).group_by(*grouped).subquery()
@@ -368,8 +383,8 @@ def _is_of_membership(name: str) -> bool:
 
 def _rungs(connection: Connection) -> dict[str, int]:
     """Rung -> its smallest position in a ladder."""
-    places = select(ladder_runs.c.rung, func.min(ladder_runs.c.position)).group_by(ladder_runs.c.rung)
-    return {row[0]: row[1] for row in connection.execute(places)}
+    query = select(ladder_runs.c.rung, func.min(ladder_runs.c.position)).group_by(ladder_runs.c.rung)
+    return {row[0]: row[1] for row in connection.execute(query)}
 
 
 def _settings(connection: Connection, paths: Sequence[str], ids: Collection[str] | None) -> dict[str, dict[int, Any]]:
@@ -384,7 +399,7 @@ def _settings(connection: Connection, paths: Sequence[str], ids: Collection[str]
         expressions = [
             value
             for keys in key_paths
-            for value in (json_kind(documents.c.text, *keys), json_text(documents.c.text, *keys))
+            for value in (json_type(documents.c.text, *keys), json_text(documents.c.text, *keys))
         ]
         for row in connection.execute(select(documents.c.id, *expressions).where(documents.c.id.in_(used))):
             for k, path in enumerate(section_paths):
@@ -392,10 +407,10 @@ def _settings(connection: Connection, paths: Sequence[str], ids: Collection[str]
     return values
 
 
-def _setting_value(kind: str | None, value: Any) -> Any:
+def _setting_value(type_: str | None, value: Any) -> Any:
     """The value of a setting; lists and tables are JSON text, numbers too where a server gives them. None for null."""
-    if kind in ("true", "false"):
-        return kind == "true"
-    if kind in NUMBERS:
+    if type_ in ("true", "false"):
+        return type_ == "true"
+    if type_ in NUMBERS:
         return json.loads(value) if isinstance(value, str) else value
-    return json.loads(value) if kind in LISTS else value if kind == "text" else None
+    return json.loads(value) if type_ in LISTS else value if type_ == "text" else None

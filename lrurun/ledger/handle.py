@@ -16,8 +16,8 @@ from lrurun.errors import LrurunError, NotFoundError
 from lrurun.ledger.database import TIMEOUT, Database, implementation
 from lrurun.ledger.database.schema import ladders, metric_keys, runs
 from lrurun.ledger.database.sql import among, upsert
-from lrurun.paths import ledger_place
-from lrurun.server import Place
+from lrurun.paths import ledger_location
+from lrurun.server import Location
 
 P = typing.ParamSpec("P")
 
@@ -55,9 +55,9 @@ class Handle:
         """Name -> number of the metrics that were written."""
 
     @property
-    def path(self) -> Place:
+    def path(self) -> Location:
         """The file or the server."""
-        return self.database.place
+        return self.database.location
 
     @property
     def exists(self) -> bool:
@@ -84,29 +84,29 @@ class Handle:
         self.database.waiting = call
 
     @classmethod
-    def open(cls, path: str | Place, *, create: bool = True, timeout: float = TIMEOUT) -> typing.Self:
+    def open(cls, path: str | Location, *, create: bool = True, timeout: float = TIMEOUT) -> typing.Self:
         """Open a ledger for writing; it is created or migrated if necessary.
 
         `timeout` is how many seconds each write waits for other processes, or for a server that restarts. Raises
         NotFoundError if there is no ledger and `create` is off, LrurunError if it cannot be written, LedgerError if it
         is busy, cannot be reached, is newer than this version, or not a ledger.
         """
-        place = ledger_place(path) if isinstance(path, str) else path
-        return cls(implementation(place).open(place, create=create, timeout=timeout))
+        location = ledger_location(path) if isinstance(path, str) else path
+        return cls(implementation(location).open(location, create=create, timeout=timeout))
 
     @classmethod
-    def read(cls, path: str | Place, *, timeout: float = TIMEOUT) -> typing.Self:
+    def read(cls, path: str | Location, *, timeout: float = TIMEOUT) -> typing.Self:
         """Open a ledger for reading; where there is none, one without rows. Never creates one and never changes a row.
 
         Raises LedgerError for a ledger of another version, for a file that is not a ledger and for a server that
         cannot be reached, LrurunError if it cannot be read.
         """
-        place = ledger_place(path) if isinstance(path, str) else path
-        database = implementation(place).read(place, timeout=timeout)
+        location = ledger_location(path) if isinstance(path, str) else path
+        database = implementation(location).read(location, timeout=timeout)
         if database is None:
             from lrurun.ledger.database.missing import Missing
 
-            database = Missing(place)
+            database = Missing(location)
         return cls(database)
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class Handle:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
 

@@ -10,13 +10,13 @@ import numpy as np
 from sqlalchemy import Row
 
 from lrurun.items import ItemResults, TestSet, pack, unpack
-from lrurun.ledger.records import ItemsRecord, TestSetRecord
 from lrurun.ledger.rows import build
+from lrurun.ledger.run_files import PackedItems, PackedTestSet
 
 _MOST_GROUPS = 2**31 - 1
 
 
-def packed(items: Mapping[str, ItemResults]) -> dict[str, ItemsRecord]:
+def packed(items: Mapping[str, ItemResults]) -> dict[str, PackedItems]:
     """Per-item results as the ledger has them.
 
     Raises:
@@ -25,7 +25,7 @@ def packed(items: Mapping[str, ItemResults]) -> dict[str, ItemsRecord]:
     return {name: _packed(name, results) for name, results in items.items()}
 
 
-def _packed(name: str, results: ItemResults) -> ItemsRecord:
+def _packed(name: str, results: ItemResults) -> PackedItems:
     tests = results.test_set
     parts = {"results": results.sums, "weights": tests.weights, "groups": tests.groups}
     for part, values in parts.items():
@@ -35,32 +35,32 @@ def _packed(name: str, results: ItemResults) -> ItemsRecord:
         raise ValueError(f"{name}: a test set without items")
     if tests.groups is not None and np.abs(tests.groups).max() > _MOST_GROUPS:
         raise ValueError(f"{name}: the number of a group is above {_MOST_GROUPS}")
-    record = TestSetRecord(
+    packed_tests = PackedTestSet(
         sha256=tests.sha256,
         count=tests.count,
         order=tests.order,
         weights=None if tests.weights is None else pack(tests.weights),
         groups=None if tests.groups is None else pack(np.asarray(tests.groups, np.float64)),
     )
-    return ItemsRecord(test_set=record, sums=pack(results.sums))
+    return PackedItems(test_set=packed_tests, sums=pack(results.sums))
 
 
-def test_set_record(row: Row[Any]) -> TestSetRecord:
-    """The row of a test set as a record."""
-    return build(TestSetRecord, row, order=row.order_sha256)
+def packed_test_set(row: Row[Any]) -> PackedTestSet:
+    """A test set as its row has it."""
+    return build(PackedTestSet, row, order=row.order_sha256)
 
 
-def test_set(record: TestSetRecord) -> TestSet:
+def test_set(row: PackedTestSet) -> TestSet:
     """The test set of a row.
 
     Raises:
         ValueError: a column has something else than packed numbers of as many items.
     """
-    groups = _unpacked(record.groups, record.count)
+    groups = _unpacked(row.groups, row.count)
     return TestSet(
-        count=record.count,
-        order=record.order,
-        weights=_unpacked(record.weights, record.count),
+        count=row.count,
+        order=row.order,
+        weights=_unpacked(row.weights, row.count),
         groups=None if groups is None else groups.astype(np.int64),
     )
 
@@ -74,11 +74,11 @@ def sums(content: bytes, count: int) -> Any:
     return _unpacked(content, count)
 
 
-def check(record: ItemsRecord) -> None:
+def check(items: PackedItems) -> None:
     """Checks that a row can be read, and that the digest of its test set is right. Raises ValueError."""
-    if test_set(record.test_set).sha256 != record.test_set.sha256:
+    if test_set(items.test_set).sha256 != items.test_set.sha256:
         raise ValueError("a test set does not match its digest")
-    _unpacked(record.sums, record.test_set.count)
+    _unpacked(items.sums, items.test_set.count)
 
 
 def _unpacked(content: bytes | None, count: int) -> Any:

@@ -14,8 +14,8 @@ from lrurun.ledger.database import damaged
 from lrurun.ledger.database.schema import exclusions, item_results, ladder_runs, runs, test_sets
 from lrurun.ledger.database.sql import among, now, upsert
 from lrurun.ledger.handle import Handle, retried
-from lrurun.ledger.records import ItemsRecord, TestSetRecord
 from lrurun.ledger.rows import add_event
+from lrurun.ledger.run_files import PackedItems, PackedTestSet
 
 if TYPE_CHECKING:
     from lrurun.items import ItemResults, TestSet
@@ -80,9 +80,9 @@ class Items(Handle):
                     among(runs.c.id, run_ids), table.result == result, table.sums.is_not(None)
                 ),
             )
-            records = self._test_sets(connection, {row.test_set for row in rows})
+            rows_of_sets = self._test_sets(connection, {row.test_set for row in rows})
             try:
-                sets = {number: item_rows.test_set(record) for number, record in records.items()}
+                sets = {number: item_rows.test_set(row) for number, row in rows_of_sets.items()}
                 return {
                     row.id: ItemResults(
                         test_set=sets[row.test_set], sums=item_rows.sums(row.sums, sets[row.test_set].count)
@@ -115,7 +115,7 @@ class Items(Handle):
             )
             for row in self._item_rows(connection, oldest, test_sets):
                 try:
-                    return row.run, item_rows.test_set(item_rows.test_set_record(row))
+                    return row.run, item_rows.test_set(item_rows.packed_test_set(row))
                 except ValueError as error:
                     raise damaged(self.path, error) from None
             return None
@@ -138,7 +138,7 @@ class Items(Handle):
 
     @retried
     def item_totals(self, ladder_key: str) -> tuple[int, int]:
-        """Of how many scores per-item results were recorded for runs of a ladder instance, and how many are there."""
+        """How many scores of an instance's runs were recorded with per-item results, and how many still have them."""
         totals: Any = (func.count(), func.count(item_results.c.sums))
         with self._reading() as connection:
             ladder = self._ladder_number(connection, ladder_key)
@@ -165,12 +165,12 @@ class Items(Handle):
         with self._reading() as connection:
             return dict(self._item_rows(connection, removed, test_sets))
 
-    def _test_sets(self, connection: Connection, numbers: Collection[int]) -> dict[int, TestSetRecord]:
+    def _test_sets(self, connection: Connection, numbers: Collection[int]) -> dict[int, PackedTestSet]:
         """Number -> test set."""
         from lrurun.ledger import item_rows
 
         rows = connection.execute(select(test_sets).where(among(test_sets.c.id, numbers))) if numbers else ()
-        found = {row.id: item_rows.test_set_record(row) for row in rows}
+        found = {row.id: item_rows.packed_test_set(row) for row in rows}
         if missing := sorted(set(numbers) - found.keys()):
             raise damaged(self.path, f"test set {missing[0]} is missing")
         return found
@@ -186,7 +186,7 @@ class Items(Handle):
         return connection.execute(query.select_from(joined)).all()
 
 
-def packed_items(items: Mapping[str, ItemResults] | None) -> dict[str, ItemsRecord]:
+def packed_items(items: Mapping[str, ItemResults] | None) -> dict[str, PackedItems]:
     if not items:
         return {}
     from lrurun.ledger import item_rows  # which imports NumPy
@@ -194,11 +194,11 @@ def packed_items(items: Mapping[str, ItemResults] | None) -> dict[str, ItemsReco
     return item_rows.packed(items)
 
 
-def write_items(connection: Connection, run: int, items: Mapping[str, ItemsRecord]) -> list[str]:
+def write_items(connection: Connection, run: int, items: Mapping[str, PackedItems]) -> list[str]:
     """Writes those that the run does not have, or of which the results were removed. Returns their names."""
     if not items:
         return []
-    test_set = {record.test_set.sha256: record.test_set for record in items.values()}
+    test_set = {results.test_set.sha256: results.test_set for results in items.values()}
     add = upsert(connection, test_sets)
     connection.execute(
         add.on_conflict_do_nothing(index_elements=[test_sets.c.sha256]),
@@ -231,6 +231,6 @@ def write_items(connection: Connection, run: int, items: Mapping[str, ItemsRecor
     return added
 
 
-def _test_set_row(record: TestSetRecord) -> dict[str, Any]:
-    row = structs.asdict(record)
+def _test_set_row(test_set: PackedTestSet) -> dict[str, Any]:
+    row = structs.asdict(test_set)
     return {"order_sha256": row.pop("order"), **row}

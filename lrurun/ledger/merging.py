@@ -87,7 +87,7 @@ _PAIRS = """
         CASE WHEN h.number IS NULL THEN 'new'
             WHEN t.state NOT IN ('done', 'diverged') OR h.state IN ('done', 'diverged') THEN 'known'
             WHEN h.state = 'running' THEN 'held'
-            ELSE 'finished' END AS kind
+            ELSE 'finished' END AS relation
     FROM {other}stored_runs t LEFT JOIN {main}stored_runs h
         ON h.fingerprint = t.fingerprint AND h.generation = t.generation
 """
@@ -97,7 +97,7 @@ _SAID = "('note', 'excluded', 'included')"
 
 _CHANGED = f"""
     SELECT r.id FROM pairs p JOIN {{other}}stored_runs r ON r.number = p.other_run
-    WHERE p.kind IN ('new', 'finished')
+    WHERE p.relation IN ('new', 'finished')
         OR EXISTS (SELECT 1 FROM {{other}}events e WHERE e.run = p.other_run AND e.kind IN {_SAID})
         OR EXISTS (SELECT 1 FROM {{other}}tags t WHERE t.run = p.other_run)
         OR p.other_run IN (SELECT other_run FROM new_items)
@@ -115,25 +115,25 @@ _RUNS = (
     f"""
     INSERT INTO {{main}}stored_runs ({", ".join(_RUN)}, state, attempt)
     SELECT {_columns_for_main(_RUN)}, {_STATE}, t.attempt
-    FROM {{other}}stored_runs t JOIN pairs p ON p.other_run = t.number WHERE p.kind = 'new' ORDER BY t.number
+    FROM {{other}}stored_runs t JOIN pairs p ON p.other_run = t.number WHERE p.relation = 'new' ORDER BY t.number
     """,
     """
     UPDATE pairs SET main_run = (
         SELECT h.number FROM {other}stored_runs t JOIN {main}stored_runs h
         ON h.fingerprint = t.fingerprint AND h.generation = t.generation WHERE t.number = pairs.other_run
-    ) WHERE kind = 'new'
+    ) WHERE relation = 'new'
     """,
     # Replace the rows of unfinished runs, except their attempts and events.
-    "DELETE FROM {main}metrics WHERE run IN (SELECT main_run FROM pairs WHERE kind = 'finished')",
-    "DELETE FROM {main}eigenvalues WHERE run IN (SELECT main_run FROM pairs WHERE kind = 'finished')",
-    "DELETE FROM {main}checkpoints WHERE run IN (SELECT main_run FROM pairs WHERE kind = 'finished')",
+    "DELETE FROM {main}metrics WHERE run IN (SELECT main_run FROM pairs WHERE relation = 'finished')",
+    "DELETE FROM {main}eigenvalues WHERE run IN (SELECT main_run FROM pairs WHERE relation = 'finished')",
+    "DELETE FROM {main}checkpoints WHERE run IN (SELECT main_run FROM pairs WHERE relation = 'finished')",
     f"""
     UPDATE {{main}}stored_runs SET
         ({", ".join(_CHANGING)}, state, attempt) =
         (SELECT {_columns_for_main(_CHANGING)}, t.state, t.attempt + p.shift
         FROM pairs p JOIN {{other}}stored_runs t ON t.number = p.other_run
         WHERE p.main_run = {{main}}stored_runs.number)
-    WHERE number IN (SELECT main_run FROM pairs WHERE kind = 'finished')
+    WHERE number IN (SELECT main_run FROM pairs WHERE relation = 'finished')
     """,
     # The newest of several generations counts, whichever ledger it comes from.
     """
@@ -170,16 +170,16 @@ _REST = (
     SELECT p.main_run, h.id, m.step, m.value
     FROM pairs p JOIN {other}metrics m ON m.run = p.other_run
         JOIN {other}metric_keys t ON t.id = m.key JOIN {main}metric_keys h ON h.name = t.name
-    WHERE p.kind IN ('new', 'finished') ORDER BY p.main_run, h.id, m.step
+    WHERE p.relation IN ('new', 'finished') ORDER BY p.main_run, h.id, m.step
     """,
     """
     INSERT INTO {main}eigenvalues (run, moment, layer, pairs)
     SELECT p.main_run, e.moment, e.layer, e.pairs
-    FROM pairs p JOIN {other}eigenvalues e ON e.run = p.other_run WHERE p.kind IN ('new', 'finished')
+    FROM pairs p JOIN {other}eigenvalues e ON e.run = p.other_run WHERE p.relation IN ('new', 'finished')
     """,
     f"""
     INSERT INTO {{main}}stored_attempts ({", ".join(_ATTEMPT)}) SELECT {", ".join(_ATTEMPT.values())}
-    FROM pairs p JOIN {{other}}stored_attempts a ON a.run = p.other_run WHERE p.kind IN ('new', 'finished')
+    FROM pairs p JOIN {{other}}stored_attempts a ON a.run = p.other_run WHERE p.relation IN ('new', 'finished')
     """,
     """
     INSERT INTO {main}tags (run, name)
@@ -195,7 +195,7 @@ _REST = (
     INSERT INTO {{main}}events (run, time, kind, text, payload)
     SELECT p.main_run, e.time, e.kind, e.text, e.payload
     FROM pairs p JOIN {{other}}events e ON e.run = p.other_run AND e.kind IN {_SAID}
-    WHERE p.kind IN ('known', 'held') AND NOT EXISTS (
+    WHERE p.relation IN ('known', 'held') AND NOT EXISTS (
         SELECT 1 FROM {{main}}events known
         WHERE known.run = p.main_run AND known.time = e.time AND known.kind = e.kind AND known.text = e.text
     ) ORDER BY e.id
@@ -203,7 +203,7 @@ _REST = (
     """
     INSERT INTO {main}events (ladder, run, attempt, time, kind, text, payload)
     SELECT l.id, p.main_run, e.attempt + p.shift, e.time, e.kind, e.text, e.payload
-    FROM {other}events e LEFT JOIN pairs p ON p.other_run = e.run AND p.kind IN ('new', 'finished')
+    FROM {other}events e LEFT JOIN pairs p ON p.other_run = e.run AND p.relation IN ('new', 'finished')
         LEFT JOIN {other}ladders t ON t.id = e.ladder LEFT JOIN {main}ladders l ON l.key = t.key
     WHERE p.main_run IS NOT NULL OR (e.run IS NULL AND NOT EXISTS (
         SELECT 1 FROM {main}events known WHERE (known.ladder = l.id OR (known.ladder IS NULL AND l.id IS NULL))
@@ -221,7 +221,7 @@ _ITEMS = (
         JOIN {other}stored_runs theirs ON theirs.number = p.other_run
         JOIN {main}stored_runs ours ON ours.number = p.main_run
         LEFT JOIN {main}item_results h ON h.run = p.main_run AND h.result = i.result
-    WHERE (p.kind IN ('new', 'finished') OR (p.kind = 'known' AND ours.result = theirs.result))
+    WHERE (p.relation IN ('new', 'finished') OR (p.relation = 'known' AND ours.result = theirs.result))
         AND (h.run IS NULL OR (h.sums IS NULL AND i.sums IS NOT NULL))
     """,
     """
@@ -276,9 +276,9 @@ def merge(
             for done, statement in enumerate(statements):
                 progress("adding runs to the ledger", done, len(statements))
                 target.execute(statement)
-            folders.place(target.execute(_FOLDERS))
+            folders.move(target.execute(_FOLDERS))
             checkpoints = _add_checkpoints(target, runs)
-            kinds = dict(target.execute("SELECT kind, count(*) FROM pairs GROUP BY kind"))
+            counts = dict(target.execute("SELECT relation, count(*) FROM pairs GROUP BY relation"))
             changed = [run_id for (run_id,) in target.execute(_CHANGED)]
             committing = True
             target.commit()
@@ -291,10 +291,10 @@ def merge(
         finally:
             folders.clean()
     merged = Merged(
-        new=kinds.get("new", 0),
-        finished=kinds.get("finished", 0),
-        known=kinds.get("known", 0) + kinds.get("held", 0),
-        held=kinds.get("held", 0),
+        new=counts.get("new", 0),
+        finished=counts.get("finished", 0),
+        known=counts.get("known", 0) + counts.get("held", 0),
+        held=counts.get("held", 0),
         checkpoints=checkpoints,
     )
     return merged, changed
@@ -314,7 +314,7 @@ _FOLDERS = """
     SELECT r.id, a.n, p.shift
     FROM pairs p JOIN {other}stored_attempts a ON a.run = p.other_run
         JOIN {other}stored_runs r ON r.number = p.other_run
-    WHERE p.kind IN ('new', 'finished') ORDER BY r.number, a.n
+    WHERE p.relation IN ('new', 'finished') ORDER BY r.number, a.n
 """
 
 
@@ -326,7 +326,7 @@ def _add_checkpoints(target: Joined, runs: Path) -> int:
         SELECT p.main_run, c.attempt + p.shift, c.step, c.path, c.bytes, c.sha256, r.id, c.attempt, p.shift
         FROM pairs p JOIN {other}checkpoints c ON c.run = p.other_run
             JOIN {other}stored_runs r ON r.number = p.other_run
-        WHERE p.kind IN ('new', 'finished') AND c.state = 'committed' ORDER BY c.id
+        WHERE p.relation IN ('new', 'finished') AND c.state = 'committed' ORDER BY c.id
         """
     )
     for run, attempt, step, path, size, digest, run_id, n, shift in rows:
@@ -341,7 +341,7 @@ def _add_checkpoints(target: Joined, runs: Path) -> int:
     return added
 
 
-# Folders of the attempts that a merge brings: copied before its transaction, put into their places within it
+# Folders of the attempts that a merge brings: copied before its transaction, moved to their paths within it
 
 MergedAttempt = tuple[str, int, int]
 """A run's id, the number of its attempt in the other ledger, and how many attempts it has in this one already."""
@@ -354,12 +354,12 @@ class AttemptFolders:
         self.runs, self.other_runs = runs, other_runs
         self._stamp = time.time_ns()
         self._copies: dict[Path, Path] = {}
-        """Folder of the other ledger -> its copy, which has no place yet."""
-        self._placed: list[tuple[Path, Path | None]] = []
-        """Folders that were put into their places, each with the new path of the folder that it replaced, or None."""
+        """Folder of the other ledger -> its copy, which is not moved yet."""
+        self._moved: list[tuple[Path, Path | None]] = []
+        """Folders that were moved to their paths, each with the new path of the folder that it replaced, or None."""
 
     def copy(self, attempts: Sequence[MergedAttempt], progress: Progress = no_progress) -> None:
-        """Copies folders beside their places. Copying may take long: no transaction should wait for it.
+        """Copies folders beside their paths. Copying may take long: no transaction should wait for it.
 
         Raises:
             LrurunError: a file cannot be copied, or both ledgers have the same folder for two attempts.
@@ -383,8 +383,8 @@ class AttemptFolders:
                     f"{folder}: {error.strerror or error}", "free some space, or change the permissions there"
                 ) from None
 
-    def place(self, attempts: Iterable[MergedAttempt]) -> None:
-        """Puts the copies into their places; existing folders are renamed. Attempts that are new since `copy` are
+    def move(self, attempts: Iterable[MergedAttempt]) -> None:
+        """Moves the copies to their paths; existing folders are renamed. Attempts that are new since `copy` are
         copied too."""
         attempts = list(attempts)
         self.copy(attempts)
@@ -396,20 +396,20 @@ class AttemptFolders:
             try:
                 if folder.exists():
                     old = folder.rename(folder.with_name(f"{folder.name}.old-{self._stamp}"))
-                self._placed.append((folder, old))
+                self._moved.append((folder, old))
                 copy.rename(folder)
             except OSError as error:
                 raise LrurunError(f"{folder}: {error.strerror or error}", "change the permissions there") from None
 
     def undo(self) -> None:
-        """Puts the folders back that were in these places before."""
-        for folder, old in reversed(self._placed):
+        """Puts the folders back that had these paths before."""
+        for folder, old in reversed(self._moved):
             shutil.rmtree(folder, ignore_errors=True)
             if old is not None:
                 old.rename(folder)
 
     def clean(self) -> None:
-        """Removes copies that have no place."""
+        """Removes copies that were not moved."""
         for copy in self._copies.values():
             shutil.rmtree(copy, ignore_errors=True)
 

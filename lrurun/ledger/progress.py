@@ -26,7 +26,7 @@ from lrurun.ledger import columns
 from lrurun.ledger.database.schema import checkpoints, events, ladder_runs, ladders, runs, tags
 from lrurun.ledger.database.sql import NUMBER, WHOLE, numbers_as_json, total
 
-_PLACES = ladder_runs.join(runs, runs.c.number == ladder_runs.c.run)
+_MEMBERS = ladder_runs.join(runs, runs.c.number == ladder_runs.c.run)
 _CURRENT = and_(ladder_runs.c.ladder == bindparam("ladder"), runs.c.superseded == 0)
 
 
@@ -82,7 +82,7 @@ def _by_state(
             func.min(runs.c.config_id).label("first_config"),
             func.max(runs.c.config_id).label("last_config"),
         )
-        .select_from(_PLACES)
+        .select_from(_MEMBERS)
         .where(_CURRENT, condition)
         .group_by(ladder_runs.c.rung, ladder_runs.c.stage, *([state] if state is runs.c.state else []))
     )
@@ -90,7 +90,7 @@ def _by_state(
 
 _DONE = runs.c.state == "done"
 _ANY_RUN = runs.alias("other")
-# The literal is that of the index.
+# The index has this literal.
 _NOT_DONE = ladder_runs.c.run.in_(select(_ANY_RUN.c.number).where(_ANY_RUN.c.state != literal_column("'done'")))
 # The index of ladder_runs has rungs and stages in order, so that SQLite sorts no finished runs.
 
@@ -130,7 +130,7 @@ REMAINING = select(*_WORK).where(_IN_LADDER, _UNFINISHED)
 """The remaining work of the ladder."""
 REMAINING_BY_RUNG = (
     select(ladder_runs.c.rung, ladder_runs.c.stage, *_WORK)
-    .select_from(_PLACES)
+    .select_from(_MEMBERS)
     .where(_CURRENT, _UNFINISHED)
     .group_by(ladder_runs.c.rung, ladder_runs.c.stage)
 )

@@ -8,13 +8,13 @@ from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.ledger import views
 from lrurun.ledger.database import QueryError
 from lrurun.ledger.ledger import Ledger
-from lrurun.server import Place
+from lrurun.server import Location
 
 MAX_ROWS = 1_000_000
 """Most rows of a result, which is held in memory."""
 
 
-def select(path: Place, sql: str) -> tuple[list[str], list[tuple[Any, ...]], str | None]:
+def select(path: Location, sql: str) -> tuple[list[str], list[tuple[Any, ...]], str | None]:
     """Columns and rows of a query, and a note for the user about how the ledger was opened, or None.
 
     Raises:
@@ -40,13 +40,13 @@ def select(path: Place, sql: str) -> tuple[list[str], list[tuple[Any, ...]], str
     return columns, rows, ledger.note
 
 
-def described(path: Place) -> list[views.View]:
+def described(path: Location) -> list[views.View]:
     """The views that queries on a ledger may name."""
     with _ledger(path) as ledger:
         return ledger.views()
 
 
-def _ledger(path: Place) -> Ledger:
+def _ledger(path: Location) -> Ledger:
     ledger = Ledger.read(path)
     if not ledger.exists:
         raise NotFoundError(f"there is no ledger at {path}", "name one with --ledger PATH")

@@ -108,7 +108,7 @@ class Queue(Handle):
             existing = _newest_generations(connection, first)
             for fingerprint in first:
                 tried.setdefault(fingerprint, existing[fingerprint].generation if fingerprint in existing else 0)
-            # In the order of the request: their new places get numbers, and the queue's order, from it.
+            # In the order of the request: their new memberships get numbers, and the queue's order, from it.
             old = {f: existing[f] for f in first if f in existing and existing[f].generation == tried[f]}
             superseded = {f: row for f, row in old.items() if fresh and row.state != "queued"}
             _refuse_running(superseded.values())
@@ -121,7 +121,7 @@ class Queue(Handle):
             numbers = {f: row.number for f, row in _newest_generations(connection, first).items()}
             for fingerprint, row in superseded.items():
                 _supersede(connection, row.number, numbers[fingerprint])
-            places = [
+            memberships = [
                 {
                     "ladder": ladder,
                     "run": numbers[run.fingerprint],
@@ -131,8 +131,8 @@ class Queue(Handle):
                 }
                 for run in planned
             ]
-            if places:
-                add_places(connection, places)
+            if memberships:
+                add_memberships(connection, memberships)
             loaded = {run.fingerprint: run for run in load_runs(connection, among(runs.c.number, numbers.values()))}
             return [loaded[fingerprint] for fingerprint in first]
 
@@ -148,14 +148,14 @@ class Queue(Handle):
 
     @retried
     def unlink(self, ladder_key: str, run_ids: Iterable[str], rung: str, stage: str) -> int:
-        """Remove runs from one place of a ladder; the runs themselves stay. Returns how many were removed."""
+        """Remove runs from one rung and stage of a ladder; the runs themselves stay. Returns how many were removed."""
         with self._writing() as connection:
             ladder = self._ladder_number(connection, ladder_key)
             chosen = select(runs.c.number).where(among(runs.c.id, run_ids))
-            place = ladder_runs.c
+            table = ladder_runs.c
             return connection.execute(
                 delete(ladder_runs).where(
-                    place.ladder == ladder, place.rung == rung, place.stage == stage, place.run.in_(chosen)
+                    table.ladder == ladder, table.rung == rung, table.stage == stage, table.run.in_(chosen)
                 )
             ).rowcount
 
@@ -203,7 +203,7 @@ class Queue(Handle):
         tried: list[float],
     ) -> HeldRun | None:
         """Hold a run by the statement and the values `given` to it; `tried` has the times of the tries before, and gets
-        that of this."""
+        the time of this one."""
         with self._writing() as connection:
             values = {"ladder_number": self._ladder_number(connection, ladder_key), **given}
             if (earlier := _already_held(connection, owner, tried)) is not None:
@@ -225,11 +225,11 @@ class Queue(Handle):
             return HeldRun(run=run, attempt=taken.attempt)
 
 
-def add_places(connection: Connection, places: list[dict[str, Any]]) -> None:
+def add_memberships(connection: Connection, memberships: list[dict[str, Any]]) -> None:
     add = upsert(connection, ladder_runs)
     unique = ["ladder", "run", "rung", "stage"]
     connection.execute(
-        add.on_conflict_do_update(index_elements=unique, set_={"position": add.excluded.position}), places
+        add.on_conflict_do_update(index_elements=unique, set_={"position": add.excluded.position}), memberships
     )
 
 
@@ -295,11 +295,11 @@ def _set_execution(connection: Connection, row: Row[Any], planned: PlannedRun) -
 def _supersede(connection: Connection, old: int, new: int) -> None:
     """Mark a run as superseded, and put the new one into all ladders that have the old one."""
     connection.execute(update(runs).where(runs.c.number == old).values(superseded=1))
-    place = ladder_runs.c
-    places = select(place.ladder, literal(new), place.rung, place.stage, place.position)
+    table = ladder_runs.c
+    memberships = select(table.ladder, literal(new), table.rung, table.stage, table.position)
     connection.execute(
         insert(ladder_runs).from_select(
-            ["ladder", "run", "rung", "stage", "position"], places.where(place.run == old).order_by(place.id)
+            ["ladder", "run", "rung", "stage", "position"], memberships.where(table.run == old).order_by(table.id)
         )
     )
 
@@ -307,7 +307,7 @@ def _supersede(connection: Connection, old: int, new: int) -> None:
 @functools.cache
 def _holding(given: frozenset[str]) -> Any:
     """The statement that gives a run to a worker, as `Queue.hold` describes, of which these limits are given."""
-    member, place, other = ladder_runs, ladder_runs.alias("place"), runs.alias("other")
+    member, other_member, other = ladder_runs, ladder_runs.alias("other_member"), runs.alias("other")
     queue = (
         select(runs.c.number)
         .join(member, member.c.run == runs.c.number)
@@ -322,8 +322,8 @@ def _holding(given: frozenset[str]) -> Any:
         if setting in given:
             queue = queue.where(json_number(EXECUTION, setting) == bindparam(f"given_{setting}"))
     ladder = bindparam("ladder_number", type_=Integer)
-    running = select(place.c.rung).join(other, other.c.number == place.c.run)
-    running = running.where(other.c.state == "running", place.c.ladder == ladder)
+    running = select(other_member.c.rung).join(other, other.c.number == other_member.c.run)
+    running = running.where(other.c.state == "running", other_member.c.ladder == ladder)
     is_compiled = among_given(member.c.rung, "given_compiled")
     turn = case((is_compiled, 0), (member.c.rung.not_in(running), 1), else_=2)
     queue = queue.where(member.c.ladder == ladder).order_by(turn, member.c.position, member.c.id)

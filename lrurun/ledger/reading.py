@@ -58,7 +58,7 @@ from lrurun.ledger.values import (
 from lrurun.ledger.where.sql import in_order, where
 
 if TYPE_CHECKING:
-    from lrurun.ledger.values import ValueKind
+    from lrurun.ledger.values import ValueType
     from lrurun.ledger.where.grammar import Condition
 
 
@@ -76,7 +76,7 @@ class Reader(Handle):
     def ladders(
         self, name: str | None = None, task: str | None = None, *, user: str | None = None
     ) -> list[LadderInstance]:
-        """The ladder instances, oldest first; with `name`, `task` or `user` only those of a ladder, task or user."""
+        """The ladder instances, oldest first; `name`, `task` and `user` select a ladder, a task, a user."""
         query = select(ladders).order_by(ladders.c.id)
         if name is not None:
             query = query.where(ladders.c.name == name)
@@ -159,7 +159,7 @@ class Reader(Handle):
         ladder: str | None = None,
         limit: int | None = None,
     ) -> list[str]:
-        """The ids of runs, superseded ones included: those of a ladder (a name) that meet a condition, in an order."""
+        """The ids of runs, superseded ones included, of a ladder (a name), that meet a condition, in an order."""
         query = in_order(select(runs.c.id), sort, descending=descending, ladder=ladder)
         if condition is not None:
             query = query.where(where(condition))
@@ -190,11 +190,11 @@ class Reader(Handle):
             return int(connection.execute(query).scalar_one())
 
     @retried
-    def names_of(self, kind: Literal["ladder", "rung", "task"]) -> list[str]:
+    def names_of(self, field: Literal["ladder", "rung", "task"]) -> list[str]:
         """The names of the ladders, rungs or tasks that have runs."""
-        column = {"ladder": ladders.c.name, "rung": ladder_runs.c.rung, "task": runs.c.task}[kind]
+        column = {"ladder": ladders.c.name, "rung": ladder_runs.c.rung, "task": runs.c.task}[field]
         query = select(column).distinct().order_by(column)
-        if kind == "ladder":
+        if field == "ladder":
             query = query.where(exists().where(ladder_runs.c.ladder == ladders.c.id))
         with self._reading() as connection:
             return list(connection.execute(query).scalars())
@@ -243,8 +243,8 @@ class Reader(Handle):
             return views.views(connection, names)
 
     @retried
-    def program_settings(self) -> dict[str, ValueKind]:
-        """Dotted path -> the kind of the values of each setting that users' programs have here."""
+    def program_settings(self) -> dict[str, ValueType]:
+        """Dotted path -> the type of the values of each setting that users' programs have here."""
         with self._reading() as connection:
             return views.program_settings(connection)
 
@@ -393,8 +393,8 @@ class Reader(Handle):
     ) -> list[Event]:
         """Events with a number above `after`, oldest first; with `limit`, that many of the newest.
 
-        The events of a ladder are those of the instance itself and, with `of_runs`, those of its runs. `kind` is the
-        kind of all events; None: of every kind.
+        The events of a ladder are about the instance itself and, with `of_runs`, about its runs too. `kind` is the
+        kind of all events; None: every kind.
         """
         query: Select[Any] = (
             select(*(c for c in events.c if c.name != "run"), runs.c.id.label("run"))
@@ -462,7 +462,7 @@ class Reader(Handle):
 
     @retried
     def remaining_work(self, ladder_key: str) -> dict[tuple[str, str] | None, RemainingWork]:
-        """Rung and stage -> the remaining work of their runs; None -> that of the ladder. A run counts once in each."""
+        """Rung and stage -> the remaining work of their runs; None -> the ladder's. A run counts once in each."""
         with self._reading() as connection:
             ladder = self._ladder_number(connection, ladder_key)
             rows: Iterable[Row[Any]] = connection.execute(progress.REMAINING_BY_RUNG, {"ladder": ladder})

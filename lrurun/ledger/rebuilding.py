@@ -1,4 +1,4 @@
-"""Making a lost ledger again, from the records in a runs folder."""
+"""A lost ledger is made again from the run files and ladder files in a runs folder."""
 
 from __future__ import annotations
 
@@ -12,36 +12,35 @@ from msgspec import Struct
 
 from lrurun import paths
 from lrurun.errors import LrurunError, NotFoundError
-from lrurun.ledger import database as databases
-from lrurun.ledger import records
+from lrurun.ledger.database import implementation
 from lrurun.ledger.database.schema import LACKING, SCHEMA
 from lrurun.ledger.ledger import Ledger
-from lrurun.ledger.records import Head, LadderRecord, RunRecord
-from lrurun.server import Place
+from lrurun.ledger.run_files import LADDERS_FOLDER, RUN_FILE, Head, LadderFile, RunFile, decode
+from lrurun.server import Location
 
 R = TypeVar("R", bound=Head)
 
 
 class Rebuilt(Struct, frozen=True, kw_only=True):
-    """The contents of a ledger that was made from records."""
+    """The contents of a ledger that was made from files."""
 
     runs: int
     ladders: int
     problems: list[str]
-    """Records that are missing or cannot be read, one sentence each."""
+    """Files that are missing or cannot be read, one sentence each."""
 
 
-def rebuild(path: Place, runs: Path) -> Rebuilt:
-    """Make the ledger at `path`, which has nothing yet, from the records in the folder `runs`; whole or not at all.
+def rebuild(path: Location, runs: Path) -> Rebuilt:
+    """Make the ledger at `path`, which has nothing yet, from the files in the folder `runs`; whole or not at all.
 
     Raises:
         LedgerError: there is a ledger with runs, or a part of a ledger that is gone.
-        NotFoundError: there are no records.
+        NotFoundError: there are no run files.
     """
     problems: list[str] = []
-    run_files = _sorted([runs / name / records.RUN_FILE for name in paths.run_folders(runs)], problems)
-    ladder_files = _sorted(sorted((runs / records.LADDERS_FOLDER).glob("*.json")), problems)
-    if not run_files:
+    run_paths = _sorted([runs / name / RUN_FILE for name in paths.run_folders(runs)], problems)
+    ladder_paths = _sorted(sorted((runs / LADDERS_FOLDER).glob("*.json")), problems)
+    if not run_paths:
         why = f"; {problems[0]}" if problems else ""
         raise NotFoundError(f"{runs}: no readable records of runs{why}", "name the folder with --runs-dir FOLDER")
 
@@ -50,15 +49,15 @@ def rebuild(path: Place, runs: Path) -> Rebuilt:
             return paths.inside(runs, folder).is_dir()
         return False
 
-    run_records = _read(run_files, RunRecord, problems)
-    ladder_records = _read(ladder_files, LadderRecord, problems)
-    with databases.implementation(path).making(path) as new, Ledger.open(new) as ledger:
-        refused = ledger.restore(run_records, ladder_records, has_checkpoint)
-        problems += [f"{runs / record}: left out: {why}" for record, why in refused.items()]
+    run_files = _read(run_paths, RunFile, problems)
+    ladder_files = _read(ladder_paths, LadderFile, problems)
+    with implementation(path).making(path) as new, Ledger.open(new) as ledger:
+        refused = ledger.restore(run_files, ladder_files, has_checkpoint)
+        problems += [f"{runs / file}: left out: {why}" for file, why in refused.items()]
         problems += [
             f"{older}: not used: an older record of this run, which was trained again after its ledger was lost; "
             f"to use it, rename it {path.name}"
-            for path in run_files
+            for path in run_paths
             for older in sorted(path.parent.glob(f"{path.name}.*"))
         ]
         return Rebuilt(runs=ledger.count_runs(), ladders=len(ledger.ladders()), problems=problems)
@@ -73,7 +72,7 @@ class _Ladder(Struct):
 
 
 class _Named(Head, frozen=True, kw_only=True):
-    """A record of either kind, of which only the name is read."""
+    """A run file or a ladder file, of which only the name is read."""
 
     run: _Run | None = None
     ladder: _Ladder | None = None
@@ -85,10 +84,10 @@ class _Named(Head, frozen=True, kw_only=True):
 
 
 def _sorted(files: list[Path], problems: list[str]) -> list[Path]:
-    """The files of records that can be read, in the order of the ledger."""
+    """The paths of the files that can be read, in the order of the ledger."""
     numbers = {}
     for path in files:
-        name = path.parent.name if path.name == records.RUN_FILE else path.stem
+        name = path.parent.name if path.name == RUN_FILE else path.stem
         for head in _read([path], _Named, problems):
             if head.name != name:
                 problems.append(f"{path}: left out: is the record of {head.name}")
@@ -99,13 +98,13 @@ def _sorted(files: list[Path], problems: list[str]) -> list[Path]:
     return sorted(numbers, key=lambda path: numbers[path])
 
 
-def _read(files: list[Path], kind: type[R], problems: list[str]) -> Iterator[R]:
+def _read(files: list[Path], form: type[R], problems: list[str]) -> Iterator[R]:
     for path in files:
         try:
-            record = records.decode(path.read_bytes(), kind)
+            content = decode(path.read_bytes(), form)
         except OSError as error:
             problems.append(f"{path}: left out: {error.strerror or error}")
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             problems.append(f"{path}: left out: cannot be read: {error}")
         else:
-            yield record
+            yield content

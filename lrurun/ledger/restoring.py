@@ -29,18 +29,8 @@ from lrurun.ledger.database.schema import (
 from lrurun.ledger.handle import retried
 from lrurun.ledger.heartbeat import OWNER_EXITED
 from lrurun.ledger.items import Items, write_items
-from lrurun.ledger.queue import add_places
+from lrurun.ledger.queue import add_memberships
 from lrurun.ledger.reading import Reader
-from lrurun.ledger.records import (
-    LADDERS_FOLDER,
-    RUN_FILE,
-    CurveRecord,
-    ItemsRecord,
-    LadderRecord,
-    PlaceRecord,
-    RunRecord,
-    RunRow,
-)
 from lrurun.ledger.rows import (
     Document,
     clean,
@@ -54,6 +44,16 @@ from lrurun.ledger.rows import (
     share,
     to_real,
 )
+from lrurun.ledger.run_files import (
+    LADDERS_FOLDER,
+    RUN_FILE,
+    CurveValues,
+    LadderFile,
+    MembershipRow,
+    PackedItems,
+    RunFile,
+    RunRow,
+)
 from lrurun.ledger.values import Event
 
 
@@ -61,8 +61,8 @@ class Restoring(Reader, Items):
     """What a ledger has of a run or an instance as one value, and the way back."""
 
     @retried
-    def run_record(self, run_id: str) -> RunRecord:
-        """The record of a run (an id)."""
+    def run_file(self, run_id: str) -> RunFile:
+        """The run file of a run (an id)."""
         run = self.run(run_id)
         with self._reading() as connection:
             number = self._run_number(connection, run.id)
@@ -71,7 +71,7 @@ class Restoring(Reader, Items):
             item_table = self._item_rows(connection, item_query.order_by(table.result))
             sets = self._test_sets(connection, {row.test_set for row in item_table})
         moments = self.eigenvalues(run.id)
-        return RunRecord(
+        return RunFile(
             number=number,
             run=RunRow(**structs.asdict(run) | {"memberships": (), "result": None, "settings": None}),
             config=msgspec.to_builtins(run.config),
@@ -86,34 +86,37 @@ class Restoring(Reader, Items):
                 for moment, layers in moments.items()
             },
             curves={
-                curve.key: CurveRecord(curve.steps.tolist(), curve.values.tolist()) for curve in self.curves([run.id])
+                curve.key: CurveValues(curve.steps.tolist(), curve.values.tolist()) for curve in self.curves([run.id])
             },
-            items={row.result: ItemsRecord(test_set=sets[row.test_set], sums=row.sums) for row in item_table},
+            items={row.result: PackedItems(test_set=sets[row.test_set], sums=row.sums) for row in item_table},
         )
 
     @retried
-    def ladder_record(self, key: str) -> LadderRecord:
-        """The record of a ladder instance (a key)."""
+    def ladder_file(self, key: str) -> LadderFile:
+        """The ladder file of an instance (a key)."""
         with self._reading() as connection:
             number = self._ladder_number(connection, key)
             table = ladder_runs.c
             query = select(table.id, runs.c.id, table.rung, table.stage, table.position)
             query = query.join(runs, runs.c.number == table.run).where(table.ladder == number).order_by(table.id)
-            places = [PlaceRecord(*row) for row in connection.execute(query)]
-        return LadderRecord(
-            number=number, ladder=self.ladder(key), events=self.events(ladder_key=key, of_runs=False), places=places
+            memberships = [MembershipRow(*row) for row in connection.execute(query)]
+        return LadderFile(
+            number=number,
+            ladder=self.ladder(key),
+            events=self.events(ladder_key=key, of_runs=False),
+            memberships=memberships,
         )
 
     def restore(
         self,
-        run_records: Iterable[RunRecord],
-        ladder_records: Iterable[LadderRecord],
+        run_files: Iterable[RunFile],
+        ladder_files: Iterable[LadderFile],
         has_checkpoint: Callable[[str], bool],
     ) -> dict[str, str]:
         """Adds runs and ladder instances to an empty ledger, in this order, in one transaction.
 
         Running runs become interrupted. `has_checkpoint` says whether a checkpoint is at its path in the runs folder;
-        others are left out. Returns the records that are left out because no reader would understand their rows or they
+        others are left out. Returns the files that are left out because no reader would understand their rows or they
         contradict themselves or others: their paths in the runs folder, with the reasons.
         """
         refused: dict[str, str] = {}
@@ -124,52 +127,54 @@ class Restoring(Reader, Items):
                 raise LedgerError(
                     f"the ledger {self.path} has runs, and is not overwritten", "move it aside, or name another one"
                 )
-            for run_record in run_records:
+            for run_file in run_files:
                 try:
                     with connection.begin_nested():
-                        number = self._restore_run(connection, run_record, has_checkpoint)
+                        number = self._restore_run(connection, run_file, has_checkpoint)
                         load_runs(connection, runs.c.number == number)
-                        rows = [(event.id, _event_row(event, run=number, ladder=None)) for event in run_record.events]
+                        rows = [(event.id, _event_row(event, run=number, ladder=None)) for event in run_file.events]
                 except _REFUSED as error:
-                    refused[f"{run_record.run.id}/{RUN_FILE}"] = _why(error)
+                    refused[f"{run_file.run.id}/{RUN_FILE}"] = _why(error)
                     continue
-                numbers[run_record.run.id] = number
+                numbers[run_file.run.id] = number
                 event_rows += rows
             later = runs.alias()
             newer = (later.c.fingerprint == runs.c.fingerprint) & (later.c.generation > runs.c.generation)
             connection.execute(update(runs).where(exists().where(newer)).values(superseded=1))
-            places: list[tuple[int, dict[str, Any]]] = []
+            memberships: list[tuple[int, dict[str, Any]]] = []
             taken: set[str] = set()
-            for ladder_record in ladder_records:
-                record = ladder_record.ladder
-                short_name = next(name for name in numbered(record.short_name) if name not in taken)
+            for ladder_file in ladder_files:
+                instance = ladder_file.ladder
+                short_name = next(name for name in numbered(instance.short_name) if name not in taken)
                 try:
                     with connection.begin_nested():
-                        row = _row(ladders, record, spec=pack(msgspec.to_builtins(record.spec)), short_name=short_name)
+                        row = _row(
+                            ladders, instance, spec=pack(msgspec.to_builtins(instance.spec)), short_name=short_name
+                        )
                         inserted = connection.execute(insert(ladders).values(row).returning(ladders)).one()
                         ladder_instance(inserted)
-                        rows = [(event.id, _event_row(event, ladder=inserted.id)) for event in ladder_record.events]
-                        members = [
-                            (place.number, _row(ladder_runs, place, ladder=inserted.id, run=numbers[place.run]))
-                            for place in ladder_record.places
-                            if place.run in numbers
+                        rows = [(event.id, _event_row(event, ladder=inserted.id)) for event in ladder_file.events]
+                        restored = [
+                            (row.number, _row(ladder_runs, row, ladder=inserted.id, run=numbers[row.run]))
+                            for row in ladder_file.memberships
+                            if row.run in numbers
                         ]
                 except _REFUSED as error:
-                    refused[f"{LADDERS_FOLDER}/{record.key}.json"] = _why(error)
+                    refused[f"{LADDERS_FOLDER}/{instance.key}.json"] = _why(error)
                     continue
                 taken.add(short_name)
                 event_rows += rows
-                places += members
-            if places:
-                add_places(connection, _in_order(places))
+                memberships += restored
+            if memberships:
+                add_memberships(connection, _in_order(memberships))
             _insert(connection, events, _in_order(event_rows))
         return refused
 
-    def _restore_run(self, connection: Connection, record: RunRecord, has_checkpoint: Callable[[str], bool]) -> int:
-        run, result = record.run, record.result
-        config, execution, sources = record.config, record.execution, record.sources
+    def _restore_run(self, connection: Connection, file: RunFile, has_checkpoint: Callable[[str], bool]) -> int:
+        run, result = file.run, file.result
+        config, execution, sources = file.config, file.execution, file.sources
         settings = [Document.pack(config, run.seed), Document.pack(execution), Document.pack(sources)]
-        environments = [Document.pack(attempt.environment) for attempt in record.attempts]
+        environments = [Document.pack(attempt.environment) for attempt in file.attempts]
         documents = share(connection, [*settings, *environments])
         names = ("config_id", "execution_id", "provenance_id")
         was_running = run.state == "running"
@@ -179,14 +184,14 @@ class Restoring(Reader, Items):
             id=run.id,
             state="interrupted" if was_running else run.state,
             superseded=int(run.superseded),
-            attempt=max((attempt.n for attempt in record.attempts), default=0),
+            attempt=max((attempt.n for attempt in file.attempts), default=0),
             result=None if result is None else pack_result(result),
             **({} if result is None else columns_of_result(result)),
             **{name: documents[document] for name, document in zip(names, settings, strict=True)},
         )
         number = int(connection.execute(insert(runs).values(row).returning(runs.c.number)).scalar_one())
         attempt_rows = []
-        for attempt, environment in zip(record.attempts, environments, strict=True):
+        for attempt, environment in zip(file.attempts, environments, strict=True):
             ended = (
                 {}
                 if attempt.ended_at is not None
@@ -202,7 +207,7 @@ class Restoring(Reader, Items):
             checkpoints,
             [
                 _row(checkpoints, checkpoint, run=number)
-                for checkpoint in reversed(record.checkpoints)
+                for checkpoint in reversed(file.checkpoints)
                 if has_checkpoint(checkpoint.path)
             ],
         )
@@ -211,27 +216,27 @@ class Restoring(Reader, Items):
             eigenvalues,
             [
                 {"run": number, "moment": moment, "layer": layer, "pairs": _packed(pairs)}
-                for moment, layers in record.eigenvalues.items()
+                for moment, layers in file.eigenvalues.items()
                 for layer, pairs in enumerate(layers)
             ],
         )
-        keys = self._key_numbers(connection, set(record.curves))
-        for name, curve in record.curves.items():
+        keys = self._key_numbers(connection, set(file.curves))
+        for name, curve in file.curves.items():
             rows = zip(curve.steps, curve.values, strict=True)
             _insert(
                 connection,
                 metrics,
                 [{"run": number, "key": keys[name], "step": step, "value": to_real(value)} for step, value in rows],
             )
-        if record.items:
+        if file.items:
             from lrurun.ledger import item_rows
 
-            for item_record in record.items.values():
-                item_rows.check(item_record)
-            write_items(connection, number, record.items)
+            for items in file.items.values():
+                item_rows.check(items)
+            write_items(connection, number, file.items)
         _insert(connection, tags, [{"run": number, "name": name} for name in run.tags])
         if run.excluded is not None:
-            times = [event.time for event in record.events if event.kind == "excluded"]
+            times = [event.time for event in file.events if event.kind == "excluded"]
             row = {"run": number, "why": clean(run.excluded), "time": max(times, default=run.created_at)}
             _insert(connection, exclusions, [row])
         return number
@@ -242,7 +247,7 @@ def _packed(pairs: list[tuple[float, float]] | None) -> str | None:
 
 
 _REFUSED = (ValueError, TypeError, OverflowError, msgspec.ValidationError, LedgerError, IntegrityError, DataError)
-"""The errors of a record whose values have no place in a ledger, or that no reader would understand."""
+"""The errors of a file whose values do not fit into a ledger, or that no reader would understand."""
 
 
 def _why(error: Exception) -> str:

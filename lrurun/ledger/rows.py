@@ -34,10 +34,10 @@ from lrurun.ledger.values import Attempt, Event, LadderInstance, Membership, Run
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def build(kind: type[S], row: Row[Any], **fields: Any) -> S:
+def build(struct: type[S], row: Row[Any], **fields: Any) -> S:
     """A value from the columns of a row that have the names of its fields; `fields` are the other fields."""
     columns = row._mapping
-    return kind(**fields, **{name: columns[name] for name in kind.__struct_fields__ if name not in fields})
+    return struct(**fields, **{name: columns[name] for name in struct.__struct_fields__ if name not in fields})
 
 
 def add_event(
@@ -193,7 +193,7 @@ _INSTANCES = select(
     ladders.c.profile,
     ladders.c.user.label("user"),
 )
-_PLACES = (
+_MEMBERSHIPS = (
     select(ladder_runs.c.run, ladder_runs.c.ladder, ladder_runs.c.rung, ladder_runs.c.stage, ladder_runs.c.position)
     .where(among_given(ladder_runs.c.run, "numbers"))
     .order_by(ladder_runs.c.id)
@@ -309,15 +309,15 @@ def _decoded(fields: dict[str, Any], settings: _Settings | None) -> dict[str, An
 
 
 def _memberships(connection: Connection, numbers: Sequence[int]) -> dict[int, list[Membership]]:
-    """Run number -> its places in ladders, in the order in which they were added."""
+    """Run number -> its memberships in ladders, in the order in which they were added."""
     # The few instances are read once: a join would repeat them for every run.
     instances = {row.id: row._asdict() for row in connection.execute(_INSTANCES)}
     for instance in instances.values():
         del instance["id"]
     memberships: dict[int, list[Membership]] = {}
-    for run, ladder, rung, stage, position in connection.execute(_PLACES, {"numbers": numbers}):
-        place = Membership(rung=sys.intern(rung), stage=sys.intern(stage), position=position, **instances[ladder])
-        memberships.setdefault(run, []).append(place)
+    for run, ladder, rung, stage, position in connection.execute(_MEMBERSHIPS, {"numbers": numbers}):
+        membership = Membership(rung=sys.intern(rung), stage=sys.intern(stage), position=position, **instances[ladder])
+        memberships.setdefault(run, []).append(membership)
     return memberships
 
 

@@ -34,8 +34,8 @@ Outcome = Literal["done", "diverged", "failed", "interrupted", "exited", "reject
 Moment = Literal["start", "end"]
 """When eigenvalues were recorded: at initialisation, after the last step."""
 
-ValueKind = Literal["number", "share", "text", "truth", "set", "state", "time"]
-"""The kind of the values of a name. A set has several values, of which one must be equal, as a run's ladders."""
+ValueType = Literal["number", "share", "text", "truth", "set", "state", "time"]
+"""The type of the values of a name. A set has several values, of which one must be equal, as a run's ladders."""
 
 
 class LadderInstance(Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class LadderInstance(Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> Instance:
-        """Its identity, without the data of its runs."""
+        """The identity of the instance, without the data of its runs."""
         spec = self.spec
         return Instance(
             ladder=self.name, task=self.task, profile=self.profile, set=spec.set, tune=spec.tune, key=self.key,
@@ -67,7 +67,7 @@ class LadderInstance(Struct, frozen=True, kw_only=True):
 
 
 class Membership(Struct, frozen=True, kw_only=True):
-    """A place of a run in a ladder instance; a run may have several."""
+    """The rung and the stage that a run has in a ladder instance; a run may have several."""
 
     ladder: str
     """The name of the ladder."""

@@ -4,7 +4,7 @@ They are not in the ledger: `lrurun query` defines them for its connection, from
 ledger has, so that they are there in old ledgers, in read-only files and on servers. A column is computed only where a
 query names it.
 
-The name of a column is that of the metric or setting in lower case, with "_" for every other character than letters and
+A column has the name of its metric or setting in lower case, with "_" for every other character than letters and
 digits: `test/accuracy` is test_accuracy, `optim.lr` optim_lr. Of two names that become equal, the later one gets _2.
 On a server, of which names have at most 63 characters, longer ones are cut.
 """
@@ -27,8 +27,8 @@ from lrurun.config.settings import flatten
 from lrurun.errors import UsageError, nearest
 from lrurun.ledger.columns import FIELDS, METRICS, expression
 from lrurun.ledger.database.schema import documents, exclusions, ladder_runs, ladders, metric_keys, metrics, runs
-from lrurun.ledger.database.sql import json_kind, json_number, json_text, longest_name
-from lrurun.ledger.values import ValueKind
+from lrurun.ledger.database.sql import json_number, json_text, json_type, longest_name
+from lrurun.ledger.values import ValueType
 from lrurun.ledger.where.names import is_plain
 
 NAMES = {
@@ -106,7 +106,9 @@ def views(connection: Connection, names: Iterable[str] = NAMES) -> list[View]:
     return view_list
 
 
-_PLACES = runs.join(ladder_runs, ladder_runs.c.run == runs.c.number).join(ladders, ladders.c.id == ladder_runs.c.ladder)
+_MEMBERS = runs.join(ladder_runs, ladder_runs.c.run == runs.c.number).join(
+    ladders, ladders.c.id == ladder_runs.c.ladder
+)
 _COUNTED = (
     runs.c.superseded == 0,
     runs.c.number.not_in(select(exclusions.c.run)),
@@ -120,7 +122,7 @@ def _counted_runs(source: FromClause) -> Select[Any]:
 
 def _finished(*, tuning: bool) -> Select[Any]:
     stage = "tune" if tuning else "train"
-    return _counted_runs(_PLACES).where(ladder_runs.c.stage == stage, runs.c.state.in_(("done", "diverged")))
+    return _counted_runs(_MEMBERS).where(ladder_runs.c.stage == stage, runs.c.state.in_(("done", "diverged")))
 
 
 def _fields(*names: str) -> list[Column]:
@@ -138,7 +140,7 @@ def _curves() -> tuple[list[Column], Select[Any]]:
         Column("step", "training step", metrics.c.step),
         Column("value", "value there; null for NaN", metrics.c.value),
     ]
-    source = _PLACES.join(metrics, metrics.c.run == runs.c.number)
+    source = _MEMBERS.join(metrics, metrics.c.run == runs.c.number)
     return columns, _counted_runs(source.join(metric_keys, metric_keys.c.id == metrics.c.key))
 
 
@@ -154,7 +156,7 @@ def _columns(connection: Connection, *, tuning: bool) -> list[Column]:
     taken = {column.name for column in columns}
     most = longest_name(connection)
     values = {name: expression(name) for name in _results(connection) if name != "best_step"}
-    values |= {path: _setting(path, kinds) for path, kinds in _settings(connection).items()}
+    values |= {path: _setting(path, types) for path, types in _settings(connection).items()}
     for name, value in values.items():
         columns.append(Column(untaken(re.sub(r"[^a-z0-9]", "_", name.lower()), taken, most), name, value))
         taken.add(columns[-1].name)
@@ -168,7 +170,7 @@ def untaken(name: str, taken: Container[str], most: int) -> str:
 
 
 def _results(connection: Connection) -> list[str]:
-    """The names in the results of runs: those of curves of a split, and those of the newest run of each task."""
+    """The names in the results of runs: of curves of a split, and of the results of the newest run of each task."""
     keys = connection.execute(select(metric_keys.c.name)).scalars()
     names = [name for name in keys if name.startswith(("val/", "test"))]
     newest = select(func.max(runs.c.number)).where(runs.c.result.is_not(None), *_COUNTED).group_by(runs.c.task)
@@ -179,42 +181,42 @@ def _results(connection: Connection) -> list[str]:
     return sorted(plain_names, key=lambda name: (not name.startswith(order), name))
 
 
-def _settings(connection: Connection) -> Mapping[str, set[ValueKind]]:
-    """Path of a setting -> the kinds of its values, in the oldest and newest settings of each task and recurrence."""
+def _settings(connection: Connection) -> Mapping[str, set[ValueType]]:
+    """Path of a setting -> the types of its values, in the oldest and newest settings of each task and recurrence."""
     document = documents.c.id
     used = document.in_(select(runs.c.config_id).where(*_COUNTED[2:]))
     groups = (json_text(documents.c.text, "task"), json_text(documents.c.text, "model", "recurrence", "kind"))
     grouped = select(func.min(document), func.max(document)).where(used).group_by(*groups)
     numbers = {number for row in connection.execute(grouped) for number in row}
-    kinds: dict[str, set[ValueKind]] = {}
+    types: dict[str, set[ValueType]] = {}
     for text in connection.execute(select(documents.c.text).where(document.in_(numbers)).order_by(document)).scalars():
         for path, value in flatten(json.loads(text)):
             if path not in ("task", "seed") and is_plain(path):
-                kinds.setdefault(path, set()).add(_kind(value))
-    return kinds
+                types.setdefault(path, set()).add(_type(value))
+    return types
 
 
-def program_settings(connection: Connection) -> dict[str, ValueKind]:
-    """Dotted path -> the kind of its values, for the settings of users' programs and the tables that have them."""
-    kinds = {path: names for path, names in _settings(connection).items() if path.startswith(SETTINGS)}
-    known: dict[str, ValueKind] = {
-        path: names.copy().pop() if len(names) == 1 else "text" for path, names in kinds.items()
+def program_settings(connection: Connection) -> dict[str, ValueType]:
+    """Dotted path -> the type of its values, for the settings of users' programs and the tables that have them."""
+    types = {path: names for path, names in _settings(connection).items() if path.startswith(SETTINGS)}
+    known: dict[str, ValueType] = {
+        path: names.copy().pop() if len(names) == 1 else "text" for path, names in types.items()
     }
-    for path in kinds:
+    for path in types:
         while f"{(path := path.rpartition('.')[0])}." != SETTINGS:
             known[path] = "text"
     return known
 
 
-def _kind(value: Any) -> ValueKind:
+def _type(value: Any) -> ValueType:
     return "truth" if isinstance(value, bool) else "number" if isinstance(value, int | float) else "text"
 
 
-def _setting(path: str, kinds: set[ValueKind]) -> ColumnElement[Any]:
+def _setting(path: str, types: set[ValueType]) -> ColumnElement[Any]:
     text, keys = documents.c.text, path.split(".")
     value: ColumnElement[Any] = json_text(text, *keys)
-    if kinds == {"truth"}:
-        value = case((json_kind(text, *keys) == "true", 1), (json_kind(text, *keys) == "false", 0))
-    elif kinds == {"number"}:
+    if types == {"truth"}:
+        value = case((json_type(text, *keys) == "true", 1), (json_type(text, *keys) == "false", 0))
+    elif types == {"number"}:
         value = json_number(text, *keys)
     return select(value).where(documents.c.id == runs.c.config_id).scalar_subquery()

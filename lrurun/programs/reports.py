@@ -65,7 +65,7 @@ class Reports:
         self.lines_of_items = 0
         """How many lines with per-item results were read."""
         self._items: dict[str, dict[int, tuple[int, int, int]]] = {}
-        """Test score -> step -> the number of the line with the results of its items, its place in the file, its
+        """Test score -> step -> the number of the line with the results of its items, its offset in the file, its
         length."""
 
     def rows(self, *, last: bool = False) -> Iterator[Row]:
@@ -97,7 +97,7 @@ class Reports:
             self._check_length(self._rest, self._line + 1)
 
     def read(self) -> None:
-        """Reads all lines that are finished, for the places of per-item results. Raises WrongReport as `rows` does."""
+        """Reads all lines that are finished, for the offsets of per-item results. Raises WrongReport as `rows` does."""
         self.is_behind = True
         while self.is_behind:
             for _ in self.rows():
@@ -186,7 +186,7 @@ class Reports:
         return Row(step, values)
 
     def _add_items(self, name: str, step: int, start: int, length: int) -> None:
-        """Keeps the place of a line with per-item results. Its step may be an earlier one."""
+        """Keeps the offset of a line with per-item results. Its step may be an earlier one."""
         self._check_name(name)
         self.lines_of_items += 1
         self._items.setdefault(name, {})[step] = self._line, start, length

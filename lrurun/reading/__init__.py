@@ -32,8 +32,8 @@ class OpenLedger:
     A ledger that does not exist is read as an empty one, until it does.
     """
 
-    def __init__(self, place: paths.Place) -> None:
-        self.path = place
+    def __init__(self, location: paths.Location) -> None:
+        self.path = location
         """The file or the server."""
         self._ledger: Ledger | None = None
         self._reopen()
@@ -56,7 +56,7 @@ class OpenLedger:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
 
@@ -74,7 +74,7 @@ class OpenLedger:
             where: a condition, as in "task=sDigits and test/accuracy>0.9"; see `lrurun runs --where`.
             sort: a field, a result or a setting; with a minus before it, the largest first.
             limit: at most so many; 0 gives no runs, unlike `lrurun runs --limit 0`, None all.
-            ladder: only those of a ladder with this name.
+            ladder: only runs of a ladder with this name.
 
         Raises:
             UsageError: the condition cannot be read, an unknown name, or an argument of another type.
@@ -192,7 +192,7 @@ class OpenLedger:
         """The claims of papers, each judged by the paper's own numbers and, `here`, by the runs of this ledger.
 
         Args:
-            ladder, task, paper: only those of this ladder, on this task, of this paper.
+            ladder, task, paper: only claims of this ladder, on this task, of this paper.
 
         Raises:
             UsageError: unknown names.
@@ -222,14 +222,14 @@ def _check_texts(hint: str, **arguments: str | None) -> None:
         check_type(name, value, str | None, "text", hint)
 
 
-def _several(name: str, argument: Any, kinds: Any, expected: str, hint: str) -> list[Any]:
+def _several(name: str, argument: Any, types: Any, expected: str, hint: str) -> list[Any]:
     """One value of these types, or several, as a list. Raises UsageError."""
-    if isinstance(argument, kinds):
+    if isinstance(argument, types):
         return [argument]
     check_type(name, argument, Iterable, f"{expected}, or several", hint)
     values = list(argument)
     for value in values:
-        check_type(name, value, kinds, expected, hint)
+        check_type(name, value, types, expected, hint)
     return values
 
 
@@ -255,7 +255,7 @@ def _reduced(curve: RecordedCurve, points: int) -> RecordedCurve:
 
 
 def open(ledger: str | os.PathLike[str] | None = None, *, files: Sequence[str | os.PathLike[str]] = ()) -> OpenLedger:
-    """A ledger for reading: a path, or the URL of a PostgreSQL database; by default that of the commands.
+    """A ledger for reading: a path, or the URL of a PostgreSQL database; by default the one that commands use.
 
     It is never changed, and may be in use. Runs of exited processes are shown as running until a command that writes
     marks them as interrupted. `files` are plug-ins with tasks and recurrences of the ladders to be reported.

@@ -42,8 +42,8 @@ class Rows(list[T], Generic[T]):
         self._columns, self._shown = columns, shown or columns
 
     def __repr__(self) -> str:
-        kind = f" of {type(self[0]).__name__}" if self else ""
-        return f"<{plural(len(self), 'row')}{kind}>"
+        contents = f" of {type(self[0]).__name__}" if self else ""
+        return f"<{plural(len(self), 'row')}{contents}>"
 
     @overload
     def __getitem__(self, at: SupportsIndex) -> T: ...
@@ -70,8 +70,8 @@ class Rows(list[T], Generic[T]):
             raise _missing(error, "pandas") from None
         frame = {}
         for name, values in self.columns().items():
-            kind = frame_columns.kind_of(values)
-            nullable = {int: "Int64", bool: "boolean"}.get(kind) if None in values else None
+            type_ = frame_columns.type_of(values)
+            nullable = {int: "Int64", bool: "boolean"}.get(type_) if None in values else None
             frame[name] = pandas.Series(values, dtype=nullable or ("object" if not values else None))
         return pandas.DataFrame(frame)
 
@@ -85,10 +85,10 @@ class Rows(list[T], Generic[T]):
             import polars
         except ModuleNotFoundError as error:
             raise _missing(error, "polars") from None
-        kinds: dict[type, Any] = {int: polars.Int64, float: polars.Float64, bool: polars.Boolean, str: polars.String}
+        types: dict[type, Any] = {int: polars.Int64, float: polars.Float64, bool: polars.Boolean, str: polars.String}
         return polars.DataFrame(
             [
-                polars.Series(name, values, dtype=kinds.get(frame_columns.kind_of(values)))
+                polars.Series(name, values, dtype=types.get(frame_columns.type_of(values)))
                 for name, values in self.columns().items()
             ]
         )

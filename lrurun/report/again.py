@@ -127,13 +127,13 @@ def data_folder(plan: planning.Plan, run: Run, folder: Path) -> str:
         LrurunError: there is none.
     """
     name, different = plan.task.name, None
-    for place in sorted(folder.glob(f"{glob.escape(name)}*")):
+    for copy in sorted(folder.glob(f"{glob.escape(name)}*")):
         with contextlib.suppress(LrurunError):  # of another task, or made with other settings
-            manifest = task_data.manifest(plan.task, plan.options, place)
+            manifest = task_data.manifest(plan.task, plan.options, copy)
             if manifest is not None and run.data_sha256 in (None, task_data.digest(manifest.sha256)):
-                return place.name
+                return copy.name
             if manifest is not None:
-                different = f"{place} has {task_data.digest(manifest.sha256)[:19]}"
+                different = f"{copy} has {task_data.digest(manifest.sha256)[:19]}"
     wanted = f"run {run.id} was trained on data {(run.data_sha256 or 'of an unknown digest')[:19]}"
     if different is not None:
         raise LrurunError(
@@ -162,7 +162,7 @@ def _program(config: ProgramConfig) -> programs.ProgramTable:
 def _program_document(run: Run, config: ProgramConfig, table: programs.ProgramTable) -> str:
     """A recipe with a ladder of one rung, which belongs beside the program's files."""
     program, execution = config.program, run.execution
-    places = ", ".join(f"ladder {m.ladder}, rung {m.rung}" for m in run.memberships[:1])
+    memberships = ", ".join(f"ladder {m.ladder}, rung {m.rung}" for m in run.memberships[:1])
     settings = programs.paths_of(config.settings)
     display = {name: getattr(table, name) for name in ("chance", "unit", "share", "test_items", "decimals")}
     display["steps"] = table.steps or run.steps or None
@@ -172,7 +172,7 @@ def _program_document(run: Run, config: ProgramConfig, table: programs.ProgramTa
         *(f"# {name} {digest}" for name, digest in program.files.items()),
         f"task = {toml_value(config.task)}",
         f"name = {toml_value(f'again-{run.id}')}",
-        f"source = {toml_value(', '.join(filter(None, [places, run.fingerprint])))}",
+        f"source = {toml_value(', '.join(filter(None, [memberships, run.fingerprint])))}",
         "",
         "[program]",
         f"command = {toml_value(list(program.command))}",
@@ -204,7 +204,7 @@ def _key(path: str) -> str:
 
 
 def _document(run: Run, config: RunConfig[Any]) -> str:
-    places = [f"ladder {m.ladder}, rung {m.rung}" for m in run.memberships[:1]]
+    memberships = [f"ladder {m.ladder}, rung {m.rung}" for m in run.memberships[:1]]
     table = msgspec.to_builtins(config)
     changes = dict(flatten({name: table[name] for name in ("model", "optim", "train")}))
     task = tasks.get(config.task, config.data)
@@ -215,7 +215,7 @@ def _document(run: Run, config: RunConfig[Any]) -> str:
     lines = [
         f"name = {toml_value(f'again-{run.id}')}",
         f"title = {toml_value(title)}",
-        f"source = {toml_value(', '.join([*places, run.fingerprint]))}",
+        f"source = {toml_value(', '.join([*memberships, run.fingerprint]))}",
         *([f"load = [{', '.join(map(toml_value, files))}]"] if (files := plugin_code.files_of(config)) else []),
         "",
         "[[rung]]",

@@ -32,6 +32,11 @@ LONG_VALUES = "long_values.json"
 """The artifact with the settings and tags of a run that are too long for the database."""
 _RENAMED = "lrurun.renamed"
 """The tag with the names of metrics and settings that MLflow does not take: name here -> name in the ledger."""
+_TAGS = (
+    *("id", "fingerprint", "state", "superseded", "tags", "excluded", "error"),
+    *("ladder", "rung", "stage", "profile", "user"),
+)
+"""The columns of a run that are tags of MLflow."""
 _AT_ONCE = {"metrics": 1000, "params": 100, "tags": 100}
 """The most values that MLflow takes at once."""
 _STATUS = {
@@ -130,9 +135,11 @@ class _Export:
         renamed = self._metrics.changed(used) | self._settings.changed(parameter.key for parameter in parameters)
         self._tag(entry.run_id, run, renamed, long_values)
         if long_values:
-            place = self._folder / Path(entry.artifact_uri.removeprefix(self._named.as_uri()).lstrip("/"))
-            place.mkdir(parents=True)
-            (place / LONG_VALUES).write_text(json.dumps(long_values, indent=1, ensure_ascii=False), encoding="utf-8")
+            artifacts = self._folder / Path(entry.artifact_uri.removeprefix(self._named.as_uri()).lstrip("/"))
+            artifacts.mkdir(parents=True)
+            (artifacts / LONG_VALUES).write_text(
+                json.dumps(long_values, indent=1, ensure_ascii=False), encoding="utf-8"
+            )
         status = _STATUS[run.state]
         if run.finished_at is None:
             self._client.update_run(entry.run_id, status)  # the other call would take the present time
@@ -147,8 +154,8 @@ class _Export:
             name = f"{first.ladder} on {first.task}" + (f", profile {first.profile}" if first.profile else "")
         name = console.clean(name)
         if name not in self._experiments:
-            place = (self._named / "artifacts" / str(len(self._experiments))).as_uri()
-            self._experiments[name] = self._client.create_experiment(name, artifact_location=place)
+            location = (self._named / "artifacts" / str(len(self._experiments))).as_uri()
+            self._experiments[name] = self._client.create_experiment(name, artifact_location=location)
         return self._experiments[name]
 
     def _points(self, run: Run, time: int, used: set[str]) -> Iterator[Any]:
@@ -172,19 +179,11 @@ class _Export:
         from mlflow.entities import RunTag
         from mlflow.utils.validation import MAX_TAG_VAL_LENGTH
 
-        about = {
-            "lrurun.id": run.id,
-            "lrurun.fingerprint": run.fingerprint,
-            "lrurun.state": run.state,
-            "lrurun.superseded": str(run.superseded).lower(),
-            "lrurun.tags": ", ".join(run.tags),
-            "lrurun.excluded": run.excluded,
-            "lrurun.error": run.error,
-            _RENAMED: json.dumps(renamed, ensure_ascii=False) if renamed else None,
-        }
-        if run.memberships:
-            first = run.memberships[0]
-            about |= {f"lrurun.{name}": getattr(first, name) for name in ("ladder", "rung", "stage", "profile", "user")}
+        from lrurun.ledger.columns import COLUMNS
+
+        about = {f"lrurun.{name}": COLUMNS[name].shown(run) for name in _TAGS}
+        if renamed:
+            about[_RENAMED] = json.dumps(renamed, ensure_ascii=False)
         texts = {name: console.clean(value, lines=True) for name, value in about.items() if value}
         fitted = self._fitted(texts, MAX_TAG_VAL_LENGTH, long_values, "tags")
         self._client.log_batch(run_id, tags=[RunTag(name, value) for name, value in fitted.items()])

@@ -120,7 +120,7 @@ def _table(part: Columns) -> pyarrow.Table:
 
     kinds = {int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_(), str: pyarrow.string()}
     kinds |= {list: pyarrow.list_(pyarrow.string()), datetime: pyarrow.timestamp("us", "UTC")}
-    arrays = {name: pyarrow.array(values, kinds[frame_columns.kind_of(values)]) for name, values in part.items()}
+    arrays = {name: pyarrow.array(values, kinds[frame_columns.type_of(values)]) for name, values in part.items()}
     return pyarrow.table(arrays)
 
 

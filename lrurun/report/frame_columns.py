@@ -49,7 +49,7 @@ def of_runs(runs: Sequence[Run]) -> Columns:
     for name, column in COLUMNS.items():
         if column.of_run is not None:
             values = map(column.of_run, runs)
-            columns[name] = list(map(_moment, values) if column.kind == "time" else values)
+            columns[name] = list(map(_moment, values) if column.type == "time" else values)
     for name in sorted(results):
         columns[name] = _uniform([(run.result or {}).get(name) for run in runs])
     for path in sorted(paths):
@@ -98,21 +98,21 @@ def _moment(seconds: float | None) -> datetime | None:
 
 def _uniform(values: list[Any]) -> list[Any]:
     """The values, if those that are not None have one type; whole numbers beside others as floats, else JSON."""
-    kinds = set(map(type, values)) - {type(None)}
-    if tuple in kinds:
+    types = set(map(type, values)) - {type(None)}
+    if tuple in types:
         return _uniform([list(value) if isinstance(value, tuple) else value for value in values])
-    if kinds == {int, float}:
+    if types == {int, float}:
         return [None if value is None else float(value) for value in values]
-    if len(kinds) <= 1 and not kinds & {list, dict}:
-        if kinds == {int} and any(value is not None and abs(value) >= 2**63 for value in values):
+    if len(types) <= 1 and not types & {list, dict}:
+        if types == {int} and any(value is not None and abs(value) >= 2**63 for value in values):
             return [None if value is None else float(value) for value in values]
         return values
-    if kinds == {list} and all(isinstance(item, str) for value in values if value is not None for item in value):
+    if types == {list} and all(isinstance(item, str) for value in values if value is not None for item in value):
         return values
     return [None if value is None else value if isinstance(value, str) else json.dumps(value) for value in values]
 
 
-def kind_of(values: Sequence[Any]) -> type:
+def type_of(values: Sequence[Any]) -> type:
     """The type of the values of a column that are not None; `str` if all are."""
     if isinstance(values, array):
         return int if values.typecode == "q" else float

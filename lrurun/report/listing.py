@@ -17,7 +17,7 @@ from lrurun.data import tasks
 from lrurun.errors import LedgerError, UsageError, nearest
 from lrurun.judging import scores
 from lrurun.judging.scores import ScoreForm
-from lrurun.ledger.values import ValueKind
+from lrurun.ledger.values import ValueType
 from lrurun.ledger.where import grammar
 from lrurun.report.live import progress
 
@@ -66,7 +66,7 @@ class Choice:
             of_instance = grammar.ValueComparison("instance", "=", ledger.ladder(instance).short_name, None)
             self._condition = of_instance if self._condition is None else grammar.And((of_instance, self._condition))
 
-    def _check(self, condition: str | None, sort: str | None, names: Mapping[str, ValueKind]) -> None:
+    def _check(self, condition: str | None, sort: str | None, names: Mapping[str, ValueType]) -> None:
         self._condition = grammar.parse(condition, names, self._names[0]) if condition is not None else None
         self.cautions = grammar.too_large(self._condition, names) if self._condition is not None else []
         self._descending = sort is not None and sort.startswith("-")
@@ -109,11 +109,11 @@ def shares() -> set[str]:
     return {name for name, metric in tasks.metrics().items() if metric.symbol == "%"}
 
 
-def _settings_of_kinds() -> dict[str, ValueKind]:
+def _settings_of_kinds() -> dict[str, ValueType]:
     """The settings of runs that are no trainings."""
-    from lrurun.ledger.where.names import kind_of
+    from lrurun.ledger.where.names import type_of
 
-    return {path: kind_of(hint) for other in kinds.every() for path, hint in other.settings().items()}
+    return {path: type_of(hint) for other in kinds.every() for path, hint in other.settings().items()}
 
 
 def state(run: Run) -> str:
@@ -137,8 +137,9 @@ def varying(runs: Sequence[Run], ledger: Ledger) -> tuple[list[str], dict[str, t
     for run in runs:
         if progress.cell(run):
             continue
-        place = run.memberships[0] if run.memberships else None
-        group = groups.setdefault((run.task, place and place.profile, place and place.rung), {})
+        membership = run.memberships[0] if run.memberships else None
+        where = (membership.profile, membership.rung) if membership else None
+        group = groups.setdefault((run.task, where), {})
         group.setdefault(run.config_id, run.id)  # one run of each configuration
     tables: dict[int, dict[str, object]] = {}
 
@@ -199,8 +200,7 @@ def table(
         rows.append([texts.setdefault(cell, cell) for cell in cells])
         forms.append(form)
     metric = _label_scores(rows, forms)
-    headers = ["id", "task", "rung", "stage", "seed", "state", "step", f"val {metric}", f"test {metric}"]
-    headers += ["numerics", "tags", "cell", "user", *columns]
+    headers = [*_FIRST, "state", "step", f"val {metric}", f"test {metric}", *_LAST, "cell", "user", *columns]
     for column, usual, least in () if whole else ((12, user, 1), (11, "", 1), (10, "", 1), (9, "", 2)):
         for row in [headers, *rows] if len({row[column] for row in rows} - {"", usual}) < least else ():
             del row[column]
@@ -221,22 +221,22 @@ def _text(value: Any) -> str:
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else setting(value)
 
 
+_FIRST, _LAST = ("id", "task", "rung", "stage", "seed"), ("numerics", "tags")
+"""The columns before and after state, step and scores."""
+
+
 def _row(run: Run, form: ScoreForm) -> list[str]:
-    first = run.memberships[0] if run.memberships else None
+    from lrurun.ledger.columns import COLUMNS
+
     result = run.result or {}
     return [
-        run.id,
-        run.task,
-        first.rung if first else "",
-        first.stage if first else "",
-        str(run.seed),
+        *(COLUMNS[name].shown(run) for name in _FIRST),
         state(run),
         f"{run.step}/{run.steps}" if run.steps else str(run.step),
         *("" if (score := result.get(key)) is None else form.full(score) for key in (form.validation, form.result)),
-        str(run.numerics or ""),
-        ", ".join(run.tags),
+        *(COLUMNS[name].shown(run) for name in _LAST),
         progress.cell(run),
-        first.user or "" if first else "",
+        COLUMNS["user"].shown(run),
     ]
 
 

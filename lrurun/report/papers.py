@@ -18,7 +18,7 @@ from lrurun.judging.judged_claim import JudgedClaim
 from lrurun.judging.verdicts import NOT_RUN, OPEN
 from lrurun.report.formats import markdown
 from lrurun.report.tables import content
-from lrurun.report.tables.ledger_claims import Evidence, PlaceStatus
+from lrurun.report.tables.ledger_claims import Evidence, PaperEntry
 from lrurun.table import Column, Table
 
 HEADERS = ("place", "what it shows", "made by", "at the paper's size", "status", "result here")
@@ -30,14 +30,14 @@ TOLERANCE = 0.045
 """The largest difference of a number of parameters from the published one that counts as none [ours]: half of the last
 digit of 1.1 or 1.2 million."""
 NOTHING = "–"
-_PLACES = re.compile(r"\b(Table|Fig)(?:s|ures?)?\.? ((?:\d+[A-Za-z]?(?:, | and | to )?(?:Figs?\. )?)+)")
+_EXHIBITS = re.compile(r"\b(Table|Fig)(?:s|ures?)?\.? ((?:\d+[A-Za-z]?(?:, | and | to )?(?:Figs?\. )?)+)")
 
 
-class Place(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Exhibit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table or figure. Without studies, commands and `prints`, nothing here makes it, as the note says."""
 
     at: str
-    """The place in the paper, for example "Table 1"."""
+    """Where it is in the paper, for example "Table 1"."""
     shows: str
     studies: tuple[str, ...] = ()
     """The tasks of its studies, for example "study:memory"."""
@@ -115,14 +115,14 @@ class Paper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     """The beginning of sources of claims."""
     title: str
-    place: tuple[Place, ...]
+    exhibit: tuple[Exhibit, ...]
     sentence: tuple[Sentence, ...]
     size: tuple[Size, ...] = ()
 
     @property
     def tasks(self) -> set[str]:
         """The tasks of its tables and figures."""
-        return {task for place in self.place for task in place.tasks}
+        return {task for exhibit in self.exhibit for task in exhibit.tasks}
 
 
 @cache
@@ -142,11 +142,11 @@ def render(evidence: Evidence, claims: Sequence[JudgedClaim], only: str | None =
     lines: list[str] = []
     for paper in papers:
         lines += [f"### {paper.name}: {paper.title}", "", *_table(HEADERS)]
-        lines += [markdown.row(_cells(paper, place, evidence, claims)) for place in paper.place]
+        lines += [markdown.row(_cells(paper, exhibit, evidence, claims)) for exhibit in paper.exhibit]
         lines += ["", *_table(SENTENCE_HEADERS)]
         lines += [markdown.row(_sentence_cells(paper, sentence, evidence, claims)) for sentence in paper.sentence]
         lines.append("")
-    shown = {ladder for paper in papers for place in paper.place for ladder in place.ladders}
+    shown = {ladder for paper in papers for exhibit in paper.exhibit for ladder in exhibit.ladders}
     rows = [
         [_code(run.command), markdown.escape(run.scores)]
         for ladder, judging in evidence.ladders.items()
@@ -159,30 +159,30 @@ def render(evidence: Evidence, claims: Sequence[JudgedClaim], only: str | None =
     return "\n".join(lines).rstrip() + "\n"
 
 
-def places_in(source: str) -> set[str]:
+def exhibits_in(source: str) -> set[str]:
     """The tables and figures that the source of a claim names, as in "Table 2"; parts of figures are left out."""
-    places = set()
-    for kind, numbers in _PLACES.findall(source):
+    exhibits = set()
+    for kind, numbers in _EXHIBITS.findall(source):
         for first, last in re.findall(r"(\d+)[A-Za-z]?(?: to (\d+))?", numbers):
             name = "Figure" if kind == "Fig" else kind
-            places |= {f"{name} {number}" for number in range(int(first), int(last or first) + 1)}
-    return places
+            exhibits |= {f"{name} {number}" for number in range(int(first), int(last or first) + 1)}
+    return exhibits
 
 
-def statuses(paper: Paper, evidence: Evidence, claims: Sequence[JudgedClaim]) -> list[PlaceStatus]:
+def statuses(paper: Paper, evidence: Evidence, claims: Sequence[JudgedClaim]) -> list[PaperEntry]:
     """The tables, figures and sentences of a paper, with what became of each."""
-    places = [
-        PlaceStatus(
-            place=place.at,
-            what=place.shows,
-            commands=tuple(_commands(place, evidence)),
-            status=_status_of_place(paper, place, evidence, claims),
-            note=place.note,
+    exhibits = [
+        PaperEntry(
+            place=exhibit.at,
+            what=exhibit.shows,
+            commands=tuple(_commands(exhibit, evidence)),
+            status=_status_of_exhibit(paper, exhibit, evidence, claims),
+            note=exhibit.note,
         )
-        for place in paper.place
+        for exhibit in paper.exhibit
     ]
     sentences = [
-        PlaceStatus(
+        PaperEntry(
             place=sentence.at,
             what=sentence.says,
             commands=tuple(_checks(sentence, evidence, claims)),
@@ -191,13 +191,13 @@ def statuses(paper: Paper, evidence: Evidence, claims: Sequence[JudgedClaim]) ->
         )
         for sentence in paper.sentence
     ]
-    return places + sentences
+    return exhibits + sentences
 
 
-def content_of(paper: Paper, places: Sequence[PlaceStatus]) -> content.ReportContent:
+def content_of(paper: Paper, exhibits: Sequence[PaperEntry]) -> content.ReportContent:
     """The statuses as a table."""
 
-    def column(name: str, cell: Callable[[PlaceStatus], str], **more: Any) -> Column:
+    def column(name: str, cell: Callable[[PaperEntry], str], **more: Any) -> Column:
         return Column(name=name, cell=cell, right=False, **more)
 
     return content.ReportContent(
@@ -208,15 +208,15 @@ def content_of(paper: Paper, places: Sequence[PlaceStatus]) -> content.ReportCon
                 column("status", lambda row: row.status, cut=30),
                 column("what", lambda row: row.what, cut=36),
             ),
-            rows=tuple(places),
+            rows=tuple(exhibits),
         ),
         foot=("Commands and reasons: --json, or --page FILE.",),
     )
 
 
-def _commands(place: Place, evidence: Evidence) -> list[str]:
-    studies = [evidence.by_task[task].command for task in place.studies]
-    return [*studies, *place.commands, *([place.prints] * bool(place.prints))]
+def _commands(exhibit: Exhibit, evidence: Evidence) -> list[str]:
+    studies = [evidence.by_task[task].command for task in exhibit.studies]
+    return [*studies, *exhibit.commands, *([exhibit.prints] * bool(exhibit.prints))]
 
 
 def _checks(sentence: Sentence, evidence: Evidence, claims: Sequence[JudgedClaim]) -> list[str]:
@@ -236,16 +236,19 @@ def _about(paper: Paper, claims: Sequence[JudgedClaim], sentence: Sentence) -> l
     ]
 
 
-def _status_of_place(paper: Paper, place: Place, evidence: Evidence, claims: Sequence[JudgedClaim]) -> str:
-    if place.same_as:
-        return f"as {' and '.join(place.same_as)}"
-    if place.prints:
+def _status_of_exhibit(paper: Paper, exhibit: Exhibit, evidence: Evidence, claims: Sequence[JudgedClaim]) -> str:
+    if exhibit.same_as:
+        return f"as {' and '.join(exhibit.same_as)}"
+    if exhibit.prints:
         return PRINTED
-    if not (place.studies or place.commands):
+    if not (exhibit.studies or exhibit.commands):
         return NOT_POSSIBLE
-    about = [claim for claim in claims if claim.source.startswith(paper.name) and is_about(paper, place, claim)]
+    about = [claim for claim in claims if claim.source.startswith(paper.name) and is_about(paper, exhibit, claim)]
     return _status(
-        place.studies, evidence, [claim for claim in about if not claim.is_of_study], with_ladders=bool(place.ladders)
+        exhibit.studies,
+        evidence,
+        [claim for claim in about if not claim.is_of_study],
+        with_ladders=bool(exhibit.ladders),
     )
 
 
@@ -311,38 +314,38 @@ def size_table(count: Callable[[Size], float | None]) -> list[list[str]]:
     return rows
 
 
-def _cells(paper: Paper, place: Place, evidence: Evidence, claims: Sequence[JudgedClaim]) -> list[str]:
-    commands = _commands(place, evidence)
-    tasks = [f"TASK: {', '.join(place.tasks)}"] if any(" TASK" in command for command in place.commands) else []
+def _cells(paper: Paper, exhibit: Exhibit, evidence: Evidence, claims: Sequence[JudgedClaim]) -> list[str]:
+    commands = _commands(exhibit, evidence)
+    tasks = [f"TASK: {', '.join(exhibit.tasks)}"] if any(" TASK" in command for command in exhibit.commands) else []
     made_by = [*map(_code, commands), *map(markdown.escape, tasks)]
-    about = [claim for claim in claims if claim.source.startswith(paper.name) and is_about(paper, place, claim)]
-    if place.same_as:
-        result = [f"as {' and '.join(place.same_as)}"]
-    elif place.studies or place.tasks:
-        result = [*(evidence.by_task[task].result for task in place.studies), *_verdicts(place, about)] or [NOT_RUN]
+    about = [claim for claim in claims if claim.source.startswith(paper.name) and is_about(paper, exhibit, claim)]
+    if exhibit.same_as:
+        result = [f"as {' and '.join(exhibit.same_as)}"]
+    elif exhibit.studies or exhibit.tasks:
+        result = [*(evidence.by_task[task].result for task in exhibit.studies), *_verdicts(exhibit, about)] or [NOT_RUN]
     else:
         result = [NOTHING]
-    size = [*_stand_ins(place, evidence), *_size(place), *([place.note] if place.note else [])]
+    size = [*_stand_ins(exhibit, evidence), *_size(exhibit), *([exhibit.note] if exhibit.note else [])]
     result_text, size_text = ("<br>".join(map(_text, text)) for text in (result, size or [NOTHING]))
-    status = _status_of_place(paper, place, evidence, claims)
-    return [place.at, _text(place.shows), "<br>".join(made_by) or NOTHING, size_text, status, result_text]
+    status = _status_of_exhibit(paper, exhibit, evidence, claims)
+    return [exhibit.at, _text(exhibit.shows), "<br>".join(made_by) or NOTHING, size_text, status, result_text]
 
 
-def is_about(paper: Paper, place: Place, claim: JudgedClaim) -> bool:
-    """Whether a claim of the paper is shown at this place: it names it, and is about its ladders, tasks or studies.
+def is_about(paper: Paper, exhibit: Exhibit, claim: JudgedClaim) -> bool:
+    """Whether a table or figure shows a claim: one that names it and is about its ladders, tasks or studies.
 
     Tasks that the paper does not have are of stand-ins, which are shown if they are judged: a claim on very long
-    sequences is not, on short ones. A claim about a study that names no place is shown at the place of the study.
+    sequences is not, on short ones. A claim about a study that names none is shown at the figure of the study.
     """
-    named = places_in(claim.source)
+    named = exhibits_in(claim.source)
     if claim.is_of_study:
-        return claim.task in place.studies and (place.at in named or not named)
-    is_shown = claim.task in place.tasks or (claim.task not in paper.tasks and claim.ours.verdict not in OPEN)
-    return place.at in named and claim.ladder in place.ladders and is_shown
+        return claim.task in exhibit.studies and (exhibit.at in named or not named)
+    is_shown = claim.task in exhibit.tasks or (claim.task not in paper.tasks and claim.ours.verdict not in OPEN)
+    return exhibit.at in named and claim.ladder in exhibit.ladders and is_shown
 
 
-def _verdicts(place: Place, claims: Iterable[JudgedClaim]) -> list[str]:
-    return _verdicts_of(claims, place.studies)
+def _verdicts(exhibit: Exhibit, claims: Iterable[JudgedClaim]) -> list[str]:
+    return _verdicts_of(claims, exhibit.studies)
 
 
 def _verdicts_of(claims: Iterable[JudgedClaim], studies: Sequence[str] = ()) -> list[str]:
@@ -360,18 +363,18 @@ def _verdicts_of(claims: Iterable[JudgedClaim], studies: Sequence[str] = ()) -> 
     return sentences + ([f"{plural(rest, 'claim')}{' more' if sentences else ''}: {NOT_RUN}"] if rest else [])
 
 
-def _stand_ins(place: Place, evidence: Evidence) -> list[str]:
+def _stand_ins(exhibit: Exhibit, evidence: Evidence) -> list[str]:
     """The data and scales that the profile laptop of its studies replaces."""
-    studies = [evidence.by_task[task] for task in place.studies]
+    studies = [evidence.by_task[task] for task in exhibit.studies]
     return [f"{study.name}: {study.stand_in}" if len(studies) > 1 else study.stand_in for study in studies]
 
 
-def _size(place: Place) -> list[str]:
+def _size(exhibit: Exhibit) -> list[str]:
     """The size of its ladders' runs, in numbers of the recipes."""
-    if not place.trained:
+    if not exhibit.trained:
         return []
-    steps, batches, lengths = map(_range, zip(*(_planned(*instance) for instance in place.trained), strict=True))
-    where = "needs an accelerator" if place.accelerator else "possible on a laptop"
+    steps, batches, lengths = map(_range, zip(*(_planned(*instance) for instance in exhibit.trained), strict=True))
+    where = "needs an accelerator" if exhibit.accelerator else "possible on a laptop"
     return [f"{where}: {steps} steps of {batches} sequences of {lengths} positions"]
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 STANDARD = ("id", "task", "ladder", "rung", "stage", "seed", "state", "step", "steps")
 """The columns without `--columns`, with the scores of the tasks after them."""
-_AS = ("id", "tag", "step", "created_at", "finished_at", "duration")
-"""Names by which runs are not grouped: they are of single runs, or have several values."""
 _SORTS = ("runs", "n", "mean", "stderr")
 """The values that groups are sorted by, beside the names that they are made by."""
 
@@ -79,10 +77,12 @@ def check_by(by: Sequence[str], metric: str | None, sort: str | None) -> None:
     """Refuses what runs are not grouped by, and what groups are not sorted by. Raises UsageError."""
     from lrurun.ledger.columns import FIELDS
 
+    grouping = [name for name, field in FIELDS.items() if field.groups]
     for name in by:
-        if name in _AS or not (name in FIELDS or is_setting(name)):
-            fields = ", ".join(field for field in FIELDS if field not in _AS)
-            raise UsageError(f"--by {name}: runs are grouped by fields and settings", f"{fields}; as optim.lr")
+        if name not in grouping and not is_setting(name):
+            raise UsageError(
+                f"--by {name}: runs are grouped by fields and settings", f"{', '.join(grouping)}; as optim.lr"
+            )
     if metric is not None and (metric in FIELDS or is_setting(metric)):
         raise UsageError(f"--metric {metric}: is no result", "as in --metric val/accuracy")
     if sort is None or (name := sort.removeprefix("-")) in (*by, *_SORTS):
@@ -248,7 +248,7 @@ def exact(name: str, value: Any) -> Any:
     """A value as CSV and JSON have it: a time as text."""
     from lrurun.ledger.columns import FIELDS
 
-    return when(value) if name in FIELDS and FIELDS[name].kind == "time" else value
+    return when(value) if name in FIELDS and FIELDS[name].type == "time" else value
 
 
 def _plain(value: Any) -> Any:

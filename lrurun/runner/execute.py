@@ -175,7 +175,7 @@ class EventWriter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
             self.close()
@@ -274,7 +274,7 @@ class EventWriter:
 # Turns at compiling
 
 WAIT_SECONDS = 0.1
-PLACES_AT = 2**32
+TURNS_AT = 2**32
 """The byte of the first place for a worker that compiles; the bytes before it are for keys of compiled functions."""
 
 
@@ -296,8 +296,8 @@ def turn(key: str, stop: StopRequest) -> Iterator[None]:
                 byte = zlib.crc32(key.encode())  # a lock of its own, which may be beyond the end of the file
                 while not stop.requested and not _locked(file.fileno(), byte):
                     time.sleep(WAIT_SECONDS)
-                places = range(PLACES_AT, PLACES_AT + machine.cores())
-                while not stop.requested and not any(_locked(file.fileno(), place) for place in places):
+                turns = range(TURNS_AT, TURNS_AT + machine.cores())
+                while not stop.requested and not any(_locked(file.fileno(), number) for number in turns):
                     time.sleep(WAIT_SECONDS)
         yield
 

@@ -33,9 +33,9 @@ def of_event(event: Event, run: Run | None) -> FaultyProgram | None:
     if event.kind != KIND:
         return None
     fault = convert(event.payload, ProgramFault)
-    place = f" ({run.memberships[0].rung}, seed {run.seed})" if run is not None and run.memberships else ""
+    where = f" ({run.memberships[0].rung}, seed {run.seed})" if run is not None and run.memberships else ""
     return FaultyProgram(
-        f"run {event.run}{place}: {fault.message}; no run of this ladder has logged anything", fault.hint
+        f"run {event.run}{where}: {fault.message}; no run of this ladder has logged anything", fault.hint
     )
 
 
@@ -54,7 +54,7 @@ def check_command(rungs: Iterable[ResolvedRung], folder: Path, where: str) -> No
             continue  # the seed or the folder of a run
         executable = programs.filled(config.program.command[0], values)
         # relative folders of PATH begin where the program is started
-        path = os.pathsep.join(str(folder / place) for place in os.get_exec_path())
+        path = os.pathsep.join(str(folder / entry) for entry in os.get_exec_path())
         if shutil.which(str(folder / executable) if "/" in executable else executable, path=path) is None:
             raise UsageError(
                 f"{where} [program], command, rung {rung.name}: {executable!r} {_why(executable, folder)}",

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from lrurun import files
-from lrurun.config.programs import COPIES, digest_of
+from lrurun.config.programs import SNAPSHOTS, digest_of
 from lrurun.errors import LrurunError
 from lrurun.runner.storage import storage_for
 
@@ -34,7 +34,7 @@ class ProgramSnapshot:
         self.digests = {name: digest for name, digest in digests.items() if _is_inside(name)}
         version = [os.path.realpath(folder), sorted(self.digests.items())]
         key = hashlib.sha256(json.dumps(version).encode()).hexdigest()[:16]
-        self.path = runs / COPIES / key
+        self.path = runs / SNAPSHOTS / key
 
     def __bool__(self) -> bool:
         return bool(self.digests)

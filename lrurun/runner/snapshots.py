@@ -12,7 +12,7 @@ from typing import NamedTuple
 from lrurun.errors import LrurunError
 from lrurun.ledger.values import Checkpoint
 from lrurun.paths import inside
-from lrurun.runner import logs, records
+from lrurun.runner import logs, run_files
 from lrurun.runner.attempt import ActiveAttempt, MachineFault
 from lrurun.runner.recorder import LedgerThread
 from lrurun.runner.storage import storage_for
@@ -93,7 +93,7 @@ class Snapshots:
     def _committed(self, row: int, size: int, digest: str, keep: int) -> None:
         self.ledger.commit_checkpoint(self.held, row, size, digest)
         self._remove([entry for entry in self.ledger.checkpoints(self.attempt.id)[keep:] if entry.id != row])
-        records.keep_run(self.ledger, self.attempt.runs, self.attempt.id)
+        run_files.keep_run(self.ledger, self.attempt.runs, self.attempt.id)
 
     def restore(self, compiled: Compiled) -> Snapshot | None:
         """The newest snapshot of this numerics version that ledger and disk agree on, or None; others are removed.

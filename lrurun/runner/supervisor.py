@@ -19,7 +19,7 @@ from lrurun.files import identity
 from lrurun.ledger import owner
 from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import FINISHED, ITEMS_REFUSED, LadderInstance, Run
-from lrurun.runner import node, program_faults, records
+from lrurun.runner import node, program_faults, run_files
 from lrurun.runner.executors import Executor
 from lrurun.runner.executors.local import LocalExecutor
 from lrurun.runner.processes import POLL_SECONDS
@@ -94,7 +94,7 @@ class Supervisor:
         self._loaded = time.monotonic()
         """When all runs were last read."""
         self._recorded = 0
-        """How often runs had been queued when the record of the ladder was last written."""
+        """How often runs had been queued when the file of the ladder was last written."""
         self.instance = ledger.ladder(work.ladder)
         self._last_event = max((event.id for event in ledger.events(limit=1)), default=0)
         self.runs = SelectedRuns(ledger, work, selection, display.say)
@@ -183,13 +183,13 @@ class Supervisor:
         return self._executor.count() == 0
 
     def _keep_ladder(self) -> None:
-        """Writes the record of the ladder if runs were added to it."""
+        """Writes the file of the ladder if runs were added to it."""
         if self.runs.enqueued != self._recorded:
             self._recorded = self.runs.enqueued
             # a run that was started over has the memberships of the one before in other ladders too
             other_ladders = self.runs.ladder_keys if self.work.fresh else set()
             for key in sorted(other_ladders | {self.instance.key}):
-                records.keep_ladder(self.ledger, self.work.runs, key)
+                run_files.keep_ladder(self.ledger, self.work.runs, key)
 
     def _reload(self) -> None:
         """Reads all runs: what another command has queued again or started over leaves no event."""

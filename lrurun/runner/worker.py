@@ -26,7 +26,7 @@ from lrurun.ledger.database import TRAINING_TIMEOUT
 from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import HeldRun
 from lrurun.paths import inside
-from lrurun.runner import environment, logs, records
+from lrurun.runner import environment, logs, run_files
 from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
 from lrurun.runner.processes import FAULT_EXIT
 from lrurun.runner.signals import GRACE_SECONDS
@@ -103,12 +103,12 @@ def _check_platform() -> None:
         raise LrurunError(f"JAX_PLATFORMS={platforms}: jax finds no such device, only the CPU", hint)
 
 
-def _opened(place: str, stop: StopRequest) -> Ledger:
+def _opened(location: str, stop: StopRequest) -> Ledger:
     """The ledger; a server that restarts is waited for, as later by every write."""
     started = time.monotonic()
     while True:
         try:
-            ledger = Ledger.open(place, timeout=TRAINING_TIMEOUT)
+            ledger = Ledger.open(location, timeout=TRAINING_TIMEOUT)
         except UnreachableError:
             if stop.requested or time.monotonic() - started >= TRAINING_TIMEOUT:
                 raise
@@ -188,13 +188,13 @@ def _train_queued(ledger: Ledger, work: Work, needs: Needs, stop: StopRequest) -
                 stack.enter_context(logs.redirected(folder))
                 if held is not held_runs[0]:
                     logs.write(f"trained together with run {held_runs[0].run.id}: its log has the rest")
-                records.keep_run(ledger, runs, held.run.id)
+                run_files.keep_run(ledger, runs, held.run.id)
             try:
                 train_attempts([ActiveAttempt(ledger, held, runs, work.data) for held in held_runs], stop)
             finally:
                 with contextlib.suppress(LedgerError):  # what ended the training is the error to show
                     for held in held_runs:
-                        records.keep_run(ledger, runs, held.run.id)
+                        run_files.keep_run(ledger, runs, held.run.id)
 
 
 def _keep_log(ledger: Ledger, held: HeldRun, runs: Path, folder: Path) -> None:
@@ -212,10 +212,10 @@ def _hold(hold_next: Callable[[Sequence[str]], HeldRun | None], work: Work) -> t
     if first is None:
         return "", []
     held_runs = [first]
-    place = next(member for member in first.run.memberships if member.ladder_key == work.ladder)
-    while len(held_runs) < work.pack and place.stage == "train" and (held := hold_next([place.rung])):
+    membership = next(member for member in first.run.memberships if member.ladder_key == work.ladder)
+    while len(held_runs) < work.pack and membership.stage == "train" and (held := hold_next([membership.rung])):
         held_runs.append(held)
-    return place.rung, held_runs
+    return membership.rung, held_runs
 
 
 def train_attempts(attempts: Sequence[ActiveAttempt], stop: StopRequest) -> None:

@@ -224,7 +224,7 @@ def ladder(
         max_seeds: with `decide`: 12 or 20 seeds at most; None for 20.
         ledger: a file, or the URL of a PostgreSQL database; None for the ledger of the commands.
         runs_dir: the folder of logs and checkpoints, or its URL; None for the one beside the ledger.
-        data_dir: the folder of all data; None for that of the commands.
+        data_dir: the folder of all data; None for the one that commands use.
         files: plug-ins with tasks and recurrences of yours, as `--load` takes them.
 
     Raises:

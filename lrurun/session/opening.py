@@ -61,7 +61,7 @@ def is_writable(places: Places) -> bool:
 
 
 def can_be_created(places: Places) -> bool:
-    """Whether a new ledger has a place."""
+    """Whether a new ledger can be made at its location."""
     return implementation(places.ledger).can_be_created(places.ledger)
 
 

@@ -153,7 +153,7 @@ class Computation:
 
     def _run(self, ledger: Ledger, request: StudyRequest, plan: StudyPlan, executor: Executor) -> None:
         """Computes the cells of a study that remain, and makes its report."""
-        from lrurun.runner import records
+        from lrurun.runner import run_files
 
         end = self._supervise(ledger, request, plan, executor)
         if self._options.on_node or (self._options.detach and end.worked):
@@ -167,7 +167,7 @@ class Computation:
             self.errors.append(_error_of(request, error))
         else:
             _record_checks(ledger, end.instance, self.reports[-1])
-            records.keep_ladder(ledger, self._places.runs, end.instance.key)
+            run_files.keep_ladder(ledger, self._places.runs, end.instance.key)
 
     def _supervise(
         self, ledger: Ledger, request: StudyRequest, plan: StudyPlan, executor: Executor

@@ -54,7 +54,7 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
     options: TrainingOptions
     signals: Signals
     name: str | None = None
-    """The short name that a new instance is to have; None for that of its file and options."""
+    """The short name that a new instance is to have; None for the name from its file and options."""
 
     @cached_property
     def rungs(self) -> Sequence[planning.ResolvedRung]:
@@ -148,7 +148,7 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
 
     def _train(self, ledger: Ledger, executor: Executor) -> TrainingEnd:
         """Records the request and trains its runs, look after look with `decide`."""
-        from lrurun.runner import records
+        from lrurun.runner import run_files
 
         supervisors: list[Supervisor] = []
         try:
@@ -168,7 +168,7 @@ class LadderTraining(Struct, frozen=True, kw_only=True, dict=True):
             for supervisor in supervisors[-1:]:
                 # where the ledger is lost or away, what ended the training is the error to show
                 with suppress(LedgerError):
-                    records.keep_ladder(ledger, self.places.runs, supervisor.instance.key)
+                    run_files.keep_ladder(ledger, self.places.runs, supervisor.instance.key)
         return TrainingEnd(
             submitted=False, unfinished=[text for end in ends[-1:] for text in _unfinished(ledger, end.runs)]
         )

@@ -126,7 +126,7 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
         Args:
             command: arguments of the command line that decide which runs are trained; they name the job.
             devices: how many a run needs.
-            of_programs: whether the runs are those of a user's program.
+            of_programs: whether a user's program is trained.
             stop_seconds: how long it may take to save and exit.
 
         Raises:

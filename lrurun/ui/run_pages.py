@@ -140,7 +140,7 @@ def run(source: Source, ledger: Ledger, prefix: str, number: int | None) -> dict
     return {
         "run": recorded,
         "heading": run_tables.heading(recorded),
-        "places": run_tables.places(recorded),
+        "memberships": run_tables.memberships(recorded),
         "rung": recorded.memberships[0].rung if recorded.memberships else "",
         "error": None if recorded.error is None else _cut(recorded.error, _LONGEST_ERROR),
         "excluded": None if recorded.excluded is None else _cut(recorded.excluded),

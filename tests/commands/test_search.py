@@ -24,8 +24,8 @@ from lrurun.runner.selection import SelectedRuns, Selection
 from tests.harness.machine import Machine, stop, wait_for
 from tests.harness.plans import LADDER, RECIPE, error, make, rungs, write_documents
 
-RANDOM = Search(kind="random", trials=30, batch=4)
-TPE = Search(kind="tpe", trials=40, batch=4)
+RANDOM = Search(method="random", trials=30, batch=4)
+TPE = Search(method="tpe", trials=40, batch=4)
 SPACE: dict[str, Range | list[Any]] = {
     "optim.lr": Range(low=1e-4, high=0.1, log=True),
     "optim.warmup": Range(low=0, high=1, step=0.25),
@@ -73,7 +73,7 @@ def test_points_of_a_step_are_multiples_of_it_from_the_lower_end() -> None:
 def test_random_trials_depend_on_their_number_alone() -> None:
     points = proposed_points(RANDOM, SPACE, CONFIG, ())
     assert proposed_points(RANDOM, SPACE, CONFIG, [0.5, None, 0.25]) == points
-    assert proposed_points(Search(kind="random", trials=7, batch=1), SPACE, CONFIG, ()) == points[:7]
+    assert proposed_points(Search(method="random", trials=7, batch=1), SPACE, CONFIG, ()) == points[:7]
     assert len({json.dumps(point) for point in points}) == 30
 
 

@@ -52,21 +52,21 @@ def test_every_table_figure_and_study_has_a_place() -> None:
     assert set(NUMBERS) == set(claims_table.PAPERS.values())
     for paper in papers.every():
         expected = [f"{kind} {k}" for kind, count in NUMBERS[paper.name].items() for k in range(1, count + 1)]
-        assert sorted(place.at for place in paper.place) == sorted(expected)
-    tasks = {task for paper in papers.every() for place in paper.place for task in place.studies}
+        assert sorted(exhibit.at for exhibit in paper.exhibit) == sorted(expected)
+    tasks = {task for paper in papers.every() for exhibit in paper.exhibit for task in exhibit.studies}
     assert tasks == {f"study:{name}" for name in studies.names()}
 
 
 @of_each_paper
 def test_places_name_what_there_is(paper: papers.Paper) -> None:
-    for place in paper.place:
-        assert set(place.tasks) <= set(tasks.TASKS)
-        assert set(place.same_as) <= {other.at for other in paper.place}
-        assert place.studies or place.commands or place.prints or place.note
-        assert all(words[:1] == ["lrurun"] for words in map(shlex.split, place.commands))
-        for ladder, task, profile in place.trained:
+    for exhibit in paper.exhibit:
+        assert set(exhibit.tasks) <= set(tasks.TASKS)
+        assert set(exhibit.same_as) <= {other.at for other in paper.exhibit}
+        assert exhibit.studies or exhibit.commands or exhibit.prints or exhibit.note
+        assert all(words[:1] == ["lrurun"] for words in map(shlex.split, exhibit.commands))
+        for ladder, task, profile in exhibit.trained:
             load_ladder(ladder)
-            assert profile is None or profile in load_recipe(task).profile, (place.at, task)
+            assert profile is None or profile in load_recipe(task).profile, (exhibit.at, task)
 
 
 @of_each_paper
@@ -74,28 +74,28 @@ def test_sentences_name_what_there_is_and_all_claims_of_ladders(paper: papers.Pa
     ladders = [load_ladder(name) for name in paths.names("ablations")]
     texts = {claim.text for ladder in ladders for claim in ladder.claims if claim.source.startswith(paper.name)}
     assert {text for sentence in paper.sentence for text in sentence.claims} == texts
-    made = {place.at for place in paper.place if place.studies or place.commands}
+    made = {exhibit.at for exhibit in paper.exhibit if exhibit.studies or exhibit.commands}
     assert len(paper.sentence) > 10
     for sentence in paper.sentence:
         assert set(sentence.studies) <= {f"study:{name}" for name in studies.names()}
         assert all(words[:1] == ["lrurun"] for words in map(shlex.split, sentence.commands))
         is_checked = sentence.claims or sentence.studies or sentence.commands
-        assert is_checked or (sentence.note and not papers.places_in(sentence.at) & made), sentence.says
+        assert is_checked or (sentence.note and not papers.exhibits_in(sentence.at) & made), sentence.says
 
 
 def test_claims_are_shown_at_the_places_that_they_name(empty: tuple[Evidence, list[JudgedClaim]]) -> None:
     named = 0
     for claim in empty[1]:
         for paper in papers.every():
-            if claim.source.startswith(paper.name) and papers.places_in(claim.source):
+            if claim.source.startswith(paper.name) and papers.exhibits_in(claim.source):
                 named += 1
-                assert papers.places_in(claim.source) <= {place.at for place in paper.place}, claim.source
-                assert any(papers.is_about(paper, place, claim) for place in paper.place), claim.source
+                assert papers.exhibits_in(claim.source) <= {exhibit.at for exhibit in paper.exhibit}, claim.source
+                assert any(papers.is_about(paper, exhibit, claim) for exhibit in paper.exhibit), claim.source
     assert named > 150
 
 
 @pytest.mark.parametrize(
-    ("source", "places"),
+    ("source", "exhibits"),
     [
         ("section 3.3, Tables 2, 7 and 8", {"Table 2", "Table 7", "Table 8"}),
         ("section 3.3, Tables 1 to 3; the margin is ours", {"Table 1", "Table 2", "Table 3"}),
@@ -106,8 +106,8 @@ def test_claims_are_shown_at_the_places_that_they_name(empty: tuple[Evidence, li
         ("equation (37), Prop. 3", set()),
     ],
 )
-def test_places_in_sources(source: str, places: set[str]) -> None:
-    assert papers.places_in(source) == places
+def test_exhibits_in_sources(source: str, exhibits: set[str]) -> None:
+    assert papers.exhibits_in(source) == exhibits
 
 
 def test_a_published_number_of_parameters_is_met_or_has_a_reason() -> None:
@@ -138,10 +138,10 @@ def test_the_status_says_whether_runs_judge_at_the_papers_scale(empty: tuple[Evi
 def test_a_claim_that_is_not_judged_on_a_stand_in_is_not_shown(empty: tuple[Evidence, list[JudgedClaim]]) -> None:
     """As that on very long sequences, on the short ones of npDigits."""
     paper = papers.every()[0]
-    place = next(place for place in paper.place if place.at == "Figure 5")
+    exhibit = next(exhibit for exhibit in paper.exhibit if exhibit.at == "Figure 5")
     claim = next(one for one in empty[1] if one.text == "Small initial phases are needed on very long sequences")
     shown = [
-        papers.is_about(paper, place, structs.replace(one, task="npDigits"))
+        papers.is_about(paper, exhibit, structs.replace(one, task="npDigits"))
         for verdict in ("contradicted", "not judged", "not run")
         for one in seen([claim], claim.text, verdict=verdict)
     ]

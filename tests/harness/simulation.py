@@ -35,7 +35,7 @@ from lrurun.ledger.database.sqlite import SQLite
 from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Attempt, Owner
 from lrurun.paths import Places
-from lrurun.runner import attempt, execute, logs, processes, recorder, records, signals, snapshots, supervisor, worker
+from lrurun.runner import attempt, execute, logs, processes, recorder, run_files, signals, snapshots, supervisor, worker
 from lrurun.runner.executors import local
 from lrurun.runner.selection import Selection
 from lrurun.runner.signals import Signals
@@ -384,7 +384,7 @@ def install(world: World, patch: pytest.MonkeyPatch, thread: type[OneThread] = P
     patch.setattr(supervisor, "UPDATE_SECONDS", 2.0)
     patch.setattr(worker, "IDLE_SECONDS", 1.0)
     for name in ("keep_run", "keep_ladder"):  # which take half of the time, and have tests of their own
-        patch.setattr(records, name, lambda *_: world.step("record"))
+        patch.setattr(run_files, name, lambda *_: world.step("record"))
     return world
 
 

@@ -20,8 +20,8 @@ from lrurun.ledger import heartbeat, owner
 from lrurun.ledger.database.schema import metadata
 from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import HeldRun, Owner
-from lrurun.runner import records
-from lrurun.server import Place
+from lrurun.runner import run_files
+from lrurun.server import Location
 from tests.harness import ROOT
 from tests.harness.configs import config, execution
 from tests.harness.machine import Machine
@@ -52,7 +52,7 @@ SERVER = pytest.param("server", marks=pytest.mark.slow)
 
 
 @pytest.fixture(params=["file", SERVER])
-def path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Location]:
     """Where the ledger of a test is: each test of a ledger runs on a file and on a server."""
     if request.param == "file":
         yield tmp_path / "ledger.db"
@@ -97,7 +97,7 @@ def make_empty(path: Path) -> None:
 
 
 @pytest.fixture
-def ledger(path: Place) -> Iterator[Ledger]:
+def ledger(path: Location) -> Iterator[Ledger]:
     if isinstance(path, Path):
         make_empty(path)
     with Ledger.open(path) as opened:
@@ -117,7 +117,7 @@ def take(ledger: Ledger, key: str, by: Owner = ME, **filters: Any) -> HeldRun:
 
 def keep_all(ledger: Ledger, runs: Path) -> None:
     """Writes the records of all runs and ladder instances, as processes that train do."""
-    records.keep_all(ledger, runs, ledger.run_ids(), [ladder.key for ladder in ledger.ladders()])
+    run_files.keep_all(ledger, runs, ledger.run_ids(), [ladder.key for ladder in ledger.ladders()])
 
 
 def counts(ledger: Ledger, key: str) -> dict[str, int]:
@@ -125,7 +125,7 @@ def counts(ledger: Ledger, key: str) -> dict[str, int]:
     return ledger.state_counts(key)
 
 
-def raw(path: Place, statement: str, *values: Any) -> list[Any]:
+def raw(path: Location, statement: str, *values: Any) -> list[Any]:
     """The rows of a statement, in SQLite's notation of values."""
     if isinstance(path, Path):
         connection = sqlite3.connect(path)
@@ -141,7 +141,7 @@ def raw(path: Place, statement: str, *values: Any) -> list[Any]:
         return found.fetchall() if found.description else []
 
 
-def dump(path: Place) -> list[str]:
+def dump(path: Location) -> list[str]:
     """Everything in a ledger."""
     if isinstance(path, Path):
         connection = sqlite3.connect(path)
@@ -152,7 +152,7 @@ def dump(path: Place) -> list[str]:
     return [repr((name, sorted(raw(path, f"SELECT * FROM {name}"), key=repr))) for name in sorted(metadata.tables)]
 
 
-def drop_trigger(path: Place, name: str, table: str) -> None:
+def drop_trigger(path: Location, name: str, table: str) -> None:
     raw(path, f"DROP TRIGGER {name}" + ("" if isinstance(path, Path) else f" ON {table}"))
 
 

@@ -21,7 +21,7 @@ from lrurun.ledger.values import Run
 from lrurun.ledger.where import grammar
 from lrurun.ledger.where.names import Names
 from lrurun.report.listing import Choice
-from lrurun.server import Place
+from lrurun.server import Location
 from tests.harness import where
 from tests.harness.stores import ME, drop_trigger, raw, want
 
@@ -36,7 +36,7 @@ SETTINGS = ["optim.lr", "optim.b1", "model.glu", "model.recurrence.normalize", "
 @pytest.fixture(scope="module", params=["file", pytest.param("server", marks=pytest.mark.slow)])
 def random_ledger(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
     file = request.param == "file"
-    path: Place = (
+    path: Location = (
         tmp_path_factory.mktemp("random") / "ledger.db" if file else request.getfixturevalue("postgres").ledger()
     )
     fill(path, random.Random(0))
@@ -74,7 +74,7 @@ def table(chance: random.Random, prefix: str) -> dict[str, Any]:
     return found
 
 
-def fill(path: Place, chance: random.Random) -> None:
+def fill(path: Location, chance: random.Random) -> None:
     """A ledger of runs with all kinds of values, some of which no version of lrurun would write."""
     with Ledger.open(path) as ledger:
         ladders = [

@@ -18,10 +18,10 @@ import pytest
 
 from lrurun.config.runs import InstanceSpec
 from lrurun.errors import LedgerError, LrurunError
-from lrurun.ledger import copies, merging
+from lrurun.ledger import backups, exporting, merging
 from lrurun.ledger.ledger import Ledger
-from lrurun.runner import records
-from lrurun.server import Place
+from lrurun.runner import run_files
+from lrurun.server import Location
 from tests.harness.configs import config
 from tests.harness.machine import Machine
 from tests.harness.stores import ME, SERVER, drop_trigger, machine_with, raw, want
@@ -74,7 +74,7 @@ def everything(machine: Machine) -> dict[str, list[Any]]:
     return {table: rows(machine.ledger, table) for table in TABLES}
 
 
-def rows(path: Place, table: str) -> list[Any]:
+def rows(path: Location, table: str) -> list[Any]:
     return sorted(raw(path, f"SELECT * FROM {table}"), key=repr)
 
 
@@ -345,9 +345,9 @@ def test_a_merge_says_how_far_it_is(here: Machine, there: Machine, tmp_path: Pat
 
     kept = tmp_path / "kept.db.xz"
     there.run("ledger", "backup", "--out", str(kept))
-    with copies.unpacked(kept, progress) as place, Ledger.open(place) as other, Ledger.open(here.ledger) as ledger:
+    with backups.unpacked(kept, progress) as place, Ledger.open(place) as other, Ledger.open(here.ledger) as ledger:
         merging.merge(ledger, other, here.runs, there.runs, progress)
-        records.keep_all(ledger, here.runs, ledger.run_ids(), [], progress)
+        run_files.keep_all(ledger, here.runs, ledger.run_ids(), [], progress)
     assert list(steps) == [
         "unpacking kept.db.xz",
         "copying the folders of runs",
@@ -380,7 +380,7 @@ def test_an_export_may_end_at_any_row(here: Machine) -> None:
     add(here, "lru", 0, "done")
     add(here, "lru", 1, None)
     with Ledger.open(here.ledger) as ledger:
-        tables = copies.export(ledger)
+        tables = exporting.export(ledger)
         _, _, ladders = next(tables)
         assert len(list(ladders)) == 1
         for name, _, rows in tables:
@@ -395,9 +395,9 @@ def test_an_export_may_end_at_any_row(here: Machine) -> None:
 def test_export_has_every_row(here: Machine, tmp_path: Path) -> None:
     run = add(here, "=mine", 0, "done", 0.25)
     lines = [json.loads(line) for line in here.run("ledger", "export").stdout.splitlines()]
-    by_table = {table: [line for line in lines if line["table"] == table] for table in copies.EXPORTED}
+    by_table = {table: [line for line in lines if line["table"] == table] for table in exporting.EXPORTED}
     assert {table: len(found) for table, found in by_table.items()} == {
-        table: len(rows(here.ledger, table)) for table in copies.EXPORTED
+        table: len(rows(here.ledger, table)) for table in exporting.EXPORTED
     }
     for exported in by_table.values():  # names, not numbers of rows, and nothing of processes or their users
         assert {line.get("run") for line in exported} <= {run, None}
@@ -412,7 +412,7 @@ def test_export_has_every_row(here: Machine, tmp_path: Path) -> None:
     with (tmp_path / "tables" / "ladder_runs.csv").open(newline="") as file:
         (row,) = csv.DictReader(file)
     assert (row["run"], row["rung"]) == (run, "'=mine")  # no formula
-    assert sorted(p.stem for p in (tmp_path / "tables").iterdir()) == sorted(copies.EXPORTED)
+    assert sorted(p.stem for p in (tmp_path / "tables").iterdir()) == sorted(exporting.EXPORTED)
     here.run("ledger", "export", "--out", str(tmp_path / "all.jsonl"))
     assert [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()] == lines
     assert "is not overwritten" in here.run("ledger", "export", "--out", str(tmp_path / "all.jsonl"), code=1).stderr

@@ -15,10 +15,10 @@ from lrurun import items
 from lrurun.config.runs import InstanceSpec
 from lrurun.errors import LedgerError, NotFoundError
 from lrurun.items import ItemResults
-from lrurun.ledger import copies, merging, rebuilding
+from lrurun.ledger import backups, merging, rebuilding
 from lrurun.ledger.database.schema import SCHEMA
 from lrurun.ledger.ledger import Ledger
-from lrurun.server import Place
+from lrurun.server import Location
 from tests.harness.machine import Machine
 from tests.harness.stores import SERVER, dump, keep_all, key, ledger, machine_with, path, raw, take, want
 
@@ -62,7 +62,7 @@ def same(found: ItemResults, expected: ItemResults) -> bool:
     return all(equal) and all(getattr(found.test_set, n) == getattr(expected.test_set, n) for n in names)
 
 
-def test_items_are_read_back_with_test_sets_that_runs_share(ledger: Ledger, key: str, path: Place) -> None:
+def test_items_are_read_back_with_test_sets_that_runs_share(ledger: Ledger, key: str, path: Location) -> None:
     ids = finish(ledger, key, 3, test_accuracy=accuracy, test_loss=lambda seed: losses(0))
     without = finish(ledger, key, 1)
     found = ledger.items([*ids[1:], *without, "none"], ACCURACY)
@@ -117,7 +117,7 @@ def _failing(*_: Any, **__: Any) -> None:
 
 
 def test_score_and_items_are_recorded_together_or_not_at_all(
-    ledger: Ledger, key: str, path: Place, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, key: str, path: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.enqueue(key, [want()])
     held = take(ledger, key)
@@ -175,7 +175,7 @@ def test_that_items_were_removed_is_kept(ledger: Ledger, key: str) -> None:
 
 
 def test_a_right_or_wrong_metric_costs_at_most_1500_bytes_for_10000_items(
-    ledger: Ledger, key: str, path: Place
+    ledger: Ledger, key: str, path: Location
 ) -> None:
     if not isinstance(path, Path):
         pytest.skip("a server has no file")
@@ -197,7 +197,7 @@ def test_a_right_or_wrong_metric_costs_at_most_1500_bytes_for_10000_items(
     assert (size() - before - 2 * without) / runs <= 1500
 
 
-def test_the_first_test_set_and_the_counts_need_no_results(ledger: Ledger, key: str, path: Place) -> None:
+def test_the_first_test_set_and_the_counts_need_no_results(ledger: Ledger, key: str, path: Location) -> None:
     finish(ledger, key, 1, test_loss=losses)
     excluded, removed, first, _ = (
         finish(ledger, key, 1, test_accuracy=lambda seed, count=count: accuracy(seed, count), test_loss=losses)[0]
@@ -220,7 +220,7 @@ def test_the_first_test_set_and_the_counts_need_no_results(ledger: Ledger, key: 
         ledger.first_test_set(key, ACCURACY)
 
 
-def test_check_finds_items_that_cannot_be_read(ledger: Ledger, key: str, path: Place) -> None:
+def test_check_finds_items_that_cannot_be_read(ledger: Ledger, key: str, path: Location) -> None:
     ids = finish(ledger, key, 3, test_accuracy=accuracy, test_loss=losses)
     raw(path, "UPDATE item_results SET sums = ? WHERE run = 1 AND result = 'test/accuracy'", b"x")
     raw(path, "UPDATE item_results SET sums = ? WHERE run = 2 AND result = 'test/loss'", items.pack(np.ones(6)))
@@ -236,7 +236,7 @@ def test_check_finds_items_that_cannot_be_read(ledger: Ledger, key: str, path: P
             ledger.items([run], name)
 
 
-def test_a_test_set_that_is_missing_is_found(ledger: Ledger, key: str, path: Place) -> None:
+def test_a_test_set_that_is_missing_is_found(ledger: Ledger, key: str, path: Location) -> None:
     if not isinstance(path, Path):
         pytest.skip("a server keeps rows that others refer to")
     [run] = finish(ledger, key, 1, test_accuracy=accuracy, test_loss=losses)
@@ -245,7 +245,7 @@ def test_a_test_set_that_is_missing_is_found(ledger: Ledger, key: str, path: Pla
     problems = ledger.check()
     assert f"run {run}, test/accuracy: test set 1 is missing" in problems
     assert any(problem.startswith(f"run {run}, test/loss: ") for problem in problems), "what follows is read too"
-    for read in (lambda: ledger.items([run], ACCURACY), lambda: ledger.run_record(run)):
+    for read in (lambda: ledger.items([run], ACCURACY), lambda: ledger.run_file(run)):
         with pytest.raises(LedgerError, match="is damaged: test set 1 is missing"):
             read()
     assert ledger.first_test_set(key, ACCURACY) is None
@@ -329,7 +329,7 @@ def test_merge_brings_items(here: Machine, there: Machine, tmp_path: Path) -> No
         key = mine.add_ladder("lru", "sDigits", None, InstanceSpec()).key
         ids = finish(mine, key, 3, test_loss=losses)
         before = mine.items(ids, LOSS)
-        copies.backup(mine, tmp_path / "copy.db")
+        backups.backup(mine, tmp_path / "copy.db")
     with Ledger.open(tmp_path / "copy.db") as copied, Ledger.open(there.ledger) as theirs:
         merging.merge(theirs, copied, there.runs, here.runs)
         assert all(same(one, before[run]) for run, one in theirs.items(ids, LOSS).items())
@@ -467,7 +467,7 @@ def test_an_older_ledger_is_read_as_it_is(old: Path, machine: Machine) -> None:
         assert len(ids) == 3
         assert ledger.items(ids, ACCURACY) == {}
         assert (ledger.item_names(ids), ledger.items_removed(ids, ACCURACY)) == ([], {})
-        assert ledger.run_record(ids[0]).items == {}
+        assert ledger.run_file(ids[0]).items == {}
         assert ledger.check() == []
     for command in (
         ["runs"],

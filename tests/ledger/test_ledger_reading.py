@@ -245,4 +245,4 @@ def test_progress_adds_up(ledger: Ledger, key: str) -> None:
     assert (ring.loss, ring.score, ring.speed) == (0.25, None, 10.0)
     assert ring.eta_seconds == 40 / 10 + 2 * 100 / 10
     assert now.eta_seconds == 40 / 10 + 2 * 100 / 20  # those that wait go as fast as the ladder's usual run
-    assert [run.id for run in now.running] == [running.run.id] == list(now.places)
+    assert [run.id for run in now.running] == [running.run.id] == list(now.running_on)

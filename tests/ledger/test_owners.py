@@ -17,7 +17,7 @@ from lrurun.ledger.heartbeat import OWNER_EXITED
 from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Owner
 from lrurun.runner.executors.local import LocalExecutor
-from lrurun.server import Place, Server
+from lrurun.server import Location, Server
 from tests.harness.machine import Machine
 from tests.harness.stores import ELSEWHERE, ME, key, ledger, path, python, raw, take, want
 
@@ -106,7 +106,7 @@ def test_which_owners_have_exited(ledger: Ledger, key: str, path: Path, by: Owne
 
 
 def test_on_a_server_a_boot_may_be_of_another_machine_and_a_write_is_a_heartbeat(
-    ledger: Ledger, key: str, path: Place
+    ledger: Ledger, key: str, path: Location
 ) -> None:
     ledger.enqueue(key, [want(), want(seed=1, position=1)])
     writer = take(ledger, key, ELSEWHERE)

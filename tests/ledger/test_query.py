@@ -20,7 +20,7 @@ from lrurun.errors import UsageError
 from lrurun.ledger import query
 from lrurun.ledger.database import files
 from lrurun.ledger.ledger import Ledger
-from lrurun.server import Place
+from lrurun.server import Location
 from tests.harness.machine import Machine
 from tests.harness.servers import PrivateServer
 from tests.harness.stores import ME, SERVER, dump, machine_with, raw, take, want
@@ -325,7 +325,7 @@ def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield machine
 
 
-def fill(path: Place) -> None:
+def fill(path: Location) -> None:
     with Ledger.open(path) as ledger:
         key = ledger.add_ladder("lru", "sDigits", "smoke", InstanceSpec(tune=True)).key
         for rung in ("dense", "ring"):
@@ -352,7 +352,7 @@ def fill(path: Place) -> None:
         ledger.enqueue(other, [want("shared", 0, 5000, fingerprint=fingerprint(path, "ring"), config=config(0, 0.25))])
 
 
-def fingerprint(path: Place, rung: str) -> str:
+def fingerprint(path: Location, rung: str) -> str:
     sql = "SELECT r.fingerprint FROM stored_runs r JOIN ladder_runs m ON m.run = r.number WHERE m.rung = ? AND "
     return str(raw(path, sql + "r.seed = 0 AND m.stage = 'train'", rung)[0][0])
 

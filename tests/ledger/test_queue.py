@@ -62,7 +62,7 @@ class Known:
 
 
 @dataclass
-class Place:
+class Membership:
     ladder: str
     run: Known
     rung: str
@@ -82,7 +82,7 @@ class Queue(RuleBasedStateMachine):
         specs = [InstanceSpec(set={"a": self.number, "b": at}) for at in range(2)]
         self.keys = [self.ledger.add_ladder("lru", "sDigits", None, spec).key for spec in specs]
         self.runs: list[Known] = []
-        self.places: list[Place] = []
+        self.memberships: list[Membership] = []
         self.held_runs = []
         for at in range(2):
             both = [("a", 0, "train", 3, 1), ("b", 1, "train", 1, 2), ("c", at, "train", 1, 1), ("a", 0, "tune", 5, 1)]
@@ -92,11 +92,11 @@ class Queue(RuleBasedStateMachine):
         return next((run for run in reversed(self.runs) if run.fingerprint == fingerprint), None)
 
     def put(self, ladder: str, run: Known, rung: str, stage: str, position: int) -> None:
-        for place in self.places:
-            if (place.ladder, place.run, place.rung, place.stage) == (ladder, run, rung, stage):
-                place.position = position
+        for membership in self.memberships:
+            if (membership.ladder, membership.run, membership.rung, membership.stage) == (ladder, run, rung, stage):
+                membership.position = position
                 return
-        self.places.append(Place(ladder, run, rung, stage, position))
+        self.memberships.append(Membership(ladder, run, rung, stage, position))
 
     def want(self, rung: str, seed: int, stage: str, position: int, threads: int) -> PlannedRun:
         name = f"{self.number} {'a' if rung in 'ab' else rung} {seed} {stage}"
@@ -143,8 +143,8 @@ class Queue(RuleBasedStateMachine):
             run.superseded = True
             new = self.newest(name)
             assert new is not None
-            for place in [place for place in self.places if place.run is run]:
-                self.put(place.ladder, new, place.rung, place.stage, place.position)
+            for membership in [membership for membership in self.memberships if membership.run is run]:
+                self.put(membership.ladder, new, membership.rung, membership.stage, membership.position)
         for one in planned:
             run = self.newest(one.fingerprint)
             assert run is not None
@@ -165,22 +165,22 @@ class Queue(RuleBasedStateMachine):
             self.end(0, end, 7)
 
     def hold(self, at: int, owner: int, filters: dict[str, Any], compiled: list[str]) -> None:
-        mine = [place for place in self.places if place.ladder == self.keys[at]]
-        running = {place.rung for place in mine if place.run.state == "running"}
+        mine = [membership for membership in self.memberships if membership.ladder == self.keys[at]]
+        running = {membership.rung for membership in mine if membership.run.state == "running"}
 
-        def wanted(place: Place) -> bool:
-            run, rungs, seeds = place.run, filters.get("rungs"), filters.get("seeds")
+        def wanted(membership: Membership) -> bool:
+            run, rungs, seeds = membership.run, filters.get("rungs"), filters.get("seeds")
             return (
                 run.state == "queued"
                 and not run.superseded
-                and (rungs is None or place.rung in rungs)
-                and (seeds is None or place.stage != "train" or run.planned.seed in seeds)
+                and (rungs is None or membership.rung in rungs)
+                and (seeds is None or membership.stage != "train" or run.planned.seed in seeds)
                 and filters.get("threads") in (None, run.threads)
                 and filters.get("devices") in (None, 1 + run.planned.seed)
             )
 
-        def turn(place: Place) -> tuple[int, int]:
-            return 0 if place.rung in compiled else 1 if place.rung not in running else 2, place.position
+        def turn(membership: Membership) -> tuple[int, int]:
+            return 0 if membership.rung in compiled else 1 if membership.rung not in running else 2, membership.position
 
         expected = min(filter(wanted, mine), key=turn, default=None)  # of equal ones the first
         found = self.ledger.hold(self.keys[at], OWNERS[owner], compiled=compiled, **filters)
@@ -251,9 +251,11 @@ class Queue(RuleBasedStateMachine):
             for run in changed:
                 run.state, run.error = "queued", None
         elif what == "unlink":
-            gone = [one for one in self.places if (one.ladder, one.rung, one.stage) == (self.keys[at], "b", "train")]
+            gone = [
+                one for one in self.memberships if (one.ladder, one.rung, one.stage) == (self.keys[at], "b", "train")
+            ]
             assert self.ledger.unlink(self.keys[at], ids, "b", "train") == len(gone)
-            self.places = [place for place in self.places if place not in gone]
+            self.memberships = [membership for membership in self.memberships if membership not in gone]
         else:
             lost = [run for run in self.runs if run.state == "running" and run.owner == at]
             found = self.ledger.reap(ME, lambda owner: owner.pid != OWNERS[at].pid)
@@ -293,13 +295,15 @@ class Queue(RuleBasedStateMachine):
             for run in self.runs
         ]
         for one, run in zip(reversed(found), self.runs, strict=True):
-            places = [(p.ladder_key, p.rung, p.stage, p.position) for p in one.memberships]
-            assert places == [(p.ladder, p.rung, p.stage, p.position) for p in self.places if p.run is run]
+            memberships = [(p.ladder_key, p.rung, p.stage, p.position) for p in one.memberships]
+            assert memberships == [(p.ladder, p.rung, p.stage, p.position) for p in self.memberships if p.run is run]
 
     def teardown(self) -> None:
         """What changes with the rest is compared once, at the end."""
         for ladder in getattr(self, "keys", ()):
-            mine = [run for run in reversed(self.runs) if any(p.run is run for p in self.places if p.ladder == ladder)]
+            mine = [
+                run for run in reversed(self.runs) if any(p.run is run for p in self.memberships if p.ladder == ladder)
+            ]
             found = self.ledger.runs(ladder, superseded=True, brief=True)
             assert [run.id for run in found] == [run.id for run in mine]
             found = self.ledger.runs(ladder, brief=True)

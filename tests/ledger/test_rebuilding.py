@@ -14,10 +14,10 @@ import pytest
 
 from lrurun.config.runs import InstanceSpec
 from lrurun.errors import LedgerError
-from lrurun.ledger import copies, merging, rebuilding
+from lrurun.ledger import exporting, merging, rebuilding
 from lrurun.ledger.ledger import Ledger
 from lrurun.runner.node import NodeTask
-from lrurun.server import Place
+from lrurun.server import Location
 from tests.harness.machine import FINISHED_LADDER, LONG, Machine, stop, wait_for
 from tests.harness.old_ledgers import items_of
 from tests.harness.results import OWNER, fill
@@ -27,10 +27,10 @@ from tests.harness.stores import ME, keep_all, take, want
 SMOKE = ("sDigits", "--profile", "smoke")
 
 
-def rows_of(ledger: Place) -> dict[str, Any]:
+def rows_of(ledger: Location) -> dict[str, Any]:
     """All rows of a ledger, with names instead of numbers, in their order where it matters."""
     with Ledger.open(ledger) as opened:
-        found = {table: [columns, *rows] for table, columns, rows in copies.export(opened)}
+        found = {table: [columns, *rows] for table, columns, rows in exporting.export(opened)}
     return found | {table: sorted(found[table], key=repr) for table in ("checkpoints", "metrics")}
 
 

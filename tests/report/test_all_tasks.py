@@ -93,9 +93,9 @@ def test_the_map_has_a_sign_for_each_verdict(machine: Machine, sketched: list[An
     assert [row[1:] for row in page.picture[1:]] == cells
     assert f"Caution: {caution}" in page.texts["p"]
     assert conclusion in page.texts["li"]
-    looks = [found["class"] for tag, found in page.tags if tag == "td" and "class" in found]
+    styles = [found["class"] for tag, found in page.tags if tag == "td" and "class" in found]
     # by the size of the difference, as a share of the largest; what is undecided is grey
-    assert [look for look in looks if look][:3] == ["worse s4", "better s3", "undecided"]
+    assert [style for style in styles if style][:3] == ["worse s4", "better s3", "undecided"]
     machine.run("plot", "--kind", "map", "--out", "map.svg")
     [ax] = sketched[0].axes
     assert [one.get_text() for one in ax.texts][:9] == [cell for row in cells for cell in row]
@@ -135,7 +135,7 @@ def test_a_cell_whose_sign_and_difference_point_apart_says_why() -> None:
     report = build(ladder, runs)
     drawn = task_map.make(all_tasks.build(ladder, [report]))
     assert (drawn.columns, drawn.cells[1][0].text) == (("sDigits",), "▲ mean -7.4")
-    assert drawn.cells[1][0].look == "better s4"  # as the sign, not as the mean
+    assert drawn.cells[1][0].style == "better s4"  # as the sign, not as the mean
     bits = form_of(Metric(name="bits_per_byte", unit="bits", higher_is_better=False))
     text = formats.render(all_tasks.build(MINI, [build()]), "md")
     assert "(n=3)<br>helps +4.50" in text

@@ -244,7 +244,7 @@ def test_weights_and_the_direction_of_the_metric_count() -> None:
 
 
 def dots(ax: Any) -> dict[tuple[float, float], float]:
-    """Place -> the area of its dot."""
+    """Position -> the area of its dot."""
     found = {}
     for drawn in ax.collections:
         for (x, y), area in zip(drawn.get_offsets().tolist(), drawn.get_sizes().tolist(), strict=True):

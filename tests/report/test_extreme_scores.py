@@ -224,9 +224,9 @@ def test_the_first_screen_has_the_axis_and_the_numbers() -> None:
 def test_an_axis_has_room_for_scores_of_every_size(scores: list[float], scale: float) -> None:
     drawn = axes.of([*scores, math.inf, math.nan], scale)
     assert drawn is not None
-    places = [drawn.place(score) for score in scores]
-    assert all(0 <= place <= 1 for place in places)
-    assert places == sorted(places) if scores == sorted(scores) else places == sorted(places, reverse=True)
+    positions = [drawn.position(score) for score in scores]
+    assert all(0 <= place <= 1 for place in positions)
+    assert positions == sorted(positions) if scores == sorted(scores) else positions == sorted(positions, reverse=True)
     ends = [float(drawn.labelled[k][1]) for k in (0, -1)]
     assert ends[0] <= min(scores) * scale
     assert ends[1] >= max(scores) * scale * (1 - 1e-6)

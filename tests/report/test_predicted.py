@@ -24,7 +24,7 @@ PARAMETERS = listops_generator.Parameters(min_length=20, max_length=120, max_dep
 
 
 def subtrees(tokens: list[str]) -> dict[int, tuple[int, str]]:
-    """Place of each closing bracket -> height and operator of its subtree, by recursion over the words."""
+    """Position of each closing bracket -> height and operator of its subtree, by recursion over the words."""
     found: dict[int, tuple[int, str]] = {}
 
     def parse(place: int) -> tuple[int, int]:

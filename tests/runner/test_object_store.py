@@ -20,7 +20,7 @@ from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger import rebuilding
 from lrurun.ledger.ledger import Ledger
 from lrurun.ledger.values import Checkpoint
-from lrurun.runner import records, snapshots, storage
+from lrurun.runner import run_files, snapshots, storage
 from lrurun.runner.attempt import MachineFault
 from tests.harness import results, stores
 from tests.harness.machine import LONG, Machine, stop, wait_for, workers_of
@@ -132,7 +132,7 @@ def test_records_are_copied_to_the_store(tmp_path: Path) -> None:
         [run] = opened.run_ids()
         stores.keep_all(opened, copy)
         opened.mark([run], tag=["later"])
-        records.keep_run(opened, copy, run)
+        run_files.keep_run(opened, copy, run)
     rebuilding.rebuild(rebuilt, store)
     with Ledger.open(rebuilt) as opened:
         assert opened.run(run).tags == ("later",)

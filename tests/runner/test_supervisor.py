@@ -167,7 +167,7 @@ def test_a_tick_reads_the_runs_that_have_changed(tmp_path: Path, monkeypatch: py
         command.runs.refresh([other])
         assert other not in {run.id for run in command.runs.in_state("done")}, "another command has started it over"
         kept: list[str] = []
-        monkeypatch.setattr("lrurun.runner.records.keep_ladder", lambda ledger, runs, key: kept.append(key))
+        monkeypatch.setattr("lrurun.runner.run_files.keep_ladder", lambda ledger, runs, key: kept.append(key))
         for _ in range(2):
             command.runs._enqueue(final_runs(plan, selection.rungs[0], [0]))  # a known run, maybe at another place
             command._keep_ladder()

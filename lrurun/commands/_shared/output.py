@@ -62,7 +62,7 @@ def run_output(run: Run) -> RunOutput:
     from lrurun.ledger.times import when
 
     values: dict[str, Any] = {
-        name: when(column.of_run(run)) if column.kind == "time" else column.of_run(run)
+        name: when(column.of_run(run)) if column.type == "time" else column.of_run(run)
         for name, column in _columns_of_runs().items()
     }
     memberships = [

@@ -215,14 +215,14 @@ def backup(
     ] = None,
 ) -> int:
     """Copy the ledger, even while it is in use."""
-    from lrurun.ledger import copies
+    from lrurun.ledger import backups
 
     places: Places = context.obj.places
     beside = database.implementation(places.ledger).backup_file(places.ledger)
     name = f"{beside.name}.backup-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
     target = (out or beside.with_name(name)).absolute()
     with opening.existing(places) as ledger:
-        copies.backup(ledger, target)
+        backups.backup(ledger, target)
     console.say(f"wrote {target}")
     return 0
 
@@ -243,18 +243,18 @@ def merge(
     json: Json = False,
 ) -> int:
     """Add the runs of another ledger to this one."""
-    from lrurun.ledger import copies, merging
+    from lrurun.ledger import backups, merging
     from lrurun.report.live.views import PreparationView
-    from lrurun.runner import records
+    from lrurun.runner import run_files
 
     places: Places = context.obj.places
-    named = paths.ledger_place(other, "OTHER")
+    named = paths.ledger_location(other, "OTHER")
     if paths.is_mirror(places.runs):
         raise UsageError(
             "--runs-dir: merge copies checkpoints between folders, and this runs folder is in an object store",
             "copy the store to a folder, and name it with --runs-dir",
         )
-    with PreparationView(pause=2.0) as view, copies.unpacked(named, view.update) as source:
+    with PreparationView(pause=2.0) as view, backups.unpacked(named, view.update) as source:
         with opening.read(structs.replace(places, ledger=source)) as source_ledger:
             if not source_ledger.exists:
                 raise NotFoundError(f"{other}: there is no ledger", "name the other ledger's file")
@@ -264,7 +264,7 @@ def merge(
                 other_folder = (other_runs or paths.default_runs(named)).absolute()
                 merged, changed = merging.merge(ledger, source_ledger, places.runs, other_folder, view.update)
                 ladders = [ladder.key for ladder in source_ledger.ladders()]
-                records.keep_all(ledger, places.runs, changed, ladders, view.update)
+                run_files.keep_all(ledger, places.runs, changed, ladders, view.update)
     if json:
         output.write_json(merged)
         return 0
@@ -364,14 +364,14 @@ def gc(
 
 
 def _drop_items(ledger: Ledger, places: Places, run_ids: Sequence[str]) -> None:
-    """Removes the per-item results of runs, from the ledger and then from their records.
+    """Removes the per-item results of runs, from the ledger and then from their run files.
 
     Each batch is a transaction of its own: other processes wait only for its end, and an interrupt leaves at most the
-    records of one batch as they were.
+    run files of one batch as they were.
     """
     from lrurun.ledger.reading import BATCH
     from lrurun.report.live.views import PreparationView
-    from lrurun.runner import records
+    from lrurun.runner import run_files
 
     with PreparationView(pause=2.0) as view:
         for start in range(0, len(run_ids), BATCH):
@@ -379,7 +379,7 @@ def _drop_items(ledger: Ledger, places: Places, run_ids: Sequence[str]) -> None:
             ledger.drop_items(batch)
             for done, run_id in enumerate(batch, start):
                 view.update("removing per-item results", done, len(run_ids))
-                records.keep_run(ledger, places.runs, run_id)
+                run_files.keep_run(ledger, places.runs, run_id)
 
 
 def _remove(places: Places, folder: Path) -> None:

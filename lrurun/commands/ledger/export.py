@@ -72,20 +72,20 @@ def export(
     With --to, runs go to a new folder: tables (parquet, csv), TensorBoard event files, or an MLflow database.
     """
     places: Places = context.obj.places
-    place = out if dest is None else dest
+    target = out if dest is None else dest
     of_runs = to or (None if format == "jsonl" or format == "csv" else format)
     if of_runs is not None:
-        if place is None:
+        if target is None:
             option = "--format" if to is None else "--to"
             raise UsageError(
                 f"{option} {of_runs}: writes a folder, and needs its name", f"add it: {option} {of_runs} DEST"
             )
-        return _write_runs(places, of_runs, place, where)
+        return _write_runs(places, of_runs, target, where)
     if where is not None:
         raise UsageError(
             "--where: belongs to --to, without which the whole ledger is written", "add --to, or leave it out"
         )
-    return _write_tables(places, format, place)
+    return _write_tables(places, format, target)
 
 
 def _write_runs(places: Places, to: ExportFormat, dest: Path, where: str | None) -> int:
@@ -129,12 +129,12 @@ def _chosen(places: Places, ledger: Ledger, where: str | None) -> list[str]:
 
 def _write_tables(places: Places, format: str, out: Path | None) -> int:
     """Every table of the ledger."""
-    from lrurun.ledger import copies
+    from lrurun.ledger import exporting
     from lrurun.report.formats import as_csv
 
     if format == "csv" and out is None:
         raise UsageError("ledger export --format csv: writes a folder, and needs its name", "add --out FOLDER")
-    with opening.existing(places) as ledger, contextlib.closing(copies.export(ledger)) as tables:
+    with opening.existing(places) as ledger, contextlib.closing(exporting.export(ledger)) as tables:
         if format == "jsonl":
             _write_lines(tables, out)
         else:
@@ -168,9 +168,9 @@ def _write_lines(tables: Iterator[tuple[str, list[str], Iterator[tuple[Any, ...]
 
 def _exported(column: str, value: Any) -> Any:
     """A cell for JSON: packed tables as tables, infinities and NaN as text that Python's `float` reads."""
-    from lrurun.ledger import copies
+    from lrurun.ledger import exporting
 
-    if column in copies.PACKED and isinstance(value, str):
+    if column in exporting.PACKED and isinstance(value, str):
         with contextlib.suppress(ValueError, RecursionError):  # what is not JSON stays text
             return jsonlib.loads(value)
     if isinstance(value, bytes):

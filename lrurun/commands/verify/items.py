@@ -48,7 +48,7 @@ def verify_items(places: Places, names: Sequence[str], instance: str | None, *, 
         UsageError: neither is named.
         LrurunError: the data of a run are not in the data folder.
     """
-    from lrurun.runner import records
+    from lrurun.runner import run_files
 
     if not names and instance is None:
         raise UsageError("verify --items: expected RUNs, or --instance", "lrurun status lists the instances")
@@ -57,7 +57,7 @@ def verify_items(places: Places, names: Sequence[str], instance: str | None, *, 
         for found in _each(ledger, places, _chosen(ledger, names, instance)):
             done.append(found)
             if found.status == "added":
-                records.keep_run(ledger, places.runs, found.run)
+                run_files.keep_run(ledger, places.runs, found.run)
             if not json:
                 _print(found)
     if json:
@@ -73,15 +73,15 @@ def verify_items(places: Places, names: Sequence[str], instance: str | None, *, 
 
 
 def _chosen(ledger: Ledger, names: Sequence[str], instance: str | None) -> list[Run]:
-    """The runs of these names, and the final runs of an instance, those of one rung together."""
+    """The runs of these names, and the final runs of an instance, sorted by rung."""
     chosen = {run.id: run for run in (ledger.run(name) for name in names)}
     if instance is not None:
         key = ledger.ladder(instance).key
         of_instance = [
-            (place.rung, run.seed, run)
+            (membership.rung, run.seed, run)
             for run in ledger.runs(key)
-            for place in run.memberships
-            if place.ladder_key == key and place.stage == "train"
+            for membership in run.memberships
+            if membership.ladder_key == key and membership.stage == "train"
         ]
         chosen |= {run.id: run for *_, run in sorted(of_instance, key=lambda one: one[:2])}
     return list(chosen.values())

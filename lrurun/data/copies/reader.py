@@ -143,7 +143,7 @@ class Copy(NamedTuple):
     def on_disk(self, where: Path, limit: int, progress: Progress) -> Iterator[list[File]]:
         """The files in the order of their names, which can be read in any order and more than once.
 
-        Those of an archive are copied into the folder `where` for that time.
+        Files of an archive are copied into the folder `where` for that time.
 
         Raises:
             LrurunError: as for `innermost`, or a file of an archive has more than `limit` bytes.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVa
 
 from lrurun.errors import DamagedError
 from lrurun.paths import places
-from lrurun.server import Place, Server
+from lrurun.server import Location, Server
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Select
@@ -77,9 +77,9 @@ class Database(ABC):
     """The table that lists the tables, for queries."""
 
     is_missing: ClassVar[bool] = False
-    """Whether there is no ledger at the place: a reader gets one without rows, see `missing`."""
+    """Whether there is no ledger at the location: a reader gets one without rows, see `missing`."""
 
-    place: Place
+    location: Location
     read_only: bool
     lacking: frozenset[str] = frozenset()
     """The tables that a ledger of its revision does not have: it is read as it is, see `schema.LACKING`."""
@@ -97,7 +97,7 @@ class Database(ABC):
 
     @classmethod
     @abstractmethod
-    def open(cls, place: Any, *, create: bool, timeout: float) -> Self:
+    def open(cls, location: Any, *, create: bool, timeout: float) -> Self:
         """Opens it for writing; it is created or migrated if necessary.
 
         Raises:
@@ -106,28 +106,28 @@ class Database(ABC):
 
     @classmethod
     @abstractmethod
-    def read(cls, place: Any, *, timeout: float) -> Self | None:
+    def read(cls, location: Any, *, timeout: float) -> Self | None:
         """Opens it for reading; None if there is no ledger."""
 
     @classmethod
     @abstractmethod
-    def exists(cls, place: Any) -> bool:
+    def exists(cls, location: Any) -> bool:
         """Whether there is a ledger, of any version."""
 
     @classmethod
     @abstractmethod
-    def is_writable(cls, place: Any) -> bool:
+    def is_writable(cls, location: Any) -> bool:
         """Whether this user can write to the ledger or create it, as far as that is known without trying."""
 
     @classmethod
     @abstractmethod
-    def can_be_created(cls, place: Any) -> bool:
-        """Whether a new ledger can be made at this place: a file needs a folder."""
+    def can_be_created(cls, location: Any) -> bool:
+        """Whether a new ledger can be made at this location: a file needs a folder."""
 
     @classmethod
     @abstractmethod
-    def making(cls, place: Any) -> AbstractContextManager[Any]:
-        """The place at which to make a new ledger in one transaction: at the end of the block it is at `place`, whole.
+    def making(cls, location: Any) -> AbstractContextManager[Any]:
+        """Where to make a new ledger in one transaction: at the end of the block it is at `location`, whole.
 
         Raises:
             LedgerError: a part of a ledger that is gone is left, which a new one would destroy, or another process made
@@ -136,7 +136,7 @@ class Database(ABC):
 
     @classmethod
     @abstractmethod
-    def backup_file(cls, place: Any) -> Path:
+    def backup_file(cls, location: Any) -> Path:
         """The file from whose name the name of a backup is made."""
 
     @abstractmethod
@@ -210,9 +210,9 @@ class Database(ABC):
         """A connection of its own, with the tables of `other`, which is only read."""
 
 
-def implementation(place: Place) -> type[Database]:
-    """The class of the database at a place."""
-    if isinstance(place, Server):
+def implementation(location: Location) -> type[Database]:
+    """The class of the database at a location."""
+    if isinstance(location, Server):
         from lrurun.ledger.database.postgresql import PostgreSQL
 
         return PostgreSQL
@@ -221,7 +221,7 @@ def implementation(place: Place) -> type[Database]:
     return SQLite
 
 
-def names_beginning(place: Place, table: Literal["runs", "ladders"], beginning: str) -> list[str]:
+def names_beginning(location: Location, table: Literal["runs", "ladders"], beginning: str) -> list[str]:
     """The ids of runs or short names of ladder instances with this beginning, newest first.
 
     An empty list if they cannot be read. It is for shell completion: it does not import SQLAlchemy, which takes long,
@@ -232,30 +232,30 @@ def names_beginning(place: Place, table: Literal["runs", "ladders"], beginning: 
     query = f"SELECT {column} FROM {table} WHERE {column} >= :first AND {column} < :last ORDER BY {order} DESC"
     values = {"first": beginning, "last": beginning + "\U0010ffff"}
     with contextlib.suppress(Exception):  # a shell shows no errors
-        if isinstance(place, Server):
+        if isinstance(location, Server):
             from lrurun.ledger.database import servers
 
-            return servers.quick_select(place, query, values)
+            return servers.quick_select(location, query, values)
         from lrurun.ledger.database import files
 
-        return files.quick_select(place, query, values)
+        return files.quick_select(location, query, values)
     return []
 
 
-# Places
+# Locations
 
 
-def is_same(first: Place, second: Place) -> bool:
-    """Whether two places have the same ledger."""
+def is_same(first: Location, second: Location) -> bool:
+    """Whether two locations have the same ledger."""
     if isinstance(first, Path) and isinstance(second, Path):
         return first.exists() and second.exists() and first.samefile(second)
     return first == second
 
 
-def command(name: str, place: Place) -> str:
+def command(name: str, location: Location) -> str:
     """A command of `lrurun ledger` about a ledger, which it names unless that is the default one."""
-    is_default = place.absolute() == places().ledger.absolute()
-    return f"lrurun ledger {name}" + ("" if is_default else f" --ledger {shlex.quote(str(place))}")
+    is_default = location.absolute() == places().ledger.absolute()
+    return f"lrurun ledger {name}" + ("" if is_default else f" --ledger {shlex.quote(str(location))}")
 
 
 # Errors
@@ -264,15 +264,15 @@ DAMAGED = "the file is damaged: "
 """The beginning of the sentences of `damage`."""
 
 
-def damaged(place: Place, problem: object) -> DamagedError:
+def damaged(location: Location, problem: object) -> DamagedError:
     """The error for a ledger that is damaged; `problem` says how that shows."""
-    otherwise = "" if isinstance(place, Server) else f", or move it aside and run {command('rebuild', place)}"
+    otherwise = "" if isinstance(location, Server) else f", or move it aside and run {command('rebuild', location)}"
     return DamagedError(
-        f"the ledger {place} is damaged: {problem}",
-        f"{command('check', place)} lists what is wrong; restore a copy made by lrurun ledger backup{otherwise}",
+        f"the ledger {location} is damaged: {problem}",
+        f"{command('check', location)} lists what is wrong; restore a copy made by lrurun ledger backup{otherwise}",
     )
 
 
-def damaged_column(place: Place, error: BaseException) -> DamagedError:
+def damaged_column(location: Location, error: BaseException) -> DamagedError:
     """The error for a column that does not contain what it should."""
-    return damaged(place, f"a column that should contain a table in JSON does not ({error})")
+    return damaged(location, f"a column that should contain a table in JSON does not ({error})")

@@ -45,10 +45,10 @@ def require_writable(path: Path, exists: bool) -> None:
         raise LrurunError(
             f"the folder {folder} of the ledger does not exist", f"create it: mkdir -p {shlex.quote(str(folder))}"
         )
-    for place in [folder, path] if exists else [folder]:
-        if not os.access(place, os.W_OK):
+    for target in [folder, path] if exists else [folder]:
+        if not os.access(target, os.W_OK):
             raise LrurunError(
-                f"the ledger {path} cannot be written: {place} is read-only for this user",
+                f"the ledger {path} cannot be written: {target} is read-only for this user",
                 "change its permissions, or name another ledger",
             )
 
@@ -74,7 +74,7 @@ def read_query(path: Path) -> tuple[str, str | None]:
 def connect(path: Path, query: str, timeout: float, *pragmas: str) -> sqlite3.Connection:
     """A connection that begins no transaction by itself and waits up to `timeout` seconds for other processes.
 
-    `query` is that of an SQLite URI: `mode=rw`, `mode=rwc`, `mode=ro` or `immutable=1`; `pragmas` are settings of the
+    `query` is for the SQLite URI: `mode=rw`, `mode=rwc`, `mode=ro` or `immutable=1`; `pragmas` are settings of the
     connection, as in "synchronous=FULL".
     """
     # The timeout is set inside connect, before any statement: switching to WAL may have to wait already.

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from lrurun.errors import LedgerError
 from lrurun.ledger.database import schema
 from lrurun.ledger.database.schema import SCHEMA
-from lrurun.server import Place
+from lrurun.server import Location
 from lrurun.version import VERSION
 
 if TYPE_CHECKING:
@@ -28,30 +28,30 @@ _FOLDER = Path(__file__).parent / "migrations"
 _VERSIONS = _FOLDER / "versions"
 
 
-def newer(place: Place, version: str, lrurun: str | None) -> LedgerError:
+def newer(location: Location, version: str, lrurun: str | None) -> LedgerError:
     """The error for a ledger that a later `lrurun` has written."""
     requirement = f"lrurun>={lrurun}" if lrurun else "lrurun"
     return LedgerError(
-        f"the ledger {place} was written by a newer lrurun (its version is {version}, this one knows {SCHEMA})",
+        f"the ledger {location} was written by a newer lrurun (its version is {version}, this one knows {SCHEMA})",
         f"install it: pip install --upgrade '{requirement}'; or name another ledger",
     )
 
 
-def older(place: Place, version: str, hint: str) -> LedgerError:
+def older(location: Location, version: str, hint: str) -> LedgerError:
     """The error for a ledger that has to be migrated before it is read; `hint` says how."""
     if version < FIRST:
         return LedgerError(
-            f"the ledger {place} is from before the first release of lrurun (its version is {version})",
+            f"the ledger {location} is from before the first release of lrurun (its version is {version})",
             "it cannot be migrated: name another ledger",
         )
-    return LedgerError(f"the ledger {place} has an older version ({version}, this lrurun reads {SCHEMA})", hint)
+    return LedgerError(f"the ledger {location} has an older version ({version}, this lrurun reads {SCHEMA})", hint)
 
 
-def only(versions: Sequence[object], place: Place) -> str:
+def only(versions: Sequence[object], location: Location) -> str:
     """The only version that a ledger records."""
     if len(versions) != 1:
         raise LedgerError(
-            f"the ledger {place} has {len(versions)} versions instead of one",
+            f"the ledger {location} has {len(versions)} versions instead of one",
             "it was changed by hand: restore a backup",
         )
     return str(versions[0])
@@ -60,7 +60,7 @@ def only(versions: Sequence[object], place: Place) -> str:
 class Migration:
     """The steps that bring a ledger from this version (None: an empty database) to the newest revision in a folder."""
 
-    def __init__(self, place: Place, version: str | None, versions: Path | None, lrurun: str | None) -> None:
+    def __init__(self, location: Location, version: str | None, versions: Path | None, lrurun: str | None) -> None:
         # Imported here because most processes have nothing to migrate.
         from alembic.script import ScriptDirectory
 
@@ -69,7 +69,7 @@ class Migration:
         script = ScriptDirectory.from_config(self._settings)
         self.is_due = version != script.get_current_head()
         if version is not None and version not in {revision.revision for revision in script.walk_revisions()}:
-            raise older(place, version, "") if version < FIRST else newer(place, version, lrurun)
+            raise older(location, version, "") if version < FIRST else newer(location, version, lrurun)
 
     def run(self, connection: Connection) -> None:
         """Migrates the ledger in the transaction of a connection."""

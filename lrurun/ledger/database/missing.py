@@ -14,21 +14,21 @@ from sqlalchemy.schema import CreateTable
 from lrurun.ledger.database import TIMEOUT
 from lrurun.ledger.database.schema import metadata
 from lrurun.ledger.database.sqlite import SQLite
-from lrurun.server import Place
+from lrurun.server import Location
 
 DIALECT = sqlite.dialect()
 
 
 class Missing(SQLite):
-    """A ledger without rows, for reading, under the name of the place where a ledger would be. It creates no file.
+    """A ledger without rows, for reading, under the name of the location where a ledger would be. It creates no file.
 
     Its tables are made when something is read: a command that only says that there is no ledger does not pay for them.
     """
 
     is_missing = True
 
-    def __init__(self, place: Place) -> None:
-        self.place = cast(Path, place)  # only a name here
+    def __init__(self, location: Location) -> None:
+        self.location = cast(Path, location)  # only a name here
         self.read_only = True
         self.note = None
         self.timeout = TIMEOUT

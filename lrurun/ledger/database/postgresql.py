@@ -55,10 +55,10 @@ class PostgreSQL(Database):
     is_shared = True
     may_be_away = True
     catalogue = "information_schema.columns"
-    place: Server
+    location: Server
 
     def __init__(self, server: Server, *, timeout: float, read_only: bool) -> None:
-        self.place = server
+        self.location = server
         self.read_only = read_only
         self.note = None
         self.timeout = timeout
@@ -68,8 +68,8 @@ class PostgreSQL(Database):
     # Opening
 
     @classmethod
-    def open(cls, place: Server, *, create: bool, timeout: float) -> PostgreSQL:
-        database = cls(place, timeout=min(timeout, OPENING), read_only=False)
+    def open(cls, location: Server, *, create: bool, timeout: float) -> PostgreSQL:
+        database = cls(location, timeout=min(timeout, OPENING), read_only=False)
         try:
             migrated = database.retry(lambda: database._prepare(create=create))
         except BaseException:
@@ -77,17 +77,17 @@ class PostgreSQL(Database):
             raise
         database.timeout = timeout
         if migrated:
-            database.note = f"the ledger {place} was migrated to version {SCHEMA}"
+            database.note = f"the ledger {location} was migrated to version {SCHEMA}"
         return database
 
     @classmethod
-    def read(cls, place: Server, *, timeout: float) -> PostgreSQL | None:
-        database = cls(place, timeout=min(timeout, OPENING), read_only=True)
+    def read(cls, location: Server, *, timeout: float) -> PostgreSQL | None:
+        database = cls(location, timeout=min(timeout, OPENING), read_only=True)
         try:
             version = database.retry(database._version)
             if version is not None and version < SCHEMA and version not in LACKING:
                 raise migrate.older(
-                    place, version, f"save it with pg_dump, then migrate it: {command('migrate', place)}"
+                    location, version, f"save it with pg_dump, then migrate it: {command('migrate', location)}"
                 )
         except BaseException:
             database.close()
@@ -100,9 +100,9 @@ class PostgreSQL(Database):
         return database
 
     @classmethod
-    def exists(cls, place: Server) -> bool:
+    def exists(cls, location: Server) -> bool:
         try:
-            database = cls.read(place, timeout=OPENING)
+            database = cls.read(location, timeout=OPENING)
         except LedgerError:  # of an older version
             return True
         if database is not None:
@@ -110,19 +110,19 @@ class PostgreSQL(Database):
         return database is not None
 
     @classmethod
-    def is_writable(cls, place: Server) -> bool:
+    def is_writable(cls, location: Server) -> bool:
         return True
 
     @classmethod
-    def can_be_created(cls, place: Server) -> bool:
+    def can_be_created(cls, location: Server) -> bool:
         return True
 
     @classmethod
-    def making(cls, place: Server) -> AbstractContextManager[Server]:
-        return contextlib.nullcontext(place)
+    def making(cls, location: Server) -> AbstractContextManager[Server]:
+        return contextlib.nullcontext(location)
 
     @classmethod
-    def backup_file(cls, place: Server) -> Path:
+    def backup_file(cls, location: Server) -> Path:
         return Path("ledger.db")
 
     def close(self) -> None:
@@ -131,31 +131,31 @@ class PostgreSQL(Database):
     def _version(self) -> str | None:
         """The revision of the ledger in the database, None if there is none. Raises LedgerError for a newer one."""
         with self.reading() as connection:
-            return _version(connection, self.place)
+            return _version(connection, self.location)
 
     def _prepare(self, *, create: bool) -> bool:
         """Create the ledger, or migrate it, if necessary. Returns whether one of an older version was migrated."""
         version = self._version()
         if version is None and not create:
             raise NotFoundError(
-                f"there is no ledger in the database {self.place}", f"create it: {command('migrate', self.place)}"
+                f"there is no ledger in the database {self.location}", f"create it: {command('migrate', self.location)}"
             )
         if version != SCHEMA:
             with self.writing(durable=True) as connection:
-                upgrade(connection, self.place)
+                upgrade(connection, self.location)
         return version is not None and version != SCHEMA
 
     # Transactions
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        with servers.plain_errors(self.place), self._reader.begin() as connection:
+        with servers.plain_errors(self.location), self._reader.begin() as connection:
             yield connection
 
     @contextlib.contextmanager
     def writing(self, *, durable: bool) -> Iterator[Connection]:
         """All are durable: a server that is killed could lose others."""
-        with servers.plain_errors(self.place), self.engine.begin() as connection:
+        with servers.plain_errors(self.location), self.engine.begin() as connection:
             yield connection
 
     def retry(self, call: Callable[[], T]) -> T:
@@ -179,7 +179,7 @@ class PostgreSQL(Database):
 
     def wait_text(self, seconds: float) -> str:
         since = time.strftime("%H:%M:%S", time.localtime(time.time() - seconds))
-        return f"the ledger {self.place} has not answered since {since}: training goes on and keeps its rows"
+        return f"the ledger {self.location} has not answered since {since}: training goes on and keeps its rows"
 
     def _answer_missing(self, seconds: float) -> None:
         """Called while this process waits for one answer of the server."""
@@ -189,7 +189,7 @@ class PostgreSQL(Database):
             self.waiting(seconds)
             if seconds >= self.timeout:
                 raise UnreachableError(
-                    f"the ledger {self.place} cannot be reached: it has not answered for {seconds:.0f} s",
+                    f"the ledger {self.location} cannot be reached: it has not answered for {seconds:.0f} s",
                     "check that the server is running, and that its disk and its machine answer",
                 )
 
@@ -217,12 +217,12 @@ class PostgreSQL(Database):
         """One SELECT in a transaction that can only read, of a role without superuser rights."""
         from psycopg import Error
 
-        with servers.plain_errors(self.place), contextlib.closing(servers.connect(self.place)) as connection:
+        with servers.plain_errors(self.location), contextlib.closing(servers.connect(self.location)) as connection:
             connection.read_only = True
             user, power = connection.execute(_POWERFUL, (list(_POWERS),)).fetchall()[0]
             if power is not None:
                 raise LrurunError(
-                    f"the user {user} of the ledger {self.place} is a superuser or may use the server's files: "
+                    f"the user {user} of the ledger {self.location} is a superuser or may use the server's files: "
                     "no query is run",
                     "name another user in the URL, made by: CREATE ROLE reader LOGIN; GRANT pg_read_all_data TO reader",
                 )
@@ -240,7 +240,7 @@ class PostgreSQL(Database):
     def _explained(self, error: Exception, sql: str) -> Exception:
         from psycopg import Error
 
-        explained = servers.explain(error, self.place)
+        explained = servers.explain(error, self.location)
         state = str(getattr(error, "sqlstate", None) or "")
         # Of a transaction that only reads, a missing right, or another statement than a query.
         changes = "data-modifying" in str(error)
@@ -252,7 +252,7 @@ class PostgreSQL(Database):
         if not isinstance(error, Error):
             return explained or QueryError(str(error))
         line = servers.first_line(error)
-        # the code is that of an undefined column, whose name is in the message as "name" or as table.name
+        # the code means an undefined column, whose name is in the message as "name" or as table.name
         name = re.search(r'"(?:\w+\.)?(\w+)"|\w\.(\w+)', line) if state == "42703" else None
         return explained or QueryError(line, name and (name[1] or name[2]))
 
@@ -260,7 +260,7 @@ class PostgreSQL(Database):
 
     @contextlib.contextmanager
     def rows(self) -> Iterator[Rows]:
-        with servers.plain_errors(self.place), contextlib.closing(servers.connect(self.place)) as connection:
+        with servers.plain_errors(self.location), contextlib.closing(servers.connect(self.location)) as connection:
             from psycopg import IsolationLevel
 
             connection.isolation_level = IsolationLevel.REPEATABLE_READ
@@ -295,7 +295,7 @@ class PostgreSQL(Database):
 
     @contextlib.contextmanager
     def joined(self, other: Database) -> Iterator[_Joined]:
-        with servers.plain_errors(self.place), contextlib.closing(servers.connect(self.place)) as connection:
+        with servers.plain_errors(self.location), contextlib.closing(servers.connect(self.location)) as connection:
             with other.rows() as source:
                 for table in TABLES:
                     if table.name not in other.lacking:
@@ -352,7 +352,7 @@ def _copy(source: Rows, connection: psycopg.Connection[Any], table: Table) -> No
     with connection.cursor() as cursor, cursor.copy(f"COPY {copy} ({names}) FROM STDIN".encode()) as into:
         for row in source.select(f"SELECT {names} FROM {table.name}")[1]:
             into.write_row(row)
-    # Otherwise the joins of these tables would be planned as those of small ones.
+    # Otherwise the joins of these tables would be planned as for small ones.
     connection.execute(f"ANALYZE {copy}".encode())
 
 

@@ -37,8 +37,8 @@ SCHEMA = "1001"
 """The newest revision in `migrations/versions`. Revisions are four digits and sort as text."""
 
 LACKING = {"1000": frozenset({"test_sets", "item_results"})}
-"""Older revision -> the tables that it does not have. Ledgers of these revisions are read as they are; those of
-others have to be migrated before."""
+"""Older revision -> the tables that it does not have. Ledgers of these revisions are read as they are; others
+have to be migrated before."""
 
 VERSION_TABLE = "lrurun_version"
 

@@ -56,7 +56,7 @@ class Busy(UnreachableError):
 def connect(server: Server, **settings: Any) -> psycopg.Connection[Any]:
     """A connection to a server that begins a transaction with the first statement.
 
-    `settings` are libpq's, over those of the URL. Raises psycopg.Error, which `plain_errors` explains; LrurunError
+    `settings` are libpq's, and replace the URL's. Raises psycopg.Error, which `plain_errors` explains; LrurunError
     without the driver or with a database that is not UTF-8.
     """
     url = server.url()

@@ -141,16 +141,16 @@ class _List(TypeDecorator[Any]):
     impl = Text
     cache_ok = True
 
-    def __init__(self, kind: type[TypeEngine[Any]]) -> None:
+    def __init__(self, element: type[TypeEngine[Any]]) -> None:
         super().__init__()
-        self.kind = kind
+        self.element = element
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         if dialect.name != "postgresql":
             return dialect.type_descriptor(Text())
         from sqlalchemy.dialects.postgresql import ARRAY
 
-        return dialect.type_descriptor(ARRAY(self.kind))
+        return dialect.type_descriptor(ARRAY(self.element))
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
         return value if dialect.name == "postgresql" else json.dumps(value)
@@ -209,7 +209,7 @@ class _Path(TypeDecorator[Any]):
 
 
 class _JSONKind(FunctionElement[str]):
-    name = "json_kind"
+    name = "json_type"
     type = Text()
     inherit_cache = True
 
@@ -227,13 +227,13 @@ class _JSONText(FunctionElement[str]):
 
 
 NUMBERS = ("integer", "real")
-"""The kinds of numbers."""
+"""The types of numbers."""
 LISTS = ("array", "object")
-"""The kinds of lists and tables, whose text is JSON without blanks."""
+"""The types of lists and tables, whose text is JSON without blanks."""
 
 
-def json_kind(text: ColumnElement[Any], *path: str) -> ColumnElement[str]:
-    """The kind of a value in JSON: one of NUMBERS, "text", "true", "false", "array", "object", "null"."""
+def json_type(text: ColumnElement[Any], *path: str) -> ColumnElement[str]:
+    """The type of a value in JSON: one of NUMBERS, "text", "true", "false", "array", "object", "null"."""
     return _JSONKind(text, literal(path, _Path()))
 
 

@@ -40,12 +40,12 @@ class SQLite(Database):
     is_shared = False
     may_be_away = False
     catalogue = "sqlite_master"
-    place: Path
+    location: Path
 
     def __init__(
         self, path: Path, *, query: str, timeout: float, read_only: bool, write_ahead: bool, note: str | None
     ) -> None:
-        self.place = path
+        self.location = path
         self.read_only = read_only
         self.note = note
         self.timeout = timeout
@@ -68,11 +68,11 @@ class SQLite(Database):
     # Opening
 
     @classmethod
-    def open(cls, place: Path, *, create: bool, timeout: float) -> SQLite:
-        path = place.absolute()
+    def open(cls, location: Path, *, create: bool, timeout: float) -> SQLite:
+        path = location.absolute()
         size = files.size_of(path)
         if size is None and not create:
-            raise NotFoundError(f"there is no ledger {path}", f"create it: {command('migrate', place)}")
+            raise NotFoundError(f"there is no ledger {path}", f"create it: {command('migrate', location)}")
         files.require_writable(path, size is not None)
         file_system = wal.filesystem(path)
         journal_mode = "delete" if file_system in wal.NETWORK else "wal"
@@ -98,8 +98,8 @@ class SQLite(Database):
         return cls(path, query="mode=rw", timeout=timeout, read_only=False, write_ahead=journal == "wal", note=note)
 
     @classmethod
-    def read(cls, place: Path, *, timeout: float) -> SQLite | None:
-        path = place.absolute()
+    def read(cls, location: Path, *, timeout: float) -> SQLite | None:
+        path = location.absolute()
         if not files.size_of(path):
             return None
         if not os.access(path, os.R_OK):
@@ -112,45 +112,45 @@ class SQLite(Database):
             if version > SCHEMA:
                 raise migrate.newer(path, version, _writer(connection))
             if version < SCHEMA and version not in LACKING:
-                raise migrate.older(path, version, f"migrate it, a backup is made: {command('migrate', place)}")
+                raise migrate.older(path, version, f"migrate it, a backup is made: {command('migrate', location)}")
         database = cls(path, query=query, timeout=timeout, read_only=True, write_ahead=False, note=note)
         database.lacking = LACKING.get(version, frozenset())
         return database
 
     @classmethod
-    def exists(cls, place: Path) -> bool:
-        return place.exists()
+    def exists(cls, location: Path) -> bool:
+        return location.exists()
 
     @classmethod
-    def is_writable(cls, place: Path) -> bool:
-        path = place.absolute()
+    def is_writable(cls, location: Path) -> bool:
+        path = location.absolute()
         return all(os.access(part, os.W_OK) for part in (path, path.parent) if part.exists())
 
     @classmethod
-    def can_be_created(cls, place: Path) -> bool:
-        return place.absolute().parent.is_dir()
+    def can_be_created(cls, location: Path) -> bool:
+        return location.absolute().parent.is_dir()
 
     @classmethod
     @contextlib.contextmanager
-    def making(cls, place: Path) -> Iterator[Path]:
-        if place.exists():
-            yield place
+    def making(cls, location: Path) -> Iterator[Path]:
+        if location.exists():
+            yield location
             return
-        for log in (place.with_name(place.name + suffix) for suffix in ("-wal", "-journal")):
+        for log in (location.with_name(location.name + suffix) for suffix in ("-wal", "-journal")):
             if log.exists():  # SQLite would add an old log to the new file
                 raise LedgerError(f"{log} exists, and is not overwritten", f"move it aside first: mv {log} {log}.old")
-        path = place.resolve()
+        path = location.resolve()
         files.require_writable(path, False)
         with atomic(path) as partial:
             yield partial
             with contextlib.closing(files.connect(partial, "mode=rw", TIMEOUT)) as connection:
                 wal.set_journal(connection, "delete", TIMEOUT)  # so that the file is all there is
             if path.exists():
-                raise LedgerError(f"{place} was made by another command meanwhile, and is not overwritten")
+                raise LedgerError(f"{location} was made by another command meanwhile, and is not overwritten")
 
     @classmethod
-    def backup_file(cls, place: Path) -> Path:
-        return place
+    def backup_file(cls, location: Path) -> Path:
+        return location
 
     def close(self) -> None:
         close(self.engine)
@@ -160,14 +160,14 @@ class SQLite(Database):
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        with files.plain_errors(self.place, self.timeout), self._reader.begin() as connection:
+        with files.plain_errors(self.location, self.timeout), self._reader.begin() as connection:
             yield connection
             self._check_files(connection)
 
     @contextlib.contextmanager
     def writing(self, *, durable: bool) -> Iterator[Connection]:
         engine = self.engine if durable else self.fast_engine
-        with files.plain_errors(self.place, self.timeout), engine.begin() as connection:
+        with files.plain_errors(self.location, self.timeout), engine.begin() as connection:
             self._check_files(connection)
             yield connection
 
@@ -176,11 +176,11 @@ class SQLite(Database):
         return call()
 
     def write_back(self) -> None:
-        with files.plain_errors(self.place, self.timeout), contextlib.closing(self.engine.raw_connection()) as raw:
+        with files.plain_errors(self.location, self.timeout), contextlib.closing(self.engine.raw_connection()) as raw:
             raw.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)").close()
 
     def wait_text(self, seconds: float) -> str:
-        return f"the ledger {self.place} is busy: waiting for another process that writes to it"
+        return f"the ledger {self.location} is busy: waiting for another process that writes to it"
 
     def _check_files(self, connection: Connection) -> None:
         if not self.read_only:
@@ -231,8 +231,8 @@ class SQLite(Database):
     # Queries of users
 
     def query(self, sql: str, views: Mapping[str, Select[Any]], limit: int) -> tuple[list[str], list[tuple[Any, ...]]]:
-        query, _ = files.read_query(self.place)
-        with contextlib.closing(files.connect(self.place, query, TIMEOUT, "temp_store=MEMORY")) as connection:
+        query, _ = files.read_query(self.location)
+        with contextlib.closing(files.connect(self.location, query, TIMEOUT, "temp_store=MEMORY")) as connection:
             for name, statement in views.items():
                 connection.execute(f"CREATE TEMP VIEW {name} AS {literal_statement(statement, self.engine.dialect)}")
             connection.execute("PRAGMA query_only=ON")
@@ -263,42 +263,42 @@ class SQLite(Database):
             )
         # SQLite has no code of its own for this error, and never translates its messages.
         unknown = re.search(r'no such column: "?(?:\w+\.)*(\w+)', str(error))
-        return files.explain(error, self.place, TIMEOUT) or QueryError(str(error), unknown and unknown[1])
+        return files.explain(error, self.location, TIMEOUT) or QueryError(str(error), unknown and unknown[1])
 
     # Copies
 
     @contextlib.contextmanager
     def rows(self) -> Iterator[Rows]:
-        query, _ = files.read_query(self.place)
+        query, _ = files.read_query(self.location)
         with (
-            files.plain_errors(self.place, TIMEOUT),
-            contextlib.closing(files.connect(self.place, query, TIMEOUT)) as connection,
+            files.plain_errors(self.location, TIMEOUT),
+            contextlib.closing(files.connect(self.location, query, TIMEOUT)) as connection,
         ):
             connection.execute("BEGIN")
-            yield _Rows(connection, self.place)
+            yield _Rows(connection, self.location)
 
     def backup(self, target: Path) -> None:
         with (
             files.plain_errors(target, TIMEOUT),
-            contextlib.closing(files.connect(self.place, "mode=ro", TIMEOUT)) as source,
+            contextlib.closing(files.connect(self.location, "mode=ro", TIMEOUT)) as source,
             contextlib.closing(files.connect(target, "mode=rwc", TIMEOUT)) as copy,
         ):
             source.backup(copy)
             [(answer,)] = copy.execute("PRAGMA quick_check(1)")
             if answer != "ok":
-                raise damaged(self.place, str(answer).splitlines()[-1])
+                raise damaged(self.location, str(answer).splitlines()[-1])
             copy.execute("PRAGMA journal_mode=delete")  # a single file, even while it is open
 
     @contextlib.contextmanager
     def file(self) -> Iterator[Path]:
-        yield self.place
+        yield self.location
 
     @contextlib.contextmanager
     def joined(self, other: Database) -> Iterator[_Joined]:
         with (
             other.file() as file,
-            files.plain_errors(self.place, TIMEOUT),
-            contextlib.closing(files.connect(self.place, "mode=rw", TIMEOUT)) as connection,
+            files.plain_errors(self.location, TIMEOUT),
+            contextlib.closing(files.connect(self.location, "mode=rw", TIMEOUT)) as connection,
         ):
             query, _ = files.read_query(file)
             # The other ledger is only read.

@@ -32,14 +32,14 @@ def filesystem(path: Path) -> str:
     import psutil
 
     real = os.path.realpath(path)
-    best, kind = "", ""
+    best, filesystem_type = "", ""
     for partition in psutil.disk_partitions(all=True):
         mount = partition.mountpoint
         inside = real == mount or real.startswith(mount.rstrip("/") + "/")
         # Of two mounts on one point, the later one hides the earlier one.
         if inside and len(mount) >= len(best):
-            best, kind = mount, partition.fstype
-    return kind.lower()
+            best, filesystem_type = mount, partition.fstype
+    return filesystem_type.lower()
 
 
 def set_journal(connection: sqlite3.Connection, target: str, timeout: float) -> str:

@@ -27,7 +27,7 @@ from msgspec import Struct
 from lrurun.config.settings import split_set
 from lrurun.errors import UsageError, hint_for, nearest
 from lrurun.ledger.times import time_text
-from lrurun.ledger.values import STATES, ValueKind
+from lrurun.ledger.values import STATES, ValueType
 
 MAX_CHARACTERS = 10_000
 """The most characters that a condition may have."""
@@ -82,28 +82,28 @@ class Or(Struct, frozen=True):
 Condition = ValueComparison | Not | And | Or
 
 
-def check_name(name: str, kinds: Mapping[str, ValueKind], where: str) -> None:
+def check_name(name: str, types: Mapping[str, ValueType], where: str) -> None:
     """Check that `name` is known.
 
     Raises:
         UsageError: with the nearest known name.
     """
-    if name in kinds:
+    if name in types:
         return
     if not name.isascii():
         raise UsageError(
             f"{where}: {_short(name)}: only names in plain ASCII can be compared or listed",
             "lrurun show RUN has all",
         )
-    suggestion = nearest(name, kinds) or next((path for path in kinds if path.endswith(f".{name}")), None)
-    fields = ", ".join(path for path in kinds if "/" not in path and "." not in path)
+    suggestion = nearest(name, types) or next((path for path in types if path.endswith(f".{name}")), None)
+    fields = ", ".join(path for path in types if "/" not in path and "." not in path)
     listing = f"fields: {fields}; results such as val/accuracy; settings such as optim.lr"
     hint = f"did you mean {suggestion!r}? {listing}" if suggestion else listing
     raise UsageError(f"{where}: unknown name {_short(name)}", hint)
 
 
-def parse(text: str, kinds: Mapping[str, ValueKind], option: str = "--where") -> Condition:
-    """The condition in `text`; `kinds` are those of the names that it may have, `option` is named in errors.
+def parse(text: str, types: Mapping[str, ValueType], option: str = "--where") -> Condition:
+    """The condition in `text`; `types` has the names that it may have, `option` is named in errors.
 
     Raises:
         UsageError: with the column, what was expected there and what was found.
@@ -112,7 +112,7 @@ def parse(text: str, kinds: Mapping[str, ValueKind], option: str = "--where") ->
         raise UsageError(f"{option}: {len(text)} characters are too long", f"at most {MAX_CHARACTERS}; {_HINT}")
     if text != text.encode("utf-8", "replace").decode():
         raise UsageError(f"{option}: a character that is not valid UTF-8", _HINT)
-    condition = _Parser(text, kinds, option).condition()
+    condition = _Parser(text, types, option).condition()
     if (count := sum(1 for _ in comparisons(condition))) > MAX_COMPARISONS:
         raise UsageError(f"{option}: {count} comparisons are too many", f"at most {MAX_COMPARISONS}; {_HINT}")
     return condition
@@ -127,12 +127,12 @@ def comparisons(condition: Condition) -> Iterator[ValueComparison]:
         yield from comparisons(part)
 
 
-def too_large(condition: Condition, kinds: Mapping[str, ValueKind]) -> list[str]:
+def too_large(condition: Condition, types: Mapping[str, ValueType]) -> list[str]:
     """Sentences on the shares that a condition compares with numbers above 1, which no share exceeds."""
     sentences = []
     for comparison in comparisons(condition):
         name, number = comparison.name, comparison.number
-        if kinds[name] == "share" and number is not None and number > 1 and "%" not in comparison.text:
+        if types[name] == "share" and number is not None and number > 1 and "%" not in comparison.text:
             share = name.rpartition("/")[2].replace("_", " ")
             sentences.append(
                 f"{name}{comparison.operator}{comparison.text}: {share} is a fraction: {number / 100:g}, or {number:g}%"
@@ -141,28 +141,28 @@ def too_large(condition: Condition, kinds: Mapping[str, ValueKind]) -> list[str]
 
 
 class _Token(Struct, frozen=True):
-    kind: str
+    form: str
     text: str
     column: int
 
     @property
     def shown(self) -> str:
-        return "the end" if self.kind == "end" else _short(self.text)
+        return "the end" if self.form == "end" else _short(self.text)
 
 
 class _Parser:
     """Recursive descent over the tokens of one condition."""
 
-    def __init__(self, text: str, kinds: Mapping[str, ValueKind], option: str) -> None:
+    def __init__(self, text: str, types: Mapping[str, ValueType], option: str) -> None:
         self._option = option
-        self._kinds = kinds
+        self._types = types
         self._tokens = self._split(text)
         self._position = 0
         self._depth = 0
 
     def condition(self) -> Condition:
         condition = self._alternatives()
-        if self._next.kind != "end":
+        if self._next.form != "end":
             raise self._unexpected("and, or, or the end")
         return condition
 
@@ -171,7 +171,7 @@ class _Parser:
         position = 0
         while position < len(text):
             match = _TOKEN.match(text, position)
-            if tokens and tokens[-1].kind == "operator" and (text_of_list := _list_at(text, position)):
+            if tokens and tokens[-1].form == "operator" and (text_of_list := _list_at(text, position)):
                 tokens.append(_Token("list", text_of_list, position + 1))
                 position += len(text_of_list)
                 continue
@@ -194,7 +194,7 @@ class _Parser:
         return self._tokens[self._position - 1]
 
     def _next_is(self, word: str) -> bool:
-        return self._next.kind == "word" and self._next.text.lower() == word
+        return self._next.form == "word" and self._next.text.lower() == word
 
     def _alternatives(self) -> Condition:
         parts = [self._alternative()]
@@ -229,37 +229,37 @@ class _Parser:
         return condition
 
     def _comparison(self) -> Condition:
-        if self._next.kind != "word" or any(map(self._next_is, ("and", "or"))):
+        if self._next.form != "word" or any(map(self._next_is, ("and", "or"))):
             raise self._unexpected("a name, 'not' or '('")
         where = self._where()
         name = self._take().text
-        check_name(name, self._kinds, where)
-        if self._next.kind != "operator":
+        check_name(name, self._types, where)
+        if self._next.form != "operator":
             raise self._unexpected(f"= != < <= > or >= after {name}")
-        kind = self._kinds[name]
+        type_ = self._types[name]
         operator = self._next.text.replace("==", "=")
-        if kind in ("set", "truth") and operator not in ("=", "!="):
+        if type_ in ("set", "truth") and operator not in ("=", "!="):
             raise self._unexpected(f"= or != after {name}")
         self._take()
-        if self._next.kind not in ("word", "string", "list") or any(map(self._next_is, ("and", "or", "not"))):
+        if self._next.form not in ("word", "string", "list") or any(map(self._next_is, ("and", "or", "not"))):
             raise self._unexpected(f"a value to compare {name} with")
-        value = self._value(kind, name)
-        number = _number(value, kind) if self._next.kind == "word" else None
-        if kind in ("number", "share") and number is None:
-            share = _number(value, "share") if kind == "number" and self._next.kind == "word" else None
+        value = self._value(type_, name)
+        number = _number(value, type_) if self._next.form == "word" else None
+        if type_ in ("number", "share") and number is None:
+            share = _number(value, "share") if type_ == "number" and self._next.form == "word" else None
             hint = _HINT if share is None else self._share_hint(name, share)
             raise self._unexpected(f"a number to compare {name} with", hint)
-        if kind == "truth" and value not in ("true", "false"):
+        if type_ == "truth" and value not in ("true", "false"):
             raise self._unexpected(f"true or false to compare {name} with")
         self._take()
         return ValueComparison(name, operator, value, number, in_json(value))
 
-    def _value(self, kind: ValueKind, name: str) -> str:
+    def _value(self, type_: ValueType, name: str) -> str:
         """The value as it is compared, without its quotes."""
-        value = self._next.text[1:-1] if self._next.kind == "string" else self._next.text
-        if kind == "state" and value not in STATES:
+        value = self._next.text[1:-1] if self._next.form == "string" else self._next.text
+        if type_ == "state" and value not in STATES:
             raise UsageError(f"{self._where()}: unknown state {_short(value)}", hint_for(value, STATES, "states"))
-        if kind != "time":
+        if type_ != "time":
             return value
         text = time_text(value)
         if text is None:
@@ -279,14 +279,14 @@ class _Parser:
 
     def _unexpected(self, expected: str, hint: str = _HINT) -> UsageError:
         before = self._tokens[self._position - 1]  # at the beginning this is the end
-        if hint == _HINT and before.kind == "word" and before.text[0] in "[{":
+        if hint == _HINT and before.form == "word" and before.text[0] in "[{":
             hint = _LIST_HINT
         return UsageError(f"{self._where()}: expected {expected}, found {self._next.shown}", hint)
 
 
-def _number(text: str, kind: ValueKind) -> float | None:
+def _number(text: str, type_: ValueType) -> float | None:
     """The value as a number, if it is one: of a share, it may be in per cent."""
-    digits = text.removesuffix("%") if kind == "share" else text
+    digits = text.removesuffix("%") if type_ == "share" else text
     if _NUMBER.fullmatch(digits) is None:
         return None
     return float(digits) if digits == text else float(Decimal(digits) / 100)  # 69.9% is 0.699, as 69.9 / 100 is not

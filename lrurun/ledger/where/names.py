@@ -1,4 +1,4 @@
-"""The names in conditions, orders and lists of columns, each with the kind of its values."""
+"""The names in conditions, orders and lists of columns, each with the type of its values."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from msgspec import Struct
 from lrurun.config.recurrences import KINDS
 from lrurun.config.schema import CELL, KIND, RECURRENCE, SECTIONS, SETTINGS, is_setting, known_paths
 from lrurun.ledger.columns import FIELDS, METRICS
-from lrurun.ledger.values import ValueKind
+from lrurun.ledger.values import ValueType
 
 
-class Names(Mapping[str, ValueKind]):
-    """Every name with the kind of its values: fields, results and settings.
+class Names(Mapping[str, ValueType]):
+    """Every name with the type of its values: fields, results and settings.
 
     A recurrence is imported only for a setting of recurrences.
     """
 
     def __init__(self, metrics: Iterable[str] = (), shares: Collection[str] = ("accuracy",)) -> None:
         """`metrics` are further results; `shares` the metrics that are fractions, and printed in per cent."""
-        self._known: dict[str, ValueKind] = {name: field.kind for name, field in FIELDS.items()}
+        self._known: dict[str, ValueType] = {name: field.type for name, field in FIELDS.items()}
         for name in (*METRICS, *metrics):
             if is_plain(name):
                 self._known[name] = "share" if name.rpartition("/")[2] in shares else "number"
 
-    def __getitem__(self, name: str) -> ValueKind:
+    def __getitem__(self, name: str) -> ValueType:
         if name not in self._known:
             if not is_setting(name) or name.startswith((CELL, SETTINGS)):
                 raise KeyError(name)
-            self._known[name] = _kind_of_setting(name)
+            self._known[name] = _type_of_setting(name)
         return self._known[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -48,21 +48,21 @@ def is_plain(name: str) -> bool:
     return re.search(r"[^ !#-\[\]-~]", name) is None
 
 
-def _kind_of_setting(path: str) -> ValueKind:
+def _type_of_setting(path: str) -> ValueType:
     if path == KIND:
         return "text"
     types: list[type[Struct]] = [SECTIONS[path.partition(".")[0]]]
     if path.startswith(RECURRENCE):
         types = [declaration.settings for declaration in KINDS.values()]
     name = path.rpartition(".")[2]
-    return next(kind_of(_hints(type_)[name]) for type_ in types if name in type_.__struct_fields__)
+    return next(type_of(_hints(type_)[name]) for type_ in types if name in type_.__struct_fields__)
 
 
 _hints = cache(get_type_hints)
 
 
-def kind_of(hint: Any) -> ValueKind:
-    """The kind of the values of a setting with this annotation."""
+def type_of(hint: Any) -> ValueType:
+    """The type of the values of a setting with this annotation."""
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     if get_origin(hint) in (Union, UnionType):

@@ -37,22 +37,22 @@ def where(condition: Condition) -> ColumnElement[bool]:
 def in_order(query: Select[Any], sort: str | None, *, descending: bool, ladder: str | None = None) -> Select[Any]:
     """A query on `runs`, sorted by a column: runs without a value last, newest first where values are equal.
 
-    Where a run has several places in ladders, the first counts, or the first in ladders of the name `ladder`; where it
+    Where a run has several memberships, the first counts, or the first in ladders of the name `ladder`; where it
     has several tags, the first in the alphabet.
     """
     newest = runs.c.number.desc()
     if sort is None:
         return query.order_by(newest)
     if is_setting(sort):
-        kind, number_value, text_value = columns.setting_expressions(sort)
-        truth = case((kind == "true", 1), (kind == "false", 0))
+        type_, number_value, text_value = columns.setting_expressions(sort)
+        truth = case((type_ == "true", 1), (type_ == "false", 0))
         # Computed once for each document. Without MATERIALIZED, SQLite would do so for each run.
         keys = (
             select(
                 documents.c.id,
-                case((kind.in_(NUMBERS), number_value), else_=truth).label("number"),
-                case((kind == "text", text_value)).label("text"),
-                case((kind.in_(LISTS), text_value)).label("listed"),
+                case((type_.in_(NUMBERS), number_value), else_=truth).label("number"),
+                case((type_ == "text", text_value)).label("text"),
+                case((type_.in_(LISTS), text_value)).label("listed"),
             )
             .cte("keys")
             .prefix_with("MATERIALIZED")
@@ -64,7 +64,7 @@ def in_order(query: Select[Any], sort: str | None, *, descending: bool, ladder: 
         ranks: list[ColumnElement[Any]] = [listed.is_not(None), text.is_not(None), number, text, listed]
     else:
         if sort in FIELDS and FIELDS[sort].is_of_membership:
-            query = query.select_from(columns.with_first_place(ladder))
+            query = query.select_from(columns.with_first_membership(ladder))
         missing, ranks = columns.expression(sort).is_(None), [columns.expression(sort)]
     return query.order_by(missing, *(rank.desc() if descending else rank.asc() for rank in ranks), newest)
 
@@ -75,7 +75,7 @@ def _comparison(comparison: ValueComparison) -> ColumnElement[bool]:
         return columns.document_of(name).in_(select(documents.c.id).where(_setting_holds(comparison)))
     value = columns.expression(name)
     if name in FIELDS:
-        match FIELDS[name].kind:
+        match FIELDS[name].type:
             case "set":
                 return _set_holds(comparison)
             case "time":
@@ -102,21 +102,21 @@ def _set_holds(comparison: ValueComparison) -> ColumnElement[bool]:
     if comparison.name == "tag":
         tagged = exists().where(tags.c.run == runs.c.number, tags.c.name == comparison.text)
         return tagged if comparison.operator == "=" else not_(tagged)
-    equal = _place(FIELDS[comparison.name].value == comparison.text)
-    return equal if comparison.operator == "=" else and_(not_(equal), _place())
+    equal = _has_membership(FIELDS[comparison.name].value == comparison.text)
+    return equal if comparison.operator == "=" else and_(not_(equal), _has_membership())
 
 
-def _place(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Whether a run has a place in a ladder that meets the conditions."""
-    places = ladder_runs.join(ladders, ladders.c.id == ladder_runs.c.ladder)
-    # a list that is sorted by places has their tables, too
-    return exists().select_from(places).where(ladder_runs.c.run == runs.c.number, *conditions).correlate(runs)
+def _has_membership(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Whether a run has a membership that meets the conditions."""
+    memberships = ladder_runs.join(ladders, ladders.c.id == ladder_runs.c.ladder)
+    # a list that is sorted by memberships has their tables, too
+    return exists().select_from(memberships).where(ladder_runs.c.run == runs.c.number, *conditions).correlate(runs)
 
 
 def _time_holds(column: ColumnElement[float], comparison: ValueComparison) -> ColumnElement[bool]:
     """The comparison of a time's text, which grows with the time, as a comparison of the time itself."""
     seconds = range(FIRST_SECOND, LAST_SECOND)
-    # The first second whose text is not before that of the comparison, and the first whose text is after it.
+    # The first second whose text is not before the comparison's, and the first whose text is after it.
     begin = FIRST_SECOND + bisect.bisect_left(seconds, comparison.text, key=_time_text)
     end = FIRST_SECOND + bisect.bisect_right(seconds, comparison.text, key=_time_text)
     holds = {
@@ -135,16 +135,16 @@ def _time_text(second: int) -> str:
 
 
 def _setting_holds(comparison: ValueComparison) -> ColumnElement[bool]:
-    kind, number, text_value = columns.setting_expressions(comparison.name)
+    type_, number, text_value = columns.setting_expressions(comparison.name)
     if comparison.operator == "!=":
-        return and_(_true(kind != "null"), not_(_setting_holds(structs.replace(comparison, operator="="))))
+        return and_(_true(type_ != "null"), not_(_setting_holds(structs.replace(comparison, operator="="))))
     compare = OPERATORS[comparison.operator]
-    text = case((kind == "text", text_value), (kind.in_(("true", "false")), kind))
+    text = case((type_ == "text", text_value), (type_.in_(("true", "false")), type_))
     holds = _true(compare(text, comparison.text))
     if comparison.number is not None:
-        holds = or_(holds, _true(compare(case((kind.in_(NUMBERS), number)), as_in_json(comparison.number))))
+        holds = or_(holds, _true(compare(case((type_.in_(NUMBERS), number)), as_in_json(comparison.number))))
     if comparison.listed is not None and comparison.operator == "=":
-        listed = case((kind.in_(LISTS), text_value))
+        listed = case((type_.in_(LISTS), text_value))
         texts = select(listed.label("text")).distinct().subquery()  # thousands of documents have few different lists
         holds = or_(holds, _true(listed.in_(select(texts.c.text).where(same_json(texts.c.text, comparison.listed)))))
     return holds

@@ -33,7 +33,7 @@ _PERCENTILES = (5, 95)
 _CELLS = 24
 """Places on an axis at which items are counted, unless their results are shares of fewer seeds."""
 _SINGLE = 400
-"""The largest number of items that have a place of their own."""
+"""The largest number of items that are drawn one by one."""
 _SIZES = 60
 """The most sizes of a difference at which items are counted."""
 _SAME = 1e-9
@@ -167,16 +167,16 @@ class ItemComparison(Struct, frozen=True, kw_only=True, dict=True):
         elif len(x) > _SINGLE:
             steps = _CELLS
             x, y = _in_cells(x, y, scale)
-        places, counts = np.unique(np.stack([x, y, sides]), axis=1, return_counts=True)
-        return Cells(x=places[0], y=places[1], sides=places[2], counts=counts, steps=steps, scale=scale)
+        points, counts = np.unique(np.stack([x, y, sides]), axis=1, return_counts=True)
+        return Cells(x=points[0], y=points[1], sides=points[2], counts=counts, steps=steps, scale=scale)
 
     @property
     def ends(self) -> tuple[float, float]:
         """The smallest and the largest mean that axes have."""
         if self.is_right_or_wrong or not len(self.cells.x):
             return 0.0, 1.0
-        places = np.concatenate([self.cells.x, self.cells.y])
-        return float(np.min(places)), float(np.max(places))
+        means = np.concatenate([self.cells.x, self.cells.y])
+        return float(np.min(means)), float(np.max(means))
 
 
 class SeedsAlone(Struct, frozen=True, kw_only=True):
@@ -212,7 +212,7 @@ class Cells(Struct, frozen=True, kw_only=True):
 
     @property
     def most(self) -> int:
-        """The largest number of items at one place."""
+        """The largest number of items at one point."""
         return int(np.max(self.counts, initial=0))
 
 
@@ -261,7 +261,7 @@ def collect(
 
     Raises:
         UsageError: there are no such rungs, or they have no test set in common.
-        NotFoundError: no run, or those of one rung only, have per-item results.
+        NotFoundError: no run, or runs of one rung only, have per-item results.
     """
     plan, ledger = loaded.plan, loaded.ledger
     pairs = _pairs(plan.ladder, rungs)

@@ -122,15 +122,15 @@ def reduced(curve: Curve, points: int) -> Curve:
     """The curve with at most so many points, as of `kept`."""
     if len(curve.x) <= points:
         return curve
-    places = kept(curve.x, curve.y, points)
+    indices = kept(curve.x, curve.y, points)
     columns = {name: getattr(curve, name) for name in ("x", "y", "low", "high")}
     return structs.replace(
-        curve, **{name: tuple(column[k] for k in places) for name, column in columns.items() if column}
+        curve, **{name: tuple(column[k] for k in indices) for name, column in columns.items() if column}
     )
 
 
 def kept(steps: Sequence[float] | memoryview, values: Sequence[float] | memoryview, points: int) -> Sequence[int]:
-    """The places of at most `points` points of a curve, of at least 4, among them its first, last, smallest, largest.
+    """The indices of at most `points` points of a curve, of at least 4, among them its first, last, smallest, largest.
 
     Steps are divided into intervals of equal length, of each of which the smallest and the largest finite value are
     kept, and the first that is not finite. Of a curve with no more points, it is all.
@@ -143,15 +143,15 @@ def kept(steps: Sequence[float] | memoryview, values: Sequence[float] | memoryvi
         raise ValueError(f"points: expected at least 4, found {points}")
     if len(steps) <= points:
         return range(len(steps))
-    place, height = np.asarray(steps), np.asarray(values, np.float64)
+    step, height = np.asarray(steps), np.asarray(values, np.float64)
     is_odd = ~np.isfinite(height)
     of_each = 3 if is_odd.any() else 2
     if points < of_each + 2:
         of_each = 2
     intervals = (points - 2) // of_each
-    chosen = {0, len(place) - 1}
-    edges = np.linspace(place[0], place[-1] + 1, intervals + 1)
-    starts = np.searchsorted(place, edges)
+    chosen = {0, len(step) - 1}
+    edges = np.linspace(step[0], step[-1] + 1, intervals + 1)
+    starts = np.searchsorted(step, edges)
     for start, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
         part = height[start:end]
         finite = np.flatnonzero(~is_odd[start:end])

@@ -45,7 +45,7 @@ class _Rung(Struct, frozen=True, kw_only=True):
     published: tuple[tuple[float, float | None], ...] = ()
     """Values with their standard errors."""
     group: str = ""
-    """Means of one group have one look."""
+    """Means of one group have one style."""
 
 
 def _means(rungs: Sequence[_Rung], label: str, *, log: bool = False) -> Panel:
@@ -79,7 +79,7 @@ def _means(rungs: Sequence[_Rung], label: str, *, log: bool = False) -> Panel:
 
 
 def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float]) -> Figure:
-    """The test score of every rung; `scores` are those of the runs that count, by their ids."""
+    """The test score of every rung; `scores` has each run that counts, by its id."""
     form = report.score
 
     def scaled(value: float | None) -> float | None:
@@ -127,7 +127,7 @@ def every_task(report: AllTasksReport) -> Figure:
     sentences = [drawn.legend, "Colour: blue helps, orange hurts, grey is undecided."]
     whole = all_tasks.content_of(report)
     sentences += _caution(whole)
-    places = [(float(k), -float(n), cell) for n, row in enumerate(drawn.cells) for k, cell in enumerate(row)]
+    positions = [(float(k), -float(n), cell) for n, row in enumerate(drawn.cells) for k, cell in enumerate(row)]
     picture = Picture(
         x=floats(range(len(drawn.columns))),
         y=floats(-n for n in range(len(drawn.rows))),
@@ -137,7 +137,7 @@ def every_task(report: AllTasksReport) -> Figure:
         x="",
         y="",
         picture=picture,
-        texts=tuple((x, y, cell.text.replace("-", "−")) for x, y, cell in places),
+        texts=tuple((x, y, cell.text.replace("-", "−")) for x, y, cell in positions),
         x_ticks=tuple(zip(picture.x, drawn.columns, strict=True)),
         y_ticks=tuple(zip(picture.y, drawn.rows, strict=True)),
     )
@@ -162,13 +162,13 @@ def summary(report: AllTasksReport) -> Figure:
     metric = Counter(column.score.name for column in report.columns).most_common(1)[0][0]
     chosen = [k for k, column in enumerate(report.columns) if column.score.name == metric]
     form = report.columns[chosen[0]].score
-    places = [(-float(k), row) for k, row in enumerate(report.rows)]
+    positions = [(-float(k), row) for k, row in enumerate(report.rows)]
     panels = []
     for title, score_of in (("this ledger", _own_score), ("published", _published_score)):
         by_task = {
             report.columns[k].name: {
                 y: (form.scale * score[0], form.scale * (score[1] or 0.0))
-                for y, row in places
+                for y, row in positions
                 if (score := score_of(row.cells[k], metric)) is not None
             }
             for k in chosen
@@ -176,13 +176,13 @@ def summary(report: AllTasksReport) -> Figure:
         drawn = {name: scores for name, scores in by_task.items() if scores}
         means = {
             y: (math.fsum(scores[y][0] for scores in drawn.values()) / len(drawn), 0.0)
-            for y, _ in places
+            for y, _ in positions
             if drawn and all(y in scores for scores in drawn.values())
         }
         lines = [_across(name, scores) for name, scores in drawn.items()]
         lines += [structs.replace(_across("mean", means), style="marked", low=(), high=(), grey=True)] if means else []
         if lines:
-            ticks = tuple((y, row.rung) for y, row in places)
+            ticks = tuple((y, row.rung) for y, row in positions)
             panels.append(Panel(title=title, x=f"test {form.axis}", y="", curves=tuple(lines), y_ticks=ticks))
     if not panels:
         raise NotFoundError(
@@ -223,7 +223,7 @@ def _published_score(cell: all_tasks.TaskCell, metric: str) -> tuple[float, floa
 
 
 def _across(name: str, scores: Mapping[float, tuple[float, float]]) -> Curve:
-    """Scores with their errors, by their places from above."""
+    """Scores with their errors, by their positions from above."""
     values, errors = zip(*scores.values(), strict=True)
     low, high = (floats(x + sign * error for x, error in zip(values, errors, strict=True)) for sign in (-1, 1))
     return Curve(label=name, style="points", x=floats(values), y=floats(scores), low=low, high=high, sideways=True)
@@ -236,7 +236,7 @@ def _note(row: LadderRow) -> str:
 
 
 def speeds(report: speed.SpeedReport, speed_of: Mapping[str, float]) -> Figure:
-    """The training speed of every rung on every device; `speed_of` has that of each counted run, by its id."""
+    """The training speed of every rung on every device; `speed_of` has each counted run, by its id."""
     settings = list(dict.fromkeys(row.setting for row in report.rows if row.setting is not None))
     differing = [
         name
@@ -331,9 +331,9 @@ def swept(report: SweptReport, numbers: Mapping[str, float], label: str, scale: 
             f"no finished run has a value of {path}: its rung has none, or tuning chose it",
             "--by K: name a setting in which instances differ; lrurun report --by K prints all",
         )
-    tried = sorted({place for places in drawn.values() for place in places})
+    tried = sorted({x for points in drawn.values() for x in points})
     x_scale = suited(tried)
-    ticks = tuple((place, console.setting(place)) for place in tried)
+    ticks = tuple((x, console.setting(x)) for x in tried)
     # short labels fit where no gap is under an eighth of the axis
     short = x_scale == "log" and max(len(text) for _, text in ticks) <= 7
     room = short and min(b / a for a, b in pairwise(tried)) ** 8 > tried[-1] / tried[0]
@@ -352,17 +352,17 @@ def swept(report: SweptReport, numbers: Mapping[str, float], label: str, scale: 
     return Figure(panels=(panel,), title=swept_table.title(report), caption=_caption(sentences, report.notes))
 
 
-def _over(rung: str, places: Mapping[float, Mapping[str, float]], scale: float) -> Curve:
-    """The mean over seeds, at places."""
-    seeds = {place: list(numbers.values()) for place, numbers in places.items()}
+def _over(rung: str, points: Mapping[float, Mapping[str, float]], scale: float) -> Curve:
+    """The mean over seeds at each x."""
+    seeds = {x: list(numbers.values()) for x, numbers in points.items()}
     counts = sorted({len(scores) for scores in seeds.values()})
     n = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    means = [(place, statistics.mean(scores), statistics.stderr(scores)) for place, scores in seeds.items()]
+    means = [(x, statistics.mean(scores), statistics.stderr(scores)) for x, scores in seeds.items()]
     return _marked(f"{rung} (n={n})", means, scale)
 
 
 def lengths(report: ladder_table.LadderReport, length: int) -> Figure:
-    """The test score of every rung at `length`, that of training, and in further tests whose names are lengths."""
+    """The test score of every rung at `length`, as trained, and in further tests whose names are lengths."""
     by_rung: dict[str, dict[int, Score]] = {}
     for row in report.rows:
         further = {int(score.test): score for score in row.further_tests if score.test.isdecimal()}
@@ -383,7 +383,7 @@ def _profile(
     log: bool,
 ) -> Figure:
     drawn = tuple(
-        _marked(name, [(place, score.mean, score.stderr) for place, score in scores.items()], scale)
+        _marked(name, [(x, score.mean, score.stderr) for x, score in scores.items()], scale)
         for name, scores in by_rung.items()
     )
     if not any(curve.x for curve in drawn):
@@ -399,14 +399,14 @@ def _profile(
 
 
 def _marked(name: str, points: Iterable[tuple[float, float | None, float | None]], scale: float) -> Curve:
-    """Means with their standard errors at places."""
-    drawn = [(place, scale * mean, scale * (error or 0.0)) for place, mean, error in points if mean is not None]
+    """Means with their standard errors at each x."""
+    drawn = [(x, scale * mean, scale * (error or 0.0)) for x, mean, error in points if mean is not None]
     drawn.sort()
     several = any(error for _, _, error in drawn)
     return Curve(
         label=name,
         style="marked",
-        x=floats(place for place, _, _ in drawn),
+        x=floats(x for x, _, _ in drawn),
         y=tuple(mean for _, mean, _ in drawn),
         low=tuple(mean - error for _, mean, error in drawn) if several else (),
         high=tuple(mean + error for _, mean, error in drawn) if several else (),
@@ -522,7 +522,7 @@ def ladder_eigenvalues(
     notes: Sequence[rung_runs.Note],
     spectra_of: SpectraOf,
 ) -> Figure:
-    """The eigenvalues of every rung that has runs of its own: those of all layers of its first finished seed."""
+    """The eigenvalues of every rung that has runs of its own: of all layers of its first finished seed."""
     spectra: list[Panel] = []
     seeds: dict[int, list[str]] = {}
     without: dict[str, NoEigenvaluesError] = {}

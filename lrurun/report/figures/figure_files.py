@@ -1,7 +1,7 @@
 """Figures as PNG, SVG and PDF, drawn by Matplotlib in one style.
 
 Each is as wide as a column or a page of a paper, with the same sizes of type, and as high as it needs: title, panels,
-legend and caption are placed one below the other, so that none covers another. Colours are those of Okabe and Ito,
+legend and caption are placed one below the other, so that none covers another. The colours are Okabe's and Ito's,
 which colour-blind readers can distinguish; lines and markers differ too, for printing without colour. The same data
 give the same bytes.
 matplotlib is imported when drawing.
@@ -145,7 +145,7 @@ def draw(figure: Figure, width: Width = "column") -> Drawing:
     axes = list(grid.ravel())
     styles: dict[str, dict[str, Any]] = {}
     high = _height(figure, inches, columns)
-    for place, (panel, ax) in enumerate(zip(figure.panels, axes, strict=False)):
+    for index, (panel, ax) in enumerate(zip(figure.panels, axes, strict=False)):
         if panel.picture is not None and not panel.picture.label:
             _unlabelled(panel.picture, ax)
         for curve in panel.curves:
@@ -154,12 +154,12 @@ def draw(figure: Figure, width: Width = "column") -> Drawing:
             _curve(curve, ax, style, number / max(1, len(families)), high)
             if curve.label:
                 styles[curve.label] = _both(styles.get(curve.label, style), style)
-        lowest = place + columns >= len(figure.panels)
+        lowest = index + columns >= len(figure.panels)
         _axes(
             panel,
             ax,
             x=lowest or not figure.same_x,
-            y=not (figure.same_y and place % columns),
+            y=not (figure.same_y and index % columns),
             per_inch=columns / (inches - _room_of_colors(figure)),
         )
     for ax in axes[len(figure.panels) :]:
@@ -196,9 +196,9 @@ def _room_of_colors(figure: Figure) -> float:
 def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, per_inch: float) -> None:
     """The scales and the texts of the axes; labels only where `x` and `y`. `per_inch`: panels in an inch of a row."""
     curves = panel.curves
-    places_x, places_y = ([place for curve in curves for place in getattr(curve, name)] for name in ("x", "y"))
-    _axis(ax, "x", panel.x if x else "", panel.x_scale, panel.x_ticks, places_x, max(2, int(2.2 / per_inch)))
-    _axis(ax, "y", panel.y if y else "", panel.y_scale, panel.y_ticks, places_y)
+    xs, ys = ([number for curve in curves for number in getattr(curve, name)] for name in ("x", "y"))
+    _axis(ax, "x", panel.x if x else "", panel.x_scale, panel.x_ticks, xs, max(2, int(2.2 / per_inch)))
+    _axis(ax, "y", panel.y if y else "", panel.y_scale, panel.y_ticks, ys)
     if x:
         ax.tick_params(axis="x", labelbottom=True)  # also where no panel is below it
     longest = max((_length(line) for _, name in panel.x_ticks for line in _folded(name, 14).split("\n")), default=0)
@@ -207,7 +207,7 @@ def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, per_inch: float) -> None:
         for label in ax.get_xticklabels():
             label.set(ha="right", rotation_mode="anchor")
     ax.set_title("\n".join(map(_text, panel.title.split("\n"))))
-    columns = len({place for place, _, _ in panel.texts})
+    columns = len({right for right, _, _ in panel.texts})
     for right, up, text in panel.texts:
         size = SMALL * min(1.0, 9 / per_inch / columns / max(1, len(text)))
         ax.text(right, up, _text(text), fontsize=size, ha="center", va="center")
@@ -220,8 +220,8 @@ def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, per_inch: float) -> None:
     elif panel.picture is None:
         ax.grid(axis="both" if panel.y_ticks or panel.square else "y", linewidth=0.3, color="#cccccc")
         if panel.y_ticks:
-            places = [place for place, _ in panel.y_ticks]
-            ax.set_ylim(min(places) - 0.5, max(places) + 0.5)
+            heights = [height for height, _ in panel.y_ticks]
+            ax.set_ylim(min(heights) - 0.5, max(heights) + 0.5)
         ax.set_axisbelow(True)
     elif panel.picture.levels:
         ax.spines[:].set_visible(True)
@@ -248,7 +248,7 @@ def _axis(
     getattr(ax, f"set_{direction}scale")(scale)
     if ticks:
         axis.set_ticks(
-            [place for place, _ in ticks], [_folded(name, 14 if direction == "x" else 22) for _, name in ticks]
+            [number for number, _ in ticks], [_folded(name, 14 if direction == "x" else 22) for _, name in ticks]
         )
         if scale == "linear":  # names, not numbers
             axis.set_tick_params(length=0)
@@ -283,7 +283,7 @@ def _folded(name: str, width: int) -> str:
 
 
 def _style(curve: Curve, number: int, *, solid: bool) -> dict[str, Any]:
-    """The look of a curve of the family of that number; `solid` lines do not differ in their dashes."""
+    """The style of a curve of the family of that number; `solid` lines do not differ in their dashes."""
     color = GREY if curve.grey else COLORS[number % len(COLORS)]
     if curve.style in ("points", "rings", "crosses"):
         marker = {"rings": "o", "crosses": "x"}.get(curve.style, MARKERS[number % len(MARKERS)])
@@ -298,13 +298,13 @@ def _style(curve: Curve, number: int, *, solid: bool) -> dict[str, Any]:
     if curve.style == "dashed":
         return {"color": color, "linestyle": "--" if curve.grey else (0, (4, 2))}
     line = LINES[(number + number // len(COLORS)) % len(LINES)]
-    look = {"color": color, "linestyle": "-" if solid else line}
-    return look | ({"marker": MARKERS[number % len(MARKERS)]} if curve.style == "marked" else {})
+    style = {"color": color, "linestyle": "-" if solid else line}
+    return style | ({"marker": MARKERS[number % len(MARKERS)]} if curve.style == "marked" else {})
 
 
 def _both(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """The look in the legend of curves of one label: a line with markers, where there are both."""
-    drawn = [look["linestyle"] for look in (first, second) if look["linestyle"] != "none"]
+    """The style in the legend of curves of one label: a line with markers, where there are both."""
+    drawn = [style["linestyle"] for style in (first, second) if style["linestyle"] != "none"]
     return {**second, **first, "linestyle": drawn[0] if drawn else "none"}
 
 
@@ -343,7 +343,7 @@ def _unlabelled(picture: Picture, ax: Axes) -> None:
 
 
 def _pictures(panels: Sequence[Panel], axes: Sequence[Axes], drawing: Drawing) -> None:
-    """The pictures with labels: those of one label have one scale of colours, which is drawn once."""
+    """The pictures with labels: pictures with one label have one scale of colours, which is drawn once."""
     from matplotlib.colors import LogNorm, Normalize
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
@@ -361,18 +361,18 @@ def _pictures(panels: Sequence[Panel], axes: Sequence[Axes], drawing: Drawing) -
             )
         form = FuncFormatter(_power) if scale == "log" else None
         # Of one panel, inside of its axes, so that it is as high as they are where their units are equal.
-        place: dict[str, Any] = (
+        bar_axes: dict[str, Any] = (
             {"cax": group[0][1].inset_axes((1.04, 0.0, 0.06, 1.0))}
             if len(group) == 1
             else {"ax": [ax for _, ax in group], "aspect": 30, "pad": 0.06}
         )
-        bar = drawing.colorbar(mesh, label=_text(label), format=form, **place)
+        bar = drawing.colorbar(mesh, label=_text(label), format=form, **bar_axes)
         bar.ax.yaxis.set_minor_formatter(NullFormatter())
         bar.outline.set_linewidth(0.6)
 
 
 def _edges(middles: Sequence[float]) -> list[float]:
-    """The ends of the cells around these places."""
+    """The ends of the cells around these middles."""
     between = [(a + b) / 2 for a, b in itertools.pairwise(middles)]
     first, last = (between[0], between[-1]) if between else (middles[0] + 0.5, middles[0] - 0.5)
     return [2 * middles[0] - first, *between, 2 * middles[-1] - last]
@@ -418,9 +418,9 @@ def _compose(figure: Drawing, height: float, title: str, caption: str, handles: 
     width = figure.get_figwidth()
     parts = []
     for text, size, weight in ((title, LARGE, "bold"), (caption, SMALL, "normal")):
-        look: dict[str, Any] = {"fontsize": size, "fontweight": weight, "va": "top", "linespacing": 1.2}
+        style: dict[str, Any] = {"fontsize": size, "fontweight": weight, "va": "top", "linespacing": 1.2}
         lines = _wrapped(figure, text, size, weight)
-        parts.append(figure.text(_MARGIN / width, 0.5, lines, parse_math=False, **look))
+        parts.append(figure.text(_MARGIN / width, 0.5, lines, parse_math=False, **style))
     legend = None
     if handles:
         # Of many entries, those with the longest names say whether a number of columns fits.

@@ -27,7 +27,7 @@ class Curve(Struct, frozen=True, kw_only=True):
     """Numbers over a coordinate."""
 
     label: str
-    """Curves of one label have one look in all panels; without one, the curve is not in the legend."""
+    """Curves of one label have one style in all panels; without one, the curve is not in the legend."""
     x: tuple[float, ...]
     y: tuple[float, ...]
     style: Style = "line"
@@ -78,7 +78,7 @@ class Panel(Struct, frozen=True, kw_only=True):
     circles: tuple[tuple[float, float], ...] = ()
     """The middles of unit circles in a plane of complex numbers, whose units are equal. Several have no axes."""
     texts: tuple[tuple[float, float, str], ...] = ()
-    """Texts at places."""
+    """Texts at positions."""
 
 
 class Figure(Struct, frozen=True, kw_only=True):
@@ -202,11 +202,11 @@ thin = partial(line, style="thin")
 
 
 def spread(label: str, samples: Mapping[float, Sequence[float]], *, percent: float = 100.0, family: str = "") -> Curve:
-    """The median of the samples at each place, with bars over the middle `percent` of them: all of them by default.
+    """The median of the samples at each x, with bars over the middle `percent` of them: all of them by default.
 
-    Places without samples are left out.
+    An x without samples is left out.
     """
-    present, tail = {place: sample for place, sample in samples.items() if len(sample)}, (100 - percent) / 2
+    present, tail = {x: sample for x, sample in samples.items() if len(sample)}, (100 - percent) / 2
     low, middle, high = (
         [np.percentile(sample, percentile) for sample in present.values()] for percentile in (tail, 50, 100 - tail)
     )

@@ -70,17 +70,17 @@ def ladder(report: LadderReport) -> DotPlot | None:
     if axis is None:
         return None
 
-    def place(value: float) -> float:
-        return round(100 * axis.place(value), 2)
+    def position(value: float) -> float:
+        return round(100 * axis.position(value), 2)
 
     def plotted(row: LadderRow) -> DotPlotRow:
         mean, error = row.mean, row.stderr or 0.0
         return DotPlotRow(
             rung=row.rung,
-            seeds=tuple(place(score) for score in row.scores if math.isfinite(score)),
-            mean=None if mean is None else place(mean),
-            low=None if mean is None else max(place(mean - error), 0.0),
-            high=None if mean is None else min(place(mean + error), 100.0),
+            seeds=tuple(position(score) for score in row.scores if math.isfinite(score)),
+            mean=None if mean is None else position(mean),
+            low=None if mean is None else max(position(mean - error), 0.0),
+            high=None if mean is None else min(position(mean + error), 100.0),
             score="\n".join([answer.score(row, report), *(cells.uncounted(row) if mean is not None else [])]),
             verdict=row.verdict,
             on_these_items=row.on_these_items,
@@ -101,7 +101,7 @@ _WIDTH = 360
 
 
 class Interval(Struct, frozen=True, kw_only=True):
-    """The difference of a claim with its interval; places from left to right."""
+    """The difference of a claim with its interval; positions from left to right."""
 
     label: str
     low: float
@@ -110,13 +110,13 @@ class Interval(Struct, frozen=True, kw_only=True):
     ends: tuple[str, str]
     """The numbers of both ends."""
     ticks: tuple[tuple[float, str, str], ...]
-    """0 and the margins: place, kind, number."""
+    """0 and the margins: position, sort of line, number."""
 
 
 def interval(claim: JudgedClaim, form: ScoreForm) -> Interval | None:
     """The interval of a claim, with 0 in the middle of its axis; None where it has none, or an end overflows.
 
-    `form` is that of the metric of the report.
+    `form` is the form of the report's metric.
     """
     if claim.difference is None or claim.low is None or claim.high is None:
         return None
@@ -268,7 +268,7 @@ class ItemPlane(Struct, frozen=True, kw_only=True):
     """The numbers at both ends of the axes."""
     low: float
     high: float
-    """The places of these ends, from left to right."""
+    """The positions of these ends, from left to right."""
     paths: tuple[tuple[str, str], ...]
     """The style of the dots of each side, and a path with all of them."""
 
@@ -289,7 +289,7 @@ def _item_plane(pair: ItemComparison, scale: float) -> ItemPlane:
     low, width = scaled(ends[0]), (scaled(ends[1]) - scaled(ends[0])) or 1.0
     inner = _PLANE - 2 * _FRAME
 
-    def place(value: float) -> float:
+    def position(value: float) -> float:
         return _FRAME + inner * (scaled(value) - low) / width
 
     def number(value: float) -> str:
@@ -300,7 +300,7 @@ def _item_plane(pair: ItemComparison, scale: float) -> ItemPlane:
         radius = max(inner * diameter / 2, 0.8)
         arc = f"a{radius:.2f},{radius:.2f} 0 1,0 "
         paths[side] += (
-            f"M{place(x) - radius:.2f},{_PLANE - place(y):.2f}{arc}{2 * radius:.2f},0{arc}{-2 * radius:.2f},0"
+            f"M{position(x) - radius:.2f},{_PLANE - position(y):.2f}{arc}{2 * radius:.2f},0{arc}{-2 * radius:.2f},0"
         )
     counts = f"better on {pair.better:,}, worse on {pair.worse:,}, equal on {pair.equal:,}"
     return ItemPlane(
@@ -318,7 +318,7 @@ def _item_plane(pair: ItemComparison, scale: float) -> ItemPlane:
 def inline(figure: Figure, prefix: str, label: str) -> Markup:
     """The figure as an element of an HTML page, in the page's ink and without a background.
 
-    `prefix` keeps its ids apart from those of other figures.
+    `prefix` keeps its ids apart from ids of other figures.
     """
     svg = figure_files.render(figure, ".svg").decode()
     svg = svg[svg.index("<svg") :].strip()

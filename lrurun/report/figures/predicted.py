@@ -73,8 +73,10 @@ def error_figure(rows: Sequence[GroupErrors], *, title: str, caption: str) -> Fi
     for division in dict.fromkeys(row.division for row in rows):
         groups = [row for row in rows if row.division == division]
         numbered = all(row.group.isdecimal() for row in groups)
-        places = [float(row.group) if numbered else float(k) for k, row in enumerate(groups)]
-        ticks = () if numbered or len(groups) > MOST_TICKS else zip(places, (row.group for row in groups), strict=True)
+        positions = [float(row.group) if numbered else float(k) for k, row in enumerate(groups)]
+        ticks = (
+            () if numbered or len(groups) > MOST_TICKS else zip(positions, (row.group for row in groups), strict=True)
+        )
         curves = []
         for name in groups[0].rates:
             means, widths = zip(*((100 * row.rates[name][0], row.rates[name][1]) for row in groups), strict=True)
@@ -82,7 +84,7 @@ def error_figure(rows: Sequence[GroupErrors], *, title: str, caption: str) -> Fi
             both = [(mean - 100 * (width or 0.0), mean + 100 * (width or 0.0)) for mean, width in ends]
             low, high = zip(*both, strict=True) if both else ((), ())
             style: Style = "marked" if numbered else "points"
-            curves.append(Curve(label=name, style=style, x=floats(places), y=floats(means), low=low, high=high))
+            curves.append(Curve(label=name, style=style, x=floats(positions), y=floats(means), low=low, high=high))
         panels.append(Panel(x=division, y="wrong labels [%]", curves=tuple(curves), x_ticks=tuple(ticks)))
     return Figure(panels=tuple(panels), columns=min(2, len(panels)), same_y=True, title=title, caption=caption)
 
@@ -114,15 +116,15 @@ def example_figure(spec: Spec, split: Split, outputs: Outputs, *, title: str, ca
     if spec.kind == "features" and is_class and side * side == spec.length == labels.shape[1]:
         rows = {"labels": labels, **{name: runs[0] for name, runs in outputs.items()}}
         panels = [
-            _image(name if place == 0 else "", np.asarray(of[place]).reshape(side, side), spec.classes)
+            _image(name if index == 0 else "", np.asarray(of[index]).reshape(side, side), spec.classes)
             for name, of in rows.items()
-            for place in range(len(labels))
+            for index in range(len(labels))
         ]
         return Figure(panels=tuple(panels), columns=len(labels), title=title, caption=caption)
     panels = [
-        _positions(name if place == 0 else "", labels[place], runs[0][place], is_class, spec.length)
+        _positions(name if index == 0 else "", labels[index], runs[0][index], is_class, spec.length)
         for name, runs in outputs.items()
-        for place in range(len(labels))
+        for index in range(len(labels))
     ]
     return Figure(panels=tuple(panels), columns=min(2, len(labels)), same_y=is_class, title=title, caption=caption)
 
@@ -136,10 +138,10 @@ def _positions(name: str, labels: np.ndarray, predicted: np.ndarray, is_class: b
     """One example: labels as rings, predictions as crosses; of real values as lines. The last label is at the end."""
     first = length - len(labels)
     labels, predicted = (np.asarray(part).reshape(len(part), -1)[:, 0] for part in (labels, predicted))
-    places = np.flatnonzero(labels >= 0 if is_class else ~np.isnan(labels))
-    looks: tuple[Style, Style] = ("rings", "crosses") if is_class else ("dashed", "thin")
+    positions = np.flatnonzero(labels >= 0 if is_class else ~np.isnan(labels))
+    styles: tuple[Style, Style] = ("rings", "crosses") if is_class else ("dashed", "thin")
     curves = (
-        Curve(label=label, style=style, x=floats(first + places), y=floats(values[places]), grey=label == "label")
-        for label, values, style in zip(("label", "prediction"), (labels, predicted), looks, strict=True)
+        Curve(label=label, style=style, x=floats(first + positions), y=floats(values[positions]), grey=label == "label")
+        for label, values, style in zip(("label", "prediction"), (labels, predicted), styles, strict=True)
     )
     return Panel(x="position", y="class" if is_class else "value", title=name, curves=tuple(curves))

@@ -37,7 +37,7 @@ class MapCell(Struct, frozen=True, kw_only=True):
     undecided, where the mean is better; None without one."""
 
     @property
-    def look(self) -> str:
+    def style(self) -> str:
         """The style of the cell on a page: "better" or "worse" with a strength, or "undecided"."""
         if self.benefit is None or not self.text:
             return ""
@@ -48,7 +48,7 @@ class MapCell(Struct, frozen=True, kw_only=True):
 
 
 def _legend(*, hidden: bool) -> str:
-    """What the signs mean; those of verdicts on these test items where there are any."""
+    """What the signs mean; signs of verdicts on these test items where there are any."""
     more = f", {' '.join(HIDDEN.values())} undecided, but helps or hurts on these test items" if hidden else ""
     return (
         f"Difference to the base of each rung: ▲ helps, ▼ hurts, · undecided{more}, = the same runs; "

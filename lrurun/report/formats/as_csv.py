@@ -46,7 +46,7 @@ def render(report: Struct, columns: Sequence[str]) -> str:
 
 
 def _comparison(comparison: dict[str, Any] | None) -> dict[str, Any]:
-    """The columns of a comparison with the base, those of its two sides among them; empty cells without one."""
+    """The columns of a comparison with the base, and of its two sides; empty cells without one."""
     columns = {name: None if comparison is None else comparison[name] for name in COMPARED}
     sides = comparison["sides"] if comparison else ({}, {})
     for prefix, side in zip(("compared", "base"), sides, strict=False):

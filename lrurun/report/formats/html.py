@@ -27,7 +27,7 @@ class RunLines(Struct, frozen=True, kw_only=True):
     anchor: str
     title: str
     relation: str
-    """How the settings relate to those of the group that `link` leads to; `more` follows the link."""
+    """How the settings relate to the group that `link` leads to; `more` follows the link."""
     link: tuple[str, str] | None
     """The anchor and the title of the group."""
     more: str
@@ -121,7 +121,7 @@ def _cells(detail: RunDetail, form: ScoreForm | None, mixed: bool) -> list[str]:
 def _about(
     group: RunGroup, by_anchor: Mapping[str, RunGroup], details: Mapping[str, RunDetail]
 ) -> tuple[str, str | None, str]:
-    """How the settings of a group differ from those of its base: a sentence around the link to that."""
+    """How the settings of a group differ from its base: a sentence around the link to the base."""
     if group.same_as is not None:
         return "has the settings and runs of", group.same_as, ""
     if group.base is None or group.base not in by_anchor:

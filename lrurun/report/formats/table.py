@@ -24,7 +24,7 @@ def render(content: ReportContent, *, width: int, color: bool, ascii: bool = Fal
     lines: list[str] = []
 
     def write(text: str, *, label: str = "", style: str = "", indent: int = 0) -> None:
-        """Adds lines of sentences; the style is that of the label, on the first one."""
+        """Adds lines of sentences; the style is for the label, on the first one."""
         blanks = " " * indent
         if ascii:
             text, label = plain(text), plain(label)

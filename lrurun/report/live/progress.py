@@ -58,7 +58,7 @@ class RungProgress(Struct, frozen=True, kw_only=True):
 
     @property
     def without_score(self) -> int:
-        """Its finished runs that diverged or have no finite validation score."""
+        """Finished runs that diverged or have no finite validation score."""
         return self.counts.get("diverged", 0) + self.counts.get("done", 0) - self.scored
 
 
@@ -71,7 +71,7 @@ class LadderProgress(Struct, frozen=True, kw_only=True):
     eta_seconds: float | None
     """The time left; None where nothing is running, or no speed is recorded yet."""
     running: tuple[Run, ...]
-    places: dict[str, str]
+    running_on: dict[str, str]
     """Id of a running run -> host, process and device."""
     silent: dict[str, tuple[float, float]] = {}
     """Id of a running run whose worker has not advanced for long -> seconds since it did, and those that the steps of
@@ -104,14 +104,16 @@ def collect(ledger: Ledger, ladder: LadderInstance) -> LadderProgress:
         groups.setdefault((summary.rung, summary.stage), []).append(summary)
     running = ledger.runs(ladder.key, states=["running"]) if counts["running"] else []
     attempts = ledger.newest_attempts([run.id for run in running]) if running else {}
-    rungs = tuple(_rung(*place, group, work.get(place), usual) for place, group in groups.items())
+    rungs = tuple(
+        _rung(*rung_and_stage, group, work.get(rung_and_stage), usual) for rung_and_stage, group in groups.items()
+    )
     return LadderProgress(
         ladder=ladder,
         counts=counts,
         rungs=rungs,
         eta_seconds=work[None].duration(usual) if None in work else None,
         running=tuple(running),
-        places={run.id: _place(attempts[run.id]) for run in running},
+        running_on={run.id: _process(attempts[run.id]) for run in running},
         silent=_silent(ladder, running, attempts, rungs, ledger.clock()) if running else {},
         form=form,
     )
@@ -157,7 +159,7 @@ def _may_share_runs(summaries: list[StateSummary]) -> bool:
     return any(last >= first for (_, last), (first, _) in pairwise(sorted(spans.values())))
 
 
-def _place(newest: Attempt) -> str:
+def _process(newest: Attempt) -> str:
     device = devices.name(newest)
     return f"{newest.host}:{newest.pid}" + (f" ({device})" if device else "")
 
@@ -201,7 +203,7 @@ def running_lines(progress: LadderProgress) -> list[str]:
     for run in progress.running:
         name, stage, _ = _member(run, progress.ladder.key)
         subject = _seed(run, name if stage != "tune" else f"{name} (tune),")
-        text = f"{subject} ({run.id}) at {run.reached} on {progress.places[run.id]}"
+        text = f"{subject} ({run.id}) at {run.reached} on {progress.running_on[run.id]}"
         if run.id in progress.silent:
             since, usual = progress.silent[run.id]
             often = f"{usual:.1f} s" if usual < 60 else duration(usual)
@@ -273,7 +275,7 @@ def so_far(progress: LadderProgress) -> str:
 
 
 def _is_chance(score: float, task: str) -> bool:
-    """Whether a score is near or below that of chance, where the metric of the task says so."""
+    """Whether a score is near or below chance, where the metric of the task says so."""
     metric = tasks.TASKS[task].metric if task in tasks.TASKS else None
     if metric is None or metric.chance is None:
         return False
@@ -341,7 +343,7 @@ class Lines:
             changed: the runs that may be in another state than at the last update.
             whole: reads the progress of the ladder.
             failures: run id -> the reason of each attempt that has failed while this command watched.
-            programs: task -> the form of its scores, for those of users' programs.
+            programs: task -> the form of its scores, for tasks of users' programs.
         """
         lines = []
         for run in sorted(changed, key=lambda r: _member(r, ladder_key)[2]):

@@ -108,7 +108,7 @@ def collect(
 
     reports, notes, differing = [], [], []
     refused: LrurunError | None = None
-    for instance in sorted(ledger.ladders(ladder.name), key=_place):
+    for instance in sorted(ledger.ladders(ladder.name), key=_rank):
         if request.profile not in (None, instance.profile) or not _may_be(instance, request):
             differing.append(lookup.title(instance))
             continue
@@ -155,7 +155,7 @@ def _meant(instances: Sequence[LadderInstance], request: LadderRequest) -> str:
     return ""
 
 
-def _place(instance: LadderInstance) -> tuple[int, str, str]:
+def _rank(instance: LadderInstance) -> tuple[int, str, str]:
     """Tasks in the order of `lrurun list tasks`, the plain recipe of each before its profiles."""
     names = list(tasks.TASKS)
     number = names.index(instance.task) if instance.task in names else len(names)
@@ -194,12 +194,12 @@ def build(ladder: Ladder, reports: Sequence[LadderReport], notes: Sequence[str] 
         )
         for report in reports
     )
-    places: dict[Note, list[str]] = {}
+    columns_of: dict[Note, list[str]] = {}
     for column, report in zip(columns, reports, strict=True):
         for note in report.notes:
             if note != PAPER_PROTOCOL:
-                places.setdefault(note, []).append(column.name)
-    of_columns = [structs.replace(note, text=f"{'; '.join(names)}: {note.text}") for note, names in places.items()]
+                columns_of.setdefault(note, []).append(column.name)
+    of_columns = [structs.replace(note, text=f"{'; '.join(names)}: {note.text}") for note, names in columns_of.items()]
     rows = tuple(
         AllTasksRow(rung=row.rung, title=row.title, cells=tuple(_cell(report, k) for report in reports))
         for k, row in enumerate(reports[0].rows)

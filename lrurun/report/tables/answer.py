@@ -197,7 +197,7 @@ def _plot(report: LadderReport) -> tuple[Column, ...]:
             line = [" "] * width
             means = [] if row.mean is None else [(row.mean, "●")]
             for score, mark in [*((score, "○") for score in row.scores), *means]:
-                line[round(axis.place(score) * (width - 1))] = mark
+                line[round(axis.position(score) * (width - 1))] = mark
             return f"|{''.join(line)}|"
 
         first, last = f"{axis.labelled[0][1]} {symbol}".rstrip(), axis.labelled[-1][1]

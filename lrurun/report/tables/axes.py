@@ -20,14 +20,14 @@ class Axis(Struct, frozen=True, kw_only=True):
     scale: float
     """Scores are multiplied by it."""
 
-    def place(self, score: float) -> float:
-        """The place of a score, 0 at the beginning of the axis and 1 at its end."""
+    def position(self, score: float) -> float:
+        """The position of a score, 0 at the beginning of the axis and 1 at its end."""
         low, high = self.ticks[0], self.ticks[-1]
         return (_scaled(score, self.scale, self.exponent) - low) / (high - low)
 
     @property
     def labelled(self) -> list[tuple[float, str]]:
-        """The place of each tick and its number."""
+        """The position of each tick and its number."""
         low, high = self.ticks[0], self.ticks[-1]
         return [((tick - low) / (high - low), self._label(tick)) for tick in self.ticks]
 

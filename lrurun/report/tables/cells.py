@@ -29,7 +29,7 @@ def score(row: LadderRow, form: ScoreForm) -> str:
 
 
 def further_score(row: LadderRow, test: str, form: ScoreForm) -> str:
-    """The mean on a further test; the number of seeds where it is not that of the row."""
+    """The mean on a further test; the number of seeds where it is not the row's."""
     for score in row.further_tests:
         if score.test == test:
             return _mean(score.mean, score.stderr, form) + (f" (n={score.n})" if score.n != row.n else "")
@@ -100,7 +100,7 @@ def scale(profile: str | None, rows: Iterable[LadderRow]) -> str:
 
 
 def other_metric(score: Published, form: ScoreForm) -> str:
-    """The metric of a published score, after it, where it is not that of the table."""
+    """The metric of a published score, after it, where it is not the table's."""
     return "" if score.metric in ("", form.name) else f" {score.metric.replace('_', ' ')}"
 
 

@@ -56,12 +56,12 @@ def cells(claim: JudgedClaim) -> list[str]:
 def reasoning(claim: JudgedClaim) -> str:
     """What is claimed, where, and why it is judged so here; by the paper's own numbers too, where those alone judge."""
     here = claim.ours
-    place = claim.task if claim.is_of_study else f"{claim.task}, ladder {claim.ladder}"
-    place += f", profile {here.profile}" if here.profile else ""
+    where = claim.task if claim.is_of_study else f"{claim.task}, ladder {claim.ladder}"
+    where += f", profile {here.profile}" if here.profile else ""
     if claim.is_of_study:
-        return "; ".join([place, here.detail])
+        return "; ".join([where, here.detail])
     form = _form(claim)
-    parts = [f"{place}: {wording.statement(claim, form)}", here.detail]
+    parts = [f"{where}: {wording.statement(claim, form)}", here.detail]
     if here.verdict == NOT_RUN:
         p = "" if claim.p_adjusted is None else wording.p_value(claim.p_adjusted)
         numbers = [_by_paper(claim), wording.difference_with_interval(claim, form, short=True), p]

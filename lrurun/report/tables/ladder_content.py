@@ -57,7 +57,7 @@ _CSV_FIRST = (
     "published_source published_note published_metric runs scores code_versions learning_rate "
     "rate_source_kind rate_source_text"
 ).split()
-"""The columns of CSV that keep this order; those of other fields follow them."""
+"""The columns of CSV that keep this order; other fields follow them."""
 _NOT_IN_CSV = {
     *("branches", "comparison", "published", "rate_source", "other_runs", "paper", "untuned"),
     *("further_tests", "slots"),

@@ -120,8 +120,8 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     detect: Detect | None = None
     """The seeds that a difference needs, where one was named."""
     fresh_seeds: str | None = None
-    """The first seeds after those of its runs, enough for a repetition, as `--seeds` takes them; None where verdicts
-    are provisional, and where the runs are not of the first seeds, as those of a repetition."""
+    """The first seeds after the seeds of its runs, enough for a repetition, as `--seeds` takes them; None where
+    verdicts are provisional, and where the runs are not of the first seeds, as in a repetition."""
 
     @property
     def conclusions(self) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lrurun.report.tables.ladder_table import LadderReport
 
 
-class PlaceStatus(Struct, frozen=True, kw_only=True):
+class PaperEntry(Struct, frozen=True, kw_only=True):
     """What became of a table, figure or sentence of a paper here."""
 
     place: str
@@ -57,7 +57,7 @@ class LedgerClaims(Struct, frozen=True, kw_only=True):
     claims: list[JudgedClaim]
     counts: dict[str, dict[str, int]]
     """Paper -> verdict in this ledger -> how many claims, each on each task."""
-    places: list[PlaceStatus] = []
+    places: list[PaperEntry] = []
     """The tables, figures and sentences of the one paper that was asked for, with all tasks and ladders."""
 
 
@@ -271,8 +271,10 @@ def _together(instances: Sequence[JudgingInstance]) -> JudgingInstance:
 
 
 def _has_final_runs(ledger: Ledger, instance: LadderInstance) -> bool:
-    places = (place for run in ledger.runs(instance.key) if run.state in FINISHED for place in run.memberships)
-    return any(place.ladder_key == instance.key and place.stage == "train" for place in places)
+    memberships = (
+        membership for run in ledger.runs(instance.key) if run.state in FINISHED for membership in run.memberships
+    )
+    return any(membership.ladder_key == instance.key and membership.stage == "train" for membership in memberships)
 
 
 def _is_reduced(ladder: Ladder, instance: LadderInstance) -> bool:

@@ -86,7 +86,7 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     """The test scores of these runs, in the same order."""
     other_runs: tuple[OtherRun, ...]
     same_as_before: bool
-    """Whether its settings, and so its runs, are those of the base rung."""
+    """Whether the base rung has the same settings, and so the same runs."""
     code_versions: tuple[str, ...]
     numerics: tuple[int, ...]
     """The numerics versions of the counted runs."""
@@ -105,7 +105,7 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     failure_bound: float | None = None
     """The 95 % upper bound of the rate at which seeds fail to learn; where that is not known, to finish."""
     improving: int = 0
-    """Finished seeds whose best validation score is that of the last step."""
+    """Finished seeds whose best validation score is of the last step."""
     untuned: tuple[str, ...] = ()
     """The rungs, of this one and its base, whose learning rate is the recipe's default: the verdict is about that
     rate."""
@@ -160,7 +160,7 @@ def with_fewest_lost(rows: Iterable[Row]) -> list[Row]:
 
 
 def score_item_error(sample: Sample) -> float | None:
-    """The standard error of a score from the choice of test items: that of a typical run with one."""
+    """The standard error of a score from the choice of test items, in a typical run with a score."""
     scored = sample.n - sample.without_score
     if sample.items is None or not scored:
         return None
@@ -168,7 +168,7 @@ def score_item_error(sample: Sample) -> float | None:
 
 
 def further_tests(runs: Sequence[Run], metric: str) -> tuple[FurtherScore, ...]:
-    """The scores on further tests, in the order of the results: those of "test@NAME/accuracy" for "test/accuracy"."""
+    """The scores on further tests, in the order of the results: "test@NAME/accuracy" for "test/accuracy"."""
     split, _, name = metric.partition("/")
     collected = _collected(runs, lambda key: between(key, f"{split}@", f"/{name}"))
     return tuple(

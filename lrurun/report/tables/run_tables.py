@@ -33,7 +33,7 @@ def heading(run: Run) -> str:
     return f"run {run.id}: {run.task}, seed {run.seed}, {run.state} at {run.reached}"
 
 
-def places(run: Run) -> str:
+def memberships(run: Run) -> str:
     """The ladders and rungs of a run, and its fingerprint."""
     where = ", ".join(dict.fromkeys(f"{m.ladder}/{m.rung} ({m.stage})" for m in run.memberships))
     return f"of {where or 'no ladder'}; {run.fingerprint}"
@@ -167,9 +167,9 @@ def results(compared: RunDifferences, runs: Sequence[str]) -> Table:
 
 def _compared(run: Run) -> dict[str, Any]:
     """Everything that runs are compared by, except their results."""
-    places = dict.fromkeys(f"{place.ladder}/{place.rung} ({place.stage})" for place in run.memberships)
+    memberships = dict.fromkeys(f"{each.ladder}/{each.rung} ({each.stage})" for each in run.memberships)
     return {
-        "rung": ", ".join(places),
+        "rung": ", ".join(memberships),
         "state": run.state,
         **flat(run),
         "code": "; ".join(run.code),

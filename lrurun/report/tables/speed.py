@@ -42,7 +42,7 @@ class PublishedSpeed(Struct, frozen=True, kw_only=True):
     value: float | None
     """Steps per second; None where the source prints relative times."""
     relative_time: float | None = None
-    """The time of a step over that of another system of the source."""
+    """The time of a step, divided by the time of another system of the source."""
     speedup: float | None
     """The speed-up over the ladder's first rung in the same source, on the same device."""
 

@@ -68,7 +68,7 @@ class SweptReport(Struct, frozen=True, kw_only=True):
 
 
 def find(ledger: Ledger, plan: planning.Plan, by: Collection[str], command: str) -> list[LoadedInstance]:
-    """The instances that differ from a plan in no setting but those of `by`, oldest first.
+    """The instances that differ from a plan in no setting but `by`, oldest first.
 
     Raises:
         UsageError: the program of the recipe has no such setting.

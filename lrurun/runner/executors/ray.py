@@ -109,17 +109,17 @@ class RayExecutor(NodeExecutor):
         answers = [
             ray.remote(look).options(num_cpus=0, **_only_on(node_id)).remote(str(runs), token) for node_id in ids
         ]
-        for place, answer in zip((f"--on ray: node {node_id[:12]}" for node_id in ids), answers, strict=True):
+        for where, answer in zip((f"--on ray: node {node_id[:12]}" for node_id in ids), answers, strict=True):
             hint = "install the same lrurun on every node, for the Python that runs Ray"
             try:
                 seen, version = ray.get(answer, timeout=ANSWER_SECONDS)
             except ray.exceptions.RayError as error:
-                raise LrurunError(f"{place} cannot be used: {last_line(error)}", hint) from None
+                raise LrurunError(f"{where} cannot be used: {last_line(error)}", hint) from None
             if version != VERSION:
-                raise LrurunError(f"{place} has lrurun {version}, this command {VERSION}", hint)
+                raise LrurunError(f"{where} has lrurun {version}, this command {VERSION}", hint)
             if not seen:
                 hint = "choose a folder on shared storage with --runs-dir"
-                raise LrurunError(f"{place}: the runs folder {runs} is not shared with it", hint)
+                raise LrurunError(f"{where}: the runs folder {runs} is not shared with it", hint)
 
     def submit(self, count: int, variables: dict[str, str]) -> str:
         self._logs.mkdir(parents=True, exist_ok=True)

@@ -129,8 +129,8 @@ class SlurmExecutor(NodeExecutor):
     def script(self) -> str:
         """The script, to be submitted by hand: its comments say what must be done before."""
         first, _, rest = self._script(self.nodes, {}).partition("\n")
-        place = self.job.places.ledger
-        before = f"mkdir -p {shlex.quote(str(self._logs))}", database.command("migrate", place)
+        ledger = self.job.places.ledger
+        before = f"mkdir -p {shlex.quote(str(self._logs))}", database.command("migrate", ledger)
         return "\n".join([first, "# before sbatch:", *(f"#   {line}" for line in before), rest])
 
     def _script(self, count: int, variables: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Records of runs and ladders in the runs folder."""
+"""Run files and ladder files in the runs folder."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from lrurun import paths
 from lrurun.ledger.ledger import Ledger
-from lrurun.ledger.records import LadderRecord, RunRecord, decode
-from lrurun.runner import records
+from lrurun.ledger.run_files import LadderFile, RunFile, decode
+from lrurun.runner import run_files
 from lrurun.runner.storage import storage_for
 from tests.harness.machine import Machine
 from tests.harness.results import fill
@@ -25,7 +25,7 @@ def folder(machine: Machine) -> Path:
     return machine.folder
 
 
-def test_records_have_the_values_of_the_ledger(folder: Path) -> None:
+def test_run_files_have_the_values_of_the_ledger(folder: Path) -> None:
     spectrum = {"start": [complex(0.5, math.inf)]}
     more = {"best_step": 3, "other": -math.inf}
     fill(folder / "ledger.db", "sDigits", {"tanh-rnn": [0.5], "gamma-norm": [0.1]}, eigenvalues=spectrum, more=more)
@@ -36,22 +36,22 @@ def test_records_have_the_values_of_the_ledger(folder: Path) -> None:
             (folder / "runs" / run_id).mkdir(parents=True)
         keep_all(ledger, folder / "runs")
         for run_id in ledger.run_ids():
-            record = decode((folder / "runs" / run_id / "run.json").read_bytes(), RunRecord)
-            assert record == ledger.run_record(run_id)
-            assert record.result == ledger.run(run_id).result
-            assert type(record.result["best_step"]) is int
-            assert record.eigenvalues == {"start": [[(0.5, math.inf)], None]}
-            assert {name: list(zip(one.steps, one.values, strict=True)) for name, one in record.curves.items()} == (
+            content = decode((folder / "runs" / run_id / "run.json").read_bytes(), RunFile)
+            assert content == ledger.run_file(run_id)
+            assert content.result == ledger.run(run_id).result
+            assert type(content.result["best_step"]) is int
+            assert content.eigenvalues == {"start": [[(0.5, math.inf)], None]}
+            assert {name: list(zip(one.steps, one.values, strict=True)) for name, one in content.curves.items()} == (
                 ledger.metrics(run_id)
             )
-        record = decode((folder / "runs" / "ladders" / f"{instance.key}.json").read_bytes(), LadderRecord)
-        assert (record.ladder, [event.text for event in record.events]) == (instance, ["é"])
-        assert [(place.run, place.rung) for place in record.places] == [
+        content = decode((folder / "runs" / "ladders" / f"{instance.key}.json").read_bytes(), LadderFile)
+        assert (content.ladder, [event.text for event in content.events]) == (instance, ["é"])
+        assert [(membership.run, membership.rung) for membership in content.memberships] == [
             (run.id, run.memberships[0].rung) for run in reversed(ledger.runs())
         ]
 
 
-def test_a_record_that_cannot_be_written_is_an_event(machine: Machine, folder: Path) -> None:
+def test_a_file_that_cannot_be_written_is_an_event(machine: Machine, folder: Path) -> None:
     fill(folder / "ledger.db", "sDigits", {"tanh-rnn": [0.5]})
     with Ledger.open(folder / "ledger.db") as ledger:
         [run] = ledger.run_ids()
@@ -62,10 +62,10 @@ def test_a_record_that_cannot_be_written_is_an_event(machine: Machine, folder: P
         assert [event.kind for event in ledger.events(run=run)][-1] == "record"
 
 
-def test_places_that_another_process_adds_meanwhile_are_recorded(folder: Path, monkeypatch) -> None:
+def test_runs_that_another_process_adds_meanwhile_are_recorded(folder: Path, monkeypatch) -> None:
     fill(folder / "ledger.db", "sDigits", {"tanh-rnn": [0.5]})
     (folder / "runs").mkdir()
-    write = records._write
+    write = run_files._write
     with Ledger.open(folder / "ledger.db") as ledger:
         [instance] = ledger.ladders()
 
@@ -73,16 +73,14 @@ def test_places_that_another_process_adds_meanwhile_are_recorded(folder: Path, m
             ledger.enqueue(instance.key, [want()])
             write(runs, path, content)
 
-        monkeypatch.setattr(records, "_write", write_late)
-        records.keep_ladder(ledger, folder / "runs", instance.key)
-        record = decode((folder / "runs/ladders" / f"{instance.key}.json").read_bytes(), LadderRecord)
-        assert record == ledger.ladder_record(instance.key)
+        monkeypatch.setattr(run_files, "_write", write_late)
+        run_files.keep_ladder(ledger, folder / "runs", instance.key)
+        content = decode((folder / "runs/ladders" / f"{instance.key}.json").read_bytes(), LadderFile)
+        assert content == ledger.ladder_file(instance.key)
 
 
 @pytest.mark.parametrize("is_remote", [False, True])
-def test_records_of_another_ledger_are_kept_beside_the_new_ones(
-    machine: Machine, folder: Path, is_remote: bool
-) -> None:
+def test_files_of_another_ledger_are_kept_beside_the_new_ones(machine: Machine, folder: Path, is_remote: bool) -> None:
     """As of one that was lost, before the same command is given again, also on another machine."""
     store = folder / "store"
     runs = folder / (paths._mirror_name(f"file://{store}", "--runs-dir") if is_remote else "runs")
@@ -91,13 +89,13 @@ def test_records_of_another_ledger_are_kept_beside_the_new_ones(
         with Ledger.open(folder / name) as ledger:
             [run], [instance] = ledger.run_ids(), ledger.ladders()
             (runs / run).mkdir(parents=True, exist_ok=True)
-            for _ in range(2):  # its own records are replaced
+            for _ in range(2):  # its own files are replaced
                 keep_all(ledger, runs)
             created = ledger.run(run).created_at
         if is_remote:
             shutil.rmtree(runs)
             assert storage_for(runs).fetch(runs / run / "run.json").is_file()
-        own = decode((runs / run / "run.json").read_bytes(), RunRecord)
+        own = decode((runs / run / "run.json").read_bytes(), RunFile)
         assert own.run.created_at == created
     kept = store if is_remote else runs
     [older] = (kept / run).glob("run.json.*")

@@ -1,4 +1,4 @@
-"""Records of runs and of ladder instances: copies of the rows of a ledger, as files in the runs folder.
+"""Run files and ladder files: what the ledger knows of a run or of a ladder instance, as files in the runs folder.
 
 A ledger that is lost is made again from them, see `rebuilding`.
 """
@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from lrurun.ledger.database.schema import SCHEMA
 from lrurun.ledger.rows import pack
 from lrurun.ledger.values import Attempt, Checkpoint, Event, LadderInstance, Run
 
 
-class CurveRecord(Struct, frozen=True):
+class CurveValues(Struct, frozen=True):
     """The values of one metric, by step."""
 
     steps: Sequence[int]
@@ -24,22 +24,22 @@ class CurveRecord(Struct, frozen=True):
 
 
 class Head(Struct, frozen=True, kw_only=True):
-    """The fields that every record begins with."""
+    """The fields that every such file begins with."""
 
     schema: str = SCHEMA
-    """The version of the ledger that wrote the record."""
+    """The version of the ledger that wrote the file."""
     number: int
-    """The number of the row, which gives the order of the records of one ledger."""
+    """The number of the row, which gives the order of the files of one ledger."""
 
 
 class RunRow(Run, frozen=True, kw_only=True):
-    """A run without its settings, which the record has as plain tables: the run's plug-ins may not be loaded."""
+    """A run without its settings, which the file has as plain tables: the run's plug-ins may not be loaded."""
 
     settings: None = None
 
 
-class TestSetRecord(Struct, frozen=True, kw_only=True):
-    """The items of a test set, as a ledger has them: packed numbers are those of `lrurun.items`."""
+class PackedTestSet(Struct, frozen=True, kw_only=True):
+    """The items of a test set, as a ledger has them: `lrurun.items` packs the numbers."""
 
     sha256: str
     count: int
@@ -48,16 +48,16 @@ class TestSetRecord(Struct, frozen=True, kw_only=True):
     groups: bytes | None = None
 
 
-class ItemsRecord(Struct, frozen=True, kw_only=True):
+class PackedItems(Struct, frozen=True, kw_only=True):
     """The per-item results of a run."""
 
-    test_set: TestSetRecord
+    test_set: PackedTestSet
     sums: bytes | None = None
     """None: they were removed."""
 
 
-class RunRecord(Head, frozen=True, kw_only=True):
-    """A run, without its places in ladders, which are in the records of the ladder instances."""
+class RunFile(Head, frozen=True, kw_only=True):
+    """A run file, without the memberships in ladders, which are in the ladder files."""
 
     run: RunRow
     config: dict[str, Any]
@@ -69,13 +69,13 @@ class RunRecord(Head, frozen=True, kw_only=True):
     events: list[Event]
     eigenvalues: dict[str, list[list[tuple[float, float]] | None]]
     """Moment -> real and imaginary parts of the eigenvalues of each layer."""
-    curves: dict[str, CurveRecord]
-    items: dict[str, ItemsRecord] = {}
+    curves: dict[str, CurveValues]
+    items: dict[str, PackedItems] = {}
     """Name of a score -> the per-item results."""
 
 
-class PlaceRecord(Struct, frozen=True):
-    """A place of a run in a ladder instance."""
+class MembershipRow(Struct, frozen=True):
+    """A membership of a run in a ladder instance."""
 
     number: int
     run: str
@@ -84,27 +84,27 @@ class PlaceRecord(Struct, frozen=True):
     position: int
 
 
-class LadderRecord(Head, frozen=True, kw_only=True):
-    """A ladder instance."""
+class LadderFile(Head, frozen=True, kw_only=True):
+    """A ladder file: a ladder instance and the runs that it has."""
 
     ladder: LadderInstance
     events: list[Event]
-    """The events of the ladder, not those of its runs: the ladder as it was run, the command, the sequential design and
-    its looks."""
-    places: list[PlaceRecord]
+    """The events of the ladder, without events of its runs: the ladder as it was run, the command, the
+    sequential design and its looks."""
+    memberships: list[MembershipRow] = field(name="places")
 
 
 RUN_FILE = "run.json"
-"""The record of a run in its folder."""
+"""The name of a run file, in the folder of the run."""
 LADDERS_FOLDER = "ladders"
-"""The folder of the records of ladder instances in the runs folder; their names are the keys."""
+"""The folder of the ladder files in the runs folder; their names are the keys of the instances."""
 
 R = TypeVar("R", bound=Head)
 
 
-def encode(record: Head) -> bytes:
-    """A record as JSON; NaN and infinities are texts."""
-    table = msgspec.to_builtins(record)
+def encode(content: Head) -> bytes:
+    """A file as JSON; NaN and infinities are texts."""
+    table = msgspec.to_builtins(content)
     try:
         text = pack(table)
     except ValueError:  # NaN or an infinity; looking at every number is slow where there are many
@@ -112,9 +112,9 @@ def encode(record: Head) -> bytes:
     return text.encode()
 
 
-def decode(content: bytes, kind: type[R]) -> R:
-    """A record from JSON. Raises msgspec.DecodeError, UnicodeError or RecursionError if it is not a record."""
-    return msgspec.json.decode(content, type=kind, strict=False)  # so that texts are read as numbers
+def decode(content: bytes, form: type[R]) -> R:
+    """A file from JSON. Raises msgspec.DecodeError, UnicodeError or RecursionError if it has another form."""
+    return msgspec.json.decode(content, type=form, strict=False)  # so that texts are read as numbers
 
 
 def _without_nonfinite(value: Any) -> Any:

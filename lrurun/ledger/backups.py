@@ -1,0 +1,89 @@
+"""Backups of ledgers, compressed or not, and how a compressed one is read."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import lzma
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lrurun import console
+from lrurun.errors import DamagedError, LedgerError, LrurunError
+from lrurun.files import atomic, is_database
+from lrurun.ledger.database import COMPRESSED
+from lrurun.ledger.ledger import Ledger
+from lrurun.server import Location
+
+if TYPE_CHECKING:
+    from lrurun.data.task import Progress
+
+
+def backup(ledger: Ledger, target: Path) -> None:
+    """Copy a ledger, even while others write to it, to the new file `target`, which appears complete or not at all.
+
+    It is compressed if its name ends in ".xz".
+
+    Raises LrurunError if `target` exists or cannot be written, DamagedError if the ledger is damaged.
+    """
+    if target.exists():
+        raise LrurunError(f"{target} exists, and is not overwritten", "name a new file")
+    if not target.parent.is_dir():
+        raise LrurunError(f"the folder {target.parent} does not exist", f"create it: mkdir -p {target.parent}")
+    if not os.access(target.parent, os.W_OK):
+        raise LrurunError(
+            f"{target} cannot be written: its folder is read-only for this user",
+            "name a file elsewhere with --out FILE",
+        )
+    try:
+        with atomic(target) as partial:
+            if target.suffix != COMPRESSED:
+                ledger.database.backup(partial)
+                return
+            whole = partial.with_name(f"{partial.name}.db")  # removed with the partial file
+            ledger.database.backup(whole)
+            with whole.open("rb") as source, lzma.open(partial, "wb") as packed:
+                shutil.copyfileobj(source, packed)
+    except OSError as error:
+        raise LrurunError(f"{target}: {error.strerror}", "choose another file") from None
+
+
+@contextlib.contextmanager
+def unpacked(location: Location, progress: Progress = console.no_progress) -> Iterator[Location]:
+    """The location of a ledger; of a compressed backup a temporary copy that can be read.
+
+    Errors about the copy name the backup.
+
+    Raises:
+        DamagedError: the compressed file is not whole.
+        LedgerError: it has something else in it.
+        LrurunError: it cannot be read, or there is no space for it.
+    """
+    if not isinstance(location, Path) or location.suffix != COMPRESSED or not location.exists():
+        yield location
+        return
+    with tempfile.TemporaryDirectory(prefix="lrurun-") as folder:
+        whole = Path(folder) / location.stem
+        try:
+            size = location.stat().st_size
+            with location.open("rb") as source, lzma.open(source) as packed, whole.open("wb") as target:
+                while chunk := packed.read(2**20):
+                    target.write(chunk)
+                    progress(f"unpacking {location.name}", source.tell(), size)
+        except (lzma.LZMAError, EOFError):
+            raise DamagedError(f"{location}: is not an xz file, or is incomplete", "copy it again") from None
+        except OSError as error:
+            hint = "free some space" if error.errno == errno.ENOSPC else "check the path and its permissions"
+            raise LrurunError(f"{location} cannot be unpacked: {error.strerror}", hint) from None
+        if not is_database(whole):
+            raise LedgerError(f"{location}: has no ledger in it", "name a file that lrurun ledger backup wrote")
+        try:
+            yield whole
+        except LrurunError as error:
+            error.message = error.message.replace(str(whole), str(location))
+            error.hint = error.hint and error.hint.replace(str(whole), str(location))
+            raise
