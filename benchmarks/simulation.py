@@ -96,7 +96,7 @@ class SimulatedWorker:
         self.step = 0
         self.ends, self.saves = draw.uniform(0, run_seconds), draw.uniform(0, CHECKPOINT_SECONDS)
         """Seconds from now; the first are drawn, so that workers are not in step."""
-        self.held: dict[str, int] = {}
+        self.rows: dict[str, int] = {}
         """Run -> the rows that it got."""
 
     def take(self) -> None:
@@ -107,8 +107,8 @@ class SimulatedWorker:
         )
         self.step = 0
         if self.held is not None:
-            assert self.held.run.id not in self.held
-            self.held[self.held.run.id] = 0
+            assert self.held.run.id not in self.rows
+            self.rows[self.held.run.id] = 0
 
     def begin(self) -> None:
         """What comes before the first step."""
@@ -145,7 +145,7 @@ class SimulatedWorker:
         rows = [(self.step + k + 1, metric, 0.5) for k in range(STEPS) for metric in METRICS]
         self.step += STEPS
         self.ledger.record(self.held, rows, self.step)
-        self.held[self.held.run.id] += len(rows)
+        self.rows[self.held.run.id] += len(rows)
 
     def save(self, keep: int = 2) -> None:
         run = self.held.run.id
@@ -238,7 +238,7 @@ class Client(threading.Thread):
             if worker.held is not None:
                 worker.end()
         self.barrier.wait()
-        self.found["held"] = [list(worker.held.items()) for worker in self.workers]
+        self.found["held"] = [list(worker.rows.items()) for worker in self.workers]
 
     def _load(self, until: float) -> None:
         draw, now = random.Random(len(self.workers)), time.monotonic()

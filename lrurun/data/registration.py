@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from lrurun import plugins
+from lrurun.data import tasks  # noqa: F401  it has the registry
 from lrurun.data.metric import OF_CLASSES, OF_VALUES, Mean, Metric
 from lrurun.data.task import Task
 from lrurun.errors import UsageError, hint_for

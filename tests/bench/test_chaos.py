@@ -80,4 +80,4 @@ def test_a_few_simulated_nodes_lose_nothing(tmp_path) -> None:
         assert (level["workers"], level["nodes"]) == (6, 2)
         assert level["runs"] >= 6
         assert level["rows"] > 0
-        assert {"claim", "record", "finish", "tick"} <= level["calls"].keys()
+        assert {"hold", "record", "finish", "tick"} <= level["calls"].keys()

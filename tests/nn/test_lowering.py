@@ -5,6 +5,7 @@ Recurrences alone are lowered by `tests/nn/test_conformance.py`; here whole comp
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -40,7 +41,7 @@ def check(made: planning.Plan, rung: Any) -> None:
     functions = {
         "training": (compiled.dispatch, state, *arguments),
         "evaluation": (compiled.evaluate, state.evaluated(), *steps.evaluate_arguments(compiled, split)),
-        "probes": (_before, state),
+        "probes": (partial(_before, compiled.optimizer), state),
     }
     if not compiled.model.recurrence.init_on_cpu:
         functions["init"] = (compiled.model.init, jax.random.key(0))

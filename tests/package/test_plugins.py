@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -388,3 +390,11 @@ def test_a_worker_whose_file_has_changed_says_so(folder: Path) -> None:
     assert wait_for(worker.poll) == 74
     assert decode(worker.tail(1), WorkerError).message == "averages.py was changed while this command was using it"
     worker.close()
+
+
+@pytest.mark.parametrize("kind", ["Task", "Recurrence"])
+def test_the_decorator_is_all_that_a_process_needs_to_import(kind: str, tmp_path: Path) -> None:
+    """Registers a class in a fresh interpreter, in which nothing else has imported lrurun's own ones."""
+    script = f"import lrurun\nlrurun.{kind.lower()}('mine')(type('Mine', (lrurun.{kind},), {{}}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
+    assert "Mine lacks" in done.stderr.splitlines()[-1], done.stderr
