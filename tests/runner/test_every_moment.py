@@ -49,7 +49,7 @@ KINDS = {
     "worker hangs": Kind(
         # before its first run, a worker is not watched
         simulation.hang,
-        lambda step: "worker" in step and "claim" not in step,
+        lambda step: "worker" in step and "hold" not in step,
         {0},
         GONE,
         "wrote nothing for 30 s and was killed",
