@@ -33,7 +33,7 @@ LADDER = [
     *("--set", "train.steps=300", "--set", "train.eval_every=50"),
     *("--set", f"execution.checkpoint_seconds={INTERVAL}"),
 ]
-DECK = ("any", "any", "start", "claim", "compile", "train", "evaluate", "evaluate", "checkpoint", "checkpoint")
+DECK = ("any", "any", "start", "hold", "compile", "train", "evaluate", "evaluate", "checkpoint", "checkpoint")
 """Phases that kills are aimed at, in shuffled order; "any" is that of some worker after a random time."""
 ATTACKS = (*[("worker", "KILL")] * 4, ("worker", "TERM"), *[("supervisor", "KILL")] * 3, ("supervisor", "TERM"))
 PATIENCE = 6.0

@@ -164,7 +164,7 @@ def test_beside_a_margin_is_the_test_of_the_difference() -> None:
     found = judged([0.95, 0.96, 0.955], [0.90, 0.91, 0.92], kind="no-worse", margin=0.01)
     assert found.verdict == "supported"
     assert found.difference_p == pytest.approx(2 * 0.00646, abs=1e-5)
-    assert f"margin 1.00, p = {found.p_adjusted:.3f}; test items are 21 % of the variance; test of the difference: p = 0.013" in found.detail  # fmt: skip
+    assert f"margin 1.00, p = {found.p_adjusted:.3f}; test items are 21 % of the variance; test of the difference: p = 0.013" in found.detail  # fmt: skip  # noqa: E501
 
 
 def test_a_task_may_have_a_margin_of_its_own() -> None:

@@ -91,7 +91,7 @@ def from_latex(text: str) -> list[list[str]]:
     assert body
     rows: list[list[str]] = []
     for line in body[1].replace("\\midrule\n", "").splitlines():
-        for tex, sign in ((r"$\pm$", "±"), (r"$\times$", "×"), ("--", "–"), ("$-$", "-"), ("{[}", "["), ("{]}", "]"), (r"\%", "%"), (r"\textless{}", "<")):  # fmt: skip
+        for tex, sign in ((r"$\pm$", "±"), (r"$\times$", "×"), ("--", "–"), ("$-$", "-"), ("{[}", "["), ("{]}", "]"), (r"\%", "%"), (r"\textless{}", "<")):  # fmt: skip  # noqa: E501
             line = line.replace(tex, sign)
         cells = line.removesuffix(r" \\").split(" & ")
         if cells[0]:

@@ -226,7 +226,7 @@ def body(table: str) -> str:
     return table.split("\n\n")[1]
 
 
-EVIL = "50 % of a_b & c #1 $x$ ~ ^ \\ {y} é – ± × −3 λ 中 --set [a] *b* -0.5 |x| <y> \"q\" `z` </td><script>alert('1')</script>"
+EVIL = "50 % of a_b & c #1 $x$ ~ ^ \\ {y} é – ± × −3 λ 中 --set [a] *b* -0.5 |x| <y> \"q\" `z` </td><script>alert('1')</script>"  # noqa: E501
 
 
 def evil():

@@ -295,7 +295,7 @@ def typical(mine: Runs, other: Runs, bound: float) -> Moved:
         distance = np.abs(apart - value)
         density = np.where(distance <= distance.min() + 1e-12, 1.0, 0.0)
         if scale > 0:
-            density = np.exp(scipy.stats.logistic.logpdf(distance / scale) - scipy.stats.logistic.logpdf(distance.min() / scale))  # fmt: skip
+            density = np.exp(scipy.stats.logistic.logpdf(distance / scale) - scipy.stats.logistic.logpdf(distance.min() / scale))  # fmt: skip  # noqa: E501
     else:
         value = middle
     density = density / density.sum()

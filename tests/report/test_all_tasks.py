@@ -207,7 +207,7 @@ def columns(machine: Machine, *words: str) -> list[tuple[str, str | None, float]
 
 def test_a_profile_is_a_column_of_its_own_or_asked_for(filled: Machine) -> None:
     assert columns(filled, "--profile", "smoke") == [("sDigits", "smoke", 0.25)]
-    names = ("sCIFAR, without --tune", "sCIFAR, without --tune, optim.lr=0.5", "Image, without --tune", "Text, without --tune, train.protocol=paper", "sDigits, without --tune")  # fmt: skip
+    names = ("sCIFAR, without --tune", "sCIFAR, without --tune, optim.lr=0.5", "Image, without --tune", "Text, without --tune, train.protocol=paper", "sDigits, without --tune")  # fmt: skip  # noqa: E501
     [note] = filled.json("report", "--all", "--profile", "smoke")["notes"]
     titles = "; ".join(f"ladder lru on {name}" for name in names)
     assert note["text"] == f"left out, because profile, --set, --tune or the recipe differ: {titles}"
@@ -231,7 +231,7 @@ def test_other_settings_are_left_out_unless_they_are_asked_for(changed: Machine)
     found = changed.json("report", "--all")
     assert columns(changed, "--tune") == [("Pathfinder", None, 0.3)]
     # text selected on test is another column than text, and an instance of unequal data is none
-    assert [(one["task"], one["test_selected"]) for one in found["columns"]] == [("sCIFAR", False), ("Image", False), ("Text", True), ("Text", False), ("sDigits", False)]  # fmt: skip
+    assert [(one["task"], one["test_selected"]) for one in found["columns"]] == [("sCIFAR", False), ("Image", False), ("Text", True), ("Text", False), ("sDigits", False)]  # fmt: skip  # noqa: E501
     means = [cell["mean"] for cell in found["rows"][0]["cells"]]
     assert means == pytest.approx([0.71, 0.61, 0.85, 0.5, 0.25])
     notes = " ".join(note["text"] for note in found["notes"])

@@ -98,7 +98,7 @@ def test_looks_are_taken_and_recorded_and_later_runs_change_no_verdict(of_twenty
     assert "All runs of the next look are finished. After this look, at most 24 runs follow" in planned
     assert f"60 {CAUTION} choosing it." in planned
     done = machine.run(*DECIDE)
-    assert "Look: the change and its p use only so many first seeds, the means use all." in " ".join(done.stdout.split())  # fmt: skip
+    assert "Look: the change and its p use only so many first seeds, the means use all." in " ".join(done.stdout.split())  # fmt: skip  # noqa: E501
     assert "The sequential design is complete: what is undecided stays undecided." in " ".join(done.stdout.split())
     assert " · 20 seeds a rung · look 2 of 2 · " in done.stdout
     for line in (

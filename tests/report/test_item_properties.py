@@ -142,7 +142,7 @@ def judged(case: Case, unit: float = 1.0) -> Comparison:
     """The verdict on the comparison alone; any warning of NumPy is an error."""
     scoring = case.scoring
     if unit != 1:
-        scoring = structs.replace(scoring, chance=unit * (scoring.chance or 0.0), metric=structs.replace(case.metric, chance=unit * (scoring.chance or 0.0)))  # fmt: skip
+        scoring = structs.replace(scoring, chance=unit * (scoring.chance or 0.0), metric=structs.replace(case.metric, chance=unit * (scoring.chance or 0.0)))  # fmt: skip  # noqa: E501
     against = case.kind.endswith("chance")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

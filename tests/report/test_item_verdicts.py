@@ -333,7 +333,7 @@ def test_scores_of_a_program_with_unequal_weights_are_not_in_whole_items() -> No
     def results(weights: np.ndarray) -> dict[str, list[ItemResults]]:
         test_set = items.TestSet(count=40, weights=weights)
         right = {rung: random.random((12, 40)) < chance for rung, chance in (("small", 0.5), ("wider", 0.6))}
-        return {rung: [ItemResults(test_set=test_set, sums=weights * row) for row in rows] for rung, rows in right.items()}  # fmt: skip
+        return {rung: [ItemResults(test_set=test_set, sums=weights * row) for row in rows] for rung, rows in right.items()}  # fmt: skip  # noqa: E501
 
     assert of_program(results(weights)).test_step is None
     assert of_program(results(np.full(40, 3.0))).test_step == 1 / 40

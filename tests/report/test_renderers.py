@@ -89,7 +89,7 @@ def shown(text: str) -> str:
     page = read(text)
     cells = [["", *row] for table in (page.picture, *page.tables) for row in ([], *table)]
     parts = [" | ".join(row).replace("\n", " / ") for row in cells]
-    return "\n".join([*page.texts["h1"], *parts, *(f"{tag}: {one}" for tag in ("p", "dt", "dd", "li") for one in page.texts.get(tag, ()))])  # fmt: skip
+    return "\n".join([*page.texts["h1"], *parts, *(f"{tag}: {one}" for tag in ("p", "dt", "dd", "li") for one in page.texts.get(tag, ()))])  # fmt: skip  # noqa: E501
 
 
 SEEN: dict[str, tuple[tuple[int, ...], tuple[formats.Format, ...]]] = {
@@ -267,7 +267,7 @@ def test_text_from_files_and_the_ledger_is_data() -> None:
         read(formats.render(one, "html"))
     assert sum(clean in line for line in formats.render(report, "table", width=200).split("\n")) == 5
     first, second = lines_of(report)
-    assert [first[name] for name in ("title", "published_source", "runs", "code_versions")] == [f"'{clean}", "'@SUM(A1)", "'-1+1", "'+cmd; y"]  # fmt: skip
+    assert [first[name] for name in ("title", "published_source", "runs", "code_versions")] == [f"'{clean}", "'@SUM(A1)", "'-1+1", "'+cmd; y"]  # fmt: skip  # noqa: E501
     assert second["difference"] == "-0.25", "a number below zero is a number"
     assert lines_of(of_speeds)[0]["device"] == f"'{clean}"
     found = formats.render(report, "json")
@@ -379,7 +379,7 @@ def test_the_label_of_a_latex_table_distinguishes_instances_and_the_table_may_st
         ('<|>`"q"', r"\textless{}\textbar{}\textgreater{}\textasciigrave{}''q''"),
         ("--set a-b a--b ---", r"-{}-set a-b a-{}-b -{}-{}-"),
         ("-0.5 [-1, -2] 2026-11-20 r-3", r"$-$0.5 {[}$-$1, $-$2{]} 2026-11-20 r-3"),
-        ("é Ü ñ č ø – … † 95 ± 1 × γ −3", r"\'{e} \"{U} \~{n} \v{c} \o{} -- \dots{} \dag{} 95 $\pm$ 1 $\times$ $\gamma$ $-$3"),
+        ("é Ü ñ č ø – … † 95 ± 1 × γ −3", r"\'{e} \"{U} \~{n} \v{c} \o{} -- \dots{} \dag{} 95 $\pm$ 1 $\times$ $\gamma$ $-$3"),  # noqa: E501
         ("中\x1b[31m\u202e\n*", r"\texttt{U+4E2D} {*}"),
     ],
 )  # fmt: skip
