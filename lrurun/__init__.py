@@ -41,7 +41,7 @@ __all__ = [
     "this_run",
 ]
 
-_PLACES = {
+_MODULES = {
     "Recurrence": "lrurun.nn.recurrences.base",
     "Task": "lrurun.data.task",
     "ladder": "lrurun.session.ladder",
@@ -56,6 +56,6 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_PLACES[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)

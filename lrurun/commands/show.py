@@ -119,7 +119,7 @@ class FilesDocument(Struct, frozen=True):
     folder: str | None
     """The folder of the recipe."""
     copy: str | None
-    """The folder with the copies of the files, and with links to what is beside them; None if there is none."""
+    """The folder with the snapshot of the files, and with links to what is beside them; None if there is none."""
     files: list[ProgramFile]
 
 

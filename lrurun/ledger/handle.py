@@ -46,8 +46,7 @@ def retried(method: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P
 
 
 class Handle:
-    """A ledger that is open, for writing (`open`) or for reading (`read`). Threads may share it. Values that it returns
-    are frozen."""
+    """The open database of a ledger, and the transactions in which its parts read and write it."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

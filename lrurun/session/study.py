@@ -138,7 +138,7 @@ class Computation:
             if self.exit_code:
                 raise UnfinishedError(
                     f"{report.study}: {plural(report.unfinished, 'cell')} not finished",
-                    "the same again tries them again",
+                    "call train() again to retry them",
                 )
 
     def _is_recorded(self) -> bool:

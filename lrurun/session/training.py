@@ -40,7 +40,7 @@ class TrainingEnd(Struct, frozen=True, kw_only=True):
         if self.unfinished:
             raise UnfinishedError(
                 f"{plural(len(self.unfinished), 'run')} not finished: {'; '.join(self.unfinished)}",
-                "the same again tries them again",
+                "call train() again to retry them",
             )
 
 

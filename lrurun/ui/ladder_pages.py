@@ -86,7 +86,12 @@ def ladders(source: Source, ledger: Ledger, stamp: Stamp, *, studies: bool) -> d
                 "superseded": superseded.get(instance.key, ""),
             }
         )
-    return {"entries": entries, "waiting": waiting, "abandoned": _abandoned(ledger), "studies": studies}
+    return {
+        "entries": entries,
+        "waiting": waiting,
+        "abandoned": ledger.has_abandoned(owner.this_process()),
+        "studies": studies,
+    }
 
 
 def _superseded(source: Source, ledger: Ledger, stamp: Stamp) -> Mapping[str, str]:
@@ -98,10 +103,6 @@ def _superseded(source: Source, ledger: Ledger, stamp: Stamp) -> Mapping[str, st
 
     known: Mapping[str, str] = source.cached(("superseded",), results_stamp(stamp), sentences)
     return known
-
-
-def _abandoned(ledger: Ledger) -> bool:
-    return ledger.has_abandoned(owner.this_process())
 
 
 def _progress(source: Source, ledger: Ledger, instance: LadderInstance, stamp: Stamp) -> progress.LadderProgress:
@@ -154,7 +155,7 @@ def ladder(source: Source, ledger: Ledger, key: str, stamp: Stamp, *, with_items
         "done": sum(now.counts[state] for state in ("done", "diverged")),
         "total": now.total,
         "of_ladder": is_ladder,
-        "abandoned": _abandoned(ledger),
+        "abandoned": ledger.has_abandoned(owner.this_process()),
         **shown,
     }
 

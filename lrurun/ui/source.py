@@ -75,17 +75,16 @@ class Source:
             return stamp
         try:
             ledger = self.ledger()
-            stamp = (*(self._identity or ()), self._abandoned(ledger), *ledger.stamp()) if ledger.exists else ()
+            stamp = (
+                (*(self._identity or ()), ledger.has_abandoned(owner.this_process()), *ledger.stamp())
+                if ledger.exists
+                else ()
+            )
         except LrurunError:
             self.drop()
             raise
         self._stamp = (time.monotonic(), stamp)
         return stamp
-
-    @staticmethod
-    def _abandoned(ledger: Ledger) -> bool:
-        """Whether processes of running runs have exited, which the ledger does not record by itself."""
-        return ledger.has_abandoned(owner.this_process())
 
     def drop(self) -> None:
         """Close the ledger; the next reader opens it again."""

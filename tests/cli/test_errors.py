@@ -263,7 +263,7 @@ def test_texts_of_a_ledger_do_not_reach_the_terminal_raw(machine: Machine) -> No
 
 @pytest.mark.slow
 def test_a_worker_that_always_dies_ends_the_command(machine: Machine) -> None:
-    """The command ends soon, with the reason, if no worker can claim a run."""
+    """The command ends soon, with the reason, if no worker can hold a run."""
     (machine.folder / "site").mkdir()
     (machine.folder / "site" / "sitecustomize.py").write_text(
         "import sys, os, signal\n"

@@ -201,7 +201,7 @@ def test_what_ends_the_command_with_a_code_is_an_exception(
         UnfinishedError, match=r"^1 run not finished: run \w+ \(tanh-rnn, seed 1\): no luck; "
     ) as failed:
         ladder.train()
-    assert (failed.value.exit_code, failed.value.hint) == (3, "the same again tries them again")
+    assert (failed.value.exit_code, failed.value.hint) == (3, "call train() again to retry them")
     assert ladder.plan()[0].runs_done == 1
 
     def interrupt(self: Supervisor) -> None:

@@ -362,9 +362,6 @@ NewName = Annotated[
         "--name", metavar="NAME", help="The short name of the instance [of file and options].", parser=_short_name
     ),
 ]
-RunId = Annotated[
-    str, typer.Argument(metavar="RUN", help="The id of a run, or its first characters.", autocompletion=complete_runs)
-]
 OptionalRunId = Annotated[
     Optional[str],
     typer.Argument(metavar="RUN", help="The id of a run, or its first characters.", autocompletion=complete_runs),
