@@ -1,0 +1,205 @@
+"""Runs that other tools have recorded: one reader for each tracker or format, and the form in which each gives its runs.
+
+A reader knows what its tool writes, and nothing of ladders: which settings make a rung, which metric is the score, and
+what counts as a seed is decided in `lrurun.imported`.
+
+Installed packages add readers by entry points of the group `lrurun.trackers`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from lrurun import machine
+from lrurun.errors import UsageError, hint_for
+
+GROUP = "lrurun.trackers"
+BUILT_IN = {
+    "csv": "lrurun.trackers.tables.csv:CsvReader",
+    "jsonl": "lrurun.trackers.tables.json_lines:JsonLinesReader",
+    "parquet": "lrurun.trackers.tables.parquet:ParquetReader",
+    "wandb": "lrurun.trackers.wandb:WandbReader",
+    "mlflow": "lrurun.trackers.mlflow:MlflowReader",
+    "tensorboard": "lrurun.trackers.tensorboard:TensorBoardReader",
+    "lightning": "lrurun.trackers.lightning:LightningReader",
+    "transformers": "lrurun.trackers.transformers:TransformersReader",
+    "optuna": "lrurun.trackers.optuna:OptunaReader",
+    "hydra": "lrurun.trackers.hydra:HydraReader",
+    "ray": "lrurun.trackers.ray_tune:RayTuneReader",
+    "trackio": "lrurun.trackers.trackio:TrackioReader",
+    "aim": "lrurun.trackers.aim:AimReader",
+    "sacred": "lrurun.trackers.sacred:SacredReader",
+    "dvclive": "lrurun.trackers.dvclive:DvcLiveReader",
+}
+"""Name of a source, as `--from` takes it -> its reader. The order is that in which sources are recognised."""
+
+Value = str | int | float | bool | None | list[Any]
+"""The value of a setting."""
+
+State = Literal["finished", "crashed", "running"]
+"""What a tracker says about the end of a run: it ended well; it failed or was killed; it has not ended, or the tracker
+does not know that it has. A tracker without states calls every run finished."""
+
+
+class Curve(Struct, frozen=True):
+    """The values of one metric, in the order in which they were recorded."""
+
+    steps: NDArray[np.int64]
+    """(points,) they may repeat and go back, as the tracker has them."""
+    values: NDArray[np.float64]
+    """(points,) NaN and infinities are kept."""
+
+
+class TrackedRun(Struct, frozen=True, kw_only=True):
+    """A run as a tracker has it."""
+
+    id: str
+    """The id of the run, which no other run of the project has."""
+    project: str = ""
+    """The project, experiment or study; empty where the tracker has none. Of a file with a table, its stem."""
+    name: str = ""
+    """The name that people gave the run, where it is not the id."""
+    settings: dict[str, Value] = {}
+    """Dotted path -> value of its configuration. Of a table, every column whose name does not say that it is a
+    metric: a number there may be a setting or a score."""
+    state: State = "finished"
+    state_text: str = ""
+    """The state in the tracker's own words, with the exit code where there is one."""
+    last: dict[str, float] = {}
+    """Metric -> its last value: of the newest point by time, where the tracker has times, else of the last one
+    recorded; of a metric without steps, its only value. All metrics of the run are here, whatever was asked for."""
+    last_step: int | None = None
+    """The greatest step of the run; None where no metric has steps."""
+    curves: dict[str, Curve] = {}
+    """Metric -> its curve, of those that were asked for and have steps."""
+    items: list[float] | None = None
+    """Whether each test item is right, or its score, where the source has it."""
+    started_at: float | None = None
+    """Seconds since 1970."""
+    ended_at: float | None = None
+    code: str = ""
+    """The version of the code, as a git commit, where the tracker records it."""
+    data: str = ""
+    """The name, version or digest of the data, where the tracker records it."""
+    place: str = ""
+    """The file, folder or address that it was read from."""
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """What is read, and how: the source that a user names, and the options that readers need."""
+
+    name: str
+    """A path, a URL, or what else names a source to its tracker."""
+    project: str = ""
+    """The project or experiment to which reading is limited; empty for all."""
+    metrics_file: str = ""
+    """The name of the file with the metrics in each folder of a run, for tools that write none of their own."""
+    items: str = ""
+    """The column with a list of per-item results, or the name of a file in each folder of a run."""
+    frame: Any = None
+    """A pandas or polars frame, in the place of a file."""
+
+    @property
+    def path(self) -> Path:
+        """The source as a path."""
+        return Path(self.name).expanduser()
+
+
+class Reader(Protocol):
+    """Reads the runs of one tracker. The class is called with a Source, and nothing is read then."""
+
+    name: str
+    """The name of the tracker, as `--from` takes it."""
+    title: str
+    """The name of the tracker as people write it, as in "Weights & Biases"."""
+
+    def __init__(self, source: Source) -> None: ...
+
+    @classmethod
+    def recognises(cls, source: Source) -> bool:
+        """Whether a source looks like its own, by names of files and first bytes, without importing its package."""
+
+    def version(self) -> str:
+        """The version of the format, or of the package that reads it, as in "mlflow-skinny 3.17.2"; empty where there
+        is none."""
+
+    def runs(self, curves: Collection[str] | None = ()) -> Iterator[TrackedRun]:
+        """Yields the runs in the order of the tracker, one at a time, so that memory does not hold all of them.
+
+        It may be called again, and then reads again.
+
+        Args:
+            curves: the metrics whose curves are read; None for all of them.
+
+        Raises:
+            UsageError: the source is not what it should be, as a store of a newer version.
+            LrurunError: it cannot be read: a permission, a locked file, a package that is not installed.
+        """
+
+    def notes(self) -> Sequence[str]:
+        """Sentences on what the last reading left out or had to interpret, as a half-written last line."""
+
+
+def names() -> list[str]:
+    """The names of the readers, built in and installed."""
+    return [*BUILT_IN, *sorted({point.name for point in machine.entry_points(GROUP)} - BUILT_IN.keys())]
+
+
+def reader(name: str) -> type[Reader]:
+    """The reader of this name.
+
+    Raises:
+        UsageError: an unknown name.
+    """
+    if name in BUILT_IN:
+        module, _, attribute = BUILT_IN[name].partition(":")
+        of_name: type[Reader] = getattr(importlib.import_module(module), attribute)
+        return of_name
+    points = list(machine.entry_points(GROUP).select(name=name))
+    if not points:
+        raise UsageError(f"--from {name}: is no source", hint_for(name, names(), "sources"))
+    loaded: type[Reader] = points[0].load()
+    return loaded
+
+
+def recognise(source: Source) -> type[Reader]:
+    """The reader whose source this looks like.
+
+    Raises:
+        UsageError: there is no such file or folder, or none knows it.
+    """
+    for name in names():
+        if (candidate := reader(name)).recognises(source):
+            return candidate
+    missing = "://" not in source.name and source.frame is None and not source.path.exists()
+    found = "there is no such file or folder" if missing else "no reader knows this source"
+    raise UsageError(f"{source.name}: {found}", f"name its kind with --from: {', '.join(names())}")
+
+
+def opened(source: Source, name: str | None = None) -> Reader:
+    """The reader of a source, by its name or by what the source looks like.
+
+    Raises:
+        UsageError: an unknown name, or an unknown source.
+    """
+    return (reader(name) if name else recognise(source))(source)
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
+    """Dotted path -> value of nested tables. Lists stay as they are, and other values become texts."""
+    settings: dict[str, Value] = {}
+    for key, value in table.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            settings |= flat(value, f"{path}.")
+        else:
+            is_plain = value is None or isinstance(value, str | int | float | bool | list)
+            settings[path] = value if is_plain else str(value)
+    return settings
