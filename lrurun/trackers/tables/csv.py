@@ -36,9 +36,9 @@ from lrurun.trackers.tables.text_lines import TextLines, first_bytes
 _AT_ONCE = 10_000
 """How many rows are made columns at once."""
 _TABS = (".tsv", ".tab")
-_UNLIKE_NUMBERS = re.compile(r"_|(?:^|\n)\s*[+-]?(?:0[0-9]|\d{16,}\s*(?:\n|$))")
-"""What Python reads as a number in joined cells, and a table does not mean so."""
-_WITH_FRACTION = re.compile(r"[.eEiInN]")
+_LEADING_ZERO = re.compile(r"\n[+-]?0[0-9]")
+_LARGEST = 1e15
+"""Whole numbers from here on are texts: names of things, which as numbers would lose digits."""
 _PROTECTED = re.compile(r"'(?=[=+@-])")
 _FIRST_LETTERS = frozenset("+-.0123456789iInN")
 """With which a number may begin."""
@@ -363,9 +363,12 @@ def _numbers(cells: Sequence[str], decimal_comma: bool) -> tuple[list[float], bo
         numbers = list(map(float, cells))
     except ValueError:
         return None
-    if not joined.isascii() or _UNLIKE_NUMBERS.search(joined):
+    if not joined.isascii() or "_" in joined or _LEADING_ZERO.search(f"\n{joined}"):
+        return None  # what Python reads as a number, and a table does not mean so
+    is_whole = not any(letter in joined for letter in ".eEnN")
+    if is_whole and numbers and max(max(numbers), -min(numbers)) >= _LARGEST:
         return None
-    return numbers, _WITH_FRACTION.search(joined) is None
+    return numbers, is_whole
 
 
 def _joined(parts: Sequence[tuple[NDArray[Any], NDArray[np.bool_]]], kind: _Kind) -> Column:

@@ -33,7 +33,7 @@ from lrurun.trackers.tables import charts, roles
 from lrurun.trackers.tables.columns import Column, Table, check_names
 from lrurun.trackers.tables.values import ValueTable
 
-VALUES_AT_ONCE = 6_000_000
+VALUES_AT_ONCE = 3_000_000
 """How many values of curves are in memory at once, so that a large file is not."""
 _LISTED = 3
 
