@@ -201,7 +201,9 @@ class _Reading:
     def _scan(self) -> None:
         """Reads every cell once: which columns change within runs, their first and their last cells."""
         count, table = len(self.ids), self.table
-        names = [name for name in table.names if name not in (self.parts.run, self.parts.step)]
+        names = [
+            name for name in table.names if name not in (self.parts.run, self.parts.step if self.is_long else None)
+        ]
         begun = np.zeros(count, bool)
         for start, block in table.blocks(names):
             if not names:
@@ -291,7 +293,7 @@ class _Reading:
 
     def _is_repeated(self, name: str) -> bool:
         cells = self.first_cells[name].cells()
-        return self.parts.run is None or len(set(cells)) < len(cells)
+        return len(set(cells)) < len(cells)
 
     def _check_change(self, name: str, setting: str | None) -> None:
         """Refuses a column by which rows of one run and step differ, and a setting that changes within a run."""
