@@ -279,11 +279,10 @@ def test_rows_for_values(table: Any) -> None:
     assert [(run.id, run.name) for run in runs] == [("a", "one"), ("b", "two")]
     assert points(runs[0], "loss") == [(0, 1.0), (5, 0.5)]
     assert points(runs[0], "acc") == [(5, 0.75)]
-    assert runs[0].last["loss"] == 0.5
-    assert runs[0].last["acc"] == 0.75
-    assert runs[1].last["loss"] == 2
-    assert "acc" not in runs[1].last
-    assert not notes
+    assert [run.last for run in runs] == [{"loss": 0.5, "acc": 0.75}, {"loss": 2}]
+    assert [run.settings for run in runs] == [{}, {}]
+    assert len(notes) == 1
+    assert "timestamp left out" in notes[0]
 
 
 def test_values_that_are_no_numbers(table: Any) -> None:
@@ -355,9 +354,39 @@ def test_texts_that_change_within_a_run(table: Any) -> None:
     assert run.settings == {}
     assert run.last == {"acc": 0.2}
     assert len(notes) == 1
-    assert "phase left out" in notes[0]
+    assert "phase left out: it changes within a run, and is no metric" in notes[0]
     with pytest.raises(UsageError, match=r"'params.phase' changes within a run"):
         table("run,params.phase,step,acc\n0,warm,1,0.1\n0,main,2,0.2\n")
+
+
+def test_a_column_that_counts_rows_is_no_run(table: Any) -> None:
+    """As the key of a table in a database."""
+    runs, _ = table("id,run,step,loss\n0,a,1,3\n1,a,2,2\n2,b,1,4\n")
+    assert [run.id for run in runs] == ["a", "b"]
+    assert points(runs[0], "loss") == [(1, 3), (2, 2)]
+    runs, _ = table("id,run,loss\n0,a,3\n1,b,2\n")
+    assert [(run.id, run.name) for run in runs] == [("0", "a"), ("1", "b")]
+
+
+def test_times_of_sparse_rows(table: Any) -> None:
+    """They differ between rows of a step, and tell no runs apart."""
+    text = "run,step,time,loss,acc\na,1,2026-11-28T10:00:00,1,\na,1,2026-11-28T10:00:01,,0.5\n"
+    [run], notes = table(text)
+    assert run.last == {"loss": 1, "acc": 0.5}
+    assert "time left out" in notes[0]
+
+
+def test_numbers_named_metric(table: Any) -> None:
+    """A column of numbers names no metrics."""
+    runs, _ = table("run_id,metric,value\na,0.5,1\nb,0.6,2\n")
+    assert [run.settings for run in runs] == [{"metric": 0.5, "value": 1}, {"metric": 0.6, "value": 2}]
+
+
+def test_lists_as_ids(table: Any) -> None:
+    with pytest.raises(UsageError, match="'id' has lists, expected ids of runs"):
+        table('{"id": [1]}\n{"id": [2]}\n', "runs.jsonl")
+    runs, _ = table('{"id": "a", "name": [1], "state": ["x"]}\n', "runs.jsonl")
+    assert (runs[0].name, runs[0].settings) == ("[1]", {"state": ["x"]})
 
 
 def test_missing_ids(table: Any) -> None:
