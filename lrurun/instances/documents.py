@@ -52,7 +52,7 @@ class InstanceDocuments(Struct, frozen=True, kw_only=True):
         """Type and name of each plug-in that the rungs use -> its digest."""
         digests: dict[tuple[PluginType, str], str] = {}
         for config in (rung.config for rung in self.rungs):
-            if "program" in config:
+            if "model" not in config:
                 continue
             names: dict[PluginType, str] = {
                 "recurrence": config["model"]["recurrence"]["kind"],
@@ -73,7 +73,10 @@ def record(ledger: Ledger, instance: LadderInstance, plan: planning.Plan) -> Non
     ladder, recipe = structs.replace(ladder, load=load, path=of_ladder), structs.replace(recipe, path=of_recipe)
     recorded = find(ledger, instance)
     if recorded is None or (recorded.ladder, recorded.recipe) != (ladder, recipe):
-        used = planning.of_documents(ladder, recipe, profile=plan.profile, sets=plan.changes, tune=plan.tune)
+        if plan.kind == "imported":  # whose rungs have the settings of their runs, which no document has
+            used = plan
+        else:
+            used = planning.of_documents(ladder, recipe, profile=plan.profile, sets=plan.changes, tune=plan.tune)
         rungs = [{**_table(rung), "config": canonical(rung.config)} for rung in used.rungs]
         table = {"ladder": _table(ladder), "recipe": _table(recipe), "rungs": rungs}
         ledger.event(DOCUMENTS, "ladder and recipe as they were run", table, ladder=instance.key)

@@ -30,7 +30,7 @@ from lrurun.config.schema import (
 from lrurun.config.settings import flatten, toml_value
 from lrurun.console import clean
 from lrurun.data import task_data, tasks
-from lrurun.data.program import ProgramTask
+from lrurun.data.outside import OutsideTask
 from lrurun.data.task import Task
 from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger.values import Run
@@ -79,7 +79,7 @@ def plan_of(run: Run, folder: Path | None = None) -> planning.Plan:
     config: LadderConfig
     if isinstance(run.config, ProgramConfig):
         config, program = run.config, _program(run.config)
-        task: Task = ProgramTask(config.task, program.command, programs.metric_of(program))
+        task: Task = OutsideTask(config.task, "a program", programs.metric_of(program))
         options = task.options()
     else:
         config = plugin_code.config_of(run.config, f"run {run.id}")
