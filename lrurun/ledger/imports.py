@@ -176,7 +176,7 @@ class Imports(Handle):
                 supersede(connection, old.number, number)
                 _take_marks(connection, old.number, number)
                 superseded.append((old.number, number))
-                text = f"{text}, where it has changed since {old.id}, whose tags, notes and exclusion hold for it"
+                text = f"{text}, where it has changed since {old.id}, whose places and marks it takes"
             new_events.append((number, 1, "imported", text))
         lock(connection, EVENTS)
         for old_number, number in superseded:

@@ -101,6 +101,8 @@ class Queue(Handle):
         """`tried` gets the newest generations (0: none) before the first try: later ones are what was asked for."""
         first: dict[str, PlannedRun] = {}
         for run in planned:
+            if run.kind == "imported":
+                raise ValueError(f"the run {run.fingerprint} was made elsewhere: it is imported, and never queued")
             first.setdefault(run.fingerprint, run)
         with self._writing() as connection:
             ladder = self._ladder_number(connection, ladder_key)
