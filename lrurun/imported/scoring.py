@@ -59,6 +59,11 @@ class ScoredRun(Struct, frozen=True, kw_only=True):
     two writers."""
 
     @property
+    def key(self) -> tuple[str, str]:
+        """Its project and id, which no other run has."""
+        return self.run.project, self.run.id
+
+    @property
     def has_result(self) -> bool:
         """Whether verdicts count it; else it is missing."""
         return self.state in ("done", "diverged")
