@@ -1,8 +1,7 @@
-"""JSON and YAML files in the folders of runs, and the numbers in them."""
+"""JSON and YAML files in the folders of runs."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from pathlib import Path
@@ -43,9 +42,7 @@ def json_table(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: not valid JSON: {error.msg} at {where}", _AGAIN) from None
     except (RecursionError, ValueError):
         # values nested too deeply, or with more digits than Python reads
-        raise UsageError(
-            f"{path}: not JSON that can be read: it is nested too deeply, or has too long a number"
-        ) from None
+        raise UsageError(f"{path}: not JSON that can be read: nested too deeply, or a number is too long") from None
     return _table(table, path)
 
 
@@ -56,12 +53,9 @@ def yaml_table(path: Path) -> dict[str, Any]:
 
     Raises:
         UsageError: it is not UTF-8, not YAML, or no table.
-        LrurunError: it cannot be read, or PyYAML is not installed.
+        LrurunError: it cannot be read.
     """
-    try:
-        import yaml
-    except ImportError:
-        raise LrurunError(f"{path}: PyYAML is not installed", "pip install pyyaml") from None
+    import yaml
 
     class Loader(yaml.SafeLoader):
         """The core schema of YAML 1.2."""
@@ -105,19 +99,3 @@ def _table(value: Any, path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"{path}: expected a table, found {type(value).__name__}", "name another file or folder")
     return {str(key): inner for key, inner in value.items()}
-
-
-def number(value: Any) -> float | None:
-    """A value as a number, where it is one: also the words for NaN and infinities, as which some trackers store them."""
-    is_word = isinstance(value, str) and re.fullmatch(r"[-+]?(nan|inf|infinity)", value, re.IGNORECASE)
-    if isinstance(value, int | float) or is_word:
-        with contextlib.suppress(OverflowError):
-            return float(value)
-    return None
-
-
-def step(value: Any) -> int | None:
-    """A value as the number of a step, where it is one: a whole number of 64 bits."""
-    if isinstance(value, int | float) and value == value // 1 and abs(value) < 2**63:
-        return int(value)
-    return None

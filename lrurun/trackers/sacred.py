@@ -11,10 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from lrurun.errors import LrurunError, UsageError, plural
-from lrurun.trackers import Curve, Source, State, TrackedRun, documents, flat
+from lrurun.trackers import Curve, Source, State, TrackedRun, documents, flat, points
 
 RUN = "run.json"
 """The file that every folder of a run has."""
@@ -55,8 +53,8 @@ class SacredReader:
                 yield run
         if drawn:
             self._notes.append(
-                f"{plural(drawn, 'run')} have a seed that no command named: Sacred draws one at random,"
-                " and a script may not use it"
+                f"no command has named the seed of {plural(drawn, 'run')}: Sacred then draws one at random,"
+                " which a script may not use"
             )
 
     def notes(self) -> Sequence[str]:
@@ -82,7 +80,7 @@ class SacredReader:
             state=STATES.get(status, "crashed") if is_whole else "running",
             state_text=status,
             last=last,
-            last_step=max((int(curve.steps.max()) for curve in series.values()), default=None),
+            last_step=points.last_step(series),
             curves={metric: curve for metric, curve in series.items() if curves is None or metric in curves},
             started_at=_time(record.get("start_time")),
             ended_at=_time(record.get("stop_time")),
@@ -120,15 +118,12 @@ def _is_run(folder: Path) -> bool:
 def _curve(stored: Any) -> Curve | None:
     """The curve of a metric; None where it has no numbers. Points whose value is no number are left out."""
     table = _mapping(stored)
-    points = [
+    found = [
         (step, number)
         for stored_step, value in zip(_list(table.get("steps")), _list(table.get("values")), strict=False)
-        if (step := documents.step(stored_step)) is not None and (number := documents.number(value)) is not None
+        if (step := points.step(stored_step)) is not None and (number := points.number(value)) is not None
     ]
-    if not points:
-        return None
-    steps, values = zip(*points, strict=True)
-    return Curve(steps=np.array(steps, np.int64), values=np.array(values, np.float64))
+    return points.curve(found) if found else None
 
 
 def _results(result: Any, name: str = "result") -> dict[str, float]:
@@ -136,7 +131,7 @@ def _results(result: Any, name: str = "result") -> dict[str, float]:
     plain = _plain(result)
     if isinstance(plain, Mapping):
         return {path: value for key, inner in plain.items() for path, value in _results(inner, f"{name}.{key}").items()}
-    number = documents.number(plain)
+    number = points.number(plain)
     return {} if number is None else {name: number}
 
 

@@ -14,7 +14,7 @@ from tests.trackers.make.sacred import ENDS
 from tests.trackers.reading import FILES, points, read, recognised
 
 FOLDER = FILES / "sacred" / "sacred_runs"
-SEEDS = "9 runs have a seed that no command named: Sacred draws one at random, and a script may not use it"
+SEEDS = "no command has named the seed of 9 runs: Sacred then draws one at random, which a script may not use"
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_another_project_has_none_of_these_runs() -> None:
         (b"", "not valid JSON: Expecting value at line 1, column 1"),
         (b'{"norm": "\xff"}', "not UTF-8 text (invalid start byte at byte 10)"),
         (b"[1]", "expected a table, found list"),
-        (b"[" * 100_000, "not JSON that can be read: it is nested too deeply, or has too long a number"),
+        (b"[" * 100_000, "not JSON that can be read: nested too deeply, or a number is too long"),
     ],
 )
 @pytest.mark.parametrize("file", ["config.json", "metrics.json", "run.json"])
