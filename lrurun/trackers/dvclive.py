@@ -150,11 +150,12 @@ def _points(path: Path) -> tuple[list[tuple[int, float]], list[int]]:
     lines = csv.reader(content.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)
     header, column = next(lines, []), path.stem
     if "step" not in header or column not in header:
-        found = ", ".join(header) or "an empty file"
-        raise UsageError(f"{path}: expected the columns step and {column}, found {found}")
+        names = ", ".join(header) or "an empty file"
+        raise UsageError(f"{path}: expected the columns step and {column}, found {names}")
     # of a metric called step the second column has the values
     step_at, value_at = header.index("step"), len(header) - 1 - header[::-1].index(column)
-    found, bad, number = [], [], 1
+    found: list[tuple[int, float]] = []
+    bad: list[int] = []
     for number, line in enumerate(lines, 2):
         try:
             found.append((int(np.int64(int(line[step_at]))), float(line[value_at])))
