@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sqlite3
 from collections.abc import Iterator
@@ -13,17 +14,34 @@ import pytest
 from msgspec import structs
 
 from lrurun.config.fingerprint import fingerprint
+from lrurun.config.runs import InstanceSpec
 from lrurun.config.schema import Reading
 from lrurun.errors import LrurunError, NotFoundError, UsageError
-from lrurun.ledger import imports, query
+from lrurun.ledger import backups, exporting, imports, merging, query
 from lrurun.ledger.database import files
 from lrurun.ledger.imports import ImportedRun
 from lrurun.ledger.ledger import Ledger
 from lrurun.report.listing import Choice
 from tests.harness.forks import at_once
 from tests.harness.imported_runs import imported, instance, member
+from tests.harness.machine import Machine
 from tests.harness.old_ledgers import items_of
-from tests.harness.stores import ME, dump, key, ledger, on_file, path, python, raw, refused_by_database, want
+from tests.harness.stores import (
+    ME,
+    SERVER,
+    dump,
+    keep_all,
+    key,
+    ledger,
+    machine_with,
+    on_file,
+    path,
+    python,
+    raw,
+    refused_by_database,
+    want,
+)
+from tests.ledger.test_postgres import answers_lost
 
 __all__ = ["key", "ledger", "path"]  # fixtures
 
@@ -235,7 +253,8 @@ def test_many_points_and_slow_sources_end_a_transaction(ledger: Ledger, monkeypa
 
 _STOPPED = """
 import sys
-from lrurun.ledger import imports, query
+from lrurun.config.runs import InstanceSpec
+from lrurun.ledger import backups, exporting, imports, merging, query
 from lrurun.ledger.ledger import Ledger
 from lrurun.server import Server
 from tests.harness.imported_runs import imported
@@ -270,7 +289,8 @@ def test_a_kill_leaves_whole_runs_and_the_same_import_goes_on(ledger: Ledger) ->
 
 _TOGETHER = """
 import sys
-from lrurun.ledger import imports, query
+from lrurun.config.runs import InstanceSpec
+from lrurun.ledger import backups, exporting, imports, merging, query
 from lrurun.ledger.ledger import Ledger
 from lrurun.server import Server
 from tests.harness.imported_runs import imported
@@ -489,3 +509,139 @@ def test_views_have_their_settings(varied: Ledger) -> None:
     ]
     sql = "SELECT seed, metric, step, value FROM curves WHERE step = 20 AND metric = 'test/acc'"
     assert sorted(query.select(varied.path, sql)[1]) == [(seed, "test/acc", 20, 0.2) for seed in range(3)]
+
+
+# Several ledgers
+
+
+@pytest.fixture(params=["file", SERVER])
+def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine]:
+    yield from machine_with(request.param, tmp_path / "here", request)
+
+
+@pytest.fixture
+def there(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine]:
+    yield from machine_with("file", tmp_path / "there", request)
+
+
+def merge(here: Machine, there: Machine) -> merging.Merged:
+    with Ledger.open(here.ledger) as ledger, Ledger.open(there.ledger) as other:
+        merged, _ = merging.merge(ledger, other, here.runs, there.runs)
+        assert ledger.check() == []
+        return merged
+
+
+def test_a_merge_brings_runs_and_later_generations(here: Machine, there: Machine) -> None:
+    with Ledger.open(here.ledger) as ledger, Ledger.open(there.ledger) as other:
+        mine = instance(ledger)
+        first, second = ids(ledger, [imported(0), imported(1)])
+        ledger.set_members(mine, [member(first), member(second, "batch", 1)])
+        ledger.mark([first], exclude="wrong data", tag=["odd"], note="look")
+        theirs = instance(other, "theirs")
+        ids(other, [imported(0), imported(2)])
+        newer, third = ids(other, [imported(0, "b"), imported(2)])
+        other.set_members(theirs, [member(newer, "z"), member(third, "z", 1)])
+    merged = merge(here, there)
+    assert (merged.new, merged.known, merged.finished) == (2, 1, 0)
+    with Ledger.open(here.ledger) as ledger:
+        new = ledger.run(newer)
+        assert ledger.run(first).superseded
+        assert places(ledger, mine) == {newer: [("layer", "train")], second: [("batch", "train")]}
+        assert places(ledger, theirs) == {newer: [("z", "train")], third: [("z", "train")]}
+        assert (new.excluded, new.tags) == ("wrong data", ("odd",))
+        assert [e.text for e in ledger.events(run=newer) if e.kind in ("note", "excluded")] == ["wrong data", "look"]
+        assert ledger.digests([new.fingerprint]) == {new.fingerprint: (newer, "b")}
+        assert outcomes(ledger, imported(0, "b"), imported(2)) == ["equal", "equal"]
+    assert merge(here, there).new == 0
+
+
+def test_a_merge_of_an_earlier_generation(here: Machine, there: Machine) -> None:
+    with Ledger.open(here.ledger) as ledger, Ledger.open(there.ledger) as other:
+        (run_id,) = ids(other, [imported(0)])
+        theirs = instance(other, "theirs")
+        other.set_members(theirs, [member(run_id, "z")])
+        ids(ledger, [imported(0)])
+        (newer,) = ids(ledger, [imported(0, "b")])
+    merge(here, there)
+    with Ledger.open(here.ledger) as ledger:
+        assert places(ledger, theirs) == {newer: [("z", "train")]}
+
+
+def test_of_two_results_of_a_generation_this_ledger_keeps_its_own(here: Machine, there: Machine) -> None:
+    with Ledger.open(here.ledger) as ledger, Ledger.open(there.ledger) as other:
+        ids(ledger, [imported(0, "a", result={"test/acc": 0.25})])
+        ids(other, [imported(0, "b", result={"test/acc": 0.75})])
+    assert merge(here, there).known == 1
+    with Ledger.open(here.ledger) as ledger:
+        (run,) = ledger.runs()
+        assert run.result == {"test/acc": 0.25}
+        assert outcomes(ledger, imported(0, "b")) == ["changed"], "the next import finds what differs"
+
+
+def test_a_run_that_had_not_ended_is_replaced_by_its_result(here: Machine, there: Machine) -> None:
+    before = imported(0, state="interrupted", result=None, step=10, settings={"lr": 1}, seed=3)
+    with Ledger.open(here.ledger) as ledger, Ledger.open(there.ledger) as other:
+        ids(ledger, [before])
+        ids(other, [imported(0, "b")])
+    assert merge(here, there).finished == 1
+    with Ledger.open(here.ledger) as ledger:
+        (run,) = ledger.runs()
+        assert (run.state, run.step, run.steps, run.seed) == ("done", 50, 50, 0)
+        assert run.config == imported(0).config
+        assert outcomes(ledger, imported(0, "b")) == ["equal"]
+
+
+def test_copies_and_exports_have_imported_runs(here: Machine, tmp_path: Path) -> None:
+    with Ledger.open(here.ledger) as ledger:
+        key = instance(ledger)
+        added = ids(ledger, [imported(0, items={"test/acc": items_of(0.5)}), imported(1)])
+        ledger.set_members(key, [member(run_id) for run_id in added])
+        backups.backup(ledger, tmp_path / "copy.db")
+        exported = {name: [dict(zip(columns, row, strict=True)) for row in rows]
+                    for name, columns, rows in exporting.export(ledger)}  # fmt: skip
+        assert [row["id"] for row in exported["runs"]] == added
+        assert json.loads(exported["runs"][1]["config"])["origin"]["run"] == "r1"
+        assert len(exported["metrics"]) == 20
+        assert {row["run"] for row in exported["ladder_runs"]} == set(added)
+        with Ledger.open(tmp_path / "copy.db") as copy:
+            assert copy.runs(key) == ledger.runs(key)
+            assert outcomes(copy, imported(0), imported(1, "b")) == ["equal", "changed"]
+
+
+@pytest.mark.parametrize("here", ["file"], indirect=True)
+def test_a_rebuilt_ledger_says_that_runs_have_to_be_imported_again(here: Machine) -> None:
+    with Ledger.open(here.ledger) as ledger:
+        key = instance(ledger)
+        (run_id,) = ids(ledger, [imported()])
+        ledger.set_members(key, [member(run_id)])
+        here.runs.mkdir()
+        keep_all(ledger, here.runs)
+    assert here.files() == ["ledger.db", f"runs/ladders/{key}.json"]
+    here.ledger.rename(here.folder / "lost.db")
+    assert "import them again" in here.run("ledger", "rebuild", code=4).stderr
+    with Ledger.open(here.folder / "other.db") as other:
+        trained = other.add_ladder("lru", "sDigits", None, InstanceSpec()).key
+        (run,) = other.enqueue(trained, [want()])
+        (here.runs / run.id).mkdir()
+        keep_all(other, here.runs)
+    done = here.run("ledger", "rebuild")
+    assert "mine: imported runs have no records here: import them again with lrurun import" in done.stderr
+    with Ledger.open(here.ledger) as ledger:
+        assert [run.kind for run in ledger.runs()] == ["training"]
+        assert outcomes(ledger, imported()) == ["new"]
+        ledger.set_members(key, [member(run_id)])
+        assert places(ledger, key) == {run_id: [("layer", "train")]}
+
+
+@pytest.mark.parametrize("path", [SERVER], indirect=True)
+def test_an_answer_that_was_lost_changes_nothing(ledger: Ledger) -> None:
+    key = instance(ledger)
+    with answers_lost(ledger):
+        assert outcomes(ledger, imported(0), imported(1)) == ["new", "new"]
+    with answers_lost(ledger):
+        assert outcomes(ledger, imported(0, "b"), imported(1)) == ["changed", "equal"]
+    with answers_lost(ledger):
+        ledger.set_members(key, [member(run.id) for run in ledger.runs()])
+    assert len(places(ledger, key)) == 2
+    assert sorted(run.generation for run in ledger.runs(superseded=True)) == [1, 1, 2]
+    assert raw(ledger.path, "SELECT count(*) FROM metrics") == [(30,)]
