@@ -41,7 +41,8 @@ def import_(
         typer.Option("--from", metavar="KIND", help=f"What wrote it [what it looks like]: {', '.join(KINDS)}."),
     ] = None,
     name: Annotated[
-        Optional[str], typer.Option("--name", metavar="NAME", help="The name of the import and its file [the source's].")
+        Optional[str],
+        typer.Option("--name", metavar="NAME", help="The name of the import and its file [the source's]."),
     ] = None,
     metric: Annotated[
         Optional[str], typer.Option("--metric", metavar="M", help="The score [the only metric of a test split].")
@@ -56,7 +57,9 @@ def import_(
     ] = None,
     at: Annotated[
         Optional[str],
-        typer.Option("--at", metavar="last|best|STEP", help="The step that counts; best: by --metric-for-choice [last]."),
+        typer.Option(
+            "--at", metavar="last|best|STEP", help="The step that counts; best: by --metric-for-choice [last]."
+        ),
     ] = None,
     metric_for_choice: Annotated[
         Optional[str],

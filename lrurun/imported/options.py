@@ -41,11 +41,7 @@ class ImportOptions(Struct, frozen=True, kw_only=True):
     @property
     def values(self) -> dict[str, Any]:
         """Key of `[import]` -> value, of those that are given."""
-        table = {
-            key: getattr(self, name)
-            for name, key in KEYS.items()
-            if getattr(self, name) not in (None, ())
-        }
+        table = {key: getattr(self, name) for name, key in KEYS.items() if getattr(self, name) not in (None, ())}
         return table
 
 
@@ -57,11 +53,7 @@ OPTIONS = {
 """Field -> the option of the command."""
 KEYS = {
     "kind": "from",
-    **{
-        name: name
-        for name in ImportOptions.__struct_fields__
-        if name not in ("kind", "by", "base", "ladder")
-    },
+    **{name: name for name in ImportOptions.__struct_fields__ if name not in ("kind", "by", "base", "ladder")},
 }
 """Field -> the key in `[import]`; rungs have tables of their own."""
 
@@ -73,7 +65,11 @@ def contradictions(options: ImportOptions, table: ImportTable, file: str, conten
         given = getattr(options, name)
         if given in (None, ()) or _plain(given) == _plain(recorded[key]):
             continue
-        if isinstance(given, str) and isinstance(recorded[key], str) and recorded[key].endswith((f".{given}", f"/{given}")):
+        if (
+            isinstance(given, str)
+            and isinstance(recorded[key], str)
+            and recorded[key].endswith((f".{given}", f"/{given}"))
+        ):
             continue  # the last parts of a dotted name
         shown = _shown(recorded[key])
         yield contradiction(f"{OPTIONS[name]} {_shown(given)}", f"{key} = {shown}", file, content, key)
@@ -121,6 +117,8 @@ def parsed_base(text: str) -> dict[str, str]:
     for part in text.split(","):
         name, equals, value = part.partition("=")
         if not equals or not name.strip():
-            raise UsageError(f"--base {text}: expected setting=value", "as in --base norm=none, or --base norm=none,opt=adam")
+            raise UsageError(
+                f"--base {text}: expected setting=value", "as in --base norm=none, or --base norm=none,opt=adam"
+            )
         values[name.strip()] = value.strip()
     return values

@@ -39,40 +39,16 @@ class Placed(Struct, frozen=True, kw_only=True):
     rung: str
     stage: str
     position: int
-    is_derived: bool = False
-    """Whether it is made of several runs, and not in a source itself."""
 
     def config(self, task: str, table: ImportTable) -> ImportedConfig:
         """Its configuration in the ledger."""
         settings = {path: value for path, value in self.scored.run.settings.items() if path != table.seed}
-        return ImportedConfig(
-            task=task, origin=self.origin, reading=table.reading, settings=nested(settings), seed=self.seed
-        )
+        return ImportedConfig(task=task, origin=self.origin, reading=table.reading, settings=settings, seed=self.seed)
 
 
 def key_of(placed: Placed, task: str, table: ImportTable) -> str:
     """The fingerprint of a run."""
     return fingerprint(placed.config(task, table))
-
-
-def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as tables in tables, which is how conditions and queries find a dotted path.
-
-    A path that another one goes through, as "optim" beside "optim.lr", stays with its dots at the top.
-    """
-    inner: dict[str, Any] = {}
-    paths = set(settings)
-    for path, value in settings.items():
-        *parents, name = path.split(".")
-        tables = [".".join(parents[: k + 1]) for k in range(len(parents))]
-        if not all(path.split(".")) or any(table in paths for table in tables):
-            inner[path] = value
-            continue
-        table = inner
-        for parent in parents:
-            table = table.setdefault(parent, {})
-        table[name] = value
-    return inner
 
 
 def runs(
@@ -100,9 +76,7 @@ def runs(
         yield imported_run(found, found.scored.run, task, table, of_tracker[found.scored.tracker])
 
 
-def imported_run(
-    placed: Placed, run: TrackedRun, task: str, table: ImportTable, source: OpenedSource
-) -> ImportedRun:
+def imported_run(placed: Placed, run: TrackedRun, task: str, table: ImportTable, source: OpenedSource) -> ImportedRun:
     """A run as the ledger has it; its curves are those of `run`."""
     scored = placed.scored
     curves = scoring.recorded_curves(run, table)
@@ -171,16 +145,12 @@ def members(placed: Sequence[tuple[Placed, str]]) -> list[Member]:
     """The places of runs in their rungs, each with its id in the ledger."""
     from lrurun.ledger.imports import Member
 
-    return [
-        Member(run=run, rung=place.rung, stage=place.stage, position=place.position) for place, run in placed
-    ]
+    return [Member(run=run, rung=place.rung, stage=place.stage, position=place.position) for place, run in placed]
 
 
 def instance_of(ledger: Ledger, plan: planning.Plan) -> LadderInstance:
     """The ladder instance of a plan; it is inserted if it is new."""
-    return ledger.add_ladder(
-        plan.ladder.name, plan.recipe.task, None, plan.spec, plan.recipe.task, kind="imported"
-    )
+    return ledger.add_ladder(plan.ladder.name, plan.recipe.task, None, plan.spec, plan.recipe.task, kind="imported")
 
 
 def record(ledger: Ledger, instance: LadderInstance, plan: planning.Plan, record: ImportRecord) -> None:

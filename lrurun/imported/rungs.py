@@ -34,9 +34,7 @@ class NewRung(Struct, frozen=True, kw_only=True):
     """The number of runs with these values."""
 
 
-def by_values(
-    runs: Sequence[TrackedRun], by: Sequence[str], base: Mapping[str, str] | None = None
-) -> list[NewRung]:
+def by_values(runs: Sequence[TrackedRun], by: Sequence[str], base: Mapping[str, str] | None = None) -> list[NewRung]:
     """A rung for each combination of values of these settings, in the order in which they are found.
 
     The base comes first: the one with the values of `base`, else the first that is found. Another rung has as its base
@@ -87,7 +85,9 @@ def _with_first(keys: list[tuple[str, ...]], by: Sequence[str], base: Mapping[st
     for name, value in base.items():
         known = list(dict.fromkeys(key[list(by).index(name)] for key in keys))
         if value not in known:
-            raise UsageError(f"--base {name}={value}: no run has this value", hint_for(value, known, f"values of {name}"))
+            raise UsageError(
+                f"--base {name}={value}: no run has this value", hint_for(value, known, f"values of {name}")
+            )
     wanted = {list(by).index(name): value for name, value in base.items()}
     matching = [key for key in keys if all(key[k] == value for k, value in wanted.items())]
     if not matching:
@@ -243,4 +243,3 @@ def one_run_each(members: Mapping[str, Sequence[int]]) -> str:
     if not single:
         return ""
     return f"a single run: {', '.join(single)}; a verdict needs several seeds of each rung"
-

@@ -25,7 +25,22 @@ _SPLITS: dict[str, Split] = {
 }
 """A word in the name of a metric -> the split that it is of."""
 _SCORES = (
-    *("acc", "accuracy", "top1", "top5", "auc", "auroc", "f1", "map", "miou", "iou", "bleu", "rouge", "reward", "score"),
+    *(
+        "acc",
+        "accuracy",
+        "top1",
+        "top5",
+        "auc",
+        "auroc",
+        "f1",
+        "map",
+        "miou",
+        "iou",
+        "bleu",
+        "rouge",
+        "reward",
+        "score",
+    ),
     *("return", "precision", "recall", "r2"),
 )
 """Words of scores of which higher is better."""
@@ -134,18 +149,16 @@ def chosen_metric(runs: Sequence[TrackedRun], given: str | None) -> str:
     if len(of_test) == 1:
         return of_test[0]
     if not known:
-        numbers = [name for name in dict.fromkeys(name for run in runs for name in run.settings) if _is_column(runs, name)]
+        numbers = [
+            name for name in dict.fromkeys(name for run in runs for name in run.settings) if _is_column(runs, name)
+        ]
         hint = f"name the column with the score: --metric NAME; columns with numbers: {_listed(numbers)}"
         raise UsageError("no metric was found", hint if numbers else "the runs have no numbers at all")
     found = f"{plural(len(of_test), 'metric')} of a test split" if of_test else "no metric of a test split"
-    raise UsageError(
-        f"{found}: which is the score?", f"name it with --metric: {_listed(of_test or list(known))}"
-    )
+    raise UsageError(f"{found}: which is the score?", f"name it with --metric: {_listed(of_test or list(known))}")
 
 
-def check_metric(
-    runs: Sequence[TrackedRun], name: str, option: str, known: Mapping[str, int] | None = None
-) -> None:
+def check_metric(runs: Sequence[TrackedRun], name: str, option: str, known: Mapping[str, int] | None = None) -> None:
     """Refuses a metric that no run has, or that is no number.
 
     Raises:
@@ -251,7 +264,9 @@ def resolved_name(name: str, known: Sequence[str], option: str) -> str:
     for candidate in (name, plain):
         if candidate in known:
             return candidate
-    ending = [path for path in known if re.split(r"[./]", path)[-1] == plain or path.endswith((f".{plain}", f"/{plain}"))]
+    ending = [
+        path for path in known if re.split(r"[./]", path)[-1] == plain or path.endswith((f".{plain}", f"/{plain}"))
+    ]
     if len(ending) == 1:
         return ending[0]
     if ending:

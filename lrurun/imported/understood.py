@@ -8,7 +8,7 @@ import shlex
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, structs
@@ -23,10 +23,10 @@ from lrurun.config.runs import pack
 from lrurun.config.schema import ImportedConfig, Origin
 from lrurun.data import tasks
 from lrurun.errors import LrurunError, UsageError, plural, raise_first
-from lrurun.imported import document, options, rungs, scoring, seeds, sources, understanding
+from lrurun.imported import choosing, document, options, repeats, rungs, scoring, sources, understanding
 from lrurun.imported.document import RungText
 from lrurun.imported.options import ImportOptions
-from lrurun.imported.recording import Placed, nested
+from lrurun.imported.recording import Placed
 from lrurun.imported.scoring import ScoredRun
 from lrurun.imported.sources import FRAME, OpenedSource
 from lrurun.instances.import_record import Caution
@@ -34,6 +34,8 @@ from lrurun.ledger.values import Run
 from lrurun.paths import shown
 from lrurun.trackers import TrackedRun
 
+MOST_POSITIONS = 4_999
+"""The last position of a stage in a rung; runs beyond it share it."""
 MOST_POINTS = 3_000_000
 """The most points of curves of scores that are held until it is known how they are read."""
 
@@ -279,7 +281,9 @@ def _opened(names: Sequence[str], given: ImportOptions, folder: Path, frame: Any
     kinds = {source.tracker for source in opened}
     if len(kinds) > 1:
         found = ", ".join(f"{source.name} ({source.tracker})" for source in opened)
-        raise UsageError(f"the sources are of several kinds: {found}", "import each kind under a name of its own: --name")
+        raise UsageError(
+            f"the sources are of several kinds: {found}", "import each kind under a name of its own: --name"
+        )
     return opened
 
 
@@ -341,7 +345,9 @@ def _table(
         "unit": scale.unit,
         "per_cent": scale.per_cent and given.unit in (None, "%"),
         **given.values,
-        "source": [FRAME] if request.frame is not None else [_from_folder(name, target.parent) for name in request.sources],
+        "source": [FRAME]
+        if request.frame is not None
+        else [_from_folder(name, target.parent) for name in request.sources],
         "from": kind,
         "metric": metric,
         "direction": direction,
@@ -407,7 +413,9 @@ def _notes(
         notes["unit"] = "By the name and the values of the metric: fractions that are printed in per cent."
     if table.per_cent and given.per_cent is None:
         notes["per_cent"] = "By its values: the tracker has per cent, so that they are divided by 100."
-    lines = [f"One rung for each combination of {' and '.join(by)}, in the order in which they were found."] if made else []
+    lines = (
+        [f"One rung for each combination of {' and '.join(by)}, in the order in which they were found."] if made else []
+    )
     lines.append("A run is a seed of the rung whose condition it meets; it is compared with the runs of `on`.")
     if varied:
         lines.append(f"Also vary: {_listed_settings(varied)}.")
@@ -628,33 +636,27 @@ def _finished(basis: _Basis, by: Sequence[str]) -> Understood:
     vanished = [_scored_again(run, table) for run in basis.earlier if not _is_there(run.run, current)]
     everything = scored + vanished
     sorted_runs = rungs.sort([(run.run, run.tracker) for run in everything], ladder)
-    members = {
-        name: [everything[index] for index in found] for name, found in sorted_runs.members.items()
-    }
+    members = {name: [everything[index] for index in found] for name, found in sorted_runs.members.items()}
     outside = [rungs.title_of(everything[index].run) for index in sorted_runs.outside if index < len(scored)]
     if best is not None:
         _ask_for_step(table, best, sorted_runs, scored, at_best)
-    known = {_origin_in(run.run): run.run.seed for run in basis.earlier}
-    positions = {rung.name: k for k, rung in enumerate(ladder.rungs)}
+    known = {(_origin_in(run.run).project, _origin_in(run.run).run): run.run.seed for run in basis.earlier}
+    seeded = repeats.seeded(members, table, known)
+    choices = choosing.chosen(seeded.rungs, table)
     ids = {_origin_in(run.run): run.run.id for run in basis.earlier}
+    gone = {run.key for run in vanished}
     placed: list[Placed] = []
     kept: list[tuple[Placed, str]] = []
-    for name, of_rung in members.items():
-        for order, found in enumerate(seeds.seeded(name, of_rung, table, known)):
-            place = Placed(
-                scored=found.scored,
-                origin=found.origin,
-                seed=found.seed,
-                rung=name,
-                stage="train",
-                position=pack(positions[name], "train", min(order, 4999)),
-                is_derived=found.is_derived,
-            )
-            if any(found.scored is run for run in vanished):
-                kept.append((place, ids[found.origin]))
-            else:
-                placed.append(place)
-    plan, cautions = _planned(basis, members)
+    for number, choice in enumerate(choices):
+        for stage, of_stage in (("tune", choice.tune), ("train", choice.train)):
+            for order, run in enumerate(of_stage):
+                place = _placed(run, choice.rung, stage, pack(number, stage, min(order, MOST_POSITIONS)))
+                if run.key in gone:
+                    kept.append((place, ids[place.origin]))
+                else:
+                    placed.append(place)
+    plan, cautions = _planned(basis, {choice.rung: choice.train for choice in choices})
+    cautions = (*seeded.cautions, *choosing.on_choices(choices, table), *cautions)
     counts: dict[str, int] = {source.name: 0 for source in basis.opened}
     for _, source in basis.read.runs:
         counts[source.name] += 1
@@ -670,8 +672,20 @@ def _finished(basis: _Basis, by: Sequence[str]) -> Understood:
         kept=kept,
         outside=tuple(outside),
         cautions=cautions,
-        sentences=(*basis.sentences, *_rung_sentences(ladder, placed, kept, by), *_outside_sentence(outside)),
+        sentences=(
+            *basis.sentences,
+            *_rung_sentences(ladder, placed, kept, by),
+            *(choice.sentence for choice in choices if choice.sentence),
+            *seeded.sentences,
+            *_outside_sentence(outside),
+        ),
     )
+
+
+def _placed(run: ScoredRun, rung: str, stage: Literal["tune", "train"], position: int) -> Placed:
+    assert run.seed is not None
+    origin = sources.origin_of(run.run, run.tracker)
+    return Placed(scored=run, origin=origin, seed=run.seed, rung=rung, stage=stage, position=position)
 
 
 def _origin_in(run: Run) -> Origin:
@@ -682,16 +696,14 @@ def _origin_in(run: Run) -> Origin:
 def _is_there(run: Run, current: Collection[Origin]) -> bool:
     """Whether the source still has a run of an earlier import; of a mean, all its runs."""
     origin = _origin_in(run)
-    return origin in current or all(
-        structs.replace(origin, run=part) in current for part in origin.run.split("+")
-    )
+    return origin in current or all(structs.replace(origin, run=part) in current for part in origin.run.split("+"))
 
 
 def _scored_again(earlier: Earlier, table: ImportTable) -> ScoredRun:
     """A run of an earlier import, as the ledger has it."""
     run, origin = earlier.run, _origin_in(earlier.run)
     assert isinstance(run.config, ImportedConfig)
-    settings = flat(run.config.settings)
+    settings = dict(run.config.settings)
     if table.seed:
         settings[table.seed] = run.seed
     tracked = TrackedRun(id=origin.run, project=origin.project, name=earlier.name, settings=settings)
@@ -762,7 +774,7 @@ def _planned(basis: _Basis, members: Mapping[str, Sequence[ScoredRun]]) -> tuple
             if len(differences) > 1:
                 sentence = f"{rung.name} differs from {rung.on} in {rungs.shown(differences)}"
                 cautions.append(Caution(short=sentence, full=sentence, rungs=(rung.name,)))
-        config = structs.replace(rung.config, settings=nested(settings[rung.name].shared))
+        config = structs.replace(rung.config, settings=settings[rung.name].shared)
         resolved.append(structs.replace(rung, config=config, differences=differences))
     chosen = set(table.choose)
     within: dict[str, list[str]] = {}
@@ -776,14 +788,6 @@ def _planned(basis: _Basis, members: Mapping[str, Sequence[ScoredRun]]) -> tuple
         full = f"{sentence}: its runs are counted as seeds of one rung; --choose {path} counts one value of it"
         cautions.append(Caution(short=sentence, full=full, rungs=tuple(names) if len(names) < len(settings) else ()))
     return structs.replace(plan, rungs=tuple(resolved)), tuple(cautions)
-
-
-def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted path -> value of settings as a ledger has them."""
-    settings: dict[str, Any] = {}
-    for name, value in table.items():
-        settings |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return settings
 
 
 # Sentences
@@ -814,7 +818,7 @@ def _rung_sentences(
     ladder: Ladder, placed: Sequence[Placed], kept: Sequence[tuple[Placed, str]], by: Sequence[str]
 ) -> list[str]:
     every = [*placed, *(place for place, _ in kept)]
-    counts = {name: sum(place.rung == name for place in every) for name in ladder.bases}
+    counts = {name: sum(place.rung == name and place.stage == "train" for place in every) for name in ladder.bases}
     of_by = f" by {', '.join(by)}" if by else ""
     listed = ", ".join(f"{name} ({plural(count, 'run')})" for name, count in counts.items())
     sentences = [f"rungs{of_by}: {listed}"]

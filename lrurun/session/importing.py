@@ -325,4 +325,3 @@ def import_runs(
         frame=source if is_frame else None,
     )
     return ImportedRuns(places, record(places, understand(places, request), scores_only=scores_only))
-
