@@ -153,7 +153,7 @@ def import_(
     Writes a small file beside the ledger that says what was understood. Edit it, and give the same command again.
     Importing again adds what is new. Arrays of your own to train on: lrurun data import.
     """
-    from lrurun.imported.understood import Request
+    from lrurun.imported.request import Request
     from lrurun.session import importing
 
     places: Places = context.obj.places

@@ -27,7 +27,7 @@ FIELDS = ("id", "name", "project", "tracker")
 def names_of(settings: Iterable[str]) -> dict[str, ValueType]:
     """Every name that a condition may have, for runs with these settings."""
     paths = list(settings)
-    return {name: "text" for name in (*FIELDS, *paths, *(f"{PREFIX}{path}" for path in paths))}
+    return dict.fromkeys((*FIELDS, *paths, *(f"{PREFIX}{path}" for path in paths)), "text")
 
 
 def parse(text: str, names: Mapping[str, ValueType], where: str) -> Condition:

@@ -15,9 +15,6 @@ from lrurun.errors import UsageError, hint_for, nearest_hint
 from lrurun.imported import conditions, understanding
 from lrurun.trackers import TrackedRun, Value
 
-ABSENT = "none"
-"""The value of a setting that a run does not have, in the names of rungs and in `--base`."""
-
 
 class NewRung(Struct, frozen=True, kw_only=True):
     """A rung that is made of the values of settings."""
@@ -150,7 +147,7 @@ def sort(runs: Sequence[tuple[TrackedRun, str]], ladder: Ladder) -> Sorted:
         for rung in ladder.rungs
     }
     members: dict[str, list[int]] = {name: [] for name in parsed}
-    outside = []
+    outside: list[int] = []
     for index, (run, tracker) in enumerate(runs):
         fitting = [name for name, condition in parsed.items() if conditions.holds(condition, run, tracker)]
         if len(fitting) > 1:
@@ -235,11 +232,3 @@ def shown(settings: Sequence[Difference]) -> str:
     """Settings by their names, as in "norm and depth"."""
     names = [difference.path.removeprefix(conditions.PREFIX) for difference in settings]
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
-
-
-def one_run_each(members: Mapping[str, Sequence[int]]) -> str:
-    """A sentence on rungs of a single run, of which nothing can be judged; empty if there is none."""
-    single = [name for name, found in members.items() if len(found) == 1]
-    if not single:
-        return ""
-    return f"a single run: {', '.join(single)}; a verdict needs several seeds of each rung"

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from lrurun import console, files
-from lrurun.errors import LrurunError, UsageError, check_type
+from lrurun.errors import LrurunError, UsageError, check_type, plural
 from lrurun.imported import options, recording, understood
 from lrurun.imported.options import ImportOptions
-from lrurun.imported.understood import Earlier, Request, Understood
+from lrurun.imported.placing import Earlier, Understood
+from lrurun.imported.request import Request
 from lrurun.instances.import_record import ImportRecord
 from lrurun.instances.requests import LadderRequest
 from lrurun.reading.rows import ReportRows, Rows, shown_runs
@@ -58,7 +59,7 @@ def understand(places: Places, request: Request) -> Understood:
     for source in made.sources:
         record = source.record(made.counts[source.name])
         version = f", {record.version}" if record.version else ""
-        console.say(f"{source.name}: {source.reader.title}{version}, {_plural(record.runs, 'run')}")
+        console.say(f"{source.name}: {source.reader.title}{version}, {plural(record.runs, 'run')}")
         for note in record.notes:
             console.warn(note)
     for sentence in made.sentences:
@@ -66,10 +67,6 @@ def understand(places: Places, request: Request) -> Understood:
     for caution in made.cautions:
         console.warn(caution.full)
     return made
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _earlier(ledger: Ledger, request: Request) -> list[Earlier]:
