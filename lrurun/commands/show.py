@@ -173,8 +173,7 @@ def show(
         )
         checkpoints, eigenvalues = ledger.checkpoints(recorded.id), ledger.eigenvalues(recorded.id)
         item_counts = ledger.item_counts(recorded.id)
-        programs = scores.of_programs(ledger, [recorded.task] if recorded.kind == "program" else [])
-        form = scores.of_task(recorded.task, metrics, programs)
+        form = scores.of_task(recorded.task, metrics, scores.declared(ledger, [recorded.task]))
         if files:
             return _show_files(places, ledger, recorded, attempts, json=json)
         if toml:
