@@ -29,7 +29,7 @@ def require(ledger: Ledger, plan: planning.Plan, command: str) -> LadderInstance
     """
     if (instance := find(ledger, plan)) is not None:
         return instance
-    command = phrases.read_again(plan) or command
+    command = phrases.read_again(plan.recipe) or command
     requested = plan.identity.description
     if sentence := other_versions(plan, ledger):
         raise NotFoundError(

@@ -12,6 +12,7 @@ from lrurun.errors import UsageError
 
 if TYPE_CHECKING:
     from lrurun.config import planning
+    from lrurun.config.recipe import Recipe
     from lrurun.paths import Places
 
 
@@ -40,19 +41,19 @@ def missing_data(places: Places, plan: planning.Plan) -> str | None:
     return task_data.to_obtain(plan.task, plan.options, places.data / plan.data_name)
 
 
-def read_again(plan: planning.Plan) -> str:
-    """The command that imports the runs of a plan again; empty for those that lrurun makes."""
-    if plan.is_trained_here:
+def read_again(recipe: Recipe) -> str:
+    """The command that imports the runs of a recipe again; empty for those that lrurun makes."""
+    if recipe.imported is None:
         return ""
-    return clean(shlex.join(["lrurun", "import", paths.shown(Path(plan.recipe.path)), *paths.place_options()]))
+    return clean(shlex.join(["lrurun", "import", paths.shown(Path(recipe.path)), *paths.place_options()]))
 
 
-def refusal(plan: planning.Plan, name: str) -> UsageError:
-    """The error for a command that would train imported runs; `name` finds their report."""
-    report = shlex.join(["lrurun", "report", name, *paths.place_options()])
+def not_trained_here(name: str, recipe: Recipe) -> UsageError:
+    """The error of what would train imported runs; `lrurun report` finds them by this name."""
+    report = clean(shlex.join(["lrurun", "report", *shlex.split(name), *paths.place_options()]))
     return UsageError(
-        f"{name}: these runs were imported, and cannot be trained here",
-        f"{clean(report)} compares them; {read_again(plan)} reads them again",
+        f"{clean(name)}: these runs were imported, and cannot be trained here",
+        f"{report} compares them; {read_again(recipe)} reads them again",
     )
 
 

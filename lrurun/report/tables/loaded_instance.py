@@ -211,7 +211,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             left_out=Counter(rung for run in self._selected[1] for rung in self._final_rungs(run)),
             with_claims=with_claims,
             imported=None if plan.is_trained_here else import_record.newest(self.ledger, self.instance),
-            read_again=phrases.read_again(plan),
+            read_again=phrases.read_again(plan.recipe),
         )
 
     def speeds(self, *, rungs: Sequence[str] | None = None) -> SpeedReport:
