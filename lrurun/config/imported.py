@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Annotated, Literal
 
 import msgspec
@@ -11,11 +11,30 @@ from msgspec import Meta, Struct, field
 
 from lrurun.config.ladder import Ladder
 from lrurun.config.schema import ImportedConfig, Origin, Reading
-from lrurun.data.metric import Accuracy, Metric
+from lrurun.data.metric import ESCAPE, Accuracy, Metric
 from lrurun.decoding import Fault
 from lrurun.errors import UsageError
 
 _Finite = Annotated[float, Meta(ge=-1e9, le=1e9)]
+
+
+_TEST = ("test",)
+_VALIDATION = ("val", "valid", "validation", "dev", "eval")
+"""The words with which names of metrics say of which split they are."""
+
+
+def _without(words: Collection[str], metric: str) -> str:
+    """The name of a metric without a word at its beginning or end, and the sign between: "acc" of "val/acc"."""
+    either = "|".join(words)
+    found = re.fullmatch(rf"(?:{either})[/_.: -]+(.+)|(.+?)[/_.: -]+(?:{either})", metric, re.IGNORECASE)
+    return metric if found is None else found[1] or found[2]
+
+
+def _named(metric: str) -> str:
+    """The name of a metric that means nothing else to lrurun, where "top@5" is a score of a further test with the name
+    5, and the step of an escape no score."""
+    name = re.sub(r"\s*@\s*", "_at_", metric)
+    return f"{name}_of_run" if name == ESCAPE else name
 
 
 class ImportTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,7 +89,22 @@ class ImportTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     @property
     def name(self) -> str:
         """The name of the score, as in "acc": the metric without what says that it is of the test split."""
-        return re.sub(r"^test[/_.: -]+(?=.)", "", self.metric)
+        return _named(_without(_TEST, self.metric))
+
+    @property
+    def result(self) -> str:
+        """The name of the score among the results of a run, as in "test/acc"."""
+        return f"test/{self.name}"
+
+    @property
+    def result_for_choice(self) -> str:
+        """The name of `metric_for_choice` among the results of a run, as in "val/acc"."""
+        return f"val/{_named(_without(_VALIDATION, self.metric_for_choice))}"
+
+    @property
+    def choice_is_twin(self) -> bool:
+        """Whether `metric_for_choice` is the score on the validation split, by its name, so that it has its unit."""
+        return self.result_for_choice == f"val/{self.name}"
 
     @property
     def reading(self) -> Reading:
