@@ -236,7 +236,10 @@ class Execution(FixedExecution, frozen=True, kw_only=True):
 
 
 SETTINGS = "settings."
-"""The prefix of the path of a setting of a user's program; only its recipe says which there are."""
+"""The prefix of the path of a setting of a user's program or of an imported run; only its recipe, or its tracker, says
+which there are."""
+ORIGINS = ("origin.", "reading.")
+"""The prefixes of the paths of what identifies an imported run beside its task, see `ImportedConfig`."""
 OF_PROGRAMS = ("threads", "devices", "hang_after_seconds", "stop_seconds")
 """The fields of `Execution` that users' programs have; trainings have all but the last."""
 RECURRENCE = "model.recurrence."
@@ -441,11 +444,11 @@ CELL = "cell."
 
 
 def is_setting(path: str) -> bool:
-    """Whether a dotted path names a setting of a run, of a cell of a study, or of a user's program."""
+    """Whether a dotted path names a setting of a training, a cell of a study, a user's program or an imported run."""
     section, _, name = path.partition(".")
     if section in SECTIONS and name in SECTIONS[section].__struct_fields__:
         return f"{path}." != RECURRENCE  # a table
-    return path.startswith((CELL, SETTINGS)) or (path.startswith(RECURRENCE) and path in known_paths())
+    return path.startswith((CELL, SETTINGS, *ORIGINS)) or (path.startswith(RECURRENCE) and path in known_paths())
 
 
 def known_paths() -> tuple[str, ...]:
