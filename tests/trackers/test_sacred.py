@@ -156,7 +156,7 @@ def test_numbers_that_do_not_fit_are_left_out(copy: Path) -> None:
     values = f'"steps": [0, 1.5, {2**70}, 3, 4], "values": [1, 2, 3, 1{"0" * 400}, 5]'
     (copy / "1" / "metrics.json").write_text(f'{{"loss": {{{values}}}, "none": {{"steps": 1}}, "other": 3}}')
     run = read("sacred", copy)[0][0]
-    assert points(run, "loss") == [(0, "1.0"), (4, "5.0")]
+    assert points(run, "loss") == [(0, "1.0"), (3, "inf"), (4, "5.0")]
     assert run.last == {"loss": 5.0, "result": 0.75}
 
 

@@ -66,7 +66,6 @@ def test_last_values_are_numbers_alone(runs: list[TrackedRun]) -> None:
         "test/acc": 0.125,
         "loss": math.inf,
         "low": -math.inf,
-        "is": 1.0,
         "table.x": 1.0,
         "__step": 7.0,
     }
