@@ -11,7 +11,7 @@ import pytest
 from lrurun.errors import UsageError
 from lrurun.trackers import TrackedRun
 from tests.trackers.make.sacred import ENDS
-from tests.trackers.reading import FILES, points, read, recognised
+from tests.trackers.reader_output import FILES, points, read, recognised
 
 FOLDER = FILES / "sacred" / "sacred_runs"
 SEEDS = "no command has named the seed of 9 runs: Sacred then draws one at random, which a script may not use"

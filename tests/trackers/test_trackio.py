@@ -12,7 +12,7 @@ import pytest
 
 from lrurun.errors import UsageError
 from lrurun.trackers import TrackedRun
-from tests.trackers.reading import FILES, points, read, recognised
+from tests.trackers.reader_output import FILES, points, read, recognised
 
 FILE = FILES / "trackio" / "norms.db"
 OLD = FILES / "trackio_old" / "norms.db"
