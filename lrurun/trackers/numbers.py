@@ -1,8 +1,8 @@
-"""Points of metrics: the numbers that trackers write as texts or in JSON, and curves of them."""
+"""Numbers that trackers write in JSON or as texts, and curves of them."""
 
 from __future__ import annotations
 
-import contextlib
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,16 +15,24 @@ _WORD = re.compile(r"[-+]?(nan|inf|infinity)", re.IGNORECASE)
 
 
 def number(value: Any) -> float | None:
-    """A value as a number, where it is one: also words for NaN and infinities, as which some trackers store them."""
-    if isinstance(value, int | float) or (isinstance(value, str) and _WORD.fullmatch(value)):
-        with contextlib.suppress(OverflowError):
-            return float(value)
-    return None
+    """A value as a number, where it is one: also words for NaN and infinities, as which some trackers store them, but
+    not true and false. A whole number that no float reaches is infinite."""
+    if isinstance(value, bool) or not (isinstance(value, int | float) or _is_word(value)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str) and _WORD.fullmatch(value) is not None
 
 
 def step(value: Any) -> int | None:
     """A value as the number of a step, where it is one: a whole number of 64 bits."""
-    if isinstance(value, int | float) and value == value // 1 and abs(value) < 2**63:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and value == value // 1 and abs(value) < 2**63:
         return int(value)
     return None
 
