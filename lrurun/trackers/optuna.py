@@ -275,7 +275,7 @@ def _read(connection: sqlite3.Connection, trial_id: int, trial: _Trial, with_rep
         rows("SELECT key, value_json FROM trial_user_attributes WHERE trial_id = ? ORDER BY trial_user_attribute_id")
     )
     values = rows("SELECT value, value_type FROM trial_values WHERE trial_id = ? ORDER BY objective")
-    trial.values = [_NOT_FINITE.get(kind, value) for value, kind in values]
+    trial.values = [float(_NOT_FINITE.get(kind, value)) for value, kind in values]
     columns = (
         "SELECT step, intermediate_value, intermediate_value_type FROM trial_intermediate_values WHERE trial_id = ?"
     )
@@ -284,7 +284,7 @@ def _read(connection: sqlite3.Connection, trial_id: int, trial: _Trial, with_rep
     else:
         reports = rows(f"{columns} ORDER BY step DESC LIMIT 1")
         reports += rows(f"{columns} ORDER BY trial_intermediate_value_id DESC LIMIT 1")
-    trial.reports = [(step, _NOT_FINITE.get(kind, value)) for step, value, kind in reports]
+    trial.reports = [(int(step), float(_NOT_FINITE.get(kind, value))) for step, value, kind in reports]
 
 
 def _json_values(rows: Any) -> dict[str, Any]:

@@ -57,6 +57,8 @@ class Points:
 
 def number(value: Any) -> float | None:
     """The value of a metric; None of what is no number, as a text, a list, true and false."""
+    if type(value) is float:  # most are
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

@@ -27,7 +27,9 @@ def read(tmp_path):
 
 
 def test_json_object(read):
-    points, curves, file = read("m.json", '{"test": {"acc": 0.5, "n": 3}, "loss": NaN, "name": "x", "ok": true, "a": [1]}')
+    points, curves, file = read(
+        "m.json", '{"test": {"acc": 0.5, "n": 3}, "loss": NaN, "name": "x", "ok": true, "a": [1]}'
+    )
     assert math.isnan(points.last.pop("loss"))
     assert (points.last, points.last_step, curves, file.notes) == ({"test/acc": 0.5, "test/n": 3}, None, {}, [])
     assert read("m.json", '{\n "epoch": 7,\n "acc": -Infinity\n}')[1] == {"acc": ([7], [-math.inf])}
@@ -79,7 +81,7 @@ def test_last_lines(read):
     note = "the last line is half written and left out"
     assert read("m.csv", "step,a\n0,1\n1")[2].notes[0].endswith(note)
     assert read("m.csv", "step,a\n0,1\n1,2")[1] == {"a": ([0, 1], [1, 2])}
-    points, curves, file = read("m.csv", "step,a\n0,1\n1,2", ends_with_line=True)
+    _, curves, file = read("m.csv", "step,a\n0,1\n1,2", ends_with_line=True)
     assert (curves, len(file.notes)) == ({"a": ([0], [1])}, 1)
     for end in ('{"step": 1, "a', '{"step": 1, "a\n', '{"step": 1, "a": 2\n\n', '{"step": 1, "a": "\xff'):
         content = b'{"step": 0, "a": 1}\n' + end.encode("latin-1")
@@ -91,7 +93,7 @@ def test_last_lines(read):
             with pytest.raises(UsageError, match="line 2: is not JSON"):
                 read("m.jsonl", content)
             continue
-        points, curves, file = read("m.jsonl", content)
+        _, curves, file = read("m.jsonl", content)
         assert curves == {"a": ([0], [1])}
         assert file.notes[0].endswith(note)
     assert read("m.json", "")[0].last == {}
@@ -123,7 +125,7 @@ def test_per_item_results(read):
     assert read("m.json", '{"acc": 0.5, "items": [1, true, 0.0]}', items="items")[2].items == [1, 1, 0]
     assert read("m.jsonl", '{"items": [1]}\n{"items": [0]}\n', items="items")[2].items == [0]
     assert read("m.json", '{"acc": 0.5, "items": [1]}')[2].items is None
-    with pytest.raises(UsageError, match="item 1 is \"x\", expected a number"):
+    with pytest.raises(UsageError, match='item 1 is "x", expected a number'):
         read("m.json", '{"items": [1, "x"]}', items="items")
 
 
