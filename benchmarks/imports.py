@@ -2,8 +2,7 @@
 
     python benchmarks/imports.py FOLDER [--runs 1000] [--steps 1000] [--metrics 10] [--json]
 
-FOLDER gets the same runs as a Parquet file and as an MLflow store (whose tables a real MLflow makes, if it is installed;
-rows are inserted by SQL), once. Each command is a whole process: its processor time, which other work on the machine
+FOLDER gets the same runs as a Parquet file and as an MLflow store, once. Each command is a whole process: its processor time, which other work on the machine
 changes less than its duration, and its largest resident set. The ratios are to inserting the rows of the curves alone,
 by one statement for each, into an equal table: `floor`.
 """
@@ -14,10 +13,8 @@ import argparse
 import contextlib
 import json
 import multiprocessing
-import os
 import resource
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import time
