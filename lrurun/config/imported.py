@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Annotated, Literal
 
 import msgspec
@@ -11,11 +11,30 @@ from msgspec import Meta, Struct, field
 
 from lrurun.config.ladder import Ladder
 from lrurun.config.schema import ImportedConfig, Origin, Reading
-from lrurun.data.metric import Accuracy, Metric
+from lrurun.data.metric import ESCAPE, Accuracy, Metric
 from lrurun.decoding import Fault
 from lrurun.errors import UsageError
 
 _Finite = Annotated[float, Meta(ge=-1e9, le=1e9)]
+
+
+_TEST = ("test",)
+_VALIDATION = ("val", "valid", "validation", "dev", "eval")
+"""The words with which names of metrics say of which split they are."""
+
+
+def _without(words: Collection[str], metric: str) -> str:
+    """The name of a metric without a word at its beginning or end, and the sign between: "acc" of "val/acc"."""
+    either = "|".join(words)
+    found = re.fullmatch(rf"(?:{either})[/_.: -]+(.+)|(.+?)[/_.: -]+(?:{either})", metric, re.IGNORECASE)
+    return metric if found is None else found[1] or found[2]
+
+
+def _named(metric: str) -> str:
+    """The name of a metric that means nothing else to lrurun, where "top@5" is a score of a further test with the name
+    5, and the step of an escape no score."""
+    name = re.sub(r"\s*@\s*", "_at_", metric)
+    return f"{name}_of_run" if name == ESCAPE else name
 
 
 class ImportTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,7 +89,22 @@ class ImportTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     @property
     def name(self) -> str:
         """The name of the score, as in "acc": the metric without what says that it is of the test split."""
-        return re.sub(r"^test[/_.: -]+(?=.)", "", self.metric)
+        return _named(_without(_TEST, self.metric))
+
+    @property
+    def result(self) -> str:
+        """The name of the score among the results of a run, as in "test/acc"."""
+        return f"test/{self.name}"
+
+    @property
+    def result_for_choice(self) -> str:
+        """The name of `metric_for_choice` among the results of a run, as in "val/acc"."""
+        return f"val/{_named(_without(_VALIDATION, self.metric_for_choice))}"
+
+    @property
+    def choice_is_twin(self) -> bool:
+        """Whether `metric_for_choice` is the score on the validation split, by its name, so that it has its unit."""
+        return self.result_for_choice == f"val/{self.name}"
 
     @property
     def reading(self) -> Reading:
@@ -98,6 +132,12 @@ class ImportTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     def is_higher_better_for_choice(self) -> bool:
         """Whether higher values of `metric_for_choice` are better."""
         return (self.direction_for_choice or self.direction) == "max"
+
+
+def validation_metrics(metrics: Iterable[str], metric: str) -> list[str]:
+    """The metrics that are a score on the validation split, by their names: "val_acc" and "acc/valid" of "test_acc"."""
+    stem = _without(_TEST, metric).lower()
+    return [name for name in metrics if name != metric and _without(_VALIDATION, name).lower() == stem != name.lower()]
 
 
 def metric_of(table: ImportTable) -> Metric:
@@ -132,6 +172,24 @@ def rules(table: ImportTable, where: str) -> Iterator[UsageError]:
             "metric_for_choice",
             hint=hint,
         )
+    if table.direction_for_choice is not None and not table.metric_for_choice:
+        hint = 'name the validation metric: metric_for_choice = "val_loss"'
+        yield Fault("needs metric_for_choice, whose direction it is", at, "direction_for_choice", hint=hint)
+    if table.seed and table.seed in (table.metric, table.metric_for_choice):
+        yield Fault("is a metric, and no seed", at, "seed", value=table.seed, hint="name another setting, or remove it")
+    for name in dict.fromkeys(table.choose):
+        if name in (table.seed, table.metric, table.metric_for_choice):
+            what = "the seed" if name == table.seed else "a metric"
+            yield Fault(f"{name} is {what}, and no setting to choose", at, "choose", hint="remove it")
+        if table.choose.count(name) > 1:
+            yield Fault(f"{name} is there {table.choose.count(name)} times", at, "choose", hint="name it once")
+    if table.repeat and not table.seed:
+        hint = 'name the setting with the seed: seed = "seed"; or remove `repeat`'
+        rule = "needs a seed: without one, the runs of a rung are numbered, and none repeats another"
+        yield Fault(rule, at, "repeat", value=table.repeat, hint=hint)
+    if table.chance is not None and table.unit == "%" and not 0 <= table.chance <= 1:
+        hint = "write 0.1 for 10 %"
+        yield Fault('with unit = "%", scores are fractions from 0 to 1', at, "chance", value=table.chance, hint=hint)
     if table.protocol == "best-of-test" and table.at != "last":
         yield Fault('protocol = "best-of-test" is the best of all steps', at, "at", value=table.at, hint="remove it")
 

@@ -54,7 +54,12 @@ class ImportRecord(Struct, frozen=True, kw_only=True):
     """Runs of earlier imports that the source no longer has: they are kept, and count."""
     outside: tuple[str, ...] = ()
     """The names of the runs that fit no rung."""
+    choices: tuple[str, ...] = ()
+    """What was chosen by validation among the runs of a rung, a sentence for each rung where there was a choice, as in
+    "layer: lr = 0.01 is the best of 3 by the mean val_acc of 4 seeds; the verdict uses other seeds". The runs that only
+    chose are members with the stage "tune"."""
     cautions: tuple[Caution, ...] = ()
+    """In order: what weighs most comes first."""
 
 
 def newest(ledger: Ledger, instance: LadderInstance) -> ImportRecord | None:
