@@ -13,7 +13,7 @@ import msgspec
 from msgspec import structs
 
 from lrurun import decoding, paths
-from lrurun.config.imported import ImportTable, rules
+from lrurun.config.imported import ImportTable, rules, validation_metrics
 from lrurun.config.ladder import Ladder, load_ladder
 from lrurun.config.recipe import Recipe, load_recipe
 from lrurun.errors import UsageError, plural, raise_first
@@ -30,8 +30,7 @@ from lrurun.trackers import TrackedRun
 def understand(request: Request, target: Path, earlier: Sequence[Earlier]) -> Understood:
     given = request.options
     opened = reading.opened(request.sources, given, Path(), request.frame)
-    asked = {given.metric, given.metric_for_choice, *(twins(given.metric) if given.metric else ())} - {None}
-    read = reading.read(opened, [name for name in asked if name is not None])
+    read = reading.read(opened, _asked(given))
     light = [run for run, _ in read.runs]
     metric = understanding.chosen_metric(light, given.metric)
     if given.metric_for_choice is not None:
@@ -82,23 +81,20 @@ def understand(request: Request, target: Path, earlier: Sequence[Earlier]) -> Un
     )
 
 
-def twins(metric: str) -> list[str]:
-    """The names that a metric of the test split may have on a validation split."""
-    names = []
-    for word in ("val", "valid", "validation", "dev", "eval"):
-        for mine, other in (("test", word), ("Test", word.capitalize()), ("TEST", word.upper())):
-            if mine in metric:
-                names.append(metric.replace(mine, other))
-    return names
+def _asked(given: ImportOptions) -> list[str]:
+    """The metrics whose curves are read at once: those that are named, and what their twins on validation may be called,
+    so that the source need not be read again for them."""
+    names = [name for name in (given.metric, given.metric_for_choice) if name is not None]
+    if given.metric is not None and given.at is None:
+        names += [given.metric.replace("test", word) for word in ("val", "valid", "validation", "dev", "eval")]
+    return list(dict.fromkeys(names))
 
 
 def _twin(given: ImportOptions, known: Mapping[str, int], metric: str, runs: Sequence[TrackedRun]) -> str | None:
     """The validation metric that could choose a step, where the user has not said which step counts."""
     if given.at is not None or given.protocol is not None or all(run.last_step is None for run in runs):
         return None
-    if given.metric_for_choice is not None:
-        return given.metric_for_choice
-    return next((name for name in twins(metric) if name in known), None)
+    return given.metric_for_choice or next(iter(validation_metrics(known, metric)), None)
 
 
 def _seed_setting(runs: Sequence[TrackedRun], settings: Sequence[str], given: ImportOptions) -> str | None:

@@ -65,7 +65,8 @@ def understand(places: Places, request: Request) -> Understood:
     for sentence in made.sentences:
         console.say(sentence)
     for caution in made.cautions:
-        console.warn(caution.full)
+        if caution.short:  # the others are among the details of the report
+            console.warn(caution.full)
     return made
 
 
@@ -89,8 +90,8 @@ def _earlier(ledger: Ledger, request: Request) -> list[Earlier]:
     reading = recipe.imported.reading
     same = [run for run in found.values() if getattr(run.config, "reading", None) == reading]
     attempts = ledger.newest_attempts([run.id for run in same])
-    names = {run_id: attempt.environment.get("origin", {}).get("name", "") for run_id, attempt in attempts.items()}
-    return [Earlier(run=run, name=names.get(run.id, "")) for run in sorted(same, key=lambda run: run.created_at)]
+    origins = {run_id: attempt.environment.get("origin", {}) for run_id, attempt in attempts.items()}
+    return [Earlier(run=run, origin=origins.get(run.id, {})) for run in sorted(same, key=lambda run: run.created_at)]
 
 
 def record(places: Places, made: Understood, *, scores_only: bool = False) -> Import:
