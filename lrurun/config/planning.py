@@ -63,10 +63,20 @@ class Plan(Struct, frozen=True, kw_only=True):
         return self.recipe.kind
 
     @property
+    def is_of_models(self) -> bool:
+        """Whether lrurun's own models are trained, on data that it knows."""
+        return self.kind == "training"
+
+    @property
+    def is_trained_here(self) -> bool:
+        """Whether lrurun can make its runs; imported ones were made elsewhere."""
+        return self.kind != "imported"
+
+    @property
     def identity(self) -> Instance:
         """The identity of the instance; neither a ledger nor the data are known here."""
         ladder, task = self.ladder.name, self.recipe.task
-        return Instance(ladder=ladder, task=task, profile=self.profile, set=self.changes, tune=self.tune)
+        return Instance(ladder=ladder, task=task, profile=self.profile, set=self.changes, tune=self.tune, kind=self.kind)
 
     @property
     def spec(self) -> InstanceSpec:
@@ -265,7 +275,11 @@ def _of_import(document: Ladder, recipe: Recipe, sets: Mapping[str, Any], *, tun
         hint = "what they were trained with cannot be changed; the rungs are in the file"
         raise UsageError(f"{recipe.path}, {option}: these runs were imported", hint)
     assert recipe.imported is not None
-    config = imported.config_of_rung(recipe.task, recipe.imported)
+    table = recipe.imported
+    config = imported.config_of_rung(recipe.task, table)
+    source = RateSource("elsewhere", "as the runs were made elsewhere: whether they were tuned is not known")
+    if table.choose:
+        source = RateSource("chosen", f"{', '.join(table.choose)} chosen for each rung by {table.metric_for_choice}")
     bases = document.bases
     rungs = [
         ResolvedRung(
@@ -279,7 +293,7 @@ def _of_import(document: Ladder, recipe: Recipe, sets: Mapping[str, Any], *, tun
             steps=0,
             differences=(),
             same_as_base=False,
-            rate_source=RateSource("chosen" if recipe.imported.choose else "elsewhere", "of runs that were imported"),
+            rate_source=source,
         )
         for rung in document.rungs
     ]

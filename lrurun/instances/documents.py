@@ -139,8 +139,8 @@ def ladder_of_name(name: str, ledger: Ledger) -> Ladder:
 def of_names(ladder: str, task: str, ledger: Ledger) -> tuple[Ladder, Recipe, dict[str, str] | None]:
     """A ladder as `ladder_of_name` reads it, and the recipe of this task or in this file.
 
-    A recipe without a file here comes from the newest instance on the task. With the recorded recipe of a program come
-    its ladder, unless another one is named, and the digests of its files.
+    A recipe without a file here comes from the newest instance on the task. With the recorded recipe of a program or an
+    import come its ladder, unless another one is named, and the digests of the files of a program.
 
     Raises:
         UsageError: there is none, or it is wrong.
@@ -148,7 +148,7 @@ def of_names(ladder: str, task: str, ledger: Ledger) -> tuple[Ladder, Recipe, di
     if (recorded := _newest(ledger, "recipes", task)) is None:
         return ladder_of_name(ladder, ledger), load_recipe(task), None
     _say_recorded(f"recipe of {task}", recorded.recipe.path)
-    if recorded.recipe.program is None:
+    if recorded.recipe.kind == "training":
         return ladder_of_name(ladder, ledger), recorded.recipe, None
     files = recorded.files
     own = recorded.ladder if ladder == DEFAULT_LADDER else ladder_of_name(ladder, ledger)

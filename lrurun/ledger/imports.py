@@ -31,7 +31,7 @@ from lrurun.ledger.handle import Handle, retried
 from lrurun.ledger.items import packed_items, write_items
 from lrurun.ledger.owner import this_process
 from lrurun.ledger.queue import add_memberships, id_of, newest_generations, supersede
-from lrurun.ledger.rows import Document, add_run_events, clean, code_version, pack_result, share, unpack
+from lrurun.ledger.rows import Document, add_run_events, clean, code_version, numbered, pack_result, share, unpack
 from lrurun.ledger.values import State
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lrurun.items import ItemResults
+
+    Curve = tuple[NDArray[np.int64], NDArray[np.float64]]
+    Curves = Mapping[str, Curve]
 
 _ROWS, _RUNS, _SECONDS = 100_000, 250, 5.0
 """A transaction ends when it has so many rows of curves or runs, or its first run was read so many seconds ago: other
@@ -64,7 +67,7 @@ class ImportedRun(Struct, frozen=True, kw_only=True):
     is."""
     origin: dict[str, Any]
     """What `show` says about it: the tracker's title and version, name, state and place of the run, code, data."""
-    curves: Mapping[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+    curves: Curves = {}
     """Metric -> steps, which increase, and values."""
     items: Mapping[str, ItemResults] = {}
     """Name of a score -> its per-item results."""
@@ -166,7 +169,7 @@ class Imports(Handle):
             insert(attempts),
             [owner | _attempt_row(run, numbers[key], references[key][3], time) for key, run in added.items()],
         )
-        self._add_curves(connection, {numbers[key]: run.curves for key, run in added.items()})
+        self._add_curves(connection, {numbers[key]: _storable(run.curves) for key, run in added.items()})
         new_events: list[tuple[int, int | None, str, str]] = []
         superseded: list[tuple[int, int]] = []
         for key, run in added.items():
@@ -174,18 +177,17 @@ class Imports(Handle):
             write_items(connection, number, packed_items(run.items))
             if (old := existing.get(key)) is not None:
                 supersede(connection, old.number, number)
-                _take_marks(connection, old.number, number)
+                text = f"{text}, changed since {old.id}"
+                if marks := _take_marks(connection, old.number, number):
+                    text = f"{text}, whose {' and '.join(marks)} it has"
                 superseded.append((old.number, number))
-                text = f"{text}, where it has changed since {old.id}, whose places and marks it takes"
             new_events.append((number, 1, "imported", text))
         lock(connection, EVENTS)
         for old_number, number in superseded:
             _take_notes(connection, old_number, number)
         add_run_events(connection, time, new_events)
 
-    def _add_curves(
-        self, connection: Connection, curves: Mapping[int, Mapping[str, tuple[NDArray[np.int64], NDArray[np.float64]]]]
-    ) -> None:
+    def _add_curves(self, connection: Connection, curves: Mapping[int, Curves]) -> None:
         """Adds the curves of runs, in the order of the primary key, so that rows are only appended."""
         keys = self._key_numbers(connection, {name for of_run in curves.values() for name in of_run})
         for run, of_run in sorted(curves.items()):
@@ -310,16 +312,34 @@ _EXECUTION, _SOURCES = Document.pack(Execution()), Document.pack({})
 def _in_json(value: Any) -> Any:
     """A value of a tracker, in which NaN and infinities are texts: JSON has none."""
     if isinstance(value, Mapping):
-        return {name: _in_json(part) for name, part in value.items()}
+        return {_text(str(name)): _in_json(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [_in_json(part) for part in value]
+    if isinstance(value, str):
+        return _text(value)
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _text(text: str) -> str:
+    """A text that every database can store, and JSON: without NUL characters and lone surrogates, which come from
+    files."""
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _storable(curves: Curves) -> Curves:
+    """Curves by names that can be stored, which stay different."""
+    named: dict[str, Curve] = {}
+    for name, curve in curves.items():
+        named[next(free for free in numbered(_text(name)) if free not in named)] = curve
+    return named
 
 
 def _run_row(
     run: ImportedRun, key: str, run_id: str, known: Any, references: Sequence[int], time: float
 ) -> dict[str, Any]:
-    result = None if run.result is None else pack_result(run.result)
+    result = None if run.result is None else pack_result({_text(name): x for name, x in run.result.items()})
     config_id, execution_id, provenance_id, _ = references
     is_finished = run.state in ("done", "diverged")
     return {
@@ -379,18 +399,21 @@ def _attempt_row(run: ImportedRun, number: int, environment_id: int, time: float
     }
 
 
-def _take_marks(connection: Connection, old: int, new: int) -> None:
-    """Gives the tags and the exclusion of a run to the next generation of it: its settings and its origin are the
-    same, so that what people said about it still holds."""
-    of_old = select(literal(new), tags.c.name).where(tags.c.run == old)
-    connection.execute(insert(tags).from_select(["run", "name"], of_old))
-    why = select(literal(new), exclusions.c.why, exclusions.c.time).where(exclusions.c.run == old)
-    connection.execute(insert(exclusions).from_select(["run", "why", "time"], why))
+def _take_marks(connection: Connection, old: int, new: int) -> list[str]:
+    """Gives the tags and the exclusion of a run to the next generation of it, for which they hold as well: its origin
+    and its reading are the same. Returns which there are."""
+    names = connection.execute(select(tags.c.name).where(tags.c.run == old)).scalars().all()
+    if names:
+        connection.execute(insert(tags), [{"run": new, "name": name} for name in names])
+    reason = connection.execute(select(exclusions).where(exclusions.c.run == old)).one_or_none()
+    if reason is not None:
+        connection.execute(insert(exclusions).values(run=new, why=reason.why, time=reason.time))
+    return [*["tags"] * bool(names), *["exclusion"] * (reason is not None)]
 
 
 def _take_notes(connection: Connection, old: int, new: int) -> None:
+    """Gives what people said about a run to the next generation of it, with the times at which they did."""
     columns = events.c
-    kinds = ("note", "excluded", "included")
-    of_old = select(literal(new), columns.time, columns.kind, columns.text)
-    of_old = of_old.where(columns.run == old, columns.kind.in_(kinds)).order_by(columns.id)
-    connection.execute(insert(events).from_select(["run", "time", "kind", "text"], of_old))
+    said = select(literal(new), columns.time, columns.kind, columns.text)
+    said = said.where(columns.run == old, columns.kind.in_(("note", "excluded", "included"))).order_by(columns.id)
+    connection.execute(insert(events).from_select(["run", "time", "kind", "text"], said))

@@ -52,7 +52,7 @@ def render(report: AnyReport, content: ReportContent, details: Mapping[str, RunD
 def parts(report: AnyReport, content: ReportContent, details: Mapping[str, RunDetail]) -> dict[str, Any]:
     """The values of the templates: picture, sentences, tables, claims, eigenvalues, runs."""
     groups = groups_of(content)
-    of_program = isinstance(report, LadderReport) and report.kind == "program"
+    of_models = not isinstance(report, LadderReport) or report.is_of_models
     judged, form = (report.claims, report.score) if isinstance(report, LadderReport) else ((), ACCURACY)
     return {
         "title": content.title,
@@ -65,7 +65,7 @@ def parts(report: AnyReport, content: ReportContent, details: Mapping[str, RunDe
         "anchors": {group.anchor for group in groups},
         "notes": content.notes(content.table.columns, beside_cautions=True),
         "claims": [(claim, page_figures.interval(claim, form)) for claim in judged],
-        "planes": page_figures.eigenvalues(groups, details) if content.curves and not of_program else None,
+        "planes": page_figures.eigenvalues(groups, details) if content.curves and of_models else None,
         "runs": runs(groups, details) if groups else None,
     }
 
