@@ -38,6 +38,7 @@ def understand(request: Request, target: Path, earlier: Sequence[Earlier]) -> Un
     opened = reading.with_columns(read, opened, [metric, *filter(None, [given.metric_for_choice])])
     light = [run for run, _ in read.runs]
     known = understanding.metrics(light)
+    _check_choice(given, known, metric)
     settings = understanding.paths_of(light)
     seed = _seed_setting(light, settings, given)
     table = _table(request, target, opened[0].tracker, light, metric, seed)
@@ -81,9 +82,29 @@ def understand(request: Request, target: Path, earlier: Sequence[Earlier]) -> Un
     )
 
 
+def _check_choice(given: ImportOptions, known: Collection[str], metric: str) -> None:
+    """Refuses options that need a validation metric which nobody has named.
+
+    Raises:
+        UsageError: with the metrics that could be it.
+    """
+    for option, needs_it in (("--at best", given.at == "best"), ("--choose", bool(given.choose))):
+        if needs_it and given.metric_for_choice is None:
+            likely = validation_metrics(known, metric)
+            likely += [name for name in known if understanding.split_of(name) == "validation" and name not in likely]
+            others = likely or [name for name in known if name != metric]
+            hint = (
+                f"name the validation metric: --metric-for-choice {others[0]}"
+                if others
+                else "no run has another metric"
+            )
+            more = f"; others: {', '.join(others[1:6])}" if len(others) > 1 else ""
+            raise UsageError(f"{option}: needs a validation metric, by which is chosen", hint + more)
+
+
 def _asked(given: ImportOptions) -> list[str]:
-    """The metrics whose curves are read at once: those that are named, and what their twins on validation may be called,
-    so that the source need not be read again for them."""
+    """The metrics whose curves are read at once: those that are named, and what the score may be called on the
+    validation split, so that the source need not be read again for it."""
     names = [name for name in (given.metric, given.metric_for_choice) if name is not None]
     if given.metric is not None and given.at is None:
         names += [given.metric.replace("test", word) for word in ("val", "valid", "validation", "dev", "eval")]
@@ -141,7 +162,7 @@ def _table(
         of_choice = understanding.direction_of(given.metric_for_choice)
         entries |= {} if of_choice == direction else {"direction_for_choice": of_choice}
     table = msgspec.convert(entries, ImportTable)
-    raise_first(rules(table, ""))
+    raise_first(rules(table, shown(target)))
     return table
 
 

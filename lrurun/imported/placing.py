@@ -29,7 +29,7 @@ from lrurun.imported import (
     understanding,
 )
 from lrurun.imported.reading import ReadRuns
-from lrurun.imported.recording import Placed
+from lrurun.imported.recording import CONTENTS, Known, Placed
 from lrurun.imported.scoring import ScoredRun
 from lrurun.imported.sources import OpenedSource
 from lrurun.imported.steps import LastAndBest
@@ -57,6 +57,8 @@ class Understood(Struct, frozen=True, kw_only=True):
     placed: list[Placed]
     kept: list[tuple[Placed, str]]
     """Runs of earlier imports that are no longer in the source, each with its id in the ledger."""
+    known: dict[Origin, Known]
+    """What the ledger has of runs of earlier imports."""
     outside: tuple[str, ...]
     """The runs that fit no rung, by their names."""
     cautions: tuple[Caution, ...]
@@ -70,6 +72,8 @@ class Earlier(Struct, frozen=True, kw_only=True):
     run: Run
     origin: Mapping[str, str]
     """What the ledger has about its origin: the name, the state and the place in its tracker."""
+    digest: str
+    """The digest of all that was read of it."""
 
 
 class Basis(Struct, frozen=True, kw_only=True):
@@ -148,6 +152,7 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
         counts=counts,
         placed=placed,
         kept=kept,
+        known={origin_in(run.run): Known(run.origin.get(CONTENTS, run.digest), run.digest) for run in basis.earlier},
         outside=tuple(outside),
         cautions=tuple(found_cautions),
         sentences=(
