@@ -96,7 +96,9 @@ def runs(
         yield structs.replace(made, digest=earlier.digest) if earlier is not None and is_same else made
 
 
-def imported_run(placed: Placed, run: TrackedRun, task: str, table: ImportTable, source: OpenedSource) -> ImportedRun:
+def imported_run(
+    placed: Placed, run: TrackedRun, task: str, table: ImportTable, source: OpenedSource, *, with_curves: bool
+) -> ImportedRun:
     """A run as the ledger has it; its curves are those of `run`."""
     scored = placed.scored
     curves = scoring.recorded_curves(run, table) if with_curves else {}
