@@ -1,4 +1,4 @@
-"""Runs that other tools have recorded: one reader for each tracker or format, and the form in which each gives its runs.
+"""Runs that other tools have recorded: a reader for each tracker or format, and the form in which each gives its runs.
 
 A reader knows what its tool writes, and nothing of ladders: which settings make a rung, which metric is the score, and
 what counts as a seed is decided in `lrurun.imported`.
