@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from lrurun.ledger.values import Run
 
-_KINDS = {"study": "lrurun.studies.machinery.kind:KIND", "program": "lrurun.programs.kind:KIND"}
+_KINDS = {
+    "study": "lrurun.studies.machinery.kind:KIND",
+    "program": "lrurun.programs.kind:KIND",
+    "imported": "lrurun.imported.kind:KIND",
+}
 
 
 def limited(threads: int) -> dict[str, str]:

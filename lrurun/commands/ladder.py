@@ -116,7 +116,7 @@ def ladder(
     signals = options.signals()
     if sweep:
         return _train_sweep(context.obj.places, request, sweep, options, signals)
-    plan = plan_on_node(context.obj.places, request) if on_node else request.plan()
+    plan = plan_on_node(context.obj.places, request) if on_node else opening.plan_to_train(context.obj.places, request)
     training = LadderTraining(
         places=context.obj.places, request=request, plan=plan, options=options, signals=signals, name=name
     )

@@ -30,7 +30,7 @@ from lrurun.errors import LrurunError, UsageError
 from lrurun.instances.measurement import Measurement
 from lrurun.instances.requests import LadderRequest, ladder_or_default
 from lrurun.instances.sweep import points
-from lrurun.session import cautions
+from lrurun.session import cautions, opening
 
 if TYPE_CHECKING:
     from lrurun.config import planning
@@ -87,7 +87,7 @@ def plan(
     request.check()
     if sweep:
         return plan_output.show_sweep(places, points(request, sweep), json=json)
-    plan = request.plan()
+    plan = opening.plan_to_train(places, request)
     rungs, _ = request.chosen(plan)
     cautions.report_hidden(request)
     cautions.warn_of_batches(plan, rungs)

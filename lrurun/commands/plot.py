@@ -113,7 +113,7 @@ def plot(
     examples of the validation split; errors are also printed. --kind items compares rungs on single test items, each
     with its base.
     """
-    from lrurun.instances import documents
+    from lrurun.instances import documents, phrases
     from lrurun.report.figures import compared_items, drawing
     from lrurun.report.formats import item_lists
     from lrurun.report.tables import all_tasks, loaded_instance
@@ -153,11 +153,12 @@ def plot(
     if of_runs:
         _check_for_runs(context, drawn)
     errors: Sequence[Any] = ()
-    ledger = opening.read(places)
+    ledger, made_by = opening.read(places), ""
     if not ledger.exists:
         if not of_runs and not instance and drawn not in OF_LADDERS:
-            request.plan()  # a wrong name or value is the error to show
-        hint = "name one with --ledger PATH" if of_runs or drawn in OF_LADDERS else f"run: {request.command()}"
+            made_by = phrases.read_again(request.plan_in(ledger).recipe)  # a wrong name or value is the error to show
+        hint = f"run: {made_by or request.command()}"
+        hint = "name one with --ledger PATH" if of_runs or drawn in OF_LADDERS else hint
         raise NotFoundError(f"{places.ledger}: there is no ledger, so there is nothing to draw", hint)
     with ledger:
         if drawn in OF_LADDERS:

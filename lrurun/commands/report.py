@@ -163,6 +163,7 @@ def _report(
     detect: float | None,
 ) -> int:
     """The comparison table of one ladder instance, or the table of its training speeds."""
+    from lrurun.instances import phrases
     from lrurun.report.tables import loaded_instance
     from lrurun.session import next_step
 
@@ -171,7 +172,7 @@ def _report(
         if not ledger.exists:
             raise NotFoundError(
                 f"{places.ledger}: there is no ledger, so there are no results",
-                f"run: {request.command()}",
+                f"run: {(plan and phrases.read_again(plan.recipe)) or request.command()}",
             )
         loaded = loaded_instance.chosen(ledger, request.task or None, plan, instance, request.command())
         rungs = show.rung_names(loaded.plan.ladder)

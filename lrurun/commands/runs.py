@@ -94,8 +94,8 @@ def runs(
         if len(shown) <= listing.MOST_COMPARED:
             compared = list(listed)
             (settings, values), listed = listing.varying(compared, ledger), iter(compared)
-        programs = scores.of_programs(ledger, ledger.names_of("task"))
-        headers, rows = listing.table(listed, owner.user(), settings, values, programs=programs)
+        declared = scores.declared(ledger, ledger.names_of("task"))
+        headers, rows = listing.table(listed, owner.user(), settings, values, declared=declared)
     table.show_text(headers, rows, order=listing.least_important(headers, rows))
     if len(ids) > len(rows):
         console.say(f"and {len(ids) - len(rows)} more; --limit 0 lists all")

@@ -173,8 +173,7 @@ def show(
         )
         checkpoints, eigenvalues = ledger.checkpoints(recorded.id), ledger.eigenvalues(recorded.id)
         item_counts = ledger.item_counts(recorded.id)
-        programs = scores.of_programs(ledger, [recorded.task] if recorded.kind == "program" else [])
-        form = scores.of_task(recorded.task, metrics, programs)
+        form = scores.of_task(recorded.task, metrics, scores.declared(ledger, [recorded.task]))
         if files:
             return _show_files(places, ledger, recorded, attempts, json=json)
         if toml:
@@ -193,7 +192,7 @@ def show(
     elif json:
         output.write_json(_document(recorded, attempts, metrics, checkpoints, events, eigenvalues, item_counts))
     else:
-        _print_run(recorded, item_counts)
+        _print_run(recorded, attempts, item_counts)
         _print_records(form, recorded.kind, attempts, metrics, eigenvalues, events, checkpoints)
         _print_log(places, recorded, attempts)
     return 0
@@ -291,7 +290,7 @@ def _files_of(
     return FilesDocument(run.id, None if folder is None else str(folder), kept, files)
 
 
-def _print_run(run: Run, item_counts: Mapping[str, int]) -> None:
+def _print_run(run: Run, attempts: Sequence[Attempt], item_counts: Mapping[str, int]) -> None:
     from lrurun.report.tables import run_tables
 
     console.paragraph(run_tables.heading(run))
@@ -306,6 +305,8 @@ def _print_run(run: Run, item_counts: Mapping[str, int]) -> None:
         table.show(run_tables.result(run))
     if item_counts:
         console.paragraph(run_tables.items(item_counts))
+    if (origin := run_tables.origin(run, attempts)) is not None:
+        table.show(origin)
     table.show(run_tables.configuration(run))
 
 
@@ -321,12 +322,13 @@ def _print_records(
     """What the ledger has about a run beside its row."""
     from lrurun.report.tables import run_tables
 
-    table.show(run_tables.attempts(attempts))
+    if kind != "imported":  # which was executed elsewhere
+        table.show(run_tables.attempts(attempts))
     table.show(run_tables.curves(metrics))
     for line in sparklines(form, metrics):
         console.write(line)
-    if kind == "program":
-        pass  # which has no eigenvalues
+    if kind in ("program", "imported"):
+        pass  # which have no eigenvalues
     elif eigenvalues:
         table.show(run_tables.eigenvalues(eigenvalues))
     else:
@@ -341,7 +343,7 @@ def _print_log(places: Places, run: Run, attempts: list[Attempt]) -> None:
     """The last lines of the newest attempt's log."""
     from lrurun.runner import logs
 
-    if not attempts:
+    if not attempts or run.kind == "imported":
         return
     with suppress(LrurunError):  # the log would be outside of the runs folder
         path = logs.path_of(places, run.id, attempts[-1].n)
@@ -365,6 +367,10 @@ def sparklines(form: ScoreForm, metrics: Curves) -> list[str]:
 def _show_log(places: Places, run_id: str, attempt: int | None, *, follow: bool, json: bool) -> int:
     """Prints the log of an attempt, the newest one if none is named."""
     run, known = _run_and_attempts(places, run_id)
+    if run.kind == "imported":
+        raise NotFoundError(
+            f"run {run.id} has no log: it was imported", f"lrurun show {run.id} names its place in the tracker"
+        )
     if follow and not known and run.state == "queued":
         console.say(f"run {run.id} is queued")
         run, known = _wait(places, run, 0)

@@ -7,7 +7,15 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from lrurun.config.schema import Config, Execution, FixedExecution, LadderConfig, RunConfig, UncheckedSettings
+from lrurun.config.schema import (
+    Config,
+    Execution,
+    FixedExecution,
+    ImportedConfig,
+    LadderConfig,
+    RunConfig,
+    UncheckedSettings,
+)
 from lrurun.decoding import canonical
 
 CONFIG_VERSION = 1
@@ -15,14 +23,25 @@ CONFIG_VERSION = 1
 
 
 def fingerprint(config: LadderConfig) -> str:
-    """`sha256:` and 64 hex digits over the canonical JSON of `config`."""
-    document = {"config_version": CONFIG_VERSION, "run": canonical(config)}
+    """`sha256:` and 64 hex digits over the canonical JSON of `config`.
+
+    Of an imported run, settings and seed are left out: they are part of its result, which its tracker may change.
+    """
+    table = canonical(config)
+    if isinstance(config, ImportedConfig):
+        table = {name: part for name, part in table.items() if name not in ("settings", "seed")}
+    document = {"config_version": CONFIG_VERSION, "run": table}
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
 def common_settings(config: Config, without: Sequence[str] = ()) -> dict[str, Any]:
-    """The settings that all seeds of a rung share: the canonical configuration less seed and the paths `without`."""
+    """The settings that all seeds of a rung share: the canonical configuration less seed and the paths `without`.
+
+    The rung of an imported run follows from a condition, so that its seeds share no more than task and reading.
+    """
+    if isinstance(config, ImportedConfig):
+        return {"task": config.task, "reading": canonical(config.reading)}
     table: dict[str, Any] = canonical(config)
     for path in ("seed", *without):
         *sections, name = path.split(".")

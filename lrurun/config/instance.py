@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from lrurun import paths, plugins
+from lrurun.config.schema import RunKind
 from lrurun.console import clean, setting
 
 
@@ -35,6 +36,8 @@ class Instance(Struct, frozen=True, kw_only=True):
     """Its key in the ledger; empty where it is in none."""
     short_name: str = ""
     """Its name for `--instance`."""
+    kind: RunKind = "training"
+    """The kind of its runs."""
 
     def parts(self, untuned: str = "") -> list[str]:
         """All parts of the label but the data, for example ["sDigits", "profile smoke", "tuned", "train.batch=5000"].
@@ -55,7 +58,8 @@ class Instance(Struct, frozen=True, kw_only=True):
         """The label of its reports and figures, for example "sDigits, profile smoke, without --tune,
         train.batch=5000, packaged data"."""
         data = data_phrase(self.data)
-        return clean(", ".join([*self.parts("without --tune"), *([data] if data else [])]))
+        untuned = "" if self.kind == "imported" else "without --tune"  # nobody here knows how they were tuned
+        return clean(", ".join([*self.parts(untuned), *([data] if data else [])]))
 
     @property
     def description(self) -> str:

@@ -118,6 +118,8 @@ class Rung(Document, frozen=True, kw_only=True):
     root: bool = False
     """Whether it has no base, like the first rung, and begins a comparison of its own."""
     why: str = ""
+    where: str = ""
+    """For imported runs: the condition, as `--where` takes it, on the runs that are seeds of this rung."""
     change: dict[str, Any] = field(default_factory=dict)
     """Dotted path -> value, for the settings that the ladder itself changes."""
     takes: Annotated[str, Meta(pattern=_SCOPE, description='a rung with its ladder, as in "lru/ring-init"')] = ""
@@ -298,7 +300,9 @@ LADDER_KEYS = frozenset(Ladder.__struct_encode_fields__) - {"path"}
 """The keys of a ladder's file."""
 
 
-RECIPE_KEYS = frozenset({"task", "extends", "about", "data", "model", "optim", "train", "program", "tune", "profile"})
+RECIPE_KEYS = frozenset(
+    {"task", "extends", "about", "data", "model", "optim", "train", "program", "import", "tune", "profile"}
+)
 """Keys by which the file of a recipe is recognised: no ladder has them."""
 
 
@@ -345,6 +349,9 @@ def default_ladder(task: str) -> str:
         return DEFAULT_LADDER
     if has_ladder(table):
         return task if paths.is_path(task) else str(path)
+    if "import" in table:
+        hint = """add [[rung]] tables to it, as in: name = "layer", where = "norm = 'layer'\""""
+        raise UsageError(f"{shown(path)}: has an [import], but no rungs", hint)
     if "program" in table:
         hint = "add [[rung]] tables to it, or name a ladder: --ladder FILE"
         raise UsageError(f"{shown(path)}: has a [program], but no rungs", hint)
@@ -426,7 +433,7 @@ def _rung_rules(ladder: Ladder) -> Iterator[UsageError]:
                 rule = f"{rung.on} does not come before it"
             yield UsageError(f"{source}, on: {rule}", hint_for(rung.on, seen, "rungs before it"))
         seen.append(rung.name)
-        if not rung.change and not rung.tunes and ladder.bases[rung.name] is not None:
+        if not rung.change and not rung.tunes and not rung.where and ladder.bases[rung.name] is not None:
             yield UsageError(
                 f"{source}: declares no change",
                 'say what it changes: change = { "model.recurrence.activation" = "identity" }, or tunes = ["path"]',

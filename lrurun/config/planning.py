@@ -13,22 +13,22 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import decoding, paths, plugins
-from lrurun.config import programs, tuning_grid
+from lrurun.config import imported, programs, tuning_grid
 from lrurun.config.fingerprint import fingerprint
 from lrurun.config.instance import Instance
 from lrurun.config.ladder import Ladder, default_ladder, load_ladder, metric_rules, outside_scope
 from lrurun.config.recipe import Profile, Recipe, Tried, check_scopes, get_profile, load_recipe, read_recipe
 from lrurun.config.recurrences.lru import LRUSettings
 from lrurun.config.recurrences.rnn import RNNSettings
+from lrurun.config.resolve import RateSource, full, resolve, with_point
 from lrurun.config.resolve import ResolvedRung as ResolvedRung
-from lrurun.config.resolve import full, resolve, with_point
 from lrurun.config.runs import InstanceSpec, PlannedRun, pack
-from lrurun.config.schema import KIND, TUNING_SEED, RunKind
+from lrurun.config.schema import KIND, TUNING_SEED, Execution, RunKind
 from lrurun.config.search import Search, search_of
 from lrurun.config.unknown_settings import check_set, setting_faults
 from lrurun.console import setting
 from lrurun.data import tasks
-from lrurun.data.program import ProgramTask
+from lrurun.data.outside import OutsideTask
 from lrurun.data.task import Options, Task
 from lrurun.errors import UsageError, hint_for, plural, raise_first
 
@@ -63,10 +63,20 @@ class Plan(Struct, frozen=True, kw_only=True):
         return self.recipe.kind
 
     @property
+    def is_of_models(self) -> bool:
+        """Whether lrurun's own models are trained, on data that it knows."""
+        return self.kind == "training"
+
+    @property
+    def is_trained_here(self) -> bool:
+        """Whether lrurun can make its runs; imported ones were made elsewhere."""
+        return self.kind != "imported"
+
+    @property
     def identity(self) -> Instance:
         """The identity of the instance; neither a ledger nor the data are known here."""
         ladder, task = self.ladder.name, self.recipe.task
-        return Instance(ladder=ladder, task=task, profile=self.profile, set=self.changes, tune=self.tune)
+        return Instance(ladder=ladder, task=task, profile=self.profile, set=self.changes, tune=self.tune, kind=self.kind)
 
     @property
     def spec(self) -> InstanceSpec:
@@ -77,6 +87,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     def _digest(self) -> str:
         """A digest of everything that determines the runs, whichever documents it comes from: the rungs with their
         bases and settings and, with `tune`, their grids and the search."""
+        if self.recipe.imported is not None:  # whose rungs have the settings of their runs, which may change
+            table = self.recipe.imported
+            conditions = [[rung.name, self.ladder.bases[rung.name], rung.where] for rung in self.ladder.rungs]
+            document = [conditions, msgspec.to_builtins(table.reading), table.choose]
+            return hashlib.sha256(msgspec.json.encode(document)).hexdigest()[:12]
         rungs = [[rung.name, rung.on, fingerprint(rung.config)] for rung in self.rungs]
         tuned = [self.search, len(self.tuning_seeds), [list(rung.grid.items()) for rung in self.rungs]]
         return hashlib.sha256(msgspec.json.encode([rungs, tuned if self.tune else None])).hexdigest()[:12]
@@ -128,6 +143,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     @property
     def steps_path(self) -> str | None:
         """The setting with the number of steps of a run; None where a program has none."""
+        if self.recipe.imported is not None:
+            return None
         if self.recipe.program is None:
             return "train.steps"
         return self.recipe.program.steps if isinstance(self.recipe.program.steps, str) else None
@@ -149,7 +166,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     @property
     def outside_scope(self) -> dict[str, str]:
         """Text of a claim -> why it is not about these sequences and networks, for each claim that is not."""
-        if self.kind == "program":  # whose sequences and networks are not known; its claims have no such scope
+        if self.kind != "training":  # whose sequences and networks are not known; its claims have no such scope
             return {}
         reasons = {
             claim.text: outside_scope(claim, self.length, self.depth(claim.rung)) for claim in self.ladder.claims
@@ -209,8 +226,11 @@ def of_documents(
         raise_first(setting_faults(declared.change, f"{document.path}, rung {declared.name}", known=settable))
     if recipe.program is not None:
         raise_first(_program_claims(document))
+    raise_first(imported.ladder_faults(document, recipe.imported))
     raise_first(metric_rules(document, task_of(recipe), _profiles(recipe)))
     reduced = get_profile(recipe, profile)
+    if recipe.imported is not None:
+        return _of_import(document, recipe, sets, tune=tune)
     used = document.kinds.values()
     known = None if recipe.program is None else settable
     for path in sets:
@@ -243,6 +263,41 @@ def of_documents(
     # as converted: 1 and 1.0 are one instance
     changes = {path: typed[path] for path in changes if not path.startswith("execution.")}
     return of_rungs(document, recipe, rungs, profile=profile, changes=changes, tune=tune)
+
+
+def _of_import(document: Ladder, recipe: Recipe, sets: Mapping[str, Any], *, tune: bool) -> Plan:
+    """The plan of imported runs, of which the documents know the conditions of rungs and not their settings.
+
+    Raises:
+        UsageError: a value of `--set`, or a request to tune.
+    """
+    for option in (*(f"--set {path}" for path in sets), *(["--tune"] if tune else [])):
+        hint = "what they were trained with cannot be changed; the rungs are in the file"
+        raise UsageError(f"{recipe.path}, {option}: these runs were imported", hint)
+    assert recipe.imported is not None
+    table = recipe.imported
+    config = imported.config_of_rung(recipe.task, table)
+    source = RateSource("elsewhere", "as the runs were made elsewhere; whether they were tuned is not known")
+    if table.choose:
+        source = RateSource("chosen", f"{', '.join(table.choose)} chosen for each rung by {table.metric_for_choice}")
+    bases = document.bases
+    rungs = [
+        ResolvedRung(
+            name=rung.name,
+            title=rung.title,
+            on=bases[rung.name],
+            values={},
+            sources={},
+            config=config,
+            execution=Execution(),
+            steps=0,
+            differences=(),
+            same_as_base=False,
+            rate_source=source,
+        )
+        for rung in document.rungs
+    ]
+    return of_rungs(document, recipe, rungs, profile=None, changes={}, tune=False)
 
 
 def _program_claims(ladder: Ladder) -> Iterator[UsageError]:
@@ -386,8 +441,9 @@ def data_of(task: str, profile: str | None = None) -> tuple[Task, Options, str]:
         UsageError: an unknown name, or a setting that the task does not have.
     """
     recipe = load_recipe(task)
-    if recipe.program is not None:
-        raise UsageError(f"{recipe.path}: has a program, whose data lrurun does not know", "name another task")
+    if recipe.kind != "training":
+        has = "a program" if recipe.program is not None else "imported runs"
+        raise UsageError(f"{recipe.path}: has {has}, whose data lrurun does not know", "name another task")
     reduced = get_profile(recipe, profile)
     options, _ = _data(recipe, profile, reduced)
     return task_of(recipe), options, _data_name(recipe, profile, reduced)
@@ -399,14 +455,20 @@ def task_of(recipe: Recipe) -> Task:
     Raises:
         UsageError: an unknown name, or wrong settings of imported arrays.
     """
-    if recipe.program is not None:
+    if recipe.kind != "training":
         if recipe.task in tasks.TASKS:
+            table = "[program]" if recipe.imported is None else "[import]"
             raise UsageError(
-                f"{recipe.path}, task: {recipe.task!r} is a task of lrurun, and this recipe has a [program]",
+                f"{recipe.path}, task: {recipe.task!r} is a task of lrurun, and this recipe has a table {table}",
                 "choose another name",
             )
+    if recipe.imported is not None:
+        read = f"runs imported from {', '.join(recipe.imported.source)}"
+        return OutsideTask(recipe.task, read, imported.metric_of(recipe.imported), recipe.imported.test_items)
+    if recipe.program is not None:
         program = recipe.program
-        return ProgramTask(recipe.task, program.command, programs.metric_of(program), program.test_items)
+        title = f"a program: {' '.join(program.command)}"
+        return OutsideTask(recipe.task, title, programs.metric_of(program), program.test_items)
     if tasks.IMPORTED not in recipe.data and recipe.task not in tasks.TASKS:
         raise UsageError(f"{recipe.path}, task: unknown task {recipe.task!r}", tasks.hint(recipe.task))
     task = tasks.get(recipe.task, recipe.data, f"{recipe.path} [data]")

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 import msgspec
 
 from lrurun import plugins
-from lrurun.config.schema import CellConfig, Code, Config, LadderConfig, ProgramConfig, RunConfig, decode
+from lrurun.config.schema import (
+    CellConfig,
+    Code,
+    Config,
+    ImportedConfig,
+    LadderConfig,
+    ProgramConfig,
+    RunConfig,
+    decode,
+)
 from lrurun.errors import LrurunError, UsageError
 from lrurun.plugins import PluginType, Source
 
@@ -70,6 +79,9 @@ def config_of(config: Config, where: str) -> RunConfig:
     if isinstance(config, ProgramConfig):
         hint = "what the program has saved is in the folder `program` of the run, in the runs folder"
         raise UsageError(f"{where}: executed a program, and lrurun knows no model of it", hint)
+    if isinstance(config, ImportedConfig):
+        hint = f"its tracker has what it saved: lrurun show {where.removeprefix('run ')} names its place"
+        raise UsageError(f"{where}: was imported, and lrurun knows no model of it", hint)
     if isinstance(config, CellConfig):
         raise UsageError(
             f"{where}: is a run of {config.task}, not a trained model", f"lrurun report {config.task} shows its result"

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from lrurun import console, decoding, paths, plugins
-from lrurun.config import programs
+from lrurun.config import imported, programs
+from lrurun.config.imported import ImportTable
 from lrurun.config.ladder import (
     LADDER_KEYS,
     LARGEST,
@@ -175,6 +176,8 @@ class Recipe(Document, frozen=True, kw_only=True):
     train: dict[str, Any]
     program: ProgramTable | None = None
     """A user's program; `model`, `optim` and `train` are then empty."""
+    imported: ImportTable | None = field(name="import", default=None)
+    """How runs that were made elsewhere are read; there is nothing to train then."""
     settings: dict[str, Any] = field(default_factory=dict)
     """The settings of the program: values, or tables of them."""
     execution: dict[str, Any] = field(default_factory=dict)
@@ -187,8 +190,10 @@ class Recipe(Document, frozen=True, kw_only=True):
     path: str = ""
 
     @property
-    def kind(self) -> Literal["training", "program"]:
+    def kind(self) -> Literal["training", "program", "imported"]:
         """The kind of its runs."""
+        if self.imported is not None:
+            return "imported"
         return "training" if self.program is None else "program"
 
     @property
@@ -199,16 +204,22 @@ class Recipe(Document, frozen=True, kw_only=True):
     @property
     def sections(self) -> tuple[str, ...]:
         """The tables with values for runs."""
+        if self.imported is not None:
+            return ()
         return tuple(SECTIONS) if self.program is None else ("settings",)
 
     @property
     def tried_sections(self) -> tuple[str, ...]:
         """The sections that tuning and rungs change."""
+        if self.imported is not None:
+            return ()
         return ("model", "optim", "train") if self.program is None else ("settings",)
 
     @property
     def known(self) -> tuple[str, ...]:
         """Every dotted path that can be set."""
+        if self.imported is not None:
+            return ()
         if self.program is None:
             return known_paths()
         return (*programs.paths_of(self.settings), *(f"execution.{name}" for name in OF_PROGRAMS))
@@ -311,7 +322,7 @@ def examine_recipe(name: str) -> tuple[Recipe | None, list[Fault], list[Fault]]:
     refuse_ladder(table, where)
     if has_ladder(table):
         table = {key: value for key, value in table.items() if key not in LADDER_KEYS}
-    if "program" in table:  # a file of the user's own, which need not document itself or a model
+    if {"program", "import"} & table.keys():  # a file of the user's own, which need not document itself or a model
         about = {name: getattr(_UNDOCUMENTED, name) for name in About.__struct_fields__}
         table = {"model": {}, "optim": {}, "train": {}, **table, "about": {**about, **_table(table, "about")}}
     recipe, faults = decoding.examine(table, Recipe, where, sources, filled={"path": where}, neutral=_NEUTRAL)
@@ -411,6 +422,24 @@ def _merged(below: Any, above: Any) -> Any:
 def rules(recipe: Recipe) -> Iterator[UsageError]:
     """Faults of a recipe beyond its types: unknown paths, values that are given twice, tuning."""
     where = recipe.path
+    if recipe.imported is not None:
+        yield from imported.rules(recipe.imported, where)
+        for section in (
+            "program",
+            "settings",
+            "data",
+            "model",
+            "optim",
+            "train",
+            "execution",
+            "tune",
+            "profile",
+            "ladder",
+        ):
+            if getattr(recipe, section):
+                rule = "is for what lrurun trains, and the runs of this file were imported"
+                yield UsageError(f"{where} [{section}]: {rule}", "remove it")
+        return
     if recipe.program is not None:
         yield from _program_rules(recipe, where)
     for path in recipe.ours:

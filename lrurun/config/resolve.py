@@ -18,7 +18,9 @@ from lrurun.config.schema import (
     KIND,
     SECTIONS,
     Execution,
+    ImportedConfig,
     LadderConfig,
+    ProgramConfig,
     R,
     RunConfig,
     decode,
@@ -52,7 +54,7 @@ class Difference(Struct, frozen=True):
 class RateSource(Struct, frozen=True):
     """Where the learning rate of a rung comes from."""
 
-    kind: Literal["tuned", "published", "chosen", "set", "default"]
+    kind: Literal["tuned", "published", "chosen", "set", "default", "elsewhere"]
     text: str
     """A phrase for messages, with the reason or the publication."""
 
@@ -203,7 +205,9 @@ def _resolved(
 def _steps(config: LadderConfig, recipe: Recipe) -> int:
     if isinstance(config, RunConfig):
         return config.train.steps
-    return 0 if recipe.program is None else programs.steps_of(recipe.program, config)
+    if isinstance(config, ImportedConfig) or recipe.program is None:
+        return 0
+    return programs.steps_of(recipe.program, config)
 
 
 def _rate_source(unresolved: UnresolvedRung, recipe: Recipe, profile: str | None) -> RateSource:
@@ -336,6 +340,7 @@ def with_point(rung: ResolvedRung, point: dict[str, Any], source: str, recipe: R
     if isinstance(rung.config, RunConfig):
         config, execution = converted(values, source, task=rung.config.task, data=rung.config.data)
     else:
+        assert isinstance(rung.config, ProgramConfig)  # imported runs are not tuned
         config, execution = programs.with_values(rung.config, values, source)
     return msgspec.structs.replace(
         rung,

@@ -236,7 +236,10 @@ class Execution(FixedExecution, frozen=True, kw_only=True):
 
 
 SETTINGS = "settings."
-"""The prefix of the path of a setting of a user's program; only its recipe says which there are."""
+"""The prefix of the path of a setting of a user's program or of an imported run; only its recipe, or its tracker, says
+which there are."""
+ORIGINS = ("origin.", "reading.")
+"""The prefixes of the paths of what identifies an imported run beside its task, see `ImportedConfig`."""
 OF_PROGRAMS = ("threads", "devices", "hang_after_seconds", "stop_seconds")
 """The fields of `Execution` that users' programs have; trainings have all but the last."""
 RECURRENCE = "model.recurrence."
@@ -294,11 +297,50 @@ class ProgramConfig(_Frozen, frozen=True, kw_only=True):
     seed: int
 
 
-RunKind = Literal["training", "study", "program"]
-"""The kind of a run: the training of a model, a cell of a study, or an execution of a user's program."""
-LADDER_KINDS: tuple[RunKind, ...] = ("training", "program")
+class Reading(_Frozen, frozen=True, kw_only=True, omit_defaults=True):
+    """How an imported run is scored, see `lrurun.config.imported`: with another reading, it is another run."""
+
+    metric: str
+    direction: Literal["max", "min"] = "max"
+    at: Literal["last", "best"] | Annotated[int, Meta(ge=0, le=2**62)] = "last"
+    metric_for_choice: str | None = None
+    direction_for_choice: Literal["max", "min"] | None = None
+    protocol: Literal["holdout", "best-of-test"] = "holdout"
+    seed: str | None = None
+    crashed: Literal["missing", "failed"] = "missing"
+    repeat: Literal["latest", "mean", "all"] | None = None
+    per_cent: bool = False
+    items: str | None = None
+
+
+class Origin(_Frozen, frozen=True, kw_only=True, omit_defaults=True):
+    """Which run of which tracker an imported run is. It does not change when the tracker's run does."""
+
+    tracker: str
+    """The name of its reader, as in "mlflow"."""
+    project: str = ""
+    """Its project, experiment or study."""
+    run: str
+    """The tracker's id of the run; of the mean of several, their ids, joined by "+"."""
+
+
+class ImportedConfig(_Frozen, frozen=True, kw_only=True):
+    """A run that was made elsewhere. Its fingerprint is of its task, origin and reading: see `fingerprint`."""
+
+    task: str
+    origin: Origin
+    reading: Reading
+    settings: dict[str, Any]
+    """Dotted path -> value, as the tracker has them. In the configuration of a rung: those that all its runs share."""
+    seed: int
+
+
+RunKind = Literal["training", "study", "program", "imported"]
+"""The kind of a run: the training of a model, a cell of a study, an execution of a user's program, or a run that was
+made elsewhere and imported."""
+LADDER_KINDS: tuple[RunKind, ...] = ("training", "program", "imported")
 """The kinds of runs whose instances are ladders, with rungs that are compared; studies have reports of their own."""
-LadderConfig = RunConfig[Any] | ProgramConfig
+LadderConfig = RunConfig[Any] | ProgramConfig | ImportedConfig
 """The configuration of a run of a ladder."""
 Config = LadderConfig | CellConfig
 """A configuration, which determines the result of a run."""
@@ -316,6 +358,8 @@ def recorded(table: Mapping[str, Any]) -> Config:
         return msgspec.convert(table, CellConfig)
     if "program" in table:
         return msgspec.convert(table, ProgramConfig)
+    if "origin" in table:
+        return msgspec.convert(table, ImportedConfig)
     settings = _settings_as_recorded(table)
     config: Config = msgspec.convert(table, RunConfig[settings])  # type: ignore[valid-type]
     return config
@@ -400,11 +444,11 @@ CELL = "cell."
 
 
 def is_setting(path: str) -> bool:
-    """Whether a dotted path names a setting of a run, of a cell of a study, or of a user's program."""
+    """Whether a dotted path names a setting of a training, a cell of a study, a user's program or an imported run."""
     section, _, name = path.partition(".")
     if section in SECTIONS and name in SECTIONS[section].__struct_fields__:
         return f"{path}." != RECURRENCE  # a table
-    return path.startswith((CELL, SETTINGS)) or (path.startswith(RECURRENCE) and path in known_paths())
+    return path.startswith((CELL, SETTINGS, *ORIGINS)) or (path.startswith(RECURRENCE) and path in known_paths())
 
 
 def known_paths() -> tuple[str, ...]:
@@ -428,6 +472,8 @@ def _known_paths(members: tuple[type[Struct], ...]) -> tuple[str, ...]:
 def used_execution(config: Config, execution: Execution) -> dict[str, Any]:
     """The fields of the execution that have an effect on runs with this configuration."""
     table: dict[str, Any] = msgspec.to_builtins(execution)
+    if isinstance(config, ImportedConfig):
+        return {}
     if isinstance(config, ProgramConfig):
         return {name: table[name] for name in OF_PROGRAMS}
     return {name: value for name, value in table.items() if name != OF_PROGRAMS[-1]}

@@ -1,1 +1,1 @@
-"""Runs that were made elsewhere: which of them are the seeds of which rung, how each is scored, and what is recorded."""
+"""Runs that were made elsewhere: which are the seeds of which rung, how each is scored, and what is recorded."""

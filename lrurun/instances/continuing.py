@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def is_unfinished(ledger: Ledger, instance: LadderInstance) -> bool:
-    """Whether a run remains, a tuned rung whose final runs are not yet in the queue, or a look of a design."""
+    """Whether a run remains, a tuned rung whose final runs are not yet in the queue, or a look of a design; nothing
+    remains of an import, whose missing runs end elsewhere or not at all."""
+    if instance.kind == "imported":
+        return False
     from lrurun.judging import design_record
 
     runs = ledger.runs(instance.key, brief=True)

@@ -52,7 +52,7 @@ class InstanceDocuments(Struct, frozen=True, kw_only=True):
         """Type and name of each plug-in that the rungs use -> its digest."""
         digests: dict[tuple[PluginType, str], str] = {}
         for config in (rung.config for rung in self.rungs):
-            if "program" in config:
+            if "model" not in config:
                 continue
             names: dict[PluginType, str] = {
                 "recurrence": config["model"]["recurrence"]["kind"],
@@ -73,7 +73,10 @@ def record(ledger: Ledger, instance: LadderInstance, plan: planning.Plan) -> Non
     ladder, recipe = structs.replace(ladder, load=load, path=of_ladder), structs.replace(recipe, path=of_recipe)
     recorded = find(ledger, instance)
     if recorded is None or (recorded.ladder, recorded.recipe) != (ladder, recipe):
-        used = planning.of_documents(ladder, recipe, profile=plan.profile, sets=plan.changes, tune=plan.tune)
+        if plan.kind == "imported":  # whose rungs have the settings of their runs, which no document has
+            used = plan
+        else:
+            used = planning.of_documents(ladder, recipe, profile=plan.profile, sets=plan.changes, tune=plan.tune)
         rungs = [{**_table(rung), "config": canonical(rung.config)} for rung in used.rungs]
         table = {"ladder": _table(ladder), "recipe": _table(recipe), "rungs": rungs}
         ledger.event(DOCUMENTS, "ladder and recipe as they were run", table, ladder=instance.key)
@@ -136,8 +139,8 @@ def ladder_of_name(name: str, ledger: Ledger) -> Ladder:
 def of_names(ladder: str, task: str, ledger: Ledger) -> tuple[Ladder, Recipe, dict[str, str] | None]:
     """A ladder as `ladder_of_name` reads it, and the recipe of this task or in this file.
 
-    A recipe without a file here comes from the newest instance on the task. With the recorded recipe of a program come
-    its ladder, unless another one is named, and the digests of its files.
+    A recipe without a file here comes from the newest instance on the task. With the recorded recipe of a program or an
+    import come its ladder, unless another one is named, and the digests of the files of a program.
 
     Raises:
         UsageError: there is none, or it is wrong.
@@ -145,7 +148,7 @@ def of_names(ladder: str, task: str, ledger: Ledger) -> tuple[Ladder, Recipe, di
     if (recorded := _newest(ledger, "recipes", task)) is None:
         return ladder_of_name(ladder, ledger), load_recipe(task), None
     _say_recorded(f"recipe of {task}", recorded.recipe.path)
-    if recorded.recipe.program is None:
+    if recorded.recipe.kind == "training":
         return ladder_of_name(ladder, ledger), recorded.recipe, None
     files = recorded.files
     own = recorded.ladder if ladder == DEFAULT_LADDER else ladder_of_name(ladder, ledger)

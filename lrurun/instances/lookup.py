@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lrurun.errors import NotFoundError, plural
+from lrurun.instances import phrases
 
 if TYPE_CHECKING:
     from lrurun.config import planning
@@ -21,13 +22,14 @@ def find(ledger: Ledger, plan: planning.Plan) -> LadderInstance | None:
 
 
 def require(ledger: Ledger, plan: planning.Plan, command: str) -> LadderInstance:
-    """The instance of a plan, which `command` trains.
+    """The instance of a plan, which `command` trains, unless it was imported.
 
     Raises:
         NotFoundError: the ledger does not have it.
     """
     if (instance := find(ledger, plan)) is not None:
         return instance
+    command = phrases.read_again(plan.recipe) or command
     requested = plan.identity.description
     if sentence := other_versions(plan, ledger):
         raise NotFoundError(

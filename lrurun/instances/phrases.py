@@ -1,11 +1,18 @@
-"""Phrases on what a plan needs: an accelerator, data that are missing, more test items."""
+"""Phrases on what a plan needs: an accelerator, data that are missing, more test items, another import."""
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from lrurun import paths
+from lrurun.console import clean
+from lrurun.errors import UsageError
 
 if TYPE_CHECKING:
     from lrurun.config import planning
+    from lrurun.config.recipe import Recipe
     from lrurun.paths import Places
 
 
@@ -29,15 +36,31 @@ def missing_data(places: Places, plan: planning.Plan) -> str | None:
     """What the data of a plan need that are missing; None if nothing has to be obtained."""
     from lrurun.data import task_data
 
-    if plan.kind == "program":  # which has data of its own
+    if not plan.is_of_models:  # programs have data of their own
         return None
     return task_data.to_obtain(plan.task, plan.options, places.data / plan.data_name)
+
+
+def read_again(recipe: Recipe) -> str:
+    """The command that imports the runs of a recipe again; empty for those that lrurun makes."""
+    if recipe.imported is None:
+        return ""
+    return clean(shlex.join(["lrurun", "import", paths.shown(Path(recipe.path)), *paths.place_options()]))
+
+
+def not_trained_here(name: str, recipe: Recipe) -> UsageError:
+    """The error of what would train imported runs; `lrurun report` finds them by this name."""
+    report = clean(shlex.join(["lrurun", "report", *shlex.split(name), *paths.place_options()]))
+    return UsageError(
+        f"{clean(name)}: these runs were imported, and cannot be trained here",
+        f"{report} compares them; {read_again(recipe)} reads them again",
+    )
 
 
 def few_test_items(plan: planning.Plan) -> str | None:
     """How far the choice of few test items moves a score, of imported arrays; None where there are enough, for other
     tasks, and for the profile whose scores mean nothing."""
-    if plan.kind == "program" or plan.profile == "smoke":
+    if not plan.is_of_models or plan.profile == "smoke":
         return None
     from lrurun.data.imported import Imported
 

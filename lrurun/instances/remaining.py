@@ -302,7 +302,7 @@ def _data(places: Places, plan: planning.Plan) -> dict[str, Any]:
     """What the manifest of the prepared data says about them."""
     from lrurun.data import task_data
 
-    if plan.kind == "program":
+    if not plan.is_of_models:
         return {}
 
     manifest = task_data.manifest(plan.task, plan.options, places.data / plan.data_name)

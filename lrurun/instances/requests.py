@@ -107,16 +107,20 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         return shlex.split(msgspec.structs.replace(self, task=task, ladder=ladder)._anywhere(*more))[1:]
 
     def plan(self, files: Mapping[str, str] | None = None) -> planning.Plan:
-        """The plan of the ladder on the task, by the documents that are here. `files` are recorded digests of the files
-        of a program, in place of the present ones.
+        """The plan by which the ladder is trained on the task, by the documents that are here. `files` are recorded
+        digests of the files of a program, in place of the present ones.
 
         Raises:
-            UsageError: an unknown name, or a value or a file that is wrong.
+            UsageError: an unknown name, a value or a file that is wrong, or runs that were imported.
         """
         from lrurun.config.ladder import load_ladder
         from lrurun.config.recipe import load_recipe
+        from lrurun.instances import phrases
 
-        return self._plan_of(load_ladder(self.ladder), load_recipe(self.task), files)
+        ladder, recipe = load_ladder(self.ladder), load_recipe(self.task)
+        if recipe.imported is not None:
+            raise phrases.not_trained_here(self.task, recipe)
+        return self._plan_of(ladder, recipe, files)
 
     def plan_in(self, ledger: Ledger) -> planning.Plan:
         """The plan with which a ledger is read: a ladder, a recipe and files of a program that are not here are as the

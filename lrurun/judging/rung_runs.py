@@ -296,7 +296,7 @@ def _not_counted(runs: RungRuns) -> Iterator[Note]:
 
 def _refuse_unequal_data(rows: Collection[Sequence[Run]]) -> None:
     by_hash: dict[str, set[str]] = {}
-    for run in (run for row in rows for run in row):
+    for run in (run for row in rows for run in row if run.kind != "imported"):  # of which the import has a caution
         by_hash.setdefault(run.data_sha256 or "not recorded", set()).add(run.id)
     if len(by_hash) > 1:
         sides = "; ".join(f"{digest[:19]}: {', '.join(sorted(ids))}" for digest, ids in sorted(by_hash.items()))

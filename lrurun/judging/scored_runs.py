@@ -79,9 +79,9 @@ def _items_of(
 
 
 def _is_counted(selected: Mapping[str, RungRuns], items: Mapping[str, ItemResults], step: float) -> bool:
-    """Whether scores change by whole steps. The metric of a training says so; a program may have any values from 0 to 1
-    on its test items, as the overlap of two areas, under a unit of per cent."""
-    if not any(run.kind == "program" for runs in selected.values() for run in runs.runs):
+    """Whether scores change by whole steps. The metric of a training says so; runs of other kinds may have any values
+    from 0 to 1 on their test items, as the overlap of two areas, under a unit of per cent."""
+    if all(run.kind == "training" for runs in selected.values() for run in runs.runs):
         return True
     if items:
         return all(results.is_counted for results in items.values())
@@ -90,7 +90,7 @@ def _is_counted(selected: Mapping[str, RungRuns], items: Mapping[str, ItemResult
 
 
 _ROUNDING = 1e-6
-"""The relative error of a score that a program has computed in float32."""
+"""The relative error of a score that was computed in float32."""
 
 
 def scoring_of(metric: Metric, data: Mapping[str, Any], test_items: int | None, *, selects: bool = True) -> Scoring:

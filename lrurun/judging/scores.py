@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 from msgspec import Struct, structs
 
-from lrurun.config.programs import ProgramTable, metric_of
+from lrurun.config import imported, programs
 from lrurun.data import tasks
 from lrurun.data.metric import ESCAPE, Accuracy, Metric, named
 
@@ -198,9 +198,9 @@ def metric_of_result(result: str, metrics: Sequence[Metric]) -> Metric | None:
     return named(f"{name}@{test}" if test else name, metrics) if split in SPLITS else None
 
 
-def of_programs(ledger: Ledger, names: Iterable[str]) -> dict[str, ScoreForm]:
-    """Task -> the form of its scores, for tasks of users' programs, as the newest recipe that was run declares it."""
-    wanted = {name for name in names if not tasks.is_built_in(name)}  # whose names programs cannot have
+def declared(ledger: Ledger, names: Iterable[str]) -> dict[str, ScoreForm]:
+    """Task -> the form of its scores as the newest recipe declares it, for tasks of users' programs and imports."""
+    wanted = {name for name in names if not tasks.is_built_in(name)}  # whose names these tasks cannot have
     forms: dict[str, ScoreForm] = {}
     for instance in reversed(ledger.ladders() if wanted else []):
         if instance.task in wanted and instance.task not in forms:
@@ -209,28 +209,35 @@ def of_programs(ledger: Ledger, names: Iterable[str]) -> dict[str, ScoreForm]:
 
 
 def of_instance(ledger: Ledger, instance: LadderInstance) -> dict[str, ScoreForm]:
-    """The task of an instance -> the form of its scores as the recipe that was run declares it, for users' programs."""
-    if instance.kind != "program":
+    """The task of an instance -> the form of its scores as its recipe declares it, for users' programs and imports."""
+    if instance.kind not in ("program", "imported"):
         return {}
     events = ledger.events(ladder_key=instance.key, of_runs=False)
     payloads = [event.payload for event in events if event.kind == "documents" and event.payload]
     with contextlib.suppress(msgspec.ValidationError):  # of another version
         for payload in payloads[-1:]:
-            return {instance.task: form_of(metric_of(msgspec.convert(payload["recipe"]["program"], ProgramTable)))}
+            return {instance.task: form_of(_metric_of(payload["recipe"]))}
     return {}
 
 
+def _metric_of(recipe: Mapping[str, Any]) -> Metric:
+    """The metric that a recorded recipe of a program or an import declares."""
+    if "import" in recipe:
+        return imported.metric_of(msgspec.convert(recipe["import"], imported.ImportTable))
+    return programs.metric_of(msgspec.convert(recipe["program"], programs.ProgramTable))
+
+
 def of_task(
-    task: str, results: Iterable[str] = (), programs: Mapping[str, ScoreForm] = MappingProxyType({})
+    task: str, results: Iterable[str] = (), declared: Mapping[str, ScoreForm] = MappingProxyType({})
 ) -> ScoreForm:
-    """The form of the metric that selects the models of a task; `programs` has the forms of users' programs.
+    """The form of the metric that selects the models of a task; `declared` has the forms that recipes declare.
 
     The task of a plug-in that is not loaded declares nothing: its metric is then the first validation score among the
     names of its `results`, printed as it is, and nothing says which of two scores is better; without one, accuracy. So
     is the score of a plug-in which has the name of a task of lrurun.
     """
-    if task in programs:
-        return programs[task]
+    if task in declared:
+        return declared[task]
     names = [name.removeprefix("val/") for name in results if name.startswith("val/") and name != "val/loss"]
     if task in tasks.TASKS and (not names or tasks.selected_on(task).name in names):
         return form_of(tasks.selected_on(task))

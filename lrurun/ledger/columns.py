@@ -17,7 +17,7 @@ from msgspec import Struct
 from sqlalchemy import Connection, Select, and_, case, exists, func, literal, null, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from lrurun.config.schema import is_setting
+from lrurun.config.schema import SETTINGS, is_setting
 from lrurun.ledger.database.schema import attempts, documents, exclusions, ladder_runs, ladders, runs, tags
 from lrurun.ledger.database.sql import LISTS, NUMBERS, among, infinity, json_number, json_text, json_type, total
 from lrurun.ledger.values import GroupMean, Run, ValueType
@@ -73,7 +73,7 @@ _INSTANCE = "short name of the ladder instance: task, profile, --set and --tune 
 COLUMNS: Mapping[str, Column] = {
     "id": Field("text", "the run's id", attrgetter("id"), runs.c.id, groups=False),
     "fingerprint": Column("text", "digest of the settings that determine the result", attrgetter("fingerprint")),
-    "kind": Field("text", "training or study", None, runs.c.kind),
+    "kind": Field("text", "training, study, program or imported", None, runs.c.kind),
     "task": Field("text", "task", attrgetter("task"), runs.c.task),
     "ladder": _member("ladder", "ladder", ladders.c.name),
     "rung": _member("rung", "rung", ladder_runs.c.rung),
@@ -149,8 +149,16 @@ def has_own_column(result: str) -> bool:
 
 def setting_expressions(path: str) -> tuple[ColumnElement[str], ColumnElement[float], ColumnElement[str]]:
     """The JSON type of a setting in a row of `documents`, and its value as a number and as a text."""
+    return of_setting(json_type, path), of_setting(json_number, path), of_setting(json_text, path)
+
+
+def of_setting(read: Callable[..., ColumnElement[Any]], path: str) -> ColumnElement[Any]:
+    """What `read`, such as `json_text`, finds at the path of a setting in a row of `documents`."""
     keys = path.removeprefix("execution.").split(".")
-    return json_type(documents.c.text, *keys), json_number(documents.c.text, *keys), json_text(documents.c.text, *keys)
+    value = read(documents.c.text, *keys)
+    if path.startswith(SETTINGS) and len(keys) > 2:  # imported runs have one table, whose names contain the dots
+        return func.coalesce(value, read(documents.c.text, keys[0], ".".join(keys[1:])))
+    return value
 
 
 def document_of(path: str) -> ColumnElement[int]:
@@ -395,12 +403,7 @@ def _settings(connection: Connection, paths: Sequence[str], ids: Collection[str]
         if not section_paths:
             continue
         used = select(reference) if ids is None else select(reference).where(among(runs.c.id, ids))
-        key_paths = [path.removeprefix(section).split(".") for path in section_paths]
-        expressions = [
-            value
-            for keys in key_paths
-            for value in (json_type(documents.c.text, *keys), json_text(documents.c.text, *keys))
-        ]
+        expressions = [of_setting(read, path) for path in section_paths for read in (json_type, json_text)]
         for row in connection.execute(select(documents.c.id, *expressions).where(documents.c.id.in_(used))):
             for k, path in enumerate(section_paths):
                 values[path][row[0]] = _setting_value(row[2 * k + 1], row[2 * k + 2])

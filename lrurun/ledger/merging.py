@@ -44,6 +44,7 @@ class Merged(Struct, frozen=True, kw_only=True):
 
 _REFERENCES = ("config_id", "execution_id", "provenance_id")
 _RUN = [column.name for column in schema.runs.columns if column.name not in ("number", "state", "attempt")]
+# Seed, steps and configuration of an imported run are as its tracker had them when it was imported.
 _FIXED = (
     "id",
     "fingerprint",
@@ -51,9 +52,6 @@ _FIXED = (
     "superseded",
     "kind",
     "task",
-    "seed",
-    "steps",
-    "config_id",
     "provenance_id",
     "created_at",
 )
@@ -212,6 +210,51 @@ _REST = (
     """,
 )
 
+# The newest generation of an imported run takes the places of earlier ones, in instances of either ledger, and what was
+# said about them.
+_IMPORTED = (
+    """
+    INSERT INTO {main}ladder_runs (ladder, run, rung, stage, position)
+    SELECT m.ladder, newest.number, m.rung, m.stage, m.position
+    FROM {main}ladder_runs m JOIN {main}stored_runs old ON old.number = m.run
+        JOIN {main}stored_runs newest ON newest.fingerprint = old.fingerprint AND newest.superseded = 0
+    WHERE old.kind = 'imported' AND old.generation = (
+        SELECT max(earlier.generation) FROM {main}ladder_runs n JOIN {main}stored_runs earlier ON earlier.number = n.run
+        WHERE n.ladder = m.ladder AND earlier.fingerprint = old.fingerprint
+    ) ORDER BY m.id
+    ON CONFLICT DO NOTHING
+    """,
+    """
+    CREATE TEMP TABLE changed_runs AS
+    SELECT p.main_run AS new_run, (
+        SELECT old.number FROM {main}stored_runs old
+        WHERE old.fingerprint = r.fingerprint AND old.generation < r.generation ORDER BY old.generation DESC LIMIT 1
+    ) AS old_run
+    FROM pairs p JOIN {main}stored_runs r ON r.number = p.main_run
+    WHERE p.relation = 'new' AND r.kind = 'imported' AND r.superseded = 0
+    """,
+    """
+    INSERT INTO {main}tags (run, name)
+    SELECT c.new_run, t.name FROM {main}tags t JOIN changed_runs c ON c.old_run = t.run WHERE true
+    ON CONFLICT DO NOTHING
+    """,
+    """
+    INSERT INTO {main}exclusions (run, why, time)
+    SELECT c.new_run, t.why, t.time FROM {main}exclusions t JOIN changed_runs c ON c.old_run = t.run
+    WHERE NOT EXISTS (SELECT 1 FROM {main}events e WHERE e.run = c.new_run AND e.kind = 'included')
+    ON CONFLICT DO NOTHING
+    """,
+    f"""
+    INSERT INTO {{main}}events (run, time, kind, text, payload)
+    SELECT c.new_run, e.time, e.kind, e.text, e.payload
+    FROM changed_runs c JOIN {{main}}events e ON e.run = c.old_run AND e.kind IN {_SAID}
+    WHERE NOT EXISTS (
+        SELECT 1 FROM {{main}}events known
+        WHERE known.run = c.new_run AND known.time = e.time AND known.kind = e.kind AND known.text = e.text
+    ) ORDER BY e.id
+    """,
+)
+
 _ITEMS = (
     # Of a run that both have, if it was trained once: its results are the same.
     """
@@ -272,7 +315,7 @@ def merge(
             folders.copy(attempts, progress)
             target.begin(writing=True)
             target.execute(_PAIRS)
-            statements = (*_RUNS, *_REST, *(_NO_ITEMS if other.database.lacking else _ITEMS))
+            statements = (*_RUNS, *_REST, *_IMPORTED, *(_NO_ITEMS if other.database.lacking else _ITEMS))
             for done, statement in enumerate(statements):
                 progress("adding runs to the ledger", done, len(statements))
                 target.execute(statement)

@@ -101,11 +101,13 @@ class Queue(Handle):
         """`tried` gets the newest generations (0: none) before the first try: later ones are what was asked for."""
         first: dict[str, PlannedRun] = {}
         for run in planned:
+            if run.kind == "imported":
+                raise ValueError(f"the run {run.fingerprint} was made elsewhere: it is imported, and never queued")
             first.setdefault(run.fingerprint, run)
         with self._writing() as connection:
             ladder = self._ladder_number(connection, ladder_key)
             lock(connection, ENQUEUE)
-            existing = _newest_generations(connection, first)
+            existing = newest_generations(connection, first)
             for fingerprint in first:
                 tried.setdefault(fingerprint, existing[fingerprint].generation if fingerprint in existing else 0)
             # In the order of the request: their new memberships get numbers, and the queue's order, from it.
@@ -118,7 +120,7 @@ class Queue(Handle):
             for fingerprint, row in existing.items():
                 if fingerprint not in superseded:
                     _set_execution(connection, row, first[fingerprint])
-            numbers = {f: row.number for f, row in _newest_generations(connection, first).items()}
+            numbers = {f: row.number for f, row in newest_generations(connection, first).items()}
             for fingerprint, row in superseded.items():
                 _supersede(connection, row.number, numbers[fingerprint])
             memberships = [
@@ -138,11 +140,15 @@ class Queue(Handle):
 
     @retried
     def requeue(self, run_ids: Iterable[str]) -> int:
-        """Queue interrupted and failed runs again; runs in other states stay as they are. Returns how many changed."""
+        """Queue interrupted and failed runs again; runs in other states, and imported ones, stay as they are.
+
+        Returns how many changed.
+        """
+        unfinished = runs.c.state.in_(["interrupted", "failed"])
         with self._writing() as connection:
             return connection.execute(
                 update(runs)
-                .where(among(runs.c.id, run_ids), runs.c.state.in_(["interrupted", "failed"]), runs.c.superseded == 0)
+                .where(among(runs.c.id, run_ids), unfinished, runs.c.superseded == 0, runs.c.kind != "imported")
                 .values(state="queued", error=None, finished_at=None)
             ).rowcount
 
@@ -233,8 +239,8 @@ def add_memberships(connection: Connection, memberships: list[dict[str, Any]]) -
     )
 
 
-def _newest_generations(connection: Connection, fingerprints: Iterable[str]) -> dict[str, Row[Any]]:
-    """Fingerprint -> the run of its newest generation."""
+def newest_generations(connection: Connection, fingerprints: Iterable[str]) -> dict[str, Row[Any]]:
+    """Fingerprint -> the run of its newest generation, which nobody changes before the transaction ends."""
     query = select(runs, EXECUTION.label("execution")).where(among(runs.c.fingerprint, fingerprints))
     locked = query.order_by(runs.c.generation).with_for_update(of=runs, key_share=True)
     return {row.fingerprint: row for row in connection.execute(locked)}
@@ -263,10 +269,15 @@ def _add_runs(connection: Connection, new: Sequence[PlannedRun], existing: Mappi
     connection.execute(insert(runs), rows)
 
 
+def id_of(fingerprint: str, generation: int) -> str:
+    """The id of a run."""
+    name = fingerprint.removeprefix("sha256:")[:12]
+    return name if generation == 1 else f"{name}-{generation}"
+
+
 def _new_run(run: PlannedRun, generation: int, time: float) -> dict[str, Any]:
-    name = run.fingerprint.removeprefix("sha256:")[:12]
     return {
-        "id": name if generation == 1 else f"{name}-{generation}",
+        "id": id_of(run.fingerprint, generation),
         "fingerprint": run.fingerprint,
         "generation": generation,
         "superseded": 0,

@@ -244,7 +244,7 @@ class Reader(Handle):
 
     @retried
     def program_settings(self) -> dict[str, ValueType]:
-        """Dotted path -> the type of the values of each setting that users' programs have here."""
+        """Dotted path -> the type of the values of each setting that users' programs and imported runs have here."""
         with self._reading() as connection:
             return views.program_settings(connection)
 

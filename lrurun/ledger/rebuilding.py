@@ -1,4 +1,7 @@
-"""A lost ledger is made again from the run files and ladder files in a runs folder."""
+"""A lost ledger is made again from the run files and ladder files in a runs folder.
+
+Imported runs have no such files: they are imported again from where they are.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,8 @@ def rebuild(path: Location, runs: Path) -> Rebuilt:
     ladder_paths = _sorted(sorted((runs / LADDERS_FOLDER).glob("*.json")), problems)
     if not run_paths:
         why = f"; {problems[0]}" if problems else ""
-        raise NotFoundError(f"{runs}: no readable records of runs{why}", "name the folder with --runs-dir FOLDER")
+        hint = "name the folder with --runs-dir FOLDER; imported runs have no records: import them again"
+        raise NotFoundError(f"{runs}: no readable records of runs{why}", hint)
 
     def has_checkpoint(folder: str) -> bool:
         with contextlib.suppress(LrurunError, OSError):
@@ -59,6 +63,11 @@ def rebuild(path: Location, runs: Path) -> Rebuilt:
             f"to use it, rename it {path.name}"
             for path in run_paths
             for older in sorted(path.parent.glob(f"{path.name}.*"))
+        ]
+        problems += [
+            f"{instance.short_name}: imported runs have no records here: import them again with lrurun import"
+            for instance in ledger.ladders()
+            if instance.kind == "imported"
         ]
         return Rebuilt(runs=ledger.count_runs(), ladders=len(ledger.ladders()), problems=problems)
 

@@ -69,6 +69,18 @@ def add_event(
     return int(connection.execute(insert(events).values(row).returning(events.c.id)).scalar_one())
 
 
+def add_run_events(connection: Connection, time: float, new: Sequence[tuple[int, int | None, str, str]]) -> None:
+    """Insert events of many runs, given as run, attempt, kind and text: the last write of a transaction, as of
+    `add_event`."""
+    lock(connection, EVENTS)
+    rows = [
+        {"run": run, "attempt": attempt, "time": time, "kind": kind, "text": clean(text)}
+        for run, attempt, kind, text in new
+    ]
+    if rows:
+        connection.execute(insert(events), rows)
+
+
 # Texts that rows share
 
 

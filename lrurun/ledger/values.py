@@ -62,7 +62,7 @@ class LadderInstance(Struct, frozen=True, kw_only=True):
         spec = self.spec
         return Instance(
             ladder=self.name, task=self.task, profile=self.profile, set=spec.set, tune=spec.tune, key=self.key,
-            short_name=self.short_name,
+            short_name=self.short_name, kind=self.kind,
         )  # fmt: skip
 
 

@@ -22,12 +22,12 @@ from sqlalchemy import Connection, FromClause, Select, case, func, literal_colum
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.config.runs import POSITIONS
-from lrurun.config.schema import LADDER_KINDS, SETTINGS
+from lrurun.config.schema import LADDER_KINDS, ORIGINS, SETTINGS
 from lrurun.config.settings import flatten
 from lrurun.errors import UsageError, nearest
-from lrurun.ledger.columns import FIELDS, METRICS, expression
+from lrurun.ledger.columns import FIELDS, METRICS, expression, of_setting
 from lrurun.ledger.database.schema import documents, exclusions, ladder_runs, ladders, metric_keys, metrics, runs
-from lrurun.ledger.database.sql import json_number, json_text, json_type, longest_name
+from lrurun.ledger.database.sql import among, json_number, json_text, json_type, longest_name
 from lrurun.ledger.values import ValueType
 from lrurun.ledger.where.names import is_plain
 
@@ -182,14 +182,18 @@ def _results(connection: Connection) -> list[str]:
 
 
 def _settings(connection: Connection) -> Mapping[str, set[ValueType]]:
-    """Path of a setting -> the types of its values, in the oldest and newest settings of each task and recurrence."""
+    """Path of a setting -> the types of its values, in the oldest and newest settings of each task and recurrence, and
+    in all of imported runs: any of them may have settings that no other has."""
     document = documents.c.id
-    used = document.in_(select(runs.c.config_id).where(*_COUNTED[2:]))
+    used = document.in_(select(runs.c.config_id).where(*_COUNTED[2:], runs.c.kind != "imported"))
     groups = (json_text(documents.c.text, "task"), json_text(documents.c.text, "model", "recurrence", "kind"))
     grouped = select(func.min(document), func.max(document)).where(used).group_by(*groups)
     numbers = {number for row in connection.execute(grouped) for number in row}
+    numbers |= set(connection.execute(select(runs.c.config_id).where(runs.c.kind == "imported")).scalars())
     types: dict[str, set[ValueType]] = {}
-    for text in connection.execute(select(documents.c.text).where(document.in_(numbers)).order_by(document)).scalars():
+    for text in connection.execute(
+        select(documents.c.text).where(among(document, numbers)).order_by(document)
+    ).scalars():
         for path, value in flatten(json.loads(text)):
             if path not in ("task", "seed") and is_plain(path):
                 types.setdefault(path, set()).add(_type(value))
@@ -197,14 +201,17 @@ def _settings(connection: Connection) -> Mapping[str, set[ValueType]]:
 
 
 def program_settings(connection: Connection) -> dict[str, ValueType]:
-    """Dotted path -> the type of its values, for the settings of users' programs and the tables that have them."""
-    types = {path: names for path, names in _settings(connection).items() if path.startswith(SETTINGS)}
+    """Dotted path -> the type of its values, for the settings of users' programs and of imported runs, with the tables
+    that have them, and the origins of imported runs."""
+    settings = _settings(connection)
+    types = {path: names for path, names in settings.items() if path.startswith(SETTINGS)}
     known: dict[str, ValueType] = {
         path: names.copy().pop() if len(names) == 1 else "text" for path, names in types.items()
     }
     for path in types:
         while f"{(path := path.rpartition('.')[0])}." != SETTINGS:
             known[path] = "text"
+    known |= dict.fromkeys((path for path in settings if path.startswith(ORIGINS)), "text")
     return known
 
 
@@ -213,10 +220,10 @@ def _type(value: Any) -> ValueType:
 
 
 def _setting(path: str, types: set[ValueType]) -> ColumnElement[Any]:
-    text, keys = documents.c.text, path.split(".")
-    value: ColumnElement[Any] = json_text(text, *keys)
+    value = of_setting(json_text, path)
     if types == {"truth"}:
-        value = case((json_type(text, *keys) == "true", 1), (json_type(text, *keys) == "false", 0))
+        type_ = of_setting(json_type, path)
+        value = case((type_ == "true", 1), (type_ == "false", 0))
     elif types == {"number"}:
-        value = json_number(text, *keys)
+        value = of_setting(json_number, path)
     return select(value).where(documents.c.id == runs.c.config_id).scalar_subquery()

@@ -30,7 +30,7 @@ from lrurun.config.schema import (
 from lrurun.config.settings import flatten, toml_value
 from lrurun.console import clean
 from lrurun.data import task_data, tasks
-from lrurun.data.program import ProgramTask
+from lrurun.data.outside import OutsideTask
 from lrurun.data.task import Task
 from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger.values import Run
@@ -43,7 +43,9 @@ def toml(run: Run, program: programs.ProgramTable | None = None) -> str:
 
     Raises:
         LrurunError: with the present recipes, no ladder command trains this run again.
+        UsageError: it was imported.
     """
+    _refuse_imported(run)
     if run.seed >= TUNING_SEED:
         raise LrurunError(
             f"run {run.id} is a tuning run: a ladder trains it only to choose among the points of the grid",
@@ -64,6 +66,14 @@ def toml(run: Run, program: programs.ProgramTable | None = None) -> str:
     )
 
 
+def _refuse_imported(run: Run) -> None:
+    if run.kind == "imported":
+        raise UsageError(
+            f"run {run.id}: was imported, and cannot be trained again here",
+            f"lrurun show {run.id} has its settings and its place in the tracker",
+        )
+
+
 def plan_of(run: Run, folder: Path | None = None) -> planning.Plan:
     """A plan that trains the run again, whatever recipes and ladders say now. Its data are in the task's own folder.
 
@@ -71,15 +81,16 @@ def plan_of(run: Run, folder: Path | None = None) -> planning.Plan:
 
     Raises:
         LrurunError: a plug-in is not loaded, or has changed.
-        UsageError: the configuration does not fit this version.
+        UsageError: the configuration does not fit this version, or is of an imported run.
     """
+    _refuse_imported(run)
     about = About(source=f"run {run.id}", expect="", device="", hours=0, checked="never")
     data: dict[str, Any] = {}
     program = None
     config: LadderConfig
     if isinstance(run.config, ProgramConfig):
         config, program = run.config, _program(run.config)
-        task: Task = ProgramTask(config.task, program.command, programs.metric_of(program))
+        task: Task = OutsideTask(config.task, "a program", programs.metric_of(program))
         options = task.options()
     else:
         config = plugin_code.config_of(run.config, f"run {run.id}")

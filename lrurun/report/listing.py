@@ -155,6 +155,8 @@ def varying(runs: Sequence[Run], ledger: Ledger) -> tuple[list[str], dict[str, t
             values: dict[str, set[object]] = {}
             for table in read(group.values()):
                 for name, value in table.items():
+                    if name == f"settings.{table.get('reading.seed')}":  # which the seed repeats
+                        continue
                     values.setdefault(name, set()).add(setting(value))
             names |= dict.fromkeys(name for name, different in values.items() if len(different) > 1 and name != "seed")
     if names:
@@ -179,7 +181,7 @@ def table(
     columns: Sequence[str] = (),
     values: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     *,
-    programs: Mapping[str, ScoreForm] = MappingProxyType({}),
+    declared: Mapping[str, ScoreForm] = MappingProxyType({}),
     whole: bool = False,
 ) -> tuple[list[str], list[list[str]]]:
     """Headers and rows of a list of runs, of which there must be one.
@@ -188,13 +190,13 @@ def table(
         user: the user of this process, who is not shown where there is no other.
         columns: names of fields, results and settings that are shown too.
         values: run id -> its values of these columns.
-        programs: task -> the form of its scores, for tasks of users' programs.
+        declared: task -> the form of its scores, for tasks of users' programs and imports.
         whole: whether columns without content stay.
     """
     texts: dict[str, str] = {}
     rows, forms = [], []
     for run in runs:
-        form = scores.of_task(run.task, run.result or (), programs)
+        form = scores.of_task(run.task, run.result or (), declared)
         cells = [*_row(run, form), *map(_text, values.get(run.id, ()))]
         # Most cells are the same text in many rows; one copy of each keeps long lists small.
         rows.append([texts.setdefault(cell, cell) for cell in cells])

@@ -24,6 +24,10 @@ def text(run: Run, attempts: Sequence[Attempt]) -> str:
     Raises:
         LrurunError: no versions are recorded, as of users' programs.
     """
+    if run.kind == "imported":
+        raise LrurunError(
+            f"run {run.id}: was imported, and its packages are not known", f"lrurun show {run.id} names its place in the tracker"
+        )
     if not attempts or not _table(attempts[-1], "versions"):
         raise LrurunError(
             f"run {run.id}: no versions are recorded", f"see what is recorded: lrurun show {run.id} --json"

@@ -103,8 +103,8 @@ def columns(ledger: Ledger, choice: Choice, names: Sequence[str], ladder: str | 
     """The runs that are asked for, with these columns; the standard ones without names."""
     if not names:
         newest = ledger.newest_results()
-        programs = scores.of_programs(ledger, newest)
-        forms = [scores.of_task(task, results, programs) for task, results in newest.items()]
+        declared = scores.declared(ledger, newest)
+        forms = [scores.of_task(task, results, declared) for task, results in newest.items()]
         names = [*STANDARD, *dict.fromkeys(name for form in forms for name in (form.validation, form.result))]
     ids = choice.ids(ledger, ladder, limit)
     every = choice.is_all and ladder is None and limit is None
@@ -136,8 +136,8 @@ def groups(
     if sort_metric := metric_sorted_by(by, sort):
         metric, sort = sort_metric, "-mean" if sort and sort.startswith("-") else "mean"
     newest = ledger.newest_results()
-    programs = scores.of_programs(ledger, newest)
-    by_task = {task: scores.of_task(task, results, programs) for task, results in newest.items()}
+    declared = scores.declared(ledger, newest)
+    by_task = {task: scores.of_task(task, results, declared) for task, results in newest.items()}
     forms = {form.result: form for form in by_task.values()}
     metric_of = {task: metric or form.result for task, form in by_task.items()}
     ids = None if choice.is_all else choice.ids(ledger)

@@ -29,6 +29,8 @@ from lrurun.session.training import LadderTraining
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from lrurun.config import planning
+
     from lrurun.ledger.ledger import Ledger
     from lrurun.paths import Places
     from lrurun.report.figures.figures import Width
@@ -75,7 +77,7 @@ class LadderSession:
         from lrurun.instances import remaining
 
         with opening.read(self.places) as ledger:
-            return PlanRows(remaining.planned(self.places, self.request, self.request.plan(), ledger))
+            return PlanRows(remaining.planned(self.places, self.request, self._plan(), ledger))
 
     @names_of_arguments()
     def train(
@@ -116,7 +118,7 @@ class LadderSession:
         opening.refuse_lost_ledger(self.places)
         signals = options.signals()
         training = LadderTraining(
-            places=self.places, request=self.request, plan=self.request.plan(), options=options, signals=signals
+            places=self.places, request=self.request, plan=self._plan(), options=options, signals=signals
         )
         cautions.report_hidden(self.request)
         training.warn()
@@ -176,6 +178,9 @@ class LadderSession:
             loaded = self._loaded(ledger)
             figure = plotting.of_instance(kind, loaded, self.places, "train()", names, compared, examples)
         return figure_files.shown(figure.without_texts() if plain else figure, width)
+
+    def _plan(self) -> planning.Plan:
+        return opening.plan_to_train(self.places, self.request)
 
     def _loaded(self, ledger: Ledger) -> LoadedInstance:
         """The instance with its runs. Raises NotFoundError if the ledger does not have it."""
@@ -259,5 +264,6 @@ def ladder(
     if max_seeds is not None and not decide:
         raise UsageError("max_seeds: belongs to decide", "add decide=True, or leave it out")
     request.check()
-    request.chosen(request.plan())
-    return LadderSession(given_places(ledger, runs_dir, data_dir), request)
+    places = given_places(ledger, runs_dir, data_dir)
+    request.chosen(opening.plan_to_train(places, request))
+    return LadderSession(places, request)

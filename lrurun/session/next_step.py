@@ -20,7 +20,7 @@ def command(places: Places, request: LadderRequest, plan: planning.Plan, ledger:
     from lrurun.report.tables import next_step
 
     step, firm = next_step.proposal(report), None
-    if not step:
+    if not step or not plan.is_trained_here:
         return ""
     from lrurun.instances import remaining
 

@@ -9,11 +9,47 @@ from lrurun.errors import LedgerFileError, NotFoundError, UnreachableError, Usag
 from lrurun.ledger.database import TIMEOUT, TRAINING_TIMEOUT, implementation
 
 if TYPE_CHECKING:
+    from lrurun.config import planning
+    from lrurun.instances.requests import LadderRequest
     from lrurun.ledger.ledger import Ledger
     from lrurun.paths import Places
 
 
 REBUILD = "lrurun ledger rebuild makes a ledger from them"
+
+
+def plan_to_train(places: Places, request: LadderRequest) -> planning.Plan:
+    """The plan of a request to train, or to say what would be trained.
+
+    Raises:
+        UsageError: an unknown name, a value or a file that is wrong, or runs that were imported, also if their file is
+            not here: then the ledger knows them.
+    """
+    try:
+        return request.plan()
+    except UsageError:
+        refuse_imported(places, request.task)
+        raise
+
+
+def refuse_imported(places: Places, name: str) -> None:
+    """Refuses to train the task or the instance of this name, if the ledger has imported runs of it.
+
+    Raises:
+        UsageError: it has.
+    """
+    from lrurun import paths
+    from lrurun.instances import documents, phrases
+
+    try:
+        paths.find("recipes", name)
+    except UsageError:
+        with read(places) as ledger:
+            for instance in reversed(ledger.ladders()):
+                known = documents.find(ledger, instance) if name in (instance.task, instance.short_name) else None
+                if known is not None and known.recipe.imported is not None:
+                    named = name if name == instance.task else f"--instance {name}"
+                    raise phrases.not_trained_here(named, known.recipe) from None
 
 
 def rebuild_hint(places: Places) -> str | None:

@@ -192,6 +192,7 @@ def find(places: Places, only: str | None, *, all_users: bool) -> Unfinished:
 
     Raises:
         NotFoundError: there is no such instance.
+        UsageError: it was imported.
     """
     from lrurun.ledger import owner
 
@@ -202,6 +203,8 @@ def find(places: Places, only: str | None, *, all_users: bool) -> Unfinished:
     with opening.write(places) as ledger:
         ledger.reap(owner.this_process())
         replaced = continuing.replacements(ledger)
+        if only is not None and ledger.ladder(only).kind == "imported":
+            opening.refuse_imported(places, ledger.ladder(only).short_name)
         for instance in ledger.ladders() if only is None else [ledger.ladder(only)]:
             if instance.key in replaced or not continuing.is_unfinished(ledger, instance):
                 continue

@@ -1,4 +1,4 @@
-"""Runs that other tools have recorded: one reader for each tracker or format, and the form in which each gives its runs.
+"""Runs that other tools have recorded: a reader for each tracker or format, and the form in which each gives its runs.
 
 A reader knows what its tool writes, and nothing of ladders: which settings make a rung, which metric is the score, and
 what counts as a seed is decided in `lrurun.imported`.
@@ -22,6 +22,7 @@ from lrurun.errors import UsageError, hint_for
 
 GROUP = "lrurun.trackers"
 BUILT_IN = {
+    "frame": "lrurun.trackers.tables.frames:FrameReader",
     "csv": "lrurun.trackers.tables.csv:CsvReader",
     "jsonl": "lrurun.trackers.tables.json_lines:JsonLinesReader",
     "parquet": "lrurun.trackers.tables.parquet:ParquetReader",

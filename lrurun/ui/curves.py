@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import structs
 
-from lrurun.judging.scores import curves_of, form_of, of_programs, of_task
+from lrurun.judging.scores import curves_of, declared, form_of, of_task
 from lrurun.report.figures import curves
 from lrurun.report.figures.curves import LOGARITHMIC
 from lrurun.report.figures.figures import Curve, Figure, Panel, floats, suited
@@ -36,8 +36,8 @@ def run_figure(runs: Sequence[Run], ledger: Ledger, span: Span) -> Figure:
     known: dict[str, dict[str, RecordedCurve]] = {run.id: {} for run in runs}
     for curve in ledger.curves(list(known)):
         known[curve.run][curve.key] = curve
-    programs = of_programs(ledger, [run.task for run in runs])
-    main = curves_of(*dict.fromkeys(of_task(run.task, known[run.id], programs) for run in runs))
+    forms = declared(ledger, [run.task for run in runs])
+    main = curves_of(*dict.fromkeys(of_task(run.task, known[run.id], forms) for run in runs))
     names = dict.fromkeys([*main, *sorted({name for by_name in known.values() for name in by_name})])
 
     def is_curve(name: str, run: Run) -> bool:

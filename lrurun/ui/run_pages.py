@@ -12,7 +12,7 @@ from msgspec import structs
 
 from lrurun.errors import LrurunError, UsageError
 from lrurun.instances import documents
-from lrurun.judging.scores import of_programs
+from lrurun.judging import scores
 from lrurun.ledger import owner
 from lrurun.ledger.where.grammar import check_name
 from lrurun.ledger.where.names import Names
@@ -94,8 +94,8 @@ def runs(source: Source, ledger: Ledger, query: Query, stamp: Stamp) -> dict[str
             run: tuple(map(run_table.exact, query.columns, row))
             for run, row in ledger.columns_of(query.columns, [run.id for run in runs]).items()
         }
-    programs = of_programs(ledger, {run.task for run in runs if run.kind == "program"})
-    headers, rows = listing.table(runs, owner.user(), query.columns, values, programs=programs, whole=True)
+    declared = scores.declared(ledger, {run.task for run in runs})
+    headers, rows = listing.table(runs, owner.user(), query.columns, values, declared=declared, whole=True)
     kept = [column for column, name in enumerate(headers) if _is_shown(name, column, rows, query)]
     table = of_text([headers[column] for column in kept], [[row[column] for column in kept] for row in rows])
     results = {name for run in runs for name in run.result or ()}
@@ -147,6 +147,7 @@ def run(source: Source, ledger: Ledger, prefix: str, number: int | None) -> dict
         "result": run_tables.result(recorded),
         "items": run_tables.items(ledger.item_counts(recorded.id)),
         "configuration": _cut_cells(run_tables.configuration(recorded)),
+        "origin": None if (origin := run_tables.origin(recorded, attempts)) is None else _cut_cells(origin),
         "attempts": _cut_cells(run_tables.attempts(attempts)),
         "events": _cut_cells(run_tables.events(ledger.events(run=recorded.id))),
         "checkpoints": run_tables.checkpoints(ledger.checkpoints(recorded.id)),

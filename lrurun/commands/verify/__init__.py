@@ -143,7 +143,7 @@ def _plan(places: Places, recorded: Recorded) -> Plan:
     from lrurun.report import again
 
     run = recorded.run
-    if run.state not in FINISHED:
+    if run.state not in FINISHED and run.kind != "imported":
         hints = {"failed": f"its error: lrurun show {run.id}", "running": "wait for its end: lrurun status --watch"}
         raise LrurunError(
             f"run {run.id} is {run.state}, at {run.reached}: only finished runs can be verified",

@@ -98,10 +98,18 @@ def _each(ledger: Ledger, places: Places, runs: Sequence[Run]) -> Iterator[RunIt
             yield _evaluated(ledger, places, run, loaded)
 
 
+_NOT_TRAINED = {
+    "program": "a program logs them itself",
+    "study": "a cell of a study has no test items",
+    "imported": "an import brings them: items in [import]",
+}
+"""Kind of runs -> why they are not evaluated."""
+
+
 def _without(run: Run) -> str | None:
     """Why a run has no per-item results; None if it may have some."""
     if run.kind != "training":
-        return "a program logs them itself" if run.kind == "program" else "a cell of a study has no test items"
+        return _NOT_TRAINED[run.kind]
     if run.state != "done":
         return f"it is {run.state}"
     if not any(name.startswith("test") for name in run.result or {}):

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from msgspec import Struct
 
 from lrurun.config.recurrences import KINDS
-from lrurun.config.schema import CELL, KIND, RECURRENCE, SECTIONS, SETTINGS, is_setting, known_paths
+from lrurun.config.schema import CELL, KIND, ORIGINS, RECURRENCE, SECTIONS, SETTINGS, is_setting, known_paths
 from lrurun.ledger.columns import FIELDS, METRICS
 from lrurun.ledger.values import ValueType
 
@@ -31,7 +31,7 @@ class Names(Mapping[str, ValueType]):
 
     def __getitem__(self, name: str) -> ValueType:
         if name not in self._known:
-            if not is_setting(name) or name.startswith((CELL, SETTINGS)):
+            if not is_setting(name) or name.startswith((CELL, SETTINGS, *ORIGINS)):
                 raise KeyError(name)
             self._known[name] = _type_of_setting(name)
         return self._known[name]

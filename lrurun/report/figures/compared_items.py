@@ -15,6 +15,7 @@ from lrurun.config.instance import Instance, items_command
 from lrurun.config.ladder import Ladder
 from lrurun.config.planning import rung_names
 from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for, plural
+from lrurun.instances.phrases import read_again
 from lrurun.items import ItemResults, Numbers, TestSet
 from lrurun.judging.rung_runs import Note, RungRuns, note_on
 from lrurun.judging.scores import form_of, metric_of_result
@@ -363,6 +364,8 @@ def _pair(
 
 def _to_record(loaded: LoadedInstance, result: str) -> str:
     """How runs of an instance get per-item results."""
+    if not loaded.plan.is_trained_here:
+        return f"name them as items in [import], if the score is a mean over them; then: {read_again(loaded.plan.recipe)}"
     if loaded.plan.kind == "program":
         logged = f"if it is a mean over items, log them in the program, as in: run.log_items({result!r}, values)"
         return f"{logged}; then train again, with --fresh"
@@ -378,7 +381,7 @@ def _none_recorded(loaded: LoadedInstance, result: str, runs: Sequence[Run]) -> 
         message += ": lrurun ledger gc --items removed them"
     if others := loaded.ledger.item_names(ids):
         hint = hint_for(result, others, "scores with per-item results")
-    elif loaded.plan.kind != "program":
+    elif loaded.plan.is_of_models:
         hint += "; a score that is no mean over items has none"
     return NotFoundError(message, hint)
 

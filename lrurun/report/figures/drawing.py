@@ -14,7 +14,7 @@ from lrurun import console
 from lrurun.config.instance import Instance
 from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError, hint_for
 from lrurun.judging import rung_runs, statistics
-from lrurun.judging.scores import curves_of, form_of, of_programs, of_task
+from lrurun.judging.scores import curves_of, declared, form_of, of_task
 from lrurun.report.figures import curves, figures, task_map
 from lrurun.report.figures.figures import Curve, Figure, Panel, Picture, floats, suited
 from lrurun.report.tables import all_tasks, cells, content, ladder_table, speed, swept_table
@@ -448,8 +448,8 @@ def ladder_curves(
 def run_curves(runs: Sequence[Run], ledger: Ledger, instances: str, metrics: Sequence[str] = ()) -> Figure:
     """Loss and validation score of single runs of these `instances`, or `metrics`, up to their current steps."""
     recorded = {run.id: ledger.metrics(run.id) for run in runs}
-    programs = of_programs(ledger, [run.task for run in runs])
-    forms = {form.name: form for form in (of_task(run.task, recorded[run.id], programs) for run in runs)}
+    known = declared(ledger, [run.task for run in runs])
+    forms = {form.name: form for form in (of_task(run.task, recorded[run.id], known) for run in runs)}
     drawn = _drawn(metrics, runs, ledger) or curves_of(*forms.values())
     panels = curves.panels({_name(run): [recorded[run.id]] for run in runs}, drawn)
     if not panels:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -52,7 +52,7 @@ def render(report: AnyReport, content: ReportContent, details: Mapping[str, RunD
 def parts(report: AnyReport, content: ReportContent, details: Mapping[str, RunDetail]) -> dict[str, Any]:
     """The values of the templates: picture, sentences, tables, claims, eigenvalues, runs."""
     groups = groups_of(content)
-    of_program = isinstance(report, LadderReport) and report.kind == "program"
+    of_models = not isinstance(report, LadderReport) or report.is_of_models
     judged, form = (report.claims, report.score) if isinstance(report, LadderReport) else ((), ACCURACY)
     return {
         "title": content.title,
@@ -65,7 +65,7 @@ def parts(report: AnyReport, content: ReportContent, details: Mapping[str, RunDe
         "anchors": {group.anchor for group in groups},
         "notes": content.notes(content.table.columns, beside_cautions=True),
         "claims": [(claim, page_figures.interval(claim, form)) for claim in judged],
-        "planes": page_figures.eigenvalues(groups, details) if content.curves and not of_program else None,
+        "planes": page_figures.eigenvalues(groups, details) if content.curves and of_models else None,
         "runs": runs(groups, details) if groups else None,
     }
 
@@ -129,9 +129,7 @@ def _about(
     base = by_anchor[group.base]
     while base.same_as is not None:
         base = by_anchor[base.same_as]
-    settings, base_settings = (
-        next((details[run].settings for run in side.runs if run in details), None) for side in (group, base)
-    )
+    settings, base_settings = (_shared([details[run].settings for run in side.runs if run in details]) for side in (group, base))
     if settings is None or base_settings is None:
         return "compared with", group.base, ""
     changed = [
@@ -142,6 +140,14 @@ def _about(
     ]
     changed += [f"without {path}" for path in base_settings if path not in settings]
     return "compared with", group.base, f": {'; '.join(changed) or 'no setting differs'}"
+
+
+def _shared(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The settings that runs have in common, by their paths; None without runs. Those of an import may differ."""
+    if not settings:
+        return None
+    first, *others = settings
+    return {path: value for path, value in first.items() if all(path in o and o[path] == value for o in others)}
 
 
 def _value(value: Any) -> str:

@@ -20,7 +20,7 @@ from lrurun.errors import LrurunError, NotFoundError, nearest_hint
 from lrurun.judging.rung_runs import Note
 from lrurun.judging.scores import ScoreForm
 from lrurun.report.tables import cells, content, ladder_content, ladder_remarks, remarks
-from lrurun.report.tables.ladder_table import PAPER_PROTOCOL, LadderReport
+from lrurun.report.tables.ladder_table import BEST_OF_TEST, PAPER_PROTOCOL, SELECTED_ON_TEST, LadderReport
 from lrurun.report.tables.remarks import Caution, Remark
 from lrurun.report.tables.row_scores import LadderRow
 from lrurun.table import Column, Table
@@ -197,7 +197,7 @@ def build(ladder: Ladder, reports: Sequence[LadderReport], notes: Sequence[str] 
     columns_of: dict[Note, list[str]] = {}
     for column, report in zip(columns, reports, strict=True):
         for note in report.notes:
-            if note != PAPER_PROTOCOL:
+            if note not in SELECTED_ON_TEST:
                 columns_of.setdefault(note, []).append(column.name)
     of_columns = [structs.replace(note, text=f"{'; '.join(names)}: {note.text}") for note, names in columns_of.items()]
     rows = tuple(
@@ -282,7 +282,15 @@ def _shared(ladder: Ladder, columns: Sequence[TaskColumn]) -> Instance:
     sets = {path: value for instance in instances for path, value in instance.set.items() if path != "train.protocol"}
     tune = any(instance.tune for instance in instances)
     [profile, *others] = {instance.profile for instance in instances}
-    return Instance(ladder=ladder.name, task="all tasks", profile=None if others else profile, tune=tune, set=sets)
+    kinds = {instance.kind for instance in instances}
+    return Instance(
+        ladder=ladder.name,
+        task="all tasks",
+        profile=None if others else profile,
+        tune=tune,
+        set=sets,
+        kind=kinds.pop() if len(kinds) == 1 else "training",
+    )
 
 
 def _cell(report: LadderReport, k: int) -> TaskCell:
@@ -352,7 +360,10 @@ def _remarks(report: AllTasksReport) -> tuple[Remark, ...]:
             "Image has gray pictures, sCIFAR the same pictures in colour: these are different tasks, and values "
             "published for sCIFAR do not apply to Image."
         )
-    if any(column.test_selected for column in report.columns):
+    of_imports = [column.test_selected for column in report.columns if column.instance.kind == "imported"]
+    if any(of_imports):
+        sentences.append(f"Selected on test: {BEST_OF_TEST.text}.")
+    if any(column.test_selected for column in report.columns if column.instance.kind != "imported"):
         sentences.append(
             'Selected on test: trained with protocol = "paper", which selects the model on the test split, as the '
             "paper did; such scores are too high to be compared with those of models selected on validation."
@@ -404,7 +415,11 @@ def _rates(report: AllTasksReport) -> list[str]:
                 rungs.setdefault(cell.rate_source.kind, []).append(cell.rung)
         for kind, names in rungs.items():
             kinds.setdefault(kind, []).append(column.name + (f" ({', '.join(names)})" if len(rungs) > 1 else ""))
-    return [f"Learning rate {cells.RATES[kind]}: {'; '.join(columns)}." for kind, columns in kinds.items()]
+    return [
+        f"{'Settings of imported runs' if kind == 'elsewhere' else 'Learning rate'} {cells.RATES[kind]}: "
+        f"{'; '.join(columns)}."
+        for kind, columns in kinds.items()
+    ]
 
 
 def _published(report: AllTasksReport) -> str:

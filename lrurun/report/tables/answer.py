@@ -10,6 +10,7 @@ from msgspec import structs
 
 from lrurun.console import clean
 from lrurun.errors import plural
+from lrurun.instances.import_record import ImportRecord
 from lrurun.instances.requests import LadderRequest
 from lrurun.judging import sequential, verdicts, wording
 from lrurun.judging.verdicts import Comparison
@@ -52,6 +53,7 @@ def content_of(
 def _title(report: LadderReport) -> str:
     kinds = dict.fromkeys(row.rate_source.kind for row in report.rows if row.rate_source is not None)
     kinds.pop("default", None)  # a caution below the table
+    kinds.pop("elsewhere", None)
     rates = " or ".join(cells.RATES[kind] for kind in kinds)
     if "tuned" in kinds and report.tuning is not None:
         items = "" if report.tuning.items is None else f", {report.tuning.items:,} items"
@@ -61,10 +63,25 @@ def _title(report: LadderReport) -> str:
         f"ladder {report.instance.ladder}",
         _seeds(report),
         *([f"look {design.looks_done} of {len(design.looks)}"] if (design := report.design) else []),
-        *([f"{'settings' if report.kind == 'program' else 'learning rates'} {rates}"] if rates else []),
+        *([f"{'learning rates' if report.is_of_models else 'settings'} {rates}"] if rates else []),
+        *([_imported(report.imported)] if report.imported is not None else []),
         *(["not the published data"] if report.instance.data.get("published") == "no" else []),
     ]
     return " · ".join(parts)
+
+
+_LONGEST_PLACE = 40
+"""The most characters of the source of imported runs; of a longer one, only the last part of its path is shown."""
+
+
+def _imported(record: ImportRecord) -> str:
+    """Where imported runs are from, as in "imported from runs.csv (csv)"."""
+    trackers = ", ".join(dict.fromkeys(source.tracker for source in record.sources))
+    places = [source.place for source in record.sources]
+    if len(places) > 1:
+        return f"imported from {len(places)} sources ({trackers})"
+    place = places[0] if len(places[0]) <= _LONGEST_PLACE else re.split(r"[/\\]", places[0].rstrip("/\\"))[-1]
+    return f"imported from {clean(place)} ({trackers})"
 
 
 def _seeds(report: LadderReport) -> str:

@@ -19,6 +19,7 @@ RATES = {
     "chosen": "chosen for each rung",
     "set": "given by --set",
     "default": "untuned (the recipe's default)",
+    "elsewhere": "as they were elsewhere, tuned or not",
 }
 """Kind of a source of learning rates -> in a sentence."""
 
@@ -71,8 +72,8 @@ def uncounted(row: LadderRow) -> list[str]:
         "diverged": row.diverged,
         "without a usable score": row.unscored,
         "with an infinite score": row.infinite,
-        "failed": row.failed,
-        "unfinished": row.unfinished,
+        **({} if row.missing else {"failed": row.failed, "unfinished": row.unfinished}),
+        f"of {row.asked} missing": row.missing,
         "left out": row.left_out,
     }
     return [f"{count} {state}" for state, count in counts.items() if count]

@@ -106,8 +106,9 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
     few = f"; with fewer than {verdicts.LEAST_SEEDS} seeds, "
     new = f"{text}, " if (text := scope(tested)) else ""
     tests = f"p: two-sided, {new}{few.join(methods) or kinds[False]}, corrected by Holm's {corrected}."
-    published, of_program = 9 if any(row.published for row in report.rows) else 0, report.kind == "program"
+    published, of_models = 9 if any(row.published for row in report.rows) else 0, report.is_of_models
     paper = Column(name="published", cell=lambda row: cells.published(row, report.score), priority=published)
+    speed = content.number("steps/s", "steps_per_second", content.three_digits, priority=4, note="Steps/s: median.")
     return (
         RUNG,
         *((BASE,) if has_branches(report) else ()),
@@ -121,9 +122,9 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
         *_learning_column(report),
         *_improvement_column(report),
         *_items_column(report),
-        *(() if of_program else (PARAMETERS,)),
-        content.number("steps/s", "steps_per_second", content.three_digits, priority=4, note="Steps/s: median."),
-        *(() if of_program else (paper,)),
+        *((PARAMETERS,) if of_models else ()),
+        *(() if report.kind == "imported" else (speed,)),
+        *((paper,) if of_models else ()),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from fractions import Fraction
 
 from lrurun.config.instance import data_sentence, items_command
 from lrurun.config.resolve import RATE
@@ -13,7 +14,7 @@ from lrurun.judging import sequential, statistics, verdicts, wording
 from lrurun.judging.sequential import DesignSummary
 from lrurun.judging.verdicts import Comparison
 from lrurun.report.tables import cells, content
-from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LEFT_OUT, PAPER_PROTOCOL, LadderReport
+from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LEFT_OUT, SELECTED_ON_TEST, LadderReport
 from lrurun.report.tables.next_step import LARGE_ITEM_SHARE, longer
 from lrurun.report.tables.remarks import Caution, Remark, Topic, merged, of_notes, sentences
 from lrurun.report.tables.row_scores import LadderRow
@@ -60,6 +61,8 @@ def _notes(report: LadderReport) -> list[Remark]:
         *_on_rates(report),
         *sentences(filter(None, [_on_published(report)])),
         *content.versions(report.rows),
+        *sentences(_on_missing(report)),
+        *_on_import(report),
         *_notes_of_runs(report),
     ]
 
@@ -68,9 +71,47 @@ def _notes_of_runs(report: LadderReport) -> list[Remark]:
     """The notes of the report; the caution on the protocol is the short text of the one on it."""
     remarks = of_notes(report.notes)
     return [
-        Remark(full=remark.full, topic="test-selected") if note == PAPER_PROTOCOL else remark
+        Remark(full=remark.full, topic="test-selected") if note in SELECTED_ON_TEST else remark
         for note, remark in zip(report.notes, remarks, strict=True)
     ]
+
+
+def _on_missing(report: LadderReport) -> list[str]:
+    """Which imported runs have no result, and why."""
+    parts = []
+    for row in report.rows:
+        reasons: dict[str, list[str]] = {}
+        for run in row.other_runs:
+            if run.reason:
+                reasons.setdefault(clean(run.reason), []).append(run.id)
+        if row.missing:
+            whys = ", ".join(f"{why} ({', '.join(runs)})" for why, runs in reasons.items())
+            parts.append(f"{row.missing} of {row.asked} of {clean(row.rung)}: {whys}")
+    if not parts:
+        return []
+    unequal = ""
+    if _is_unequally_missing(report):
+        unequal = " If they are missing because they were bad, the rungs with more of them look too good."
+    return [f"Missing runs, which count in no number and no verdict: {'; '.join(parts)}.{unequal}"]
+
+
+def _on_import(report: LadderReport) -> list[Remark]:
+    """Where imported runs are from, and the cautions of their import in full."""
+    if (record := report.imported) is None:
+        return []
+    read = "; ".join(
+        f"{plural(source.runs, 'run')} from {clean(source.place)} ({clean(source.version or source.tracker)})"
+        for source in record.sources
+    )
+    texts = [f"Imported: {read}.", *(clean(note) for source in record.sources for note in source.notes)]
+    texts += [f"Chosen by validation: {clean('; '.join(record.choices))}."] if record.choices else []
+    if record.vanished:
+        verb = "is" if record.vanished == 1 else "are"
+        texts.append(f"{plural(record.vanished, 'run')} of earlier imports {verb} no longer in the source, and count.")
+    if record.outside:
+        names = ", ".join(map(clean, record.outside[:FEW])) + (", ..." if len(record.outside) > FEW else "")
+        texts.append(f"In no rung: {plural(len(record.outside), 'run')} ({names}).")
+    return [*sentences(texts), *(Remark(full=clean(caution.full)) for caution in record.cautions)]
 
 
 def _ranked_last(rows: Sequence[LadderRow]) -> str:
@@ -228,7 +269,7 @@ def _on_rates(report: LadderReport) -> list[Remark]:
             sources.setdefault(row.rate_source.text, {}).setdefault(row.learning_rate, []).append(row.rung)
     texts = []
     for source, rates in sources.items():
-        if report.kind == "program":
+        if not report.is_of_models:
             names = [rung for rungs in rates.values() for rung in rungs]
             texts.append(f"Settings: {source}" + ("." if len(sources) == 1 else f" ({', '.join(names)})."))
             continue
@@ -268,8 +309,8 @@ def _on_untuned(report: LadderReport) -> list[Remark]:
     verb = "involve"
     if len(untuned) == 1:
         differences, verb = f"the difference of {untuned[0]}", "involves"
-    at, rate = ("with", "settings") if report.kind == "program" else ("at", "default learning rate")
-    chosen = "what [tune] names, for" if report.kind == "program" else "the rate of"
+    at, rate = ("at", "default learning rate") if report.is_of_models else ("with", "settings")
+    chosen = "the rate of" if report.is_of_models else "what [tune] names, for"
     advice = f" For conclusions, --tune chooses {chosen} each rung on validation." if not report.instance.tune else ""
     text = f"Untuned: {differences} {verb} a rung {at} the recipe's {rate}, which may favour one side.{advice}"
     return [Remark(full=text, topic="untuned", is_covered=True)]
@@ -281,7 +322,7 @@ def _on_published(report: LadderReport) -> str:
         for score in row.published:
             rungs.setdefault((score.source, score.note), []).append(row.rung)
     if not rungs:
-        return "" if report.kind == "program" else f"Published: no values for {report.instance.task}."
+        return f"Published: no values for {report.instance.task}." if report.is_of_models else ""
     sources = [f"{source} ({', '.join(names)}{': ' + note if note else ''})" for (source, note), names in rungs.items()]
     return f"Published: {'; '.join(sources)}.{cells.scale(report.instance.profile, report.rows)}"
 
@@ -295,6 +336,7 @@ _UNCOUNTED = {
     "infinite": "with an infinite score, an error of the metric",
     "failed": "failed",
     "unfinished": "unfinished",
+    "missing": "missing",
 }
 """The field of a row with a number of runs that its mean is not over -> in a caution, after "2 runs"."""
 
@@ -316,7 +358,7 @@ def cautions(report: LadderReport) -> list[Remark]:
     else:
         what = "not tuned, see --tune" if report.can_tune else "not tuned"
         untuned = _about(what, [row for row in differing if row.untuned], differing)
-    value, more = "value" if report.kind == "program" else "rate", longer(report)
+    value, more = "rate" if report.is_of_models else "value", longer(report)
     smoke = "profile smoke shows that everything runs, its scores mean nothing"
     warnings: list[tuple[Topic, Caution | None]] = [
         ("smoke", Caution(what=smoke) if report.instance.profile == "smoke" else None),
@@ -327,7 +369,7 @@ def cautions(report: LadderReport) -> list[Remark]:
                 "the same score as before with every seed",
                 _unchanged(report),
                 differing,
-                "does the program use the setting?",
+                "was the setting used?" if report.kind == "imported" else "does the program use the setting?",
             ),
         ),
         ("provisional", _about(f"provisional, fewer than {verdicts.LEAST_SEEDS} seeds", few, compared)),
@@ -339,7 +381,13 @@ def cautions(report: LadderReport) -> list[Remark]:
         ("opposite", _about("the typical run and the mean disagree", opposite, compared)),
         (
             "test-selected",
-            _about("models selected on the test split", [row for row in rows if row.test_selected], rows),
+            _about(
+                "each run counts with its best test score, which is too high"
+                if report.kind == "imported"
+                else "models selected on the test split",
+                [row for row in rows if row.test_selected],
+                rows,
+            ),
         ),
         *(("items", caution) for caution in _item_cautions(report)),
         *(("untested", caution) for caution in _untested(report)),
@@ -347,8 +395,21 @@ def cautions(report: LadderReport) -> list[Remark]:
         ("code", _several("code", {version for row in rows for version in row.code_versions})),
         ("numerics", _several("numerics", {version for row in rows for version in row.numerics})),
         *(("design", caution) for caution in _design_cautions(report.design)),
+        *(("import", caution) for caution in _import_cautions(report)),
     ]
     return [Remark(caution=caution, topic=topic) for topic, caution in warnings if caution is not None]
+
+
+def _import_cautions(report: LadderReport) -> list[Caution]:
+    """What the import says in a few words, without what is about rungs that are not shown."""
+    if report.imported is None:
+        return []
+    shown = {row.rung for row in report.rows}
+    return [
+        Caution(what=clean(caution.short))
+        for caution in report.imported.cautions
+        if caution.short and (not caution.rungs or shown & set(caution.rungs))
+    ]
 
 
 def _untested(report: LadderReport) -> list[Caution | None]:
@@ -365,11 +426,19 @@ def _uncounted(report: LadderReport) -> list[Caution]:
     """How many runs the means are not over."""
     warnings = []
     for state, what in _UNCOUNTED.items():
+        if state in ("failed", "unfinished") and report.kind == "imported":  # which are missing
+            continue
         counts = {clean(row.rung): getattr(row, state) for row in report.rows if not row.same_as_before}
         names = ", ".join(rung for rung, count in counts.items() if count)
+        advice = "unequal shares may favour a rung" if state == "missing" and _is_unequally_missing(report) else ""
         if total := sum(counts.values()):
-            warnings.append(Caution(what=what, where=names, runs=total))
+            warnings.append(Caution(what=what, where=names, runs=total, advice=advice))
     return warnings
+
+
+def _is_unequally_missing(report: LadderReport) -> bool:
+    """Whether rungs lack unequal shares of their runs."""
+    return len({Fraction(row.missing, row.asked) for row in report.rows if row.asked and not row.same_as_before}) > 1
 
 
 def _several(what: str, versions: Collection[str | int]) -> Caution | None:
@@ -458,10 +527,11 @@ def _how_to_record(report: LadderReport) -> str:
     """How per-item results are recorded."""
     if not report.has_items:
         return f"{report.score.title} is no mean over them"
-    if report.kind != "program":
+    if report.is_of_models:
         return clean(items_command(report.instance.short_name))
-    share = "" if report.test_items is not None or report.score.unit != "points" else ", or test_items in [program]"
-    return f"if the score is a mean over items, use run.log_items{share}"
+    table, record = ("import", "name them as items in [import]") if report.kind == "imported" else ("program", "use run.log_items")
+    share = "" if report.test_items is not None or report.score.unit != "points" else f", or test_items in [{table}]"
+    return f"if the score is a mean over items, {record}{share}"
 
 
 def _is_hard(comparison: Comparison) -> bool:
@@ -477,8 +547,8 @@ def _is_hard(comparison: Comparison) -> bool:
 
 
 def _unchanged(report: LadderReport) -> list[LadderRow]:
-    """The rungs of a user's program whose change has changed no score."""
-    if report.kind != "program":
+    """The rungs of a user's program, or of an import, whose change has changed no score."""
+    if report.is_of_models:
         return []
     by_rung = {row.rung: row for row in report.rows}
     return [

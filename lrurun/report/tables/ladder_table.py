@@ -12,9 +12,10 @@ from msgspec import Struct, structs
 from lrurun.config.instance import Instance
 from lrurun.config.ladder import Grid, Ladder, Published, Rung
 from lrurun.config.resolve import RateSource
-from lrurun.config.schema import TUNING_SEED, RunConfig, RunKind
+from lrurun.config.schema import TUNING_SEED, ImportedConfig, RunConfig, RunKind
 from lrurun.data.metric import Metric
 from lrurun.errors import plural
+from lrurun.instances.import_record import ImportRecord
 from lrurun.judging import claims, item_errors, published, ranks, sequential, statistics, verdicts
 from lrurun.judging.judged_claim import JudgedClaim
 from lrurun.judging.rung_runs import SPEED, InstanceRuns, Note, RungRuns, numerics, select
@@ -34,7 +35,12 @@ if TYPE_CHECKING:
 
 PAPER_PROTOCOL = Note('protocol = "paper": models were selected as published, where that used the test split')
 """The note on runs that were trained with this protocol."""
-
+BEST_OF_TEST = Note(
+    'protocol = "best-of-test": each run counts with the best of all its scores, which were selected on what they '
+    "measure, and are too high"
+)
+"""The note on runs that were imported with this protocol."""
+SELECTED_ON_TEST = (PAPER_PROTOCOL, BEST_OF_TEST)
 
 BASE_NOT_RUN, LEFT_OUT = "base not run", "left out"
 """The verdicts on the change of a rung that has results while its base has none, and of one whose runs do not count."""
@@ -79,7 +85,7 @@ class LadderReport(Struct, frozen=True, kw_only=True):
         *"task ladder title question profile instance=key short_name metric rows".split(),
         *(f"claims.{field}" for field in (*Comparison.__struct_fields__, *_OF_CLAIM)),
         *"test_items data notes grid set tune tuning label chance learns_from conclusions design score".split(),
-        *"test_step without_spread has_items hypotheses kind can_tune steps_path detect fresh_seeds".split(),
+        *"test_step without_spread has_items hypotheses kind can_tune steps_path detect fresh_seeds imported".split(),
     )
     instance: Instance
     title: str
@@ -123,6 +129,16 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     """The first seeds after the seeds of its runs, enough for a repetition, as `--seeds` takes them; None where
     verdicts are provisional, and where the runs are not of the first seeds, as in a repetition."""
 
+    imported: ImportRecord | None = None
+    """The newest import of its runs."""
+    read_again: str = ""
+    """The command that imports its runs again; empty where they were made here."""
+
+    @property
+    def is_of_models(self) -> bool:
+        """Whether its runs are trainings of lrurun's models, of which it knows sizes, speeds and learning rates."""
+        return self.kind == "training"
+
     @property
     def conclusions(self) -> tuple[str, ...]:
         """Plain sentences on what rows and claims show."""
@@ -145,6 +161,8 @@ def build(
     outside: Mapping[str, str] = MappingProxyType({}),
     left_out: Mapping[str, int] = MappingProxyType({}),
     with_claims: bool = True,
+    imported: ImportRecord | None = None,
+    read_again: str = "",
 ) -> LadderReport:
     """The report on a ladder instance. Runs of unequal data are refused.
 
@@ -161,6 +179,8 @@ def build(
         outside: text of a claim -> why it is not judged here.
         left_out: rung -> how many of its runs are not among `runs`, because they have other settings.
         with_claims: whether the report has claims. Verdicts do not depend on it.
+        imported: the newest import of its runs.
+        read_again: the command that imports them again.
     """
     ladder, metric = instance.ladder, instance.metric
     task, profile = instance.identity.task, instance.identity.profile
@@ -169,7 +189,7 @@ def build(
     name = form.result
     selected = select(instance, metric, notes)
     if any(_test_selected(run) for runs in selected.values() for run in runs.runs):
-        notes.append(PAPER_PROTOCOL)
+        notes.append(BEST_OF_TEST if kind == "imported" else PAPER_PROTOCOL)
     selecting = scored(instance, selected, metric, test_items)
     results, scoring = selecting.rungs, selecting.scoring
     untuned = [rung for rung, (_, source) in rates.items() if source.kind == "default"]
@@ -226,12 +246,14 @@ def build(
         score=form,
         test_step=scoring.step,
         without_spread=tuple(row.rung for row in rows if _has_error_of_test_set(judged.samples[row.rung])),
-        has_items=kind == "program" or type(metric).items is not Metric.items,
+        has_items=kind != "training" or type(metric).items is not Metric.items,
         hypotheses=hypotheses,
         kind=kind,
         can_tune=can_tune,
         steps_path=steps_path,
         detect=None if detect is None else _detect(detect, ladder, names, judged, hypotheses, progress, scoring.items),
+        imported=imported,
+        read_again=read_again,
         fresh_seeds=_fresh_seeds(
             {run.seed for runs in selected.values() for run in runs.runs if run.state in FINISHED}
         ),
@@ -363,7 +385,8 @@ def _row(
     states = [run.state for run in runs.runs]
     escape_step, escaped = row_scores.escapes(runs.counted)
     counted = {run.id for run in runs.counted}
-    of_program = kind == "program"  # whose numbers do not depend on lrurun
+    of_models = kind == "training"  # the numbers of others do not depend on lrurun
+    without = [run for run in runs.runs if run.state not in FINISHED]
     return LadderRow(
         rung=rung.name,
         title=rung.title,
@@ -377,6 +400,7 @@ def _row(
         infinite=len(runs.infinite),
         failed=states.count("failed"),
         unfinished=sum(state in ("queued", "running", "interrupted") for state in states),
+        missing=len(without) if kind == "imported" else 0,
         left_out=left_out,
         parameters=runs.parameters,
         steps_per_second=_speed(runs.counted),
@@ -386,10 +410,12 @@ def _row(
         published=published,
         runs=tuple(run.id for run in runs.counted),
         scores=runs.scores,
-        other_runs=tuple(OtherRun(id=run.id, state=run.state) for run in runs.runs if run.id not in counted),
+        other_runs=tuple(
+            OtherRun(id=run.id, state=run.state, reason=_why_missing(run)) for run in runs.runs if run.id not in counted
+        ),
         same_as_before=same,
-        code_versions=() if of_program else tuple(sorted({version for run in runs.counted for version in run.code})),
-        numerics=() if of_program else numerics(runs.counted),
+        code_versions=tuple(sorted({version for run in runs.counted for version in run.code})) if of_models else (),
+        numerics=numerics(runs.counted) if of_models else (),
         test_selected=any(map(_test_selected, runs.counted)),
         verdict="" if judged is None else _verdict(judged, sample, left_out),
         comparison=judged,
@@ -417,7 +443,21 @@ def _verdict(comparison: Comparison, sample: Sample, left_out: int) -> str:
 
 def _improving(runs: Iterable[Run]) -> int:
     """How many runs score best on validation at their last step."""
-    return sum(run.state == "done" and (run.result or {}).get("best_step") == run.step for run in runs)
+    return sum(
+        run.state == "done" and (run.result or {}).get("best_step") == run.step and _is_at_best(run) for run in runs
+    )
+
+
+def _is_at_best(run: Run) -> bool:
+    """Whether its score is of its best step; imported ones may be of another one."""
+    return not isinstance(run.config, ImportedConfig) or run.config.reading.at == "best"
+
+
+def _why_missing(run: Run) -> str:
+    """Why an imported run has no result, in a line; empty for others."""
+    if not isinstance(run.config, ImportedConfig) or run.state in FINISHED:
+        return ""
+    return next(iter((run.error or "").splitlines()), "") or run.state
 
 
 def _failure_bound(sample: Sample) -> float | None:
@@ -438,6 +478,8 @@ def _learning_rate(runs: Sequence[Run], planned: float | None) -> float | None:
 
 
 def _test_selected(run: Run) -> bool:
+    if isinstance(run.config, ImportedConfig):
+        return run.config.reading.protocol == "best-of-test"
     return isinstance(run.config, RunConfig) and run.config.train.protocol == "paper"
 
 

@@ -42,12 +42,15 @@ def proposal(report: LadderReport) -> Literal["", "firm", "look", "repetition"]:
     open_ = [row.comparison for row in report.rows if row.verdict == verdicts.UNDECIDED and row.comparison]
     if not longer(report) and all((each.item_share or 0.0) >= LARGE_ITEM_SHARE for each in open_):
         return ""  # more seeds would help little
-    return "" if report.fresh_seeds is None else "repetition"
+    is_repeated = report.fresh_seeds is not None or report.kind == "imported"  # whose seeds may have any numbers
+    return "repetition" if is_repeated else ""
 
 
 def sentence(report: LadderReport, request: LadderRequest | str | None, firm: str) -> str:
     """The command of the next step, and its purpose."""
     step = proposal(report)
+    if step and report.kind == "imported":
+        return _of_imported(report, step)
     if isinstance(request, str) or not step:
         return ""
     if step == "firm":
@@ -61,6 +64,21 @@ def sentence(report: LadderReport, request: LadderRequest | str | None, firm: st
     repetition = firm or (again.fresh() if report.instance.tune else f"{again.fresh()} ({runs} runs)")
     what = "asks again with fresh seeds" if not steps else "trains twice as long, with fresh seeds"
     return f"Next: {repetition} {what}, in a ledger of its own: adding seeds here because of the result would mislead."
+
+
+def _of_imported(report: LadderReport, step: str) -> str:
+    """What decides more of imported runs, which are made elsewhere."""
+    again = f"and run {report.read_again} again"
+    if step == "firm":
+        return (
+            f"Next: add seeds in your tracker until each rung has {verdicts.LEAST_SEEDS}, {again}: verdicts are firm "
+            "then, which takes these seeds whatever these say."
+        )
+    detect = command(report, report.instance.short_name, "report", "--detect", "D")
+    return (
+        f"Next: {detect} says how many seeds decide a difference of D. Make them in your tracker, all with fresh seeds, "
+        "and import them under another name: adding seeds here because of the result would mislead."
+    )
 
 
 def more(report: LadderReport, request: LadderRequest | str | None) -> str:

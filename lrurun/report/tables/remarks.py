@@ -25,6 +25,7 @@ Topic = Literal[
     "code",
     "numerics",
     "design",
+    "import",
 ]
 """What a caution is about, in the order in which cautions are shown."""
 _TOPICS: tuple[Topic, ...] = get_args(Topic)

@@ -46,6 +46,8 @@ class OtherRun(Struct, frozen=True, kw_only=True):
 
     id: str
     state: str
+    reason: str = ""
+    """Why it is missing, if it is an imported run."""
 
 
 CHANGES = {SUPPORTED: "helps", CONTRADICTED: "hurts"}
@@ -68,6 +70,9 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     diverged: int
     failed: int
     unfinished: int
+    missing: int = 0
+    """Imported runs without a result, which are also counted as failed or unfinished: they crashed, were killed or did
+    not end."""
     left_out: int = 0
     """Runs that have other settings than the rung has now, or code that cannot be compared."""
     parameters: int | None
@@ -136,6 +141,11 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     def ranked(self) -> int:
         """Seeds that verdicts count: those with a score, and those that diverged or have no usable one."""
         return self.n + self.diverged + self.unscored
+
+    @property
+    def asked(self) -> int:
+        """Seeds whose results are or would be counted: the ranked ones, those with an infinite score, missing ones."""
+        return self.ranked + self.infinite + self.missing
 
     @property
     def finished_otherwise(self) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from lrurun.config.schema import ImportedConfig
 from lrurun.console import setting
 from lrurun.ledger import owner
 from lrurun.ledger.times import when
@@ -51,9 +52,47 @@ def items(counts: Mapping[str, int]) -> str:
     return f"per-item results: {listed}" if counts else ""
 
 
+_ORIGIN = ("title", "version", "name", "place", "state", "code", "data")
+"""What an import records about the origin of a run, beside its configuration, in the order of the table."""
+_LABELS = {"title": "tracker", "name": "name of the run", "state": "state there"}
+
+
+def origin(run: Run, recorded: Sequence[Attempt]) -> Table | None:
+    """Where an imported run is from; None for others."""
+    if not isinstance(run.config, ImportedConfig):
+        return None
+    environment = recorded[-1].environment if recorded else {}
+    known = environment.get("origin")
+    table: dict[str, Any] = dict(known) if isinstance(known, Mapping) else {}
+    source = run.config.origin
+    names = [*_ORIGIN, *sorted(table.keys() - {*_ORIGIN, *source.__struct_fields__})]
+    values: dict[str, Any] = {"tracker": source.tracker, "project": source.project, "run": source.run}
+    for name in names:
+        value = table.get(name)
+        values |= {_LABELS.get(name, name): value} if value not in (None, "") else {}
+    values["digest"] = environment.get("digest")
+    if recorded and recorded[-1].ended_at:
+        values |= {"started": when(recorded[-1].started_at), "ended": when(recorded[-1].ended_at)}
+    rows = [[name, setting(value)] for name, value in values.items() if value not in (None, "")]
+    return of_text(["imported run", "value"], rows, title="origin", cut={"value": 24})
+
+
+def _source(run: Run, path: str) -> str:
+    """Where the value of a setting comes from."""
+    if path in run.sources or not isinstance(run.config, ImportedConfig):
+        return run.sources.get(path, "default")
+    if path == "seed":
+        named = run.config.reading.seed
+        return "the runs of the rung are numbered" if named is None else f"its setting {named}"
+    if path == "task" or path.startswith("reading."):
+        return "[import]"
+    origin = run.config.origin
+    return f"imported from {' '.join(filter(None, [origin.tracker, origin.project]))}"
+
+
 def configuration(run: Run) -> Table:
     """All settings, with the source of each value."""
-    rows = [[path, setting(value), run.sources.get(path, "default")] for path, value in flat(run).items()]
+    rows = [[path, setting(value), _source(run, path)] for path, value in flat(run).items()]
     headers = ["path", "value", "source"]
     return of_text(headers, rows, title="configuration", order=["source"], cut={"source": 16}, keeps_ends=["source"])
 

@@ -88,4 +88,4 @@ def clean(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    environment.main("hydra", PACKAGES, write, clean)
+    environment.main("tests.trackers.make.hydra", PACKAGES, write, clean)

@@ -99,4 +99,4 @@ def clean(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    environment.main("lightning", PACKAGES, write, clean)
+    environment.main("tests.trackers.make.lightning", PACKAGES, write, clean)

@@ -80,4 +80,4 @@ def clean(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    environment.main("optuna", PACKAGES, write, clean)
+    environment.main("tests.trackers.make.optuna", PACKAGES, write, clean)

@@ -87,4 +87,4 @@ def clean(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    environment.main("ray", PACKAGES, write, clean)
+    environment.main("tests.trackers.make.ray", PACKAGES, write, clean)

@@ -110,4 +110,4 @@ def clean(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    environment.main("transformers", PACKAGES, write, clean)
+    environment.main("tests.trackers.make.transformers", PACKAGES, write, clean)

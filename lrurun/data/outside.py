@@ -1,4 +1,4 @@
-"""The task of a user's program, which has data of its own."""
+"""The task of runs whose data are not lrurun's: those of a user's program, and imported ones."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from lrurun.data.task import Spec, Task
 from lrurun.errors import UsageError
 
 
-class ProgramTask(Task):
-    """The task of a program, of which lrurun knows only how it is scored."""
+class OutsideTask(Task):
+    """A task of which lrurun knows only how it is scored."""
 
     version, classes = "", 0
 
-    def __init__(self, name: str, command: Sequence[str], metric: Metric, test_items: int | None = None) -> None:
-        self.name, self.title, self._metric = name, f"a program: {' '.join(command)}", metric
+    def __init__(self, name: str, title: str, metric: Metric, test_items: int | None = None) -> None:
+        self.name, self.title, self._metric = name, title, metric
         self._test_items = test_items
 
     @property
@@ -28,4 +28,4 @@ class ProgramTask(Task):
         return {} if self._test_items is None else {"test": self._test_items}
 
     def spec(self, options: Any, vocabulary: Sequence[str] = ()) -> Spec:
-        raise UsageError(f"{self.name}: is the task of a program, whose data lrurun does not know", "name another task")
+        raise UsageError(f"{self.name}: lrurun does not know the data of this task ({self.title})", "name another task")

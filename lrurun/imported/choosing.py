@@ -1,0 +1,192 @@
+"""The settings that are chosen among imported runs, for each rung by a validation metric: `choose` of `[import]`.
+
+1. The runs of a rung with equal values of the settings in `choose` are a *combination*. Only runs with a result count:
+   done or diverged. A rung with one combination has nothing to choose, and all its runs are for the verdict.
+2. The *common seeds* are those with which every combination has a run that counts.
+3. The first of the common seeds choose: a third of them, or as many fewer as leave `LEAST_SEEDS` other runs of the
+   chosen combination that count, but two where there are two. The verdict is about these others alone. The best
+   combination has the smallest share of runs without a finite value of the metric for choice, and of those the best
+   mean of it. Between equal ones, the first in the order of their values is chosen, smaller numbers first.
+4. If fewer others are left, seeds are too few to be shared out: all common seeds choose, in the same way (without
+   common seeds, all runs of each combination), and the verdict is about all runs of the chosen combination. A caution
+   says so.
+
+A choice never sees a test score.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from lrurun import floats
+from lrurun.errors import UsageError, hint_for, plural
+from lrurun.instances.import_record import Caution
+from lrurun.judging.verdicts import LEAST_SEEDS
+
+if TYPE_CHECKING:
+    from lrurun.config.imported import ImportTable
+    from lrurun.imported.scoring import ScoredRun
+
+_LEAST_FOR_CHOICE = 2
+"""Seeds that choose at least, where verdicts use others [ours]: with one, its luck would choose."""
+_SHARE_FOR_CHOICE = 3
+"""At most one in so many common seeds chooses [ours]: the verdict needs more of them."""
+
+
+class ChosenRuns(Struct, frozen=True, kw_only=True):
+    """The runs of a rung, of which one combination of settings is chosen."""
+
+    rung: str
+    settings: dict[str, Any]
+    """The chosen value of each setting; empty where there was nothing to choose."""
+    train: tuple[ScoredRun, ...]
+    """The runs of the chosen combination that the verdict is about, and those that are missing in it."""
+    tune: tuple[ScoredRun, ...]
+    """All others: they only served to choose."""
+    sentence: str = ""
+    """What was chosen, by which seeds."""
+    shares_runs: bool = False
+    """Whether the verdict uses runs that have chosen."""
+    combinations: int = 0
+    """Combinations with results; 0 if nothing was to be chosen in any rung."""
+
+
+def combination(run: ScoredRun, names: Collection[str]) -> tuple[str, ...]:
+    """The values of settings of a run, to be compared: 1 and 1.0 are equal, 1, "1" and true are not."""
+    return tuple(comparable(run.run.settings.get(name)) for name in names)
+
+
+def comparable(value: Any) -> str:
+    """The value of a setting as a text that only equal ones have."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return repr(float(value)) if isinstance(value, float) or abs(value) < 2**53 else repr(value)
+    return msgspec.json.encode(value).decode()
+
+
+def chosen(rungs: Mapping[str, Sequence[ScoredRun]], table: ImportTable) -> list[ChosenRuns]:
+    """The chosen runs of each rung, by the rule at the head of this module. Seeds are known, see `repeats`.
+
+    Raises:
+        UsageError: a setting in `choose` that no run has, or a rung with several combinations of which none has a run
+            with the metric for choice.
+    """
+    if not table.choose:
+        return [ChosenRuns(rung=rung, settings={}, train=tuple(runs), tune=()) for rung, runs in rungs.items()]
+    known = dict.fromkeys(name for runs in rungs.values() for run in runs for name in run.run.settings)
+    for name in table.choose:
+        if name not in known:
+            raise UsageError(f"--choose {name}: no run has this setting", hint_for(name, known, "settings"))
+    return [_of_rung(rung, runs, table) for rung, runs in rungs.items()]
+
+
+def _of_rung(rung: str, runs: Sequence[ScoredRun], table: ImportTable) -> ChosenRuns:
+    every: dict[tuple[str, ...], list[ScoredRun]] = {}
+    for run in sorted(runs, key=lambda run: _order(run, table.choose)):
+        every.setdefault(combination(run, table.choose), []).append(run)
+    counted = {key: of_seed for key, group in every.items() if (of_seed := _by_seed(group))}
+    if len(counted) < 2:  # nothing to choose; those without results, if there are any, say nothing
+        [only] = counted or [None]
+        train = tuple(run for run in runs if only in (None, combination(run, table.choose)))
+        return _chosen(rung, runs, train, table, combinations=len(counted))
+    if not any(_has_choice(run, table) for of_seed in counted.values() for run in of_seed.values()):
+        raise UsageError(
+            f"rung {rung}: has {len(counted)} combinations of {', '.join(table.choose)}, and no run with a result has "
+            f"a finite {table.metric_for_choice}, by which one would be chosen",
+            "name another metric with --metric-for-choice, or leave runs out with `where`",
+        )
+    common = sorted(set.intersection(*(set(of_seed) for of_seed in counted.values())))
+    shares, seeds, best = True, common, _best(_with_seeds(counted, common), table)
+    for count in range(max(_LEAST_FOR_CHOICE, len(common) // _SHARE_FOR_CHOICE), _LEAST_FOR_CHOICE - 1, -1):
+        first = common[:count]
+        best_of_first = _best(_with_seeds(counted, first), table)
+        if first and len(counted[best_of_first]) - len(first) >= LEAST_SEEDS:
+            shares, seeds, best = False, first, best_of_first
+            break
+    choosers = set() if shares else {counted[best][seed].key for seed in seeds}
+    train = tuple(run for run in runs if combination(run, table.choose) == best and run.key not in choosers)
+    settings = {name: every[best][0].run.settings.get(name) for name in table.choose}
+    values = ", ".join(f"{name} = {'none' if value is None else value}" for name, value in settings.items())
+    by = plural(len(seeds), "seed") if seeds else "all runs of each, which have no seed in common"
+    use = "the verdict uses these runs too" if shares else "the verdict uses other seeds"
+    sentence = f"{rung}: {values} is the best of {len(counted)} by the mean {table.metric_for_choice} of {by}; {use}"
+    choice = _chosen(rung, runs, train, table, combinations=len(counted))
+    return structs.replace(choice, settings=settings, sentence=sentence, shares_runs=shares)
+
+
+def _chosen(
+    rung: str, runs: Sequence[ScoredRun], train: tuple[ScoredRun, ...], table: ImportTable, *, combinations: int
+) -> ChosenRuns:
+    keys = {run.key for run in train}
+    tune = tuple(run for run in runs if run.key not in keys)
+    return ChosenRuns(rung=rung, settings={}, train=train, tune=tune, combinations=combinations)
+
+
+def _with_seeds(
+    counted: Mapping[tuple[str, ...], Mapping[int, ScoredRun]], seeds: Collection[int]
+) -> dict[tuple[str, ...], list[ScoredRun]]:
+    """Combination -> its runs with these seeds; all of its runs without any."""
+    return {key: [of_seed[seed] for seed in seeds or of_seed] for key, of_seed in counted.items()}
+
+
+def _order(run: ScoredRun, names: Collection[str]) -> tuple[tuple[int, float, str], ...]:
+    """The order of combinations: missing values, numbers by size, others by their text."""
+    return tuple(_rank(run.run.settings.get(name)) for name in names)
+
+
+def _rank(value: Any) -> tuple[int, float, str]:
+    if value is None:
+        return 0, 0.0, ""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return (1, float(value), "") if not math.isnan(value) else (2, 0.0, "")
+    return 3, 0.0, comparable(value)
+
+
+def _by_seed(runs: Sequence[ScoredRun]) -> dict[int, ScoredRun]:
+    """Seed -> its run, of those with a result, in order of their seeds."""
+    counted = sorted((run.seed, k) for k, run in enumerate(runs) if run.has_result and run.seed is not None)
+    return {seed: runs[k] for seed, k in counted}
+
+
+def _choice(run: ScoredRun, table: ImportTable) -> float:
+    return (run.result or {}).get(table.result_for_choice, math.nan)
+
+
+def _has_choice(run: ScoredRun, table: ImportTable) -> bool:
+    return math.isfinite(_choice(run, table))
+
+
+def _best(runs: Mapping[tuple[str, ...], Sequence[ScoredRun]], table: ImportTable) -> tuple[str, ...]:
+    """The best combination; of equal ones, the first of the mapping."""
+    sign = 1.0 if table.is_higher_better_for_choice else -1.0
+
+    def badness(key: tuple[str, ...]) -> tuple[float, float]:
+        finite = [sign * _choice(run, table) for run in runs[key] if _has_choice(run, table)]
+        return 1 - len(finite) / len(runs[key]), -floats.mean(finite) if finite else 0.0
+
+    return min(runs, key=badness)
+
+
+def on_choices(choices: Sequence[ChosenRuns], table: ImportTable) -> Iterator[Caution]:
+    """Cautions on the choice: that verdicts use runs that have chosen, in the rungs where they do; that rungs chose
+    among unequal numbers of combinations, where they did."""
+    if rungs := tuple(choice.rung for choice in choices if choice.shares_runs):
+        yield Caution(
+            short="choice and verdict share runs",
+            full=f"The settings of {', '.join(rungs)} were chosen by {table.metric_for_choice} of runs that verdicts "
+            f"use too: fewer than {LEAST_SEEDS} seeds would have been left without them. This favours rungs with more "
+            "combinations.",
+            rungs=rungs,
+        )
+    numbers = {choice.rung: choice.combinations for choice in choices if choice.combinations}
+    if len(set(numbers.values())) > 1:
+        listed = ", ".join(f"{rung} {number}" for rung, number in numbers.items())
+        yield Caution(
+            short="unequal numbers of combinations",
+            full=f"The combinations of {', '.join(table.choose)} with results, of which each rung counts the best, are "
+            f"unequal in number: {listed}. This favours rungs with more.",
+        )

@@ -1,0 +1,302 @@
+"""The state, the seed and the score of an imported run, by the table `[import]`.
+
+| the tracker calls the run | and it has | the ledger's state | in verdicts |
+|---|---|---|---|
+| finished | the score, a finite number | done | counts with its score |
+| finished | the score, which is NaN or an infinity | done | ranks below all others |
+| finished | no score at the step that counts | failed | missing |
+| crashed | anything; `crashed = "missing"` | failed | missing |
+| crashed | anything; `crashed = "failed"` | diverged | ranks below all others |
+| running | anything | interrupted | missing |
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from msgspec import Struct, structs
+
+from lrurun.errors import UsageError
+from lrurun.ledger.values import State
+from lrurun.trackers import Curve
+
+if TYPE_CHECKING:
+    from lrurun.config.imported import ImportTable
+    from lrurun.trackers import TrackedRun
+
+BEST_STEP = "best_step"
+"""The name of the step that was chosen among the values of a result."""
+
+_LARGEST = 2**63 - 1
+"""The largest seed that a ledger can have; the least one is as far below 0."""
+_EXACT = 2**53
+"""From here on, numbers of 64 bits with a fraction no longer have all whole numbers."""
+
+
+class ScoredRun(Struct, frozen=True, kw_only=True):
+    """A tracked run as the table `[import]` reads it."""
+
+    run: TrackedRun
+    """Without curves."""
+    tracker: str
+    """The name of its reader."""
+    seed: int | None
+    """The value of its seed setting; None where the table names none, or the run has none."""
+    state: State
+    """"done" or "diverged": a result; "failed" (it crashed, or has no score) or "interrupted" (not known to have
+    ended): missing."""
+    result: dict[str, float] | None
+    """The score, as in "test/acc"; "val/acc" of the metric for choice, "best_step"."""
+    step: int
+    """The last step that it reached; 0 where it has no steps."""
+    why: str = ""
+    """Why it has no result."""
+    went_back: bool = False
+    """Whether a curve that was read ends at a smaller step than it has reached: an attempt was abandoned, or there were
+    two writers."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Its project and id, which no other run has."""
+        return self.run.project, self.run.id
+
+    @property
+    def has_result(self) -> bool:
+        """Whether verdicts count it; else it is missing."""
+        return self.state in ("done", "diverged")
+
+    @property
+    def label(self) -> str:
+        """Its id in messages, with its name where it has one."""
+        return f"{self.run.id} ({self.run.name})" if self.run.name else self.run.id
+
+
+class _Reading(NamedTuple):
+    """What is read of a run that has ended well."""
+
+    score: float | None = None
+    """None: the run has none where it counts."""
+    choice: float | None = None
+    """The metric for choice at the same step."""
+    best_step: int | None = None
+    why: str = ""
+
+
+def scored(run: TrackedRun, tracker: str, table: ImportTable) -> ScoredRun:
+    """The state, seed and score of a run whose curves of the score and of the metric for choice were read.
+
+    The state follows from the table at the head of this module. The score is
+
+    * at the last step: the last value that the tracker has (`TrackedRun.last`);
+    * at a step: the value that was recorded there last;
+    * at the best step: of the steps at which both metrics were recorded, the one at which the metric for choice is
+      best, the first of equal ones; NaN and infinities are never best. Where they were recorded in turn and never at
+      the same step, as by calls without steps, each value belongs to the one beside it. A score with a single value, as
+      of a test after training, is that value whatever the step;
+    * with `protocol = "best-of-test"`: the best finite value.
+
+    Raises:
+        UsageError: a seed that is no whole number.
+    """
+    ended = run.state == "finished"
+    reading = _reading(run, table) if ended else _Reading(why=_why_missing(run))
+    state: State = "interrupted" if run.state == "running" else "failed"
+    if run.state == "crashed" and table.crashed == "failed":
+        state = "diverged"
+    result: dict[str, float] | None = None
+    if reading.score is not None:
+        state = "done"
+        factor = 100.0 if table.per_cent else 1.0
+        result = {table.result: reading.score / factor}
+        if reading.choice is not None and (math.isfinite(reading.choice) or table.at == "best"):
+            of_choice = factor if table.choice_is_twin else 1.0
+            result[table.result_for_choice] = reading.choice / of_choice
+        if reading.best_step is not None:
+            result[BEST_STEP] = float(reading.best_step)
+    curves = [run.curves[name] for name in (table.metric, table.metric_for_choice) if name in run.curves]
+    return ScoredRun(
+        run=_without_curves(run),
+        tracker=tracker,
+        seed=seed_of(run, table.seed),
+        state=state,
+        result=result,
+        step=max(run.last_step or 0, 0),
+        why=reading.why,
+        went_back=any(len(curve.steps) > 0 and bool((curve.steps[-1] < curve.steps).any()) for curve in curves),
+    )
+
+
+def _reading(run: TrackedRun, table: ImportTable) -> _Reading:
+    if table.protocol == "best-of-test":
+        return _best_of_test(run, table)
+    if isinstance(table.at, int):
+        return _at_step(run, table, table.at)
+    return _at_last(run, table) if table.at == "last" else _at_best(run, table)
+
+
+def _without_curves(run: TrackedRun) -> TrackedRun:
+    return structs.replace(run, curves={}) if run.curves else run
+
+
+def _why_missing(run: TrackedRun) -> str:
+    why = "it crashed or was killed" if run.state == "crashed" else "it still runs, or ended without a sign of it"
+    return f"{why}: {run.state_text}" if run.state_text else why
+
+
+def value_of(run: TrackedRun, metric: str) -> float | None:
+    """The last value of a metric; a column of numbers counts as one, where a table has it among the settings."""
+    if metric in run.last:
+        return float(run.last[metric])
+    value = run.settings.get(metric)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _why_no_value(run: TrackedRun, metric: str) -> str:
+    found = run.settings.get(metric)
+    return f"it has no {metric}" if found in (None, "") else f"its {metric} is {found!r}, no number"
+
+
+def _at_last(run: TrackedRun, table: ImportTable) -> _Reading:
+    score = value_of(run, table.metric)
+    if score is None:
+        return _Reading(why=_why_no_value(run, table.metric))
+    return _Reading(score, value_of(run, table.metric_for_choice) if table.metric_for_choice else None)
+
+
+def _at_step(run: TrackedRun, table: ImportTable, step: int) -> _Reading:
+    curve = _curve(run, table.metric)
+    index = np.flatnonzero(curve.steps == step)
+    if not len(index):
+        seen = f"; its last one is at step {curve.steps[-1]}" if len(curve.steps) else ""
+        why = _why_no_value(run, table.metric) if value_of(run, table.metric) is None else ""
+        return _Reading(why=why or f"it has no {table.metric} at step {step}{seen}")
+    choice = _curve(run, table.metric_for_choice)
+    before = np.flatnonzero(choice.steps <= step)
+    return _Reading(float(curve.values[index[0]]), float(choice.values[before[-1]]) if len(before) else None)
+
+
+def _at_best(run: TrackedRun, table: ImportTable) -> _Reading:
+    for metric in (table.metric, table.metric_for_choice):
+        if value_of(run, metric) is None:
+            return _Reading(why=_why_no_value(run, metric))
+    score, choice = _curve(run, table.metric), _curve(run, table.metric_for_choice)
+    sign = 1.0 if table.is_higher_better_for_choice else -1.0
+    if len(score.steps) < 2:  # there is nothing to choose
+        single = float(score.values[0]) if len(score.steps) else value_of(run, table.metric)
+        values = choice.values if len(choice.steps) else np.array([value_of(run, table.metric_for_choice)])
+        index = _best(values, sign)
+        return _Reading(single, math.nan if index is None else float(values[index]))
+    steps, scores, choices = _together(score, choice)
+    if not len(steps):
+        apart = f"{table.metric} and {table.metric_for_choice} were not recorded at the same steps"
+        return _Reading(why=f"{apart}, so that none is chosen")
+    index = _best(choices, sign)
+    if index is None:
+        return _Reading(math.nan, math.nan)
+    return _Reading(float(scores[index]), float(choices[index]), int(steps[index]))
+
+
+def _best_of_test(run: TrackedRun, table: ImportTable) -> _Reading:
+    last = value_of(run, table.metric)
+    if last is None:
+        return _Reading(why=_why_no_value(run, table.metric))
+    curve = _curve(run, table.metric)
+    values = curve.values if len(curve.steps) else np.array([last])
+    index = _best(values, 1.0 if table.direction == "max" else -1.0)
+    choice = value_of(run, table.metric_for_choice) if table.metric_for_choice else None
+    return _Reading(math.nan if index is None else float(values[index]), choice)
+
+
+def _best(values: np.ndarray, sign: float) -> int | None:
+    """The index of the first of the best finite values; None if no value is finite."""
+    oriented = np.where(np.isfinite(values), sign * values, -np.inf)
+    index = int(np.argmax(oriented))
+    return index if np.isfinite(oriented[index]) else None
+
+
+def _curve(run: TrackedRun, metric: str) -> Curve:
+    """The curve of a metric with one value for each step; an empty one where the run has none."""
+    curve = run.curves.get(metric)
+    return _NO_POINTS if curve is None else one_per_step(curve)
+
+
+_NO_POINTS = Curve(steps=np.empty(0, np.int64), values=np.empty(0))
+
+
+def _together(score: Curve, choice: Curve) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(points,) steps of the metric for choice, and the values of both metrics that belong together; empty arrays if
+    nothing says which do."""
+    steps, of_score, of_choice = np.intersect1d(score.steps, choice.steps, assume_unique=True, return_indices=True)
+    if len(steps):
+        return steps, score.values[of_score], choice.values[of_choice]
+    for first, second in ((choice.steps, score.steps), (score.steps, choice.steps)):
+        if len(first) == len(second) and (first < second).all() and (second[:-1] < first[1:]).all():
+            return choice.steps, score.values, choice.values
+    return steps, steps, steps
+
+
+def one_per_step(curve: Curve) -> Curve:
+    """The curve with increasing steps and one value for each: of several, the one that was recorded last.
+
+    Points before step 0 are left out: trackers have values without steps there.
+    """
+    steps, values = curve.steps, curve.values
+    if not len(steps) or (steps[0] >= 0 and (np.diff(steps) > 0).all()):
+        return curve
+    last_first = slice(None, None, -1)
+    unique, index = np.unique(steps[last_first], return_index=True)
+    counted = unique >= 0
+    return Curve(steps=unique[counted], values=values[last_first][index[counted]])
+
+
+def recorded_curves(run: TrackedRun, table: ImportTable) -> dict[str, Curve]:
+    """The curves of a run as a ledger has them: the score and the metric for choice under the names of the result, and
+    one value for each step, in order: of several, the one that was recorded last.
+
+    NaN and infinities are kept. Where the run has another metric with such a name already, that one gets a number.
+    """
+    names = {table.metric: table.result}
+    if table.metric_for_choice:
+        names[table.metric_for_choice] = table.result_for_choice
+    curves: dict[str, Curve] = {}
+    in_order = sorted(run.curves, key=lambda metric: metric not in names)  # those first whose names are fixed
+    for metric in in_order:
+        curve = one_per_step(run.curves[metric])
+        if not len(curve.steps):
+            continue
+        if table.per_cent and (metric == table.metric or (metric == table.metric_for_choice and table.choice_is_twin)):
+            curve = Curve(steps=curve.steps, values=curve.values / 100.0)
+        name, number = names.get(metric, metric), 2
+        while name in curves or (metric not in names and name in names.values()):
+            name, number = f"{metric}_{number}", number + 1
+        curves[name] = curve
+    return curves
+
+
+def seed_of(run: TrackedRun, setting: str) -> int | None:
+    """The value of the seed setting of a run; None without such a setting, or where the run has no value.
+
+    Whole numbers count, also as in 3.0 and "3"; any that a ledger can keep exactly, so that no two become one.
+
+    Raises:
+        UsageError: the value is no such number.
+    """
+    value = run.settings.get(setting) if setting else None
+    if value is None or value == "":
+        return None
+    seed: int | None = None
+    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d+(\.0*)?\s*", value, re.ASCII):
+        seed = int(value.partition(".")[0])
+    elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        seed = int(value) if value == int(value) else None
+    label = f"{run.id} ({run.name})" if run.name else run.id
+    if seed is None:
+        hint = "name another setting with --seed-column; without one, the runs of a rung are numbered"
+        raise UsageError(f"run {label}, {setting}: expected a whole number as its seed, found {value!r}", hint)
+    if abs(seed) > (_EXACT if isinstance(value, float) else _LARGEST):
+        hint = "give runs smaller seeds in the source, or leave the seed out: then the runs of a rung are numbered"
+        raise UsageError(f"run {label}, {setting}: the seed {value!r} is too large to be kept exactly", hint)
+    return seed
