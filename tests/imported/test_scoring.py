@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lrurun.errors import UsageError
+from lrurun.imported.repeats import seeded
 from lrurun.imported.scoring import one_per_step, recorded_curves, scored
 from tests.harness.tracked_runs import curve, table, tracked
 
@@ -191,11 +192,16 @@ def test_a_run_without_the_seed_setting_has_no_seed() -> None:
 
 @pytest.mark.parametrize("value", [True, "three", 1.5, math.nan, math.inf, [1], "1e3", 2**63, -(2**63), 2.0**60])
 def test_other_seeds_are_refused_with_the_run_named(value: Any) -> None:
+    reading = table(seed="seed")
+    run = scored(tracked("x7", name="night", settings={"seed": value}, last={"test_acc": 0.5}), "csv", reading)
     with pytest.raises(UsageError) as caught:
-        scored(tracked("x7", name="night", settings={"seed": value}), "csv", table(seed="seed"))
+        seeded({"a": [run]}, reading)
     assert caught.value.message.startswith("run x7 (night), seed: ")
     assert repr(value) in caught.value.message
     assert "numbered" in str(caught.value.hint)
+    # a run without a result does not need one
+    crashed = scored(tracked(settings={"seed": value}, state="crashed"), "csv", reading)
+    assert [run.seed for run in seeded({"a": [crashed]}, reading).rungs["a"]] == [0]
 
 
 def test_a_scored_run_has_no_curves() -> None:
