@@ -61,6 +61,11 @@ def test_the_last_score_is_the_trackers_and_not_that_of_the_greatest_step() -> N
     assert not scored(tracked(curves={"test_acc": [(10, 0.1), (10, 0.2)]}), "csv", table()).went_back
 
 
+def test_a_run_without_steps_is_at_step_zero() -> None:
+    assert scored(tracked(last={"test_acc": 0.5}), "csv", table()).step == 0
+    assert scored(tracked(last={"test_acc": 0.5}, last_step=-(2**31)), "csv", table()).step == 0
+
+
 def test_a_column_of_numbers_among_the_settings_is_a_metric() -> None:
     run = tracked(settings={"test_acc": 90, "val_acc": 80.0})
     assert result(run) == {"test/acc": 90.0}
