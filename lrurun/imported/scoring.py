@@ -147,8 +147,9 @@ def _without_curves(run: TrackedRun) -> TrackedRun:
 
 
 def _why_missing(run: TrackedRun) -> str:
-    why = "it crashed or was killed" if run.state == "crashed" else "it still runs, or ended without a sign of it"
-    return f"{why}: {run.state_text}" if run.state_text else why
+    if run.state_text:
+        return f"its state is {run.state_text}"
+    return "it crashed or was killed" if run.state == "crashed" else "it still runs, or its end is not known"
 
 
 def value_of(run: TrackedRun, metric: str) -> float | None:
@@ -267,9 +268,8 @@ def recorded_curves(run: TrackedRun, table: ImportTable) -> dict[str, Curve]:
     if table.metric_for_choice:
         names[table.metric_for_choice] = table.result_for_choice
     curves: dict[str, Curve] = {}
-    in_order = sorted(run.curves, key=lambda metric: metric not in names)  # those first whose names are fixed
-    for metric in in_order:
-        curve = one_per_step(run.curves[metric])
+    for metric, recorded in run.curves.items():
+        curve = one_per_step(recorded)
         if not len(curve.steps):
             continue
         if table.per_cent and (metric == table.metric or (metric == table.metric_for_choice and table.choice_is_twin)):

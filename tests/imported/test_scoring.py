@@ -105,7 +105,9 @@ def test_per_cent_of_a_score_are_not_those_of_a_loss() -> None:
 
 
 def test_a_step_has_the_value_recorded_there_last() -> None:
-    run = tracked(curves={"test_acc": [(10, 0.1), (20, 0.2), (20, 0.25), (30, 0.3)], "val_acc": {5: 0.6, 25: 0.7}})
+    run = tracked(
+        curves={"test_acc": [(10, 0.1), (20, 0.2), (20, 0.25), (30, 0.3)], "val_acc": {5: 0.5, 15: 0.6, 25: 0.7}}
+    )
     assert result(run, at=20, metric_for_choice="val_acc") == {"test/acc": 0.25, "val/acc": 0.6}
     missing = scored(run, "csv", table(at=15))
     assert (missing.state, missing.why) == ("failed", "it has no test_acc at step 15; its last one is at step 30")
