@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lrurun.instances.import_record import Caution
+from lrurun.report.tables.ladder_remarks import are_unequal_shares
 from tests.harness.imported import SCORES, TABLE, fill, write
 from tests.harness.items import on_items
 from tests.harness.machine import Machine
@@ -18,7 +19,9 @@ from tests.harness.stores import drop_trigger, raw
 
 CAUTIONS = (
     Caution(
-        short="unequal budgets (batch)", full="Unequal budgets: runs of batch have 30 steps, others 20.", rungs=("batch",)
+        short="unequal budgets (batch)",
+        full="Unequal budgets: runs of batch have 30 steps, others 20.",
+        rungs=("batch",),
     ),
     Caution(short="", full="The seeds are numbers of runs: that they are independent is your word."),
 )
@@ -78,7 +81,11 @@ def test_the_fields_of_imports_in_json(imported: Machine) -> None:
 
 def test_the_page_has_the_cautions_and_what_rungs_change(imported: Machine) -> None:
     page = imported.run("report", "runs.toml", "--format", "html").stdout
-    for text in ("Unequal budgets: runs of batch have 30 steps", "2 of 6 of batch: killed", "that they are independent"):
+    for text in (
+        "Unequal budgets: runs of batch have 30 steps",
+        "2 of 6 of batch: killed",
+        "that they are independent",
+    ):
         assert text in page
     changes = re.findall(r": (settings\.norm = [^<]*)</span>", page)
     assert changes == [f"settings.norm = {rung} (instead of none)" for rung in ("batch", "layer")]
@@ -204,3 +211,24 @@ def test_frames(imported: Machine) -> None:
         assert [row.missing for row in report] == [0, 2, 0]
         assert "2 runs missing (batch): unequal shares may favour a rung" in report.cautions
         assert json.loads(json.dumps([row.verdict for row in report])) == ["", "helps", "undecided"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "unequal"),
+    [
+        ((0, 10), (2, 10), True),  # 20 points
+        ((0, 10), (1, 10), False),  # a single run may be missing by accident
+        ((0, 3), (1, 3), False),
+        ((0, 3), (2, 3), True),
+        ((0, 20), (2, 20), False),  # 10 points, no more
+        ((0, 20), (3, 20), True),
+        ((5, 10), (10, 20), False),  # equal shares
+        ((4, 20), (2, 5), True),  # 20 % of twenty and 40 % of five
+        ((5, 20), (1, 5), False),  # 25 and 20 %
+        ((2, 20), (1, 2), False),  # 10 and 50 %: the larger share is of a single run
+        ((6, 20), (2, 5), False),  # 30 and 40 %
+        ((0, 0), (5, 5), False),  # a rung without runs is not compared
+    ],
+)
+def test_unequal_shares_of_missing_runs(first: tuple[int, int], second: tuple[int, int], unequal: bool) -> None:
+    assert are_unequal_shares(first, second) == are_unequal_shares(second, first) == unequal
