@@ -360,7 +360,7 @@ def _trained(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]) -> 
             counts.append(f"{plural(len(made.rungs), 'rung')} of ladder {ladder.name}")
             first = made.rungs[0]
             steps = f", {plural(first.steps, 'step')}" if first.steps else ""
-            length = f"{steps}, {plural(made.seeds, 'seed')}"
+            length = f"{steps}, {plural(made.seeds, 'seed')}" if made.is_trained_here else ""
             if made.kind == "training" and first.training.train.eval_every > first.steps:
                 train = first.training.train
                 rare = f"validated once: train.eval_every = {train.eval_every}, of {plural(train.steps, 'step')}"

@@ -277,7 +277,7 @@ def _of_import(document: Ladder, recipe: Recipe, sets: Mapping[str, Any], *, tun
     assert recipe.imported is not None
     table = recipe.imported
     config = imported.config_of_rung(recipe.task, table)
-    source = RateSource("elsewhere", "as the runs were made elsewhere: whether they were tuned is not known")
+    source = RateSource("elsewhere", "as the runs were made elsewhere; whether they were tuned is not known")
     if table.choose:
         source = RateSource("chosen", f"{', '.join(table.choose)} chosen for each rung by {table.metric_for_choice}")
     bases = document.bases

@@ -70,6 +70,8 @@ def ladders(source: Source, ledger: Ledger, stamp: Stamp, *, studies: bool) -> d
         )
         # not the stamp: where a run is training, it would have all conclusions made again all the time
         seen = (tuple(sorted(now.counts.items())), counts)
+        if instance.kind == "imported":  # whose finished runs change when they are imported again
+            seen = (*seen, results_stamp(stamp))
         conclusion: Any = source.known(key, seen)
         if conclusion is None and time.monotonic() < until:
             conclusion = source.cached(key, seen, partial(_conclusion, ledger, instance))

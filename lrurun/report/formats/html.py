@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -129,9 +129,7 @@ def _about(
     base = by_anchor[group.base]
     while base.same_as is not None:
         base = by_anchor[base.same_as]
-    settings, base_settings = (
-        next((details[run].settings for run in side.runs if run in details), None) for side in (group, base)
-    )
+    settings, base_settings = (_shared([details[run].settings for run in side.runs if run in details]) for side in (group, base))
     if settings is None or base_settings is None:
         return "compared with", group.base, ""
     changed = [
@@ -142,6 +140,14 @@ def _about(
     ]
     changed += [f"without {path}" for path in base_settings if path not in settings]
     return "compared with", group.base, f": {'; '.join(changed) or 'no setting differs'}"
+
+
+def _shared(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The settings that runs have in common, by their paths; None without runs. Those of an import may differ."""
+    if not settings:
+        return None
+    first, *others = settings
+    return {path: value for path, value in first.items() if all(path in o and o[path] == value for o in others)}
 
 
 def _value(value: Any) -> str:

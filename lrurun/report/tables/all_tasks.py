@@ -282,7 +282,15 @@ def _shared(ladder: Ladder, columns: Sequence[TaskColumn]) -> Instance:
     sets = {path: value for instance in instances for path, value in instance.set.items() if path != "train.protocol"}
     tune = any(instance.tune for instance in instances)
     [profile, *others] = {instance.profile for instance in instances}
-    return Instance(ladder=ladder.name, task="all tasks", profile=None if others else profile, tune=tune, set=sets)
+    kinds = {instance.kind for instance in instances}
+    return Instance(
+        ladder=ladder.name,
+        task="all tasks",
+        profile=None if others else profile,
+        tune=tune,
+        set=sets,
+        kind=kinds.pop() if len(kinds) == 1 else "training",
+    )
 
 
 def _cell(report: LadderReport, k: int) -> TaskCell:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from fractions import Fraction
 
 from lrurun.config.instance import data_sentence, items_command
 from lrurun.config.resolve import RATE
@@ -88,7 +89,10 @@ def _on_missing(report: LadderReport) -> list[str]:
             parts.append(f"{row.missing} of {row.asked} of {clean(row.rung)}: {whys}")
     if not parts:
         return []
-    return [f"Missing runs, which count in no number and no verdict: {'; '.join(parts)}."]
+    unequal = ""
+    if _is_unequally_missing(report):
+        unequal = " If they are missing because they were bad, the rungs with more of them look too good."
+    return [f"Missing runs, which count in no number and no verdict: {'; '.join(parts)}.{unequal}"]
 
 
 def _on_import(report: LadderReport) -> list[Remark]:
@@ -100,6 +104,7 @@ def _on_import(report: LadderReport) -> list[Remark]:
         for source in record.sources
     )
     texts = [f"Imported: {read}.", *(clean(note) for source in record.sources for note in source.notes)]
+    texts += [f"Chosen by validation: {clean('; '.join(record.choices))}."] if record.choices else []
     if record.vanished:
         verb = "is" if record.vanished == 1 else "are"
         texts.append(f"{plural(record.vanished, 'run')} of earlier imports {verb} no longer in the source, and count.")
@@ -425,9 +430,15 @@ def _uncounted(report: LadderReport) -> list[Caution]:
             continue
         counts = {clean(row.rung): getattr(row, state) for row in report.rows if not row.same_as_before}
         names = ", ".join(rung for rung, count in counts.items() if count)
+        advice = "unequal shares may favour a rung" if state == "missing" and _is_unequally_missing(report) else ""
         if total := sum(counts.values()):
-            warnings.append(Caution(what=what, where=names, runs=total))
+            warnings.append(Caution(what=what, where=names, runs=total, advice=advice))
     return warnings
+
+
+def _is_unequally_missing(report: LadderReport) -> bool:
+    """Whether rungs lack unequal shares of their runs."""
+    return len({Fraction(row.missing, row.asked) for row in report.rows if row.asked and not row.same_as_before}) > 1
 
 
 def _several(what: str, versions: Collection[str | int]) -> Caution | None:

@@ -64,8 +64,8 @@ def origin(run: Run, recorded: Sequence[Attempt]) -> Table | None:
     environment = recorded[-1].environment if recorded else {}
     known = environment.get("origin")
     table: dict[str, Any] = dict(known) if isinstance(known, Mapping) else {}
-    names = [*_ORIGIN, *sorted(table.keys() - set(_ORIGIN))]
     source = run.config.origin
+    names = [*_ORIGIN, *sorted(table.keys() - {*_ORIGIN, *source.__struct_fields__})]
     values: dict[str, Any] = {"tracker": source.tracker, "project": source.project, "run": source.run}
     for name in names:
         value = table.get(name)
