@@ -151,8 +151,9 @@ def sort(runs: Sequence[tuple[TrackedRun, str]], ladder: Ladder) -> Sorted:
     for index, (run, tracker) in enumerate(runs):
         fitting = [name for name, condition in parsed.items() if conditions.holds(condition, run, tracker)]
         if len(fitting) > 1:
+            title = titles_of([run for run, _ in runs])[index]
             raise UsageError(
-                f"{ladder.path}: run {titles_of([run for run, _ in runs])[index]} fits rung {fitting[0]} and rung {fitting[1]}",
+                f"{ladder.path}: run {title} fits rung {fitting[0]} and rung {fitting[1]}",
                 f"a run is a seed of one rung: narrow the condition of one, found {_where(ladder, fitting[0])} and "
                 f"{_where(ladder, fitting[1])}",
             )

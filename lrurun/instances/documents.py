@@ -129,7 +129,9 @@ def _newest_first(ledger: Ledger) -> list[LadderInstance]:
     """The instances, newest first. Imported ones come first, in the order in which they were last imported: one whose
     file was edited, and edited back, is the newest again."""
     last = {key: number for number, (key, _) in enumerate(ledger.events_of_ladders(IMPORTED), 1)}
-    return sorted(ledger.ladders()[::-1], key=lambda instance: -last.get(instance.key, 0))
+    numbered = enumerate(ledger.ladders())
+    newest_first = sorted(numbered, key=lambda pair: (last.get(pair[1].key, 0), pair[0]), reverse=True)
+    return [instance for _, instance in newest_first]
 
 
 def ladder_of_name(name: str, ledger: Ledger) -> Ladder:

@@ -18,7 +18,9 @@ from tests.harness.stores import drop_trigger, raw
 
 CAUTIONS = (
     Caution(
-        short="unequal budgets (batch)", full="Unequal budgets: runs of batch have 30 steps, others 20.", rungs=("batch",)
+        short="unequal budgets (batch)",
+        full="Unequal budgets: runs of batch have 30 steps, others 20.",
+        rungs=("batch",),
     ),
     Caution(short="", full="The seeds are numbers of runs: that they are independent is your word."),
 )
@@ -78,7 +80,11 @@ def test_the_fields_of_imports_in_json(imported: Machine) -> None:
 
 def test_the_page_has_the_cautions_and_what_rungs_change(imported: Machine) -> None:
     page = imported.run("report", "runs.toml", "--format", "html").stdout
-    for text in ("Unequal budgets: runs of batch have 30 steps", "2 of 6 of batch: killed", "that they are independent"):
+    for text in (
+        "Unequal budgets: runs of batch have 30 steps",
+        "2 of 6 of batch: killed",
+        "that they are independent",
+    ):
         assert text in page
     changes = re.findall(r": (settings\.norm = [^<]*)</span>", page)
     assert changes == [f"settings.norm = {rung} (instead of none)" for rung in ("batch", "layer")]
