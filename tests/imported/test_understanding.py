@@ -98,7 +98,7 @@ def test_the_setting_with_the_seed(tables: list[dict[str, Any]], column: str | N
 
 
 def test_two_seeds_of_one_kind_are_asked_about() -> None:
-    with pytest.raises(UsageError, match="2 settings may be the seed: a.seed, b.seed"):
+    with pytest.raises(UsageError, match=r"2 settings may be the seed: a\.seed, b\.seed"):
         understanding.seed_column(_runs({"a.seed": 0, "b.seed": 1}, {"a.seed": 1, "b.seed": 0}))
 
 
