@@ -96,7 +96,7 @@ def test_what_would_train_or_needs_a_model_is_refused(imported: Machine, run: st
         (("plot", "runs.toml", "--kind", "items", "--out", "x.svg"), 4),
     ):
         shown.append(f"$ lrurun {' '.join(words)}\n{imported.refused(*words, code=code)}")
-    golden("imported/refused.txt", "\n".join(shown))
+    golden("imported/refused.txt", re.sub(r"/\S*/(?=runs\.toml)", "FOLDER/", "\n".join(shown)))
 
 
 def test_resume_leaves_missing_runs_alone_beside_others(imported: Machine, tmp_path: Path) -> None:
@@ -147,7 +147,8 @@ def test_python_refuses_to_train_them(imported: Machine) -> None:
     for name in ("runs", imported.folder / "runs.toml"):
         with pytest.raises(UsageError, match=words) as found:
             lrurun.ladder(name, ledger=imported.ledger)
-        assert "lrurun report" in found.value.hint and "lrurun import" in found.value.hint
+        assert "lrurun report" in found.value.hint
+        assert "lrurun import" in found.value.hint
     with pytest.raises(UsageError, match=words):
         lrurun.resume(instance="runs", ledger=imported.ledger)
 

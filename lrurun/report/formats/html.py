@@ -129,7 +129,9 @@ def _about(
     base = by_anchor[group.base]
     while base.same_as is not None:
         base = by_anchor[base.same_as]
-    settings, base_settings = (_shared([details[run].settings for run in side.runs if run in details]) for side in (group, base))
+    settings, base_settings = (
+        _shared([details[run].settings for run in side.runs if run in details]) for side in (group, base)
+    )
     if settings is None or base_settings is None:
         return "compared with", group.base, ""
     changed = [
@@ -143,10 +145,13 @@ def _about(
 
 
 def _shared(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The settings that runs have in common, by their paths; None without runs. Those of an import may differ."""
+    """The settings of the runs of a rung, by their paths: of imported ones, which may differ, those that they share;
+    None without runs."""
     if not settings:
         return None
     first, *others = settings
+    if "origin.tracker" not in first:
+        return dict(first)
     return {path: value for path, value in first.items() if all(path in o and o[path] == value for o in others)}
 
 

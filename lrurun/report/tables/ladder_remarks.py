@@ -529,7 +529,9 @@ def _how_to_record(report: LadderReport) -> str:
         return f"{report.score.title} is no mean over them"
     if report.is_of_models:
         return clean(items_command(report.instance.short_name))
-    table, record = ("import", "name them as items in [import]") if report.kind == "imported" else ("program", "use run.log_items")
+    table, record = (
+        ("import", "name them as items in [import]") if report.kind == "imported" else ("program", "use run.log_items")
+    )
     share = "" if report.test_items is not None or report.score.unit != "points" else f", or test_items in [{table}]"
     return f"if the score is a mean over items, {record}{share}"
 
