@@ -1,7 +1,7 @@
 """Named ablation ladders between a tanh RNN and the Linear Recurrent Unit: the version and the public API.
 
 `ladder` gives a ladder to plan, train, report and draw, `study` a theory figure of a paper; `resume` finishes what was
-interrupted. `open` gives a ledger to read, `load` the trained model of a run.
+interrupted; `import_runs` makes a ladder of runs that were made elsewhere. `open` gives a ledger to read, `load` the trained model of a run.
 `recurrence` and `task` register a class of yours, a subclass of `Recurrence` or `Task`; `this_run` is what a training
 script of yours asks, when a ladder has started it. All of them are imported on first use, so that `import lrurun` stays
 quick.
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lrurun.nn.recurrences.base import Recurrence
     from lrurun.programs.module.lrurun import this_run
     from lrurun.reading import open
+    from lrurun.session.importing import import_runs
     from lrurun.session.ladder import ladder
     from lrurun.session.resuming import resume
     from lrurun.session.study import study
@@ -31,6 +32,7 @@ __all__ = [
     "Recurrence",
     "Task",
     "__version__",
+    "import_runs",
     "ladder",
     "load",
     "open",
@@ -44,6 +46,7 @@ __all__ = [
 _MODULES = {
     "Recurrence": "lrurun.nn.recurrences.base",
     "Task": "lrurun.data.task",
+    "import_runs": "lrurun.session.importing",
     "ladder": "lrurun.session.ladder",
     "load": "lrurun.trained",
     "open": "lrurun.reading",

@@ -158,6 +158,11 @@ def run_folders(runs: Path) -> list[str]:
     return []
 
 
+def is_run_id(name: str) -> bool:
+    """Whether a name is the id of a run, or looks like one."""
+    return _RUN.fullmatch(name) is not None
+
+
 def inside(folder: Path, *names: str) -> Path:
     """The path of `names`, which come from a ledger, below `folder`.
 

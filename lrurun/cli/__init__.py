@@ -40,6 +40,7 @@ GROUPS = {
         "plan": "plan:plan",
         "study": "lrurun.commands.study:study",
         "verify": "verify:verify",
+        "import": "import_runs:import_",
     },
     "Look": {
         "status": "status:status",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Annotated, Literal
 
 import msgspec
@@ -134,6 +134,12 @@ class ImportTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return (self.direction_for_choice or self.direction) == "max"
 
 
+def validation_metrics(metrics: Iterable[str], metric: str) -> list[str]:
+    """The metrics that are a score on the validation split, by their names: "val_acc" and "acc/valid" of "test_acc"."""
+    stem = _without(_TEST, metric).lower()
+    return [name for name in metrics if name != metric and _without(_VALIDATION, name).lower() == stem != name.lower()]
+
+
 def metric_of(table: ImportTable) -> Metric:
     """How the runs are scored."""
     is_percent = table.unit == "%"
@@ -166,6 +172,24 @@ def rules(table: ImportTable, where: str) -> Iterator[UsageError]:
             "metric_for_choice",
             hint=hint,
         )
+    if table.direction_for_choice is not None and not table.metric_for_choice:
+        hint = 'name the validation metric: metric_for_choice = "val_loss"'
+        yield Fault("needs metric_for_choice, whose direction it is", at, "direction_for_choice", hint=hint)
+    if table.seed and table.seed in (table.metric, table.metric_for_choice):
+        yield Fault("is a metric, and no seed", at, "seed", value=table.seed, hint="name another setting, or remove it")
+    for name in dict.fromkeys(table.choose):
+        if name in (table.seed, table.metric, table.metric_for_choice):
+            what = "the seed" if name == table.seed else "a metric"
+            yield Fault(f"{name} is {what}, and no setting to choose", at, "choose", hint="remove it")
+        if table.choose.count(name) > 1:
+            yield Fault(f"{name} is there {table.choose.count(name)} times", at, "choose", hint="name it once")
+    if table.repeat and not table.seed:
+        hint = 'name the setting with the seed: seed = "seed"; or remove `repeat`'
+        rule = "needs a seed: without one, the runs of a rung are numbered, and none repeats another"
+        yield Fault(rule, at, "repeat", value=table.repeat, hint=hint)
+    if table.chance is not None and table.unit == "%" and not 0 <= table.chance <= 1:
+        hint = "write 0.1 for 10 %"
+        yield Fault('with unit = "%", scores are fractions from 0 to 1', at, "chance", value=table.chance, hint=hint)
     if table.protocol == "best-of-test" and table.at != "last":
         yield Fault('protocol = "best-of-test" is the best of all steps', at, "at", value=table.at, hint="remove it")
 

@@ -3,12 +3,13 @@
 1. The runs of a rung with equal values of the settings in `choose` are a *combination*. Only runs with a result count:
    done or diverged. A rung with one combination has nothing to choose, and all its runs are for the verdict.
 2. The *common seeds* are those with which every combination has a run that counts.
-3. The first third of the common seeds, but at least two where there are two, choose: the best combination has the
-   fewest runs without a finite value of the metric for choice, and of those the best mean of it. Between equal ones,
-   the first in the order of their values decides, smaller numbers first. If at least `LEAST_SEEDS` other runs of the
-   combination so chosen count, the verdict is about these alone.
-4. If not, seeds are too few to be shared out: all common seeds choose, in the same way (without common seeds, all runs
-   of each combination), and the verdict is about all runs of the chosen combination. A caution says so.
+3. The first of the common seeds choose: a third of them, or as many fewer as leave `LEAST_SEEDS` other runs of the
+   chosen combination that count, but two where there are two. The verdict is about these others alone. The best
+   combination has the smallest share of runs without a finite value of the metric for choice, and of those the best
+   mean of it. Between equal ones, the first in the order of their values is chosen, smaller numbers first.
+4. If fewer others are left, seeds are too few to be shared out: all common seeds choose, in the same way (without
+   common seeds, all runs of each combination), and the verdict is about all runs of the chosen combination. A caution
+   says so.
 
 A choice never sees a test score.
 """
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _LEAST_FOR_CHOICE = 2
 """Seeds that choose at least, where verdicts use others [ours]: with one, its luck would choose."""
 _SHARE_FOR_CHOICE = 3
-"""One in so many common seeds chooses [ours]: the verdict needs more of them, as it is about test scores."""
+"""At most one in so many common seeds chooses [ours]: the verdict needs more of them."""
 
 
 class ChosenRuns(Struct, frozen=True, kw_only=True):
@@ -99,13 +100,13 @@ def _of_rung(rung: str, runs: Sequence[ScoredRun], table: ImportTable) -> Chosen
             "name another metric with --metric-for-choice, or leave runs out with `where`",
         )
     common = sorted(set.intersection(*(set(of_seed) for of_seed in counted.values())))
-    seeds = common[: max(_LEAST_FOR_CHOICE, len(common) // _SHARE_FOR_CHOICE)]
-    best = _best(_with_seeds(counted, seeds), table)
-    rest = [seed for seed in counted[best] if seed not in seeds]
-    shares = not seeds or len(rest) < LEAST_SEEDS
-    if shares:
-        seeds = common
-        best = _best(_with_seeds(counted, seeds), table)
+    shares, seeds, best = True, common, _best(_with_seeds(counted, common), table)
+    for count in range(max(_LEAST_FOR_CHOICE, len(common) // _SHARE_FOR_CHOICE), _LEAST_FOR_CHOICE - 1, -1):
+        first = common[:count]
+        best_of_first = _best(_with_seeds(counted, first), table)
+        if first and len(counted[best_of_first]) - len(first) >= LEAST_SEEDS:
+            shares, seeds, best = False, first, best_of_first
+            break
     choosers = set() if shares else {counted[best][seed].key for seed in seeds}
     train = tuple(run for run in runs if combination(run, table.choose) == best and run.key not in choosers)
     settings = {name: every[best][0].run.settings.get(name) for name in table.choose}

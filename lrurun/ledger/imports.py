@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct, structs
-from sqlalchemy import Connection, and_, delete, exists, insert, literal, select
+from sqlalchemy import Connection, Table, and_, delete, exists, insert, select, update
+from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.config.fingerprint import fingerprint
 from lrurun.config.schema import Execution, ImportedConfig, Origin
@@ -30,8 +31,8 @@ from lrurun.ledger.database.sql import ENQUEUE, EVENTS, among, insert_columns, l
 from lrurun.ledger.handle import Handle, retried
 from lrurun.ledger.items import packed_items, write_items
 from lrurun.ledger.owner import this_process
-from lrurun.ledger.queue import add_memberships, id_of, newest_generations, supersede
-from lrurun.ledger.rows import Document, add_run_events, clean, code_version, pack_result, share, unpack
+from lrurun.ledger.queue import add_memberships, id_of, newest_generations
+from lrurun.ledger.rows import Document, add_run_events, clean, code_version, numbered, pack_result, share, unpack
 from lrurun.ledger.values import State
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lrurun.items import ItemResults
+
+    Curve = tuple[NDArray[np.int64], NDArray[np.float64]]
+    Curves = Mapping[str, Curve]
 
 _ROWS, _RUNS, _SECONDS = 100_000, 250, 5.0
 """A transaction ends when it has so many rows of curves or runs, or its first run was read so many seconds ago: other
@@ -64,7 +68,7 @@ class ImportedRun(Struct, frozen=True, kw_only=True):
     is."""
     origin: dict[str, Any]
     """What `show` says about it: the tracker's title and version, name, state and place of the run, code, data."""
-    curves: Mapping[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+    curves: Curves = {}
     """Metric -> steps, which increase, and values."""
     items: Mapping[str, ItemResults] = {}
     """Name of a score -> its per-item results."""
@@ -166,26 +170,25 @@ class Imports(Handle):
             insert(attempts),
             [owner | _attempt_row(run, numbers[key], references[key][3], time) for key, run in added.items()],
         )
-        self._add_curves(connection, {numbers[key]: run.curves for key, run in added.items()})
-        new_events: list[tuple[int, int | None, str, str]] = []
-        superseded: list[tuple[int, int]] = []
+        self._add_curves(connection, {numbers[key]: _storable(run.curves) for key, run in added.items()})
         for key, run in added.items():
-            number, text = numbers[key], f"imported from {_named(run.config.origin)}"
-            write_items(connection, number, packed_items(run.items))
-            if (old := existing.get(key)) is not None:
-                supersede(connection, old.number, number)
-                _take_marks(connection, old.number, number)
-                superseded.append((old.number, number))
-                text = f"{text}, where it has changed since {old.id}, whose places and marks it takes"
-            new_events.append((number, 1, "imported", text))
+            write_items(connection, numbers[key], packed_items(run.items))
+        replaced = {key: existing[key] for key in added if key in existing}
+        marks = _supersede(connection, [row.number for row in replaced.values()]) if replaced else {}
+        new_events: list[tuple[int, int | None, str, str]] = []
+        for key, run in added.items():
+            text = f"imported from {_named(run.config.origin)}"
+            if key in replaced:
+                text = f"{text}, changed since {replaced[key].id}"
+                if taken := marks.get(replaced[key].number):
+                    text = f"{text}, whose {' and '.join(taken)} it has"
+            new_events.append((numbers[key], 1, "imported", text))
         lock(connection, EVENTS)
-        for old_number, number in superseded:
-            _take_notes(connection, old_number, number)
+        if replaced:
+            _take_notes(connection, [row.number for row in replaced.values()])
         add_run_events(connection, time, new_events)
 
-    def _add_curves(
-        self, connection: Connection, curves: Mapping[int, Mapping[str, tuple[NDArray[np.int64], NDArray[np.float64]]]]
-    ) -> None:
+    def _add_curves(self, connection: Connection, curves: Mapping[int, Curves]) -> None:
         """Adds the curves of runs, in the order of the primary key, so that rows are only appended."""
         keys = self._key_numbers(connection, {name for of_run in curves.values() for name in of_run})
         for run, of_run in sorted(curves.items()):
@@ -310,16 +313,34 @@ _EXECUTION, _SOURCES = Document.pack(Execution()), Document.pack({})
 def _in_json(value: Any) -> Any:
     """A value of a tracker, in which NaN and infinities are texts: JSON has none."""
     if isinstance(value, Mapping):
-        return {name: _in_json(part) for name, part in value.items()}
+        return {_text(str(name)): _in_json(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [_in_json(part) for part in value]
+    if isinstance(value, str):
+        return _text(value)
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _text(text: str) -> str:
+    """A text that every database can store, and JSON: without NUL characters and lone surrogates, which come from
+    files."""
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _storable(curves: Curves) -> Curves:
+    """Curves by names that can be stored, which stay different."""
+    named: dict[str, Curve] = {}
+    for name, curve in curves.items():
+        named[next(free for free in numbered(_text(name)) if free not in named)] = curve
+    return named
 
 
 def _run_row(
     run: ImportedRun, key: str, run_id: str, known: Any, references: Sequence[int], time: float
 ) -> dict[str, Any]:
-    result = None if run.result is None else pack_result(run.result)
+    result = None if run.result is None else pack_result({_text(name): x for name, x in run.result.items()})
     config_id, execution_id, provenance_id, _ = references
     is_finished = run.state in ("done", "diverged")
     return {
@@ -379,18 +400,42 @@ def _attempt_row(run: ImportedRun, number: int, environment_id: int, time: float
     }
 
 
-def _take_marks(connection: Connection, old: int, new: int) -> None:
-    """Gives the tags and the exclusion of a run to the next generation of it: its settings and its origin are the
-    same, so that what people said about it still holds."""
-    of_old = select(literal(new), tags.c.name).where(tags.c.run == old)
-    connection.execute(insert(tags).from_select(["run", "name"], of_old))
-    why = select(literal(new), exclusions.c.why, exclusions.c.time).where(exclusions.c.run == old)
-    connection.execute(insert(exclusions).from_select(["run", "why", "time"], why))
+_NEXT = runs.alias("next_generation")
+_FOLLOWED = runs.join(
+    _NEXT, and_(_NEXT.c.fingerprint == runs.c.fingerprint, _NEXT.c.generation == runs.c.generation + 1)
+)
+"""Runs, each with its next generation."""
 
 
-def _take_notes(connection: Connection, old: int, new: int) -> None:
-    columns = events.c
-    kinds = ("note", "excluded", "included")
-    of_old = select(literal(new), columns.time, columns.kind, columns.text)
-    of_old = of_old.where(columns.run == old, columns.kind.in_(kinds)).order_by(columns.id)
-    connection.execute(insert(events).from_select(["run", "time", "kind", "text"], of_old))
+def _supersede(connection: Connection, old: Sequence[int]) -> dict[int, list[str]]:
+    """Marks runs as superseded, and gives their places in instances, their tags and their exclusions to the next
+    generations, for which they hold as well: origin and reading are the same. Returns run -> which marks it has."""
+    connection.execute(update(runs).where(among(runs.c.number, old)).values(superseded=1))
+    _copy(connection, ladder_runs, old, ("ladder", "rung", "stage", "position"), ladder_runs.c.id)
+    marks: dict[int, list[str]] = {}
+    for table, names, title in ((tags, ("name",), "tags"), (exclusions, ("why", "time"), "exclusion")):
+        _copy(connection, table, old, names, table.c.run)
+        for number in connection.execute(select(table.c.run).where(among(table.c.run, old)).distinct()).scalars():
+            marks.setdefault(number, []).append(title)
+    return marks
+
+
+def _take_notes(connection: Connection, old: Sequence[int]) -> None:
+    """Gives what people said about runs to their next generations, with the times at which they did."""
+    is_said = events.c.kind.in_(("note", "excluded", "included"))
+    _copy(connection, events, old, ("time", "kind", "text"), events.c.id, is_said)
+
+
+def _copy(
+    connection: Connection,
+    table: Table,
+    old: Sequence[int],
+    names: Sequence[str],
+    order: ColumnElement[Any],
+    *conditions: ColumnElement[bool],
+) -> None:
+    """Copies rows of runs to their next generations."""
+    source = _FOLLOWED.join(table, table.c.run == runs.c.number)
+    rows = select(_NEXT.c.number, *(table.c[name] for name in names)).select_from(source)
+    rows = rows.where(among(runs.c.number, old), *conditions).order_by(order)
+    connection.execute(insert(table).from_select(["run", *names], rows))

@@ -22,6 +22,7 @@ from lrurun.errors import UsageError, hint_for
 
 GROUP = "lrurun.trackers"
 BUILT_IN = {
+    "frame": "lrurun.trackers.tables.frames:FrameReader",
     "csv": "lrurun.trackers.tables.csv:CsvReader",
     "jsonl": "lrurun.trackers.tables.json_lines:JsonLinesReader",
     "parquet": "lrurun.trackers.tables.parquet:ParquetReader",

@@ -5,6 +5,8 @@
     term        ->  "not" term | "(" condition ")" | name operator value
     operator    ->  = != < <= > >=
 
+A name with blanks or other signs of the grammar stands in quotes, as in "settings.batch size"=32.
+
 A value is a number, a word, a quoted string, or a list or table in JSON or TOML; of a time, what `times.time_text`
 reads; of a share, such as accuracy, also a number of per cent: 30% is 0.3. If a run has no value of a name, every
 comparison with it is false, with two exceptions: a run without tags is unequal to every tag, and the profile of the
@@ -229,10 +231,12 @@ class _Parser:
         return condition
 
     def _comparison(self) -> Condition:
-        if self._next.form != "word" or any(map(self._next_is, ("and", "or"))):
+        if self._next.form not in ("word", "string") or any(map(self._next_is, ("and", "or"))):
             raise self._unexpected("a name, 'not' or '('")
         where = self._where()
         name = self._take().text
+        if name[0] in "\"'":
+            name = name[1:-1]
         check_name(name, self._types, where)
         if self._next.form != "operator":
             raise self._unexpected(f"= != < <= > or >= after {name}")

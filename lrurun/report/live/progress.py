@@ -429,7 +429,8 @@ def _rung(
         stage=stage,
         counts={s.state: s.count for s in summaries},
         step=sum(s.steps if s.state == "done" else s.step for s in summaries),
-        steps=sum(s.steps for s in summaries),
+        # of imported runs without a result, how many steps they would have had is not known
+        steps=0 if any(s.step > s.steps for s in summaries) else sum(s.steps for s in summaries),
         loss=measured.loss if measured else None,
         score=measured.score if measured else None,
         scored=measured.scored if measured else 0,

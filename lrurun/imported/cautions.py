@@ -1,0 +1,306 @@
+"""What changes the reading of verdicts on imported runs: a function for each rule, which yields cautions.
+
+Where a rule is about *comparisons*, these are pairs of rungs: a rung with its base, and the rungs of a claim. *Counted*
+runs are those with a result. Cautions on seeds and repeats are in `repeats`, those on chosen settings in `choosing`.
+Reports have their own on verdicts that are about these test items alone, because nothing is known of them.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from lrurun.errors import plural
+from lrurun.imported.choosing import comparable
+from lrurun.instances.import_record import Caution
+
+if TYPE_CHECKING:
+    from lrurun.config.imported import ImportTable
+    from lrurun.config.ladder import Ladder
+    from lrurun.imported.scoring import ScoredRun
+
+Members = Mapping[str, Sequence["ScoredRun"]]
+"""Rung -> the runs that verdicts are about, and those that are missing there."""
+Pairs = Sequence[tuple[str, str]]
+"""The rungs that are compared."""
+
+_MISSING_POINTS = 10
+"""Shares of missing runs that differ by more points are unequal [ours]: with 20 runs, two of one side."""
+_LEAST_MISSING = 2
+"""Runs that at least are missing on the worse side: one may be missing by accident."""
+_BUDGET = 0.01
+"""Numbers of steps that differ by more than this share are unequal [ours]: the last evaluation of equal runs may differ
+by a step."""
+_EARLY = 0.9
+"""A run that ends before this share of the median of its rung ends early [ours]."""
+_SHOWN = 4
+"""Values and runs that a sentence lists."""
+
+
+def compared(ladder: Ladder) -> list[tuple[str, str]]:
+    """The pairs of rungs that a ladder compares: each rung with its base, and those of claims."""
+    pairs = [(rung, base) for rung, base in ladder.bases.items() if base is not None]
+    pairs += [(claim.rung, claim.than) for claim in ladder.claims if claim.than is not None]
+    return list(dict.fromkeys(pairs))
+
+
+def of_import(
+    members: Members,
+    pairs: Pairs,
+    table: ImportTable,
+    *,
+    settings: Collection[str] = (),
+    differences: Mapping[str, Sequence[str]] | None = None,
+    others: Iterable[Caution] = (),
+) -> list[Caution]:
+    """All cautions, those with a text for the first screen before the others.
+
+    Args:
+        members: the runs of each rung that verdicts are about, and those that are missing there.
+        pairs: the rungs that are compared.
+        settings: the settings that may matter, without names, paths and other marks of single runs.
+        differences: rung -> the settings in which it differs from its base.
+        others: the cautions on seeds and choices.
+    """
+    cautions = [
+        *best_of_test(table),
+        *missing_runs(members, pairs),
+        *others,
+        *unequal_budgets(members, pairs, table),
+        *early_ends(members),
+        *unequal_data(members, pairs),
+        *unequal_code(members, pairs),
+        *varying_settings(members, pairs, table, settings),
+        *several_differences(differences or {}, table),
+        *failures(members, table),
+        *states_of_runs(members, table),
+        *seeds_of_sacred(table),
+        *steps_back(members),
+    ]
+    return sorted(cautions, key=lambda caution: not caution.short)
+
+
+def best_of_test(table: ImportTable) -> Iterator[Caution]:
+    """A caution wherever the best test score of each run counts."""
+    if table.protocol == "best-of-test":
+        yield Caution(
+            short="best of test",
+            full="Each run counts with the best of its test scores, which was selected on what it measures: scores are "
+            "too good, and more so where runs have more evaluations or scatter more.",
+        )
+
+
+def missing_runs(members: Members, pairs: Pairs) -> Iterator[Caution]:
+    """A caution on comparisons of two rungs whose shares of missing runs differ by more than 10 points, if at least two
+    runs are missing on the worse side. Missing are runs that crashed, were killed, still run, or have no score."""
+    missing = {rung: (sum(not run.has_result for run in runs), len(runs)) for rung, runs in members.items() if runs}
+    unequal: list[str] = []
+    for first, second in pairs:
+        if first in missing and second in missing:
+            (lacking, count), (of_other, others) = missing[first], missing[second]
+            points = abs(lacking * others - of_other * count) * 100  # times both counts, so that nothing is rounded
+            worse = lacking if lacking * others > of_other * count else of_other
+            if points > _MISSING_POINTS * count * others and worse >= _LEAST_MISSING:
+                unequal += [first, second]
+    if unequal:
+        rungs = tuple(rung for rung in members if rung in unequal)
+        shares = ", ".join(f"{rung} {missing[rung][0]} of {missing[rung][1]}" for rung in rungs)
+        yield Caution(
+            short="unequal shares of missing runs",
+            full=f"Runs that crashed, were killed, still run or have no score are missing: {shares}. If they would "
+            "have scored badly, verdicts favour the rungs that lack more. Counting crashed ones as failures, with "
+            'crashed = "failed" in [import], does not.',
+            rungs=rungs,
+        )
+
+
+def unequal_budgets(members: Members, pairs: Pairs, table: ImportTable) -> Iterator[Caution]:
+    """A caution on comparisons of two rungs whose counted runs end at unequal steps: the medians differ by more than
+    1 %. Where all are scored at the same step, it is among the details, as a schedule may depend on the end."""
+    ends = _last_steps(members)
+    medians = {rung: statistics.median(steps) for rung, steps in ends.items()}
+    unequal = {
+        rung
+        for pair in pairs
+        if all(rung in medians for rung in pair)
+        and max(medians[rung] for rung in pair) - min(medians[rung] for rung in pair)
+        > _BUDGET * max(medians[rung] for rung in pair)
+        for rung in pair
+    }
+    if unequal:
+        rungs = tuple(rung for rung in members if rung in unequal)
+        listed = ", ".join(f"{rung} {medians[rung]:,.0f}" for rung in rungs)
+        at_step = isinstance(table.at, int)
+        scored = f"; all are scored at step {table.at}" if at_step else ", and more steps alone may make a rung better"
+        yield Caution(
+            short="" if at_step else "unequal budgets",
+            full=f"Runs end at unequal steps, by the medians of rungs: {listed}{scored}.",
+            rungs=rungs,
+        )
+
+
+def early_ends(members: Members) -> Iterator[Caution]:
+    """A caution on rungs with counted runs that end before nine tenths of the median of their rung: trackers may call a
+    run finished that was killed."""
+    sentences, rungs = [], []
+    for rung, steps in _last_steps(members).items():
+        median = statistics.median(steps)
+        early = [run.label for run in members[rung] if run.has_result and 0 < run.step < _EARLY * median]
+        if early:
+            rungs.append(rung)
+            sentences.append(f"{rung} {len(early)} of {len(steps)} with a median of {median:,.0f}: {_listed(early)}")
+    if sentences:
+        yield Caution(
+            short="runs that end early",
+            full="Runs end before nine tenths of the steps of their rung, stopped early or killed: "
+            f"{'; '.join(sentences)}.",
+            rungs=tuple(rungs),
+        )
+
+
+def unequal_data(members: Members, pairs: Pairs) -> Iterator[Caution]:
+    """A caution on comparisons whose counted runs have more than one version of the data, of those that are known."""
+    yield from _versions(members, pairs, lambda run: run.run.data, "unequal data", "Compared runs used unequal data")
+
+
+def unequal_code(members: Members, pairs: Pairs) -> Iterator[Caution]:
+    """A caution on comparisons whose counted runs have more than one version of the code, of those that are known."""
+    yield from _versions(members, pairs, lambda run: run.run.code, "unequal code", "Compared runs used unequal code")
+
+
+def _versions(
+    members: Members, pairs: Pairs, version_of: Callable[[ScoredRun], str], short: str, full: str
+) -> Iterator[Caution]:
+    versions = {
+        rung: Counter(version for run in runs if run.has_result and (version := version_of(run)))
+        for rung, runs in members.items()
+    }
+    unequal = {rung for pair in pairs if len({v for rung in pair for v in versions.get(rung, ())}) > 1 for rung in pair}
+    rungs = tuple(rung for rung in members if rung in unequal and versions[rung])
+    if rungs:
+        counts = {
+            rung: [f"{version[:12]} ({plural(count, 'run')})" for version, count in versions[rung].items()]
+            for rung in rungs
+        }
+        listed = "; ".join(f"{rung} {_listed(texts)}" for rung, texts in counts.items())
+        yield Caution(short=short, full=f"{full}: {listed}.", rungs=rungs)
+
+
+def varying_settings(
+    members: Members, pairs: Pairs, table: ImportTable, settings: Collection[str]
+) -> Iterator[Caution]:
+    """Cautions on settings with several values among the counted runs of a rung, without the seed, scores and what is
+    chosen. One whose values have equal shares in all rungs that are compared with it is among the details."""
+    left_out = {table.seed, table.metric, table.metric_for_choice, table.items, *table.choose}
+    unbalanced: dict[str, list[str]] = {}
+    balanced: dict[str, list[str]] = {}
+    for name in settings:
+        if name in left_out:
+            continue
+        counts = {
+            rung: Counter(comparable(run.run.settings.get(name)) for run in runs if run.has_result)
+            for rung, runs in members.items()
+        }
+        for rung, count in counts.items():
+            if len(count) > 1:
+                others = [other for pair in pairs if rung in pair for other in pair if counts.get(other)]
+                equal = all(_shares(counts[other]) == _shares(count) for other in others)
+                (balanced if equal else unbalanced).setdefault(rung, []).append(f"{name} ({_listed(list(count))})")
+    if unbalanced:
+        yield Caution(
+            short="settings vary within rungs",
+            full=f"Settings vary among the runs of a rung, and not alike in those compared: {_by_rung(unbalanced)}. "
+            "Verdicts are about the mixture.",
+            rungs=tuple(unbalanced),
+        )
+    if balanced:
+        yield Caution(
+            short="",
+            full=f"Settings vary among the runs of a rung, alike in those compared: {_by_rung(balanced)}. Verdicts are "
+            "about the mixture.",
+            rungs=tuple(balanced),
+        )
+
+
+def several_differences(differences: Mapping[str, Sequence[str]], table: ImportTable) -> Iterator[Caution]:
+    """A caution on rungs that differ from their base in more than one setting, without what is chosen."""
+    several = {
+        rung: names
+        for rung, every in differences.items()
+        if len(names := [name for name in every if name not in table.choose]) > 1
+    }
+    if several:
+        listed = "; ".join(f"{rung} in {', '.join(names)}" for rung, names in several.items())
+        yield Caution(
+            short="more than one difference from the base",
+            full=f"Rungs differ from their base in more than one setting: {listed}. Verdicts are about all of them "
+            "together.",
+            rungs=tuple(several),
+        )
+
+
+def failures(members: Members, table: ImportTable) -> Iterator[Caution]:
+    """A caution that crashed runs count as failures, wherever some do."""
+    count = sum(run.state == "diverged" for runs in members.values() for run in runs)
+    if table.crashed == "failed" and count:
+        yield Caution(
+            short="",
+            full=f"{plural(count, 'run')} that crashed or were killed count as failures, which rank below all others.",
+        )
+
+
+def states_of_runs(members: Members, table: ImportTable) -> Iterator[Caution]:
+    """A caution that the states of runs are not known, where the source has none for any run, or cannot be trusted, as
+    MLflow's."""
+    runs = [run for of_rung in members.values() for run in of_rung]
+    if table.from_ == "mlflow":
+        full = (
+            "MLflow also calls runs finished that ended by an exception outside of a `with` block, and those that were "
+            "killed may be running for ever: states may be wrong in both directions."
+        )
+        yield Caution(short="", full=full)
+    elif runs and all(run.run.state == "finished" and not run.run.state_text for run in runs):
+        full = "The source does not say how runs ended: all with a score count as if they had ended well."
+        yield Caution(short="", full=full)
+
+
+def seeds_of_sacred(table: ImportTable) -> Iterator[Caution]:
+    """A caution on the setting `seed` of Sacred, which it sets itself."""
+    if table.from_ == "sacred" and table.seed == "seed":
+        full = "Sacred gives every run a seed, at random where none was set, whether or not the program uses it."
+        yield Caution(short="", full=full)
+
+
+def steps_back(members: Members) -> Iterator[Caution]:
+    """A caution on runs whose curves end at a smaller step than they have reached: an attempt was abandoned."""
+    rungs = tuple(rung for rung, runs in members.items() if any(run.went_back for run in runs))
+    if rungs:
+        runs = [run.label for rung in rungs for run in members[rung] if run.went_back]
+        yield Caution(
+            short="",
+            full=f"The steps of {plural(len(runs), 'run')} go back, as after an attempt that was abandoned: at each "
+            f"step the value that was recorded last counts ({_listed(runs)}).",
+            rungs=rungs,
+        )
+
+
+def _last_steps(members: Members) -> dict[str, list[int]]:
+    """Rung -> the last steps of its counted runs, where they are known."""
+    ends = {rung: [run.step for run in runs if run.has_result and run.step > 0] for rung, runs in members.items()}
+    return {rung: steps for rung, steps in ends.items() if steps}
+
+
+def _shares(counts: Counter[str]) -> dict[str, Fraction]:
+    """Value -> its share."""
+    return {value: Fraction(count, counts.total()) for value, count in counts.items()}
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + ", ..." * (len(names) > _SHOWN)
+
+
+def _by_rung(texts: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join(f"{rung}: {', '.join(of_rung)}" for rung, of_rung in texts.items())

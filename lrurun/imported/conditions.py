@@ -1,0 +1,140 @@
+"""Conditions of rungs on tracked runs, in the grammar of `--where` and with its meaning.
+
+A setting is named by its dotted path, with or without `settings.` before it. A name with blanks or signs of the grammar
+stands in quotes, as in `"batch size" = 32`. Runs also have the names `id`, `name`, `project` and `tracker`; a setting
+of such a name is written with `settings.`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lrurun.errors import UsageError
+from lrurun.ledger.values import ValueType
+from lrurun.ledger.where import grammar
+from lrurun.ledger.where.grammar import OPERATORS, And, Condition, Not, Or, ValueComparison
+from lrurun.ledger.where.grammar import comparisons as comparisons
+from lrurun.trackers import TrackedRun, Value
+
+PREFIX = "settings."
+"""What may stand before the path of a setting."""
+FIELDS = ("id", "name", "project", "tracker")
+"""Names that every run has, beside its settings."""
+
+
+def names_of(settings: Iterable[str]) -> dict[str, ValueType]:
+    """Every name that a condition may have, for runs with these settings."""
+    paths = list(settings)
+    return dict.fromkeys((*FIELDS, *paths, *(f"{PREFIX}{path}" for path in paths)), "text")
+
+
+def parse(text: str, names: Mapping[str, ValueType], where: str) -> Condition:
+    """The condition of a rung. `where` is the rung, for messages.
+
+    Raises:
+        UsageError: it cannot be read, or names what no run has.
+    """
+    return grammar.parse(text, names, where)
+
+
+def holds(condition: Condition, run: TrackedRun, tracker: str) -> bool:
+    """Whether a run meets a condition."""
+    match condition:
+        case ValueComparison():
+            return _compares(condition, value_of(condition.name, run, tracker))
+        case Not(negated):
+            return not holds(negated, run, tracker)
+        case And(parts):
+            return all(holds(part, run, tracker) for part in parts)
+        case Or(parts):
+            return any(holds(part, run, tracker) for part in parts)
+
+
+def value_of(name: str, run: TrackedRun, tracker: str = "") -> Value:
+    """The value of a name of a condition in a run."""
+    if name in FIELDS:
+        return tracker if name == "tracker" else str(getattr(run, name))
+    return run.settings.get(name, run.settings.get(name.removeprefix(PREFIX)))
+
+
+def _compares(comparison: ValueComparison, value: Value) -> bool:
+    """Whether a comparison holds for a value, as `lrurun.ledger.where.sql` has it in SQL."""
+    if value is None:
+        return False
+    if comparison.operator == "!=":
+        return not _is_equal(comparison, value)
+    if comparison.operator == "=":
+        return _is_equal(comparison, value)
+    compare = OPERATORS[comparison.operator]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return comparison.number is not None and bool(compare(float(value), comparison.number))
+    text = _text(value)
+    return text is not None and bool(compare(text, comparison.text))
+
+
+def _is_equal(comparison: ValueComparison, value: Value) -> bool:
+    if isinstance(value, list):
+        return comparison.listed is not None and _distinct(value) == _distinct(json.loads(comparison.listed))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return comparison.number is not None and float(value) == comparison.number
+    return _text(value) == comparison.text
+
+
+def _text(value: Value) -> str | None:
+    """A text or a truth as it is compared; None for other values."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else None
+
+
+def _distinct(value: Any) -> Any:
+    """A key that equal values have in common: [64] is [64.0], and [1] is not [true]."""
+    if isinstance(value, list):
+        return ("list", *map(_distinct, value))
+    if isinstance(value, dict):
+        return ("table", *sorted((name, _distinct(part)) for name, part in value.items()))
+    return type(value) is bool, float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def equals(name: str, values: Iterable[Value]) -> str:
+    """The condition that a setting has the value that these are: a number and a text that looks like it are one.
+
+    Raises:
+        UsageError: the grammar cannot write the name or the value.
+    """
+    found = list(values)
+    written = _name(name)
+    absent = f"not ({written} = '' or {written} != '')"
+    if all(value is None for value in found):
+        return absent
+    if None in found:
+        return f"({equals(name, [value for value in found if value is not None])} or {absent})"
+    value = next((value for value in found if not isinstance(value, str)), found[0])
+    if isinstance(value, bool):
+        return f"{written} = {'true' if value else 'false'}"
+    if isinstance(value, int | float):
+        return f"{written} = {value!r}"
+    if isinstance(value, list):
+        return f"{written} = {json.dumps(value, ensure_ascii=False)}"
+    return f"{written} = {_quoted(str(value), f'the value of {name}')}"
+
+
+def _name(name: str) -> str:
+    """A name as a condition has it."""
+    shown = f"{PREFIX}{name}" if name in FIELDS else name
+    is_plain = not any(sign in shown for sign in " \t\n\r\"'<>=!()")
+    if is_plain and shown.lower() not in ("and", "or", "not"):
+        return shown
+    return _quoted(shown, "the name of a setting")
+
+
+def _quoted(text: str, what: str) -> str:
+    for quote in "'\"":
+        if quote not in text:
+            return f"{quote}{text}{quote}"
+    raise UsageError(
+        f"{what}: {text!r} has both kinds of quotes, which no condition can write",
+        "give the rungs in a file: --ladder FILE, with conditions on another setting, or on the names of runs",
+    )

@@ -1,0 +1,234 @@
+"""The rungs of imported runs: made of the values of settings, or declared; which runs each has; what its runs share."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from lrurun.config.ladder import Ladder
+from lrurun.config.resolve import Difference
+from lrurun.errors import UsageError, hint_for, nearest_hint
+from lrurun.imported import conditions, understanding
+from lrurun.trackers import TrackedRun, Value
+
+
+class NewRung(Struct, frozen=True, kw_only=True):
+    """A rung that is made of the values of settings."""
+
+    name: str
+    where: str
+    on: str | None
+    """Its base; None for the first rung."""
+    values: dict[str, str]
+    """Setting -> its value as a text."""
+    apart: tuple[str, ...] = ()
+    """The settings of `--by` in which it differs from its base."""
+    runs: int = 0
+    """The number of runs with these values."""
+
+
+def by_values(runs: Sequence[TrackedRun], by: Sequence[str], base: Mapping[str, str] | None = None) -> list[NewRung]:
+    """A rung for each combination of values of these settings, in the order in which they are found.
+
+    The base comes first: the one with the values of `base`, else the first that is found. Another rung has as its base
+    the rung before it that is one setting apart, where there is just one such, else the first.
+
+    Raises:
+        UsageError: no combination has the values of `base`, or no condition can name a value.
+    """
+    found: dict[tuple[str, ...], dict[str, list[Value]]] = {}
+    counts: Counter[tuple[str, ...]] = Counter()
+    for run in runs:
+        values = [run.settings.get(name) for name in by]
+        key = tuple(map(understanding.text_of, values))
+        counts[key] += 1
+        of_key = found.setdefault(key, {name: [] for name in by})
+        for name, value in zip(by, values, strict=True):
+            if value not in of_key[name]:
+                of_key[name].append(value)
+    keys = list(found)
+    if base:
+        keys = _with_first(keys, by, base)
+    names = _names(keys, by, {name: _is_named_by_setting(found, name) for name in by})
+    rungs: list[NewRung] = []
+    for position, key in enumerate(keys):
+        near = [k for k in range(position) if _apart(keys[k], key) == 1]
+        on = None if position == 0 else near[0] if len(near) == 1 else 0
+        apart = () if on is None else tuple(name for k, name in enumerate(by) if keys[on][k] != key[k])
+        where = " and ".join(conditions.equals(name, values) for name, values in found[key].items())
+        rungs.append(
+            NewRung(
+                name=names[position],
+                where=where,
+                on=None if on is None else names[on],
+                values=dict(zip(by, key, strict=True)),
+                apart=apart,
+                runs=counts[key],
+            )
+        )
+    return rungs
+
+
+def _apart(one: Sequence[str], other: Sequence[str]) -> int:
+    return sum(a != b for a, b in zip(one, other, strict=True))
+
+
+def _with_first(keys: list[tuple[str, ...]], by: Sequence[str], base: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """The combinations with the first one first that has the values of `base`."""
+    for name, value in base.items():
+        known = list(dict.fromkeys(key[list(by).index(name)] for key in keys))
+        if value not in known:
+            raise UsageError(
+                f"--base {name}={value}: no run has this value", hint_for(value, known, f"values of {name}")
+            )
+    wanted = {list(by).index(name): value for name, value in base.items()}
+    matching = [key for key in keys if all(key[k] == value for k, value in wanted.items())]
+    if not matching:
+        shown = ",".join(f"{name}={value}" for name, value in base.items())
+        raise UsageError(f"--base {shown}: no run has these values together", "name the values of a rung")
+    return [matching[0], *(key for key in keys if key != matching[0])]
+
+
+def _is_named_by_setting(found: Mapping[tuple[str, ...], Mapping[str, list[Value]]], name: str) -> bool:
+    """Whether the values of a setting say little without its name: numbers, and what is true or false."""
+    values = [value for of_key in found.values() for value in of_key[name] if value is not None]
+    return all(isinstance(value, int | float) for value in values)
+
+
+def _names(keys: Sequence[tuple[str, ...]], by: Sequence[str], with_setting: Mapping[str, bool]) -> list[str]:
+    """The names of rungs: their values, as in "layer-adam"; a number has its setting before it, as in "depth-4"."""
+    names: list[str] = []
+    for key in keys:
+        parts = []
+        for name, value in zip(by, key, strict=True):
+            last = re.split(r"[./]", name)[-1]
+            parts.append(_plain(f"{last}-{value}" if with_setting[name] else value or "empty"))
+        plain = re.sub(r"^[^A-Za-z0-9]+", "", "-".join(parts))[:80] or "rung"
+        name = plain.removesuffix(".toml")
+        number = 1
+        while name.lower() in {other.lower() for other in names}:
+            number += 1
+            name = f"{plain}-{number}"
+        names.append(name)
+    return names
+
+
+def _plain(text: str) -> str:
+    """A text with the signs that the name of a rung may have."""
+    text = text.replace("-.", "-0.") if re.match(r"-\.", text) else text
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-") or "x"
+
+
+# Which runs a rung has
+
+
+class Sorted(Struct, frozen=True, kw_only=True):
+    """Runs by the rungs whose conditions they meet."""
+
+    members: dict[str, list[int]]
+    """Rung -> the indices of its runs."""
+    outside: list[int]
+    """The indices of the runs that fit no rung."""
+
+
+def sort(runs: Sequence[tuple[TrackedRun, str]], ladder: Ladder) -> Sorted:
+    """The runs, each with the name of its tracker, by rung.
+
+    Raises:
+        UsageError: a condition cannot be read, a run fits two rungs, or a rung has no run.
+    """
+    names = conditions.names_of(understanding.paths_of([run for run, _ in runs]))
+    parsed = {
+        rung.name: conditions.parse(rung.where, names, f"{ladder.path}, rung {rung.name}, where")
+        for rung in ladder.rungs
+    }
+    members: dict[str, list[int]] = {name: [] for name in parsed}
+    outside: list[int] = []
+    for index, (run, tracker) in enumerate(runs):
+        fitting = [name for name, condition in parsed.items() if conditions.holds(condition, run, tracker)]
+        if len(fitting) > 1:
+            raise UsageError(
+                f"{ladder.path}: run {title_of(run)} fits rung {fitting[0]} and rung {fitting[1]}",
+                f"a run is a seed of one rung: narrow the condition of one, found {_where(ladder, fitting[0])} and "
+                f"{_where(ladder, fitting[1])}",
+            )
+        (members[fitting[0]] if fitting else outside).append(index)
+    for name, found in members.items():
+        if not found:
+            raise _empty(ladder, name, [run for run, _ in runs])
+    return Sorted(members=members, outside=outside)
+
+
+def _where(ladder: Ladder, name: str) -> str:
+    return next(rung.where for rung in ladder.rungs if rung.name == name)
+
+
+def _empty(ladder: Ladder, name: str, runs: Sequence[TrackedRun]) -> UsageError:
+    """The error of a rung without runs, with what the settings of its condition are in the source."""
+    text = _where(ladder, name)
+    names = conditions.names_of(understanding.paths_of(runs))
+    hints = []
+    for comparison in conditions.comparisons(conditions.parse(text, names, ladder.path)):
+        path = comparison.name
+        values = [understanding.text_of(conditions.value_of(path, run)) for run in runs]
+        known = list(dict.fromkeys(values))
+        if comparison.operator == "=" and comparison.text not in known:
+            near = nearest_hint(comparison.text, known)
+            listed = ", ".join(known[:8]) + (f" and {len(known) - 8} more" if len(known) > 8 else "")
+            hints.append(f"{near or ''} values of {path}: {listed}".strip())
+    hint = hints[0] if hints else "change the condition, or remove the rung"
+    return UsageError(f"{ladder.path}, rung {name}: no run fits it, where = {text!r}", hint)
+
+
+def title_of(run: TrackedRun) -> str:
+    """A run as messages name it: by its name where it has one, else by its id, with its project."""
+    shown = f"{run.name} ({run.id})" if run.name and run.name != run.id else run.id
+    return f"{run.project}/{shown}" if run.project else shown
+
+
+# What the runs of a rung share
+
+
+class RungSettings(Struct, frozen=True, kw_only=True):
+    """The settings of the runs of a rung."""
+
+    shared: dict[str, Any]
+    """Path -> value, of settings that all its runs have with one value."""
+    varying: dict[str, list[str]] = field(default_factory=dict)
+    """Path -> values as texts, of settings that differ between its runs."""
+
+
+def settings_of(runs: Sequence[TrackedRun], without: Collection[str]) -> RungSettings:
+    """The settings that the runs of a rung share, and those that vary between them; `without` the seed."""
+    shared: dict[str, Any] = {}
+    for path in understanding.paths_of(runs):
+        values = [run.settings.get(path) for run in runs]
+        if path not in without and len(set(map(understanding.text_of, values))) == 1:
+            shared[path] = values[0]
+    varying = {each.name: list(each.values) for each in understanding.varying(runs, without)}
+    return RungSettings(shared=shared, varying=varying)
+
+
+def differences(
+    rung: RungSettings, base: RungSettings, *, source: str, compared: Collection[str]
+) -> tuple[Difference, ...]:
+    """The settings in which a rung differs from its base: those that are the same in all runs of each."""
+    paths = dict.fromkeys([*base.shared, *rung.shared])
+    return tuple(
+        Difference(f"{conditions.PREFIX}{path}", base.shared.get(path), rung.shared.get(path), source)
+        for path in paths
+        if path in compared
+        and path not in rung.varying
+        and path not in base.varying
+        and understanding.text_of(base.shared.get(path)) != understanding.text_of(rung.shared.get(path))
+    )
+
+
+def shown(settings: Sequence[Difference]) -> str:
+    """Settings by their names, as in "norm and depth"."""
+    names = [difference.path.removeprefix(conditions.PREFIX) for difference in settings]
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)

@@ -1,0 +1,349 @@
+"""What runs of a tracker are about: which of their numbers may be scores and seeds, and which settings vary."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct, structs
+
+from lrurun.console import setting
+from lrurun.errors import UsageError, hint_for, nearest, plural
+from lrurun.trackers import TrackedRun, Value
+
+Direction = Literal["max", "min"]
+Split = Literal["test", "validation", "training"]
+
+_SPLITS: dict[str, Split] = {
+    "test": "test",
+    **dict.fromkeys(("val", "valid", "validation", "dev", "eval"), "validation"),
+    **dict.fromkeys(("train", "training"), "training"),
+}
+"""A word in the name of a metric -> the split that it is of."""
+_SCORES = (
+    *(
+        "acc",
+        "accuracy",
+        "top1",
+        "top5",
+        "auc",
+        "auroc",
+        "f1",
+        "map",
+        "miou",
+        "iou",
+        "bleu",
+        "rouge",
+        "reward",
+        "score",
+    ),
+    *("return", "precision", "recall", "r2"),
+)
+"""Words of scores of which higher is better."""
+_LOSSES = (
+    *("loss", "error", "err", "perplexity", "ppl", "mse", "mae", "rmse", "nll", "bits", "bpc", "bpb", "bpd", "wer"),
+    *("cer", "fid", "regret", "divergence", "kl", "entropy", "crossentropy", "ce", "cost", "mape", "rms"),
+)
+"""Words of scores of which lower is better."""
+_SHARES = ("acc", "accuracy", "top1", "top5")
+"""Words of scores that are shares of the test items."""
+_SEEDS = ("seed", "random_seed", "randomseed", "rng", "rng_seed", "manual_seed", "seed_everything", "random_state")
+"""Last parts of the names of seeds, the surest first."""
+_NO_SETTINGS = frozenset(
+    (
+        *("id", "name", "run", "run_id", "run_name", "uuid", "uid", "trial_id", "experiment_id", "hostname", "host"),
+        *("user", "username", "pid", "git", "commit", "git_commit", "git_hash", "sha", "url", "path", "dir", "folder"),
+        *("output_dir", "log_dir", "logdir", "save_dir", "run_dir", "notes", "description", "tags", "group", "job_id"),
+        *("time", "date", "datetime", "timestamp", "created", "created_at", "started", "started_at", "start_time"),
+        *("ended", "ended_at", "end_time", "finished_at", "duration", "runtime", "_runtime", "_timestamp", "_step"),
+        *("elapsed", "walltime", "wall_time", "wandb_version", "state", "status", "step", "epoch"),
+    )
+)
+"""Last parts of the names of what is no setting: ids, names, places and times."""
+
+
+def words(name: str) -> list[str]:
+    """The words of a name: "valLoss" and "val/loss" are both "val", "loss"."""
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    return [word.lower() for word in re.split(r"[^A-Za-z0-9]+", apart) if word]
+
+
+def last_part(path: str) -> str:
+    """The last part of a dotted or slashed name, in small letters."""
+    return re.split(r"[./]", path)[-1].lower()
+
+
+def split_of(metric: str) -> Split | None:
+    """The split that the name of a metric names; None if it names none."""
+    return next((_SPLITS[word] for word in words(metric) if word in _SPLITS), None)
+
+
+def direction_of(metric: str) -> Direction:
+    """Whether higher or lower values of a metric are better, by its name."""
+    for word in reversed(words(metric)):
+        if word in _LOSSES or word.endswith(("loss", "error", "perplexity", "entropy")):
+            return "min"
+        if word in _SCORES:
+            return "max"
+    return "max"
+
+
+def is_share(metric: str) -> bool:
+    """Whether a metric is a share of test items, by its name."""
+    return any(word in _SHARES for word in words(metric))
+
+
+def is_number(value: Any) -> bool:
+    """Whether the value of a setting is a number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def with_metrics(run: TrackedRun, names: Collection[str]) -> TrackedRun:
+    """A run with these columns as metrics: of a table, the reader does not know which of its numbers are scores."""
+    found = {name: float(value) for name in names if is_number(value := run.settings.get(name))}  # type: ignore[arg-type]
+    if not any(name in run.settings for name in names):
+        return run
+    settings = {name: value for name, value in run.settings.items() if name not in names}
+    return structs.replace(run, settings=settings, last=found | run.last)
+
+
+# Metrics
+
+
+def metrics(runs: Sequence[TrackedRun]) -> dict[str, int]:
+    """Metric -> the number of runs that have it: what trackers call metrics, and numbers of tables that sound like
+    one."""
+    counts: Counter[str] = Counter()
+    for run in runs:
+        counts.update(run.last.keys())
+        counts.update(
+            name
+            for name, value in run.settings.items()
+            if name not in run.last and is_number(value) and split_of(name) is not None and _sounds_like_score(name)
+        )
+    return dict(counts)
+
+
+def _sounds_like_score(name: str) -> bool:
+    return any(
+        word in _SCORES or word in _LOSSES or word.endswith(("loss", "error", "perplexity", "entropy"))
+        for word in words(name)
+    )
+
+
+def chosen_metric(runs: Sequence[TrackedRun], given: str | None) -> str:
+    """The metric that is the score: the one that is given, else the only one of the test split.
+
+    Raises:
+        UsageError: no run has it, or there are several or none of the test split.
+    """
+    known = metrics(runs)
+    if given is not None:
+        check_metric(runs, given, "--metric", known)
+        return given
+    of_test = [name for name in known if split_of(name) == "test"]
+    if len(of_test) == 1:
+        return of_test[0]
+    if not known:
+        numbers = [
+            name for name in dict.fromkeys(name for run in runs for name in run.settings) if _is_column(runs, name)
+        ]
+        hint = f"name the column with the score: --metric NAME; columns with numbers: {_listed(numbers)}"
+        raise UsageError("no metric was found", hint if numbers else "the runs have no numbers at all")
+    found = f"{plural(len(of_test), 'metric')} of a test split" if of_test else "no metric of a test split"
+    raise UsageError(f"{found}: which is the score?", f"name it with --metric: {_listed(of_test or list(known))}")
+
+
+def check_metric(runs: Sequence[TrackedRun], name: str, option: str, known: Mapping[str, int] | None = None) -> None:
+    """Refuses a metric that no run has, or that is no number.
+
+    Raises:
+        UsageError: with the nearest name.
+    """
+    if any(name in run.last for run in runs):
+        return
+    values = [value for run in runs if (value := run.settings.get(name)) is not None]
+    if any(is_number(value) for value in values):
+        return
+    if values:
+        raise UsageError(f"{option} {name}: is no number, found {setting(values[0])!r}", "name a column with numbers")
+    if any(name in run.settings for run in runs):
+        raise UsageError(f"{option} {name}: no run has a value of it", "name another metric, or import finished runs")
+    numbers = [path for path in dict.fromkeys(path for run in runs for path in run.settings) if _is_column(runs, path)]
+    names = list(known if known is not None else metrics(runs))
+    all_names = list(dict.fromkeys([*names, *numbers]))
+    near = nearest(name, all_names)
+    shown = names if near in names or near is None else all_names
+    raise UsageError(f"{option} {name}: no run has this metric", hint_for(name, shown or all_names, "metrics"))
+
+
+def _is_column(runs: Sequence[TrackedRun], name: str) -> bool:
+    return any(is_number(run.settings.get(name)) for run in runs)
+
+
+def _listed(names: Sequence[str], most: int = 12) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
+class Scale(Struct, frozen=True):
+    """How the values of a score are printed."""
+
+    unit: str
+    per_cent: bool
+
+
+def scale_of(metric: str, values: Iterable[float]) -> Scale:
+    """The unit of a score: shares of test items, such as accuracies, are printed in per cent, and some trackers have
+    them in per cent."""
+    finite = [value for value in values if math.isfinite(value)]
+    if not is_share(metric) or not finite or min(finite) < 0 or max(finite) > 100:
+        return Scale("", False)
+    return Scale("%", max(finite) > 1)
+
+
+# Settings
+
+
+class Varying(Struct, frozen=True, kw_only=True):
+    """A setting with different values in different runs."""
+
+    name: str
+    values: dict[str, int]
+    """Value as a text -> the number of runs that have it, in the order in which they are found."""
+    is_number: bool
+    """Whether all its values are numbers."""
+
+    @property
+    def shown(self) -> str:
+        """The name and its values, as in "norm (none, batch, layer)"."""
+        if len(self.values) > 6:
+            return f"{self.name} ({len(self.values)} values)"
+        return f"{self.name} ({', '.join(self.values)})"
+
+
+def text_of(value: Value) -> str:
+    """The value of a setting as a text, which a number and a text that looks like it share."""
+    if isinstance(value, list):
+        return json.dumps([int(part) if isinstance(part, float) and part.is_integer() else part for part in value])
+    return setting(value)
+
+
+def paths_of(runs: Sequence[TrackedRun]) -> list[str]:
+    """The paths of all settings, in the order in which they are found."""
+    return list(dict.fromkeys(path for run in runs for path in run.settings))
+
+
+def varying(runs: Sequence[TrackedRun], without: Collection[str] = ()) -> list[Varying]:
+    """The settings that vary between runs, without what identifies runs: ids, names, times, seeds, and texts or
+    fractions that no two runs share."""
+    found = []
+    for path in paths_of(runs):
+        if path in without or last_part(path) in (*_NO_SETTINGS, *_SEEDS):
+            continue
+        values = Counter(text_of(run.settings.get(path)) for run in runs)
+        present = [value for run in runs if (value := run.settings.get(path)) is not None]
+        is_all_numbers = all(is_number(value) for value in present)
+        is_unique = len(values) == len(runs) > 3
+        if len(values) < 2 or (is_unique and (not is_all_numbers or any(isinstance(v, float) for v in present))):
+            continue
+        found.append(Varying(name=path, values=dict(values), is_number=is_all_numbers))
+    return found
+
+
+def resolved_name(name: str, known: Sequence[str], option: str) -> str:
+    """The full path of a setting that is named by it, or by its last parts where just one setting ends in them.
+
+    Raises:
+        UsageError: there is none, or there are several.
+    """
+    plain = name.removeprefix("settings.")
+    for candidate in (name, plain):
+        if candidate in known:
+            return candidate
+    ending = [
+        path for path in known if re.split(r"[./]", path)[-1] == plain or path.endswith((f".{plain}", f"/{plain}"))
+    ]
+    if len(ending) == 1:
+        return ending[0]
+    if ending:
+        raise UsageError(f"{option} {name}: several settings end in it", f"name one of them: {', '.join(ending)}")
+    by_last = {re.split(r"[./]", path)[-1]: path for path in known}
+    near = nearest(name, known) or by_last.get(nearest(plain, by_last) or "")
+    hint = hint_for(near or name, known, "settings")
+    raise UsageError(f"{option} {name}: no run has this setting", hint)
+
+
+# Seeds
+
+
+def seed_column(runs: Sequence[TrackedRun]) -> str | None:
+    """The setting that has the seed, by its name: whole numbers that vary; None if there is none.
+
+    Raises:
+        UsageError: several could be it.
+    """
+    candidates = [path for path in paths_of(runs) if last_part(path) in _SEEDS and _has_seeds(runs, path)]
+    if not candidates:
+        return None
+    best = min(map(_rank, candidates))
+    of_best = [path for path in candidates if _rank(path) == best]
+    if len(of_best) > 1:
+        raise UsageError(
+            f"{plural(len(of_best), 'setting')} may be the seed: {', '.join(of_best)}", "name it: --seed-column NAME"
+        )
+    return of_best[0]
+
+
+def no_seeds(runs: Sequence[TrackedRun]) -> str:
+    """Why a setting that sounds like the seed is none, as a phrase; empty if there is no such setting."""
+    for path in paths_of(runs):
+        if last_part(path) in _SEEDS:
+            values = [value for run in runs if (value := run.settings.get(path)) is not None]
+            other = next((value for value in values if not _is_whole(value)), None)
+            if other is not None:
+                return f"{path} has values that are no whole numbers, as {setting(other)}"
+            if values:
+                return f"{path} is {setting(values[0])} in all runs"
+    return ""
+
+
+def _rank(path: str) -> tuple[int, int]:
+    return len(re.split(r"[./]", path)), _SEEDS.index(last_part(path))
+
+
+def _has_seeds(runs: Sequence[TrackedRun], path: str) -> bool:
+    values = [value for run in runs if (value := run.settings.get(path)) is not None]
+    return len(set(map(text_of, values))) > 1 and all(_is_whole(value) for value in values)
+
+
+def _is_whole(value: Value) -> bool:
+    if isinstance(value, str):
+        return re.fullmatch(r"[+-]?\d{1,18}", value) is not None
+    return is_number(value) and float(value).is_integer()  # type: ignore[arg-type]
+
+
+def chosen_by(runs: Sequence[TrackedRun], without: Collection[str]) -> list[str]:
+    """The only setting that can make rungs, where none was named.
+
+    Raises:
+        UsageError: there are several, or none.
+    """
+    found = varying(runs, without)
+    categorical = [each for each in found if not each.is_number]
+    chosen = categorical if categorical else found
+    if len(chosen) == 1:
+        return [chosen[0].name]
+    if not found:
+        raise UsageError(
+            "no setting varies between the runs, so that there is nothing to compare",
+            "give the rungs in a file: --ladder FILE, with conditions on the names of runs",
+        )
+    raise UsageError(
+        f"{plural(len(found), 'setting')} vary: which make the rungs?",
+        f"name them with --by, as in --by {chosen[0].name}: {'; '.join(each.shown for each in found[:12])}",
+    )

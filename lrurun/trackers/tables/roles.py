@@ -1,0 +1,85 @@
+"""What the name of a column says that its cells are.
+
+Case does not matter, and blanks and hyphens count as underscores.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from lrurun.trackers import State, Value
+
+RUN = ("run_id", "_run_id", "run_uuid", "id", "run")
+"""Columns that name the run, the first one that is there."""
+STEP = (
+    *("_step", "step", "global_step", "trainer/global_step", "train/global_step", "training_iteration"),
+    *("iteration", "iter", "epoch"),
+)
+"""Columns with steps, the first one that is there."""
+NAME = ("run_name", "tags.mlflow.runname", "display_name", "name", "run")
+STATE = ("state", "status")
+STARTED = ("created", "created_at", "start_time", "started", "started_at")
+ENDED = ("end_time", "ended", "ended_at", "finished_at")
+CODE = ("tags.mlflow.source.git.commit", "git_commit", "git.commit", "commit")
+METRIC, VALUE = "metric", "value"
+"""Columns of a table with a row for each value of a metric."""
+SETTING_PREFIXES = ("params.", "config.", "config/")
+METRIC_PREFIXES = ("metrics.", "summary.", "summary/")
+
+STATES: dict[str, State] = {
+    **dict.fromkeys(
+        ("finished", "complete", "completed", "done", "success", "succeeded", "terminated", "ok"), "finished"
+    ),
+    **dict.fromkeys(("crashed", "failed", "fail", "killed", "error", "errored", "timeout", "stopped"), "crashed"),
+    **dict.fromkeys(("aborted", "cancelled", "canceled", "interrupted", "preempted", "pruned"), "crashed"),
+    **dict.fromkeys(("running", "pending", "queued", "scheduled", "created", "waiting", "active"), "running"),
+}
+"""Word for a state, in lower case -> the state. A column with any other word is no column of states."""
+_MILLISECONDS = 1e11
+"""Numbers beyond it are milliseconds since 1970: as seconds they would be of the year 5138."""
+
+
+def plain(name: str) -> str:
+    """A name as it is compared."""
+    return re.sub(r"[\s-]+", "_", name.strip().lower())
+
+
+def find(names: Iterable[str], known: Sequence[str], *, without: Iterable[str | None] = ()) -> str | None:
+    """The column that has the first of these known names; None if none has one."""
+    by_plain: dict[str, str] = {}
+    for name in names:
+        if name not in without:
+            by_plain.setdefault(plain(name), name)
+    return next((by_plain[name] for name in known if name in by_plain), None)
+
+
+def stripped(name: str, prefixes: Sequence[str]) -> str | None:
+    """A name without the prefix that says what it is; None if it has none of these."""
+    for prefix in prefixes:
+        if name.lower().startswith(prefix) and len(name) > len(prefix):
+            return name[len(prefix) :]
+    return None
+
+
+def state_of(cell: Value) -> State | None:
+    """The state that a cell says; None for words that are not known. Nobody knows how a run without a word ended: it
+    counts as running."""
+    return "running" if cell is None else STATES.get(cell.strip().lower()) if isinstance(cell, str) else None
+
+
+def seconds_of(cell: Value) -> float | None:
+    """The time in a cell, in seconds since 1970: a date of ISO 8601, of UTC where it has no zone, or a number of
+    seconds or milliseconds. None if it is none."""
+    if isinstance(cell, bool):
+        return None
+    if isinstance(cell, int | float):
+        return cell / 1000 if cell > _MILLISECONDS else float(cell)
+    if not isinstance(cell, str):
+        return None
+    try:
+        time = datetime.fromisoformat(cell.strip())
+    except ValueError:
+        return None
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()

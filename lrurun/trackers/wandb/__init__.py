@@ -1,0 +1,472 @@
+"""Weights & Biases: folders of runs as the package writes them, offline or online, and files that were downloaded.
+
+* A run with a `.wandb` file is read from it: the whole history. Others are read from `config.yaml` and
+  `wandb-summary.json`, which have last values only; they do not say how a run ended, so it counts as finished.
+* A run is finished if its exit record has code 0, crashed with any other code, and running without one: then it still
+  runs, or was killed.
+* Last values are those of the history. The summary has those of metrics that the history does not have, and those that
+  `define_metric` keeps, as `val/acc.max`; where it says something else than the history, a note says so.
+* Names of nested keys have dots. A literal key `n.x` beside `{"n": {"x": ...}}` is `"n.x"`, with quotes.
+* Several folders of one run, which was resumed, are one run, in the order of their times.
+* Texts, media and keys that begin with an underscore are no metrics.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from lrurun.errors import LrurunError, UsageError, plural
+from lrurun.trackers import Curve, Source, State, TrackedRun, Value
+from lrurun.trackers.wandb import nested
+from lrurun.trackers.wandb.records import MAGIC, RecordFile
+
+_FOLDER = re.compile(r"(?:offline-)?run-(\d{8}_\d{6})-(.+)")
+_CONFIG, _SUMMARY, _METADATA = "config.yaml", "wandb-summary.json", "wandb-metadata.json"
+_LISTED = 3
+
+
+class WandbReader:
+    """Reads the folders that wandb writes."""
+
+    name = "wandb"
+    title = "Weights & Biases"
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._places: dict[str, list[str]] = {}
+        """What there is to say -> the places where it was seen."""
+        self._other_projects: dict[str, int] = {}
+        self._quoted: set[str] = set()
+
+    @classmethod
+    def recognises(cls, source: Source) -> bool:
+        path = source.path
+        if source.frame is not None or not source.name:
+            return False
+        try:
+            if path.is_file():
+                with path.open("rb") as file:
+                    return file.read(len(MAGIC)) == MAGIC
+            return path.is_dir() and bool(_run_folders(path))
+        except OSError:
+            return False
+
+    def version(self) -> str:
+        return ""
+
+    def runs(self, curves: Collection[str] | None = ()) -> Iterator[TrackedRun]:
+        self._places, self._other_projects, self._quoted = {}, {}, set()
+        for folders in self._grouped():
+            run = _Run(folders[0])
+            for folder in folders:
+                run.read(folder, self.source.items, curves)
+            if len(folders) > 1:
+                self._note("was resumed, and has several folders, which are read as one run", str(folders[0].place))
+            for note in run.notes:
+                self._note(note, str(run.place))
+            self._quoted |= run.names.quoted | run.setting_names.quoted
+            yield run.made()
+
+    def notes(self) -> Sequence[str]:
+        notes = []
+        for note, places in self._places.items():
+            more = f" and {len(places) - _LISTED} more" if len(places) > _LISTED else ""
+            notes.append(f"{', '.join(places[:_LISTED])}{more}: {note}")
+        for project, count in self._other_projects.items():
+            notes.append(f"{plural(count, 'run')} of the project {project!r} left out")
+        if self._quoted:
+            listed = ", ".join(sorted(self._quoted)[:_LISTED])
+            notes.append(f"keys with dots that are named as nested ones are written in quotes: {listed}")
+        return notes
+
+    def _note(self, note: str, place: str) -> None:
+        self._places.setdefault(note, []).append(place)
+
+    def _grouped(self) -> list[list[_Folder]]:
+        """The folders of each run, in the order of their times.
+
+        Raises:
+            UsageError: there is none.
+            LrurunError: one cannot be read.
+        """
+        path = self.source.path
+        try:
+            folders = [_Folder(path)] if path.is_file() else [_Folder(folder) for folder in _run_folders(path)]
+        except OSError as error:
+            raise _unreadable(path, error) from None
+        if not folders:
+            found = "there are no runs of wandb in this folder" if path.exists() else "there is no such file or folder"
+            hint = "name a folder `wandb`, one of its folders run-..., or a file run-ID.wandb"
+            raise UsageError(f"{path}: {found}", hint)
+        groups: dict[tuple[str, str], list[_Folder]] = {}
+        for folder in folders:
+            folder.identify()
+            if self.source.project and folder.project and folder.project != self.source.project:
+                self._other_projects[folder.project] = self._other_projects.get(folder.project, 0) + 1
+            else:
+                groups.setdefault((folder.project, folder.id), []).append(folder)
+        return list(groups.values())
+
+
+def _run_folders(path: Path) -> list[Path]:
+    """The folders of runs at a path: itself, those in it, or those in its folder `wandb`. Links are not followed."""
+    if _is_run(path):
+        return [path]
+    for parent in (path, path / "wandb", path / ".wandb"):
+        if parent.is_dir():
+            found = [folder for folder in parent.iterdir() if not folder.is_symlink() and _is_run(folder)]
+            if found:
+                return sorted(found, key=_order)
+    return []
+
+
+def _is_run(path: Path) -> bool:
+    if not path.is_dir():
+        return False
+    files = path / "files"
+    return any(path.glob("run-*.wandb")) or any(
+        (folder / _CONFIG).is_file() or (folder / _SUMMARY).is_file() for folder in (files, path)
+    )
+
+
+def _order(folder: Path) -> tuple[str, str]:
+    match = _FOLDER.fullmatch(folder.name)
+    return (match[1] if match else "", folder.name)
+
+
+def _unreadable(path: Path, error: Exception) -> LrurunError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return LrurunError(f"{path}: cannot be read: {reason}", "check the permissions and the disk")
+
+
+class _Folder:
+    """A folder with the files of a run, or a `.wandb` file alone."""
+
+    def __init__(self, path: Path) -> None:
+        self.place = path
+        if path.is_file():
+            self.log: Path | None = path
+            self.files: Path | None = None
+        else:
+            self.log = min(path.glob("run-*.wandb"), default=None)
+            self.files = path / "files" if (path / "files").is_dir() else path
+        match = _FOLDER.fullmatch(path.name)
+        self.id = match[2] if match else path.name
+        if self.log is not None:
+            self.id = self.log.stem.removeprefix("run-")
+        self.project = ""
+
+    def identify(self) -> None:
+        """Reads the id and the project of the run, if they are recorded."""
+        if self.log is None:
+            return
+        try:
+            for record in RecordFile(self.log):
+                if record.HasField("run"):
+                    self.id, self.project = record.run.run_id or self.id, record.run.project
+                    return
+        except OSError as error:
+            raise _unreadable(self.log, error) from None
+
+    def text(self, name: str) -> str | None:
+        """The text of a file among those of the run; None if there is none."""
+        path = None if self.files is None else self.files / name
+        if path is None or not path.is_file():
+            return None
+        try:
+            return path.read_text("utf-8")
+        except UnicodeDecodeError:
+            raise UsageError(f"{path}: is no text in UTF-8", "fetch it again") from None
+        except OSError as error:
+            raise _unreadable(path, error) from None
+
+    def json(self, name: str) -> Any:
+        """The value in a JSON file; None if there is none.
+
+        Raises:
+            UsageError: it is not JSON.
+        """
+        text = self.text(name)
+        if text is None or not text.strip():
+            return None
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            assert self.files is not None
+            raise UsageError(f"{self.files / name}: is not JSON", "the file is incomplete: fetch it again") from None
+
+
+class _Run:
+    """What is known of a run, which grows as its files are read."""
+
+    def __init__(self, folder: _Folder) -> None:
+        self.id, self.project, self.place = folder.id, folder.project, folder.place
+        self.name = self.code = ""
+        self.state: State = "running"
+        self.state_text = ""
+        self.config: dict[str, Any] = {}
+        self.summary: dict[str, Any] = {}
+        self.last: dict[str, float] = {}
+        self.last_step: int | None = None
+        self.points: dict[str, tuple[array[int], array[float]]] = {}
+        self.items: list[float] | None = None
+        self.started_at: float | None = None
+        self.ended_at: float | None = None
+        self.names, self.setting_names = nested.Names(), nested.Names()
+        self.notes: list[str] = []
+
+    def read(self, folder: _Folder, items: str, curves: Collection[str] | None) -> None:
+        """Adds what is in a folder.
+
+        Raises:
+            UsageError: a file is not what its name says.
+            LrurunError: it cannot be read.
+        """
+        self.state, self.state_text = "running", "no exit record"
+        has_run = folder.log is not None and self._read_log(folder.log, items, curves)
+        if not has_run and folder.files is not None:
+            self._read_files(folder, items)
+        metadata = folder.json(_METADATA)
+        if isinstance(metadata, dict):
+            git = metadata.get("git")
+            self.code = self.code or (str(git.get("commit") or "") if isinstance(git, dict) else "")
+            if self.started_at is None:
+                self.started_at = _seconds(metadata.get("startedAt"))
+        if items and folder.files is not None and (listed := self._listed(folder, items)) is not None:
+            self.items = listed
+
+    def _listed(self, folder: _Folder, items: str) -> list[float] | None:
+        """The results of items in a file of the run."""
+        if not items.endswith(".json"):
+            return None
+        found = folder.json(items)
+        if found is None:
+            return None
+        if (listed := _numbers(found)) is None:
+            assert folder.files is not None
+            raise UsageError(f"{folder.files / items}: is no list of numbers", "write one as [1, 0, 1]")
+        return listed
+
+    # .wandb files
+
+    def _read_log(self, path: Path, items: str, curves: Collection[str] | None) -> bool:
+        """Reads a `.wandb` file; returns whether it has the run, which it has after 15 seconds or so."""
+        file = RecordFile(path)
+        has_run = False
+        try:
+            for record in file:
+                if record.HasField("history"):
+                    self._add_row(record.history, items, curves)
+                elif record.HasField("summary"):
+                    _change(self.summary, record.summary)
+                elif record.HasField("config"):
+                    _change(self.config, record.config)
+                elif record.HasField("run"):
+                    has_run = True
+                    self._add_run(record.run)
+                elif record.HasField("environment"):
+                    self.code = record.environment.git.commit or self.code
+                elif record.HasField("exit"):
+                    code = record.exit.exit_code
+                    self.state, self.state_text = "finished" if code == 0 else "crashed", f"exit code {code}"
+        except OSError as error:
+            raise _unreadable(path, error) from None
+        if file.fault:
+            self.notes.append(f"its .wandb file {file.fault}: what comes before is read")
+        if not has_run:
+            self.notes.append("its .wandb file has no records yet: the run has just begun, or was killed soon")
+        return has_run
+
+    def _add_run(self, run: Any) -> None:
+        self.id, self.project = run.run_id or self.id, run.project or self.project
+        self.name = run.display_name or self.name
+        self.code = run.git.commit or self.code
+        _change(self.config, run.config)
+        if self.started_at is None and run.HasField("start_time"):
+            self.started_at = run.start_time.seconds + run.start_time.nanos / 1e9
+
+    def _add_row(self, row: Any, items: str, curves: Collection[str] | None) -> None:
+        step = row.step.num if row.HasField("step") else None
+        values: list[tuple[nested.Path, float]] = []
+        for item in row.item:
+            path = _path(item)
+            if path == ("_step",):
+                step = int(float(item.value_json))
+            elif path == ("_timestamp",):
+                self.ended_at = float(item.value_json)
+            elif not path[0].startswith("_"):
+                self._collect(values, path, item.value_json, items)
+        if step is not None:
+            self.last_step = step if self.last_step is None else max(step, self.last_step)
+        for path, value in values:
+            metric = self.names.name(path)
+            self.last[metric] = value
+            if step is not None and (curves is None or metric in curves):
+                steps, points = self.points.setdefault(metric, (array("q"), array("d")))
+                steps.append(step)
+                points.append(value)
+
+    def _collect(self, values: list[tuple[nested.Path, float]], path: nested.Path, text: str, items: str) -> None:
+        try:
+            values.append((path, float(text)))  # JSON of numbers, also NaN and Infinity
+            return
+        except ValueError:
+            value = _json(text)
+        if isinstance(value, dict):
+            inner = nested.leaves({path[-1]: value}, path[:-1])
+            values += [(longer, float(number)) for longer, number in inner if _is_number(number)]
+        elif isinstance(value, list) and ".".join(path) == items:
+            self.items = _numbers(value) or self.items
+
+    # Files beside it
+
+    def _read_files(self, folder: _Folder, items: str) -> None:
+        config, summary = _config(folder), folder.json(_SUMMARY)
+        if config is None and summary is None:
+            return
+        for key, value in (config or {}).items():
+            nested.put(self.config, (key,), value)
+        if isinstance(summary, dict):
+            self.summary = summary
+            if _is_number(step := summary.get("_step")):
+                self.last_step = int(step)
+            if _is_number(time := summary.get("_timestamp")):
+                self.ended_at = float(time)
+            listed = summary.get(items) if items else None
+            self.items = _numbers(listed) if isinstance(listed, list) else self.items
+        if folder.log is None:
+            self.state, self.state_text = "finished", ""
+            self.notes.append("has no .wandb file, which would say how the run ended: it counts as finished")
+
+    # The run
+
+    def made(self) -> TrackedRun:
+        """The run as it is known now."""
+        return TrackedRun(
+            id=self.id,
+            project=self.project,
+            name="" if self.name == self.id else self.name,
+            settings=self._settings(),
+            state=self.state,
+            state_text=self.state_text,
+            last=self._last(),
+            last_step=self.last_step,
+            curves={
+                metric: Curve(np.array(steps, np.int64), np.array(values, np.float64))
+                for metric, (steps, values) in self.points.items()
+            },
+            items=self.items,
+            started_at=self.started_at,
+            ended_at=self.ended_at,
+            code=self.code,
+            place=str(self.place),
+        )
+
+    def _settings(self) -> dict[str, Value]:
+        settings: dict[str, Value] = {}
+        for path, value in nested.leaves(self.config):
+            if path[0] != "_wandb":
+                is_plain = value is None or isinstance(value, str | int | float | bool | list)
+                settings[self.setting_names.name(path)] = value if is_plain else str(value)
+        return settings
+
+    def _last(self) -> dict[str, float]:
+        last = dict(self.last)
+        other = []
+        for path, value in nested.leaves(self.summary):
+            if path[0].startswith("_") or not _is_number(value):
+                continue
+            metric = self.names.name(path)
+            if metric not in last:
+                last[metric] = float(value)
+            elif last[metric] != value and not (np.isnan(last[metric]) and np.isnan(value)):
+                other.append(metric)
+        if other:
+            listed = ", ".join(sorted(other)[:_LISTED])
+            self.notes.append(f"the summary has another value than the end of the history, which counts: {listed}")
+        return last
+
+
+def _path(item: Any) -> nested.Path:
+    return tuple(item.nested_key) or (item.key,)
+
+
+def _change(table: dict[str, Any], changes: Any) -> None:
+    for item in changes.update:
+        nested.put(table, _path(item), _json(item.value_json))
+    for item in changes.remove:
+        nested.remove(table, _path(item))
+
+
+def _json(text: str) -> Any:
+    """The value of a text in JSON; the text itself if it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _is_number(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _numbers(values: Any) -> list[float] | None:
+    """A list of numbers; None of anything else."""
+    if not isinstance(values, list) or not all(isinstance(value, int | float) for value in values):
+        return None
+    return [float(value) for value in values]
+
+
+def _seconds(text: Any) -> float | None:
+    try:
+        time = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    return time.timestamp() if time.tzinfo else datetime.fromisoformat(f"{text}+00:00").timestamp()
+
+
+def _config(folder: _Folder) -> dict[str, Any] | None:
+    """The values in `config.yaml`, in which each key has a table with `value`; None if there is no file."""
+    import yaml
+
+    text = folder.text(_CONFIG)
+    if text is None:
+        return None
+    assert folder.files is not None
+    path = folder.files / _CONFIG
+    try:
+        table = yaml.load(text, _loader())
+    except yaml.YAMLError as error:
+        reason = str(error).partition("\n")[0]
+        raise UsageError(f"{path}: is no YAML: {reason}", "the file is incomplete: fetch it again") from None
+    if table is None:
+        return {}
+    if not isinstance(table, dict):
+        raise UsageError(f"{path}: is no table of settings", "fetch it again")
+    return {
+        str(key): entry["value"]
+        for key, entry in table.items()
+        if key != "_wandb" and isinstance(entry, dict) and "value" in entry
+    }
+
+
+@cache
+def _loader() -> Any:
+    """A loader of YAML for which `1e-05` is a number, as W&B means what it writes so; to PyYAML it is a text."""
+    import yaml
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        pass
+
+    number = re.compile(r"^[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+$")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
+    return Loader

@@ -1,0 +1,194 @@
+"""What changes the reading of verdicts on imported runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from lrurun.config.ladder import Claim, Ladder, Rung
+from lrurun.imported import cautions
+from lrurun.imported.scoring import ScoredRun
+from lrurun.instances.import_record import Caution
+from tests.harness.tracked_runs import made, table
+
+PAIR = [("b", "a")]
+
+
+def runs(count: int, missing: int = 0, **fields: Any) -> list[ScoredRun]:
+    """So many runs, of which the last have no result."""
+    return [made(f"r{k}", None if k >= count - missing else 0.5, seed=k, **fields) for k in range(count)]
+
+
+def short(found: Iterable[Caution]) -> list[str]:
+    return [caution.short for caution in found]
+
+
+def test_best_of_test_is_always_a_caution() -> None:
+    assert short(cautions.best_of_test(table(protocol="best-of-test"))) == ["best of test"]
+    assert not [*cautions.best_of_test(table(at="best", metric_for_choice="val_acc"))]
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "unequal"),
+    [
+        ((10, 0), (10, 2), True),  # 20 points
+        ((10, 2), (10, 0), True),
+        ((10, 0), (10, 1), False),  # a single run may be missing by accident
+        ((3, 0), (3, 1), False),
+        ((3, 0), (3, 2), True),
+        ((20, 0), (20, 2), False),  # 10 points, no more
+        ((20, 0), (20, 3), True),
+        ((10, 5), (20, 10), False),  # equal shares
+        ((20, 4), (5, 2), True),  # 20 % of twenty and 40 % of five
+        ((20, 5), (5, 2), True),  # 25 and 40 %: the worse side is the one with the larger share
+        ((20, 6), (5, 2), False),  # 30 and 40 %
+        ((0, 0), (5, 5), False),  # a rung without runs is not compared
+    ],
+)
+def test_unequal_shares_of_missing_runs(of_a: tuple[int, int], of_b: tuple[int, int], unequal: bool) -> None:
+    found = [*cautions.missing_runs({"a": runs(*of_a), "b": runs(*of_b), "c": runs(9, 9)}, PAIR)]
+    assert short(found) == ["unequal shares of missing runs"] * unequal
+    if unequal:
+        assert found[0].rungs == ("a", "b")
+        assert f"a {of_a[1]} of {of_a[0]}, b {of_b[1]} of {of_b[0]}" in found[0].full
+
+
+def test_runs_that_diverged_are_not_missing() -> None:
+    failed = [made(f"r{k}", None, seed=k, state="diverged") for k in range(4)]
+    assert not [*cautions.missing_runs({"a": runs(4), "b": failed}, PAIR)]
+    interrupted = [made(f"r{k}", None, seed=k, state="interrupted") for k in range(4)]
+    assert [*cautions.missing_runs({"a": runs(4), "b": interrupted}, PAIR)]
+
+
+def test_budgets_are_compared_by_the_medians_of_runs_with_results() -> None:
+    lost = made("lost", None, step=1)
+    same = {"a": [*runs(3, step=1000), lost], "b": runs(3, step=1010)}
+    assert not [*cautions.unequal_budgets(same, PAIR, table())]
+    longer = {"a": runs(3, step=1000), "b": [*runs(2, step=1011), made("x", step=5000)], "c": runs(3, step=1)}
+    [found] = cautions.unequal_budgets(longer, PAIR, table())
+    assert (found.short, found.rungs) == ("unequal budgets", ("a", "b"))
+    assert "a 1,000, b 1,011" in found.full
+    [at_step] = cautions.unequal_budgets(longer, PAIR, table(at=900))
+    assert at_step.short == ""
+    assert "all are scored at step 900" in at_step.full
+    unknown = {"a": runs(3, step=0), "b": runs(3, step=1000)}
+    assert not [*cautions.unequal_budgets(unknown, PAIR, table())]
+
+
+def test_a_run_that_ends_early_is_named() -> None:
+    members = {
+        "a": [*runs(4, step=1000), made("cut", step=899), made("lost", None, step=10)],
+        "b": [*runs(4, step=1000), made("x", step=900)],
+        "c": runs(3, step=0),
+    }
+    [found] = cautions.early_ends(members)
+    assert (found.short, found.rungs) == ("runs that end early", ("a",))
+    assert "a 1 of 5 with a median of 1,000: cut" in found.full
+
+
+def test_versions_of_code_and_data_that_are_known_differ() -> None:
+    members = {
+        "a": [made("x", code="abcdef0123456789", data="v1"), made("y", code="")],
+        "b": [made("z", code="fedcba9876543210", data="v1"), made("lost", None, code="c", data="v2")],
+        "c": [made("u", code="other", data="v3")],
+    }
+    [code] = cautions.unequal_code(members, PAIR)
+    assert (code.short, code.rungs) == ("unequal code", ("a", "b"))
+    assert "a abcdef012345 (1 run); b fedcba987654 (1 run)" in code.full
+    assert not [*cautions.unequal_data(members, PAIR)]
+    [data] = cautions.unequal_data(members, [("c", "a")])
+    assert (data.short, data.rungs) == ("unequal data", ("a", "c"))
+    within = {"a": [made("x", data="v1"), made("y", data="v2")], "b": [made("z")]}
+    [data] = cautions.unequal_data(within, PAIR)
+    assert data.rungs == ("a",)
+    assert not [*cautions.unequal_data(within, [])]
+
+
+def of_widths(*widths: Any) -> list[ScoredRun]:
+    return [made(f"r{k}", seed=k, settings={"width": width, "seed": k}) for k, width in enumerate(widths)]
+
+
+def test_settings_that_vary_within_a_rung() -> None:
+    settings = ["width", "seed"]
+    assert not [*cautions.varying_settings({"a": of_widths(8, 8.0)}, [], table(seed="seed"), settings)]
+    [mixed] = cautions.varying_settings(
+        {"a": of_widths(8, 16), "b": of_widths(8, 8)}, PAIR, table(seed="seed"), settings
+    )
+    assert (mixed.short, mixed.rungs) == ("settings vary within rungs", ("a",))
+    assert "a: width (8.0, 16.0)" in mixed.full
+    # half of each in both: the mixture is the same
+    [alike] = cautions.varying_settings(
+        {"a": of_widths(8, 16), "b": of_widths(16, 8, 16, 8)}, PAIR, table(seed="seed"), settings
+    )
+    assert (alike.short, alike.rungs) == ("", ("a", "b"))
+    [unlike] = cautions.varying_settings(
+        {"a": of_widths(8, 16), "b": of_widths(16, 8, 8)}, PAIR, table(seed="seed"), settings
+    )
+    assert (unlike.short, unlike.rungs) == ("settings vary within rungs", ("a", "b"))
+
+
+def test_neither_scores_nor_seeds_nor_what_is_chosen_varies() -> None:
+    [run, other] = (
+        made(f"r{k}", settings={"seed": k, "test_acc": k, "val_acc": k, "lr": k, "right": [k]}) for k in range(2)
+    )
+    reading = table(seed="seed", metric_for_choice="val_acc", choose=("lr",), items="right")
+    assert not [*cautions.varying_settings({"a": [run, other]}, [], reading, run.run.settings)]
+
+
+def test_more_than_one_difference_from_the_base() -> None:
+    differences = {"b": ["norm"], "c": ["norm", "width"], "d": ["norm", "lr"]}
+    [found] = cautions.several_differences(differences, table(choose=("lr",), metric_for_choice="val_acc"))
+    assert (found.short, found.rungs) == ("more than one difference from the base", ("c",))
+    assert "c in norm, width" in found.full
+
+
+def test_crashed_runs_that_count_as_failures_are_counted() -> None:
+    members = {"a": [made("x", None, state="diverged"), made("y")], "b": [made("z")]}
+    [found] = cautions.failures(members, table(crashed="failed"))
+    assert found.full.startswith("1 run that crashed")
+    assert not [*cautions.failures({"b": [made("z")]}, table(crashed="failed"))]
+
+
+def test_states_that_are_not_known_or_not_to_be_trusted() -> None:
+    assert "does not say how runs ended" in next(cautions.states_of_runs({"a": runs(2)}, table())).full
+    known = {"a": [*runs(2), made("x", state_text="FINISHED")]}
+    assert not [*cautions.states_of_runs(known, table())]
+    assert "MLflow" in next(cautions.states_of_runs(known, table(from_="mlflow"))).full
+
+
+def test_the_seed_of_sacred_is_its_own() -> None:
+    assert [*cautions.seeds_of_sacred(table(from_="sacred", seed="seed"))]
+    assert not [*cautions.seeds_of_sacred(table(from_="sacred", seed="model_seed"))]
+    assert not [*cautions.seeds_of_sacred(table(from_="csv", seed="seed"))]
+
+
+def test_curves_that_go_back_are_named() -> None:
+    [found] = cautions.steps_back({"a": [made("x", went_back=True), made("y")], "b": [made("z")]})
+    assert (found.rungs, found.short) == (("a",), "")
+    assert "of 1 run go back" in found.full
+    assert found.full.endswith("(x).")
+
+
+def test_comparisons_are_those_with_the_base_and_those_of_claims() -> None:
+    ladder = Ladder(
+        name="l", title="t", source="s",
+        rungs=tuple(Rung(name=name, title=name, where="x = 1") for name in "abc"),
+        claims=(
+            Claim(text="c beats a", source="s", rung="c", than="a"),
+            Claim(text="b beats a", source="s", rung="b", than="a"),
+            Claim(text="c learns", source="s", rung="c", kind="above-chance"),
+        ),
+    )  # fmt: skip
+    assert cautions.compared(ladder) == [("b", "a"), ("c", "b"), ("c", "a")]
+
+
+def test_those_of_the_first_screen_come_first() -> None:
+    members = {"a": runs(10, 4, went_back=True), "b": runs(10, step=50)}
+    chosen = Caution(short="seeds numbered here", full="x")
+    found = cautions.of_import(members, PAIR, table(protocol="best-of-test"), others=[chosen])
+    assert short(found) == [
+        "best of test", "unequal shares of missing runs", "seeds numbered here", "unequal budgets", "", "",
+    ]  # fmt: skip
+    assert not cautions.of_import({"a": [made("x", state_text="ok")], "b": [made("y")]}, PAIR, table())

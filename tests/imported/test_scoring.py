@@ -1,0 +1,249 @@
+"""The state, seed and score of imported runs, and their curves as a ledger has them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lrurun.errors import UsageError
+from lrurun.imported.scoring import one_per_step, recorded_curves, scored
+from tests.harness.tracked_runs import curve, table, tracked
+
+BEST = {"at": "best", "metric_for_choice": "val_acc"}
+
+
+def result(run: Any, **fields: Any) -> dict[str, float] | None:
+    return scored(run, "csv", table(**fields)).result
+
+
+@pytest.mark.parametrize(
+    ("state", "last", "crashed", "expected", "has_result"),
+    [
+        ("finished", {"test_acc": 0.5}, "missing", "done", True),
+        ("finished", {"test_acc": math.nan}, "missing", "done", True),
+        ("finished", {"test_acc": -math.inf}, "missing", "done", True),
+        ("finished", {"other": 0.5}, "missing", "failed", False),
+        ("finished", {"other": 0.5}, "failed", "failed", False),
+        ("crashed", {"test_acc": 0.5}, "missing", "failed", False),
+        ("crashed", {"test_acc": 0.5}, "failed", "diverged", True),
+        ("crashed", {}, "failed", "diverged", True),
+        ("running", {"test_acc": 0.5}, "missing", "interrupted", False),
+        ("running", {"test_acc": 0.5}, "failed", "interrupted", False),
+    ],
+)
+def test_the_state_follows_from_the_trackers_and_the_score(
+    state: str, last: dict[str, float], crashed: str, expected: str, has_result: bool
+) -> None:
+    run = scored(tracked(state=state, state_text="exit code 9", last=last), "csv", table(crashed=crashed))
+    assert (run.state, run.has_result) == (expected, has_result)
+    assert (run.result is not None) == (expected == "done")
+    assert bool(run.why) == (expected != "done")
+    if state != "finished":
+        assert "exit code 9" in run.why
+
+
+def test_without_the_score_the_run_says_what_it_has_instead() -> None:
+    assert scored(tracked(last={"loss": 1.0}), "csv", table()).why == "it has no test_acc"
+    assert scored(tracked(settings={"test_acc": "n/a"}), "csv", table()).why == "its test_acc is 'n/a', no number"
+    assert scored(tracked(settings={"test_acc": True}), "csv", table()).why == "its test_acc is True, no number"
+    assert scored(tracked(settings={"test_acc": ""}), "csv", table()).why == "it has no test_acc"
+
+
+def test_the_last_score_is_the_trackers_and_not_that_of_the_greatest_step() -> None:
+    # resumed from step 20: the newest value is at step 30, and step 50 is of an attempt that was abandoned
+    points = [(10, 0.1), (20, 0.2), (50, 0.9), (30, 0.3)]
+    run = scored(tracked(curves={"test_acc": points}), "csv", table())
+    assert (run.result, run.step, run.went_back) == ({"test/acc": 0.3}, 50, True)
+    assert not scored(tracked(curves={"test_acc": [(10, 0.1), (10, 0.2)]}), "csv", table()).went_back
+
+
+def test_a_column_of_numbers_among_the_settings_is_a_metric() -> None:
+    run = tracked(settings={"test_acc": 90, "val_acc": 80.0})
+    assert result(run) == {"test/acc": 90.0}
+    assert result(run, per_cent=True, metric_for_choice="val_acc") == {"test/acc": 0.9, "val/acc": 0.8}
+    assert result(tracked(settings={"test_acc": 90}, last={"test_acc": 0.4})) == {"test/acc": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("metric", "name", "choice", "of_choice"),
+    [
+        ("test_acc", "test/acc", "val_acc", "val/acc"),
+        ("acc/test", "test/acc", "acc/valid", "val/acc"),
+        ("acc", "test/acc", "eval_acc", "val/acc"),
+        ("Test Accuracy", "test/Accuracy", "val_loss", "val/loss"),
+        ("test/acc@top 5", "test/acc_at_top 5", "dev/acc@top 5", "val/acc_at_top 5"),
+        ("escape_step", "test/escape_step_of_run", "validation.acc", "val/acc"),
+        ("testing", "test/testing", "evaluation", "val/evaluation"),
+    ],
+)
+def test_results_have_the_names_by_which_reports_look_for_them(
+    metric: str, name: str, choice: str, of_choice: str
+) -> None:
+    from lrurun.config.imported import metric_of
+    from lrurun.judging.scores import form_of
+
+    reading = table(metric=metric, metric_for_choice=choice)
+    assert result(tracked(last={metric: 0.5, choice: 0.25}), metric=metric, metric_for_choice=choice) == {
+        name: 0.5,
+        of_choice: 0.25,
+    }
+    assert form_of(metric_of(reading)).result == name
+
+
+def test_per_cent_of_a_score_are_not_those_of_a_loss() -> None:
+    run = tracked(last={"test_acc": 50.0, "val_loss": 2.0})
+    assert result(run, per_cent=True, metric_for_choice="val_loss") == {"test/acc": 0.5, "val/loss": 2.0}
+
+
+def test_a_step_has_the_value_recorded_there_last() -> None:
+    run = tracked(curves={"test_acc": [(10, 0.1), (20, 0.2), (20, 0.25), (30, 0.3)], "val_acc": {5: 0.6, 25: 0.7}})
+    assert result(run, at=20, metric_for_choice="val_acc") == {"test/acc": 0.25, "val/acc": 0.6}
+    missing = scored(run, "csv", table(at=15))
+    assert (missing.state, missing.why) == ("failed", "it has no test_acc at step 15; its last one is at step 30")
+    assert scored(tracked(last={"test_acc": 0.5}), "csv", table(at=0)).why == "it has no test_acc at step 0"
+
+
+@pytest.mark.parametrize(
+    ("test", "val", "direction", "expected"),
+    [
+        # the first of equal best steps; NaN and infinities are never best
+        ({1: 0.1, 2: 0.2, 3: 0.3}, {1: 0.5, 2: 0.9, 3: 0.9}, "max", (0.2, 0.9, 2)),
+        ({1: 0.1, 2: 0.2, 3: 0.3}, {1: math.nan, 2: math.inf, 3: 0.1}, "max", (0.3, 0.1, 3)),
+        ({1: 0.1, 2: 0.2, 3: 0.3}, {1: 2.0, 2: 1.0, 3: -math.inf}, "min", (0.2, 1.0, 2)),
+        # steps at which one of them is missing do not count, even if validation is best there
+        ({0: 0.1, 10: 0.2}, {0: 0.5, 5: 0.9, 10: 0.6}, "max", (0.2, 0.6, 10)),
+        # of a step recorded twice, the last value
+        ({1: 0.1, 2: 0.2}, [(1, 0.9), (2, 0.5), (1, 0.3)], "max", (0.2, 0.5, 2)),
+        # calls without steps: each value belongs to the one beside it
+        ({1: 0.1, 3: 0.2, 5: 0.3}, {0: 0.5, 2: 0.9, 4: 0.6}, "max", (0.2, 0.9, 2)),
+        ({0: 0.1, 2: 0.2, 4: 0.3}, {1: 0.5, 3: 0.9, 5: 0.6}, "max", (0.2, 0.9, 3)),
+        # a score with NaN there ranks below all others
+        ({1: math.nan, 2: 0.2}, {1: 0.9, 2: 0.5}, "max", (math.nan, 0.9, 1)),
+    ],
+)
+def test_the_best_step_is_chosen_by_validation(
+    test: Any, val: Any, direction: str, expected: tuple[float, float, int]
+) -> None:
+    found = result(tracked(curves={"test_acc": test, "val_acc": val}), **BEST, direction_for_choice=direction)
+    assert found is not None
+    assert [*found.values()] == pytest.approx([*expected], nan_ok=True)
+    assert [*found] == ["test/acc", "val/acc", "best_step"]
+
+
+def test_a_test_after_training_counts_whatever_the_best_step() -> None:
+    run = tracked(curves={"test_acc": {31: 0.7}, "val_acc": {10: 0.5, 20: 0.9, 30: 0.6}})
+    assert result(run, **BEST) == {"test/acc": 0.7, "val/acc": 0.9}
+    without_steps = tracked(curves={"val_acc": {10: 0.5, 20: 0.9}}, last={"test_acc": 0.7, "val_acc": 0.5})
+    assert result(without_steps, **BEST) == {"test/acc": 0.7, "val/acc": 0.9}
+    assert result(tracked(last={"test_acc": 0.7, "val_acc": 0.5}), **BEST) == {"test/acc": 0.7, "val/acc": 0.5}
+
+
+def test_where_nothing_says_which_values_belong_together_the_run_is_missing() -> None:
+    apart = tracked(curves={"test_acc": {1: 0.1, 2: 0.2}, "val_acc": {10: 0.5, 20: 0.9}})
+    run = scored(apart, "csv", table(**BEST))
+    assert (run.state, run.result) == ("failed", None)
+    assert run.why == "test_acc and val_acc were not recorded at the same steps, so that none is chosen"
+    no_val = scored(tracked(curves={"test_acc": {1: 0.1, 2: 0.2}}), "csv", table(**BEST))
+    assert (no_val.state, no_val.why) == ("failed", "it has no val_acc")
+
+
+def test_without_a_finite_validation_score_nothing_is_chosen() -> None:
+    found = result(tracked(curves={"test_acc": {1: 0.1, 2: 0.2}, "val_acc": {1: math.nan, 2: math.inf}}), **BEST)
+    assert found is not None
+    assert math.isnan(found["test/acc"])
+    assert math.isnan(found["val/acc"])
+    assert "best_step" not in found
+
+
+def test_best_of_test_is_the_best_finite_score() -> None:
+    curves = {"test_acc": {1: 0.4, 2: math.inf, 3: 0.6, 4: math.nan, 5: 0.5}}
+    assert result(tracked(curves=curves), protocol="best-of-test") == {"test/acc": 0.6}
+    assert result(tracked(curves=curves), protocol="best-of-test", direction="min") == {"test/acc": 0.4}
+    assert result(tracked(last={"test_acc": 0.3}), protocol="best-of-test") == {"test/acc": 0.3}
+
+
+def test_a_last_validation_score_that_is_not_finite_is_left_out() -> None:
+    # an infinity would be taken for an error of the metric, of the score's direction
+    assert result(tracked(last={"test_acc": 0.5, "val_loss": math.inf}), metric_for_choice="val_loss") == {
+        "test/acc": 0.5
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "seed"),
+    [
+        (3, 3), (3.0, 3), ("3", 3), ("3.0", 3), (" 42 ", 42), (-1, -1), ("-1", -1), (0, 0),
+        (2**32 - 1, 2**32 - 1), (2**63 - 1, 2**63 - 1), (str(2**63 - 1), 2**63 - 1), (2.0**53, 2**53),
+        (None, None), ("", None),
+    ],
+)  # fmt: skip
+def test_seeds_are_whole_numbers(value: Any, seed: int | None) -> None:
+    assert scored(tracked(settings={"seed": value}), "csv", table(seed="seed")).seed == seed
+
+
+def test_a_run_without_the_seed_setting_has_no_seed() -> None:
+    assert scored(tracked(), "csv", table(seed="seed")).seed is None
+    assert scored(tracked(settings={"seed": 3}), "csv", table()).seed is None
+
+
+@pytest.mark.parametrize("value", [True, "three", 1.5, math.nan, math.inf, [1], "1e3", 2**63, -(2**63), 2.0**60])
+def test_other_seeds_are_refused_with_the_run_named(value: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        scored(tracked("x7", name="night", settings={"seed": value}), "csv", table(seed="seed"))
+    assert caught.value.message.startswith("run x7 (night), seed: ")
+    assert repr(value) in caught.value.message
+    assert "numbered" in str(caught.value.hint)
+
+
+def test_a_scored_run_has_no_curves() -> None:
+    run = tracked(curves={"test_acc": {1: 0.5, 2: 0.6}})
+    assert scored(run, "csv", table()).run.curves == {}
+    assert run.curves
+
+
+def test_a_curve_has_one_value_for_each_step_that_recorded_last() -> None:
+    found = one_per_step(curve([(5, 0.5), (1, 0.1), (5, math.nan), (3, 0.3), (-1, 9.0), (1, 0.2), (-(2**31), 7.0)]))
+    assert found.steps.tolist() == [1, 3, 5]
+    assert found.values.tolist() == pytest.approx([0.2, 0.3, math.nan], nan_ok=True)
+    increasing = curve({0: 1.0, 4: 2.0})
+    assert one_per_step(increasing) is increasing
+    assert one_per_step(curve({-3: 1.0, 4: 2.0})).steps.tolist() == [4]
+
+
+def test_recorded_curves_have_the_names_of_results() -> None:
+    run = tracked(
+        curves={
+            "test/acc": {1: 7.0},  # the name that the score gets
+            "loss": {1: math.nan, 2: 1.0},
+            "test_acc": {1: 50.0, 2: 60.0},
+            "val_acc": {1: 40.0},
+            "val/acc_2": {1: 8.0},
+            "val/acc": {1: 9.0},
+            "Summary": {-(2**31): 3.0},
+        }
+    )
+    found = recorded_curves(run, table(metric_for_choice="val_acc", per_cent=True))
+    values = {name: of_name.values.tolist() for name, of_name in found.items()}
+    assert values.pop("loss") == pytest.approx([math.nan, 1.0], nan_ok=True)
+    assert values == {
+        "test/acc": [0.5, 0.6],
+        "val/acc": [0.4],
+        "test/acc_2": [7.0],
+        "val/acc_2": [8.0],
+        "val/acc_3": [9.0],
+    }
+    assert recorded_curves(run, table(metric="test/acc"))["test/acc"].values.tolist() == [7.0]
+    assert "val_acc" in recorded_curves(run, table())
+
+
+def test_recorded_curves_do_not_depend_on_the_order_of_the_metrics() -> None:
+    first = recorded_curves(tracked(curves={"test/acc": {1: 1.0}, "test_acc": {1: 2.0}}), table())
+    second = recorded_curves(tracked(curves={"test_acc": {1: 2.0}, "test/acc": {1: 1.0}}), table())
+    assert {name: of_name.values.tolist() for name, of_name in first.items()} == {
+        "test/acc": [2.0],
+        "test/acc_2": [1.0],
+    }
+    assert np.array_equal(first["test/acc"].values, second["test/acc"].values)
