@@ -30,7 +30,7 @@ def test_the_pages_of_an_import(machine: Machine) -> None:
     [ladder] = [row["instance"] for row in machine.json("status")["ladders"]]
     page = words(view.page(f"/ladders/{ladder}"))
     assert "2 runs missing (batch): unequal shares may favour a rung" in page
-    assert "2 of 6 of batch: killed" in page
+    assert "2 of 6 of batch: c5ca9d363c94 (killed), fda178a9f364 (exit code 1)" in page
     assert "Eigenvalues" not in page
     assert "Norms" not in page
     assert view.get(f"/data/ladders/{ladder}?kind=curves").status == 200

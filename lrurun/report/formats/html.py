@@ -115,7 +115,13 @@ def _cells(detail: RunDetail, form: ScoreForm | None, mixed: bool) -> list[str]:
         score = three_digits(detail.score) if form is None else form.full(detail.score)
         if mixed and form is not None:
             score = form.labelled(score)
-    return [str(detail.seed), detail.state, score, f"{detail.step:,} of {detail.steps:,}", str(detail.attempts)]
+    return [
+        str(detail.seed),
+        detail.state,
+        score,
+        f"{detail.step:,}" + (f" of {detail.steps:,}" if detail.steps else ""),
+        str(detail.attempts),
+    ]
 
 
 def _about(
