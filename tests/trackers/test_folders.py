@@ -6,7 +6,6 @@ import shutil
 
 import pytest
 
-from lrurun.errors import LrurunError
 from lrurun.trackers import Source, folders
 from lrurun.trackers.hydra import HydraReader
 from lrurun.trackers.lightning import LightningReader
@@ -79,17 +78,3 @@ def test_the_current_folder(tmp_path, monkeypatch):
     assert [(run.id, run.project) for run in LightningReader(Source(name=".")).runs()] == [
         ("version_0", "lightning_logs")
     ]
-
-
-def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
-    path = tmp_path / "a"
-    path.touch()
-
-    def refuse(self):
-        raise PermissionError(13, "Permission denied", str(self))
-
-    monkeypatch.setattr(type(path), "read_bytes", refuse)
-    with pytest.raises(LrurunError) as caught:
-        folders.text(path)
-    assert caught.value.message == f"{path}: cannot be read: Permission denied"
-    assert caught.value.exit_code == 1
