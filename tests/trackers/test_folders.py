@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from lrurun import trackers
 from lrurun.trackers import Source, folders
 from lrurun.trackers.hydra import HydraReader
 from lrurun.trackers.lightning import LightningReader
@@ -29,6 +30,17 @@ def test_each_source_has_one_reader(path):
     source = Source(name=str(FILES / path))
     assert [reader for reader in dict.fromkeys(SOURCES.values()) if reader.recognises(source)] == [SOURCES[path]]
     assert not SOURCES[path].recognises(Source(name=str(FILES / path), frame=object()))
+
+
+@pytest.mark.parametrize(
+    ("path", "place"), [("ray/ladder", "*_0_*"), ("transformers", "whole"), ("lightning", "*/version_0")]
+)
+def test_files_of_tensorboard_beside_those_of_a_tool(path, place, tmp_path):
+    """Ray Tune, transformers and Lightning write them, too."""
+    [target] = shutil.copytree(FILES / path, tmp_path / "source").glob(place)
+    [events] = (FILES / "tensorboard" / "values" / "simple").iterdir()
+    shutil.copy(events, target)
+    assert trackers.recognise(Source(name=str(tmp_path / "source"))) is SOURCES[path.partition("/")[0]]
 
 
 @pytest.mark.parametrize("reader", dict.fromkeys(SOURCES.values()))
