@@ -347,12 +347,16 @@ def test_operations_after_the_end_of_a_trial_count_for_nothing(journal):
         {"op_code": 6, "trial_id": 9, "state": 0, "values": None, "datetime_start": "2026-11-28T00:00:00+00:00"},
         {"op_code": 9, "trial_id": 9, "system_attr": {"a": 1}},
         {"op_code": 10},
+        {"op_code": 0, "study_name": "later", "directions": [1]},
+        {"op_code": 4, "study_id": 2, "datetime_start": "2026-11-28T00:00:00+00:00"},
     ]
     before = [(run.settings, run.last, run.state_text, run.started_at) for run in read(journal)[0]]
     with journal.open("a") as file:
         for row in rows:
             file.write(json.dumps(row | {"worker_id": "other"}) + "\n")
-    assert [(run.settings, run.last, run.state_text, run.started_at) for run in read(journal)[0]] == before
+    *runs, later = read(journal)[0]
+    assert [(run.settings, run.last, run.state_text, run.started_at) for run in runs] == before
+    assert (later.project, later.id, later.state_text) == ("later", "0", "RUNNING")
     assert_as_optuna_reads_it(journal)
 
 
