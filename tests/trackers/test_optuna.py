@@ -227,6 +227,7 @@ def test_url_and_version(tmp_path):
     url = f"sqlite:///{path}"
     assert OptunaReader.recognises(Source(name=url))
     assert [run.id for run in read(url)[0]] == [run.id for run in read(path)[0]]
+    assert len(read(f"{url}?timeout=5")[0]) == 9
     assert OptunaReader(Source(name=url)).version() == "Optuna v3.2.0.a"
     assert OptunaReader(Source(name=str(FOLDER / JOURNAL))).version() == ""
 
