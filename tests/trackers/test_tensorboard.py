@@ -71,7 +71,7 @@ def test_points_are_ordered_by_time_also_where_files_are_not(tmp_path: Path) -> 
 
 def test_settings_of_the_hparams_plugin() -> None:
     runs = runs_in("hparams")
-    assert list(runs) == ["keras", "one", "two/session-0", "two/session-1"]
+    assert list(runs) == ["one", "two/session-0", "two/session-1", "keras"]  # as they started
     one = runs["one"]  # its session is in a folder of its own, named by the time
     assert one.settings == {"lr": 0.1, "depth": 4, "norm": "layer", "bias": True}
     assert isinstance(one.settings["depth"], int)
