@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lrurun.errors import UsageError
-from lrurun.trackers import Curve, Source, TrackedRun, documents, flat, points
+from lrurun.trackers import Curve, Source, TrackedRun, documents, flat, numbers
 
 METRICS = "metrics.json"
 PARAMETERS = "params.yaml"
@@ -79,7 +79,7 @@ class DvcLiveReader:
             project=above.name,
             settings=self._settings(folder),
             last=last,
-            last_step=points.last_step(series),
+            last_step=numbers.last_step(series),
             curves={metric: curve for metric, curve in series.items() if curves is None or metric in curves},
             place=str(folder),
         )
@@ -119,7 +119,7 @@ class DvcLiveReader:
                 others = f", as {len(bad) - 1} more are" if len(bad) > 1 else ""
                 self._notes.append(f"{path}: line {bad[0]} is no whole point of a curve and is left out{others}")
             if found:
-                yield metric, points.curve(found)
+                yield metric, numbers.curve(found)
 
 
 def _folders(root: Path) -> Iterator[Path]:
@@ -173,7 +173,7 @@ def _numbers(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from _numbers(value, f"{prefix}{key}/")
-        elif (number := points.number(value)) is not None:
+        elif (number := numbers.number(value)) is not None:
             yield f"{prefix}{key}", number
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lrurun.errors import LrurunError, UsageError, plural
-from lrurun.trackers import Curve, Source, State, TrackedRun, documents, flat, points
+from lrurun.trackers import Curve, Source, State, TrackedRun, documents, flat, numbers
 
 RUN = "run.json"
 """The file that every folder of a run has."""
@@ -80,7 +80,7 @@ class SacredReader:
             state=STATES.get(status, "crashed") if is_whole else "running",
             state_text=status,
             last=last,
-            last_step=points.last_step(series),
+            last_step=numbers.last_step(series),
             curves={metric: curve for metric, curve in series.items() if curves is None or metric in curves},
             started_at=_time(record.get("start_time")),
             ended_at=_time(record.get("stop_time")),
@@ -121,9 +121,9 @@ def _curve(stored: Any) -> Curve | None:
     found = [
         (step, number)
         for stored_step, value in zip(_list(table.get("steps")), _list(table.get("values")), strict=False)
-        if (step := points.step(stored_step)) is not None and (number := points.number(value)) is not None
+        if (step := numbers.step(stored_step)) is not None and (number := numbers.number(value)) is not None
     ]
-    return points.curve(found) if found else None
+    return numbers.curve(found) if found else None
 
 
 def _results(result: Any, name: str = "result") -> dict[str, float]:
@@ -131,7 +131,7 @@ def _results(result: Any, name: str = "result") -> dict[str, float]:
     plain = _plain(result)
     if isinstance(plain, Mapping):
         return {path: value for key, inner in plain.items() for path, value in _results(inner, f"{name}.{key}").items()}
-    number = points.number(plain)
+    number = numbers.number(plain)
     return {} if number is None else {name: number}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from lrurun.errors import LrurunError, UsageError, plural
-from lrurun.trackers import Source, TrackedRun, flat, points, sqlite
+from lrurun.trackers import Source, TrackedRun, flat, numbers, sqlite
 
 SCHEMA = 2
 """The newest schema that is known, that of Trackio 0.43.0."""
@@ -67,14 +67,14 @@ class TrackioReader:
             settings = self._settings(configurations.get(id), f"{path}, run {id}")
             without += not settings
             found = self._points(connection, key, id, path)
-            series = {metric: points.curve(of_metric) for metric, of_metric in found.items()}
+            series = {metric: numbers.curve(of_metric) for metric, of_metric in found.items()}
             yield TrackedRun(
                 id=str(id),
                 project=path.stem,
                 name=str(name),
                 settings=settings,
                 last={metric: float(curve.values[-1]) for metric, curve in series.items()},
-                last_step=points.last_step(series),
+                last_step=numbers.last_step(series),
                 curves={metric: curve for metric, curve in series.items() if curves is None or metric in curves},
                 started_at=_time(first),
                 ended_at=_time(latest),
@@ -124,7 +124,7 @@ class TrackioReader:
         found: dict[str, list[tuple[int, float]]] = {}
         rows = connection.execute(f"SELECT id, step, metrics FROM metrics WHERE {key} = ? ORDER BY id", (id,))
         for row, stored_step, stored in rows:
-            step = points.step(stored_step)
+            step = numbers.step(stored_step)
             if step is None:
                 self._notes.append(f"{path}, run {id}, row {row} of metrics: its step is no whole number: left out")
                 continue
@@ -162,7 +162,7 @@ def _numbers(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
         if isinstance(value, Mapping):
             if "_type" not in value:
                 yield from _numbers(value, f"{prefix}{key}.")
-        elif (number := points.number(value)) is not None:
+        elif (number := numbers.number(value)) is not None:
             yield f"{prefix}{key}", number
 
 

@@ -11,7 +11,7 @@ import pytest
 from lrurun.errors import UsageError
 from lrurun.trackers import TrackedRun
 from tests.trackers.make.dvclive import PARAMETERS
-from tests.trackers.reading import FILES, points, read, recognised
+from tests.trackers.reader_output import FILES, points, read, recognised
 
 RUNS = FILES / "dvclive" / "runs"
 

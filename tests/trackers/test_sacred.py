@@ -11,7 +11,7 @@ import pytest
 from lrurun.errors import UsageError
 from lrurun.trackers import TrackedRun
 from tests.trackers.make.sacred import ENDS
-from tests.trackers.reading import FILES, points, read, recognised
+from tests.trackers.reader_output import FILES, points, read, recognised
 
 FOLDER = FILES / "sacred" / "sacred_runs"
 SEEDS = "no command has named the seed of 9 runs: Sacred then draws one at random, which a script may not use"
@@ -156,7 +156,7 @@ def test_numbers_that_do_not_fit_are_left_out(copy: Path) -> None:
     values = f'"steps": [0, 1.5, {2**70}, 3, 4], "values": [1, 2, 3, 1{"0" * 400}, 5]'
     (copy / "1" / "metrics.json").write_text(f'{{"loss": {{{values}}}, "none": {{"steps": 1}}, "other": 3}}')
     run = read("sacred", copy)[0][0]
-    assert points(run, "loss") == [(0, "1.0"), (4, "5.0")]
+    assert points(run, "loss") == [(0, "1.0"), (3, "inf"), (4, "5.0")]
     assert run.last == {"loss": 5.0, "result": 0.75}
 
 

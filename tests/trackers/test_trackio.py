@@ -12,7 +12,7 @@ import pytest
 
 from lrurun.errors import UsageError
 from lrurun.trackers import TrackedRun
-from tests.trackers.reading import FILES, points, read, recognised
+from tests.trackers.reader_output import FILES, points, read, recognised
 
 FILE = FILES / "trackio" / "norms.db"
 OLD = FILES / "trackio_old" / "norms.db"
@@ -66,7 +66,6 @@ def test_last_values_are_numbers_alone(runs: list[TrackedRun]) -> None:
         "test/acc": 0.125,
         "loss": math.inf,
         "low": -math.inf,
-        "is": 1.0,
         "table.x": 1.0,
         "__step": 7.0,
     }
