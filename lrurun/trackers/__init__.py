@@ -28,18 +28,19 @@ BUILT_IN = {
     "parquet": "lrurun.trackers.tables.parquet:ParquetReader",
     "wandb": "lrurun.trackers.wandb:WandbReader",
     "mlflow": "lrurun.trackers.mlflow:MlflowReader",
-    "tensorboard": "lrurun.trackers.tensorboard:TensorBoardReader",
     "lightning": "lrurun.trackers.lightning:LightningReader",
     "transformers": "lrurun.trackers.transformers:TransformersReader",
     "optuna": "lrurun.trackers.optuna:OptunaReader",
     "hydra": "lrurun.trackers.hydra:HydraReader",
     "ray": "lrurun.trackers.ray_tune:RayTuneReader",
+    "tensorboard": "lrurun.trackers.tensorboard:TensorBoardReader",
     "trackio": "lrurun.trackers.trackio:TrackioReader",
     "aim": "lrurun.trackers.aim:AimReader",
     "sacred": "lrurun.trackers.sacred:SacredReader",
     "dvclive": "lrurun.trackers.dvclive:DvcLiveReader",
 }
-"""Name of a source, as `--from` takes it -> its reader. The order is that in which sources are recognised."""
+"""Name of a source, as `--from` takes it -> its reader. The order is that in which sources are recognised:
+TensorBoard is after tools that write its files beside their own."""
 
 Value = str | int | float | bool | None | list[Any]
 """The value of a setting."""

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lrurun.errors import LrurunError, UsageError, hint_for, plural
-from lrurun.trackers import Source, TrackedRun
+from lrurun.trackers import Source, TrackedRun, documents
 
 _SEEN_FIRST = 2_000
 """The most folders in which a source is looked for before it is known whose it is."""
@@ -186,43 +186,6 @@ def unreadable(path: Path, error: OSError) -> LrurunError:
     return LrurunError(f"{path}: cannot be read: {error.strerror}", "check its permissions, and that of its folder")
 
 
-def text(path: Path) -> str:
-    """The text of a file in UTF-8, without a byte order mark.
-
-    Raises:
-        UsageError: it is in another encoding.
-        LrurunError: it cannot be read.
-    """
-    with reading(path):
-        content = path.read_bytes()
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise UsageError(
-            f"{path}, line {line}: is not UTF-8", f"convert it, as by iconv -f latin1 -t utf-8 {path.name}"
-        ) from None
-
-
-def json_table(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty of an empty file. Bare NaN and Infinity are numbers.
-
-    Raises:
-        UsageError: it has none.
-        LrurunError: it cannot be read.
-    """
-    content = text(path)
-    if not content.strip():
-        return {}
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        raise UsageError(f"{path}: is not JSON", "repair the file, or move its run's folder away") from None
-    if not isinstance(found, dict):
-        raise UsageError(f"{path}: expected a JSON object, found {type(found).__name__}", "name another file")
-    return found
-
-
 def items_in(folder: Path, name: str) -> list[float] | None:
     """The per-item results in the file of this name in the folder of a run; None if there is no such file.
 
@@ -241,7 +204,7 @@ def items_in(folder: Path, name: str) -> list[float] | None:
         except ValueError as error:
             raise UsageError(f"{path}: is no array of numbers: {error}", "save one by numpy.save") from None
         return item_results(array.tolist() if array.ndim == 1 else [array.tolist()], path)
-    content = text(path)
+    content = documents.text(path)
     try:
         values = json.loads(content) if content.lstrip()[:1] == "[" else [json.loads(line) for line in content.split()]
     except (ValueError, RecursionError):

@@ -21,13 +21,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from msgspec import Struct
 
-from lrurun.errors import LrurunError, UsageError
+from lrurun.errors import UsageError
 from lrurun.files import is_database
-from lrurun.trackers import Source, State, TrackedRun, Value, flat, folders
+from lrurun.trackers import Source, State, TrackedRun, Value, flat, folders, sqlite
 from lrurun.trackers.points import JsonLines, Points
 
 SCHEMAS = ("v3.0.0.d", "v3.2.0.a")
@@ -37,8 +36,6 @@ _STATES = ("RUNNING", "COMPLETE", "PRUNED", "FAIL", "WAITING")
 _ENDS: dict[str, State] = {"COMPLETE": "finished", "FAIL": "crashed", "PRUNED": "running", "RUNNING": "running"}
 _REPORTS = "intermediate_value"
 _NOT_FINITE = {"INF_POS": math.inf, "INF_NEG": -math.inf, "NAN": math.nan}
-_WAIT = 10.0
-"""Seconds that a reader waits for a process that writes."""
 _CSV = "write it as a table: study.trials_dataframe().to_csv(...), and import that"
 
 
@@ -85,22 +82,21 @@ class OptunaReader:
             return False
         try:
             if is_database(path):
-                with contextlib.closing(_connect(path)) as connection:
-                    return {"studies", "trial_values"} <= _tables(connection)
+                return {"studies", "trial_values"} <= sqlite.columns(path).keys()
             with path.open("rb") as file:
                 row = json.loads(file.readline(100_000))
-        except (OSError, ValueError, RecursionError, sqlite3.Error):
+        except (OSError, ValueError, RecursionError):
             return False
         return isinstance(row, dict) and {"op_code", "worker_id"} <= row.keys()
 
     def version(self) -> str:
         """The version of the tables, as in "Optuna v3.2.0.a"; empty of a journal."""
         path = self._file()
-        with _database_errors(path):
+        with folders.reading(path):
             if not is_database(path):
                 return ""
-            with contextlib.closing(_connect(path)) as connection:
-                return f"Optuna {_schema(connection, path)}"
+        with _opened(path) as connection:
+            return f"Optuna {_schema(connection, path)}"
 
     def notes(self) -> Sequence[str]:
         """Sentences on what the last reading left out or had to interpret."""
@@ -110,7 +106,7 @@ class OptunaReader:
         """Yields the trials of each study, by their numbers."""
         self._notes = []
         path = self._file()
-        with _database_errors(path):
+        with folders.reading(path):
             database = is_database(path)
         found = _from_database(path, keeps(curves)) if database else self._from_journal(path)
         studies: set[str] = set()
@@ -221,34 +217,29 @@ def _parameter(value: float | None, distribution: str) -> Value:
 def _from_database(path: Path, with_reports: bool) -> Iterator[tuple[_Study, _Trial | None]]:
     """The studies and trials of an SQLite file. Each trial is read by itself: no lock is held between two of them, for
     which a study that runs would have to wait."""
-    with contextlib.ExitStack() as stack:
-        with _database_errors(path):
-            connection = stack.enter_context(contextlib.closing(_connect(path)))
-            _schema(connection, path)
-            # From version 5 on times are UTC; before, of the machine that wrote them.
-            [library] = connection.execute("SELECT library_version FROM version_info").fetchone() or [""]
-            zone = "+00:00" if int(str(library).partition(".")[0] or 0) >= 5 else ""
-            studies = [
-                (key, _study(connection, key, name))
-                for key, name in connection.execute(
-                    "SELECT study_id, study_name FROM studies ORDER BY study_id"
-                ).fetchall()
-            ]
-        for key, study in studies:
-            yield study, None
-            with _database_errors(path):
-                rows = connection.execute(
-                    "SELECT trial_id, number, state, datetime_start, datetime_complete FROM trials WHERE study_id = ?"
-                    " ORDER BY number",
-                    (key,),
-                ).fetchall()
-            for trial_id, number, state, started, ended in rows:
-                with _database_errors(path):
-                    if state not in _STATES:
-                        raise UsageError(f"{path}: trial {number} has the unknown state {state!r}", _CSV)
-                    trial = _Trial(number, state, started and f"{started}{zone}", ended and f"{ended}{zone}")
-                    _read(connection, trial_id, trial, with_reports)
-                yield study, trial
+    with _opened(path) as connection:
+        _schema(connection, path)
+        # From version 5 on times are UTC; before, of the machine that wrote them.
+        [library] = connection.execute("SELECT library_version FROM version_info").fetchone() or [""]
+        zone = "+00:00" if int(str(library).partition(".")[0] or 0) >= 5 else ""
+        rows = connection.execute("SELECT study_id, study_name FROM studies ORDER BY study_id").fetchall()
+        studies = [(key, _study(connection, key, name)) for key, name in rows]
+    for key, study in studies:
+        yield study, None
+        with _opened(path) as connection:
+            trials = connection.execute(
+                "SELECT trial_id, number FROM trials WHERE study_id = ? ORDER BY number", (key,)
+            ).fetchall()
+        for trial_id, number in trials:
+            with _opened(path) as connection:
+                state, started, ended = connection.execute(
+                    "SELECT state, datetime_start, datetime_complete FROM trials WHERE trial_id = ?", (trial_id,)
+                ).fetchone()
+                if state not in _STATES:
+                    raise UsageError(f"{path}: trial {number} has the unknown state {state!r}", _CSV)
+                trial = _Trial(number, state, started and f"{started}{zone}", ended and f"{ended}{zone}")
+                _read(connection, trial_id, trial, with_reports)
+            yield study, trial
 
 
 def _study(connection: sqlite3.Connection, key: int, name: str) -> _Study:
@@ -291,10 +282,6 @@ def _json_values(rows: Any) -> dict[str, Any]:
     return {key: json.loads(value) for key, value in rows}
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro", uri=True, timeout=_WAIT, isolation_level=None)
-
-
 def _tables(connection: sqlite3.Connection) -> set[str]:
     return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
@@ -323,19 +310,13 @@ def _columns(connection: sqlite3.Connection) -> set[str]:
 
 
 @contextlib.contextmanager
-def _database_errors(path: Path) -> Iterator[None]:
-    """Turns errors of reading a storage into LrurunError."""
-    try:
-        with folders.reading(path):
-            yield
-    except sqlite3.Error as error:
-        name = str(getattr(error, "sqlite_errorname", ""))
-        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            raise LrurunError(f"{path}: another process held it for more than {_WAIT:g} s", "try again") from error
-        hint = "copy it with the files whose names begin like its own, into a folder that can be written"
-        raise LrurunError(f"{path}: SQLite cannot read it: {error}", hint) from error
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise UsageError(f"{path}: is not as Optuna writes it: {error}", _CSV) from error
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection to a storage. Values that are not as Optuna writes them are errors of its file."""
+    with sqlite.opened(path) as connection:
+        try:
+            yield connection
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            raise UsageError(f"{path}: is not as Optuna writes it: {error}", _CSV) from error
 
 
 # journals

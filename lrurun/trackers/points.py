@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
+import re
 from array import array
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from lrurun.errors import UsageError
-from lrurun.trackers import Curve, folders
+from lrurun.trackers import Curve, documents, folders, numbers
 
 STEP_NAMES = ("step", "_step", "global_step", "training_iteration", "iteration", "epoch")
 """The names of a column or key with the step; the first of them that a file has counts."""
-_LARGEST = 2**63 - 1
+_WHOLE = re.compile(r" *-?[0-9]{1,19} *")
 
 
 class Points:
@@ -55,18 +55,6 @@ class Points:
         }
 
 
-def number(value: Any) -> float | None:
-    """The value of a metric; None of what is no number, as a text, a list, true and false."""
-    if type(value) is float:  # most are
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value)
-    except OverflowError:  # a whole number beyond the largest float
-        return math.inf if value > 0 else -math.inf
-
-
 def number_of_text(text: str) -> float | None:
     """The number in a cell of a table; None if it has none. "nan" and "inf" are numbers."""
     try:
@@ -75,13 +63,9 @@ def number_of_text(text: str) -> float | None:
         return None
 
 
-def step_of(value: Any) -> int | None:
-    """A step, also one that is written as a float; None if it is no whole number of 64 bits."""
-    found = number_of_text(value) if isinstance(value, str) else number(value)
-    if found is None or not math.isfinite(found) or found != math.floor(found):
-        return None
-    step = int(value) if isinstance(value, int) else int(found)
-    return step if abs(step) <= _LARGEST else None
+def step_of_text(text: str) -> int | None:
+    """The step in a cell of a table, also one that is written as a float; None if it has none."""
+    return int(text) if _WHOLE.fullmatch(text) and abs(int(text)) < 2**63 else numbers.step(number_of_text(text))
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -173,7 +157,7 @@ class MetricsFile:
 
     def _read_json(self, points: Points) -> None:
         try:
-            found = json.loads(folders.text(self.path))
+            found = json.loads(documents.text(self.path))
         except (ValueError, RecursionError):
             lines = JsonLines(self.path)
             self._add_rows(points, iter(lines))
@@ -194,7 +178,7 @@ class MetricsFile:
         for index, row in enumerate(rows):
             if name is None:
                 name = step_name(row)
-            step = step_of(row.get(name)) if name else None
+            step = numbers.step(row.get(name)) if name else None
             if name is None:
                 step, numbered = index, True
             self._add(points, row, step, name or "")
@@ -205,13 +189,13 @@ class MetricsFile:
         for metric, value in flat(row):
             if metric == step_name:
                 continue
-            if (found := number(value)) is not None:
+            if (found := numbers.number(value)) is not None:
                 points.add(metric, found, step)
             elif metric == self._items and isinstance(value, list):
                 self.items = folders.item_results(value, self.path)
 
     def _read_table(self, points: Points, ends_with_line: bool) -> None:
-        text = folders.text(self.path).lstrip("\r\n")
+        text = documents.text(self.path).lstrip("\r\n")
         ended = text.endswith(("\n", "\r"))
         first = text.partition("\n")[0]
         tabs = self.path.suffix.lower() == ".tsv"
@@ -250,7 +234,7 @@ class MetricsFile:
             self._note_numbered()
 
     def _add_cells(self, points: Points, header: list[str], row: list[str], place: int, index: int) -> None:
-        step = step_of(row[place]) if place >= 0 else index
+        step = step_of_text(row[place]) if place >= 0 else index
         for column, (metric, cell) in enumerate(zip(header, row, strict=True)):
             if cell and column != place and (found := number_of_text(cell)) is not None:
                 points.add(metric, found, step)

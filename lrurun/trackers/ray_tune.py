@@ -22,7 +22,7 @@ from typing import Any
 from msgspec import Struct
 
 from lrurun.errors import UsageError
-from lrurun.trackers import Source, State, TrackedRun, flat, folders, points
+from lrurun.trackers import Source, State, TrackedRun, documents, flat, folders, numbers, points
 from lrurun.trackers.points import JsonLines, Points
 
 _NO_METRICS = {
@@ -94,7 +94,7 @@ class RayTuneReader:
             paths = sorted(experiment.glob("experiment_state-*.json"))
         for path in reversed(paths):
             try:
-                rows = folders.json_table(path)["trial_data"]
+                rows = documents.json_table(path)["trial_data"]
                 pairs = [(_loaded(trial), _loaded(runtime)) for trial, runtime in rows]
                 return {trial["relative_logdir"]: _trial(trial, runtime) for trial, runtime in pairs}
             except UsageError:
@@ -115,15 +115,16 @@ class RayTuneReader:
         if (path := folder / "result.json").is_file():
             lines = JsonLines(path)
             for row in lines:
-                step = points.step_of(row.get("training_iteration"))
+                step = numbers.step(row.get("training_iteration"))
                 for metric, value in points.flat({name: row[name] for name in row if name not in _NO_METRICS}):
-                    if (number := points.number(value)) is not None:
+                    if (number := numbers.number(value)) is not None:
                         collected.add(metric, number, step)
             if lines.half_written:
                 self._notes.append(f"{path}: the last line is half written and left out")
         state, state_text = self._state(folder, trial, row, most)
         params = folder / "params.json"
-        config = (folders.json_table(params) if params.is_file() else {}) or trial.config or row.get("config") or {}
+        is_written = params.is_file() and params.stat().st_size > 0
+        config = (documents.json_table(params) if is_written else {}) or trial.config or row.get("config") or {}
         return TrackedRun(
             id=trial.id or str(row.get("trial_id") or folder.name),
             project=project,
@@ -142,7 +143,7 @@ class RayTuneReader:
 
     def _state(self, folder: Path, trial: _Trial, row: dict[str, Any], most: int) -> tuple[State, str]:
         if trial.status == "TERMINATED":
-            reports = points.step_of(row.get("training_iteration")) or 0
+            reports = numbers.step(row.get("training_iteration")) or 0
             if row.get("done") is True and reports < most:
                 return "running", f"TERMINATED, stopped by a scheduler after {reports} of {most} reports"
             if reports < trial.reports:
@@ -164,16 +165,16 @@ def _loaded(text: str) -> Any:
 
 def _trial(trial: dict[str, Any], runtime: dict[str, Any]) -> _Trial:
     last = runtime.get("last_result") or {}
-    ended = points.number(runtime.get("last_result_time"))
+    ended = numbers.number(runtime.get("last_result_time"))
     config = trial.get("config")
     return _Trial(
         id=trial["trial_id"],
         tag=trial.get("experiment_tag") or "",
         status=trial["status"],
-        started_at=points.number(runtime.get("start_time")),
+        started_at=numbers.number(runtime.get("start_time")),
         ended_at=ended if ended is not None and math.isfinite(ended) else None,
         config=config if isinstance(config, dict) else {},
-        reports=points.step_of(last.get("training_iteration")) or 0,
+        reports=numbers.step(last.get("training_iteration")) or 0,
     )
 
 

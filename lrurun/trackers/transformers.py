@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from lrurun.errors import LrurunError, UsageError
-from lrurun.trackers import State, TrackedRun, Value, flat, folders, points
+from lrurun.trackers import State, TrackedRun, Value, documents, flat, folders, numbers, points
 from lrurun.trackers.folders import FolderReader, Names
 from lrurun.trackers.points import Points
 
@@ -54,9 +54,9 @@ class TransformersReader(FolderReader):
         if not isinstance(history, list) or not all(isinstance(row, dict) for row in history):
             raise UsageError(f"{place}: has no list of rows log_history", "name a folder of transformers' Trainer")
         for row in history:
-            step = points.step_of(row.get("step"))
+            step = numbers.step(row.get("step"))
             for metric, value in points.flat(row):
-                if metric != "step" and (number := points.number(value)) is not None:
+                if metric != "step" and (number := numbers.number(value)) is not None:
                     collected.add(metric, number, step)
         if collected.last.get("loss") == 0:
             self.note(f"{place}: the last loss is exactly 0, as Trainer logs one that is NaN or infinite")
@@ -82,12 +82,12 @@ class TransformersReader(FolderReader):
             if not path.is_file():
                 continue
             try:
-                state = folders.json_table(path)
+                state = documents.json_table(path)
             except UsageError as error:
                 refused = error
                 self.note(f"{path}: is not whole and passed over")
                 continue
-            step = points.step_of(state.get("global_step"))
+            step = numbers.step(state.get("global_step"))
             if step is None:
                 refused = UsageError(f"{path}: has no global_step", "repair the file, or move its folder away")
                 self.note(f"{path}: is not whole and passed over")
@@ -105,8 +105,8 @@ class TransformersReader(FolderReader):
         if not path.is_file():
             return
         logged = dict(collected.last)
-        for metric, value in points.flat(folders.json_table(path)):
-            if (number := points.number(value)) is None:
+        for metric, value in points.flat(documents.json_table(path)):
+            if (number := numbers.number(value)) is None:
                 continue
             if metric not in logged:
                 collected.add(metric, number, None)
@@ -125,7 +125,7 @@ def _checkpoints(names: Names) -> list[str]:
 
 def _end(state: dict[str, Any], history: list[dict[str, Any]]) -> tuple[State, str]:
     """How the run ended, and how far it came."""
-    step, planned = state["global_step"], points.step_of(state.get("max_steps")) or 0
+    step, planned = state["global_step"], numbers.step(state.get("max_steps")) or 0
     progress = f"step {step} of {planned}"
     control: Any = state
     for name in ("stateful_callbacks", "TrainerControl", "args", "should_training_stop"):
@@ -146,6 +146,6 @@ def _settings(places: list[Path], state: dict[str, Any], id: str) -> dict[str, V
     for name, prefix in (("config.json", "config."), ("args.json", "")):
         for place in places:
             if (path := place / name).is_file():
-                settings |= flat(folders.json_table(path), prefix)
+                settings |= flat(documents.json_table(path), prefix)
                 break
     return settings

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lrurun.errors import UsageError
-from lrurun.trackers import folders
+from lrurun.trackers import documents
 
 MOST_VALUES = 100_000
 """The most values of a file: references within it can make a few lines a tree without end."""
@@ -30,7 +30,7 @@ def table(path: Path) -> dict[str, Any]:
     """
     import yaml
 
-    text = folders.text(path)
+    text = documents.text(path)
     try:
         found = yaml.load(text, _loader())
         values = _plain(found, [MOST_VALUES])

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from lrurun.errors import LrurunError
+from lrurun import trackers
 from lrurun.trackers import Source, folders
 from lrurun.trackers.hydra import HydraReader
 from lrurun.trackers.lightning import LightningReader
@@ -30,6 +30,17 @@ def test_each_source_has_one_reader(path):
     source = Source(name=str(FILES / path))
     assert [reader for reader in dict.fromkeys(SOURCES.values()) if reader.recognises(source)] == [SOURCES[path]]
     assert not SOURCES[path].recognises(Source(name=str(FILES / path), frame=object()))
+
+
+@pytest.mark.parametrize(
+    ("path", "place"), [("ray/ladder", "*_0_*"), ("transformers", "whole"), ("lightning", "*/version_0")]
+)
+def test_files_of_tensorboard_beside_those_of_a_tool(path, place, tmp_path):
+    """Ray Tune, transformers and Lightning write them, too."""
+    [target] = shutil.copytree(FILES / path, tmp_path / "source").glob(place)
+    [events] = (FILES / "tensorboard" / "values" / "simple").iterdir()
+    shutil.copy(events, target)
+    assert trackers.recognise(Source(name=str(tmp_path / "source"))) is SOURCES[path.partition("/")[0]]
 
 
 @pytest.mark.parametrize("reader", dict.fromkeys(SOURCES.values()))
@@ -79,17 +90,3 @@ def test_the_current_folder(tmp_path, monkeypatch):
     assert [(run.id, run.project) for run in LightningReader(Source(name=".")).runs()] == [
         ("version_0", "lightning_logs")
     ]
-
-
-def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
-    path = tmp_path / "a"
-    path.touch()
-
-    def refuse(self):
-        raise PermissionError(13, "Permission denied", str(self))
-
-    monkeypatch.setattr(type(path), "read_bytes", refuse)
-    with pytest.raises(LrurunError) as caught:
-        folders.text(path)
-    assert caught.value.message == f"{path}: cannot be read: Permission denied"
-    assert caught.value.exit_code == 1

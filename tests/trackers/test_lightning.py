@@ -125,10 +125,10 @@ def test_half_written_last_line(version):
     [
         ("metrics.csv", b"step,a\n0,1,2\n1,1\n", "line 2: has 3 cells, and the header has 2"),
         ("metrics.csv", b"step,a,a\n0,1,2\n", "two columns have the name 'a'"),
-        ("metrics.csv", "step,Größe\n0,1\n".encode("latin-1"), "line 1: is not UTF-8"),
+        ("metrics.csv", "step,Größe\n0,1\n".encode("latin-1"), "not UTF-8"),
         ("hparams.yaml", b"lr: [1, 2\n", "is not YAML"),
         ("hparams.yaml", b"- 1\n", "expected a table of settings, found list"),
-        ("hparams.yaml", b"a: \xff\n", "line 1: is not UTF-8"),
+        ("hparams.yaml", b"a: \xff\n", "not UTF-8"),
     ],
 )
 def test_damaged_files_are_named(version, name, content, message):

@@ -204,9 +204,9 @@ def test_pickles_are_never_read(results):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("params.json", b"{", "is not JSON"),
-        ("params.json", b"[]", "expected a JSON object"),
-        ("params.json", b'{"a": "\xe4"}', "line 1: is not UTF-8"),
+        ("params.json", b"{", "not valid JSON"),
+        ("params.json", b"[]", "expected a table"),
+        ("params.json", b'{"a": "\xe4"}', "not UTF-8"),
         ("result.json", b'1\n{"acc": 1}\n', "line 1: expected a JSON object"),
         ("result.json", b'{"acc"\n{"acc": 1}\n', "line 1: is not JSON"),
     ],

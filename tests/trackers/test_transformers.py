@@ -180,7 +180,7 @@ def test_odd_values_are_no_fault(outputs):
 
 def test_not_utf8(outputs):
     (outputs / "killed" / "config.json").write_bytes(b'{"name": "\xe4"}')
-    with pytest.raises(UsageError, match="line 1: is not UTF-8"):
+    with pytest.raises(UsageError, match="not UTF-8"):
         read(outputs)
 
 

@@ -79,12 +79,17 @@ def run(folder: Path, *arguments: str, fails: bool = False) -> None:
 
 def clean(folder: Path) -> None:
     """Keeps the metrics of the first multirun and of the single run, and removes what names folders and is long."""
-    for path in [folder / "program.py", *folder.rglob("*.log"), *folder.glob("values/*/metrics.*")]:
+    for path in [
+        folder / "program.py",
+        folder / "config.yaml",
+        *folder.rglob("*.log"),
+        *folder.glob("values/*/metrics.*"),
+    ]:
         path.unlink()
     for path in [*folder.glob("values/*/.hydra/hydra.yaml"), *folder.rglob("multirun.yaml")]:
         path.unlink()
     for path in folder.rglob("hydra.yaml"):
-        path.write_text(re.sub(r"/\S+/files\b", "/work", path.read_text()))
+        path.write_text(re.sub(r"/\S+/made\b", "/work", path.read_text()))
 
 
 if __name__ == "__main__":
