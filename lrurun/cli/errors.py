@@ -66,6 +66,7 @@ _NO_COMMAND = {
         ("restore", "recover", "repair"),
         "lrurun ledger rebuild makes a lost ledger from the runs folder; a backup is a ledger: --ledger BACKUP",
     ),
+    "import": "lrurun import reads runs that were made elsewhere; lrurun data import makes a task of your own arrays",
 }
 """Words that name no command, or several -> what to do. The nearest name may mean the opposite."""
 

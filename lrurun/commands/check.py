@@ -218,7 +218,9 @@ def _check_ladder(name: str, *, details: bool) -> list[CheckResult]:
             findings.append(CheckResult(name, where(recipes), True, detailed(text, recipes)))
     elif sound:
         text = "; ".join(f"{text} on {', '.join(recipes)}" for text, recipes in shared.items())
-        each = "every rung has a condition" if any(rung.where for rung in ladder.rungs) else "every rung changes a setting"
+        each = (
+            "every rung has a condition" if any(rung.where for rung in ladder.rungs) else "every rung changes a setting"
+        )
         recipes = [task for group in sound.values() for task in group]
         findings.append(CheckResult(name, where(recipes), True, text or each))
     # A ladder of the user's own that names no recipes need not be meant for those on which it cannot run.
@@ -360,7 +362,7 @@ def _trained(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]) -> 
             counts.append(f"{plural(len(made.rungs), 'rung')} of ladder {ladder.name}")
             first = made.rungs[0]
             steps = f", {plural(first.steps, 'step')}" if first.steps else ""
-            length = f"{steps}, {plural(made.seeds, 'seed')}"
+            length = f"{steps}, {plural(made.seeds, 'seed')}" if made.is_trained_here else ""
             if made.kind == "training" and first.training.train.eval_every > first.steps:
                 train = first.training.train
                 rare = f"validated once: train.eval_every = {train.eval_every}, of {plural(train.steps, 'step')}"

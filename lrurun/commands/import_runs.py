@@ -148,10 +148,10 @@ def import_(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the file that would be written, and stop.")] = False,
     json: Json = False,
 ) -> int:
-    """Compare runs that were made elsewhere: read them into the ledger, and print the table.
+    """Read runs that were made elsewhere, and print their table.
 
-    Writes a small file beside the ledger that says what was understood. Edit it, and give the same command again.
-    Importing again adds what is new. Arrays of your own to train on: lrurun data import.
+    Writes a small file beside the ledger that says what was understood: edit it, and import again. That adds what is
+    new, and leaves what is equal. To make a task of your own arrays: lrurun data import.
     """
     from lrurun.imported.request import Request
     from lrurun.session import importing

@@ -76,7 +76,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     def identity(self) -> Instance:
         """The identity of the instance; neither a ledger nor the data are known here."""
         ladder, task = self.ladder.name, self.recipe.task
-        return Instance(ladder=ladder, task=task, profile=self.profile, set=self.changes, tune=self.tune, kind=self.kind)
+        return Instance(
+            ladder=ladder, task=task, profile=self.profile, set=self.changes, tune=self.tune, kind=self.kind
+        )
 
     @property
     def spec(self) -> InstanceSpec:
@@ -277,7 +279,7 @@ def _of_import(document: Ladder, recipe: Recipe, sets: Mapping[str, Any], *, tun
     assert recipe.imported is not None
     table = recipe.imported
     config = imported.config_of_rung(recipe.task, table)
-    source = RateSource("elsewhere", "as the runs were made elsewhere: whether they were tuned is not known")
+    source = RateSource("elsewhere", "as the runs were made elsewhere; whether they were tuned is not known")
     if table.choose:
         source = RateSource("chosen", f"{', '.join(table.choose)} chosen for each rung by {table.metric_for_choice}")
     bases = document.bases

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import structs
 
 from lrurun import decoding, paths
-from lrurun.config.imported import ImportTable, rules
+from lrurun.config.imported import ImportTable, rules, validation_metrics
 from lrurun.config.ladder import Ladder, load_ladder
 from lrurun.config.recipe import Recipe, load_recipe
 from lrurun.errors import UsageError, plural, raise_first
@@ -30,8 +30,7 @@ from lrurun.trackers import TrackedRun
 def understand(request: Request, target: Path, earlier: Sequence[Earlier]) -> Understood:
     given = request.options
     opened = reading.opened(request.sources, given, Path(), request.frame)
-    asked = {given.metric, given.metric_for_choice, *(twins(given.metric) if given.metric else ())} - {None}
-    read = reading.read(opened, [name for name in asked if name is not None])
+    read = reading.read(opened, _asked(given))
     light = [run for run, _ in read.runs]
     metric = understanding.chosen_metric(light, given.metric)
     if given.metric_for_choice is not None:
@@ -39,6 +38,7 @@ def understand(request: Request, target: Path, earlier: Sequence[Earlier]) -> Un
     opened = reading.with_columns(read, opened, [metric, *filter(None, [given.metric_for_choice])])
     light = [run for run, _ in read.runs]
     known = understanding.metrics(light)
+    _check_choice(given, known, metric)
     settings = understanding.paths_of(light)
     seed = _seed_setting(light, settings, given)
     table = _table(request, target, opened[0].tracker, light, metric, seed)
@@ -59,7 +59,7 @@ def understand(request: Request, target: Path, earlier: Sequence[Earlier]) -> Un
         request.task,
         table,
         _rung_texts(made) if declared is None else _declared_rungs(declared),
-        head=_head(request),
+        head=_head(request, target),
         notes=_notes(request, table, known, varied, by, made),
         tables=None if declared is None else {"claim": _claims(declared)},
     )
@@ -82,23 +82,36 @@ def understand(request: Request, target: Path, earlier: Sequence[Earlier]) -> Un
     )
 
 
-def twins(metric: str) -> list[str]:
-    """The names that a metric of the test split may have on a validation split."""
-    names = []
-    for word in ("val", "valid", "validation", "dev", "eval"):
-        for mine, other in (("test", word), ("Test", word.capitalize()), ("TEST", word.upper())):
-            if mine in metric:
-                names.append(metric.replace(mine, other))
-    return names
+def _check_choice(given: ImportOptions, known: Collection[str], metric: str) -> None:
+    """Refuses options that need a validation metric which nobody has named.
+
+    Raises:
+        UsageError: with the metrics that could be it.
+    """
+    for option, needs_it in (("--at best", given.at == "best"), ("--choose", bool(given.choose))):
+        if needs_it and given.metric_for_choice is None:
+            likely = validation_metrics(known, metric)
+            likely += [name for name in known if understanding.split_of(name) == "validation" and name not in likely]
+            others = likely or [name for name in known if name != metric]
+            hint = f"name it: --metric-for-choice {others[0]}" if others else "no run has another metric"
+            more = f"; others: {', '.join(others[1:6])}" if len(others) > 1 else ""
+            raise UsageError(f"{option}: needs the validation metric that chooses", hint + more)
+
+
+def _asked(given: ImportOptions) -> list[str]:
+    """The metrics whose curves are read at once: those that are named, and what the score may be called on the
+    validation split, so that the source need not be read again for it."""
+    names = [name for name in (given.metric, given.metric_for_choice) if name is not None]
+    if given.metric is not None and given.at is None:
+        names += [given.metric.replace("test", word) for word in ("val", "valid", "validation", "dev", "eval")]
+    return list(dict.fromkeys(names))
 
 
 def _twin(given: ImportOptions, known: Mapping[str, int], metric: str, runs: Sequence[TrackedRun]) -> str | None:
     """The validation metric that could choose a step, where the user has not said which step counts."""
     if given.at is not None or given.protocol is not None or all(run.last_step is None for run in runs):
         return None
-    if given.metric_for_choice is not None:
-        return given.metric_for_choice
-    return next((name for name in twins(metric) if name in known), None)
+    return given.metric_for_choice or next(iter(validation_metrics(known, metric)), None)
 
 
 def _seed_setting(runs: Sequence[TrackedRun], settings: Sequence[str], given: ImportOptions) -> str | None:
@@ -145,7 +158,7 @@ def _table(
         of_choice = understanding.direction_of(given.metric_for_choice)
         entries |= {} if of_choice == direction else {"direction_for_choice": of_choice}
     table = msgspec.convert(entries, ImportTable)
-    raise_first(rules(table, ""))
+    raise_first(rules(table, shown(target)))
     return table
 
 
@@ -167,14 +180,14 @@ def _listed_settings(found: Sequence[understanding.Varying]) -> str:
 # The text of the file
 
 
-def _head(request: Request) -> list[str]:
-    command = shlex.join(request.command) if request.command else "lrurun.import_runs"
-    again = (
-        "The runs came from a data frame: pass it to lrurun.import_runs with this name to read it again."
-        if request.frame is not None
-        else "Edit it, and run the command again (lrurun import with this file as its source): it counts as it stands."
-    )
-    return [f"Runs that were made elsewhere, as lrurun has understood them. {again}", f"Written by: {command}"]
+def _head(request: Request, target: Path) -> list[str]:
+    again = f"lrurun import {shown(target)}"
+    if request.frame is not None:
+        again = f'lrurun.import_runs(frame, name="{request.task}")'
+    return [
+        f"Runs that were made elsewhere, as lrurun has understood them. Edit this file, and import it: {again}",
+        f"Written by: {shlex.join(request.command) if request.command else 'lrurun.import_runs'}",
+    ]
 
 
 def _notes(
@@ -192,7 +205,7 @@ def _notes(
         "source": "Relative paths are from the folder of this file.",
         "metric": f"The score. Other metrics: {', '.join(others[:20])}." if others else "The score.",
         "direction": _source_of(given.direction, "By the name of the metric: ") + "max, or min if lower is better.",
-        "at": _source_of(given.at, "Not named: ") + 'the "last" step, a number, or "best" by metric_for_choice.',
+        "at": _source_of(given.at, "By default: ") + 'the "last" step; or a number; or "best" by metric_for_choice.',
         "seed": _seed_note(table, given),
         "crashed": 'Whether runs that crashed are "missing", or "failed": failures that rank below all others.',
     }

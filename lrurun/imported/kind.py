@@ -19,15 +19,5 @@ class ImportedKind(Kind):
     def execute(self, attempt: Any, stop: Any) -> None:
         raise RuntimeError("an imported run was made elsewhere, and is not executed")
 
-    def settings(self) -> Mapping[str, Any]:
-        return {
-            "origin.tracker": str,
-            "origin.project": str,
-            "origin.run": str,
-            "reading.metric": str,
-            "reading.at": str,
-            "reading.protocol": str,
-        }
-
 
 KIND = ImportedKind()

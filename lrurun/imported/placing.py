@@ -14,16 +14,28 @@ from lrurun.config.ladder import Ladder
 from lrurun.config.recipe import Recipe
 from lrurun.config.resolve import Difference
 from lrurun.config.runs import pack
-from lrurun.config.schema import ImportedConfig, Origin
+from lrurun.config.schema import SETTINGS, ImportedConfig, Origin
 from lrurun.errors import UsageError
-from lrurun.imported import choosing, reading, repeats, rungs, scoring, sentences, sources, understanding
+from lrurun.imported import (
+    cautions,
+    choosing,
+    reading,
+    repeats,
+    rungs,
+    scoring,
+    sentences,
+    sources,
+    steps,
+    understanding,
+)
 from lrurun.imported.reading import ReadRuns
-from lrurun.imported.recording import Placed
+from lrurun.imported.recording import CONTENTS, Known, Placed
 from lrurun.imported.scoring import ScoredRun
 from lrurun.imported.sources import OpenedSource
+from lrurun.imported.steps import LastAndBest
 from lrurun.instances.import_record import Caution
 from lrurun.ledger.values import Run
-from lrurun.trackers import TrackedRun
+from lrurun.trackers import State, TrackedRun
 
 MOST_POSITIONS = 4_999
 """The last position of a stage in a rung; runs beyond it share it."""
@@ -45,8 +57,12 @@ class Understood(Struct, frozen=True, kw_only=True):
     placed: list[Placed]
     kept: list[tuple[Placed, str]]
     """Runs of earlier imports that are no longer in the source, each with its id in the ledger."""
+    known: dict[Origin, Known]
+    """What the ledger has of runs of earlier imports."""
     outside: tuple[str, ...]
     """The runs that fit no rung, by their names."""
+    choices: tuple[str, ...]
+    """What was chosen by validation, a sentence for each rung where there was a choice."""
     cautions: tuple[Caution, ...]
     sentences: tuple[str, ...]
     """What was understood, a line each."""
@@ -56,8 +72,10 @@ class Earlier(Struct, frozen=True, kw_only=True):
     """A run that an earlier import has recorded."""
 
     run: Run
-    name: str
-    """The name that the tracker had for it."""
+    origin: Mapping[str, str]
+    """What the ledger has about its origin: the name, the state and the place in its tracker."""
+    digest: str
+    """The digest of all that was read of it."""
 
 
 class Basis(Struct, frozen=True, kw_only=True):
@@ -80,17 +98,12 @@ class Basis(Struct, frozen=True, kw_only=True):
 
 def finished(basis: Basis, by: Sequence[str]) -> Understood:
     table, ladder = basis.table, basis.ladder
-    best = None
-    if basis.twin is not None:
-        direction = understanding.direction_of(basis.twin)
-        best = structs.replace(table, at="best", metric_for_choice=basis.twin, direction_for_choice=direction)
     scored: list[ScoredRun] = []
-    at_best: list[ScoredRun] = []
+    both: list[LastAndBest | None] = []
     metrics = [*reading.needed(table), *([basis.twin] if basis.twin else [])]
     for run, source in reading.with_curves(basis.read, basis.opened, metrics):
         scored.append(scoring.scored(run, source.tracker, table))
-        if best is not None:
-            at_best.append(scoring.scored(run, source.tracker, best))
+        both.append(None if basis.twin is None else steps.last_and_best(run, table, basis.twin))
     if all(run.result is None for run in scored):
         raise UsageError(
             f"{table.metric}: no run has a usable value of it: {scored[0].why}",
@@ -101,9 +114,15 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
     everything = scored + vanished
     sorted_runs = rungs.sort([(run.run, run.tracker) for run in everything], ladder)
     members = {name: [everything[index] for index in found] for name, found in sorted_runs.members.items()}
-    outside = [rungs.title_of(everything[index].run) for index in sorted_runs.outside if index < len(scored)]
-    if best is not None:
-        _ask_for_step(table, best, sorted_runs, scored, at_best)
+    titles = rungs.titles_of([run.run for run in scored])
+    outside = [titles[index] for index in sorted_runs.outside if index < len(scored)]
+    if basis.twin is not None:
+        by_rung = {
+            name: [pair for index in found if index < len(both) and (pair := both[index]) is not None]
+            for name, found in sorted_runs.members.items()
+        }
+        if (error := steps.step_to_name(by_rung, table, basis.twin)) is not None:
+            raise error
     known = {(origin_in(run.run).project, origin_in(run.run).run): run.run.seed for run in basis.earlier}
     seeded = repeats.seeded(members, table, known)
     choices = choosing.chosen(seeded.rungs, table)
@@ -120,8 +139,10 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
                     kept.append((place, ids[place.origin]))
                 else:
                     placed.append(place)
-    plan, cautions = _planned(basis, {choice.rung: choice.train for choice in choices})
-    cautions = (*seeded.cautions, *choosing.on_choices(choices, table), *cautions)
+    counted = {choice.rung: choice.train for choice in choices}
+    others = [*seeded.cautions, *choosing.on_choices(choices, table)]
+    chosen = tuple(choice.sentence for choice in choices if choice.sentence)
+    plan, found_cautions = _planned(basis, counted, others)
     counts: dict[str, int] = {source.name: 0 for source in basis.opened}
     for _, source in basis.read.runs:
         counts[source.name] += 1
@@ -135,12 +156,14 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
         counts=counts,
         placed=placed,
         kept=kept,
+        known={origin_in(run.run): Known(run.origin.get(CONTENTS, run.digest), run.digest) for run in basis.earlier},
         outside=tuple(outside),
-        cautions=cautions,
+        choices=chosen,
+        cautions=tuple(found_cautions),
         sentences=(
             *basis.sentences,
             *sentences.rung_sentences(ladder, placed, kept, by),
-            *(choice.sentence for choice in choices if choice.sentence),
+            *chosen,
             *seeded.sentences,
             *sentences.outside_sentences(outside),
         ),
@@ -171,7 +194,17 @@ def _scored_again(earlier: Earlier, table: ImportTable) -> ScoredRun:
     settings = dict(run.config.settings)
     if table.seed:
         settings[table.seed] = run.seed
-    tracked = TrackedRun(id=origin.run, project=origin.project, name=earlier.name, settings=settings)
+    tracked = TrackedRun(
+        id=origin.run,
+        project=origin.project,
+        name=earlier.origin.get("name", ""),
+        settings=settings,
+        state=_STATES[run.state],
+        state_text=earlier.origin.get("state", ""),
+        code=earlier.origin.get("code", ""),
+        data=earlier.origin.get("data", ""),
+        place=earlier.origin.get("place", ""),
+    )
     return ScoredRun(
         run=tracked,
         tracker=origin.tracker,
@@ -183,73 +216,38 @@ def _scored_again(earlier: Earlier, table: ImportTable) -> ScoredRun:
     )
 
 
-def _ask_for_step(
-    table: ImportTable,
-    best: ImportTable,
-    found: rungs.Sorted,
-    last: Sequence[ScoredRun],
-    at_best: Sequence[ScoredRun],
-) -> None:
-    """Refuses to choose between the last step and the best one where that decides the order of rungs.
-
-    Raises:
-        UsageError: with both orders.
-    """
-
-    def order(runs: Sequence[ScoredRun]) -> list[str]:
-        means = {}
-        for name, indices in found.members.items():
-            scores = [
-                result[table.result]
-                for index in indices
-                if index < len(runs) and (result := runs[index].result) is not None
-            ]
-            finite = [score for score in scores if abs(score) < float("inf")]
-            if finite:
-                means[name] = sum(finite) / len(finite)
-        return sorted(means, key=lambda name: means[name], reverse=table.direction == "max")
-
-    by_last, by_best = order(last), order(at_best)
-    if len(by_last) == len(by_best) and by_last != by_best:
-        raise UsageError(
-            f"the step decides the order of rungs: {', '.join(by_last)} by {table.metric} at the last step, "
-            f"{', '.join(by_best)} at the best step by {best.metric_for_choice}",
-            f"say which counts: --at last; or --at best --metric-for-choice {best.metric_for_choice}",
-        )
+_STATES: dict[str, State] = {
+    "done": "finished",
+    "diverged": "finished",
+    "failed": "crashed",
+    "interrupted": "running",
+}
+"""State of a run in the ledger -> what its tracker called it."""
 
 
-def _planned(basis: Basis, members: Mapping[str, Sequence[ScoredRun]]) -> tuple[planning.Plan, tuple[Caution, ...]]:
-    """The plan with the settings that the runs of each rung share, and cautions on those that they do not."""
+def _planned(
+    basis: Basis, members: Mapping[str, Sequence[ScoredRun]], others: Sequence[Caution]
+) -> tuple[planning.Plan, list[Caution]]:
+    """The plan with the settings that the runs of each rung share, and all cautions: these, and those on the runs."""
     table, ladder = basis.table, basis.ladder
     plan = planning.of_documents(ladder, basis.recipe, profile=None, sets={}, tune=False)
     tracked = {name: [run.run for run in of_rung] for name, of_rung in members.items()}
-    left_out = {table.seed, *understanding.metrics([run for runs in tracked.values() for run in runs])}
-    settings = {name: rungs.settings_of(runs, left_out) for name, runs in tracked.items()}
     everything = [run for runs in tracked.values() for run in runs]
-    compared = {each.name for each in understanding.varying(everything, left_out)}
+    left_out = {table.seed, *understanding.metrics(everything)}
+    settings = {name: rungs.settings_of(runs, left_out) for name, runs in tracked.items()}
+    compared = [each.name for each in understanding.varying(everything, left_out)]
     resolved = []
-    cautions = []
+    differing: dict[str, list[str]] = {}
     for rung in plan.rungs:
         assert isinstance(rung.config, ImportedConfig)
         differences: tuple[Difference, ...] = ()
         if rung.on is not None:
-            differences = rungs.differences(
-                settings[rung.name], settings[rung.on], source=ladder.path, compared=compared
-            )
-            if len(differences) > 1:
-                sentence = f"{rung.name} differs from {rung.on} in {rungs.shown(differences)}"
-                cautions.append(Caution(short=sentence, full=sentence, rungs=(rung.name,)))
+            source = f"imported from {', '.join(table.source)} ({table.from_})"
+            differences = rungs.differences(settings[rung.name], settings[rung.on], source=source, compared=compared)
+            differing[rung.name] = [difference.path.removeprefix(SETTINGS) for difference in differences]
         config = structs.replace(rung.config, settings=settings[rung.name].shared)
         resolved.append(structs.replace(rung, config=config, differences=differences))
-    chosen = set(table.choose)
-    within: dict[str, list[str]] = {}
-    for name, of_rung in settings.items():
-        for path in of_rung.varying:
-            if path not in chosen:
-                within.setdefault(path, []).append(name)
-    for path, names in within.items():
-        where = "every rung" if len(names) == len(settings) else ", ".join(names)
-        sentence = f"{path} varies within {where}"
-        full = f"{sentence}: its runs are counted as seeds of one rung; --choose {path} counts one value of it"
-        cautions.append(Caution(short=sentence, full=full, rungs=tuple(names) if len(names) < len(settings) else ()))
-    return structs.replace(plan, rungs=tuple(resolved)), tuple(cautions)
+    found = cautions.of_import(
+        members, cautions.compared(ladder), table, settings=compared, differences=differing, others=others
+    )
+    return structs.replace(plan, rungs=tuple(resolved)), found

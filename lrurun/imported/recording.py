@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from lrurun.ledger.values import LadderInstance
 
 
+CONTENTS = "digest without curves"
+"""The entry of a run's origin with the digest of all that was read of it but its curves, where it has any."""
+
+
 class Placed(Struct, frozen=True, kw_only=True):
     """A run that belongs to a rung."""
 
@@ -46,6 +51,14 @@ class Placed(Struct, frozen=True, kw_only=True):
         return ImportedConfig(task=task, origin=self.origin, reading=table.reading, settings=settings, seed=self.seed)
 
 
+class Known(Struct, frozen=True):
+    """What the ledger has of a run of an earlier import."""
+
+    contents: str
+    """The digest of all but its curves."""
+    digest: str
+
+
 def key_of(placed: Placed, task: str, table: ImportTable) -> str:
     """The fingerprint of a run."""
     return fingerprint(placed.config(task, table))
@@ -58,10 +71,12 @@ def runs(
     table: ImportTable,
     *,
     with_curves: bool,
+    known: Mapping[Origin, Known] = MappingProxyType({}),
 ) -> Iterator[ImportedRun]:
     """The runs as the ledger has them, one at a time; with their curves, the sources are read once more.
 
     A run that appeared since the first reading is left to the next import; one that has gone counts as it was read.
+    Without curves, a run of an earlier import that has the same contents but them is as it was. `known` are those.
     """
     remaining = dict(placed)
     if with_curves:
@@ -70,16 +85,24 @@ def runs(
                 found = remaining.pop(origin_of(run, source.tracker), None)
                 if found is not None:
                     rescored = scoring.scored(run, source.tracker, table)
-                    yield imported_run(structs.replace(found, scored=rescored), run, task, table, source)
+                    yield imported_run(
+                        structs.replace(found, scored=rescored), run, task, table, source, with_curves=True
+                    )
     of_tracker = {source.tracker: source for source in sources}
     for found in remaining.values():
-        yield imported_run(found, found.scored.run, task, table, of_tracker[found.scored.tracker])
+        made = imported_run(found, found.scored.run, task, table, of_tracker[found.scored.tracker], with_curves=False)
+        earlier = known.get(found.origin)
+        is_same = earlier is not None and not with_curves and earlier.contents == made.digest
+        yield structs.replace(made, digest=earlier.digest) if earlier is not None and is_same else made
 
 
-def imported_run(placed: Placed, run: TrackedRun, task: str, table: ImportTable, source: OpenedSource) -> ImportedRun:
+def imported_run(
+    placed: Placed, run: TrackedRun, task: str, table: ImportTable, source: OpenedSource, *, with_curves: bool
+) -> ImportedRun:
     """A run as the ledger has it; its curves are those of `run`."""
     scored = placed.scored
-    curves = scoring.recorded_curves(run, table)
+    curves = scoring.recorded_curves(run, table) if with_curves else {}
+    contents = digest(run, scored)
     items = {} if run.items is None or scored.result is None else {table.result: _items(run.items)}
     return ImportedRun(
         config=placed.config(task, table),
@@ -87,8 +110,8 @@ def imported_run(placed: Placed, run: TrackedRun, task: str, table: ImportTable,
         result=scored.result,
         error=scored.why or None,
         step=scored.step,
-        digest=digest(run, curves, scored),
-        origin=_origin(run, source),
+        digest=with_curves_of(contents, curves),
+        origin=_origin(run, source) | ({CONTENTS: contents} if curves else {}),
         curves={name: (curve.steps, curve.values) for name, curve in curves.items()},
         items=items,
         started_at=run.started_at,
@@ -105,7 +128,7 @@ def _origin(run: TrackedRun, source: OpenedSource) -> dict[str, Any]:
     origin = {
         "tracker": source.tracker,
         "title": source.reader.title,
-        "version": source.reader.version(),
+        "version": source.version,
         "project": run.project,
         "run": run.id,
         "name": run.name,
@@ -117,9 +140,9 @@ def _origin(run: TrackedRun, source: OpenedSource) -> dict[str, Any]:
     return {name: value for name, value in origin.items() if value}
 
 
-def digest(run: TrackedRun, curves: Mapping[str, Curve], scored: ScoredRun) -> str:
-    """A digest of all that was read of a run, and of what was made of it; not of its seed where that is a number that
-    lrurun gave."""
+def digest(run: TrackedRun, scored: ScoredRun) -> str:
+    """A digest of all that was read of a run but its curves, and of what was made of it; not of its seed where that is
+    a number that lrurun gave."""
     canonical = [
         [run.id, run.project, run.name, run.state, run.state_text, run.code, run.data, run.started_at, run.ended_at],
         sorted((path, _digested(value)) for path, value in run.settings.items()),
@@ -127,7 +150,14 @@ def digest(run: TrackedRun, curves: Mapping[str, Curve], scored: ScoredRun) -> s
         [scored.state, scored.step, scored.why, sorted((k, repr(v)) for k, v in (scored.result or {}).items())],
         None if run.items is None else list(map(repr, run.items)),
     ]
-    digest = hashlib.sha256(json.dumps(canonical, ensure_ascii=True).encode())
+    return f"sha256:{hashlib.sha256(json.dumps(canonical, ensure_ascii=True).encode()).hexdigest()}"
+
+
+def with_curves_of(contents: str, curves: Mapping[str, Curve]) -> str:
+    """The digest of all that was read of a run, from that of the rest; without curves it is the same."""
+    if not curves:
+        return contents
+    digest = hashlib.sha256(contents.encode())
     for name in sorted(curves):
         curve = curves[name]
         digest.update(f"\n{name}\n{len(curve.steps)}\n".encode("utf-8", "surrogatepass"))
@@ -154,11 +184,14 @@ def instance_of(ledger: Ledger, plan: planning.Plan) -> LadderInstance:
 
 
 def record(ledger: Ledger, instance: LadderInstance, plan: planning.Plan, record: ImportRecord) -> None:
-    """Records the documents of an instance and what the import knew, unless both are recorded as they are."""
+    """Records the documents of an instance and what the import knew, unless both are recorded as they are, and no
+    instance of the task was imported since."""
     from lrurun.instances import documents, import_record
 
     documents.record(ledger, instance, plan)
-    if import_record.newest(ledger, instance) != record:
+    of_task = {other.key for other in ledger.ladders(None, instance.task)}
+    imports = [key for key, _ in ledger.events_of_ladders(import_record.IMPORTED) if key in of_task]
+    if imports[-1:] != [instance.key] or import_record.newest(ledger, instance) != record:
         table: dict[str, Any] = msgspec.to_builtins(record)
         ledger.event(import_record.IMPORTED, _sentence(record), table, ladder=instance.key)
 

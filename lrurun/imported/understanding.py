@@ -239,10 +239,11 @@ def paths_of(runs: Sequence[TrackedRun]) -> list[str]:
 
 
 def varying(runs: Sequence[TrackedRun], without: Collection[str] = ()) -> list[Varying]:
-    """The settings that vary between runs. What identifies runs is none: ids, names, times, texts that no two share."""
+    """The settings that vary between runs, without what identifies runs: ids, names, times, seeds, and texts or
+    fractions that no two runs share."""
     found = []
     for path in paths_of(runs):
-        if path in without or last_part(path) in _NO_SETTINGS:
+        if path in without or last_part(path) in (*_NO_SETTINGS, *_SEEDS):
             continue
         values = Counter(text_of(run.settings.get(path)) for run in runs)
         present = [value for run in runs if (value := run.settings.get(path)) is not None]
@@ -296,6 +297,19 @@ def seed_column(runs: Sequence[TrackedRun]) -> str | None:
             f"{plural(len(of_best), 'setting')} may be the seed: {', '.join(of_best)}", "name it: --seed-column NAME"
         )
     return of_best[0]
+
+
+def no_seeds(runs: Sequence[TrackedRun]) -> str:
+    """Why a setting that sounds like the seed is none, as a phrase; empty if there is no such setting."""
+    for path in paths_of(runs):
+        if last_part(path) in _SEEDS:
+            values = [value for run in runs if (value := run.settings.get(path)) is not None]
+            other = next((value for value in values if not _is_whole(value)), None)
+            if other is not None:
+                return f"{path} has values that are no whole numbers, as {setting(other)}"
+            if values:
+                return f"{path} is {setting(values[0])} in all runs"
+    return ""
 
 
 def _rank(path: str) -> tuple[int, int]:

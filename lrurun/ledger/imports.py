@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct, structs
-from sqlalchemy import Connection, and_, delete, exists, insert, literal, select
+from sqlalchemy import Connection, Table, and_, delete, exists, insert, select, update
+from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.config.fingerprint import fingerprint
 from lrurun.config.schema import Execution, ImportedConfig, Origin
@@ -30,7 +31,7 @@ from lrurun.ledger.database.sql import ENQUEUE, EVENTS, among, insert_columns, l
 from lrurun.ledger.handle import Handle, retried
 from lrurun.ledger.items import packed_items, write_items
 from lrurun.ledger.owner import this_process
-from lrurun.ledger.queue import add_memberships, id_of, newest_generations, supersede
+from lrurun.ledger.queue import add_memberships, id_of, newest_generations
 from lrurun.ledger.rows import Document, add_run_events, clean, code_version, numbered, pack_result, share, unpack
 from lrurun.ledger.values import State
 
@@ -170,21 +171,21 @@ class Imports(Handle):
             [owner | _attempt_row(run, numbers[key], references[key][3], time) for key, run in added.items()],
         )
         self._add_curves(connection, {numbers[key]: _storable(run.curves) for key, run in added.items()})
-        new_events: list[tuple[int, int | None, str, str]] = []
-        superseded: list[tuple[int, int]] = []
         for key, run in added.items():
-            number, text = numbers[key], f"imported from {_named(run.config.origin)}"
-            write_items(connection, number, packed_items(run.items))
-            if (old := existing.get(key)) is not None:
-                supersede(connection, old.number, number)
-                text = f"{text}, changed since {old.id}"
-                if marks := _take_marks(connection, old.number, number):
-                    text = f"{text}, whose {' and '.join(marks)} it has"
-                superseded.append((old.number, number))
-            new_events.append((number, 1, "imported", text))
+            write_items(connection, numbers[key], packed_items(run.items))
+        replaced = {key: existing[key] for key in added if key in existing}
+        marks = _supersede(connection, [row.number for row in replaced.values()]) if replaced else {}
+        new_events: list[tuple[int, int | None, str, str]] = []
+        for key, run in added.items():
+            text = f"imported from {_named(run.config.origin)}"
+            if key in replaced:
+                text = f"{text}, changed since {replaced[key].id}"
+                if taken := marks.get(replaced[key].number):
+                    text = f"{text}, whose {' and '.join(taken)} it has"
+            new_events.append((numbers[key], 1, "imported", text))
         lock(connection, EVENTS)
-        for old_number, number in superseded:
-            _take_notes(connection, old_number, number)
+        if replaced:
+            _take_notes(connection, [row.number for row in replaced.values()])
         add_run_events(connection, time, new_events)
 
     def _add_curves(self, connection: Connection, curves: Mapping[int, Curves]) -> None:
@@ -399,21 +400,42 @@ def _attempt_row(run: ImportedRun, number: int, environment_id: int, time: float
     }
 
 
-def _take_marks(connection: Connection, old: int, new: int) -> list[str]:
-    """Gives the tags and the exclusion of a run to the next generation of it, for which they hold as well: its origin
-    and its reading are the same. Returns which there are."""
-    names = connection.execute(select(tags.c.name).where(tags.c.run == old)).scalars().all()
-    if names:
-        connection.execute(insert(tags), [{"run": new, "name": name} for name in names])
-    reason = connection.execute(select(exclusions).where(exclusions.c.run == old)).one_or_none()
-    if reason is not None:
-        connection.execute(insert(exclusions).values(run=new, why=reason.why, time=reason.time))
-    return [*["tags"] * bool(names), *["exclusion"] * (reason is not None)]
+_NEXT = runs.alias("next_generation")
+_FOLLOWED = runs.join(
+    _NEXT, and_(_NEXT.c.fingerprint == runs.c.fingerprint, _NEXT.c.generation == runs.c.generation + 1)
+)
+"""Runs, each with its next generation."""
 
 
-def _take_notes(connection: Connection, old: int, new: int) -> None:
-    """Gives what people said about a run to the next generation of it, with the times at which they did."""
-    columns = events.c
-    said = select(literal(new), columns.time, columns.kind, columns.text)
-    said = said.where(columns.run == old, columns.kind.in_(("note", "excluded", "included"))).order_by(columns.id)
-    connection.execute(insert(events).from_select(["run", "time", "kind", "text"], said))
+def _supersede(connection: Connection, old: Sequence[int]) -> dict[int, list[str]]:
+    """Marks runs as superseded, and gives their places in instances, their tags and their exclusions to the next
+    generations, for which they hold as well: origin and reading are the same. Returns run -> which marks it has."""
+    connection.execute(update(runs).where(among(runs.c.number, old)).values(superseded=1))
+    _copy(connection, ladder_runs, old, ("ladder", "rung", "stage", "position"), ladder_runs.c.id)
+    marks: dict[int, list[str]] = {}
+    for table, names, title in ((tags, ("name",), "tags"), (exclusions, ("why", "time"), "exclusion")):
+        _copy(connection, table, old, names, table.c.run)
+        for number in connection.execute(select(table.c.run).where(among(table.c.run, old)).distinct()).scalars():
+            marks.setdefault(number, []).append(title)
+    return marks
+
+
+def _take_notes(connection: Connection, old: Sequence[int]) -> None:
+    """Gives what people said about runs to their next generations, with the times at which they did."""
+    is_said = events.c.kind.in_(("note", "excluded", "included"))
+    _copy(connection, events, old, ("time", "kind", "text"), events.c.id, is_said)
+
+
+def _copy(
+    connection: Connection,
+    table: Table,
+    old: Sequence[int],
+    names: Sequence[str],
+    order: ColumnElement[Any],
+    *conditions: ColumnElement[bool],
+) -> None:
+    """Copies rows of runs to their next generations."""
+    source = _FOLLOWED.join(table, table.c.run == runs.c.number)
+    rows = select(_NEXT.c.number, *(table.c[name] for name in names)).select_from(source)
+    rows = rows.where(among(runs.c.number, old), *conditions).order_by(order)
+    connection.execute(insert(table).from_select(["run", *names], rows))

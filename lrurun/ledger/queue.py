@@ -122,7 +122,7 @@ class Queue(Handle):
                     _set_execution(connection, row, first[fingerprint])
             numbers = {f: row.number for f, row in newest_generations(connection, first).items()}
             for fingerprint, row in superseded.items():
-                supersede(connection, row.number, numbers[fingerprint])
+                _supersede(connection, row.number, numbers[fingerprint])
             memberships = [
                 {
                     "ladder": ladder,
@@ -303,7 +303,7 @@ def _set_execution(connection: Connection, row: Row[Any], planned: PlannedRun) -
         connection.execute(update(runs).where(runs.c.number == row.number).values(execution_id=number))
 
 
-def supersede(connection: Connection, old: int, new: int) -> None:
+def _supersede(connection: Connection, old: int, new: int) -> None:
     """Mark a run as superseded, and put the new one into all ladders that have the old one."""
     connection.execute(update(runs).where(runs.c.number == old).values(superseded=1))
     table = ladder_runs.c

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import Run
 
-_CONFIGURATION, _STATE, _RENAMED = (f"lrurun/{name}" for name in ("configuration", "state", "renamed"))
+_CONFIGURATION, _STATE, _RENAMED, _RUN = (f"lrurun/{name}" for name in ("configuration", "state", "renamed", "run"))
+_ABOUT = ("id", "fingerprint", "superseded", "excluded", "task", "seed", "ladder", "rung", "stage", "profile")
+"""The columns of a run that it has as a text, for programs."""
 _LARGEST = float.fromhex("0x1.ffffffp127")
 """From here on a number is infinite in 32 bits."""
 
@@ -36,7 +38,7 @@ def write(ledger: Ledger, ids: Sequence[str], folder: Path) -> list[str]:
     from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.record_writer import RecordWriter
 
-    names = Names(as_it_is, known_metrics(ledger), taken=(_CONFIGURATION, _STATE, _RENAMED))
+    names = Names(as_it_is, known_metrics(ledger), taken=(_CONFIGURATION, _STATE, _RENAMED, _RUN))
     departures = Departures("TensorBoard")
     for run in ledger.each(ids, brief=False):
         run_folder = _folder(folder, run)
@@ -61,6 +63,8 @@ def _summaries(
     """The values that TensorBoard shows of a run, each with its step; `summary` is the module of tensorboardX."""
     from tensorboardX.proto.summary_pb2 import Summary
 
+    from lrurun.ledger.columns import COLUMNS
+
     def scalar(name: str, value: float) -> Any:
         if math.isfinite(value) and abs(value) >= _LARGEST:
             departures.infinite.add(names.before(name))
@@ -73,6 +77,9 @@ def _summaries(
     yield 0, start
     config = json.dumps(msgspec.to_builtins(run.config), indent=1)
     yield 0, summary.text(_CONFIGURATION, _code(config))
+    about: dict[str, Any] = {name: text for name in _ABOUT if (text := COLUMNS[name].shown(run))}
+    about["results"] = run.result or {}  # with all their digits
+    yield 0, summary.text(_RUN, _code(json.dumps(about, indent=1)))
     used = {*results}
     for curve in ledger.curves([run.id]):
         used.add(name := names(curve.key))

@@ -155,6 +155,8 @@ def varying(runs: Sequence[Run], ledger: Ledger) -> tuple[list[str], dict[str, t
             values: dict[str, set[object]] = {}
             for table in read(group.values()):
                 for name, value in table.items():
+                    if name == f"settings.{table.get('reading.seed')}":  # which the seed repeats
+                        continue
                     values.setdefault(name, set()).add(setting(value))
             names |= dict.fromkeys(name for name, different in values.items() if len(different) > 1 and name != "seed")
     if names:

@@ -25,6 +25,10 @@ _ARGUMENTS = {
     **{f"--{name}": name for name in ("jobs", "pack", "on", "detach", "fresh", "instance")},
     **{f"--{name}": name.replace("-", "_") for name in ("max-seeds", "time-limit", "runs-dir", "data-dir")},
     **{"--rung": "rungs", "--cell": "cells", "--load": "files", "--all-users": "all_users"},
+    **{f"--{name}": name for name in ("name", "metric", "at", "by", "base", "choose", "crashed", "repeat", "protocol")},
+    **{f"--{name}": name for name in ("direction", "items", "unit", "chance", "project")},
+    **{f"--{name}": name.replace("-", "_") for name in ("metric-for-choice", "seed-column", "test-items", "per-cent")},
+    **{"--metrics-file": "metrics_file", "--scores-only": "scores_only", "--from": "kind"},
 }
 """Option of a command -> the argument of a call that it is."""
 _OPTION = re.compile(rf"(?<![\w-])({'|'.join(_ARGUMENTS)})(?![\w-])")
@@ -34,6 +38,8 @@ _VALUES = {
     "--set": r"'[^']+=[^']+'|[\w.]+=\[[^\]]*\]|[\w.]+=[^\s,;:]+",
     **dict.fromkeys(("--profile", "--ladder", "--ledger", "--runs-dir", "--data-dir", "--on"), r"[^\s,;]*[^\s,;:.]"),
     **dict.fromkeys(("--time-limit", "--rung", "--load"), r"[^\s,;]*[^\s,;:.]"),
+    **dict.fromkeys(("--name", "--metric", "--metric-for-choice", "--seed-column", "--from"), r"[^\s,;]*[^\s,;:.]"),
+    **dict.fromkeys(("--at", "--repeat", "--crashed", "--protocol", "--project"), r"[^\s,;]*[^\s,;:.]"),
 }
 """Option -> the pattern of its value in a message or hint."""
 _WITH_VALUE = re.compile(

@@ -65,7 +65,8 @@ def understand(places: Places, request: Request) -> Understood:
     for sentence in made.sentences:
         console.say(sentence)
     for caution in made.cautions:
-        console.warn(caution.full)
+        if caution.short:  # the others are among the details of the report
+            console.warn(caution.full)
     return made
 
 
@@ -89,8 +90,15 @@ def _earlier(ledger: Ledger, request: Request) -> list[Earlier]:
     reading = recipe.imported.reading
     same = [run for run in found.values() if getattr(run.config, "reading", None) == reading]
     attempts = ledger.newest_attempts([run.id for run in same])
-    names = {run_id: attempt.environment.get("origin", {}).get("name", "") for run_id, attempt in attempts.items()}
-    return [Earlier(run=run, name=names.get(run.id, "")) for run in sorted(same, key=lambda run: run.created_at)]
+    environments = {run_id: attempt.environment for run_id, attempt in attempts.items()}
+    return [
+        Earlier(
+            run=run,
+            origin=environments.get(run.id, {}).get("origin", {}),
+            digest=environments.get(run.id, {}).get("digest", ""),
+        )
+        for run in sorted(same, key=lambda run: run.created_at)
+    ]
 
 
 def record(places: Places, made: Understood, *, scores_only: bool = False) -> Import:
@@ -105,7 +113,7 @@ def record(places: Places, made: Understood, *, scores_only: bool = False) -> Im
     table, task = made.table, made.plan.recipe.task
     with opening.write(places, training=True) as ledger:
         of_origin = {place.origin: place for place in made.placed}
-        rows = recording.runs(made.sources, of_origin, task, table, with_curves=not scores_only)
+        rows = recording.runs(made.sources, of_origin, task, table, with_curves=not scores_only, known=made.known)
         outcomes = ledger.add_imported(rows)
         ids = {place.origin: outcomes[recording.key_of(place, task, table)][0] for place in made.placed}
         counts = [outcome for _, outcome in outcomes.values()]
@@ -116,6 +124,7 @@ def record(places: Places, made: Understood, *, scores_only: bool = False) -> Im
             equal=counts.count("equal"),
             vanished=len(made.kept),
             outside=made.outside,
+            choices=made.choices,
             cautions=made.cautions,
         )
         instance = recording.instance_of(ledger, made.plan)
@@ -124,10 +133,9 @@ def record(places: Places, made: Understood, *, scores_only: bool = False) -> Im
         ledger.set_members(instance.key, recording.members(every))
     if made.is_new:
         _write(made)
-    console.say(
-        f"{instance.short_name}: {written.new} new runs, {written.changed} changed, {written.equal} as they were"
-        + (f"; wrote {made.target}: edit it, and import again" if made.is_new else f"; by {made.target}")
-    )
+    counts_text = f"{written.new} new runs, {written.changed} changed, {written.equal} as they were"
+    file = f"wrote {made.target}, which you may edit and import" if made.is_new else f"by {made.target}"
+    console.say(f"{instance.short_name}: {counts_text}; {file}")
     return Import(understood=made, instance=instance, record=written)
 
 

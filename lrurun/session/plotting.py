@@ -41,6 +41,19 @@ def check(kind: str, metrics: Sequence[str], rungs: Sequence[str], examples: int
         raise UsageError(f"examples: is for errors and predictions, found {kind}", "leave it out")
 
 
+_OF_MODELS = ("eigenvalues", "norms", "speed", "slots", "lengths", *OF_EXAMPLES)
+"""Figures of what only models of lrurun have."""
+
+
+def _refuse_imported(kind: str, runs: Sequence[Run]) -> None:
+    """Refuses figures of models for imported runs. Raises UsageError."""
+    if kind in _OF_MODELS and (imported := [run.id for run in runs if run.kind == "imported"]):
+        raise UsageError(
+            f"{kind}: run {imported[0]} was imported, and of such runs only scores, curves and items are known",
+            "draw ladder, curves or items",
+        )
+
+
 def of_instance(
     kind: str,
     loaded: LoadedInstance,
@@ -60,6 +73,7 @@ def of_instance(
     Raises:
         NotFoundError: no run is finished that it could show.
     """
+    _refuse_imported(kind, loaded.runs)
     if kind == "items":
         from lrurun.report.figures import compared_items
 
@@ -75,6 +89,7 @@ def of_runs(kind: str, runs: Sequence[Run], ledger: Ledger, folder: Path, metric
     from lrurun.report.figures import drawing
     from lrurun.report.tables import loaded_instance
 
+    _refuse_imported(kind, runs)
     labels = loaded_instance.labels_of(runs, ledger)
     if kind == "norms":
         return drawing.run_norms(runs, ledger, labels)
@@ -162,6 +177,7 @@ def of_examples(
     from lrurun.report.figures import predicted
 
     runs = [run for line in lines.values() for run in line]
+    _refuse_imported(kind, runs)
     if len({(run.task, run.data_sha256) for run in runs}) > 1:
         raise UsageError("the runs were trained on different data", "draw those of each task into a file of its own")
     documents.load_code_of(ledger, runs[0])

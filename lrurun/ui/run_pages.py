@@ -147,6 +147,7 @@ def run(source: Source, ledger: Ledger, prefix: str, number: int | None) -> dict
         "result": run_tables.result(recorded),
         "items": run_tables.items(ledger.item_counts(recorded.id)),
         "configuration": _cut_cells(run_tables.configuration(recorded)),
+        "origin": None if (origin := run_tables.origin(recorded, attempts)) is None else _cut_cells(origin),
         "attempts": _cut_cells(run_tables.attempts(attempts)),
         "events": _cut_cells(run_tables.events(ledger.events(run=recorded.id))),
         "checkpoints": run_tables.checkpoints(ledger.checkpoints(recorded.id)),

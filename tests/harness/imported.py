@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from msgspec import structs
 
 from lrurun.config import planning
 from lrurun.config.fingerprint import fingerprint
 from lrurun.config.resolve import Difference
-from lrurun.config.runs import PlannedRun
-from lrurun.config.schema import Execution, ImportedConfig, Origin
+from lrurun.config.schema import ImportedConfig, Origin
 from lrurun.instances import documents
 from lrurun.instances.import_record import IMPORTED, Caution, ImportRecord, ReadSource
 from lrurun.items import ItemResults
-from lrurun.ledger import values
+from lrurun.ledger.imports import ImportedRun, Member
 from lrurun.ledger.ledger import Ledger
 
-OWNER = values.Owner(host="here", boot="b", namespace="n", pid=1, pid_started=1.0)
 TABLE = """\
 source = ["runs.csv"]
 from = "csv"
@@ -60,6 +61,7 @@ def fill(
     more: Mapping[str, Mapping[str, Any]] | None = None,
     items: Mapping[str, Sequence[ItemResults]] | None = None,
     tried: Mapping[str, Sequence[float]] | None = None,
+    best_step: int | None = None,
 ) -> None:
     """Adds the runs of a file that `write` wrote.
 
@@ -68,6 +70,7 @@ def fill(
         cautions: of the import.
         more: rung -> further settings of its runs.
         items: rung -> the per-item results of its runs.
+        best_step: the step that each result is of, where it records that.
         tried: rung -> the scores of runs that only chose its settings.
     """
     plan = planning.make(str(file), imports=False)
@@ -75,58 +78,29 @@ def fill(
     assert table is not None
     shared = {rung: {"norm": rung, "lr": 0.1, **(more or {}).get(rung, {})} for rung in scores}
     plan = structs.replace(plan, rungs=tuple(_with_settings(rung, shared) for rung in plan.rungs))
-    metric = table.name
-
-    def planned(rung: str, seed: int, stage: str, settings: Mapping[str, Any]) -> PlannedRun:
-        index = list(scores).index(rung)
-        config = ImportedConfig(
-            task=plan.recipe.task,
-            origin=Origin(tracker=table.from_, project="runs", run=f"{rung}-{stage}-{seed}"),
-            reading=table.reading,
-            settings=dict(settings),
-            seed=seed,
-        )
-        return PlannedRun(
-            fingerprint=fingerprint(config),
-            kind="imported",
-            task=plan.recipe.task,
-            rung=rung,
-            stage=stage,
-            seed=seed,
-            steps=0,
-            config=config,
-            execution=Execution(),
-            sources={f"settings.{name}": "imported from runs.csv (csv)" for name in settings},
-            position=100 * index + seed,
-        )
-
-    ends: dict[str, tuple[str, int, float | str | None]] = {}
-    runs = []
-    for rung, found in scores.items():
-        for seed, end in enumerate(found):
-            runs.append(run := planned(rung, seed, "train", shared[rung]))
-            ends[run.fingerprint] = rung, seed, end
+    runs: list[tuple[str, str, int, ImportedRun]] = []
+    for rung, ends in scores.items():
+        for seed, end in enumerate(ends):
+            found = None if items is None else items[rung][seed]
+            runs.append((rung, "train", seed, _run(plan, rung, "train", seed, end, shared[rung], found)))
         for seed, score in enumerate((tried or {}).get(rung, ())):
-            runs.append(run := planned(rung, seed, "tune", {**shared[rung], "lr": 0.01}))
-            ends[run.fingerprint] = rung, seed, score
+            settings = {**shared[rung], "lr": 0.01}
+            runs.append((rung, "tune", seed, _run(plan, rung, "tune", seed, score, settings, None)))
     with Ledger.open(ledger_path) as ledger:
         instance = ledger.add_ladder(
             plan.ladder.name, plan.recipe.task, None, plan.spec, plan.short_name, kind="imported"
         )
         documents.record(ledger, instance, plan)
-        ledger.enqueue(instance.key, runs)
-        while held := ledger.hold(instance.key, OWNER, environment={}):
-            rung, seed, end = ends[held.run.fingerprint]
-            if isinstance(end, str):
-                ledger.finish(held, "interrupted" if end == "killed" else "failed", error=end, step=10)
-                continue
-            if end is None:
-                ledger.finish(held, "diverged", step=10)
-                continue
-            curve = [(step, f"{split}/{metric}", end * step / 20) for step in (10, 20) for split in ("val", "test")]
-            ledger.record(held, curve, 20, score=f"val/{metric}")
-            ran = {} if items is None else {f"test/{metric}": items[rung][seed]}
-            ledger.finish(held, "done", result={f"test/{metric}": end, f"val/{metric}": end}, step=20, items=ran)
+        if best_step is not None:
+            runs = [(*first, _at(run, best_step)) for *first, run in runs]
+        outcomes = ledger.add_imported([run for *_, run in runs])
+        ledger.set_members(
+            instance.key,
+            [
+                Member(run=outcomes[fingerprint(run.config)][0], rung=rung, stage=stage, position=position)
+                for position, (rung, stage, _, run) in enumerate(runs)
+            ],
+        )
         record = ImportRecord(
             sources=(ReadSource(place="runs.csv", tracker=table.from_, runs=len(runs)),),
             new=len(runs),
@@ -138,9 +112,7 @@ def fill(
         ledger.event(IMPORTED, "imported", msgspec.to_builtins(record), ladder=instance.key)
 
 
-def _with_settings(
-    rung: planning.ResolvedRung, settings: Mapping[str, Mapping[str, Any]]
-) -> planning.ResolvedRung:
+def _with_settings(rung: planning.ResolvedRung, settings: Mapping[str, Mapping[str, Any]]) -> planning.ResolvedRung:
     """A rung with the settings that its runs share, and the differences from its base."""
     own = settings[rung.name]
     base = {} if rung.on is None else settings[rung.on]
@@ -152,3 +124,58 @@ def _with_settings(
     assert isinstance(rung.config, ImportedConfig)
     config = structs.replace(rung.config, settings=dict(own))
     return structs.replace(rung, config=config, differences=differences)
+
+
+def _at(run: ImportedRun, step: int) -> ImportedRun:
+    """A run whose result, if it has one, is of this step."""
+    return run if run.result is None else structs.replace(run, result={**run.result, "best_step": float(step)})
+
+
+def _run(
+    plan: planning.Plan,
+    rung: str,
+    stage: str,
+    seed: int,
+    end: float | str | None,
+    settings: Mapping[str, Any],
+    items: ItemResults | None,
+) -> ImportedRun:
+    """A run that was made for a rung, with the score `end` at its last step of 20."""
+    table = plan.recipe.imported
+    assert table is not None
+    name = f"{rung}-{seed}" if stage == "train" else f"{rung}-{stage}-{seed}"
+    config = ImportedConfig(
+        task=plan.recipe.task,
+        origin=Origin(tracker=table.from_, project="runs", run=name),
+        reading=table.reading,
+        settings={**settings, "seed": seed},
+        seed=seed,
+    )
+    test, validation = table.result, f"val/{table.name}"
+    is_done = isinstance(end, float)
+    steps = np.array([10, 20] if is_done else [10])
+    values = np.array([end / 2, end]) if isinstance(end, float) else np.array([math.nan])
+    states = {"killed": "interrupted"} if isinstance(end, str) else {}
+    return ImportedRun(
+        config=config,
+        state="done" if is_done else "diverged" if end is None else states.get(str(end), "failed"),
+        result={test: end, validation: end} if isinstance(end, float) else None,
+        error=end if isinstance(end, str) else None,
+        step=20 if is_done else 10,
+        digest="sha256:" + hashlib.sha256(f"{name} {end} {settings}".encode()).hexdigest(),
+        origin={
+            "tracker": table.from_,
+            "project": "runs",
+            "run": name,
+            "title": "CSV",
+            "name": f"name of {name}",
+            "place": "runs.csv",
+            "state": "finished" if is_done else str(end),
+            "code": "0123abcd",
+            "data": "digits-v2",
+        },
+        curves={test: (steps, values), validation: (steps, values)},
+        items={test: items} if items is not None and is_done else {},
+        started_at=1_700_000_000.0,
+        ended_at=1_700_000_060.0,
+    )

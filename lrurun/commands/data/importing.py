@@ -139,7 +139,7 @@ def import_(
 
     Examples are divided at random, with the classes in proportion; groups stay together. The arrays are checked and
     copied into the data folder. The recipe is a beginning: lrurun ladder NAME trains it. Importing the same arrays
-    again changes nothing.
+    again changes nothing. Runs that were made elsewhere: lrurun import.
     """
     from lrurun.data import task_data
     from lrurun.data.own_arrays import Division, doubts, no_strata, read, task_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -115,7 +115,13 @@ def _cells(detail: RunDetail, form: ScoreForm | None, mixed: bool) -> list[str]:
         score = three_digits(detail.score) if form is None else form.full(detail.score)
         if mixed and form is not None:
             score = form.labelled(score)
-    return [str(detail.seed), detail.state, score, f"{detail.step:,} of {detail.steps:,}", str(detail.attempts)]
+    return [
+        str(detail.seed),
+        detail.state,
+        score,
+        f"{detail.step:,}" + (f" of {detail.steps:,}" if detail.steps else ""),
+        str(detail.attempts),
+    ]
 
 
 def _about(
@@ -130,7 +136,7 @@ def _about(
     while base.same_as is not None:
         base = by_anchor[base.same_as]
     settings, base_settings = (
-        next((details[run].settings for run in side.runs if run in details), None) for side in (group, base)
+        _shared([details[run].settings for run in side.runs if run in details]) for side in (group, base)
     )
     if settings is None or base_settings is None:
         return "compared with", group.base, ""
@@ -142,6 +148,17 @@ def _about(
     ]
     changed += [f"without {path}" for path in base_settings if path not in settings]
     return "compared with", group.base, f": {'; '.join(changed) or 'no setting differs'}"
+
+
+def _shared(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The settings of the runs of a rung, by their paths: of imported ones, which may differ, those that they share;
+    None without runs."""
+    if not settings:
+        return None
+    first, *others = settings
+    if "origin.tracker" not in first:
+        return dict(first)
+    return {path: value for path, value in first.items() if all(path in o and o[path] == value for o in others)}
 
 
 def _value(value: Any) -> str:

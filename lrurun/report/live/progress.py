@@ -19,7 +19,7 @@ from lrurun.data import tasks
 from lrurun.errors import plural
 from lrurun.judging.scores import ACCURACY, ScoreForm, number, of_instance, of_task
 from lrurun.ledger import owner
-from lrurun.ledger.values import STATES, Attempt, LadderInstance, RemainingWork, Run, StateSummary
+from lrurun.ledger.values import FINISHED, STATES, Attempt, LadderInstance, RemainingWork, Run, StateSummary
 from lrurun.report import devices
 from lrurun.table import KEPT, Column, Table
 
@@ -181,8 +181,8 @@ def rows(progress: LadderProgress) -> list[list[str]]:
         [
             rung.rung + (" (tune)" if rung.stage == "tune" else ""),
             f"{rung.counts.get('done', 0) + rung.counts.get('diverged', 0)}/{rung.total}",
-            "compiling" if _is_compiling(rung, progress) else state_of(rung.counts),
-            f"{rung.step / rung.steps:.0%}" if rung.steps else "",
+            "compiling" if _is_compiling(rung, progress) else state_of(_counts(rung.counts, progress.ladder)),
+            f"{rung.step / rung.steps:.0%}" if rung.steps and progress.ladder.kind != "imported" else "",
             "" if rung.loss is None else number(rung.loss, 3),
             *([] if _is_without_score(progress) else ["" if rung.score is None else progress.form.short(rung.score)]),
             "" if rung.speed is None else f"{rung.speed:.{0 if rung.speed >= 10 else 1}f}",
@@ -283,18 +283,33 @@ def _is_chance(score: float, task: str) -> bool:
 
 
 def _is_unfinished(progress: LadderProgress) -> bool:
+    if progress.ladder.kind == "imported":
+        return False
     return any(progress.counts.get(state) for state in ("queued", "running", "interrupted"))
 
 
-def state_of(counts: dict[str, int]) -> str:
+MISSING = "missing"
+"""The state of imported runs without a result."""
+
+
+def _counts(counts: Mapping[str, int], ladder: LadderInstance) -> dict[str, int]:
+    """State -> how many runs have it, in the order of states; imported runs without a result are missing."""
+    ordered = {state: counts.get(state, 0) for state in STATES}
+    if ladder.kind != "imported":
+        return ordered
+    missing = sum(count for state, count in ordered.items() if state not in FINISHED)
+    return {**{state: ordered[state] for state in FINISHED}, MISSING: missing}
+
+
+def state_of(counts: Mapping[str, int]) -> str:
     """The state of a rung; runs in unusual states are counted."""
     main = _main(counts)
-    extra = [f"{counts[s]} {s}" for s in ("diverged", "failed", "interrupted") if counts.get(s) and s != main]
+    extra = [f"{counts[s]} {s}" for s in ("diverged", "failed", "interrupted", MISSING) if counts.get(s) and s != main]
     return ", ".join([main, *extra])
 
 
-def _main(counts: dict[str, int]) -> str:
-    for state in ("running", "queued", "interrupted", "failed", "diverged", "done"):
+def _main(counts: Mapping[str, int]) -> str:
+    for state in ("running", "queued", "interrupted", "failed", "diverged", "done", MISSING):
         if counts.get(state):
             return state
     return "queued"
@@ -310,7 +325,8 @@ def summary(progress: LadderProgress) -> str:
     """`12 of 24 done, 2 running, 10 queued, at least 1:20 left`; no time left is known while a worker does not
     advance."""
     parts = [f"{progress.counts.get('done', 0)} of {progress.total} done"]
-    parts += [f"{progress.counts[s]} {s}" for s in STATES if s != "done" and progress.counts.get(s)]
+    counts = _counts(progress.counts, progress.ladder)
+    parts += [f"{count} {state}" for state, count in counts.items() if state != "done" and count]
     if progress.silent:
         count, since = len(progress.silent), duration(min(since for since, _ in progress.silent.values()))
         workers = f"{count} {'worker has' if count == 1 else 'workers have'}"

@@ -20,7 +20,7 @@ from lrurun.errors import LrurunError, NotFoundError, nearest_hint
 from lrurun.judging.rung_runs import Note
 from lrurun.judging.scores import ScoreForm
 from lrurun.report.tables import cells, content, ladder_content, ladder_remarks, remarks
-from lrurun.report.tables.ladder_table import BEST_OF_TEST, PAPER_PROTOCOL, SELECTED_ON_TEST, LadderReport
+from lrurun.report.tables.ladder_table import BEST_OF_TEST, SELECTED_ON_TEST, LadderReport
 from lrurun.report.tables.remarks import Caution, Remark
 from lrurun.report.tables.row_scores import LadderRow
 from lrurun.table import Column, Table
@@ -282,7 +282,15 @@ def _shared(ladder: Ladder, columns: Sequence[TaskColumn]) -> Instance:
     sets = {path: value for instance in instances for path, value in instance.set.items() if path != "train.protocol"}
     tune = any(instance.tune for instance in instances)
     [profile, *others] = {instance.profile for instance in instances}
-    return Instance(ladder=ladder.name, task="all tasks", profile=None if others else profile, tune=tune, set=sets)
+    kinds = {instance.kind for instance in instances}
+    return Instance(
+        ladder=ladder.name,
+        task="all tasks",
+        profile=None if others else profile,
+        tune=tune,
+        set=sets,
+        kind=kinds.pop() if len(kinds) == 1 else "training",
+    )
 
 
 def _cell(report: LadderReport, k: int) -> TaskCell:

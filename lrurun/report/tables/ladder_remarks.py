@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from fractions import Fraction
 
 from lrurun.config.instance import data_sentence, items_command
 from lrurun.config.resolve import RATE
@@ -84,11 +85,14 @@ def _on_missing(report: LadderReport) -> list[str]:
             if run.reason:
                 reasons.setdefault(clean(run.reason), []).append(run.id)
         if row.missing:
-            whys = ", ".join(f"{why} ({', '.join(runs)})" for why, runs in reasons.items())
+            whys = ", ".join(f"{', '.join(runs)} ({why})" for why, runs in reasons.items())
             parts.append(f"{row.missing} of {row.asked} of {clean(row.rung)}: {whys}")
     if not parts:
         return []
-    return [f"Missing runs, which count in no number and no verdict: {'; '.join(parts)}."]
+    unequal = ""
+    if _is_unequally_missing(report):
+        unequal = " If they are missing because they were bad, the rungs with more of them look too good."
+    return [f"Missing runs, which count in no number and no verdict: {'; '.join(parts)}.{unequal}"]
 
 
 def _on_import(report: LadderReport) -> list[Remark]:
@@ -100,6 +104,7 @@ def _on_import(report: LadderReport) -> list[Remark]:
         for source in record.sources
     )
     texts = [f"Imported: {read}.", *(clean(note) for source in record.sources for note in source.notes)]
+    texts += [f"Chosen by validation: {clean('; '.join(record.choices))}."] if record.choices else []
     if record.vanished:
         verb = "is" if record.vanished == 1 else "are"
         texts.append(f"{plural(record.vanished, 'run')} of earlier imports {verb} no longer in the source, and count.")
@@ -425,9 +430,33 @@ def _uncounted(report: LadderReport) -> list[Caution]:
             continue
         counts = {clean(row.rung): getattr(row, state) for row in report.rows if not row.same_as_before}
         names = ", ".join(rung for rung, count in counts.items() if count)
+        advice = "unequal shares may favour a rung" if state == "missing" and _is_unequally_missing(report) else ""
         if total := sum(counts.values()):
-            warnings.append(Caution(what=what, where=names, runs=total))
+            warnings.append(Caution(what=what, where=names, runs=total, advice=advice))
     return warnings
+
+
+def _is_unequally_missing(report: LadderReport) -> bool:
+    """Whether two rungs that are compared, as a rung with its base or by a claim, lack unequal shares of their runs."""
+    rows = {row.rung: (row.missing, row.asked) for row in report.rows if not row.same_as_before}
+    pairs = [(row.rung, row.on) for row in report.rows] + [(claim.rung, claim.other) for claim in report.claims]
+    return any(are_unequal_shares(rows[rung], rows[base]) for rung, base in pairs if rung in rows and base in rows)
+
+
+MISSING_POINTS = 10
+"""Shares of missing runs that differ by more points are unequal [ours]."""
+LEAST_MISSING = 2
+"""Runs that at least are missing on the worse side: a single one may be missing by accident [ours]."""
+
+
+def are_unequal_shares(first: tuple[int, int], second: tuple[int, int]) -> bool:
+    """Whether so many of so many missing runs are unequal shares: they differ by more than 10 points, and at least two
+    runs are missing on the side with the larger share. Verdicts may then favour the side that lacks more."""
+    if not (first[1] and second[1]):
+        return False
+    shares = {Fraction(*side): side[0] for side in (first, second)}
+    worse, better = max(shares), min(shares)
+    return 100 * (worse - better) > MISSING_POINTS and shares[worse] >= LEAST_MISSING
 
 
 def _several(what: str, versions: Collection[str | int]) -> Caution | None:
@@ -518,7 +547,9 @@ def _how_to_record(report: LadderReport) -> str:
         return f"{report.score.title} is no mean over them"
     if report.is_of_models:
         return clean(items_command(report.instance.short_name))
-    table, record = ("import", "name them as items in [import]") if report.kind == "imported" else ("program", "use run.log_items")
+    table, record = (
+        ("import", "name them as items in [import]") if report.kind == "imported" else ("program", "use run.log_items")
+    )
     share = "" if report.test_items is not None or report.score.unit != "points" else f", or test_items in [{table}]"
     return f"if the score is a mean over items, {record}{share}"
 

@@ -65,7 +65,7 @@ class Runs(Struct, frozen=True):
     """The final runs of an instance."""
 
     command: str
-    """The command that trains them."""
+    """The command that makes them."""
     scores: str
     """The score of each rung that has one."""
 
@@ -310,7 +310,9 @@ def _judged(report: LadderReport, instance: LadderInstance, command: str, *, red
 
 
 def _command_of(name: str, plan: planning.Plan, report: LadderReport, seed_of: Mapping[str, int]) -> str:
-    """The command that trains the runs of a report: those rungs and seeds that it has; `seed_of` is by id."""
+    """The command that makes the runs of a report: those rungs and seeds that it has; `seed_of` is by id."""
+    if report.read_again:
+        return report.read_again
     trained = [row for row in report.rows if row.ranked]
     ladder = None if name == "lru" else name
     options = {"--ladder": ladder, "--profile": plan.profile, "--set": plan.changes, "--tune": plan.tune}

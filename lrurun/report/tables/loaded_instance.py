@@ -20,7 +20,7 @@ from lrurun.config.resolve import RATE, RateSource
 from lrurun.config.runs import parse_seeds
 from lrurun.config.settings import flatten
 from lrurun.data import tasks
-from lrurun.errors import LedgerError, NotFoundError, plural
+from lrurun.errors import LedgerError, NotFoundError, UsageError, plural
 from lrurun.instances import documents, import_record, lookup, phrases, requests
 from lrurun.judging import claims, design_record, rung_runs, scored_runs, sequential
 from lrurun.ledger.values import FINISHED, ITEMS_REFUSED
@@ -215,7 +215,14 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         )
 
     def speeds(self, *, rungs: Sequence[str] | None = None) -> SpeedReport:
-        """The training speeds of its rungs; `rungs` names those to show."""
+        """The training speeds of its rungs; `rungs` names those to show.
+
+        Raises:
+            UsageError: its runs were imported.
+        """
+        if not self.plan.is_trained_here:
+            name = self.instance.short_name
+            raise UsageError(f"{name}: these runs were imported, and their speeds are not known", "leave --speed out")
         from lrurun.report.tables import speed
 
         newest = partial(_newest, self.ledger.newest_attempts([run.id for run in self.runs]))

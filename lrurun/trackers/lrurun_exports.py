@@ -1,0 +1,131 @@
+"""Runs that lrurun itself has exported to another tracker, and which come back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Collection, Iterator, Mapping
+
+from msgspec import structs
+
+from lrurun.errors import plural
+from lrurun.trackers import State, TrackedRun, Value
+
+RESULT = "result/"
+"""The beginning of the names of results, see `report/export_shared.py`."""
+_TEST = "test"
+_SCORES = ("val", _TEST)
+"""The beginnings of the names of scores among them."""
+PREFIX = "lrurun."
+"""The beginning of the names of texts that describe a run in its ledger."""
+_PLACES = ("task", "ladder", "profile", "rung", "stage")
+"""What says where a run belongs, and becomes settings of these names."""
+_STATES: dict[str, State] = {
+    "done": "finished", "diverged": "finished", "failed": "crashed", "interrupted": "crashed", "running": "running",
+    "queued": "running",
+}  # fmt: skip
+
+
+def of_event_file(texts: Mapping[str, str]) -> dict[str, str]:
+    """The texts of a run in an event file, as MLflow has them as tags."""
+    with contextlib.suppress(json.JSONDecodeError, AttributeError):
+        about = {
+            f"{PREFIX}{name}": value if isinstance(value, str) else json.dumps(value)
+            for name, value in json.loads(texts.get("run", "{}")).items()
+        }
+        return about | {f"{PREFIX}{name}": texts[name] for name in ("state", "renamed") if name in texts}
+    return {}
+
+
+def names_in_export(names: Collection[str] | None, texts: Mapping[str, str]) -> Collection[str] | None:
+    """The names in the export of a run of metrics that are asked for by their names in its ledger."""
+    if not names:
+        return names
+    before = {ledger: exported for exported, ledger in _renamed(texts.get(f"{PREFIX}renamed", "{}")).items()}
+    return [before.get(name, name) for name in names]
+
+
+class ExportedRuns:
+    """Reads the runs of an export as they were in their ledger; other runs stay as they are."""
+
+    def __init__(self) -> None:
+        self._left_out: dict[str, int] = {}
+        self._diverged: list[TrackedRun] = []
+        self._scores: dict[str, None] = {}
+
+    def read(self, run: TrackedRun, texts: Mapping[str, str]) -> Iterator[TrackedRun]:
+        """Yields the run as lrurun's, if these texts, whose names begin with `PREFIX`, say that it is one.
+
+        Runs that no report counts are left out. A diverged run waits for `waiting`.
+        """
+        about = {name.removeprefix(PREFIX): text for name, text in texts.items() if name.startswith(PREFIX)}
+        if "id" not in about or "state" not in about:
+            yield run
+            return
+        if reason := _left_out(about):
+            self._left_out[reason] = self._left_out.get(reason, 0) + 1
+            return
+        run = _in_ledger(run, about)
+        if about["state"] == "diverged":
+            self._diverged.append(run)
+            return
+        self._scores |= dict.fromkeys(name for name in run.last if name.startswith(_SCORES))
+        yield run
+
+    def waiting(self) -> Iterator[TrackedRun]:
+        """Yields the diverged runs, with NaN as the scores that the others have: an export has none of these, and a run
+        without one would count as missing, not as the worst."""
+        for run in self._diverged:
+            yield structs.replace(run, last={**dict.fromkeys(self._scores, math.nan), **run.last})
+
+    def sentences(self) -> list[str]:
+        """How many runs are left out, and why."""
+        return [f"{plural(count, 'run')} left out: {reason}" for reason, count in self._left_out.items()]
+
+
+def _left_out(about: Mapping[str, str]) -> str:
+    """Why reports of lrurun leave a run out; empty where they do not."""
+    if about.get("superseded") == "true":
+        return "superseded in the ledger that they were exported from"
+    if about.get("excluded"):
+        return "excluded in the ledger that they were exported from"
+    return "made to tune learning rates, in lrurun itself" if about.get("stage") == "tune" else ""
+
+
+def _in_ledger(run: TrackedRun, about: Mapping[str, str]) -> TrackedRun:
+    """The run with the names of metrics and settings, the state and the rung that it has in its ledger."""
+    renamed = _renamed(about.get("renamed", "{}"))
+
+    def name_of(exported: str) -> str:
+        return renamed.get(exported, exported)
+
+    places: dict[str, Value] = {name: about[name] for name in _PLACES if name in about}
+    if "seed" in about:
+        places["seed"] = int(about["seed"])
+    settings = {name_of(name): value for name, value in run.settings.items()}
+    last = {name_of(name): value for name, value in run.last.items()}
+    results = {name.removeprefix(RESULT): value for name, value in last.items() if name.startswith(RESULT)}
+    results |= json.loads(about.get("results", "{}"))  # event files have 32 bits
+    curves = {name_of(name): curve for name, curve in run.curves.items()}
+    return structs.replace(
+        run,
+        settings=places | {path: value for path, value in settings.items() if not path.startswith("execution.")},
+        state=_STATES.get(about["state"], run.state),
+        state_text=about["state"],
+        last={name: value for name, value in last.items() if not name.startswith(RESULT)} | results,
+        # The result is at the step of the best validation score, and the last point of such a curve is another score.
+        curves={
+            name: curve
+            for name, curve in curves.items()
+            if not name.startswith(RESULT) and not (name.startswith(_TEST) and name in results)
+        },
+    )
+
+
+def _renamed(text: str) -> dict[str, str]:
+    """Name in the export -> name in the ledger, where they differ."""
+    try:
+        return dict(json.loads(text))
+    except json.JSONDecodeError:  # cut for its length, which the export says
+        return {}
