@@ -19,7 +19,7 @@ from lrurun.config.recipe import Recipe, load_recipe
 from lrurun.errors import UsageError, plural, raise_first
 from lrurun.imported import document, reading, rungs, scoring, sentences, understanding
 from lrurun.imported.document import RungText
-from lrurun.imported.options import ImportOptions
+from lrurun.imported.options import NO_SEED, ImportOptions
 from lrurun.imported.placing import Basis, Earlier, Understood, finished
 from lrurun.imported.request import Request
 from lrurun.imported.sources import FRAME
@@ -117,6 +117,8 @@ def _twin(given: ImportOptions, known: Mapping[str, int], metric: str, runs: Seq
 def _seed_setting(runs: Sequence[TrackedRun], settings: Sequence[str], given: ImportOptions) -> str | None:
     if given.seed is None:
         return understanding.seed_column(runs)
+    if given.seed == NO_SEED and NO_SEED not in settings:
+        return None
     return understanding.resolved_name(given.seed, settings, "--seed-column")
 
 

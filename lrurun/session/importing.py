@@ -246,7 +246,8 @@ def import_runs(
         metric_for_choice: the validation metric that chooses the step, or the settings in `choose`.
         by: settings whose combinations of values are the rungs.
         base: setting -> value, of the rung that the others are compared with.
-        seed_column: the setting with the seed; None for one whose name says so.
+        seed_column: the setting with the seed; "none" if there is none, so that runs are numbered; None for one whose
+            name says so.
         ladder: a file with rungs that have conditions, in place of `by`.
         choose: settings of which each rung counts one combination of values, which validation chooses.
         crashed: whether runs that crashed are "missing" or "failed".

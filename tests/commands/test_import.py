@@ -193,6 +193,15 @@ def test_runs_without_seeds_keep_their_numbers(machine: Machine) -> None:
     assert sorted(after.values()) == [0, 0, 1, 1, 2, 2, 3]
 
 
+def test_seeds_that_are_none_are_left_out(machine: Machine) -> None:
+    write_runs(machine.folder / "runs.csv")
+    done = machine.run("import", "runs.csv", "--seed-column", "none")
+    assert "the runs of a rung are numbered" in done.stderr
+    assert "18 as they were" in machine.run("import", "runs.csv", "--seed-column", "none").stderr
+    done = machine.run("import", "runs.csv", "--seed-column", "seed", code=2)
+    assert '--seed-column seed: runs.toml, line 16 has seed = ""' in done.stderr
+
+
 def test_curves_are_recorded_and_scores_only_leaves_them_out(machine: Machine) -> None:
     write_steps(machine.folder / "runs.csv")
     options = ("--metric", "test_acc", "--by", "norm", "--at", "last")
