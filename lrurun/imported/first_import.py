@@ -20,14 +20,14 @@ from lrurun.errors import UsageError, plural, raise_first
 from lrurun.imported import document, reading, rungs, scoring, sentences, understanding
 from lrurun.imported.document import RungText
 from lrurun.imported.options import NO_SEED, ImportOptions
-from lrurun.imported.placing import Basis, Earlier, Understood, finished
+from lrurun.imported.placing import Basis, EarlierRuns, Understood, finished
 from lrurun.imported.request import Request
 from lrurun.imported.sources import FRAME
 from lrurun.paths import shown
 from lrurun.trackers import TrackedRun
 
 
-def understand(request: Request, target: Path, earlier: Sequence[Earlier]) -> Understood:
+def understand(request: Request, target: Path, earlier: EarlierRuns) -> Understood:
     given = request.options
     opened = reading.opened(request.sources, given, Path(), request.frame)
     read = reading.read(opened, _asked(given))
@@ -74,7 +74,7 @@ def understand(request: Request, target: Path, earlier: Sequence[Earlier]) -> Un
             recipe=recipe,
             opened=opened,
             read=read,
-            earlier=earlier,
+            earlier=earlier(request.task, table.reading),
             twin=_twin(given, known, metric, light),
             sentences=[sentences.score_sentence(table, known), *sentences.seed_sentences(table, light)],
         ),
