@@ -2,7 +2,7 @@
 
 Where a rule is about *comparisons*, these are pairs of rungs: a rung with its base, and the rungs of a claim. *Counted*
 runs are those with a result. Cautions on seeds and repeats are in `repeats`, those on chosen settings in `choosing`.
-Reports have their own on verdicts that are about these test items alone, because nothing is known of them.
+Reports have their own on missing runs and unequal shares of them, and on verdicts that hold for these test items alone.
 """
 
 from __future__ import annotations
@@ -27,10 +27,6 @@ Members = Mapping[str, Sequence["ScoredRun"]]
 Pairs = Sequence[tuple[str, str]]
 """The rungs that are compared."""
 
-_MISSING_POINTS = 10
-"""Shares of missing runs that differ by more points are unequal [ours]: with 20 runs, two of one side."""
-_LEAST_MISSING = 2
-"""Runs that at least are missing on the worse side: one may be missing by accident."""
 _BUDGET = 0.01
 """Numbers of steps that differ by more than this share are unequal [ours]: the last evaluation of equal runs may differ
 by a step."""
@@ -67,7 +63,6 @@ def of_import(
     """
     cautions = [
         *best_of_test(table),
-        *missing_runs(members, pairs),
         *others,
         *unequal_budgets(members, pairs, table),
         *early_ends(members),
@@ -90,30 +85,6 @@ def best_of_test(table: ImportTable) -> Iterator[Caution]:
             short="best of test",
             full="Each run counts with the best of its test scores, which was selected on what it measures: scores are "
             "too good, and more so where runs have more evaluations or scatter more.",
-        )
-
-
-def missing_runs(members: Members, pairs: Pairs) -> Iterator[Caution]:
-    """A caution on comparisons of two rungs whose shares of missing runs differ by more than 10 points, if at least two
-    runs are missing on the worse side. Missing are runs that crashed, were killed, still run, or have no score."""
-    missing = {rung: (sum(not run.has_result for run in runs), len(runs)) for rung, runs in members.items() if runs}
-    unequal: list[str] = []
-    for first, second in pairs:
-        if first in missing and second in missing:
-            (lacking, count), (of_other, others) = missing[first], missing[second]
-            points = abs(lacking * others - of_other * count) * 100  # times both counts, so that nothing is rounded
-            worse = lacking if lacking * others > of_other * count else of_other
-            if points > _MISSING_POINTS * count * others and worse >= _LEAST_MISSING:
-                unequal += [first, second]
-    if unequal:
-        rungs = tuple(rung for rung in members if rung in unequal)
-        shares = ", ".join(f"{rung} {missing[rung][0]} of {missing[rung][1]}" for rung in rungs)
-        yield Caution(
-            short="unequal shares of missing runs",
-            full=f"Runs that crashed, were killed, still run or have no score are missing: {shares}. If they would "
-            "have scored badly, verdicts favour the rungs that lack more. Counting crashed ones as failures, with "
-            'crashed = "failed" in [import], does not.',
-            rungs=rungs,
         )
 
 

@@ -52,6 +52,8 @@ class ChosenRuns(Struct, frozen=True, kw_only=True):
     """What was chosen, by which seeds."""
     shares_runs: bool = False
     """Whether the verdict uses runs that have chosen."""
+    at_edge: tuple[str, ...] = ()
+    """The settings whose chosen number is the smallest or the largest of three or more that have results."""
     combinations: int = 0
     """Combinations with results; 0 if nothing was to be chosen in any rung."""
 
@@ -115,7 +117,19 @@ def _of_rung(rung: str, runs: Sequence[ScoredRun], table: ImportTable) -> Chosen
     use = "the verdict uses these runs too" if shares else "the verdict uses other seeds"
     sentence = f"{rung}: {values} is the best of {len(counted)} by the mean {table.metric_for_choice} of {by}; {use}"
     choice = _chosen(rung, runs, train, table, combinations=len(counted))
-    return structs.replace(choice, settings=settings, sentence=sentence, shares_runs=shares)
+    tried = {name: [every[key][0].run.settings.get(name) for key in counted] for name in settings}
+    return structs.replace(
+        choice,
+        settings=settings,
+        sentence=sentence,
+        shares_runs=shares,
+        at_edge=tuple(name for name, value in settings.items() if _is_at_edge(value, tried[name])),
+    )
+
+
+def _is_at_edge(value: Any, tried: Collection[Any]) -> bool:
+    numbers = {number for number in tried if isinstance(number, int | float) and not isinstance(number, bool)}
+    return len(numbers) > 2 and value in (min(numbers), max(numbers))
 
 
 def _chosen(
@@ -173,7 +187,7 @@ def _best(runs: Mapping[tuple[str, ...], Sequence[ScoredRun]], table: ImportTabl
 
 def on_choices(choices: Sequence[ChosenRuns], table: ImportTable) -> Iterator[Caution]:
     """Cautions on the choice: that verdicts use runs that have chosen, in the rungs where they do; that rungs chose
-    among unequal numbers of combinations, where they did."""
+    among unequal numbers of combinations, where they did; that the best number is at the edge of those tried."""
     if rungs := tuple(choice.rung for choice in choices if choice.shares_runs):
         yield Caution(
             short="choice and verdict share runs",
@@ -189,4 +203,13 @@ def on_choices(choices: Sequence[ChosenRuns], table: ImportTable) -> Iterator[Ca
             short="unequal numbers of combinations",
             full=f"The combinations of {', '.join(table.choose)} with results, of which each rung counts the best, are "
             f"unequal in number: {listed}. This favours rungs with more.",
+        )
+    edges = {choice.rung: choice.at_edge for choice in choices if choice.at_edge}
+    if edges:
+        listed = "; ".join(f"{rung}: {', '.join(names)}" for rung, names in edges.items())
+        yield Caution(
+            short="best value at the edge of those tried",
+            full=f"The chosen value is the smallest or the largest of those tried: {listed}. A better one may lie "
+            "beyond.",
+            rungs=tuple(edges),
         )

@@ -61,6 +61,8 @@ class Understood(Struct, frozen=True, kw_only=True):
     """What the ledger has of runs of earlier imports."""
     outside: tuple[str, ...]
     """The runs that fit no rung, by their names."""
+    choices: tuple[str, ...]
+    """What was chosen by validation, a sentence for each rung where there was a choice."""
     cautions: tuple[Caution, ...]
     sentences: tuple[str, ...]
     """What was understood, a line each."""
@@ -145,6 +147,7 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
                     placed.append(place)
     counted = {choice.rung: choice.train for choice in choices}
     others = [*seeded.cautions, *choosing.on_choices(choices, table)]
+    chosen = tuple(choice.sentence for choice in choices if choice.sentence)
     plan, found_cautions = _planned(basis, counted, others)
     counts: dict[str, int] = {source.name: 0 for source in basis.opened}
     for _, source in basis.read.runs:
@@ -161,11 +164,12 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
         kept=kept,
         known={origin_in(run.run): Known(run.origin.get(CONTENTS, run.digest), run.digest) for run in basis.earlier},
         outside=tuple(outside),
+        choices=chosen,
         cautions=tuple(found_cautions),
         sentences=(
             *basis.sentences,
             *sentences.rung_sentences(ladder, placed, kept, by),
-            *(choice.sentence for choice in choices if choice.sentence),
+            *chosen,
             *seeded.sentences,
             *sentences.outside_sentences(outside),
         ),

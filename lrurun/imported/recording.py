@@ -128,7 +128,7 @@ def _origin(run: TrackedRun, source: OpenedSource) -> dict[str, Any]:
     origin = {
         "tracker": source.tracker,
         "title": source.reader.title,
-        "version": source.reader.version(),
+        "version": source.version,
         "project": run.project,
         "run": run.id,
         "name": run.name,

@@ -5,7 +5,7 @@ Where `choose` has settings, each combination of them has its own seeds in a run
 1. **No seed column.** The runs of a rung are numbered from 0, by the time of their start, else in the order of the
    source. A number that an earlier import gave a run stays, and new runs get the smallest numbers that are free. A run
    of several rungs has one number.
-2. **A seed column** gives the seeds. A run that is missing and has none is numbered above the others.
+2. **A seed column** gives the seeds. A run that is missing and has no valid one is numbered above the others.
 3. **Several runs of one rung and seed.** Of those without a result, none counts beside one with a result, which is
    taken for another attempt at the same; without such a one, the latest counts. If several have results, `repeat`
    decides; without it, that is an error. "latest": by the time of their end, else of their start, if all of them have
@@ -87,7 +87,7 @@ def seeded(
 
     Raises:
         UsageError: several runs of one rung and seed with results, and `repeat` is not set; a run with a result that
-            has no seed although the table names a setting for it.
+            has no seed, or no valid one, although the table names a setting for it.
     """
     groups: dict[_Group, list[_Placed]] = {}
     for rung, runs in rungs.items():
@@ -161,6 +161,8 @@ def _refuse_without_seed(rungs: Mapping[str, Sequence[ScoredRun]], table: Import
     without = [(rung, run) for rung, runs in rungs.items() for run in runs if run.seed is None and run.has_result]
     if without:
         rung, run = without[0]
+        if run.seed_error is not None:
+            raise run.seed_error
         more = f", and {plural(len(without) - 1, 'other run')} neither" if len(without) > 1 else ""
         raise UsageError(
             f"rung {rung}, run {run.label}: has no {table.seed}, which the others have as their seed{more}",

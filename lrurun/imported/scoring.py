@@ -44,7 +44,7 @@ class ScoredRun(Struct, frozen=True, kw_only=True):
     tracker: str
     """The name of its reader."""
     seed: int | None
-    """The value of its seed setting; None where the table names none, or the run has none."""
+    """The value of its seed setting; None where the table names none, or the run has none that is a seed."""
     state: State
     """"done" or "diverged": a result; "failed" (it crashed, or has no score) or "interrupted" (not known to have
     ended): missing."""
@@ -54,6 +54,8 @@ class ScoredRun(Struct, frozen=True, kw_only=True):
     """The last step that it reached; 0 where it has no steps."""
     why: str = ""
     """Why it has no result."""
+    seed_error: UsageError | None = None
+    """Why the value of its seed setting is no seed: an error only where the run belongs to a rung and has a result."""
     went_back: bool = False
     """Whether a curve that was read ends at a smaller step than it has reached: an attempt was abandoned, or there were
     two writers."""
@@ -97,9 +99,6 @@ def scored(run: TrackedRun, tracker: str, table: ImportTable) -> ScoredRun:
       the same step, as by calls without steps, each value belongs to the one beside it. A score with a single value, as
       of a test after training, is that value whatever the step;
     * with `protocol = "best-of-test"`: the best finite value.
-
-    Raises:
-        UsageError: a seed that is no whole number.
     """
     ended = run.state == "finished"
     reading = _reading(run, table) if ended else _Reading(why=_why_missing(run))
@@ -116,15 +115,21 @@ def scored(run: TrackedRun, tracker: str, table: ImportTable) -> ScoredRun:
             result[table.result_for_choice] = reading.choice / of_choice
         if reading.best_step is not None:
             result[BEST_STEP] = float(reading.best_step)
+    seed, seed_error = None, None
+    try:
+        seed = seed_of(run, table.seed)
+    except UsageError as error:
+        seed_error = error
     curves = [run.curves[name] for name in (table.metric, table.metric_for_choice) if name in run.curves]
     return ScoredRun(
         run=_without_curves(run),
         tracker=tracker,
-        seed=seed_of(run, table.seed),
+        seed=seed,
         state=state,
         result=result,
         step=max(run.last_step or 0, 0),
         why=reading.why,
+        seed_error=seed_error,
         went_back=any(len(curve.steps) > 0 and bool((curve.steps[-1] < curve.steps).any()) for curve in curves),
     )
 
@@ -142,8 +147,9 @@ def _without_curves(run: TrackedRun) -> TrackedRun:
 
 
 def _why_missing(run: TrackedRun) -> str:
-    why = "it crashed or was killed" if run.state == "crashed" else "it still runs, or ended without a sign of it"
-    return f"{why}: {run.state_text}" if run.state_text else why
+    if run.state_text:
+        return f"its state is {run.state_text}"
+    return "it crashed or was killed" if run.state == "crashed" else "it still runs, or its end is not known"
 
 
 def value_of(run: TrackedRun, metric: str) -> float | None:
@@ -262,9 +268,8 @@ def recorded_curves(run: TrackedRun, table: ImportTable) -> dict[str, Curve]:
     if table.metric_for_choice:
         names[table.metric_for_choice] = table.result_for_choice
     curves: dict[str, Curve] = {}
-    in_order = sorted(run.curves, key=lambda metric: metric not in names)  # those first whose names are fixed
-    for metric in in_order:
-        curve = one_per_step(run.curves[metric])
+    for metric, recorded in run.curves.items():
+        curve = one_per_step(recorded)
         if not len(curve.steps):
             continue
         if table.per_cent and (metric == table.metric or (metric == table.metric_for_choice and table.choice_is_twin)):

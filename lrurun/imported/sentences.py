@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from lrurun.config.imported import ImportTable
 from lrurun.config.ladder import Ladder
 from lrurun.errors import plural
-from lrurun.imported import scoring, understanding
+from lrurun.imported import understanding
 from lrurun.imported.recording import Placed
 from lrurun.trackers import TrackedRun
 
@@ -30,7 +30,7 @@ def seed_sentences(table: ImportTable, runs: Sequence[TrackedRun]) -> list[str]:
     if not table.seed:
         why = understanding.no_seeds(runs) or "no setting has them"
         return [f"seeds: {why}: the runs of a rung are numbered, and that they are independent is your word"]
-    values = {scoring.seed_of(run, table.seed) for run in runs} - {None}
+    values = {repr(run.settings.get(table.seed)) for run in runs} - {"None", "''"}  # whatever they are
     return [f"seeds: the setting {table.seed}, with {plural(len(values), 'value')}"]
 
 

@@ -112,6 +112,7 @@ def record(places: Places, made: Understood, *, scores_only: bool = False) -> Im
             equal=counts.count("equal"),
             vanished=len(made.kept),
             outside=made.outside,
+            choices=made.choices,
             cautions=made.cautions,
         )
         instance = recording.instance_of(ledger, made.plan)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import pytest
-
 from lrurun.config.ladder import Claim, Ladder, Rung
 from lrurun.imported import cautions
 from lrurun.imported.scoring import ScoredRun
@@ -28,38 +26,6 @@ def short(found: Iterable[Caution]) -> list[str]:
 def test_best_of_test_is_always_a_caution() -> None:
     assert short(cautions.best_of_test(table(protocol="best-of-test"))) == ["best of test"]
     assert not [*cautions.best_of_test(table(at="best", metric_for_choice="val_acc"))]
-
-
-@pytest.mark.parametrize(
-    ("of_a", "of_b", "unequal"),
-    [
-        ((10, 0), (10, 2), True),  # 20 points
-        ((10, 2), (10, 0), True),
-        ((10, 0), (10, 1), False),  # a single run may be missing by accident
-        ((3, 0), (3, 1), False),
-        ((3, 0), (3, 2), True),
-        ((20, 0), (20, 2), False),  # 10 points, no more
-        ((20, 0), (20, 3), True),
-        ((10, 5), (20, 10), False),  # equal shares
-        ((20, 4), (5, 2), True),  # 20 % of twenty and 40 % of five
-        ((20, 5), (5, 2), True),  # 25 and 40 %: the worse side is the one with the larger share
-        ((20, 6), (5, 2), False),  # 30 and 40 %
-        ((0, 0), (5, 5), False),  # a rung without runs is not compared
-    ],
-)
-def test_unequal_shares_of_missing_runs(of_a: tuple[int, int], of_b: tuple[int, int], unequal: bool) -> None:
-    found = [*cautions.missing_runs({"a": runs(*of_a), "b": runs(*of_b), "c": runs(9, 9)}, PAIR)]
-    assert short(found) == ["unequal shares of missing runs"] * unequal
-    if unequal:
-        assert found[0].rungs == ("a", "b")
-        assert f"a {of_a[1]} of {of_a[0]}, b {of_b[1]} of {of_b[0]}" in found[0].full
-
-
-def test_runs_that_diverged_are_not_missing() -> None:
-    failed = [made(f"r{k}", None, seed=k, state="diverged") for k in range(4)]
-    assert not [*cautions.missing_runs({"a": runs(4), "b": failed}, PAIR)]
-    interrupted = [made(f"r{k}", None, seed=k, state="interrupted") for k in range(4)]
-    assert [*cautions.missing_runs({"a": runs(4), "b": interrupted}, PAIR)]
 
 
 def test_budgets_are_compared_by_the_medians_of_runs_with_results() -> None:
@@ -189,6 +155,6 @@ def test_those_of_the_first_screen_come_first() -> None:
     chosen = Caution(short="seeds numbered here", full="x")
     found = cautions.of_import(members, PAIR, table(protocol="best-of-test"), others=[chosen])
     assert short(found) == [
-        "best of test", "unequal shares of missing runs", "seeds numbered here", "unequal budgets", "", "",
+        "best of test", "seeds numbered here", "unequal budgets", "", "",
     ]  # fmt: skip
     assert not cautions.of_import({"a": [made("x", state_text="ok")], "b": [made("y")]}, PAIR, table())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -186,3 +186,23 @@ def test_cautions_name_the_rungs_that_share_runs_and_unequal_grids() -> None:
     assert "few 2, many 3" in unequal.full
     assert not [*on_choices(chosen({"many": rungs["many"]}, LR), LR)]
     assert not [*on_choices(chosen(rungs, table()), table())]
+
+
+@pytest.mark.parametrize(
+    ("val", "at_edge"),
+    [
+        ({0.1: 0.5, 0.2: 0.6, 0.3: 0.4}, False),
+        ({0.1: 0.7, 0.2: 0.6, 0.3: 0.4}, True),
+        ({0.1: 0.5, 0.2: 0.6, 0.3: 0.9}, True),
+        ({0.1: 0.5, 0.2: 0.6}, False),  # of two, each is at the edge
+        ({"a": 0.9, "b": 0.6, "c": 0.4}, False),
+        ({0.1: 0.5, 0.2: 0.6, None: 0.4}, False),
+        ({0.1: 0.5, 0.2: 0.6, 0.3: None}, False),  # nothing is known of a value whose runs are missing
+    ],
+)
+def test_a_best_number_at_the_edge_of_those_tried_is_a_caution(val: Mapping[Any, float | None], at_edge: bool) -> None:
+    runs = [run for lr, of_lr in val.items() for run in runs_of(lr, [of_lr] * 18)]
+    found = [*on_choices(chosen({"a": runs}, LR), LR)]
+    assert [caution.short for caution in found] == ["best value at the edge of those tried"] * at_edge
+    if at_edge:
+        assert "a: lr" in found[0].full

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lrurun.errors import UsageError
+from lrurun.imported.repeats import seeded
 from lrurun.imported.scoring import one_per_step, recorded_curves, scored
 from tests.harness.tracked_runs import curve, table, tracked
 
@@ -60,6 +61,11 @@ def test_the_last_score_is_the_trackers_and_not_that_of_the_greatest_step() -> N
     assert not scored(tracked(curves={"test_acc": [(10, 0.1), (10, 0.2)]}), "csv", table()).went_back
 
 
+def test_a_run_without_steps_is_at_step_zero() -> None:
+    assert scored(tracked(last={"test_acc": 0.5}), "csv", table()).step == 0
+    assert scored(tracked(last={"test_acc": 0.5}, last_step=-(2**31)), "csv", table()).step == 0
+
+
 def test_a_column_of_numbers_among_the_settings_is_a_metric() -> None:
     run = tracked(settings={"test_acc": 90, "val_acc": 80.0})
     assert result(run) == {"test/acc": 90.0}
@@ -99,7 +105,9 @@ def test_per_cent_of_a_score_are_not_those_of_a_loss() -> None:
 
 
 def test_a_step_has_the_value_recorded_there_last() -> None:
-    run = tracked(curves={"test_acc": [(10, 0.1), (20, 0.2), (20, 0.25), (30, 0.3)], "val_acc": {5: 0.6, 25: 0.7}})
+    run = tracked(
+        curves={"test_acc": [(10, 0.1), (20, 0.2), (20, 0.25), (30, 0.3)], "val_acc": {5: 0.5, 15: 0.6, 25: 0.7}}
+    )
     assert result(run, at=20, metric_for_choice="val_acc") == {"test/acc": 0.25, "val/acc": 0.6}
     missing = scored(run, "csv", table(at=15))
     assert (missing.state, missing.why) == ("failed", "it has no test_acc at step 15; its last one is at step 30")
@@ -191,11 +199,16 @@ def test_a_run_without_the_seed_setting_has_no_seed() -> None:
 
 @pytest.mark.parametrize("value", [True, "three", 1.5, math.nan, math.inf, [1], "1e3", 2**63, -(2**63), 2.0**60])
 def test_other_seeds_are_refused_with_the_run_named(value: Any) -> None:
+    reading = table(seed="seed")
+    run = scored(tracked("x7", name="night", settings={"seed": value}, last={"test_acc": 0.5}), "csv", reading)
     with pytest.raises(UsageError) as caught:
-        scored(tracked("x7", name="night", settings={"seed": value}), "csv", table(seed="seed"))
+        seeded({"a": [run]}, reading)
     assert caught.value.message.startswith("run x7 (night), seed: ")
     assert repr(value) in caught.value.message
     assert "numbered" in str(caught.value.hint)
+    # a run without a result does not need one
+    crashed = scored(tracked(settings={"seed": value}, state="crashed"), "csv", reading)
+    assert [run.seed for run in seeded({"a": [crashed]}, reading).rungs["a"]] == [0]
 
 
 def test_a_scored_run_has_no_curves() -> None:

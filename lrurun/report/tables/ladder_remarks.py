@@ -85,7 +85,7 @@ def _on_missing(report: LadderReport) -> list[str]:
             if run.reason:
                 reasons.setdefault(clean(run.reason), []).append(run.id)
         if row.missing:
-            whys = ", ".join(f"{why} ({', '.join(runs)})" for why, runs in reasons.items())
+            whys = ", ".join(f"{', '.join(runs)} ({why})" for why, runs in reasons.items())
             parts.append(f"{row.missing} of {row.asked} of {clean(row.rung)}: {whys}")
     if not parts:
         return []
@@ -437,8 +437,26 @@ def _uncounted(report: LadderReport) -> list[Caution]:
 
 
 def _is_unequally_missing(report: LadderReport) -> bool:
-    """Whether rungs lack unequal shares of their runs."""
-    return len({Fraction(row.missing, row.asked) for row in report.rows if row.asked and not row.same_as_before}) > 1
+    """Whether two rungs that are compared, as a rung with its base or by a claim, lack unequal shares of their runs."""
+    rows = {row.rung: (row.missing, row.asked) for row in report.rows if not row.same_as_before}
+    pairs = [(row.rung, row.on) for row in report.rows] + [(claim.rung, claim.other) for claim in report.claims]
+    return any(are_unequal_shares(rows[rung], rows[base]) for rung, base in pairs if rung in rows and base in rows)
+
+
+MISSING_POINTS = 10
+"""Shares of missing runs that differ by more points are unequal [ours]."""
+LEAST_MISSING = 2
+"""Runs that at least are missing on the worse side: a single one may be missing by accident [ours]."""
+
+
+def are_unequal_shares(first: tuple[int, int], second: tuple[int, int]) -> bool:
+    """Whether so many of so many missing runs are unequal shares: they differ by more than 10 points, and at least two
+    runs are missing on the side with the larger share. Verdicts may then favour the side that lacks more."""
+    if not (first[1] and second[1]):
+        return False
+    shares = {Fraction(*side): side[0] for side in (first, second)}
+    worse, better = max(shares), min(shares)
+    return 100 * (worse - better) > MISSING_POINTS and shares[worse] >= LEAST_MISSING
 
 
 def _several(what: str, versions: Collection[str | int]) -> Caution | None:
@@ -529,7 +547,9 @@ def _how_to_record(report: LadderReport) -> str:
         return f"{report.score.title} is no mean over them"
     if report.is_of_models:
         return clean(items_command(report.instance.short_name))
-    table, record = ("import", "name them as items in [import]") if report.kind == "imported" else ("program", "use run.log_items")
+    table, record = (
+        ("import", "name them as items in [import]") if report.kind == "imported" else ("program", "use run.log_items")
+    )
     share = "" if report.test_items is not None or report.score.unit != "points" else f", or test_items in [{table}]"
     return f"if the score is a mean over items, {record}{share}"
 
