@@ -108,7 +108,7 @@ def _asked(given: ImportOptions) -> list[str]:
 
 
 def _twin(given: ImportOptions, known: Mapping[str, int], metric: str, runs: Sequence[TrackedRun]) -> str | None:
-    """The validation metric that could choose a step, where the user has not said which step counts."""
+    """The validation metric that could choose a step, where the user leaves the step open."""
     if given.at is not None or given.protocol is not None or all(run.last_step is None for run in runs):
         return None
     return given.metric_for_choice or next(iter(validation_metrics(known, metric)), None)

@@ -95,8 +95,8 @@ class Basis(Struct, frozen=True, kw_only=True):
     read: ReadRuns
     earlier: Sequence[Earlier]
     twin: str | None
-    """The validation metric by which the best step may be another one than the last, where nobody has said which
-    counts."""
+    """The validation metric by which the best step may be another one than the last, where the user leaves it
+    open."""
     sentences: list[str]
 
 
