@@ -166,7 +166,7 @@ def _refuse_without_seed(rungs: Mapping[str, Sequence[ScoredRun]], table: Import
         more = f", and {plural(len(without) - 1, 'other run')} neither" if len(without) > 1 else ""
         raise UsageError(
             f"rung {rung}, run {run.label}: has no {table.seed}, which the others have as their seed{more}",
-            "name another setting with --seed-column, or leave the seed out: then the runs of a rung are numbered",
+            "name another setting with --seed-column; with --seed-column none, runs are numbered",
         )
 
 
@@ -292,7 +292,9 @@ def _several(
     more = f"; and {len(lists) - _SHOWN} more" if len(lists) > _SHOWN else ""
     seeds = {run.seed for runs in rungs.values() for run in runs}
     if len(seeds) == 1:
-        hint = f"{table.seed} is {seeds.pop()} in all runs: name another one with --seed-column, or leave it out"
+        hint = (
+            f"{table.seed} is {seeds.pop()} in all runs: name another one; with --seed-column none, runs are numbered"
+        )
     else:
         hint = "say which count with --repeat latest, mean or all"
         if differing := _differing([placed.run for several in repeated.values() for placed in several[:2]], table):
