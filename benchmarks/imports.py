@@ -31,14 +31,15 @@ TRANSACTION = 100_000
 
 
 def settings(run: int) -> dict[str, Any]:
-    return {"norm": ("none", "layer", "batch", "rms")[run % 4], "lr": (0.001, 0.01)[run // 4 % 2], "seed": run // 8}
+    """50 rungs, whose runs differ in the seed."""
+    return {"norm": f"norm-{run % 10}", "lr": round(10 ** -(run // 10 % 5 / 2), 4), "seed": run // 50}
 
 
 def curves(run: int, steps: int, metrics: int) -> dict[str, Any]:
     """Metric -> its values: three of them of the splits, the others of the machine."""
     draw = np.random.default_rng(run)
     names = ["train_loss", "val_acc", "test_acc", *(f"machine_{k}" for k in range(metrics))][:metrics]
-    rise = np.linspace(0, 0.3 + 0.05 * (run % 4), steps)
+    rise = np.linspace(0, 0.3 + 0.05 * (run % 10), steps)
     return {name: rise + draw.normal(0, 0.02, steps) for name in names}
 
 

@@ -1,7 +1,8 @@
 """Named ablation ladders between a tanh RNN and the Linear Recurrent Unit: the version and the public API.
 
 `ladder` gives a ladder to plan, train, report and draw, `study` a theory figure of a paper; `resume` finishes what was
-interrupted; `import_runs` makes a ladder of runs that were made elsewhere. `open` gives a ledger to read, `load` the trained model of a run.
+interrupted; `import_runs` gives a ladder of runs that were made elsewhere. `open` gives a ledger to read, `load` the
+trained model of a run.
 `recurrence` and `task` register a class of yours, a subclass of `Recurrence` or `Task`; `this_run` is what a training
 script of yours asks, when a ladder has started it. All of them are imported on first use, so that `import lrurun` stays
 quick.

@@ -218,7 +218,9 @@ def _check_ladder(name: str, *, details: bool) -> list[CheckResult]:
             findings.append(CheckResult(name, where(recipes), True, detailed(text, recipes)))
     elif sound:
         text = "; ".join(f"{text} on {', '.join(recipes)}" for text, recipes in shared.items())
-        each = "every rung has a condition" if any(rung.where for rung in ladder.rungs) else "every rung changes a setting"
+        each = (
+            "every rung has a condition" if any(rung.where for rung in ladder.rungs) else "every rung changes a setting"
+        )
         recipes = [task for group in sound.values() for task in group]
         findings.append(CheckResult(name, where(recipes), True, text or each))
     # A ladder of the user's own that names no recipes need not be meant for those on which it cannot run.

@@ -1,5 +1,5 @@
-"""`lrurun new`: a small recurrence, task, ladder, recipe or program to start from; the documentation shows the same
-files."""
+"""`lrurun new`: a small recurrence, task, ladder, recipe or program to start from, or runs to import; the documentation
+shows the same files."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ NEXT = {
     "program": ("plan {0}.toml", "ladder {0}.toml"),
 }
 """Commands that work with the files as they are."""
+IMPORT = "import {0}/{1} --metric test_acc --by norm --seed-column seed --base norm=none"
+"""The command that imports a source of the example of `new import`."""
 
 
 @examples(
@@ -42,8 +44,10 @@ NEXT = {
 )
 def new(
     what: Annotated[
-        Literal["recurrence", "task", "ladder", "recipe", "program"],
-        typer.Argument(help="recurrence, task, ladder, recipe or program.", **choice("new", tuple(FILES))),
+        Literal["recurrence", "task", "ladder", "recipe", "program", "import"],
+        typer.Argument(
+            help="recurrence, task, ladder, recipe, program or import.", **choice("new", (*FILES, "import"))
+        ),
     ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, which the files have too.")],
 ) -> int:
@@ -51,7 +55,7 @@ def new(
 
     A recurrence comes with a ladder that compares it, a task with its recipe, a program with its recipe and ladder. The
     files are written to the working directory, and work as they are; the command names what to run. A recipe is for
-    npDigits until it is edited.
+    npDigits until it is edited. For import, a folder has the same made-up runs as several tools store them.
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
         raise UsageError(
@@ -60,6 +64,8 @@ def new(
         )
     if name.lower() in {known.lower() for known in _known(what)}:
         raise UsageError(f"new {what}: lrurun has {name!r} already", f"choose another name, as in my-{name}")
+    if what == "import":
+        return _new_import(Path(name))
     if what == "program" and name in {*sys.stdlib_module_names, "lrurun", "numpy", "sklearn"}:
         rule = f"{name}.py would be imported where a program means the module {name!r}"
         raise UsageError(f"new program: {rule}", f"choose another name, as in my-{name}")
@@ -75,6 +81,20 @@ def new(
     console.say("it works as it is:")
     for command in NEXT[what]:
         console.say(f"  lrurun {command.format(name)}")
+    return 0
+
+
+def _new_import(folder: Path) -> int:
+    """Writes runs to import, and names the commands that import them."""
+    from lrurun.trackers import example_runs
+
+    if folder.exists():
+        raise LrurunError(f"new import: {folder}: exists already", "choose another name, or remove the folder")
+    for written in example_runs.write(folder, lambda source: f"lrurun {IMPORT.format(folder, source)}"):
+        console.write(f"wrote {folder / written}")
+    console.say("it works as it is, as do the commands in its README.txt:")
+    console.say(f"  lrurun {IMPORT.format(folder, example_runs.SOURCES['table'].words)}")
+    console.say("  lrurun report")
     return 0
 
 
@@ -103,4 +123,5 @@ def _known(what: str) -> Iterable[str]:
         "ladder": paths.names("ablations"),
         "recipe": paths.names("recipes"),
         "program": [*TASKS, *paths.names("recipes")],
+        "import": [],
     }[what]

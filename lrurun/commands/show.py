@@ -324,8 +324,9 @@ def _print_records(
 
     if kind != "imported":  # which was executed elsewhere
         table.show(run_tables.attempts(attempts))
-    table.show(run_tables.curves(metrics))
-    for line in sparklines(form, metrics):
+    if metrics or kind != "imported":
+        table.show(run_tables.curves(metrics))
+    for line in sparklines(form, metrics, test=kind == "imported"):
         console.write(line)
     if kind in ("program", "imported"):
         pass  # which have no eigenvalues
@@ -351,12 +352,13 @@ def _print_log(places: Places, run: Run, attempts: list[Attempt]) -> None:
             console.write("\n".join([console.clean(f"log, the last lines of {path}"), *last]) + "\n")
 
 
-def sparklines(form: ScoreForm, metrics: Curves) -> list[str]:
-    """A line for the training loss and for the validation score, if they have more than one point."""
+def sparklines(form: ScoreForm, metrics: Curves, *, test: bool = False) -> list[str]:
+    """A line for the training loss, the validation score and, with `test`, the test score, if they have more than one
+    point."""
     from lrurun.judging import scores
     from lrurun.report.tables import sparkline
 
-    main = list(scores.curves_of(form))
+    main = list(scores.curves_of(form, test=test))
     levels = sparkline.BLOCKS if console.can_show(sparkline.BLOCKS) else sparkline.ASCII
     wide = max(map(len, main))
     room = min(console.width(), 100) - wide - 2

@@ -76,7 +76,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     def identity(self) -> Instance:
         """The identity of the instance; neither a ledger nor the data are known here."""
         ladder, task = self.ladder.name, self.recipe.task
-        return Instance(ladder=ladder, task=task, profile=self.profile, set=self.changes, tune=self.tune, kind=self.kind)
+        return Instance(
+            ladder=ladder, task=task, profile=self.profile, set=self.changes, tune=self.tune, kind=self.kind
+        )
 
     @property
     def spec(self) -> InstanceSpec:

@@ -59,7 +59,7 @@ def understand(request: Request, target: Path, earlier: Sequence[Earlier]) -> Un
         request.task,
         table,
         _rung_texts(made) if declared is None else _declared_rungs(declared),
-        head=_head(request),
+        head=_head(request, target),
         notes=_notes(request, table, known, varied, by, made),
         tables=None if declared is None else {"claim": _claims(declared)},
     )
@@ -93,13 +93,9 @@ def _check_choice(given: ImportOptions, known: Collection[str], metric: str) -> 
             likely = validation_metrics(known, metric)
             likely += [name for name in known if understanding.split_of(name) == "validation" and name not in likely]
             others = likely or [name for name in known if name != metric]
-            hint = (
-                f"name the validation metric: --metric-for-choice {others[0]}"
-                if others
-                else "no run has another metric"
-            )
+            hint = f"name it: --metric-for-choice {others[0]}" if others else "no run has another metric"
             more = f"; others: {', '.join(others[1:6])}" if len(others) > 1 else ""
-            raise UsageError(f"{option}: needs a validation metric, by which is chosen", hint + more)
+            raise UsageError(f"{option}: needs the validation metric that chooses", hint + more)
 
 
 def _asked(given: ImportOptions) -> list[str]:
@@ -184,14 +180,14 @@ def _listed_settings(found: Sequence[understanding.Varying]) -> str:
 # The text of the file
 
 
-def _head(request: Request) -> list[str]:
-    command = shlex.join(request.command) if request.command else "lrurun.import_runs"
-    again = (
-        "The runs came from a data frame: pass it to lrurun.import_runs with this name to read it again."
-        if request.frame is not None
-        else "Edit it, and run the command again (lrurun import with this file as its source): it counts as it stands."
-    )
-    return [f"Runs that were made elsewhere, as lrurun has understood them. {again}", f"Written by: {command}"]
+def _head(request: Request, target: Path) -> list[str]:
+    again = f"lrurun import {shown(target)}"
+    if request.frame is not None:
+        again = f'lrurun.import_runs(frame, name="{request.task}")'
+    return [
+        f"Runs that were made elsewhere, as lrurun has understood them. Edit this file, and import it: {again}",
+        f"Written by: {shlex.join(request.command) if request.command else 'lrurun.import_runs'}",
+    ]
 
 
 def _notes(
@@ -209,7 +205,7 @@ def _notes(
         "source": "Relative paths are from the folder of this file.",
         "metric": f"The score. Other metrics: {', '.join(others[:20])}." if others else "The score.",
         "direction": _source_of(given.direction, "By the name of the metric: ") + "max, or min if lower is better.",
-        "at": _source_of(given.at, "Not named: ") + 'the "last" step, a number, or "best" by metric_for_choice.',
+        "at": _source_of(given.at, "By default: ") + 'the "last" step; or a number; or "best" by metric_for_choice.',
         "seed": _seed_note(table, given),
         "crashed": 'Whether runs that crashed are "missing", or "failed": failures that rank below all others.',
     }

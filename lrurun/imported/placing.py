@@ -114,7 +114,8 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
     everything = scored + vanished
     sorted_runs = rungs.sort([(run.run, run.tracker) for run in everything], ladder)
     members = {name: [everything[index] for index in found] for name, found in sorted_runs.members.items()}
-    outside = [rungs.title_of(everything[index].run) for index in sorted_runs.outside if index < len(scored)]
+    titles = rungs.titles_of([run.run for run in scored])
+    outside = [titles[index] for index in sorted_runs.outside if index < len(scored)]
     if basis.twin is not None:
         by_rung = {
             name: [pair for index in found if index < len(both) and (pair := both[index]) is not None]

@@ -128,7 +128,7 @@ def _origin(run: TrackedRun, source: OpenedSource) -> dict[str, Any]:
     origin = {
         "tracker": source.tracker,
         "title": source.reader.title,
-        "version": source.reader.version(),
+        "version": source.version,
         "project": run.project,
         "run": run.id,
         "name": run.name,
@@ -184,11 +184,14 @@ def instance_of(ledger: Ledger, plan: planning.Plan) -> LadderInstance:
 
 
 def record(ledger: Ledger, instance: LadderInstance, plan: planning.Plan, record: ImportRecord) -> None:
-    """Records the documents of an instance and what the import knew, unless both are recorded as they are."""
+    """Records the documents of an instance and what the import knew, unless both are recorded as they are, and no
+    instance of the task was imported since."""
     from lrurun.instances import documents, import_record
 
     documents.record(ledger, instance, plan)
-    if import_record.newest(ledger, instance) != record:
+    of_task = {other.key for other in ledger.ladders(None, instance.task)}
+    imports = [key for key, _ in ledger.events_of_ladders(import_record.IMPORTED) if key in of_task]
+    if imports[-1:] != [instance.key] or import_record.newest(ledger, instance) != record:
         table: dict[str, Any] = msgspec.to_builtins(record)
         ledger.event(import_record.IMPORTED, _sentence(record), table, ladder=instance.key)
 

@@ -151,8 +151,9 @@ def sort(runs: Sequence[tuple[TrackedRun, str]], ladder: Ladder) -> Sorted:
     for index, (run, tracker) in enumerate(runs):
         fitting = [name for name, condition in parsed.items() if conditions.holds(condition, run, tracker)]
         if len(fitting) > 1:
+            title = titles_of([run for run, _ in runs])[index]
             raise UsageError(
-                f"{ladder.path}: run {title_of(run)} fits rung {fitting[0]} and rung {fitting[1]}",
+                f"{ladder.path}: run {title} fits rung {fitting[0]} and rung {fitting[1]}",
                 f"a run is a seed of one rung: narrow the condition of one, found {_where(ladder, fitting[0])} and "
                 f"{_where(ladder, fitting[1])}",
             )
@@ -184,10 +185,12 @@ def _empty(ladder: Ladder, name: str, runs: Sequence[TrackedRun]) -> UsageError:
     return UsageError(f"{ladder.path}, rung {name}: no run fits it, where = {text!r}", hint)
 
 
-def title_of(run: TrackedRun) -> str:
-    """A run as messages name it: by its name where it has one, else by its id, with its project."""
-    shown = f"{run.name} ({run.id})" if run.name and run.name != run.id else run.id
-    return f"{run.project}/{shown}" if run.project else shown
+def titles_of(runs: Sequence[TrackedRun]) -> list[str]:
+    """Runs as messages name them: by their names where they have some, and by their ids; where there are several
+    projects, with these."""
+    with_project = len({run.project for run in runs}) > 1
+    titles = [f"{run.name} ({run.id})" if run.name and run.name != run.id else run.id for run in runs]
+    return [f"{run.project}/{title}" if with_project else title for run, title in zip(runs, titles, strict=True)]
 
 
 # What the runs of a rung share

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ FRAME = "frame"
 """The name of a source that is a data frame."""
 
 
-class OpenedSource(Struct, frozen=True, kw_only=True):
+class OpenedSource(Struct, frozen=True, kw_only=True, dict=True):
     """A source with its reader."""
 
     name: str
@@ -31,6 +32,11 @@ class OpenedSource(Struct, frozen=True, kw_only=True):
     reader: Reader
     metrics: tuple[str, ...] = ()
     """Columns of a table that are metrics, whatever their names say."""
+
+    @cached_property
+    def version(self) -> str:
+        """The version of the format, or of the package that reads it; empty where there is none."""
+        return self.reader.version()
 
     def runs(self, curves: Collection[str] | None) -> Iterator[TrackedRun]:
         """The runs with the settings that a ledger can keep, and these columns as metrics."""
@@ -43,7 +49,7 @@ class OpenedSource(Struct, frozen=True, kw_only=True):
         return ReadSource(
             place=self.name,
             tracker=self.tracker,
-            version=self.reader.version(),
+            version=self.version,
             runs=runs,
             notes=tuple(self.reader.notes()),
         )

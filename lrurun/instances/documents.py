@@ -20,6 +20,7 @@ from lrurun.config.recipe import Recipe, load_recipe
 from lrurun.config.resolve import ResolvedRung
 from lrurun.decoding import canonical
 from lrurun.errors import UsageError
+from lrurun.instances.import_record import IMPORTED
 from lrurun.ledger.values import DOCUMENTS, REQUEST
 from lrurun.plugins import PluginType
 
@@ -114,7 +115,7 @@ def _newest(ledger: Ledger, group: paths.Group, name: str) -> InstanceDocuments 
     if _is_here(group, name):
         return None
     of_ladders, by_path = group == "ablations", paths.is_path(name)
-    for instance in reversed(ledger.ladders()):
+    for instance in _newest_first(ledger):
         if by_path or name == (instance.name if of_ladders else instance.task):
             recorded = find(ledger, instance)
             file = recorded and (recorded.ladder if of_ladders else recorded.recipe).path
@@ -122,6 +123,15 @@ def _newest(ledger: Ledger, group: paths.Group, name: str) -> InstanceDocuments 
                 load_code(ledger, instance, recorded, "recurrence" if of_ladders else "task")
                 return recorded
     return None
+
+
+def _newest_first(ledger: Ledger) -> list[LadderInstance]:
+    """The instances, newest first. Imported ones come first, in the order in which they were last imported: one whose
+    file was edited, and edited back, is the newest again."""
+    last = {key: number for number, (key, _) in enumerate(ledger.events_of_ladders(IMPORTED), 1)}
+    numbered = enumerate(ledger.ladders())
+    newest_first = sorted(numbered, key=lambda pair: (last.get(pair[1].key, 0), pair[0]), reverse=True)
+    return [instance for _, instance in newest_first]
 
 
 def ladder_of_name(name: str, ledger: Ledger) -> Ladder:

@@ -247,9 +247,12 @@ def of_task(
     return ScoreForm(name=names[0], unit=unit, scale=1.0, decimals=3, symbol="", higher_is_better=None)
 
 
-def curves_of(*forms: ScoreForm | None) -> dict[str, tuple[str, float]]:
-    """Metric -> the label and the scale of its axis: the training loss, and the validation scores of these forms."""
+def curves_of(*forms: ScoreForm | None, test: bool = False) -> dict[str, tuple[str, float]]:
+    """Metric -> the label and the scale of its axis: the training loss, and the validation scores of these forms.
+
+    `test`: also the test scores, which imported runs may have at every step.
+    """
     scores = [form for form in forms if form is not None]
-    return {"train/loss": ("training loss", 1)} | {
-        form.validation: (f"validation {form.axis}", form.scale) for form in scores
-    }
+    axes = {"train/loss": ("training loss", 1.0)}
+    axes |= {form.validation: (f"validation {form.axis}", form.scale) for form in scores}
+    return axes | {form.result: (f"test {form.axis}", form.scale) for form in scores if test}

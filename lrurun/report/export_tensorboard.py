@@ -77,7 +77,8 @@ def _summaries(
     yield 0, start
     config = json.dumps(msgspec.to_builtins(run.config), indent=1)
     yield 0, summary.text(_CONFIGURATION, _code(config))
-    about = {name: text for name in _ABOUT if (text := COLUMNS[name].shown(run))}
+    about: dict[str, Any] = {name: text for name in _ABOUT if (text := COLUMNS[name].shown(run))}
+    about["results"] = run.result or {}  # with all their digits
     yield 0, summary.text(_RUN, _code(json.dumps(about, indent=1)))
     used = {*results}
     for curve in ledger.curves([run.id]):

@@ -26,7 +26,8 @@ def text(run: Run, attempts: Sequence[Attempt]) -> str:
     """
     if run.kind == "imported":
         raise LrurunError(
-            f"run {run.id}: was imported, and its packages are not known", f"lrurun show {run.id} names its place in the tracker"
+            f"run {run.id}: was imported, and its packages are not known",
+            f"lrurun show {run.id} names its place in the tracker",
         )
     if not attempts or not _table(attempts[-1], "versions"):
         raise LrurunError(

@@ -52,7 +52,9 @@ def collect(content: ReportContent, ledger: Ledger, *, curves: bool = True) -> d
             score=(run.result or {}).get(groups[run.id].metric),
             attempts=newest[run.id].n if run.id in newest else 0,
             settings=settings,
-            curves=ledger.metrics(run.id, curves_of(groups[run.id].score)) if curves else {},
+            curves=ledger.metrics(run.id, curves_of(groups[run.id].score, test=run.kind == "imported"))
+            if curves
+            else {},
             eigenvalues={
                 moment: tuple(value for layer in layers for value in layer or ()) for moment, layers in recorded.items()
             },

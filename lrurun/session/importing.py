@@ -133,10 +133,9 @@ def record(places: Places, made: Understood, *, scores_only: bool = False) -> Im
         ledger.set_members(instance.key, recording.members(every))
     if made.is_new:
         _write(made)
-    console.say(
-        f"{instance.short_name}: {written.new} new runs, {written.changed} changed, {written.equal} as they were"
-        + (f"; wrote {made.target}: edit it, and import again" if made.is_new else f"; by {made.target}")
-    )
+    counts_text = f"{written.new} new runs, {written.changed} changed, {written.equal} as they were"
+    file = f"wrote {made.target}, which you may edit and import" if made.is_new else f"by {made.target}"
+    console.say(f"{instance.short_name}: {counts_text}; {file}")
     return Import(understood=made, instance=instance, record=written)
 
 

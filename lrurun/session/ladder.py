@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from lrurun.config import planning
-
     from lrurun.ledger.ledger import Ledger
     from lrurun.paths import Places
     from lrurun.report.figures.figures import Width

@@ -69,7 +69,7 @@ class HydraReader(FolderReader):
             id=id,
             project=str(job.get("name") or ""),
             name=str(job.get("override_dirname") or ""),
-            settings=flat(yaml.table(folder / _CONFIG, as_omegaconf=True)),
+            settings=flat(yaml.table(folder / _CONFIG)),
             state="finished" if points.last else "running",
             state_text="" if points.last else "no metrics" if is_there else _NO_FILE,
             last=points.last,
@@ -86,7 +86,7 @@ _NO_FILE = "no metrics file"
 def _job(folder: Path) -> dict[str, Any]:
     """What Hydra records of a job beside its configuration; empty where that is missing."""
     path = folder / ".hydra" / "hydra.yaml"
-    table = yaml.table(path, as_omegaconf=True) if path.is_file() else {}
+    table = yaml.table(path) if path.is_file() else {}
     hydra = table.get("hydra")
     job = hydra.get("job") if isinstance(hydra, dict) else None
     return job if isinstance(job, dict) else {}

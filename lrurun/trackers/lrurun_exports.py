@@ -30,7 +30,10 @@ _STATES: dict[str, State] = {
 def of_event_file(texts: Mapping[str, str]) -> dict[str, str]:
     """The texts of a run in an event file, as MLflow has them as tags."""
     with contextlib.suppress(json.JSONDecodeError, AttributeError):
-        about = {f"{PREFIX}{name}": str(value) for name, value in json.loads(texts.get("run", "{}")).items()}
+        about = {
+            f"{PREFIX}{name}": value if isinstance(value, str) else json.dumps(value)
+            for name, value in json.loads(texts.get("run", "{}")).items()
+        }
         return about | {f"{PREFIX}{name}": texts[name] for name in ("state", "renamed") if name in texts}
     return {}
 
@@ -87,9 +90,7 @@ def _left_out(about: Mapping[str, str]) -> str:
         return "superseded in the ledger that they were exported from"
     if about.get("excluded"):
         return "excluded in the ledger that they were exported from"
-    return (
-        "they tuned learning rates in the ledger that they were exported from" if about.get("stage") == "tune" else ""
-    )
+    return "made to tune learning rates, in lrurun itself" if about.get("stage") == "tune" else ""
 
 
 def _in_ledger(run: TrackedRun, about: Mapping[str, str]) -> TrackedRun:
@@ -105,6 +106,7 @@ def _in_ledger(run: TrackedRun, about: Mapping[str, str]) -> TrackedRun:
     settings = {name_of(name): value for name, value in run.settings.items()}
     last = {name_of(name): value for name, value in run.last.items()}
     results = {name.removeprefix(RESULT): value for name, value in last.items() if name.startswith(RESULT)}
+    results |= json.loads(about.get("results", "{}"))  # event files have 32 bits
     curves = {name_of(name): curve for name, curve in run.curves.items()}
     return structs.replace(
         run,

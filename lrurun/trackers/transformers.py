@@ -2,6 +2,8 @@
 
 * Of the states of a run, that of the most steps counts; of equal ones that of the output folder, which has the times of
   the whole training. A state that is half written, as that of a run that was killed then, is passed over.
+* By default (`logging_nan_inf_filter`) the loss of a step that is NaN or infinite is logged as the mean of the others
+  since the last row, which is 0 if there are none: a loss of exactly 0 is noted. Losses of evaluations are as they are.
 * `all_results.json` has what `save_metrics` was called with: of it, the metrics that the log does not have, as those
   of a test set.
 * A run is finished if its last step is the last one planned, or if it was stopped by itself, as by early stopping.
@@ -56,6 +58,8 @@ class TransformersReader(FolderReader):
             for metric, value in points.flat(row):
                 if metric != "step" and (number := points.number(value)) is not None:
                     collected.add(metric, number, step)
+        if collected.last.get("loss") == 0:
+            self.note(f"{place}: the last loss is exactly 0, as Trainer logs one that is NaN or infinite")
         self._add_results(folder, collected)
         end, state_text = _end(state, history)
         return TrackedRun(

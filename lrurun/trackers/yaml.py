@@ -1,18 +1,15 @@
 """Settings in YAML files, read as plain values: nothing that a file names is imported, made or called.
 
-YAML 1.1 and 1.2 differ in what is a number, and each tool reads its files by one of them. A file is read as the tool
-that wrote it reads it, so that a text which the program had is a text here too:
+What is a number differs between tools. Values are those of PyYAML, by which these files are written; Hydra's are by
+OmegaConf, in such a way that PyYAML reads the same. `1e-3` and `nan` are texts, as they were in the program, `1:30` is
+90, `010` is 8, `on` is true. A number is written as 0.001 or 1.0e-05.
 
-* as PyYAML does, by default: `1e-3` is a text, `1:30` is 90, `010` is 8, `on` is true, `nan` is a text;
-* as OmegaConf does, for Hydra: the same, but `1e-3` is 0.001.
-
-Dates are texts in both. Tags of Python objects are kept as texts, as in "torch.device(cpu)"; those of mappings are left
-out, so that the values in an object are settings as those in a table are.
+Dates are texts. Tags of Python objects are kept as texts, as in "torch.device(cpu)"; those of mappings are left out, so
+that the values in an object are settings as those in a table are.
 """
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -22,11 +19,9 @@ from lrurun.trackers import folders
 
 MOST_VALUES = 100_000
 """The most values of a file: references within it can make a few lines a tree without end."""
-_EXPONENT = re.compile(r"[-+]?[0-9][0-9_]*\.?[0-9_]*[eE][-+]?[0-9]+")
-"""Numbers of OmegaConf that are texts for PyYAML."""
 
 
-def table(path: Path, *, as_omegaconf: bool = False) -> dict[str, Any]:
+def table(path: Path) -> dict[str, Any]:
     """The mapping in a file, with texts as keys; empty of an empty file.
 
     Raises:
@@ -37,7 +32,7 @@ def table(path: Path, *, as_omegaconf: bool = False) -> dict[str, Any]:
 
     text = folders.text(path)
     try:
-        found = yaml.load(text, _loader(as_omegaconf))
+        found = yaml.load(text, _loader())
         values = _plain(found, [MOST_VALUES])
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}" if error.problem_mark else "the end"
@@ -59,7 +54,7 @@ _REPAIR = "repair the file, or move its run's folder away"
 
 
 @cache
-def _loader(as_omegaconf: bool) -> Any:
+def _loader() -> Any:
     """A loader of YAML that makes plain values only."""
     import yaml
 
@@ -71,10 +66,6 @@ def _loader(as_omegaconf: bool) -> Any:
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
         for first, resolvers in Loader.yaml_implicit_resolvers.items()
     }
-    if as_omegaconf:
-        Loader.add_implicit_resolver(
-            "tag:yaml.org,2002:float", re.compile(f"^(?:{_EXPONENT.pattern})$"), "-+0123456789"
-        )
     Loader.add_constructor(None, _tagged)
     Loader.add_constructor("tag:yaml.org,2002:binary", _tagged)
     return Loader

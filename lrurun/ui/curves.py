@@ -37,7 +37,8 @@ def run_figure(runs: Sequence[Run], ledger: Ledger, span: Span) -> Figure:
     for curve in ledger.curves(list(known)):
         known[curve.run][curve.key] = curve
     forms = declared(ledger, [run.task for run in runs])
-    main = curves_of(*dict.fromkeys(of_task(run.task, known[run.id], forms) for run in runs))
+    of_import = any(run.kind == "imported" for run in runs)
+    main = curves_of(*dict.fromkeys(of_task(run.task, known[run.id], forms) for run in runs), test=of_import)
     names = dict.fromkeys([*main, *sorted({name for by_name in known.values() for name in by_name})])
 
     def is_curve(name: str, run: Run) -> bool:
@@ -102,7 +103,7 @@ def ladder_figure(
     """The curves of all rungs as the report draws them: means over the finished seeds. Runs that are running have lines
     of their own, with `seeds` all runs do."""
     rungs = {rung: rung_runs for rung, rung_runs in selected.items() if rung_runs.rung == rung}
-    shown = curves_of(form_of(plan.task.metric))
+    shown = curves_of(form_of(plan.task.metric), test=not plan.is_trained_here)
     metrics = _norms_of(rungs.values(), ledger) if kind == "norms" else list(shown)
     lines: dict[tuple[str, str], list[Curve]] = {}
     left_out = False

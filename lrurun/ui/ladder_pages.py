@@ -69,9 +69,9 @@ def ladders(source: Source, ledger: Ledger, stamp: Stamp, *, studies: bool) -> d
             ("item counts", instance.key), results_stamp(stamp), partial(ledger.item_totals, instance.key)
         )
         # not the stamp: where a run is training, it would have all conclusions made again all the time
-        seen = (tuple(sorted(now.counts.items())), counts)
-        if instance.kind == "imported":  # whose finished runs change when they are imported again
-            seen = (*seen, results_stamp(stamp))
+        # finished runs of an import change when they are imported again
+        of_import = results_stamp(stamp) if instance.kind == "imported" else None
+        seen = (tuple(sorted(now.counts.items())), counts, of_import)
         conclusion: Any = source.known(key, seen)
         if conclusion is None and time.monotonic() < until:
             conclusion = source.cached(key, seen, partial(_conclusion, ledger, instance))

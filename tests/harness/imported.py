@@ -112,9 +112,7 @@ def fill(
         ledger.event(IMPORTED, "imported", msgspec.to_builtins(record), ladder=instance.key)
 
 
-def _with_settings(
-    rung: planning.ResolvedRung, settings: Mapping[str, Mapping[str, Any]]
-) -> planning.ResolvedRung:
+def _with_settings(rung: planning.ResolvedRung, settings: Mapping[str, Mapping[str, Any]]) -> planning.ResolvedRung:
     """A rung with the settings that its runs share, and the differences from its base."""
     own = settings[rung.name]
     base = {} if rung.on is None else settings[rung.on]

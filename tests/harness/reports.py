@@ -169,8 +169,9 @@ def build(ladder: Ladder = MINI, runs: list[values.Run] | None = None, **more: A
 
 
 def instance_of(ladder: Ladder, fields: dict[str, Any]) -> Instance:
-    """The instance on `sDigits`, with what `fields` have of it, which they then lack."""
-    own = {name: fields.pop(name) for name in Instance.__struct_fields__ if name in fields}
+    """The instance on `sDigits`, with what `fields` have of it, which they then lack, except for the kind."""
+    own = {name: fields.pop(name) for name in Instance.__struct_fields__ if name in fields and name != "kind"}
+    own["kind"] = fields.get("kind", "training")
     return Instance(**({"ladder": ladder.name, "task": "sDigits", "key": "k", "short_name": "toy"} | own))
 
 

@@ -14,6 +14,7 @@ import lrurun
 from tests.harness.machine import Machine
 from tests.harness.results import fill
 from tests.harness.shared import SHARED
+from tests.harness.tables import write_runs
 
 PACKAGE = Path(lrurun.__file__).parent
 NOT_SHOWN = (
@@ -37,7 +38,10 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-LIGHT_ROOTS = ("cli", "config", "instances", "judging", "report", "session", "commands", "ledger", "runner.supervisor")
+LIGHT_ROOTS = (
+    *("cli", "config", "imported", "instances", "judging", "report", "session", "commands", "ledger"),
+    "runner.supervisor",
+)
 ROOTS = tuple(f"lrurun.{root}." for root in LIGHT_ROOTS)
 MODULES = [name for name in map(module_name, sorted(PACKAGE.rglob("*.py"))) if f"{name}.".startswith(ROOTS)]
 LIGHT = [name for name in MODULES if not name.endswith((".env", ".__main__")) and ".migrations." not in name]
@@ -97,6 +101,9 @@ check("a report")
 commands("plan sDigits", "list", "check recipe sDigits")
 check("commands that do not train")
 
+commands("import runs.csv", "import runs.csv", "report runs", "import runs.toml --scores-only")
+check("an import", "pandas", "polars", "pyarrow", "mlflow", "wandb", "tensorboard", "optuna")
+
 import importlib
 for name in MODULES:
     importlib.import_module(name)
@@ -113,10 +120,12 @@ def test_what_commands_load(tmp_path: Path, machine: Machine) -> None:
     rungs = ("tanh-rnn", "linear-rnn", "diagonal", "exponential")
     fill(machine.ledger, "sDigits", {rung: [n / 10, n / 10 + 0.02] for n, rung in enumerate(rungs, 1)}, profile="smoke")
     run = machine.json("runs", "--limit", "1")["runs"][0]["id"]
+    write_runs(machine.folder / "runs.csv")
     names = f"NOT_SHOWN = {NOT_SHOWN!r}\nMODULES = {LIGHT!r}\n"
     done = fresh(names + STAGES.replace("RUN", run), machine.folder)
     assert done.returncode == 0, done.stderr
-    assert [path.name for path in machine.folder.iterdir() if not path.name.startswith("ledger.db")] == []
+    files = {path.name for path in machine.folder.iterdir() if not path.name.startswith("ledger.db")}
+    assert files == {"runs.csv", "runs.toml"}
 
 
 @pytest.mark.slow

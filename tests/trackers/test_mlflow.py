@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 import sqlite3
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,7 +17,7 @@ import pytest
 
 from lrurun import trackers
 from lrurun.errors import LrurunError, UsageError
-from lrurun.trackers import Source, TrackedRun
+from lrurun.trackers import Source, TrackedRun, sqlite
 from lrurun.trackers.mlflow import MlflowReader, sqlite_store
 from lrurun.trackers.mlflow.stores import typed
 from tests.trackers.reading import FILES, points, read, recognised
@@ -226,6 +227,7 @@ def test_values_that_are_not_committed_yet_are_not_there(copy: Path) -> None:
 
 def test_a_locked_database_is_an_error(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_store, "WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(sqlite, "TIMEOUT", 0.01)
     with contextlib.closing(sqlite3.connect(copy, isolation_level=None)) as writer:
         writer.execute("BEGIN EXCLUSIVE")
         error = error_of(copy)
@@ -266,8 +268,8 @@ def test_wrong_sources(copy: Path, tmp_path: Path, server: str, monkeypatch: pyt
     assert "is no store of MLflow" in error_of(tmp_path / "other.db").message
     assert not recognised("mlflow", tmp_path / "other.db")
     assert not recognised("mlflow", tmp_path / "text.db")
-    assert "is no server of MLflow" in error_of(f"{server}/elsewhere").message
-    monkeypatch.setitem(__import__("sys").modules, "mlflow", None)
+    assert "does not answer as a server of MLflow" in error_of(f"{server}/elsewhere").message
+    monkeypatch.setitem(sys.modules, "mlflow", None)
     assert error_of(server).hint == "install it: pip install 'lrurun[mlflow]'"
 
 

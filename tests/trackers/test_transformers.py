@@ -44,7 +44,7 @@ def test_log_history():
 
 
 def test_metrics_that_were_saved_apart_from_the_log():
-    runs, notes = read(FOLDER)
+    runs, notes = read(FOLDER / "whole")
     assert runs["whole"].last["test_accuracy"] == 0.5
     assert "test_accuracy" not in runs["whole"].curves
     assert runs["whole"].last["eval_accuracy"] == 0.12
@@ -59,14 +59,37 @@ def test_nan_is_a_bare_token():
     assert run.state == "finished"
 
 
+def test_nan_is_logged_as_0_by_default():
+    runs, notes = read(FOLDER)
+    run = runs["filtered"]
+    assert run.curves["loss"].values.tolist() == [0.75, 0.1875, 0, 0, 0, 0]
+    assert math.isnan(run.last["eval_loss"])
+    path = FOLDER / "filtered" / "checkpoint-12" / "trainer_state.json"
+    assert f"{path}: the last loss is exactly 0, as Trainer logs one that is NaN or infinite" in notes
+
+
 def test_states():
     assert {id: (run.state, run.state_text) for id, run in read(FOLDER)[0].items()} == {
         "whole": ("finished", "step 12 of 12"),
         "early": ("finished", "step 8 of 12, stopped early"),
         "killed": ("running", "step 4 of 12"),
         "nan": ("finished", "step 12 of 12"),
+        "filtered": ("finished", "step 12 of 12"),
         "resumed": ("finished", "step 8 of 8"),
     }
+
+
+def test_a_checkpoint_at_which_training_was_stopped():
+    run = read(FOLDER / "early" / "checkpoint-8")[0]["checkpoint-8"]
+    assert (run.state, "train_runtime" in run.last) == ("finished", False)
+
+
+def test_states_of_older_versions_have_no_control(outputs):
+    folder = outputs / "early"
+    for path in folder.rglob("trainer_state.json"):
+        edit(path, stateful_callbacks=None)
+    assert read(folder)[0]["early"].state == "finished"  # by the times of the whole training
+    assert read(folder / "checkpoint-8")[0]["checkpoint-8"].state == "running"
 
 
 def test_a_resumed_run_has_each_step_once():
@@ -108,7 +131,7 @@ def test_the_state_of_the_most_steps_counts(outputs):
 
 
 def test_ids_and_sources(outputs):
-    assert list(read(outputs)[0]) == ["early", "killed", "nan", "resumed", "whole"]
+    assert list(read(outputs)[0]) == ["early", "filtered", "killed", "nan", "resumed", "whole"]
     assert list(read(outputs / "whole")[0]) == ["whole"]
     run = read(outputs / "whole" / "checkpoint-8")[0]["checkpoint-8"]
     assert (run.last_step, run.state) == (8, "running")

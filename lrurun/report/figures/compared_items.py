@@ -365,7 +365,9 @@ def _pair(
 def _to_record(loaded: LoadedInstance, result: str) -> str:
     """How runs of an instance get per-item results."""
     if not loaded.plan.is_trained_here:
-        return f"name them as items in [import], if the score is a mean over them; then: {read_again(loaded.plan.recipe)}"
+        return (
+            f"name them as items in [import], if the score is a mean over them; then: {read_again(loaded.plan.recipe)}"
+        )
     if loaded.plan.kind == "program":
         logged = f"if it is a mean over items, log them in the program, as in: run.log_items({result!r}, values)"
         return f"{logged}; then train again, with --fresh"

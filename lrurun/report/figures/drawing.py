@@ -424,10 +424,10 @@ def ladder_curves(
     """Loss and validation score of every rung, or `metrics`, as means over its finished seeds."""
     own = {rung: runs for rung, runs in selected.items() if runs.rung == rung and runs.counted}
     drawn = _drawn(metrics, [run for runs in own.values() for run in runs.counted], ledger)
-    drawn = drawn or curves_of(form_of(plan.task.metric))
+    drawn = drawn or curves_of(form_of(plan.task.metric), test=not plan.is_trained_here)
     panels = curves.of_rungs(curves.recorded(ledger, own, drawn), drawn)
     if not panels:
-        raise _no_curves(f"ladder {plan.ladder.name}")
+        raise _no_curves(f"ladder {plan.ladder.name}", of_import=not plan.is_trained_here)
     sentences = [curves.BAND]
     same = [f"{rung} as {runs.rung}" for rung, runs in selected.items() if runs.rung != rung and runs.counted]
     if same:
@@ -450,7 +450,8 @@ def run_curves(runs: Sequence[Run], ledger: Ledger, instances: str, metrics: Seq
     recorded = {run.id: ledger.metrics(run.id) for run in runs}
     known = declared(ledger, [run.task for run in runs])
     forms = {form.name: form for form in (of_task(run.task, recorded[run.id], known) for run in runs)}
-    drawn = _drawn(metrics, runs, ledger) or curves_of(*forms.values())
+    of_import = any(run.kind == "imported" for run in runs)
+    drawn = _drawn(metrics, runs, ledger) or curves_of(*forms.values(), test=of_import)
     panels = curves.panels({_name(run): [recorded[run.id]] for run in runs}, drawn)
     if not panels:
         if names := sorted({name for curves in recorded.values() for name in curves}):
@@ -458,7 +459,7 @@ def run_curves(runs: Sequence[Run], ledger: Ledger, instances: str, metrics: Seq
                 f"run {', '.join(recorded)}: has curves, but none that is drawn without --metric",
                 f"name one: --metric {names[0]}; curves: {', '.join(names)}",
             )
-        raise _no_curves(f"run {', '.join(recorded)}")
+        raise _no_curves(f"run {', '.join(recorded)}", of_import=of_import)
     return Figure(panels=tuple(panels), same_x=True, title=_heading(runs, instances), caption=_states(runs))
 
 
@@ -473,7 +474,12 @@ def _drawn(metrics: Sequence[str], runs: Sequence[Run], ledger: Ledger) -> dict[
     return {name: (name, 1.0) for name in metrics}
 
 
-def _no_curves(subject: str) -> NotFoundError:
+def _no_curves(subject: str, *, of_import: bool) -> NotFoundError:
+    if of_import:
+        return NotFoundError(
+            f"{subject}: was imported without such curves, so there is nothing to draw",
+            "if its tracker has them, import again without --scores-only",
+        )
     return NotFoundError(
         f"{subject}: has no curves yet, so there is nothing to draw", "lrurun status shows its progress"
     )

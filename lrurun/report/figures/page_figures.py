@@ -202,7 +202,7 @@ def learning_curves(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]
     drawn = _own(groups, details)
     seeds = {group.title: [details[run].curves for run in group.runs if run in details] for group in drawn}
     forms = dict.fromkeys(group.score for group in drawn)
-    panels = curves.of_rungs(seeds, curves_of(*forms))
+    panels = curves.of_rungs(seeds, curves_of(*forms, test=True))  # where details have any
     if not panels:
         return None
     labels = {curve.label for panel in panels for curve in panel.curves}

@@ -115,7 +115,13 @@ def _cells(detail: RunDetail, form: ScoreForm | None, mixed: bool) -> list[str]:
         score = three_digits(detail.score) if form is None else form.full(detail.score)
         if mixed and form is not None:
             score = form.labelled(score)
-    return [str(detail.seed), detail.state, score, f"{detail.step:,} of {detail.steps:,}", str(detail.attempts)]
+    return [
+        str(detail.seed),
+        detail.state,
+        score,
+        f"{detail.step:,}" + (f" of {detail.steps:,}" if detail.steps else ""),
+        str(detail.attempts),
+    ]
 
 
 def _about(
@@ -129,7 +135,9 @@ def _about(
     base = by_anchor[group.base]
     while base.same_as is not None:
         base = by_anchor[base.same_as]
-    settings, base_settings = (_shared([details[run].settings for run in side.runs if run in details]) for side in (group, base))
+    settings, base_settings = (
+        _shared([details[run].settings for run in side.runs if run in details]) for side in (group, base)
+    )
     if settings is None or base_settings is None:
         return "compared with", group.base, ""
     changed = [
@@ -143,10 +151,13 @@ def _about(
 
 
 def _shared(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The settings that runs have in common, by their paths; None without runs. Those of an import may differ."""
+    """The settings of the runs of a rung, by their paths: of imported ones, which may differ, those that they share;
+    None without runs."""
     if not settings:
         return None
     first, *others = settings
+    if "origin.tracker" not in first:
+        return dict(first)
     return {path: value for path, value in first.items() if all(path in o and o[path] == value for o in others)}
 
 

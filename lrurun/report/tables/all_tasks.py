@@ -20,7 +20,7 @@ from lrurun.errors import LrurunError, NotFoundError, nearest_hint
 from lrurun.judging.rung_runs import Note
 from lrurun.judging.scores import ScoreForm
 from lrurun.report.tables import cells, content, ladder_content, ladder_remarks, remarks
-from lrurun.report.tables.ladder_table import BEST_OF_TEST, PAPER_PROTOCOL, SELECTED_ON_TEST, LadderReport
+from lrurun.report.tables.ladder_table import BEST_OF_TEST, SELECTED_ON_TEST, LadderReport
 from lrurun.report.tables.remarks import Caution, Remark
 from lrurun.report.tables.row_scores import LadderRow
 from lrurun.table import Column, Table

@@ -85,7 +85,7 @@ def _on_missing(report: LadderReport) -> list[str]:
             if run.reason:
                 reasons.setdefault(clean(run.reason), []).append(run.id)
         if row.missing:
-            whys = ", ".join(f"{why} ({', '.join(runs)})" for why, runs in reasons.items())
+            whys = ", ".join(f"{', '.join(runs)} ({why})" for why, runs in reasons.items())
             parts.append(f"{row.missing} of {row.asked} of {clean(row.rung)}: {whys}")
     if not parts:
         return []

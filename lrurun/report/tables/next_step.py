@@ -76,8 +76,8 @@ def _of_imported(report: LadderReport, step: str) -> str:
         )
     detect = command(report, report.instance.short_name, "report", "--detect", "D")
     return (
-        f"Next: {detect} says how many seeds decide a difference of D. Make them in your tracker, all with fresh seeds, "
-        "and import them under another name: adding seeds here because of the result would mislead."
+        f"Next: {detect} says how many seeds decide a difference of D. Make runs with so many fresh seeds, and import "
+        "them under another name: adding seeds here because of the result would mislead."
     )
 
 

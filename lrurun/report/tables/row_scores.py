@@ -70,9 +70,6 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     diverged: int
     failed: int
     unfinished: int
-    missing: int = 0
-    """Imported runs without a result, which are also counted as failed or unfinished: they crashed, were killed or did
-    not end."""
     left_out: int = 0
     """Runs that have other settings than the rung has now, or code that cannot be compared."""
     parameters: int | None
@@ -130,6 +127,9 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     score_item_error: float | None = None
     """The standard error of the score of one of its runs from the choice of test items alone; None where that is not
     known."""
+    missing: int = 0
+    """Imported runs without a result, which are also counted as failed or unfinished: they crashed, were killed or did
+    not end."""
 
     @property
     def on_these_items(self) -> str:

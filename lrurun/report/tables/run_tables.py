@@ -31,7 +31,8 @@ MOMENTS = {"start": "at initialisation", "end": "after training"}
 
 def heading(run: Run) -> str:
     """The first line about a run, for example "run 0123456789ab: sDigits, seed 0, done at step 300 of 300"."""
-    return f"run {run.id}: {run.task}, seed {run.seed}, {run.state} at {run.reached}"
+    at = "" if run.kind == "imported" and not run.step else f" at {run.reached}"  # its tracker has no steps
+    return f"run {run.id}: {run.task}, seed {run.seed}, {run.state}{at}"
 
 
 def memberships(run: Run) -> str:
@@ -71,7 +72,8 @@ def origin(run: Run, recorded: Sequence[Attempt]) -> Table | None:
         value = table.get(name)
         values |= {_LABELS.get(name, name): value} if value not in (None, "") else {}
     values["digest"] = environment.get("digest")
-    if recorded and recorded[-1].ended_at:
+    # a source without times gives none, and the attempt has that of the import
+    if recorded and recorded[-1].ended_at not in (None, recorded[-1].started_at):
         values |= {"started": when(recorded[-1].started_at), "ended": when(recorded[-1].ended_at)}
     rows = [[name, setting(value)] for name, value in values.items() if value not in (None, "")]
     return of_text(["imported run", "value"], rows, title="origin", cut={"value": 24})

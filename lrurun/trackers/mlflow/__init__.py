@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from lrurun.errors import LrurunError, UsageError, hint_for, plural
-from lrurun.trackers import Curve, Source, State, TrackedRun, Value
+from lrurun.errors import UsageError, hint_for, plural
+from lrurun.trackers import Curve, Source, State, TrackedRun, Value, sqlite
 from lrurun.trackers.lrurun_exports import ExportedRuns, names_in_export
 from lrurun.trackers.mlflow.file_store import FileStore, is_store
 from lrurun.trackers.mlflow.server import Server
@@ -196,13 +196,9 @@ def _path_of(name: str) -> Path:
 
 def _has_runs(path: Path) -> bool:
     """Whether a SQLite file has MLflow's tables; other tools have files of this kind too."""
-    try:
-        with path.open("rb") as file:
-            if file.read(16) != b"SQLite format 3\0":
-                return False
-        SqliteStore(path, str(path)).close()
-    except UsageError as error:
-        return "version of MLflow" in error.message
-    except (OSError, LrurunError):
+    if not path.is_file():
+        return False
+    columns = sqlite.columns(path)
+    if not columns:  # no database, or one that another process has locked
         return path.name == _DATABASE
-    return True
+    return "run_uuid" in columns.get("runs", ()) and "experiment_id" in columns.get("experiments", ())

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from lrurun.errors import LrurunError, UsageError
+from lrurun.errors import LrurunError
 from lrurun.trackers import Curve
 from lrurun.trackers.mlflow.stores import PARENT, Last, StoredRun, ends, seconds, with_infinities
 
@@ -122,15 +122,12 @@ class Server:
             return question()
         except (MlflowException, RequestException) as error:
             reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
-            code = getattr(error, "error_code", "")
             with contextlib.suppress(AttributeError):
                 if error.get_http_status_code() in (401, 403):
                     raise LrurunError(
                         f"{self._address}: the server refuses: {reason}",
                         "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN",
                     ) from None
-            if code == "ENDPOINT_NOT_FOUND":
-                raise UsageError(f"{self._address}: is no server of MLflow: {reason}", "name its address") from None
             raise LrurunError(
                 f"{self._address}: does not answer as a server of MLflow: {reason}",
                 "open the address in a browser; it is printed by `mlflow server`",

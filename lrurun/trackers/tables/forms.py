@@ -119,32 +119,47 @@ class _Reading:
 
     def _find_runs(self) -> None:
         table, parts = self.table, self.parts
-        parts.run = roles.find(table.names, roles.RUN, without=[parts.items])
-        parts.step = roles.find(table.names, roles.STEP, without=[parts.items, parts.run])
-        parts.name = roles.find(table.names, roles.NAME, without=[parts.items, parts.run])
+        candidates = roles.find_all(table.names, roles.RUN, without=[parts.items])
+        parts.step = next(iter(roles.find_all(table.names, roles.STEP, without=[parts.items])), None)
+        for name in candidates:
+            self._number(name)
+            # With steps, a column that repeats comes before one that counts the rows.
+            if self.is_long or parts.step is None:
+                break
+        else:
+            if candidates:
+                self._number(candidates[0])
+        parts.name = next(iter(roles.find_all(table.names, roles.NAME, without=[parts.items, parts.run])), None)
         if parts.run is None:
             self._number_rows()
-            return
+        elif self.is_long and parts.step is None and not isinstance(table, ValueTable):
+            raise self._not_unique()
+
+    def _number(self, name: str) -> None:
+        """Takes the runs from a column of ids."""
+        table = self.table
+        self.parts.run = name
         numbers: dict[Any, int] = {}
-        for start, block in table.blocks([parts.run]):
-            column = block[parts.run]
+        for start, block in table.blocks([name]):
+            column = block[name]
             if column.empty.any():
                 row = table.row_name(start + int(np.flatnonzero(column.empty)[0]))
-                raise UsageError(f"{table.place}: {row} has no id of its run in {parts.run!r}", "fill in every id")
+                raise UsageError(f"{table.place}: {row} has no id of its run in {name!r}", "fill in every id")
             cells = column.values.tolist()
-            of_rows = np.fromiter((numbers.setdefault(cell, len(numbers)) for cell in cells), np.int32, len(cells))
+            try:
+                of_rows = np.fromiter((numbers.setdefault(cell, len(numbers)) for cell in cells), np.int32, len(cells))
+            except TypeError:
+                raise UsageError(f"{table.place}: {name!r} has lists, expected ids of runs", "rename it") from None
             self.numbers[start : start + len(cells)] = of_rows
         self.ids = [_id_text(cell) for cell in numbers]
         self.is_long = len(numbers) < table.rows
-        has_values = isinstance(table, ValueTable)
-        if self.is_long and parts.step is None and not has_values:
-            raise self._not_unique()
 
     def _number_rows(self) -> None:
         table, parts = self.table, self.parts
         names = self._column(parts.name).cells() if parts.name else []
-        if names and None not in names and len(set(names)) == len(names):
-            self.ids = [_id_text(name) for name in names]
+        ids = [_id_text(name) for name in names]
+        if ids and None not in names and len(set(ids)) == len(ids):
+            self.ids = ids
             return
         self.ids = [str(number) for number in range(1, table.rows + 1)]
         note = f"{table.place}: no column names the run, as run_id would: each row is a run, and its number its id"
@@ -171,11 +186,7 @@ class _Reading:
         table, parts = self.table, self.parts
         if parts.step is None or not self.is_long:
             return
-        candidates, problem = (
-            [name for name in table.names if roles.plain(name) in roles.STEP and name != parts.run],
-            "",
-        )
-        candidates.sort(key=lambda name: roles.STEP.index(roles.plain(name)))
+        candidates, problem = roles.find_all(table.names, roles.STEP, without=[parts.items]), ""
         for name in candidates:
             column = self._column(name)
             steps = _whole(column)
@@ -201,7 +212,9 @@ class _Reading:
     def _scan(self) -> None:
         """Reads every cell once: which columns change within runs, their first and their last cells."""
         count, table = len(self.ids), self.table
-        names = [name for name in table.names if name not in (self.parts.run, self.parts.step)]
+        names = [
+            name for name in table.names if name not in (self.parts.run, self.parts.step if self.is_long else None)
+        ]
         begun = np.zeros(count, bool)
         for start, block in table.blocks(names):
             if not names:
@@ -245,7 +258,7 @@ class _Reading:
         table, parts = self.table, self.parts
         taken: set[str | None] = {parts.run, parts.step if self.is_long else None, parts.items}
         for role, known in (("started", roles.STARTED), ("ended", roles.ENDED), ("code", roles.CODE)):
-            name = roles.find(table.names, known, without=taken)
+            name = next(iter(roles.find_all(table.names, known, without=taken)), None)
             if name is not None and (role == "code" or self._are_times(name)):
                 setattr(parts, role, name)
                 taken.add(name)
@@ -259,17 +272,21 @@ class _Reading:
             metric = roles.stripped(name, roles.METRIC_PREFIXES)
             setting = roles.stripped(name, roles.SETTING_PREFIXES)
             is_numeric = self.first_cells[name].is_numeric
-            has_values = isinstance(table, ValueTable) and name in table.metrics
-            if is_numeric and (has_values or metric or (self.is_long and name in self.changes and not setting)):
+            if isinstance(table, ValueTable):  # other columns that change are about values, as their times
+                is_metric = name in table.metrics
+            else:
+                is_metric = is_numeric and bool(metric or (name in self.changes and not setting))
+            if is_metric:
                 parts.metrics[name] = metric or name
             elif name not in self.changes:
                 parts.settings[name] = setting or name
             else:
-                self._check_change(name, setting)
+                if not isinstance(table, ValueTable) and not self._are_times(name):
+                    self._check_change(name, setting)
                 ignored.append(name)
         if ignored:
-            what = "it changes" if len(ignored) == 1 else "they change"
-            table.notes.append(f"{table.place}: {_listed(ignored)} left out: {what} within a run, and has no numbers")
+            what = "it changes within a run, and is" if len(ignored) == 1 else "they change within a run, and are"
+            table.notes.append(f"{table.place}: {_listed(ignored)} left out: {what} no metric")
         for group in (parts.settings, parts.metrics):
             check_names(f"{table.place}: without their prefixes", list(group.values()))
 
@@ -280,18 +297,20 @@ class _Reading:
     def _find_state(self, taken: Collection[str | None]) -> str | None:
         for name in self.table.names:
             if roles.plain(name) in roles.STATE and name not in taken:
-                cells = self.first_cells[name].cells()
-                words = {cell for cell in cells if cell is not None}
-                if words and all(roles.state_of(word) for word in words):
+                cells = [*self.first_cells[name].cells(), *(self.last_cells[name].cells() if self.is_long else ())]
+                words = {_text(cell) for cell in cells if cell is not None}
+                if not words:
+                    continue
+                if all(roles.state_of(word) for word in words):
                     self.parts.state = name
                     return name
-                word = next((word for word in words if not roles.state_of(word)), "")
+                word = min(word for word in words if not roles.state_of(word))
                 self.table.notes.append(f"{self.table.place}: {name!r} is a setting: {word!r} is no state of a run")
         return None
 
     def _is_repeated(self, name: str) -> bool:
         cells = self.first_cells[name].cells()
-        return self.parts.run is None or len(set(cells)) < len(cells)
+        return len(set(map(str, cells))) < len(cells)
 
     def _check_change(self, name: str, setting: str | None) -> None:
         """Refuses a column by which rows of one run and step differ, and a setting that changes within a run."""

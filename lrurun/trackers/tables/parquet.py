@@ -155,6 +155,8 @@ def _column(array: pyarrow.Array) -> Column:
 
     types = pyarrow.types
     kind = array.type
+    if types.is_null(kind):
+        return Column(np.zeros(len(array)), np.ones(len(array), bool))
     empty = ~_bits(array.buffers()[0], array) if array.null_count else np.zeros(len(array), bool)
     if types.is_boolean(kind):
         return Column(_bits(array.buffers()[1], array), empty)
@@ -168,8 +170,6 @@ def _column(array: pyarrow.Array) -> Column:
         words = objects([_plain(word) for word in array.dictionary.to_pylist()])
         indices = np.where(empty, 0, _numbers(array.indices.cast(pyarrow.int64()), np.int64))
         return Column(words[indices] if len(words) else objects([None] * len(array)), empty)
-    if types.is_null(kind):
-        return Column(np.zeros(len(array)), np.ones(len(array), bool))
     return Column(objects([_plain(value) for value in array.to_pylist()]), empty)
 
 

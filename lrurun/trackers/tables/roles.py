@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from lrurun.trackers import State, Value
 
 RUN = ("run_id", "_run_id", "run_uuid", "id", "run")
-"""Columns that name the run, the first one that is there."""
+"""Columns that name the run: the first one whose cells repeat, where there are steps, else the first one."""
 STEP = (
     *("_step", "step", "global_step", "trainer/global_step", "train/global_step", "training_iteration"),
     *("iteration", "iter", "epoch"),
@@ -46,13 +46,13 @@ def plain(name: str) -> str:
     return re.sub(r"[\s-]+", "_", name.strip().lower())
 
 
-def find(names: Iterable[str], known: Sequence[str], *, without: Iterable[str | None] = ()) -> str | None:
-    """The column that has the first of these known names; None if none has one."""
+def find_all(names: Iterable[str], known: Sequence[str], *, without: Iterable[str | None] = ()) -> list[str]:
+    """The columns that have one of these known names, in their order."""
     by_plain: dict[str, str] = {}
     for name in names:
         if name not in without:
             by_plain.setdefault(plain(name), name)
-    return next((by_plain[name] for name in known if name in by_plain), None)
+    return [by_plain[name] for name in known if name in by_plain]
 
 
 def stripped(name: str, prefixes: Sequence[str]) -> str | None:

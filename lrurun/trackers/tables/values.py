@@ -40,7 +40,11 @@ class ValueTable:
     @staticmethod
     def fits(table: Table) -> bool:
         """Whether a table has a row for each value."""
-        return _columns(table) is not None and roles.find(table.names, roles.RUN) is not None
+        columns = _columns(table)
+        if columns is None or not roles.find_all(table.names, roles.RUN):
+            return False
+        _, block = next(table.blocks([columns[0]]))
+        return not block[columns[0]].is_numeric
 
     def blocks(self, names: Strings, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, Block]]:
         needed = [name for name in names if name in self._others]
@@ -60,5 +64,5 @@ class ValueTable:
 
 
 def _columns(table: Table) -> tuple[str, str] | None:
-    metric, value = roles.find(table.names, [roles.METRIC]), roles.find(table.names, [roles.VALUE])
-    return (metric, value) if metric is not None and value is not None else None
+    found = [*roles.find_all(table.names, [roles.METRIC]), *roles.find_all(table.names, [roles.VALUE])]
+    return (found[0], found[1]) if len(found) == 2 else None

@@ -12,7 +12,7 @@ from lrurun.errors import LrurunError, UsageError, plural
 from lrurun.trackers import Source, State, TrackedRun, Value, flat
 from lrurun.trackers.lrurun_exports import ExportedRuns, of_event_file
 from lrurun.trackers.tensorboard.content import Content, read
-from lrurun.trackers.tensorboard.folders import event_files, parts_of_runs
+from lrurun.trackers.tensorboard.folders import event_files, in_order, parts_of_runs
 from lrurun.trackers.tensorboard.records import messages
 
 _HPARAMS = "hparams.yaml"
@@ -54,7 +54,7 @@ class TensorBoardReader:
         return messages(self._source.name).version
 
     def runs(self, curves: Collection[str] | None = ()) -> Iterator[TrackedRun]:
-        """Yields the runs in the order of their folders."""
+        """Yields the runs in the order in which they started."""
         loaded = messages(self._source.name)
         notes: dict[str, None] = {}
 
@@ -65,7 +65,7 @@ class TensorBoardReader:
         void = joined = 0
         try:
             files = self._files()
-            runs = parts_of_runs(files, lambda folder: read_folder(folder, (), _PEEK))
+            runs = in_order(parts_of_runs(files, lambda folder: read_folder(folder, (), _PEEK)), files, loaded)
             above = {parent for folder in runs for parent in folder.parents if parent != folder}
             for folder, parts in runs.items():
                 content = Content()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -10,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from msgspec import Struct
 
 from lrurun.trackers.tensorboard.content import Content
+from lrurun.trackers.tensorboard.records import Messages, events
 
 _EVENTS = "tfevents"
 _SPLITS = ("train", "validation", "val", "eval", "test")
@@ -56,9 +58,9 @@ def event_files(root: Path) -> dict[PurePosixPath, list[Path]]:
     found = {}
     for folder, folders, files in os.walk(root, onerror=refuse):
         folders.sort()
-        events = [Path(folder, file) for file in sorted(files) if _EVENTS in file]
-        if events:
-            found[PurePosixPath(Path(folder).relative_to(root).as_posix())] = events
+        of_folder = [Path(folder, file) for file in sorted(files) if _EVENTS in file]
+        if of_folder:
+            found[PurePosixPath(Path(folder).relative_to(root).as_posix())] = of_folder
     return found
 
 
@@ -94,7 +96,23 @@ def parts_of_runs(
             top, before, after = owners[top]
             prefix, suffix = before + prefix, suffix + after
         runs.setdefault(top, []).append(Part(folder, prefix, suffix))
-    return {folder: runs[folder] for folder in sorted(runs)}
+    return runs
+
+
+def in_order(
+    runs: Mapping[PurePosixPath, list[Part]], files: Mapping[PurePosixPath, list[Path]], messages: Messages
+) -> dict[PurePosixPath, list[Part]]:
+    """The runs by the time of their first event; those without one are the last."""
+
+    def start(folder: PurePosixPath) -> float:
+        firsts = (next(events(file, messages, _ignore), None) for part in runs[folder] for file in files[part.folder])
+        return min((first.wall_time for first in firsts if first is not None), default=math.inf)
+
+    return {folder: runs[folder] for folder in sorted(runs, key=lambda folder: (start(folder), folder))}
+
+
+def _ignore(_sentence: str) -> None:
+    pass
 
 
 def _of_add_scalars(folder: PurePosixPath, tags: list[str]) -> str | None:

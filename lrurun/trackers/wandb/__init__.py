@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -71,10 +71,11 @@ class WandbReader:
                 run.read(folder, self.source.items, curves)
             if len(folders) > 1:
                 self._note("was resumed, and has several folders, which are read as one run", str(folders[0].place))
+            made = run.made()
             for note in run.notes:
                 self._note(note, str(run.place))
-            self._quoted |= run.names.quoted | run.setting_names.quoted
-            yield run.made()
+            self._quoted |= run.quoted
+            yield made
 
     def notes(self) -> Sequence[str]:
         notes = []
@@ -85,7 +86,7 @@ class WandbReader:
             notes.append(f"{plural(count, 'run')} of the project {project!r} left out")
         if self._quoted:
             listed = ", ".join(sorted(self._quoted)[:_LISTED])
-            notes.append(f"keys with dots that are named as nested ones are written in quotes: {listed}")
+            notes.append(f"keys with dots that nested ones are named like are written in quotes: {listed}")
         return notes
 
     def _note(self, note: str, place: str) -> None:
@@ -215,13 +216,14 @@ class _Run:
         self.state_text = ""
         self.config: dict[str, Any] = {}
         self.summary: dict[str, Any] = {}
-        self.last: dict[str, float] = {}
+        self.last: dict[nested.Path, float] = {}
         self.last_step: int | None = None
-        self.points: dict[str, tuple[array[int], array[float]]] = {}
+        self.points: dict[nested.Path, tuple[array[int], array[float]]] = {}
         self.items: list[float] | None = None
         self.started_at: float | None = None
         self.ended_at: float | None = None
-        self.names, self.setting_names = nested.Names(), nested.Names()
+        self.quoted: set[str] = set()
+        """Names with quotes, because others are the same without them."""
         self.notes: list[str] = []
 
     def read(self, folder: _Folder, items: str, curves: Collection[str] | None) -> None:
@@ -308,10 +310,9 @@ class _Run:
         if step is not None:
             self.last_step = step if self.last_step is None else max(step, self.last_step)
         for path, value in values:
-            metric = self.names.name(path)
-            self.last[metric] = value
-            if step is not None and (curves is None or metric in curves):
-                steps, points = self.points.setdefault(metric, (array("q"), array("d")))
+            self.last[path] = value
+            if step is not None and (curves is None or ".".join(path) in curves or nested.quoted(path) in curves):
+                steps, points = self.points.setdefault(path, (array("q"), array("d")))
                 steps.append(step)
                 points.append(value)
 
@@ -351,18 +352,22 @@ class _Run:
 
     def made(self) -> TrackedRun:
         """The run as it is known now."""
+        last = self._last()
+        metrics = self._names(last)
+        config = {path: value for path, value in nested.leaves(self.config) if path[0] != "_wandb"}
+        settings = self._names(config)
         return TrackedRun(
             id=self.id,
             project=self.project,
             name="" if self.name == self.id else self.name,
-            settings=self._settings(),
+            settings={settings[path]: _plain(value) for path, value in config.items()},
             state=self.state,
             state_text=self.state_text,
-            last=self._last(),
+            last={metrics[path]: value for path, value in last.items()},
             last_step=self.last_step,
             curves={
-                metric: Curve(np.array(steps, np.int64), np.array(values, np.float64))
-                for metric, (steps, values) in self.points.items()
+                metrics[path]: Curve(np.array(steps, np.int64), np.array(values, np.float64))
+                for path, (steps, values) in self.points.items()
             },
             items=self.items,
             started_at=self.started_at,
@@ -371,25 +376,21 @@ class _Run:
             place=str(self.place),
         )
 
-    def _settings(self) -> dict[str, Value]:
-        settings: dict[str, Value] = {}
-        for path, value in nested.leaves(self.config):
-            if path[0] != "_wandb":
-                is_plain = value is None or isinstance(value, str | int | float | bool | list)
-                settings[self.setting_names.name(path)] = value if is_plain else str(value)
-        return settings
+    def _names(self, paths: Iterable[nested.Path]) -> dict[nested.Path, str]:
+        names = nested.names(paths)
+        self.quoted |= {name for path, name in names.items() if name != ".".join(path)}
+        return names
 
-    def _last(self) -> dict[str, float]:
-        last = dict(self.last)
-        other = []
+    def _last(self) -> dict[nested.Path, float]:
+        """Last values of the history, and those of the summary that it does not have."""
+        last, other = dict(self.last), []
         for path, value in nested.leaves(self.summary):
             if path[0].startswith("_") or not _is_number(value):
                 continue
-            metric = self.names.name(path)
-            if metric not in last:
-                last[metric] = float(value)
-            elif last[metric] != value and not (np.isnan(last[metric]) and np.isnan(value)):
-                other.append(metric)
+            if path not in last:
+                last[path] = float(value)
+            elif last[path] != value and not (np.isnan(last[path]) and np.isnan(value)):
+                other.append(".".join(path))
         if other:
             listed = ", ".join(sorted(other)[:_LISTED])
             self.notes.append(f"the summary has another value than the end of the history, which counts: {listed}")
@@ -417,6 +418,10 @@ def _json(text: str) -> Any:
 
 def _is_number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _plain(value: Any) -> Value:
+    return value if value is None or isinstance(value, str | int | float | bool | list) else str(value)
 
 
 def _numbers(values: Any) -> list[float] | None:

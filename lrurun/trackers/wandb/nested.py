@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 Path = tuple[str, ...]
@@ -47,19 +47,19 @@ def leaves(table: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, A
             yield from leaves(value, (*above, key))
 
 
-class Names:
-    """Dotted names of paths. Where two paths have the same, the keys with dots are written in quotes."""
+def names(paths: Iterable[Path]) -> dict[Path, str]:
+    """Dotted names of paths. Where several have the same, all but the longest are written with their keys in quotes."""
+    of_name: dict[str, list[Path]] = {}
+    for path in dict.fromkeys(paths):
+        of_name.setdefault(".".join(path), []).append(path)
+    found = {}
+    for name, same in of_name.items():
+        for path in sorted(same, key=len, reverse=True):
+            is_first = path == max(same, key=len)
+            found[path] = name if is_first else quoted(path)
+    return found
 
-    def __init__(self) -> None:
-        self._paths: dict[str, Path] = {}
-        self.quoted: set[str] = set()
-        """The names that were needed twice."""
 
-    def name(self, path: Path) -> str:
-        """The name of a path, which no other one has."""
-        name = ".".join(path)
-        if self._paths.setdefault(name, path) == path:
-            return name
-        self.quoted.add(name)
-        # All parts are quoted: the other path of this name has other parts.
-        return ".".join(f'"{key}"' for key in path)
+def quoted(path: Path) -> str:
+    """A path with its keys in quotes, as in `"a.b".c`, where they have dots."""
+    return ".".join(f'"{key}"' if "." in key else key for key in path)

@@ -16,10 +16,10 @@ PACKAGES = ["transformers==5.24.0", "accelerate==1.15.0", "torch==2.14.1"]
 def write(folder: Path) -> None:
     """Output folders, one for each way in which a training ends.
 
-    The values follow from steps: the loss is 1 / 2^step (NaN from step 7 on in `nan`), `eval_accuracy` is step / 100,
-    and 0.5 in the evaluation after the training of the examples' scripts.
+    The values follow from steps: the loss is 1 / 2^step (NaN from step 4 on in `nan` and `filtered`), `eval_accuracy`
+    is step / 100, and 0.5 in the evaluation after the training of the examples' scripts.
     """
-    for case in ("whole", "early", "killed", "nan", "resumed"):
+    for case in ("whole", "early", "killed", "nan", "filtered", "resumed"):
         # a process of its own, as one of them is killed
         program = f"from tests.trackers.make.transformers import train; train({case!r})"
         subprocess.run([sys.executable, "-c", program], cwd=folder, check=case != "killed")
@@ -51,7 +51,7 @@ def train(case: str) -> None:
                 os._exit(9)
             if case == "resumed" and step == 6 and self.training and not again:
                 raise KeyboardInterrupt
-            loss = 0.5**step if case != "nan" or step < 7 else float("nan")
+            loss = 0.5**step if case not in ("nan", "filtered") or step < 4 else float("nan")
             return {"loss": self.layer(x).sum() * 0 + loss, "logits": self.layer(x)}
 
     def trainer_of(steps: int) -> Trainer:
@@ -73,7 +73,7 @@ def train(case: str) -> None:
                 report_to="none",
                 use_cpu=True,
                 disable_tqdm=True,
-                logging_nan_inf_filter=False,  # by default a NaN is logged as the mean of the losses before it
+                logging_nan_inf_filter=case == "filtered",  # the default is True
             ),
             train_dataset=[{"x": torch.zeros(1), "labels": torch.zeros(1)}] * 8,
             eval_dataset=[{"x": torch.zeros(1), "labels": torch.zeros(1)}],
@@ -105,7 +105,7 @@ def clean(folder: Path) -> None:
     for path in folder.rglob("*"):
         if path.is_file() and path.suffix != ".json":
             path.unlink()
-    for case in ("whole", "nan"):
+    for case in ("whole", "nan", "filtered"):
         shutil.rmtree(folder / case / "checkpoint-4")
 
 
