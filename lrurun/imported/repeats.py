@@ -119,7 +119,7 @@ def seeded(
         if table.repeat == "latest":
             last = _latest(several)
             kept[group].append(last)
-            left_out |= {placed.key: placed.run for placed in several if placed is not last}
+            left_out |= {placed.key: placed.run for placed in several}
         elif table.repeat == "mean":
             of_seed = sorted((placed.run for placed in several), key=lambda run: run.key)  # in whatever order they came
             mean = mean_of(of_seed)

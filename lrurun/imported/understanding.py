@@ -109,9 +109,14 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _number(value: Any) -> float | None:
+    """The number in a column of scores, where those that are not finite are texts by now, see `sources.kept`."""
+    return float(value) if is_number(value) or value in ("nan", "inf", "-inf") else None
+
+
 def with_metrics(run: TrackedRun, names: Collection[str]) -> TrackedRun:
     """A run with these columns as metrics: of a table, the reader does not know which of its numbers are scores."""
-    found = {name: float(value) for name in names if is_number(value := run.settings.get(name))}  # type: ignore[arg-type]
+    found = {name: number for name in names if (number := _number(run.settings.get(name))) is not None}
     if not any(name in run.settings for name in names):
         return run
     settings = {name: value for name, value in run.settings.items() if name not in names}
