@@ -162,22 +162,26 @@ def _insert(connection: sqlite3.Connection, table: str, fields: Mapping[str, Any
 SOURCES = {"runs.parquet": write_parquet, "mlflow.db": write_mlflow}
 
 
+def make(path: Path, arguments: argparse.Namespace) -> None:
+    """Writes a source, unless the environment cannot."""
+    partial = path.with_name(f"partial-{path.name}")
+    partial.unlink(missing_ok=True)
+    try:
+        SOURCES[path.name.rpartition("-")[2]](partial, arguments)
+    except ModuleNotFoundError as error:
+        print(f"{path.name} is left out: {error.name} is not installed", file=sys.stderr)
+        return
+    partial.rename(path)
+
+
 def made(folder: Path, arguments: argparse.Namespace) -> list[Path]:
-    """The sources, which are made if they are not there; those that the environment cannot make are left out."""
-    paths = []
-    for name, write in SOURCES.items():
-        path = folder / f"{arguments.runs}-{arguments.steps}-{arguments.metrics}-{name}"
+    """The sources, which are made if they are not there, in processes of their own: the memory of this one is counted
+    as that of commands."""
+    paths = [folder / f"{arguments.runs}-{arguments.steps}-{arguments.metrics}-{name}" for name in SOURCES]
+    for path in paths:
         if not path.exists():
-            partial = path.with_name(f"partial-{path.name}")
-            partial.unlink(missing_ok=True)
-            try:
-                write(partial, arguments)
-            except ModuleNotFoundError as error:
-                print(f"{name} is left out: {error.name} is not installed", file=sys.stderr)
-                continue
-            partial.rename(path)
-        paths.append(path)
-    return paths
+            apart(make, path, arguments)
+    return [path for path in paths if path.exists()]
 
 
 # Commands

@@ -74,7 +74,7 @@ def import_(
         typer.Option("--base", metavar="C=V,..", help="The rung that the others are compared with [the first]."),
     ] = None,
     seed_column: Annotated[
-        Optional[str], typer.Option("--seed-column", metavar="C", help="The setting with the seed [by its name].")
+        Optional[str], typer.Option("--seed-column", metavar="C", help="The setting with the seed, or none [by name].")
     ] = None,
     ladder: Annotated[
         Optional[str],

@@ -19,15 +19,15 @@ from lrurun.config.recipe import Recipe, load_recipe
 from lrurun.errors import UsageError, plural, raise_first
 from lrurun.imported import document, reading, rungs, scoring, sentences, understanding
 from lrurun.imported.document import RungText
-from lrurun.imported.options import ImportOptions
-from lrurun.imported.placing import Basis, Earlier, Understood, finished
+from lrurun.imported.options import NO_SEED, ImportOptions
+from lrurun.imported.placing import Basis, EarlierRuns, Understood, finished
 from lrurun.imported.request import Request
 from lrurun.imported.sources import FRAME
 from lrurun.paths import shown
 from lrurun.trackers import TrackedRun
 
 
-def understand(request: Request, target: Path, earlier: Sequence[Earlier]) -> Understood:
+def understand(request: Request, target: Path, earlier: EarlierRuns) -> Understood:
     given = request.options
     opened = reading.opened(request.sources, given, Path(), request.frame)
     read = reading.read(opened, _asked(given))
@@ -74,7 +74,7 @@ def understand(request: Request, target: Path, earlier: Sequence[Earlier]) -> Un
             recipe=recipe,
             opened=opened,
             read=read,
-            earlier=earlier,
+            earlier=earlier(request.task, table.reading),
             twin=_twin(given, known, metric, light),
             sentences=[sentences.score_sentence(table, known), *sentences.seed_sentences(table, light)],
         ),
@@ -108,7 +108,7 @@ def _asked(given: ImportOptions) -> list[str]:
 
 
 def _twin(given: ImportOptions, known: Mapping[str, int], metric: str, runs: Sequence[TrackedRun]) -> str | None:
-    """The validation metric that could choose a step, where the user has not said which step counts."""
+    """The validation metric that could choose a step, where the user leaves the step open."""
     if given.at is not None or given.protocol is not None or all(run.last_step is None for run in runs):
         return None
     return given.metric_for_choice or next(iter(validation_metrics(known, metric)), None)
@@ -117,6 +117,8 @@ def _twin(given: ImportOptions, known: Mapping[str, int], metric: str, runs: Seq
 def _seed_setting(runs: Sequence[TrackedRun], settings: Sequence[str], given: ImportOptions) -> str | None:
     if given.seed is None:
         return understanding.seed_column(runs)
+    if given.seed == NO_SEED and NO_SEED not in settings:
+        return None
     return understanding.resolved_name(given.seed, settings, "--seed-column")
 
 

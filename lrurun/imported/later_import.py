@@ -14,14 +14,14 @@ from lrurun.config.ladder import Ladder, default_ladder, load_ladder
 from lrurun.config.recipe import load_recipe
 from lrurun.errors import LrurunError, UsageError, raise_first
 from lrurun.imported import options, reading, rungs, sentences, sources, understanding
-from lrurun.imported.placing import Basis, Earlier, Understood, finished
+from lrurun.imported.placing import Basis, EarlierRuns, Understood, finished
 from lrurun.imported.request import Request
 from lrurun.imported.sources import FRAME
 from lrurun.paths import shown
 from lrurun.trackers import TrackedRun
 
 
-def understand(request: Request, target: Path, earlier: Sequence[Earlier]) -> Understood:
+def understand(request: Request, target: Path, earlier: EarlierRuns) -> Understood:
     file, given = shown(target), request.options
     try:
         recipe = load_recipe(str(target))
@@ -75,7 +75,7 @@ def understand(request: Request, target: Path, earlier: Sequence[Earlier]) -> Un
             recipe=recipe,
             opened=opened,
             read=read,
-            earlier=earlier,
+            earlier=earlier(recipe.task, table.reading),
             twin=None,
             sentences=[
                 f"as {file} says, which is as it was written or edited",

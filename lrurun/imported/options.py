@@ -12,6 +12,9 @@ from lrurun.config.imported import ImportTable
 from lrurun.errors import UsageError
 from lrurun.imported import document
 
+NO_SEED = "none"
+"""The value of `--seed-column` where no setting has the seed, so that runs are numbered."""
+
 
 class ImportOptions(Struct, frozen=True, kw_only=True):
     """The options of an import; None, and empty ones, where the user leaves them to lrurun."""
@@ -63,6 +66,8 @@ def contradictions(options: ImportOptions, table: ImportTable, file: str, conten
     recorded: dict[str, Any] = msgspec.to_builtins(table)
     for name, key in KEYS.items():
         given = getattr(options, name)
+        if name == "seed" and given == NO_SEED and not recorded[key]:
+            continue
         if given in (None, ()) or _plain(given) == _plain(recorded[key]):
             continue
         if (

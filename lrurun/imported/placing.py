@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +14,7 @@ from lrurun.config.ladder import Ladder
 from lrurun.config.recipe import Recipe
 from lrurun.config.resolve import Difference
 from lrurun.config.runs import pack
-from lrurun.config.schema import SETTINGS, ImportedConfig, Origin
+from lrurun.config.schema import SETTINGS, ImportedConfig, Origin, Reading
 from lrurun.errors import UsageError
 from lrurun.imported import (
     cautions,
@@ -78,6 +78,10 @@ class Earlier(Struct, frozen=True, kw_only=True):
     """The digest of all that was read of it."""
 
 
+EarlierRuns = Callable[[str, Reading], Sequence[Earlier]]
+"""Task and reading -> the imported runs that the ledger has of them."""
+
+
 class Basis(Struct, frozen=True, kw_only=True):
     """What is known before the runs are sorted into rungs."""
 
@@ -91,8 +95,8 @@ class Basis(Struct, frozen=True, kw_only=True):
     read: ReadRuns
     earlier: Sequence[Earlier]
     twin: str | None
-    """The validation metric by which the best step may be another one than the last, where nobody has said which
-    counts."""
+    """The validation metric by which the best step may be another one than the last, where the user leaves it
+    open."""
     sentences: list[str]
 
 
@@ -110,7 +114,9 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
             "name another metric or step, or import finished runs",
         )
     current = {sources.origin_of(run.run, run.tracker) for run in scored}
-    vanished = [_scored_again(run, table) for run in basis.earlier if not _is_there(run.run, current)]
+    # without its file, an import begins, with the numbers of seeds that its runs have in the ledger
+    gone_runs = [] if basis.is_new else [run for run in basis.earlier if not _is_there(run.run, current)]
+    vanished = [_scored_again(run, table) for run in gone_runs]
     everything = scored + vanished
     sorted_runs = rungs.sort([(run.run, run.tracker) for run in everything], ladder)
     members = {name: [everything[index] for index in found] for name, found in sorted_runs.members.items()}

@@ -119,7 +119,7 @@ def seeded(
         if table.repeat == "latest":
             last = _latest(several)
             kept[group].append(last)
-            left_out |= {placed.key: placed.run for placed in several if placed is not last}
+            left_out |= {placed.key: placed.run for placed in several}
         elif table.repeat == "mean":
             of_seed = sorted((placed.run for placed in several), key=lambda run: run.key)  # in whatever order they came
             mean = mean_of(of_seed)
@@ -166,7 +166,7 @@ def _refuse_without_seed(rungs: Mapping[str, Sequence[ScoredRun]], table: Import
         more = f", and {plural(len(without) - 1, 'other run')} neither" if len(without) > 1 else ""
         raise UsageError(
             f"rung {rung}, run {run.label}: has no {table.seed}, which the others have as their seed{more}",
-            "name another setting with --seed-column, or leave the seed out: then the runs of a rung are numbered",
+            "name another setting with --seed-column; with --seed-column none, runs are numbered",
         )
 
 
@@ -292,7 +292,9 @@ def _several(
     more = f"; and {len(lists) - _SHOWN} more" if len(lists) > _SHOWN else ""
     seeds = {run.seed for runs in rungs.values() for run in runs}
     if len(seeds) == 1:
-        hint = f"{table.seed} is {seeds.pop()} in all runs: name another one with --seed-column, or leave it out"
+        hint = (
+            f"{table.seed} is {seeds.pop()} in all runs: name another one; with --seed-column none, runs are numbered"
+        )
     else:
         hint = "say which count with --repeat latest, mean or all"
         if differing := _differing([placed.run for several in repeated.values() for placed in several[:2]], table):

@@ -15,6 +15,13 @@ from lrurun.errors import UsageError, hint_for, nearest_hint
 from lrurun.imported import conditions, understanding
 from lrurun.trackers import TrackedRun, Value
 
+Key = tuple[str | None, ...]
+"""The values of the settings of `--by` as texts; None where a run has no value."""
+
+
+def _shown(value: str | None) -> str:
+    return "none" if value is None else value
+
 
 class NewRung(Struct, frozen=True, kw_only=True):
     """A rung that is made of the values of settings."""
@@ -40,11 +47,11 @@ def by_values(runs: Sequence[TrackedRun], by: Sequence[str], base: Mapping[str, 
     Raises:
         UsageError: no combination has the values of `base`, or no condition can name a value.
     """
-    found: dict[tuple[str, ...], dict[str, list[Value]]] = {}
-    counts: Counter[tuple[str, ...]] = Counter()
+    found: dict[Key, dict[str, list[Value]]] = {}
+    counts: Counter[Key] = Counter()
     for run in runs:
         values = [run.settings.get(name) for name in by]
-        key = tuple(map(understanding.text_of, values))
+        key = tuple(None if value is None else understanding.text_of(value) for value in values)
         counts[key] += 1
         of_key = found.setdefault(key, {name: [] for name in by})
         for name, value in zip(by, values, strict=True):
@@ -65,7 +72,7 @@ def by_values(runs: Sequence[TrackedRun], by: Sequence[str], base: Mapping[str, 
                 name=names[position],
                 where=where,
                 on=None if on is None else names[on],
-                values=dict(zip(by, key, strict=True)),
+                values={name: _shown(value) for name, value in zip(by, key, strict=True)},
                 apart=apart,
                 runs=counts[key],
             )
@@ -73,40 +80,44 @@ def by_values(runs: Sequence[TrackedRun], by: Sequence[str], base: Mapping[str, 
     return rungs
 
 
-def _apart(one: Sequence[str], other: Sequence[str]) -> int:
+def _apart(one: Key, other: Key) -> int:
     return sum(a != b for a, b in zip(one, other, strict=True))
 
 
-def _with_first(keys: list[tuple[str, ...]], by: Sequence[str], base: Mapping[str, str]) -> list[tuple[str, ...]]:
+def _with_first(keys: list[Key], by: Sequence[str], base: Mapping[str, str]) -> list[Key]:
     """The combinations with the first one first that has the values of `base`."""
     for name, value in base.items():
-        known = list(dict.fromkeys(key[list(by).index(name)] for key in keys))
+        known = list(dict.fromkeys(_shown(key[list(by).index(name)]) for key in keys))
         if value not in known:
             raise UsageError(
                 f"--base {name}={value}: no run has this value", hint_for(value, known, f"values of {name}")
             )
     wanted = {list(by).index(name): value for name, value in base.items()}
-    matching = [key for key in keys if all(key[k] == value for k, value in wanted.items())]
+    matching = [key for key in keys if all(_shown(key[k]) == value for k, value in wanted.items())]
+    matching.sort(key=lambda key: None in key)  # a text "none" comes before no value
     if not matching:
         shown = ",".join(f"{name}={value}" for name, value in base.items())
         raise UsageError(f"--base {shown}: no run has these values together", "name the values of a rung")
     return [matching[0], *(key for key in keys if key != matching[0])]
 
 
-def _is_named_by_setting(found: Mapping[tuple[str, ...], Mapping[str, list[Value]]], name: str) -> bool:
+def _is_named_by_setting(found: Mapping[Key, Mapping[str, list[Value]]], name: str) -> bool:
     """Whether the values of a setting say little without its name: numbers, and what is true or false."""
     values = [value for of_key in found.values() for value in of_key[name] if value is not None]
     return all(isinstance(value, int | float) for value in values)
 
 
-def _names(keys: Sequence[tuple[str, ...]], by: Sequence[str], with_setting: Mapping[str, bool]) -> list[str]:
+def _names(keys: Sequence[Key], by: Sequence[str], with_setting: Mapping[str, bool]) -> list[str]:
     """The names of rungs: their values, as in "layer-adam"; a number has its setting before it, as in "depth-4"."""
     names: list[str] = []
     for key in keys:
         parts = []
         for name, value in zip(by, key, strict=True):
             last = re.split(r"[./]", name)[-1]
-            parts.append(_plain(f"{last}-{value}" if with_setting[name] else value or "empty"))
+            if value is None:
+                parts.append(_plain(f"no-{last}"))
+            else:
+                parts.append(_plain(f"{last}-{value}" if with_setting[name] else value or "empty"))
         plain = re.sub(r"^[^A-Za-z0-9]+", "", "-".join(parts))[:80] or "rung"
         name = plain.removesuffix(".toml")
         number = 1
@@ -216,6 +227,11 @@ def settings_of(runs: Sequence[TrackedRun], without: Collection[str]) -> RungSet
     return RungSettings(shared=shared, varying=varying)
 
 
+def _is_same(one: Value, other: Value) -> bool:
+    """Whether two values are one: the text "none" is a value, and no value is none."""
+    return (one is None) == (other is None) and understanding.text_of(one) == understanding.text_of(other)
+
+
 def differences(
     rung: RungSettings, base: RungSettings, *, source: str, compared: Collection[str]
 ) -> tuple[Difference, ...]:
@@ -227,7 +243,7 @@ def differences(
         if path in compared
         and path not in rung.varying
         and path not in base.varying
-        and understanding.text_of(base.shared.get(path)) != understanding.text_of(rung.shared.get(path))
+        and not _is_same(base.shared.get(path), rung.shared.get(path))
     )
 
 

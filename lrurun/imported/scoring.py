@@ -299,9 +299,9 @@ def seed_of(run: TrackedRun, setting: str) -> int | None:
         seed = int(value) if value == int(value) else None
     label = f"{run.id} ({run.name})" if run.name else run.id
     if seed is None:
-        hint = "name another setting with --seed-column; without one, the runs of a rung are numbered"
+        hint = "name another setting with --seed-column; with --seed-column none, runs are numbered"
         raise UsageError(f"run {label}, {setting}: expected a whole number as its seed, found {value!r}", hint)
     if abs(seed) > (_EXACT if isinstance(value, float) else _LARGEST):
-        hint = "give runs smaller seeds in the source, or leave the seed out: then the runs of a rung are numbered"
+        hint = "give runs smaller seeds in the source, or with --seed-column none, runs are numbered"
         raise UsageError(f"run {label}, {setting}: the seed {value!r} is too large to be kept exactly", hint)
     return seed

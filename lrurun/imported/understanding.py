@@ -49,6 +49,8 @@ _LOSSES = (
     *("cer", "fid", "regret", "divergence", "kl", "entropy", "crossentropy", "ce", "cost", "mape", "rms"),
 )
 """Words of scores of which lower is better."""
+_TIMES = ("runtime", "second", "seconds", "time", "duration", "speed", "samples", "steps", "step", "epoch", "count")
+"""Words of what is no score of a model."""
 _SHARES = ("acc", "accuracy", "top1", "top5")
 """Words of scores that are shares of the test items."""
 _SEEDS = ("seed", "random_seed", "randomseed", "rng", "rng_seed", "manual_seed", "seed_everything", "random_state")
@@ -77,6 +79,11 @@ def last_part(path: str) -> str:
     return re.split(r"[./]", path)[-1].lower()
 
 
+def is_about_time(metric: str) -> bool:
+    """Whether a metric is a time, a speed or a count, by its name: no score of a model."""
+    return any(word in _TIMES for word in words(metric))
+
+
 def split_of(metric: str) -> Split | None:
     """The split that the name of a metric names; None if it names none."""
     return next((_SPLITS[word] for word in words(metric) if word in _SPLITS), None)
@@ -102,9 +109,14 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _number(value: Any) -> float | None:
+    """The number in a column of scores, where those that are not finite are texts by now, see `sources.kept`."""
+    return float(value) if is_number(value) or value in ("nan", "inf", "-inf") else None
+
+
 def with_metrics(run: TrackedRun, names: Collection[str]) -> TrackedRun:
     """A run with these columns as metrics: of a table, the reader does not know which of its numbers are scores."""
-    found = {name: float(value) for name in names if is_number(value := run.settings.get(name))}  # type: ignore[arg-type]
+    found = {name: number for name in names if (number := _number(run.settings.get(name))) is not None}
     if not any(name in run.settings for name in names):
         return run
     settings = {name: value for name, value in run.settings.items() if name not in names}
@@ -145,7 +157,7 @@ def chosen_metric(runs: Sequence[TrackedRun], given: str | None) -> str:
     if given is not None:
         check_metric(runs, given, "--metric", known)
         return given
-    of_test = [name for name in known if split_of(name) == "test"]
+    of_test = [name for name in known if split_of(name) == "test" and not is_about_time(name)]
     if len(of_test) == 1:
         return of_test[0]
     if not known:
@@ -155,7 +167,12 @@ def chosen_metric(runs: Sequence[TrackedRun], given: str | None) -> str:
         hint = f"name the column with the score: --metric NAME; columns with numbers: {_listed(numbers)}"
         raise UsageError("no metric was found", hint if numbers else "the runs have no numbers at all")
     found = f"{plural(len(of_test), 'metric')} of a test split" if of_test else "no metric of a test split"
-    raise UsageError(f"{found}: which is the score?", f"name it with --metric: {_listed(of_test or list(known))}")
+    raise UsageError(f"{found}: which is the score?", f"name it with --metric: {_listed(of_test or _likely(known))}")
+
+
+def _likely(known: Collection[str]) -> list[str]:
+    """Metrics, those that may be scores first."""
+    return sorted(known, key=lambda name: (is_about_time(name), split_of(name) == "training"))
 
 
 def check_metric(runs: Sequence[TrackedRun], name: str, option: str, known: Mapping[str, int] | None = None) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from lrurun.errors import UsageError
 from lrurun.imported import first_import, later_import
-from lrurun.imported.placing import Earlier, Understood
+from lrurun.imported.placing import EarlierRuns, Understood
 from lrurun.imported.request import Request
 
 
-def understand(request: Request, earlier: Sequence[Earlier] = ()) -> Understood:
+def understand(request: Request, earlier: EarlierRuns) -> Understood:
     """Reads a source and says what it has, by the file of the import where there is one.
 
-    Nothing is written. `earlier` are the imported runs of its task that the ledger has.
+    Nothing is written. `earlier` gives the imported runs that the ledger has.
 
     Raises:
         UsageError: something in the source, an option or the file does not fit, or is not clear.

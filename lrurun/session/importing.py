@@ -26,6 +26,7 @@ from lrurun.session.ladder import LadderSession
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from lrurun.config.schema import Reading
     from lrurun.ledger.ledger import Ledger
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.paths import Places
@@ -54,8 +55,7 @@ def understand(places: Places, request: Request) -> Understood:
         LrurunError: a source cannot be read.
     """
     with opening.read(places) as ledger:
-        earlier = _earlier(ledger, request) if ledger.exists else []
-    made = understood.understand(request, earlier)
+        made = understood.understand(request, lambda task, reading: _earlier(ledger, task, reading))
     for source in made.sources:
         record = source.record(made.counts[source.name])
         version = f", {record.version}" if record.version else ""
@@ -70,24 +70,12 @@ def understand(places: Places, request: Request) -> Understood:
     return made
 
 
-def _earlier(ledger: Ledger, request: Request) -> list[Earlier]:
-    """The imported runs of the task that the ledger has, without superseded ones, as they are read by the file."""
-    from lrurun.config.recipe import load_recipe
-
-    target = request.target
-    if not target.is_file():
-        return []
-    try:
-        recipe = load_recipe(str(target))
-    except LrurunError:  # which understanding reports
-        return []
-    if recipe.imported is None:
-        return []
+def _earlier(ledger: Ledger, task: str, reading: Reading) -> list[Earlier]:
+    """The imported runs of a task that the ledger has with this reading, without superseded ones."""
     found: dict[str, Run] = {}
-    for instance in ledger.ladders(None, recipe.task):
+    for instance in ledger.ladders(None, task):
         if instance.kind == "imported":
             found |= {run.id: run for run in ledger.runs(instance.key)}
-    reading = recipe.imported.reading
     same = [run for run in found.values() if getattr(run.config, "reading", None) == reading]
     attempts = ledger.newest_attempts([run.id for run in same])
     environments = {run_id: attempt.environment for run_id, attempt in attempts.items()}
@@ -247,7 +235,8 @@ def import_runs(
         metric_for_choice: the validation metric that chooses the step, or the settings in `choose`.
         by: settings whose combinations of values are the rungs.
         base: setting -> value, of the rung that the others are compared with.
-        seed_column: the setting with the seed; None for one whose name says so.
+        seed_column: the setting with the seed; "none" if there is none, so that runs are numbered; None for one whose
+            name says so.
         ladder: a file with rungs that have conditions, in place of `by`.
         choose: settings of which each rung counts one combination of values, which validation chooses.
         crashed: whether runs that crashed are "missing" or "failed".

@@ -109,8 +109,9 @@ def write(folder: Path, commands: Callable[[str], str]) -> list[str]:
 
 
 def _table(folder: Path, made: Sequence[Example]) -> None:
-    """A row for each run."""
-    _csv(folder / "runs.csv", ({"run": run.id} | run.settings | run.last for run in made))
+    """A row for each run, as the page of a W&B project exports its table."""
+    rows = ({"Name": run.id, "State": "finished"} | run.settings | run.last for run in made)
+    _csv(folder / "runs.csv", rows)
 
 
 def _steps(folder: Path, made: Sequence[Example]) -> None:

@@ -193,6 +193,29 @@ def test_runs_without_seeds_keep_their_numbers(machine: Machine) -> None:
     assert sorted(after.values()) == [0, 0, 1, 1, 2, 2, 3]
 
 
+def test_without_its_file_an_import_begins_again(machine: Machine) -> None:
+    rows = [[f"r{k}", norm, 0.8 + k / 100] for k, norm in enumerate(("a", "b") * 3)]
+    write_csv(machine.folder / "runs.csv", ["run", "norm", "test_acc"], rows)
+    machine.run("import", "runs.csv")
+    seeds = {run["id"]: run["seed"] for run in machine.json("runs")["runs"]}
+    (machine.folder / "runs.toml").unlink()
+    write_csv(machine.folder / "runs.csv", ["run", "norm", "test_acc"], [["r9", "a", 0.7], *rows[2:]])
+    record = machine.json("import", "runs.csv")["record"]
+    assert (record["new"], record["equal"], record["vanished"]) == (1, 4, 0)
+    after = {run["id"]: run["seed"] for run in machine.json("runs")["runs"]}
+    assert {run: after[run] for run in seeds} == seeds  # those that have gone stay in the ledger
+    assert [row["n"] for row in machine.json("report", "--instance", "runs")["rows"]] == [3, 2]
+
+
+def test_seeds_that_are_none_are_left_out(machine: Machine) -> None:
+    write_runs(machine.folder / "runs.csv")
+    done = machine.run("import", "runs.csv", "--seed-column", "none")
+    assert "the runs of a rung are numbered" in done.stderr
+    assert "18 as they were" in machine.run("import", "runs.csv", "--seed-column", "none").stderr
+    done = machine.run("import", "runs.csv", "--seed-column", "seed", code=2)
+    assert '--seed-column seed: runs.toml, line 16 has seed = ""' in done.stderr
+
+
 def test_curves_are_recorded_and_scores_only_leaves_them_out(machine: Machine) -> None:
     write_steps(machine.folder / "runs.csv")
     options = ("--metric", "test_acc", "--by", "norm", "--at", "last")

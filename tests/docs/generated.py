@@ -344,6 +344,19 @@ def session(name: str) -> str:
     return f"```text\n{(ROOT / 'docs' / 'output' / f'{name}.txt').read_text().rstrip()}\n```"
 
 
+def recorded_part(name: str, *beginnings: str) -> str:
+    """The commands of a recorded session that begin in these ways, and what they printed."""
+    from tests.docs import transcripts
+
+    parts = [
+        f"$ {command}\n{text}"
+        for beginning in beginnings
+        for command, text in transcripts.recorded(name).items()
+        if command.startswith(beginning)
+    ]
+    return "```text\n" + "\n\n".join(parts) + "\n```"
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "ladders": ladders,
     "tasks": tasks,
@@ -362,6 +375,12 @@ PARTS: dict[str, Callable[[], str]] = {
     "new-ladder": partial(example, "ladder", "radius", ".toml"),
     "own": partial(session, "own"),
     "search": partial(session, "search"),
+    "elsewhere-table": partial(recorded_part, "elsewhere", "lrurun new", "lrurun import example/table"),
+    "elsewhere-file": partial(recorded_part, "elsewhere", "cat runs.toml"),
+    "elsewhere-mlflow": partial(recorded_part, "elsewhere", "lrurun import example/mlflow"),
+    "elsewhere-tensorboard": partial(recorded_part, "elsewhere", "lrurun import example/tensorboard"),
+    "elsewhere-frame": partial(recorded_part, "elsewhere", "python"),
+    "elsewhere-show": partial(recorded_part, "elsewhere", "lrurun show"),
     "programs": partial(session, "programs"),
     "program-before": partial(file, "argparse/before.py"),
     "program-changes": partial(changes, "argparse/before.py", "argparse/train.py"),

@@ -206,3 +206,13 @@ def test_a_best_number_at_the_edge_of_those_tried_is_a_caution(val: Mapping[Any,
     assert [caution.short for caution in found] == ["best value at the edge of those tried"] * at_edge
     if at_edge:
         assert "a: lr" in found[0].full
+
+
+def test_without_a_common_seed_many_runs_are_shared_too() -> None:
+    found = choose(runs_of(0.1, [0.5] * 14), runs_of(0.2, [0.6] * 14, first=50))
+    assert (found.shares_runs, len(found.train)) == (True, 14)
+
+
+def test_a_rung_without_results_has_no_number_of_combinations() -> None:
+    rungs = {"a": [*runs_of(0.1, [0.5] * 18), *runs_of(0.2, [0.6] * 18)], "b": runs_of(0.1, [None])}
+    assert not [*on_choices(chosen(rungs, LR), LR)]

@@ -214,3 +214,10 @@ def test_whatever_repeat_is_nothing_happens_without_repeats() -> None:
 def test_numbers_have_no_gaps() -> None:
     found = seeded({"a": [made(str(k), seed=None) for k in range(3000)]}, table())
     assert [run.seed for run in found.rungs["a"]] == list(range(3000))
+
+
+def test_a_run_that_counts_in_one_rung_is_not_left_out() -> None:
+    shared = made("shared", None, seed=1)
+    found = seeded({"a": [shared, made("again", seed=1), made("other", seed=2)], "b": [shared]}, SEED)
+    assert seeds(found) == {"a": {"again": 1, "other": 2}, "b": {"shared": 1}}
+    assert found.left_out == ()

@@ -87,7 +87,7 @@ def test_runs_that_aim_has_not_indexed_look_empty_and_are_refused(tmp_path: Path
 def test_a_repository_that_aim_cannot_read_is_refused(indexed: Path) -> None:
     pytest.importorskip("aim")
     (indexed / ".aim" / "run_metadata.sqlite").write_bytes(b"x" * 4096)
-    with pytest.raises(LrurunError, match="Aim cannot read it: .*file is not a database") as refused:
+    with pytest.raises(LrurunError, match=r"Aim cannot read it: .*file is not a database") as refused:
         read("aim", indexed)
     assert str(refused.value.hint).endswith(EXPORT)
 

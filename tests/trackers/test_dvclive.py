@@ -49,7 +49,7 @@ def test_folders_of_runs_are_recognised(runs: dict[str, TrackedRun], tmp_path: P
     assert not recognised("dvclive", tmp_path)
     (tmp_path / "metrics.json").write_text("{}")
     assert not recognised("dvclive", tmp_path)
-    shutil.copytree(RUNS, tmp_path / ".dvc" / "tmp" / "runs")
+    shutil.copytree(RUNS, tmp_path / ".dvc" / "runs")
     assert not recognised("dvclive", tmp_path)
 
 
@@ -77,6 +77,16 @@ def test_parameters_are_yaml_1_2(runs: dict[str, TrackedRun]) -> None:
     assert settings == expected
     assert {name: type(value) for name, value in settings.items()} == {
         name: type(value) for name, value in expected.items()
+    }
+
+
+def test_whole_numbers_are_those_of_yaml_1_2(copy: Path) -> None:
+    (copy / "params.yaml").write_text("ten: 010\noctal: 0o17\nhex: 0x1f\nwords: [yes, 1_000, 0b1, ~, .5, 1e3]\n")
+    assert read("dvclive", copy)[0][0].settings == {
+        "ten": 10,
+        "octal": 15,
+        "hex": 31,
+        "words": ["yes", "1_000", "0b1", None, 0.5, 1000.0],
     }
 
 

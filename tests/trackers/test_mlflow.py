@@ -20,7 +20,7 @@ from lrurun.errors import LrurunError, UsageError
 from lrurun.trackers import Source, TrackedRun, sqlite
 from lrurun.trackers.mlflow import MlflowReader, sqlite_store
 from lrurun.trackers.mlflow.stores import typed
-from tests.trackers.reading import FILES, points, read, recognised
+from tests.trackers.reader_output import FILES, points, read, recognised
 
 DATABASE, FOLDER, ANSWERS = (FILES / "mlflow" / name for name in ("mlflow.db", "mlruns", "server.json"))
 

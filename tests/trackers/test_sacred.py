@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import calendar
+import json
 import math
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -103,12 +106,16 @@ def test_a_seed_that_sacred_has_drawn_is_noted(runs: dict[str, TrackedRun]) -> N
     assert read("sacred", FOLDER / "2")[1] == []
 
 
-def test_times_are_in_utc(runs: dict[str, TrackedRun]) -> None:
-    run = runs["completed"]
-    assert run.started_at is not None
-    assert run.ended_at is not None
-    assert 1.79e9 < run.started_at < run.ended_at < run.started_at + 60
-    assert runs["killed"].ended_at is None
+def test_times_are_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = json.loads((FOLDER / "1" / "run.json").read_text())
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "EST+5")
+        time.tzset()
+        run = read("sacred", FOLDER)[0][0]
+    time.tzset()
+    for seconds, text in ((run.started_at, record["start_time"]), (run.ended_at, record["stop_time"])):
+        assert seconds == pytest.approx(calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%S.%f")), abs=1)
+    assert read("sacred", FOLDER)[0][5].ended_at is None
 
 
 def test_commit_and_resources_are_those_of_the_record(copy: Path) -> None:

@@ -452,6 +452,17 @@ def test_large_tables_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.Monk
             assert ("loss" in run.curves) == (curves is None)
 
 
+def test_parts_begin_within_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs one after the other, in one row group, of which each part is some rows."""
+    rows = np.arange(400)
+    table = {"run": rows // 100, "step": rows % 100, "loss": rows / 7.0}
+    parquet.write_table(pyarrow.table(table), tmp_path / "steps.parquet")
+    monkeypatch.setattr(forms, "VALUES_AT_ONCE", 150)
+    runs, _ = read(tmp_path / "steps.parquet")
+    for number, run in enumerate(runs):
+        assert points(run, "loss") == [(step, (100 * number + step) / 7.0) for step in range(100)]
+
+
 # Cells
 
 
@@ -514,6 +525,16 @@ def test_states(table: Any) -> None:
     ]
     assert len(notes) == 1
     assert "'state' is a setting: 'Ohio' is no state of a run" in notes[0]
+
+
+def test_times(table: Any) -> None:
+    """Dates with and without a zone, seconds, and milliseconds; of anything else, the column is a setting."""
+    for text in ("2026-11-28T11:00:00+01:00", "2026-11-28 10:00:00", "1795860000", "1795860000000"):
+        [run], _ = table(f"run_id,created_at\na,{text}\n")
+        assert run.started_at == 1795860000
+        assert run.settings == {}
+    [run], _ = table("run_id,created_at\na,today\n")
+    assert (run.started_at, run.settings) == (None, {"created_at": "today"})
 
 
 def test_prefixes_that_collide(table: Any) -> None:

@@ -16,7 +16,7 @@ from lrurun.trackers import Source, TrackedRun
 from lrurun.trackers.tensorboard import TensorBoardReader, records
 from lrurun.trackers.tensorboard.content import Content, Point
 from lrurun.trackers.tensorboard.folders import parts_of_runs
-from tests.trackers.reading import FILES, points, read, recognised
+from tests.trackers.reader_output import FILES, points, read, recognised
 
 FOLDER = FILES / "tensorboard"
 
@@ -71,7 +71,7 @@ def test_points_are_ordered_by_time_also_where_files_are_not(tmp_path: Path) -> 
 
 def test_settings_of_the_hparams_plugin() -> None:
     runs = runs_in("hparams")
-    assert list(runs) == ["keras", "one", "two/session-0", "two/session-1"]
+    assert list(runs) == ["one", "two/session-0", "two/session-1", "keras"]  # as they started
     one = runs["one"]  # its session is in a folder of its own, named by the time
     assert one.settings == {"lr": 0.1, "depth": 4, "norm": "layer", "bias": True}
     assert isinstance(one.settings["depth"], int)
@@ -110,7 +110,7 @@ def test_settings_that_lightning_writes_beside_the_events(tmp_path: Path) -> Non
     shutil.copytree(FOLDER / "lightning", tmp_path, dirs_exist_ok=True)
     file = tmp_path / "version_0/hparams.yaml"
     file.write_text("a: [")
-    assert error_of(tmp_path).message.startswith(f"{file}: is no YAML: ")
+    assert error_of(tmp_path).message.startswith(f"{file}, line 2: is not YAML: ")
 
 
 def test_folders_of_parts_are_one_run() -> None:

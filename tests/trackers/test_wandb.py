@@ -188,9 +188,9 @@ def test_items(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("config.yaml", b"lr: {value: [1", "config.yaml: is no YAML"),
-        ("config.yaml", b"- 1\n", "config.yaml: is no table of settings"),
-        ("config.yaml", b"lr:\n  value: \xe9\n", "config.yaml: is no text in UTF-8"),
+        ("config.yaml", b"lr: {value: [1", "config.yaml, line 2: is not YAML"),
+        ("config.yaml", b"- 1\n", "config.yaml: expected a table of settings, found list"),
+        ("config.yaml", b"lr:\n  value: \xe9\n", "config.yaml, line 2: is not UTF-8"),
         ("wandb-summary.json", b'{"loss": 1', "wandb-summary.json: is not JSON"),
         ("wandb-metadata.json", b"{", "wandb-metadata.json: is not JSON"),
     ],
@@ -306,6 +306,8 @@ def test_recognition(tmp_path: Path) -> None:
             for path in run.glob("*.wandb"):
                 assert trackers.recognise(Source(name=str(path))).name == "wandb"
     (tmp_path / "notes.txt").write_text("a")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("lr: 1")  # of any other tool
     for place in (tmp_path, tmp_path / "notes.txt", tmp_path / "absent"):
         assert not trackers.reader("wandb").recognises(Source(name=str(place)))
 

@@ -294,7 +294,7 @@ MISSING = "missing"
 
 def _counts(counts: Mapping[str, int], ladder: LadderInstance) -> dict[str, int]:
     """State -> how many runs have it, in the order of states; imported runs without a result are missing."""
-    ordered = {state: counts.get(state, 0) for state in STATES}
+    ordered: dict[str, int] = {state: counts.get(state, 0) for state in STATES}
     if ladder.kind != "imported":
         return ordered
     missing = sum(count for state, count in ordered.items() if state not in FINISHED)

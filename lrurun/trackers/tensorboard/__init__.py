@@ -6,10 +6,9 @@ import contextlib
 import os
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from lrurun.errors import LrurunError, UsageError, plural
-from lrurun.trackers import Source, State, TrackedRun, Value, flat
+from lrurun.trackers import Source, State, TrackedRun, flat, yaml
 from lrurun.trackers.lrurun_exports import ExportedRuns, of_event_file
 from lrurun.trackers.tensorboard.content import Content, read
 from lrurun.trackers.tensorboard.folders import event_files, in_order, parts_of_runs
@@ -108,7 +107,7 @@ class TensorBoardReader:
 
     def _run(self, folder: PurePosixPath, content: Content) -> TrackedRun:
         own = self._root / folder if self._root.is_dir() else self._root.parent
-        written = _of_yaml(own / _HPARAMS)
+        written = flat(yaml.table(own / _HPARAMS)) if (own / _HPARAMS).is_file() else {}
         # Lightning gives the same settings to the plugin, with slashes for dots, and other types as text.
         others = {name: value for name, value in content.settings.items() if name.replace("/", ".") not in written}
         return TrackedRun(
@@ -118,32 +117,3 @@ class TensorBoardReader:
             last_step=content.greatest_step or None, curves=content.curves(), started_at=content.first_time,
             ended_at=content.last_time, place=str(own if self._root.is_dir() else self._root),
         )  # fmt: skip
-
-
-def _of_yaml(file: Path) -> dict[str, Value]:
-    """The settings in a file that Lightning wrote; none if there is no file.
-
-    Raises:
-        UsageError: it is no YAML.
-    """
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        """Reads Python's objects, which Lightning writes too, as the tables, lists and texts that they consist of."""
-
-    def plain(loader: Any, _tag: str, node: Any) -> Any:
-        if isinstance(node, yaml.MappingNode):
-            return loader.construct_mapping(node, deep=True)
-        if isinstance(node, yaml.SequenceNode):
-            return loader.construct_sequence(node, deep=True)
-        return loader.construct_scalar(node)
-
-    Loader.add_multi_constructor("", plain)
-    if not file.is_file():
-        return {}
-    try:
-        table = yaml.load(file.read_text(encoding="utf-8"), Loader=Loader)
-    except (yaml.YAMLError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"{file}: is no YAML: {reason}", "mend the file, or move it away") from None
-    return flat(table) if isinstance(table, dict) else {}

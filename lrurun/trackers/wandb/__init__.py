@@ -18,14 +18,13 @@ import re
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import numpy as np
 
 from lrurun.errors import LrurunError, UsageError, plural
-from lrurun.trackers import Curve, Source, State, TrackedRun, Value
+from lrurun.trackers import Curve, Source, State, TrackedRun, Value, yaml
 from lrurun.trackers.wandb import nested
 from lrurun.trackers.wandb.records import MAGIC, RecordFile
 
@@ -133,9 +132,11 @@ def _run_folders(path: Path) -> list[Path]:
 def _is_run(path: Path) -> bool:
     if not path.is_dir():
         return False
-    files = path / "files"
-    return any(path.glob("run-*.wandb")) or any(
-        (folder / _CONFIG).is_file() or (folder / _SUMMARY).is_file() for folder in (files, path)
+    own, downloaded = path / "files", {_SUMMARY, _METADATA}
+    return (
+        any(path.glob("run-*.wandb"))
+        or any((own / name).is_file() for name in (_CONFIG, *downloaded))
+        or any((path / name).is_file() for name in downloaded)
     )
 
 
@@ -216,9 +217,13 @@ class _Run:
         self.state_text = ""
         self.config: dict[str, Any] = {}
         self.summary: dict[str, Any] = {}
+        self._changes: dict[nested.Path, str | None] = {}
+        """Path -> the text of a value of the summary, None if it was removed; in the order of the last changes."""
         self.last: dict[nested.Path, float] = {}
         self.last_step: int | None = None
         self.points: dict[nested.Path, tuple[array[int], array[float]]] = {}
+        self._is_kept: dict[nested.Path, bool] = {}
+        """Whether the curve of a metric was asked for."""
         self.items: list[float] | None = None
         self.started_at: float | None = None
         self.ended_at: float | None = None
@@ -264,12 +269,13 @@ class _Run:
         """Reads a `.wandb` file; returns whether it has the run, which it has after 15 seconds or so."""
         file = RecordFile(path)
         has_run = False
+        self._changes = {}
         try:
             for record in file:
                 if record.HasField("history"):
                     self._add_row(record.history, items, curves)
                 elif record.HasField("summary"):
-                    _change(self.summary, record.summary)
+                    self._add_summary(record.summary)
                 elif record.HasField("config"):
                     _change(self.config, record.config)
                 elif record.HasField("run"):
@@ -282,11 +288,27 @@ class _Run:
                     self.state, self.state_text = "finished" if code == 0 else "crashed", f"exit code {code}"
         except OSError as error:
             raise _unreadable(path, error) from None
+        for path_of_value, text in self._changes.items():
+            if text is None:
+                nested.remove(self.summary, path_of_value)
+            else:
+                nested.put(self.summary, path_of_value, _json(text))
         if file.fault:
             self.notes.append(f"its .wandb file {file.fault}: what comes before is read")
         if not has_run:
             self.notes.append("its .wandb file has no records yet: the run has just begun, or was killed soon")
         return has_run
+
+    def _add_summary(self, changes: Any) -> None:
+        """Keeps the last change of each value: each row of the history changes the summary too."""
+        for item in changes.update:
+            path = _path(item)
+            self._changes.pop(path, None)
+            self._changes[path] = item.value_json
+        for item in changes.remove:
+            path = _path(item)
+            self._changes.pop(path, None)
+            self._changes[path] = None
 
     def _add_run(self, run: Any) -> None:
         self.id, self.project = run.run_id or self.id, run.project or self.project
@@ -300,28 +322,33 @@ class _Run:
         step = row.step.num if row.HasField("step") else None
         values: list[tuple[nested.Path, float]] = []
         for item in row.item:
-            path = _path(item)
+            path, text = _path(item), item.value_json
             if path == ("_step",):
-                step = int(float(item.value_json))
+                step = int(float(text))
             elif path == ("_timestamp",):
-                self.ended_at = float(item.value_json)
+                self.ended_at = float(text)
             elif not path[0].startswith("_"):
-                self._collect(values, path, item.value_json, items)
+                try:
+                    values.append((path, float(text)))  # JSON of numbers, also NaN and Infinity
+                except ValueError:
+                    self._collect(values, path, _json(text), items)
         if step is not None:
             self.last_step = step if self.last_step is None else max(step, self.last_step)
+        self.last.update(values)
+        if step is None:
+            return
         for path, value in values:
-            self.last[path] = value
-            if step is not None and (curves is None or ".".join(path) in curves or nested.quoted(path) in curves):
-                steps, points = self.points.setdefault(path, (array("q"), array("d")))
+            if path not in self._is_kept:
+                self._is_kept[path] = curves is None or bool({".".join(path), nested.quoted(path)} & set(curves))
+                if self._is_kept[path]:
+                    self.points[path] = array("q"), array("d")
+            if self._is_kept[path]:
+                steps, points = self.points[path]
                 steps.append(step)
                 points.append(value)
 
-    def _collect(self, values: list[tuple[nested.Path, float]], path: nested.Path, text: str, items: str) -> None:
-        try:
-            values.append((path, float(text)))  # JSON of numbers, also NaN and Infinity
-            return
-        except ValueError:
-            value = _json(text)
+    def _collect(self, values: list[tuple[nested.Path, float]], path: nested.Path, value: Any, items: str) -> None:
+        """Adds the numbers in a table; takes a list of results of items."""
         if isinstance(value, dict):
             inner = nested.leaves({path[-1]: value}, path[:-1])
             values += [(longer, float(number)) for longer, number in inner if _is_number(number)]
@@ -398,7 +425,8 @@ class _Run:
 
 
 def _path(item: Any) -> nested.Path:
-    return tuple(item.nested_key) or (item.key,)
+    keys = item.nested_key
+    return (keys[0],) if len(keys) == 1 else tuple(keys) or (item.key,)
 
 
 def _change(table: dict[str, Any], changes: Any) -> None:
@@ -440,38 +468,15 @@ def _seconds(text: Any) -> float | None:
 
 
 def _config(folder: _Folder) -> dict[str, Any] | None:
-    """The values in `config.yaml`, in which each key has a table with `value`; None if there is no file."""
-    import yaml
+    """The values in `config.yaml`, in which each key has a table with `value`; None if there is no file.
 
-    text = folder.text(_CONFIG)
-    if text is None:
+    `1e-05` is a number in it, which it is to OmegaConf, but not to PyYAML.
+    """
+    path = None if folder.files is None else folder.files / _CONFIG
+    if path is None or not path.is_file():
         return None
-    assert folder.files is not None
-    path = folder.files / _CONFIG
-    try:
-        table = yaml.load(text, _loader())
-    except yaml.YAMLError as error:
-        reason = str(error).partition("\n")[0]
-        raise UsageError(f"{path}: is no YAML: {reason}", "the file is incomplete: fetch it again") from None
-    if table is None:
-        return {}
-    if not isinstance(table, dict):
-        raise UsageError(f"{path}: is no table of settings", "fetch it again")
     return {
-        str(key): entry["value"]
-        for key, entry in table.items()
-        if key != "_wandb" and isinstance(entry, dict) and "value" in entry
+        key: entry["value"] if isinstance(entry, dict) and "value" in entry else entry
+        for key, entry in yaml.table(path, as_omegaconf=True).items()
+        if key not in ("_wandb", "wandb_version")
     }
-
-
-@cache
-def _loader() -> Any:
-    """A loader of YAML for which `1e-05` is a number, as W&B means what it writes so; to PyYAML it is a text."""
-    import yaml
-
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-        pass
-
-    number = re.compile(r"^[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+$")
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
-    return Loader

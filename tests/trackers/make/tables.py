@@ -1,20 +1,14 @@
-"""Tables as pandas 3.1.1, polars 2.1.0, pyarrow 26.0.1 and mlflow-skinny 3.17.2 write them, into `files/tables`.
-
-Called from the root of the repository: `python -m tests.trackers.make.tables`. It installs the packages into a new
-environment in a temporary folder, and writes the files there by this module's `write`.
-"""
+"""Tables as pandas 3.1.1, polars 2.1.0, pyarrow 26.0.1 and mlflow-skinny 3.17.2 write them. Python 3.11."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
-import venv
 from pathlib import Path
 
+from tests.trackers.make import environment
+
 PACKAGES = ("pandas==3.1.1", "polars==2.1.0", "pyarrow==26.0.1", "mlflow-skinny==3.17.2")
-FILES = Path(__file__).parents[1] / "files" / "tables"
 
 
 def runs() -> dict[str, list[object]]:
@@ -89,16 +83,5 @@ def write(folder: Path) -> None:
         table.to_csv(folder / "mlflow.csv", index=False)
 
 
-def main() -> None:
-    """Makes the environment, and the files in it."""
-    with tempfile.TemporaryDirectory() as folder:
-        venv.create(folder, with_pip=True)
-        python = f"{folder}/bin/python"
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
-        FILES.mkdir(parents=True, exist_ok=True)
-        code = f"from tests.trackers.make import tables; from pathlib import Path; tables.write(Path({str(FILES)!r}))"
-        subprocess.run([python, "-c", code], check=True)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    environment.main("tests.trackers.make.tables", PACKAGES, write)

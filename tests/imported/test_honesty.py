@@ -1,0 +1,131 @@
+"""What decides a verdict on imported runs, from a file to the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.machine import Machine
+
+Row = dict[str, Any]
+
+
+def write(folder: Path, rows: Iterable[Row]) -> None:
+    """Writes runs.csv with a column for each key of the rows."""
+    every = list(rows)
+    columns = list(dict.fromkeys(name for row in every for name in row))
+    lines = [",".join(columns), *(",".join(str(row.get(name, "")) for name in columns) for row in every)]
+    (folder / "runs.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def rows(**changes: Any) -> list[Row]:
+    """Four seeds of each of two rungs."""
+    return [
+        {"run": f"{norm}-{seed}", "norm": norm, "seed": seed, "test_acc": 0.1 * k + 0.5 + 0.01 * seed} | changes
+        for k, norm in enumerate(["none", "layer"])
+        for seed in range(4)
+    ]
+
+
+def read(machine: Machine, *options: str, name: str = "runs") -> Row:
+    """The report of the runs in runs.csv, read by these options as an import of this name."""
+    machine.run("import", "runs.csv", "--metric", "test_acc", "--by", "norm", "--name", name, *options)
+    report: Row = machine.json("report", "--instance", name)
+    return report
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def shorts(report: Row) -> set[str]:
+    return {caution["short"] for caution in report["imported"]["cautions"]} - {""}
+
+
+def test_crashed_runs_are_missing_or_failures(machine: Machine, tmp_path: Path) -> None:
+    crashed = rows(State="finished")
+    crashed[1] |= {"State": "crashed", "test_acc": ""}
+    crashed[2] |= {"State": "running"}
+    write(tmp_path, crashed)
+    none, layer = read(machine, "--seed-column", "seed")["rows"]
+    assert (none["n"], none["missing"], none["diverged"]) == (2, 2, 0)
+    assert (layer["n"], layer["missing"]) == (4, 0)
+    none, _ = read(machine, "--seed-column", "seed", "--crashed", "failed", name="failed")["rows"]
+    assert (none["n"], none["missing"], none["diverged"]) == (2, 1, 1)
+
+
+def test_a_score_that_is_not_finite_ranks_below_all_others(machine: Machine, tmp_path: Path) -> None:
+    with_nan = rows()
+    with_nan[0]["test_acc"] = "nan"
+    write(tmp_path, with_nan)
+    none, _ = read(machine, "--seed-column", "seed")["rows"]
+    assert (none["n"], none["unscored"], none["missing"]) == (3, 1, 0)
+
+
+def test_without_a_seed_column_numbers_stay_when_runs_are_added(machine: Machine, tmp_path: Path) -> None:
+    first = [{name: value for name, value in row.items() if name != "seed"} for row in rows()]
+    write(tmp_path, first[1:])
+    assert "seeds numbered here" in shorts(read(machine))
+    machine.run("import", "runs.csv")
+    before = {run["id"]: run["seed"] for run in machine.json("runs")["runs"]}
+    write(tmp_path, [*first, {"run": "none-9", "norm": "none", "test_acc": 0.6}])
+    machine.run("import", "runs.csv")
+    after = {run["id"]: run["seed"] for run in machine.json("runs")["runs"]}
+    assert len(after) == 9
+    assert before.items() <= after.items()
+    by_rung = [machine.json("runs", "--where", f"rung={rung}")["runs"] for rung in ("none", "layer")]
+    assert [sorted(run["seed"] for run in runs) for runs in by_rung] == [[0, 1, 2, 3, 4], [0, 1, 2, 3]]
+
+
+def test_repeats_are_listed_and_decided(machine: Machine, tmp_path: Path) -> None:
+    twice = [*rows(), {"run": "none-again", "norm": "none", "seed": 3, "test_acc": 0.9}]
+    write(tmp_path, twice)
+    options = ("import", "runs.csv", "--metric", "test_acc", "--by", "norm", "--seed-column", "seed")
+    done = machine.run(*options, code=2)
+    assert "several runs of one rung and seed: none, seed 3: none-3, none-again" in done.stderr
+    assert "--repeat latest, mean or all" in done.stderr
+    assert not (tmp_path / "runs.toml").exists()
+    expected = {"latest": [0.5, 0.51, 0.52, 0.9], "mean": [0.5, 0.51, 0.52, 0.715], "all": [0.5, 0.51, 0.52, 0.53, 0.9]}
+    for repeat, scores in expected.items():
+        machine.run(*options, "--repeat", repeat, "--name", repeat)
+        none, _ = machine.json("report", "--instance", repeat)["rows"]
+        assert sorted(none["scores"]) == pytest.approx(scores)
+
+
+def test_the_best_test_score_counts_only_by_its_protocol(machine: Machine, tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        [row | {"step": step, "test_acc": row["test_acc"] + 0.1 * (step == 1)} for row in rows() for step in (0, 1, 2)],
+    )
+    done = machine.run(
+        "import", "runs.csv", "--metric", "test_acc", "--by", "norm", "--at", "best", "--metric-for-choice", "test_acc",
+        code=2,
+    )  # fmt: skip
+    assert "is the score itself" in done.stderr
+    last = read(machine, "--seed-column", "seed")["rows"][0]["scores"]
+    report = read(machine, "--seed-column", "seed", "--protocol", "best-of-test", name="best")
+    assert report["rows"][0]["scores"] == pytest.approx([score + 0.1 for score in last])
+    assert "best of test" in shorts(report)
+
+
+def test_settings_are_chosen_by_validation(machine: Machine, tmp_path: Path) -> None:
+    tuned = [
+        {"norm": norm, "lr": lr, "seed": seed, "val_acc": val + 0.001 * seed, "test_acc": 0.5 + 0.01 * seed}
+        for norm in ("none", "layer")
+        for lr, val in ((0.1, 0.6), (0.01, 0.7), (0.001, 0.5))
+        for seed in range(18 if norm == "layer" else 3)
+    ]
+    write(tmp_path, [{"run": f"r{number}"} | row for number, row in enumerate(tuned)])
+    report = read(machine, "--seed-column", "seed", "--choose", "lr", "--metric-for-choice", "val_acc")
+    none, layer = report["rows"]
+    assert none["scores"] == pytest.approx([0.5, 0.51, 0.52])
+    assert layer["scores"] == pytest.approx([0.5 + 0.01 * seed for seed in range(6, 18)])
+    [shared] = [each for each in report["imported"]["cautions"] if each["short"] == "choice and verdict share runs"]
+    assert shared["rungs"] == ["none"]
+    assert len(report["imported"]["choices"]) == 2
+    assert len(machine.json("runs", "--where", "stage=train and settings.lr=0.01")["runs"]) == 3 + 12
+    assert len(machine.json("runs", "--where", "stage=train")["runs"]) == 3 + 12
