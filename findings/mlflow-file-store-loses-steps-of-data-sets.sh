@@ -9,10 +9,10 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install --quiet mlflow-skinny==3.17.2 sqlalchemy alembic
+"$folder/venv/bin/pip" install --quiet mlflow-skinny==3.17.2 sqlalchemy alembic numpy pandas
 cd "$folder"
 export MLFLOW_ALLOW_FILE_STORE=true MLFLOW_DISABLE_TELEMETRY=true GIT_PYTHON_REFRESH=quiet
-"$folder/venv/bin/python" - 2>/dev/null <<'PY'
+"$folder/venv/bin/python" - <<'PY'
 from pathlib import Path
 
 import mlflow
