@@ -468,15 +468,12 @@ def _seconds(text: Any) -> float | None:
 
 
 def _config(folder: _Folder) -> dict[str, Any] | None:
-    """The values in `config.yaml`, in which each key has a table with `value`; None if there is no file.
-
-    `1e-05` is a number in it, which it is to OmegaConf, but not to PyYAML.
-    """
+    """The values in `config.yaml`, in which each key has a table with `value`; None if there is no file."""
     path = None if folder.files is None else folder.files / _CONFIG
     if path is None or not path.is_file():
         return None
     return {
         key: entry["value"] if isinstance(entry, dict) and "value" in entry else entry
-        for key, entry in yaml.table(path, as_omegaconf=True).items()
+        for key, entry in yaml.table(path, "1.2").items()
         if key not in ("_wandb", "wandb_version")
     }
