@@ -24,9 +24,9 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from lrurun.errors import LrurunError, UsageError, plural
-from lrurun.trackers import Curve, Source, State, TrackedRun, Value, yaml
-from lrurun.trackers.folders import Names, is_seen, walk
+from lrurun.errors import UsageError, plural
+from lrurun.trackers import Curve, Source, State, TrackedRun, Value, documents, yaml
+from lrurun.trackers.folders import Names, is_seen, items_in, walk
 from lrurun.trackers.wandb import nested
 from lrurun.trackers.wandb.records import MAGIC, RecordFile
 
@@ -102,7 +102,7 @@ class WandbReader:
         try:
             folders = [_Folder(path)] if path.is_file() else [_Folder(folder) for folder in _run_folders(path)]
         except OSError as error:
-            raise _unreadable(path, error) from None
+            raise documents.unreadable(path, error) from None
         if not folders:
             found = "there are no runs of wandb in this folder" if path.exists() else "there is no such file or folder"
             hint = "name a folder `wandb`, one of its folders run-..., or a file run-ID.wandb"
@@ -118,8 +118,8 @@ class WandbReader:
 
 
 def _run_folders(path: Path) -> list[Path]:
-    """The folders of runs at a path, by their times: itself, those in its folder `wandb`, or those in or below it, which
-    also are in folders `wandb` as each job of a sweep has one. Links are not followed."""
+    """The folders of runs at a path, by their times: itself, those in it or in its folder `wandb`, or those below it,
+    as where each job of a sweep has a folder `wandb`. Links are not followed."""
     if found := _nearest(path):
         return found
 
@@ -169,11 +169,6 @@ def _order(folder: Path) -> tuple[str, str]:
     return (match[1] if match else "", folder.name)
 
 
-def _unreadable(path: Path, error: Exception) -> LrurunError:
-    reason = getattr(error, "strerror", None) or str(error)
-    return LrurunError(f"{path}: cannot be read: {reason}", "check the permissions and the disk")
-
-
 class _Folder:
     """A folder with the files of a run, or a `.wandb` file alone."""
 
@@ -201,34 +196,19 @@ class _Folder:
                     self.id, self.project = record.run.run_id or self.id, record.run.project
                     return
         except OSError as error:
-            raise _unreadable(self.log, error) from None
-
-    def text(self, name: str) -> str | None:
-        """The text of a file among those of the run; None if there is none."""
-        path = None if self.files is None else self.files / name
-        if path is None or not path.is_file():
-            return None
-        try:
-            return path.read_text("utf-8")
-        except UnicodeDecodeError:
-            raise UsageError(f"{path}: is no text in UTF-8", "fetch it again") from None
-        except OSError as error:
-            raise _unreadable(path, error) from None
+            raise documents.unreadable(self.log, error) from None
 
     def json(self, name: str) -> Any:
-        """The value in a JSON file; None if there is none.
+        """The value in a JSON file among those of the run; None if there is none, or an empty one.
 
         Raises:
             UsageError: it is not JSON.
+            LrurunError: it cannot be read.
         """
-        text = self.text(name)
-        if text is None or not text.strip():
+        path = None if self.files is None else self.files / name
+        if path is None or not path.is_file() or not documents.text(path).strip():
             return None
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            assert self.files is not None
-            raise UsageError(f"{self.files / name}: is not JSON", "the file is incomplete: fetch it again") from None
+        return documents.json_value(path)
 
 
 class _Run:
@@ -272,20 +252,8 @@ class _Run:
             self.code = self.code or (str(git.get("commit") or "") if isinstance(git, dict) else "")
             if self.started_at is None:
                 self.started_at = _seconds(metadata.get("startedAt"))
-        if items and folder.files is not None and (listed := self._listed(folder, items)) is not None:
+        if folder.files is not None and (listed := items_in(folder.files, items)) is not None:
             self.items = listed
-
-    def _listed(self, folder: _Folder, items: str) -> list[float] | None:
-        """The results of items in a file of the run."""
-        if not items.endswith(".json"):
-            return None
-        found = folder.json(items)
-        if found is None:
-            return None
-        if (listed := _numbers(found)) is None:
-            assert folder.files is not None
-            raise UsageError(f"{folder.files / items}: is no list of numbers", "write one as [1, 0, 1]")
-        return listed
 
     # .wandb files
 
@@ -311,7 +279,7 @@ class _Run:
                     code = record.exit.exit_code
                     self.state, self.state_text = "finished" if code == 0 else "crashed", f"exit code {code}"
         except OSError as error:
-            raise _unreadable(path, error) from None
+            raise documents.unreadable(path, error) from None
         for path_of_value, text in self._changes.items():
             if text is None:
                 nested.remove(self.summary, path_of_value)
