@@ -13,6 +13,11 @@ from lrurun.errors import LrurunError, UsageError
 REPAIR = "if its run still writes it, import again later; else write it whole, or move the folder of the run away"
 
 
+def half_written(path: Path) -> str:
+    """The sentence on a file whose last line was still being written, or was cut off by a kill."""
+    return f"{path}: the last line is half written and left out"
+
+
 def text(path: Path) -> str:
     """The text of a file, without a mark of its byte order.
 

@@ -147,7 +147,7 @@ class OptunaReader:
             except (KeyError, TypeError, ValueError, IndexError, AttributeError):
                 raise UsageError(f"{path}: row {number} is none of a journal of Optuna", "name another file") from None
         if lines.half_written:
-            self._notes.append(f"{path}: the last line is half written and left out")
+            self._notes.append(documents.half_written(path))
         for study, trials in journal.studies.values():
             yield study, None
             for trial in trials:

@@ -158,7 +158,7 @@ class MetricsFile:
             lines = JsonLines(self.path)
             self._add_rows(points, iter(lines))
             if lines.half_written:
-                self.notes.append(f"{self.path}: the last line is half written and left out")
+                self.notes.append(documents.half_written(self.path))
             return
         rows = found if isinstance(found, list) else [found]
         if not all(isinstance(row, dict) for row in rows):
@@ -222,7 +222,7 @@ class MetricsFile:
         except csv.Error as error:
             raise UsageError(f"{self.path}, line {lines.line_num}: {error}", _REPAIR) from None
         if held is not None and not ended and (ends_with_line or len(held) != len(header)):
-            self.notes.append(f"{self.path}: the last line is half written and left out")
+            self.notes.append(documents.half_written(self.path))
         elif held is not None:
             self._add_cells(points, header, held, place, index)
             index += 1

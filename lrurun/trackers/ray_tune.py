@@ -119,7 +119,7 @@ class RayTuneReader:
                 for metric, number in numbers_in({name: row[name] for name in row if name not in _NO_METRICS}):
                     collected.add(metric, number, step)
             if lines.half_written:
-                self._notes.append(f"{path}: the last line is half written and left out")
+                self._notes.append(documents.half_written(path))
         state, state_text = self._state(folder, trial, row, most)
         params = folder / "params.json"
         is_written = params.is_file() and params.stat().st_size > 0

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lrurun.errors import UsageError, plural
 from lrurun.trackers import Source, TrackedRun
 from lrurun.trackers.tables import forms
-from lrurun.trackers.tables.columns import Column, MemoryTable, check_names, objects
+from lrurun.trackers.tables.columns import Column, MemoryTable, check_names, objects, plain
 
 _NAME = "frame"
 """The name of the project where a frame has none."""
@@ -88,7 +88,7 @@ def _of_polars(frame: Any, place: str) -> MemoryTable:
         elif series.dtype.is_numeric():
             values = series.cast(polars.Float64).fill_null(0.0).to_numpy()
         else:
-            values = objects([_plain(value) for value in series.to_list()])
+            values = objects([plain(value) for value in series.to_list()])
         columns[series.name] = Column(values, empty)
     return MemoryTable(place=place, columns=columns, rows=len(frame), notes=[])
 
@@ -129,21 +129,10 @@ def _pandas_values(series: Any, empty: NDArray[np.bool_]) -> NDArray[Any]:
         return np.asarray(filled.to_numpy(dtype=np.int64))
     if types.is_float_dtype(series.dtype):
         return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
-    values = [None if is_empty else _plain(value) for value, is_empty in zip(series.tolist(), empty, strict=True)]
+    values = [None if is_empty else plain(value) for value, is_empty in zip(series.tolist(), empty, strict=True)]
     kinds = {type(value) for value in values} - {type(None)}
     if kinds == {bool}:  # a column of objects
         return np.array([bool(value) for value in values], bool)
     if kinds and kinds <= {int, float}:
         return np.array([np.nan if value is None else float(value) for value in values])
     return objects(values)
-
-
-def _plain(value: Any) -> Any:
-    """A value as a setting."""
-    if isinstance(value, np.ndarray | list | tuple):
-        return [_plain(part) for part in (value.tolist() if isinstance(value, np.ndarray) else value)]
-    if isinstance(value, np.generic):
-        return value.item()
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)

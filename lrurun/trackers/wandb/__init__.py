@@ -24,15 +24,14 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from lrurun.errors import UsageError, plural
-from lrurun.trackers import Curve, Source, State, TrackedRun, Value, documents, yaml
+from lrurun.errors import UsageError, listed, plural
+from lrurun.trackers import Curve, Source, State, TrackedRun, documents, plain, yaml
 from lrurun.trackers.folders import Names, is_seen, items_in, walk
 from lrurun.trackers.wandb import nested
 from lrurun.trackers.wandb.records import MAGIC, RecordFile
 
 _FOLDER = re.compile(r"(?:offline-)?run-(\d{8}_\d{6})-(.+)")
 _CONFIG, _SUMMARY, _METADATA = "config.yaml", "wandb-summary.json", "wandb-metadata.json"
-_LISTED = 3
 
 
 class WandbReader:
@@ -77,15 +76,12 @@ class WandbReader:
             yield made
 
     def notes(self) -> Sequence[str]:
-        notes = []
-        for note, places in self._places.items():
-            more = f" and {len(places) - _LISTED} more" if len(places) > _LISTED else ""
-            notes.append(f"{', '.join(places[:_LISTED])}{more}: {note}")
+        notes = [f"{listed(places)}: {note}" for note, places in self._places.items()]
         for project, count in self._other_projects.items():
             notes.append(f"{plural(count, 'run')} of the project {project!r} left out")
         if self._quoted:
-            listed = ", ".join(sorted(self._quoted)[:_LISTED])
-            notes.append(f"keys with dots that nested ones are named like are written in quotes: {listed}")
+            names = listed(sorted(self._quoted))
+            notes.append(f"keys with dots that nested ones are named like are written in quotes: {names}")
         return notes
 
     def _note(self, note: str, place: str) -> None:
@@ -379,7 +375,7 @@ class _Run:
             id=self.id,
             project=self.project,
             name="" if self.name == self.id else self.name,
-            settings={settings[path]: _plain(value) for path, value in config.items()},
+            settings={settings[path]: plain(value) for path, value in config.items()},
             state=self.state,
             state_text=self.state_text,
             last={metrics[path]: value for path, value in last.items()},
@@ -411,8 +407,8 @@ class _Run:
             elif last[path] != value and not (np.isnan(last[path]) and np.isnan(value)):
                 other.append(".".join(path))
         if other:
-            listed = ", ".join(sorted(other)[:_LISTED])
-            self.notes.append(f"the summary has another value than the end of the history, which counts: {listed}")
+            names = listed(sorted(other))
+            self.notes.append(f"the summary has another value than the end of the history, which counts: {names}")
         return last
 
 
@@ -438,10 +434,6 @@ def _json(text: str) -> Any:
 
 def _is_number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _plain(value: Any) -> Value:
-    return value if value is None or isinstance(value, str | int | float | bool | list) else str(value)
 
 
 def _numbers(values: Any) -> list[float] | None:
