@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lrurun.errors import UsageError
-from lrurun.trackers import Source, TrackedRun, documents, flat, yaml
+from lrurun.trackers import Source, TrackedRun, documents, flat, folders, yaml
 from lrurun.trackers.points import Points, numbers_in
 
 METRICS = "metrics.json"
@@ -21,8 +21,6 @@ CURVES = Path("plots", "metrics")
 """The folder with a TSV file for each metric; the folders in it are part of the metric's name."""
 FOLDER = "dvclive"
 """The folder that DVCLive writes by default: the run is then named by the folder around it."""
-DEPTH = 3
-"""How many levels of folders are searched for runs."""
 
 
 class DvcLiveReader:
@@ -37,7 +35,7 @@ class DvcLiveReader:
 
     @classmethod
     def recognises(cls, source: Source) -> bool:
-        return next(_folders(source.path), None) is not None
+        return folders.is_seen(source, _is_run, _is_left_out)
 
     def version(self) -> str:
         return ""
@@ -46,13 +44,13 @@ class DvcLiveReader:
         self._notes = []
         root = _absolute(self.source.path)
         # one that was named is read although it may have nothing but metrics
-        folders = [root] if (root / METRICS).is_file() else list(_folders(root))
-        if not folders:
+        found = [root] if (root / METRICS).is_file() else list(_folders(root))
+        if not found:
             raise UsageError(
                 f"{self.source.name}: no folder of DVCLive, with {METRICS} and {PARAMETERS} or {CURVES}",
                 f"name the folder of a run, as in {FOLDER}, or one that has such folders",
             )
-        for folder in folders:
+        for folder in found:
             run = self._run(folder, root, curves)
             if not self.source.project or run.project == self.source.project:
                 yield run
@@ -125,16 +123,27 @@ class DvcLiveReader:
 
 
 def _folders(root: Path) -> Iterator[Path]:
-    """The folders of DVCLive in a folder, in the order of their names, or this one itself."""
-    root = _absolute(root)
-    for place, inner, names in os.walk(root):
-        folder = Path(place)
-        if (METRICS in names and PARAMETERS in names) or (folder / CURVES).is_dir():
-            inner.clear()
-            yield folder
-        # folders of DVC itself are hidden, and have copies of runs
-        is_deepest = len(folder.relative_to(root).parts) >= DEPTH
-        inner[:] = [] if is_deepest else sorted(name for name in inner if not name.startswith("."))
+    """The folders of DVCLive in and below a folder.
+
+    Raises:
+        LrurunError: a folder cannot be read.
+    """
+
+    def refuse(error: OSError | None) -> None:
+        if error:
+            raise documents.unreadable(error.filename, error)
+
+    if root.is_dir():
+        yield from (folder for folder, is_run in folders.walk(root, _is_run, _is_left_out, refuse) if is_run)
+
+
+def _is_run(folder: Path, names: folders.Names) -> bool:
+    return (METRICS in names and PARAMETERS in names) or (folder / CURVES).is_dir()
+
+
+def _is_left_out(name: str) -> bool:
+    """Whether folders of this name are not looked into: those of DVC itself are hidden, and have copies of runs."""
+    return name.startswith(".")
 
 
 def _absolute(path: Path) -> Path:

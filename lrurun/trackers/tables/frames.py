@@ -7,30 +7,25 @@ frame, NaN is an empty cell, and a note says so. polars tells both apart.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lrurun.errors import UsageError, plural
-from lrurun.trackers import Source, TrackedRun
-from lrurun.trackers.tables import forms
+from lrurun.trackers import Source
 from lrurun.trackers.tables.columns import Column, MemoryTable, check_names, objects, plain
+from lrurun.trackers.tables.reader import TableReader
 
 _NAME = "frame"
 """The name of the project where a frame has none."""
 
 
-class FrameReader:
+class FrameReader(TableReader):
     """Reads pandas and polars frames."""
 
-    name = "frame"
-    title = "a frame"
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self._notes: list[str] = []
+    name: ClassVar = "frame"
+    title: ClassVar = "a frame"
 
     @classmethod
     def recognises(cls, source: Source) -> bool:
@@ -40,13 +35,12 @@ class FrameReader:
         package = _package(self.source.frame)
         return f"{package} {sys.modules[package].__version__}" if package else ""
 
-    def runs(self, curves: Collection[str] | None = ()) -> Iterator[TrackedRun]:
-        table = read(self.source)
-        self._notes = table.notes
-        return forms.runs(table, self.source, self.source.name or _NAME, curves)
+    def table(self) -> MemoryTable:
+        return read(self.source)
 
-    def notes(self) -> Sequence[str]:
-        return self._notes
+    @property
+    def project(self) -> str:
+        return self.source.name or _NAME
 
 
 def read(source: Source) -> MemoryTable:

@@ -7,17 +7,17 @@ null: a loss that diverged is then an empty cell, which no reader can tell from 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lrurun.errors import LrurunError, UsageError
-from lrurun.trackers import Source, TrackedRun
-from lrurun.trackers.tables import forms
+from lrurun.trackers import Source
 from lrurun.trackers.tables.columns import Block, Column, Strings, check_names, objects, plain
+from lrurun.trackers.tables.reader import TableReader
 from lrurun.trackers.tables.text_lines import check_file, first_bytes
 
 if TYPE_CHECKING:
@@ -29,15 +29,11 @@ _INDEX = "__index_level_0__"
 """The column in which pandas writes an index without a name."""
 
 
-class ParquetReader:
+class ParquetReader(TableReader):
     """Reads Parquet files."""
 
-    name = "parquet"
-    title = "Parquet"
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self._notes: list[str] = []
+    name: ClassVar = "parquet"
+    title: ClassVar = "Parquet"
 
     @classmethod
     def recognises(cls, source: Source) -> bool:
@@ -48,13 +44,8 @@ class ParquetReader:
             return f"pyarrow {metadata.version('pyarrow')}"
         return ""
 
-    def runs(self, curves: Collection[str] | None = ()) -> Iterator[TrackedRun]:
-        table = ParquetTable(self.source)
-        self._notes = table.notes
-        return forms.runs(table, self.source, self.source.path.stem, curves)
-
-    def notes(self) -> Sequence[str]:
-        return self._notes
+    def table(self) -> ParquetTable:
+        return ParquetTable(self.source)
 
 
 class ParquetTable:
