@@ -230,6 +230,10 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
         if isinstance(value, Mapping):
             settings |= flat(value, f"{path}.")
         else:
-            is_plain = value is None or isinstance(value, str | int | float | bool | list)
-            settings[path] = value if is_plain else str(value)
+            settings[path] = plain(value)
     return settings
+
+
+def plain(value: Any) -> Value:
+    """A value as one of a setting: others than texts, numbers, truth values, lists and nothing become texts."""
+    return value if value is None or isinstance(value, str | int | float | bool | list) else str(value)

@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from lrurun.errors import UsageError
 from lrurun.files import is_database
-from lrurun.trackers import Source, State, TrackedRun, Value, flat, folders, sqlite
+from lrurun.trackers import Source, State, TrackedRun, Value, documents, flat, folders, sqlite
 from lrurun.trackers.points import JsonLines, Points
 
 SCHEMAS = ("v3.0.0.d", "v3.2.0.a")
@@ -92,7 +92,7 @@ class OptunaReader:
     def version(self) -> str:
         """The version of the tables, as in "Optuna v3.2.0.a"; empty of a journal."""
         path = self._file()
-        with folders.reading(path):
+        with documents.reading(path):
             if not is_database(path):
                 return ""
         with _opened(path) as connection:
@@ -106,7 +106,7 @@ class OptunaReader:
         """Yields the trials of each study, by their numbers."""
         self._notes = []
         path = self._file()
-        with folders.reading(path):
+        with documents.reading(path):
             database = is_database(path)
         found = _from_database(path, keeps(curves)) if database else self._from_journal(path)
         studies: set[str] = set()
@@ -147,7 +147,7 @@ class OptunaReader:
             except (KeyError, TypeError, ValueError, IndexError, AttributeError):
                 raise UsageError(f"{path}: row {number} is none of a journal of Optuna", "name another file") from None
         if lines.half_written:
-            self._notes.append(f"{path}: the last line is half written and left out")
+            self._notes.append(documents.half_written(path))
         for study, trials in journal.studies.values():
             yield study, None
             for trial in trials:

@@ -18,7 +18,7 @@ import pytest
 from lrurun import trackers
 from lrurun.errors import LrurunError, UsageError
 from lrurun.trackers import Source, TrackedRun, sqlite
-from lrurun.trackers.mlflow import MlflowReader, sqlite_store
+from lrurun.trackers.mlflow import MlflowReader
 from lrurun.trackers.mlflow.stores import typed
 from tests.trackers.reader_output import FILES, points, read, recognised
 
@@ -226,12 +226,11 @@ def test_values_that_are_not_committed_yet_are_not_there(copy: Path) -> None:
 
 
 def test_a_locked_database_is_an_error(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_store, "WAIT_SECONDS", 0.01)
     monkeypatch.setattr(sqlite, "TIMEOUT", 0.01)
     with contextlib.closing(sqlite3.connect(copy, isolation_level=None)) as writer:
         writer.execute("BEGIN EXCLUSIVE")
         error = error_of(copy)
-        assert "another process has locked the file" in error.message
+        assert "another process holds this database" in error.message
         assert recognised("mlflow", copy)
 
 
@@ -263,7 +262,7 @@ def test_wrong_sources(copy: Path, tmp_path: Path, server: str, monkeypatch: pyt
     assert "mlflow server" in str(error.hint)
     assert isinstance(error, UsageError)
     (tmp_path / "text.db").write_text("text")
-    assert "is no SQLite file" in error_of(tmp_path / "text.db").message
+    assert "not a whole database of SQLite" in error_of(tmp_path / "text.db").message
     change(tmp_path / "other.db", "CREATE TABLE metrics (x)", "CREATE TABLE runs (x)")
     assert "is no store of MLflow" in error_of(tmp_path / "other.db").message
     assert not recognised("mlflow", tmp_path / "other.db")
