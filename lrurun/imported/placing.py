@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct, structs
 
@@ -37,6 +37,8 @@ class Understood(Struct, frozen=True, kw_only=True):
     is_new: bool
     """Whether the file is to be written."""
     table: ImportTable
+    request: Mapping[str, Any]
+    """What the user asked for, where the file is to be written; else empty."""
     plan: planning.Plan
     sources: list[OpenedSource]
     counts: dict[str, int]
@@ -65,8 +67,14 @@ class Earlier(Struct, frozen=True, kw_only=True):
     """The digest of all that was read of it."""
 
 
-EarlierRuns = Callable[[str, Reading], Sequence[Earlier]]
-"""Task and reading -> the imported runs that the ledger has of them."""
+class EarlierImports(Protocol):
+    """What a ledger has of earlier imports."""
+
+    def runs(self, task: str, reading: Reading) -> Sequence[Earlier]:
+        """The imported runs of a task with this reading."""
+
+    def request(self, task: str) -> Mapping[str, Any]:
+        """What the user asked for when the file of the task was written; empty if that is not known."""
 
 
 class Basis(Struct, frozen=True, kw_only=True):
@@ -75,6 +83,7 @@ class Basis(Struct, frozen=True, kw_only=True):
     target: Path
     text: str
     is_new: bool
+    request: Mapping[str, Any]
     table: ImportTable
     ladder: Ladder
     recipe: Recipe
@@ -143,6 +152,7 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
         target=basis.target,
         text=basis.text,
         is_new=basis.is_new,
+        request=basis.request,
         table=table,
         plan=plan,
         sources=basis.opened,

@@ -183,16 +183,25 @@ def instance_of(ledger: Ledger, plan: planning.Plan) -> LadderInstance:
     return ledger.add_ladder(plan.ladder.name, plan.recipe.task, None, plan.spec, plan.recipe.task, kind="imported")
 
 
-def record(ledger: Ledger, instance: LadderInstance, plan: planning.Plan, record: ImportRecord) -> None:
+def record(
+    ledger: Ledger,
+    instance: LadderInstance,
+    plan: planning.Plan,
+    record: ImportRecord,
+    request: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
     """Records the documents of an instance and what the import knew, unless both are recorded as they are, and no
-    instance of the task was imported since."""
+    instance of the task was imported since. `request` is what the user asked for, where the file is written."""
     from lrurun.instances import documents, import_record
 
     documents.record(ledger, instance, plan)
     of_task = {other.key for other in ledger.ladders(None, instance.task)}
     imports = [key for key, _ in ledger.events_of_ladders(import_record.IMPORTED) if key in of_task]
-    if imports[-1:] != [instance.key] or import_record.newest(ledger, instance) != record:
+    is_recorded = imports[-1:] == [instance.key] and import_record.newest(ledger, instance) == record
+    if not is_recorded or (request and request != import_record.newest_request(ledger, instance.task)):
         table: dict[str, Any] = msgspec.to_builtins(record)
+        if request:
+            table[import_record.REQUEST] = dict(request)
         ledger.event(import_record.IMPORTED, _sentence(record), table, ladder=instance.key)
 
 
