@@ -1,4 +1,4 @@
-"""An import that has a file: it counts as it stands. Other options are errors, unless they wrote it before it was edited."""
+"""An import that has a file: it counts as it stands. Other options are errors, unless they wrote it before an edit."""
 
 from __future__ import annotations
 

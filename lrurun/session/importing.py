@@ -19,6 +19,7 @@ from lrurun.instances.import_record import ImportRecord
 from lrurun.instances.requests import LadderRequest
 from lrurun.reading.rows import ReportRows, Rows, shown_runs
 from lrurun.report import frame_columns
+from lrurun.runner import run_files
 from lrurun.session import opening
 from lrurun.session.arguments import AnyPath, check_whole, given_places, names_of_arguments, text_of, texts
 from lrurun.session.ladder import LadderSession
@@ -132,6 +133,7 @@ def record(places: Places, made: Understood, *, scores_only: bool = False) -> Im
         recording.record(ledger, instance, made.plan, written, made.request)
         every = [*((place, ids[place.origin]) for place in made.placed), *made.kept]
         ledger.set_members(instance.key, recording.members(every))
+        run_files.keep_ladder(ledger, places.runs, instance.key)
     if made.is_new:
         _write(made)
     counts_text = f"{written.new} new runs, {written.changed} changed, {written.equal} as they were"

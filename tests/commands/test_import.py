@@ -496,6 +496,17 @@ def _count(machine: Machine) -> int:
         return 0
 
 
+def test_a_rebuilt_ledger_names_what_to_import_again(machine: Machine) -> None:
+    write_runs(machine.folder / "runs.csv")
+    machine.runs.mkdir()  # as where other runs were trained
+    key = machine.json(*USUAL)["instance"]["key"]
+    [kept] = machine.runs.rglob("*.json")
+    assert kept == machine.runs / "ladders" / f"{key}.json"
+    machine.ledger.rename(machine.folder / "lost.db")
+    message = "hint: runs: imported runs have no records: import them again with lrurun import"
+    assert message in machine.run("ledger", "rebuild", code=4).stderr
+
+
 def test_the_commands_for_importing_name_each_other(machine: Machine) -> None:
     assert "lrurun data import" in machine.run("import", "--help").stdout
     assert re.search(r"made\s+elsewhere:\s+lrurun\s+import", machine.run("data", "import", "--help").stdout)
