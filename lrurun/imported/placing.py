@@ -111,8 +111,8 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
         )
     current = {sources.origin_of(run.run, run.tracker) for run in scored}
     # without its file, an import begins, with the numbers of seeds that its runs have in the ledger
-    gone_runs = [] if basis.is_new else [run for run in basis.earlier if not _is_there(run.run, current)]
-    vanished = [_scored_again(run, table) for run in gone_runs]
+    gone_runs = [run for run in basis.earlier if not _is_there(run.run, current)]
+    vanished = [] if basis.is_new else [_scored_again(run, table) for run in gone_runs]
     everything = scored + vanished
     sorted_runs = rungs.sort([(run.run, run.tracker) for run in everything], ladder)
     members = {name: [everything[index] for index in found] for name, found in sorted_runs.members.items()}
@@ -165,6 +165,7 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
         cautions=tuple(found_cautions),
         sentences=(
             *basis.sentences,
+            *(fresh_sentences(basis, len(gone_runs)) if basis.is_new and basis.earlier else ()),
             *rung_sentences(ladder, placed, kept, by),
             *chosen,
             *seeded.sentences,
@@ -279,6 +280,14 @@ def seed_sentences(table: ImportTable, runs: Sequence[TrackedRun]) -> list[str]:
         return [f"seeds: {why}: the runs of a rung are numbered, and that they are independent is your word"]
     values = {repr(run.settings.get(table.seed)) for run in runs} - {"None", "''"}  # whatever they are
     return [f"seeds: the setting {table.seed}, with {plural(len(values), 'value')}"]
+
+
+def fresh_sentences(basis: Basis, gone: int) -> list[str]:
+    sentence = f"{basis.recipe.task} was imported before; without {basis.recipe.path}, it begins again"
+    if gone:
+        verb = "does" if gone == 1 else "do"
+        sentence += f", so that {plural(gone, 'run')} that the source no longer has {verb} not count"
+    return [sentence]
 
 
 def rung_sentences(

@@ -267,8 +267,12 @@ def test_without_its_file_an_import_begins_again(machine: Machine) -> None:
     seeds = {run["id"]: run["seed"] for run in machine.json("runs")["runs"]}
     (machine.folder / "runs.toml").unlink()
     write_csv(machine.folder / "runs.csv", ["run", "norm", "test_acc"], [["r9", "a", 0.7], *rows[2:]])
-    record = machine.json("import", "runs.csv")["record"]
+    done = machine.run("import", "runs.csv", "--json")
+    record = json.loads(done.stdout)["record"]
     assert (record["new"], record["equal"], record["vanished"]) == (1, 4, 0)
+    sentence = "runs was imported before; without runs.toml, it begins again, so that 2 runs that the source no longer"
+    assert f"{sentence} has do not count" in done.stderr
+    assert "imported before" not in machine.run("import", "runs.csv").stderr
     after = {run["id"]: run["seed"] for run in machine.json("runs")["runs"]}
     assert {run: after[run] for run in seeds} == seeds  # those that have gone stay in the ledger
     assert [row["n"] for row in machine.json("report", "--instance", "runs")["rows"]] == [3, 2]
