@@ -16,7 +16,7 @@ from lrurun.config.resolve import Difference
 from lrurun.config.runs import pack
 from lrurun.config.schema import SETTINGS, ImportedConfig, Origin, Reading
 from lrurun.errors import UsageError, plural
-from lrurun.imported import cautions, choosing, repeats, rungs, scoring, sources, understanding
+from lrurun.imported import cautions, choosing, item_results, repeats, rungs, scoring, sources, understanding
 from lrurun.imported.recording import CONTENTS, Known, Placed
 from lrurun.imported.scoring import LastAndBest, ScoredRun
 from lrurun.imported.sources import OpenedSource, ReadRuns
@@ -141,8 +141,9 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
                     kept.append((place, ids[place.origin]))
                 else:
                     placed.append(place)
+    placed, of_items = item_results.checked(placed, table)
     counted = {choice.rung: choice.train for choice in choices}
-    others = [*seeded.cautions, *choosing.on_choices(choices, table)]
+    others = [*seeded.cautions, *choosing.on_choices(choices, table), *of_items]
     chosen = tuple(choice.sentence for choice in choices if choice.sentence)
     plan, found_cautions = _planned(basis, counted, others)
     counts: dict[str, int] = {source.name: 0 for source in basis.opened}
