@@ -16,17 +16,18 @@ from lrurun import decoding, paths
 from lrurun.config.imported import ImportTable, rules, validation_metrics
 from lrurun.config.ladder import Ladder, load_ladder
 from lrurun.config.recipe import Recipe, load_recipe
+from lrurun.console import clean
 from lrurun.errors import UsageError, plural, raise_first
 from lrurun.imported import document, placing, rungs, scoring, sources, understanding
 from lrurun.imported.document import RungText
-from lrurun.imported.placing import Basis, EarlierRuns, Understood, finished
+from lrurun.imported.placing import Basis, EarlierImports, Understood, finished
 from lrurun.imported.request import NO_SEED, ImportOptions, Request
 from lrurun.imported.sources import FRAME
 from lrurun.paths import shown
 from lrurun.trackers import TrackedRun
 
 
-def understand(request: Request, target: Path, earlier: EarlierRuns) -> Understood:
+def understand(request: Request, target: Path, earlier: EarlierImports) -> Understood:
     given = request.options
     opened = sources.opened(request.sources, given, Path(), request.frame)
     read = sources.read(opened, _asked(given))
@@ -56,6 +57,7 @@ def understand(request: Request, target: Path, earlier: EarlierRuns) -> Understo
     varied = [each for each in understanding.varying(light, {*known, table.seed}) if each.name not in by]
     text = document.text(
         request.task,
+        _title(by, declared),
         table,
         _rung_texts(made) if declared is None else _declared_rungs(declared),
         head=_head(request, target),
@@ -68,17 +70,26 @@ def understand(request: Request, target: Path, earlier: EarlierRuns) -> Understo
             target=target,
             text=text,
             is_new=True,
+            request=_recorded(request, declared),
             table=table,
             ladder=ladder,
             recipe=recipe,
             opened=opened,
             read=read,
-            earlier=earlier(request.task, table.reading),
+            earlier=earlier.runs(request.task, table.reading),
             twin=_twin(given, known, metric, light),
             sentences=[placing.score_sentence(table, known), *placing.seed_sentences(table, light)],
         ),
         by,
     )
+
+
+def _recorded(request: Request, declared: Ladder | None) -> dict[str, Any]:
+    """What the user asks for, with which a later request is compared."""
+    entries = request.options.recorded
+    if request.frame is None:
+        entries["source"] = sources.places(request.sources, Path())
+    return entries if declared is None else entries | {"rungs": rungs.declared(declared)}
 
 
 def _check_choice(given: ImportOptions, known: Collection[str], metric: str) -> None:
@@ -179,6 +190,13 @@ def _listed_settings(found: Sequence[understanding.Varying]) -> str:
 
 
 # The text of the file
+
+
+def _title(by: Sequence[str], declared: Ladder | None) -> str:
+    """The title of the ladder, which reports complete by the name of the import, as in "comparison by norm on runs"."""
+    if declared is None:
+        return clean(f"comparison by {' and '.join(by)}")
+    return "comparison" if declared.title == "ladder" else declared.title
 
 
 def _head(request: Request, target: Path) -> list[str]:

@@ -137,6 +137,11 @@ def _plain(text: str) -> str:
 # Which runs a rung has
 
 
+def declared(ladder: Ladder) -> list[list[str | None]]:
+    """The name, the condition and the base of each rung."""
+    return [[rung.name, rung.where, ladder.bases[rung.name]] for rung in ladder.rungs]
+
+
 class Sorted(Struct, frozen=True, kw_only=True):
     """Runs by the rungs whose conditions they meet."""
 

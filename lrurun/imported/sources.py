@@ -95,6 +95,11 @@ def opened(names: Sequence[str], given: ImportOptions, folder: Path, frame: Any 
     return found
 
 
+def places(names: Sequence[str], folder: Path) -> list[str]:
+    """Where sources are, whatever their names; relative paths are from `folder`."""
+    return sorted(name if "://" in name else os.path.realpath(located_in(folder, name)) for name in names)
+
+
 def located_in(folder: Path, name: str) -> Path:
     """The path of a source, from the folder of its file; as short as one would type it."""
     path = Path(name).expanduser()
