@@ -30,7 +30,7 @@ from lrurun.trackers import TrackedRun
 def understand(request: Request, target: Path, earlier: EarlierRuns) -> Understood:
     given = request.options
     opened = reading.opened(request.sources, given, Path(), request.frame)
-    read = reading.read(opened, _asked(given))
+    read = reading.read(opened, [] if reading.tell_ends(opened) else _asked(given))
     light = [run for run, _ in read.runs]
     metric = understanding.chosen_metric(light, given.metric)
     if given.metric_for_choice is not None:

@@ -54,7 +54,7 @@ def understand(request: Request, target: Path, earlier: EarlierRuns) -> Understo
         items=table.items or None,
     )
     opened = reading.opened(table.source, of_file, folder, request.frame)
-    read = reading.read(opened, reading.needed(table))
+    read = reading.read(opened, reading.needed(table, opened))
     light = [run for run, _ in read.runs]
     understanding.check_metric(light, table.metric, f"{file} [import], metric:")
     if table.metric_for_choice:

@@ -104,7 +104,7 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
     table, ladder = basis.table, basis.ladder
     scored: list[ScoredRun] = []
     both: list[LastAndBest | None] = []
-    metrics = [*reading.needed(table), *([basis.twin] if basis.twin else [])]
+    metrics = reading.needed(table, basis.opened, basis.twin)
     for run, source in reading.with_curves(basis.read, basis.opened, metrics):
         scored.append(scoring.scored(run, source.tracker, table))
         both.append(None if basis.twin is None else steps.last_and_best(run, table, basis.twin))

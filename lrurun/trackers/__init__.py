@@ -79,6 +79,8 @@ class TrackedRun(Struct, frozen=True, kw_only=True):
     recorded; of a metric without steps, its only value. All metrics of the run are here, whatever was asked for."""
     last_step: int | None = None
     """The greatest step of the run; None where no metric has steps."""
+    went_back: frozenset[str] | None = None
+    """The metrics whose last values are of smaller steps than they have reached; None where only curves tell."""
     curves: dict[str, Curve] = {}
     """Metric -> its curve, of those that were asked for and have steps."""
     items: list[float] | None = None
@@ -115,7 +117,11 @@ class Source(Struct, frozen=True, kw_only=True):
 
 
 class Reader(Protocol):
-    """Reads the runs of one tracker. The class is called with a Source, and nothing is read then."""
+    """Reads the runs of one tracker. The class is called with a Source, and nothing is read then.
+
+    A reader that is much faster without curves has an attribute `tells_ends`, which is true, and fills in `went_back`:
+    then no curves are asked for where scores are last values.
+    """
 
     name: str
     """The name of the tracker, as `--from` takes it."""
