@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from lrurun.imported import reading
-from lrurun.imported.options import ImportOptions
+from lrurun.imported import sources
 from lrurun.imported.sources import OpenedSource
-from lrurun.trackers import Source, TrackedRun
+from lrurun.trackers import TrackedRun
 from tests.harness.tracked_runs import table, tracked
 
 CHOICE = {"metric_for_choice": "val_acc"}
@@ -60,7 +59,7 @@ def test_curves_are_read_where_scores_need_them(
     tells_ends: bool, fields: dict[str, Any], twin: str | None, needed: list[str]
 ) -> None:
     source = opened(tells_ends)
-    assert reading.needed(table(**fields), source, twin) == needed
-    read = reading.read(source, [])
-    assert [list(run.curves) for run, _ in reading.with_curves(read, source, needed)] == [needed]
+    assert sources.needed(table(**fields), source, twin) == needed
+    read = sources.read(source, [])
+    assert [list(run.curves) for run, _ in sources.with_curves(read, source, needed)] == [needed]
     assert source[0].reader.asked == [[], *([needed] if needed else [])]  # type: ignore[attr-defined]
