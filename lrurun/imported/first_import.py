@@ -30,7 +30,7 @@ from lrurun.trackers import TrackedRun
 def understand(request: Request, target: Path, earlier: EarlierImports) -> Understood:
     given = request.options
     opened = sources.opened(request.sources, given, Path(), request.frame)
-    read = sources.read(opened, _asked(given))
+    read = sources.read(opened, [] if sources.tell_ends(opened) else _asked(given))
     light = [run for run, _ in read.runs]
     metric = understanding.chosen_metric(light, given.metric)
     if given.metric_for_choice is not None:

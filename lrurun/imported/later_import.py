@@ -59,7 +59,7 @@ def understand(request: Request, target: Path, earlier: EarlierImports) -> Under
         items=table.items or None,
     )
     opened = sources.opened(table.source, of_file, folder, request.frame)
-    read = sources.read(opened, sources.needed(table))
+    read = sources.read(opened, sources.needed(table, opened))
     light = [run for run, _ in read.runs]
     understanding.check_metric(light, table.metric, f"{file} [import], metric:")
     if table.metric_for_choice:

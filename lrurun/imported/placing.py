@@ -100,7 +100,7 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
     table, ladder = basis.table, basis.ladder
     scored: list[ScoredRun] = []
     both: list[LastAndBest | None] = []
-    metrics = [*sources.needed(table), *([basis.twin] if basis.twin else [])]
+    metrics = sources.needed(table, basis.opened, basis.twin)
     for run, source in sources.with_curves(basis.read, basis.opened, metrics):
         scored.append(scoring.scored(run, source.tracker, table))
         both.append(None if basis.twin is None else scoring.last_and_best(run, table, basis.twin))

@@ -162,10 +162,15 @@ def sort(runs: Sequence[tuple[TrackedRun, str]], ladder: Ladder) -> Sorted:
         rung.name: conditions.parse(rung.where, names, f"{ladder.path}, rung {rung.name}, where")
         for rung in ladder.rungs
     }
+    compared = {each.name for condition in parsed.values() for each in conditions.comparisons(condition)}
     members: dict[str, list[int]] = {name: [] for name in parsed}
     outside: list[int] = []
+    known: dict[str, list[str]] = {}  # what many runs have in common is compared once
     for index, (run, tracker) in enumerate(runs):
-        fitting = [name for name, condition in parsed.items() if conditions.holds(condition, run, tracker)]
+        values = repr([conditions.value_of(name, run, tracker) for name in compared])
+        if (fitting := known.get(values)) is None:
+            fitting = [name for name, condition in parsed.items() if conditions.holds(condition, run, tracker)]
+            known[values] = fitting
         if len(fitting) > 1:
             title = titles_of([run for run, _ in runs])[index]
             raise UsageError(

@@ -192,6 +192,13 @@ def with_columns(read: ReadRuns, opened: Sequence[OpenedSource], metrics: Sequen
     return list(changed.values())
 
 
-def needed(table: ImportTable) -> list[str]:
-    """The metrics whose curves decide scores."""
-    return [table.metric, *([table.metric_for_choice] if table.metric_for_choice else [])]
+def needed(table: ImportTable, opened: Sequence[OpenedSource], twin: str | None = None) -> list[str]:
+    """The metrics whose curves decide scores, or cautions on them; `twin` would choose another step than the last."""
+    if table.at == "last" and table.protocol != "best-of-test" and twin is None and tell_ends(opened):
+        return []
+    return [name for name in (table.metric, table.metric_for_choice, twin) if name]
+
+
+def tell_ends(opened: Sequence[OpenedSource]) -> bool:
+    """Whether all that last values need is read without curves, in much less time."""
+    return all(getattr(source.reader, "tells_ends", False) for source in opened)

@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, Literal
 
 from msgspec import Struct, structs
@@ -84,6 +85,7 @@ def is_about_time(metric: str) -> bool:
     return any(word in _TIMES for word in words(metric))
 
 
+@cache
 def split_of(metric: str) -> Split | None:
     """The split that the name of a metric names; None if it names none."""
     return next((_SPLITS[word] for word in words(metric) if word in _SPLITS), None)

@@ -82,6 +82,8 @@ class TrackedRun(Struct, frozen=True, kw_only=True):
     recorded; of a metric without steps, its only value. All metrics of the run are here, whatever was asked for."""
     last_step: int | None = None
     """The greatest step of the run; None where no metric has steps."""
+    went_back: frozenset[str] | None = None
+    """The metrics whose last values are of smaller steps than they have reached; None where only curves tell."""
     curves: dict[str, Curve] = {}
     """Metric -> its curve, of those that were asked for and have steps."""
     items: list[float] | None = None
@@ -121,7 +123,8 @@ class Reader(Protocol):
     """Reads the runs of one tracker. The class is called with a Source, and nothing is read then.
 
     A reader of a tool that writes no metrics itself has `reads_metrics_file = True` too. Without it, a source with a
-    `metrics_file` is none of its own.
+    `metrics_file` is none of its own. One that is much faster without curves has `tells_ends = True`, and fills in
+    `went_back`: where scores are last values, it is then asked for no curves.
     """
 
     name: str

@@ -111,6 +111,31 @@ def test_the_last_value_is_the_newest_one(store: str) -> None:
     assert runs["late"].last == {"acc": 0.3}
     assert points(runs["twice"], "acc")[-2:] == [(1, "0.75"), (1, "0.25")]
     assert runs["twice"].last == {"acc": 0.25, "val/acc top:5 ä": 1.0, "a.b-c_d": 1.0}
+    went_back = {run.name: run.went_back for run in runs.values() if run.went_back}
+    assert went_back == {"resumed": frozenset({"acc"})}
+    assert all(run.went_back is not None for run in runs.values())
+
+
+def test_the_newest_value_is_found_before_many_others(copy: Path) -> None:
+    """Of the newest points of a run, all are of another metric."""
+    runs = [run for run in by_name(copy).values() if run.last]
+    many = "(WITH RECURSIVE n(i) AS (VALUES (0) UNION ALL SELECT i + 1 FROM n WHERE i < 299) SELECT i FROM n)"
+    columns = "key, value, timestamp, run_uuid, step, is_nan"
+    for run in runs:
+        row = f"'many', 1, 1900000000000 + i, '{run.id}', i, 0"
+        falling = [f"('falling', 0.{step}, {1800000000000 - step}, '{run.id}', {step}, 0)" for step in (9, 1)]
+        change(
+            copy,
+            f"INSERT INTO metrics ({columns}) VALUES {', '.join(falling)}",
+            f"INSERT INTO latest_metrics ({columns}) VALUES {falling[0]}",
+            f"INSERT INTO metrics ({columns}) SELECT {row} FROM {many}",
+            f"INSERT INTO latest_metrics ({columns}) SELECT {row} FROM {many} WHERE i = 299",
+        )
+    later = by_name(copy)
+    assert len(runs) > 10
+    for run in runs:
+        assert str(later[run.name].last) == str(run.last | {"falling": 0.1, "many": 1.0})
+        assert later[run.name].went_back == {*(run.went_back or ()), "falling"}
 
 
 def test_nan_and_infinities_come_back(store: str) -> None:
@@ -158,10 +183,18 @@ def test_both_passes_give_the_same_last_values_and_the_curves_that_are_asked_for
     assert [(run.id, str(run.last), run.last_step) for run in whole] == [
         (run.id, str(run.last), run.last_step) for run in light
     ]
+    assert [run.went_back for run in whole] == [run.went_back for run in light]
+    for run in whole:
+        back = {name for name, curve in run.curves.items() if curve.steps[-1] < curve.steps.max()}
+        assert run.went_back == back
     assert not any(run.curves for run in light)
     assert {name for run in some for name in run.curves} == {"acc"}
     for run, other in zip(whole, some, strict=True):
         assert "acc" not in run.curves or points(run, "acc") == points(other, "acc")
+
+
+def test_a_database_alone_has_the_ends_without_the_curves(store: str) -> None:
+    assert MlflowReader(Source(name=store)).tells_ends == (store == str(DATABASE))
 
 
 def test_older_indices_give_the_same(copy: Path) -> None:

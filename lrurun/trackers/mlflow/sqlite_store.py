@@ -123,16 +123,27 @@ class SqliteStore:
             " WHERE run_uuid = ? ORDER BY rowid DESC LIMIT ?", (run.id, _TAIL * len(latest) + 20)
         ):  # fmt: skip
             newest.setdefault(key, tuple(point))
-        ends = {}
+        points = {}
         for key, step, time, _ in latest:
-            found = newest.get(key)
-            if found is None or found[:2] != (step, time):
+            found = newest.get(key) or self._recorded_last(run, key)
+            if found[:2] != (step, time):
                 found = self._rows(
                     f"SELECT step, timestamp, {_VALUE} FROM metrics {self._by('index_metrics_run_uuid_key_step')}"
                     " WHERE run_uuid = ? AND key = ? ORDER BY timestamp DESC, rowid DESC LIMIT 1", (run.id, key)
                 )[0]  # fmt: skip
-            ends[key] = Last(float(with_infinities(np.array([found[2]], float))[0]), step)
-        return ends
+            points[key] = found
+        values = with_infinities(np.array([value for _, _, value in points.values()], np.float64)).tolist()
+        return {key: Last(value, points[key][0], step) for (key, step, _, _), value in zip(latest, values, strict=True)}
+
+    def _recorded_last(self, run: StoredRun, key: str) -> tuple[int, int, Any]:
+        """The point of a metric that was recorded last, found in an index alone."""
+        index = self._by("index_metrics_run_uuid_key_step")
+        rows = self._rows(
+            f"SELECT step, timestamp, {_VALUE} FROM metrics WHERE rowid ="
+            f" (SELECT max(rowid) FROM metrics {index} WHERE run_uuid = ? AND key = ?)", (run.id, key)
+        )  # fmt: skip
+        point: tuple[int, int, Any] = rows[0]
+        return point
 
     def _curves(self, run: StoredRun, names: Collection[str] | None) -> dict[str, Curve]:
         index = self._by("index_metrics_run_uuid" if names is None else "index_metrics_run_uuid_key_step")
@@ -166,7 +177,7 @@ class SqliteStore:
 
     def _data(self, run: str) -> str:
         """The data sets that are inputs of a run."""
-        if not self._columns("inputs") or not self._columns("datasets"):
+        if not self._has_data:
             return ""
         rows = self._rows(
             "SELECT datasets.name, datasets.digest"
@@ -215,6 +226,7 @@ class SqliteStore:
                 f"the store is of a later version of MLflow (schema {name}) than {NEWEST_RELEASE}; its tables of runs,"
                 " parameters and metrics have the columns of that one, and were read as such"
             )
+        self._has_data = bool(self._columns("inputs") and self._columns("datasets"))
         self._indices = {name for (name,) in self._rows("SELECT name FROM sqlite_master WHERE type = 'index'")}
 
     def _columns(self, table: str) -> set[str]:

@@ -145,12 +145,15 @@ class _Reading:
             if column.empty.any():
                 row = table.row_name(start + int(np.flatnonzero(column.empty)[0]))
                 raise UsageError(f"{table.place}: {row} has no id of its run in {name!r}", "fill in every id")
-            cells = column.values.tolist()
+            # The rows of a run mostly follow each other: then few of them are looked at one by one.
+            values = column.values
             try:
-                of_rows = np.fromiter((numbers.setdefault(cell, len(numbers)) for cell in cells), np.int32, len(cells))
-            except TypeError:
+                first = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
+                cells = values[first].tolist()
+                of_first = np.fromiter((numbers.setdefault(cell, len(numbers)) for cell in cells), np.int32, len(cells))
+            except (TypeError, ValueError):
                 raise UsageError(f"{table.place}: {name!r} has lists, expected ids of runs", "rename it") from None
-            self.numbers[start : start + len(cells)] = of_rows
+            self.numbers[start : start + len(values)] = np.repeat(of_first, np.diff(first, append=len(values)))
         self.ids = [_id_text(cell) for cell in numbers]
         self.is_long = len(numbers) < table.rows
 
