@@ -45,6 +45,9 @@ TensorBoard is after tools that write its files beside their own."""
 Value = str | int | float | bool | None | list[Any]
 """The value of a setting."""
 
+Direction = Literal["max", "min"]
+"""Whether higher or lower values of a metric are better."""
+
 State = Literal["finished", "crashed", "running"]
 """What a tracker says about the end of a run: it ended well; it failed or was killed; it has not ended, or the tracker
 does not know that it has. A tracker without states calls every run finished."""
@@ -79,6 +82,8 @@ class TrackedRun(Struct, frozen=True, kw_only=True):
     recorded; of a metric without steps, its only value. All metrics of the run are here, whatever was asked for."""
     last_step: int | None = None
     """The greatest step of the run; None where no metric has steps."""
+    directions: dict[str, Direction] = {}
+    """Metric -> its direction, of those for which the tracker records it."""
     curves: dict[str, Curve] = {}
     """Metric -> its curve, of those that were asked for and have steps."""
     items: list[float] | None = None
@@ -180,9 +185,10 @@ def recognise(source: Source) -> type[Reader]:
     for name in names():
         if (candidate := reader(name)).recognises(source):
             return candidate
+    kinds = [name for name in names() if name != "frame"]
     missing = "://" not in source.name and source.frame is None and not source.path.exists()
     found = "there is no such file or folder" if missing else "no reader knows this source"
-    raise UsageError(f"{source.name}: {found}", f"name its kind with --from: {', '.join(names())}")
+    raise UsageError(f"{source.name}: {found}", f"name its kind with --from: {', '.join(kinds)}")
 
 
 def opened(source: Source, name: str | None = None) -> Reader:
