@@ -10,7 +10,6 @@ from lrurun import console
 from lrurun.commands._shared.options import Json, choice, number
 from lrurun.commands._shared.report_output import Shown
 from lrurun.commands._shared.rules import examples, excludes, exclusive
-from lrurun.imported.options import ImportOptions, parsed_at, parsed_base
 
 if TYPE_CHECKING:
     from lrurun.paths import Places
@@ -153,7 +152,7 @@ def import_(
     Writes a small file beside the ledger that says what was understood: edit it, and import again. That adds what is
     new, and leaves what is equal. To make a task of your own arrays: lrurun data import.
     """
-    from lrurun.imported.request import Request
+    from lrurun.imported.request import ImportOptions, Request, parsed_at, parsed_base
     from lrurun.session import importing
 
     places: Places = context.obj.places

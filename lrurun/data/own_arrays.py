@@ -21,13 +21,13 @@ from lrurun.console import no_progress
 from lrurun.data import splits, task_data
 from lrurun.data.arrays import Writer, count_classes, header
 from lrurun.data.copies import reading
-from lrurun.data.imported import Imported, ImportedOptions
+from lrurun.data.own_array_task import OwnArrayOptions, OwnArrayTask
 from lrurun.data.task import SPLITS, Progress, Source
 from lrurun.data.tasks import IMPORTED
 from lrurun.errors import LrurunError, hint_for, plural
 
 _Facts = dict[str, Any]
-"""Settings of `ImportedOptions`."""
+"""Settings of `OwnArrayOptions`."""
 
 BLOCK = 1 << 24
 """Bytes of inputs that are in memory at once."""
@@ -412,7 +412,7 @@ class Division(Struct, frozen=True, kw_only=True):
 class NewTask(Struct, frozen=True, kw_only=True):
     """A task of users' arrays, and what is known about its splits."""
 
-    task: Imported
+    task: OwnArrayTask
     """The task of imported arrays, with a source that writes them."""
     divided: str
     """How the examples are divided, in words."""
@@ -481,7 +481,7 @@ def task_of(
         arrays["test-groups"] = _Rows(numbers, np.arange(len(numbers)), fitting(0, len(groups) - 1))
         facts["groups"] = len(groups)
     facts[IMPORTED] = _digest(arrays)
-    options = decoding.convert(facts, ImportedOptions, f"the arrays of {name}")
+    options = decoding.convert(facts, OwnArrayOptions, f"the arrays of {name}")
     fewest, notes = None, _shared_groups(sets)
     if options.loss == "cross-entropy":
         occurring, of_class = _occurring(arrays, options.classes)
@@ -489,7 +489,7 @@ def task_of(
         fewest = {split: int(number.min()) for split, number in of_class.items()}
     divided = _in_words(sets, division)
     return NewTask(
-        task=Imported(name, options, _source(arrays, sets, division, divided, notes)),
+        task=OwnArrayTask(name, options, _source(arrays, sets, division, divided, notes)),
         divided=divided,
         fewest=fewest,
         groups=None if groups is None else groups.tolist(),

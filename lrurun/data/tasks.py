@@ -124,9 +124,9 @@ def get(name: str, data: Mapping[str, Any] | None = None, where: str = "") -> Ta
     if data is not None and IMPORTED in data:
         if name in TASKS:
             raise UsageError(f"task {name!r}: already part of lrurun", "import the arrays under another name")
-        from lrurun.data import imported
+        from lrurun.data import own_array_task
 
-        return imported.make(name, data, where or f"data of {name}")
+        return own_array_task.make(name, data, where or f"data of {name}")
     if name not in TASKS:
         raise UsageError(f"unknown task {name!r}", hint(name))
     return TASKS[name]

@@ -17,11 +17,10 @@ from lrurun.config.imported import ImportTable, rules, validation_metrics
 from lrurun.config.ladder import Ladder, load_ladder
 from lrurun.config.recipe import Recipe, load_recipe
 from lrurun.errors import UsageError, plural, raise_first
-from lrurun.imported import document, reading, rungs, scoring, sentences, understanding
+from lrurun.imported import document, placing, rungs, scoring, sources, understanding
 from lrurun.imported.document import RungText
-from lrurun.imported.options import NO_SEED, ImportOptions
 from lrurun.imported.placing import Basis, EarlierRuns, Understood, finished
-from lrurun.imported.request import Request
+from lrurun.imported.request import NO_SEED, ImportOptions, Request
 from lrurun.imported.sources import FRAME
 from lrurun.paths import shown
 from lrurun.trackers import Direction, TrackedRun
@@ -29,13 +28,13 @@ from lrurun.trackers import Direction, TrackedRun
 
 def understand(request: Request, target: Path, earlier: EarlierRuns) -> Understood:
     given = request.options
-    opened = reading.opened(request.sources, given, Path(), request.frame)
-    read = reading.read(opened, _asked(given))
+    opened = sources.opened(request.sources, given, Path(), request.frame)
+    read = sources.read(opened, _asked(given))
     light = [run for run, _ in read.runs]
     metric = understanding.chosen_metric(light, given.metric)
     if given.metric_for_choice is not None:
         understanding.check_metric(light, given.metric_for_choice, "--metric-for-choice")
-    opened = reading.with_columns(read, opened, [metric, *filter(None, [given.metric_for_choice])])
+    opened = sources.with_columns(read, opened, [metric, *filter(None, [given.metric_for_choice])])
     light = [run for run, _ in read.runs]
     known = understanding.metrics(light)
     _check_choice(given, known, metric)
@@ -84,7 +83,7 @@ def understand(request: Request, target: Path, earlier: EarlierRuns) -> Understo
             read=read,
             earlier=earlier(request.task, table.reading),
             twin=_twin(given, known, metric, light),
-            sentences=[sentences.score_sentence(table, known), *sentences.seed_sentences(table, light)],
+            sentences=[placing.score_sentence(table, known), *placing.seed_sentences(table, light)],
         ),
         by,
     )

@@ -13,9 +13,9 @@ from lrurun.config.imported import ImportTable
 from lrurun.config.ladder import Ladder, default_ladder, load_ladder
 from lrurun.config.recipe import load_recipe
 from lrurun.errors import LrurunError, UsageError, raise_first
-from lrurun.imported import options, reading, rungs, sentences, sources, understanding
+from lrurun.imported import placing, rungs, sources, understanding
 from lrurun.imported.placing import Basis, EarlierRuns, Understood, finished
-from lrurun.imported.request import Request
+from lrurun.imported.request import Request, contradiction, contradictions
 from lrurun.imported.sources import FRAME
 from lrurun.paths import shown
 from lrurun.trackers import TrackedRun
@@ -33,8 +33,8 @@ def understand(request: Request, target: Path, earlier: EarlierRuns) -> Understo
         raise _not_ours(request, file)
     table, text = recipe.imported, target.read_text(encoding="utf-8")
     if request.name is not None and request.document is not None and request.name != recipe.task:
-        raise options.contradiction(f"--name {request.name}", f'task = "{recipe.task}"', file, text, "task")
-    raise_first(options.contradictions(given, table, file, text))
+        raise contradiction(f"--name {request.name}", f'task = "{recipe.task}"', file, text, "task")
+    raise_first(contradictions(given, table, file, text))
     folder = target.parent
     if request.document is None and request.frame is None:
         _check_sources(request, table, folder, file, text)
@@ -44,7 +44,7 @@ def understand(request: Request, target: Path, earlier: EarlierRuns) -> Understo
             f'pass it: lrurun.import_runs(frame, name="{recipe.task}")',
         )
     if request.frame is not None and table.source != (FRAME,):
-        raise options.contradiction("a data frame", f"source = {', '.join(table.source)}", file, text, "source")
+        raise contradiction("a data frame", f"source = {', '.join(table.source)}", file, text, "source")
     ladder = load_ladder(_ladder_of(target))
     of_file = structs.replace(
         given,
@@ -53,15 +53,15 @@ def understand(request: Request, target: Path, earlier: EarlierRuns) -> Understo
         metrics_file=table.metrics_file or None,
         items=table.items or None,
     )
-    opened = reading.opened(table.source, of_file, folder, request.frame)
-    read = reading.read(opened, reading.needed(table))
+    opened = sources.opened(table.source, of_file, folder, request.frame)
+    read = sources.read(opened, sources.needed(table))
     light = [run for run, _ in read.runs]
     understanding.check_metric(light, table.metric, f"{file} [import], metric:")
     if table.metric_for_choice:
         understanding.check_metric(light, table.metric_for_choice, f"{file} [import], metric_for_choice:")
     if table.seed and all(table.seed not in run.settings for run in light):
         understanding.resolved_name(table.seed, understanding.paths_of(light), f"{file} [import], seed:")
-    opened = reading.with_columns(read, opened, [table.metric, *filter(None, [table.metric_for_choice])])
+    opened = sources.with_columns(read, opened, [table.metric, *filter(None, [table.metric_for_choice])])
     light = [run for run, _ in read.runs]
     _check_rungs(request, ladder, light, table, file, text)
     known = understanding.metrics(light)
@@ -79,8 +79,8 @@ def understand(request: Request, target: Path, earlier: EarlierRuns) -> Understo
             twin=None,
             sentences=[
                 f"as {file} says, which is as it was written or edited",
-                sentences.score_sentence(table, known),
-                *sentences.seed_sentences(table, light),
+                placing.score_sentence(table, known),
+                *placing.seed_sentences(table, light),
             ],
         ),
         [],
@@ -118,7 +118,7 @@ def _check_sources(request: Request, table: ImportTable, folder: Path, file: str
 
     if places(request.sources, Path()) != places(table.source, folder):
         found = f"source = {', '.join(table.source)}"
-        raise options.contradiction(", ".join(request.sources), found, file, text, "source")
+        raise contradiction(", ".join(request.sources), found, file, text, "source")
 
 
 def _check_rungs(
@@ -131,7 +131,7 @@ def _check_rungs(
     if given.ladder is not None:
         other = load_ladder(given.ladder)
         if [(rung.name, rung.where, other.bases[rung.name]) for rung in other.rungs] != declared:
-            raise options.contradiction(f"--ladder {given.ladder}", found, file, text, "rung")
+            raise contradiction(f"--ladder {given.ladder}", found, file, text, "rung")
     if given.by:
         by = [understanding.resolved_name(name, understanding.paths_of(runs), "--by") for name in given.by]
         base = {understanding.resolved_name(name, by, "--base"): value for name, value in given.base.items()}
@@ -139,7 +139,7 @@ def _check_rungs(
         if [(rung.name, rung.where, rung.on) for rung in made] != declared:
             more = [rung.name for rung in made if rung.name not in ladder.bases]
             found += f", without {', '.join(more)}" if more else ", with other conditions or bases"
-            raise options.contradiction(f"--by {','.join(given.by)}", found, file, text, "rung")
+            raise contradiction(f"--by {','.join(given.by)}", found, file, text, "rung")
     elif given.base:
         shown_base = ",".join(f"{name}={value}" for name, value in given.base.items())
-        raise options.contradiction(f"--base {shown_base}", found, file, text, "rung")
+        raise contradiction(f"--base {shown_base}", found, file, text, "rung")

@@ -15,24 +15,11 @@ from lrurun.config.recipe import Recipe
 from lrurun.config.resolve import Difference
 from lrurun.config.runs import pack
 from lrurun.config.schema import SETTINGS, ImportedConfig, Origin, Reading
-from lrurun.errors import UsageError
-from lrurun.imported import (
-    cautions,
-    choosing,
-    reading,
-    repeats,
-    rungs,
-    scoring,
-    sentences,
-    sources,
-    steps,
-    understanding,
-)
-from lrurun.imported.reading import ReadRuns
+from lrurun.errors import UsageError, plural
+from lrurun.imported import cautions, choosing, repeats, rungs, scoring, sources, understanding
 from lrurun.imported.recording import CONTENTS, Known, Placed
-from lrurun.imported.scoring import ScoredRun
-from lrurun.imported.sources import OpenedSource
-from lrurun.imported.steps import LastAndBest
+from lrurun.imported.scoring import LastAndBest, ScoredRun
+from lrurun.imported.sources import OpenedSource, ReadRuns
 from lrurun.instances.import_record import Caution
 from lrurun.ledger.values import Run
 from lrurun.trackers import State, TrackedRun
@@ -104,10 +91,10 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
     table, ladder = basis.table, basis.ladder
     scored: list[ScoredRun] = []
     both: list[LastAndBest | None] = []
-    metrics = [*reading.needed(table), *([basis.twin] if basis.twin else [])]
-    for run, source in reading.with_curves(basis.read, basis.opened, metrics):
+    metrics = [*sources.needed(table), *([basis.twin] if basis.twin else [])]
+    for run, source in sources.with_curves(basis.read, basis.opened, metrics):
         scored.append(scoring.scored(run, source.tracker, table))
-        both.append(None if basis.twin is None else steps.last_and_best(run, table, basis.twin))
+        both.append(None if basis.twin is None else scoring.last_and_best(run, table, basis.twin))
     if all(run.result is None for run in scored):
         raise UsageError(
             f"{table.metric}: no run has a usable value of it: {scored[0].why}",
@@ -127,7 +114,7 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
             name: [pair for index in found if index < len(both) and (pair := both[index]) is not None]
             for name, found in sorted_runs.members.items()
         }
-        if (error := steps.step_to_name(by_rung, table, basis.twin)) is not None:
+        if (error := scoring.step_to_name(by_rung, table, basis.twin)) is not None:
             raise error
     known = {(origin_in(run.run).project, origin_in(run.run).run): run.run.seed for run in basis.earlier}
     seeded = repeats.seeded(members, table, known)
@@ -168,10 +155,10 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
         cautions=tuple(found_cautions),
         sentences=(
             *basis.sentences,
-            *sentences.rung_sentences(ladder, placed, kept, by),
+            *rung_sentences(ladder, placed, kept, by),
             *chosen,
             *seeded.sentences,
-            *sentences.outside_sentences(outside),
+            *outside_sentences(outside),
         ),
     )
 
@@ -257,3 +244,57 @@ def _planned(
         members, cautions.compared(ladder), table, settings=compared, differences=differing, others=others
     )
     return structs.replace(plan, rungs=tuple(resolved)), found
+
+
+# What was understood, a line each
+
+
+def score_sentence(table: ImportTable, known: Mapping[str, int]) -> str:
+    step = {"last": "at the last step", "best": f"at the best step by {table.metric_for_choice}"}
+    at = step.get(str(table.at), f"at step {table.at}")
+    if table.protocol == "best-of-test":
+        at = "the best of all steps, which was chosen on the test split"
+    better = "higher is better" if table.direction == "max" else "lower is better"
+    unit = f", in {'per cent' if table.unit == '%' else table.unit}" if table.unit else ""
+    read = ", divided by 100" if table.per_cent else ""
+    others = [name for name in known if name != table.metric]
+    more = f"; other metrics: {', '.join(others[:8])}" if others else ""
+    more += f" and {len(others) - 8} more" if len(others) > 8 else ""
+    return f"score: {table.metric}, {at}; {better}{unit}{read}{more}"
+
+
+def seed_sentences(table: ImportTable, runs: Sequence[TrackedRun]) -> list[str]:
+    if not table.seed:
+        why = understanding.no_seeds(runs) or "no setting has them"
+        return [f"seeds: {why}: the runs of a rung are numbered, and that they are independent is your word"]
+    values = {repr(run.settings.get(table.seed)) for run in runs} - {"None", "''"}  # whatever they are
+    return [f"seeds: the setting {table.seed}, with {plural(len(values), 'value')}"]
+
+
+def rung_sentences(
+    ladder: Ladder, placed: Sequence[Placed], kept: Sequence[tuple[Placed, str]], by: Sequence[str]
+) -> list[str]:
+    every = [*placed, *(place for place, _ in kept)]
+    counts = {name: sum(place.rung == name and place.stage == "train" for place in every) for name in ladder.bases}
+    of_by = f" by {', '.join(by)}" if by else ""
+    listed = ", ".join(f"{name} ({plural(count, 'run')})" for name, count in counts.items())
+    sentences = [f"rungs{of_by}: {listed}"]
+    bases = {name: base for name, base in ladder.bases.items() if base is not None}
+    if len(set(bases.values())) == 1:
+        sentences[0] += f"; compared with {next(iter(bases.values()))}"
+    elif bases:
+        sentences[0] += f"; bases: {', '.join(f'{name} on {base}' for name, base in bases.items())}"
+    single = [name for name, count in counts.items() if count == 1]
+    if single:
+        sentences.append(f"a single run: {', '.join(single)}; a verdict needs several seeds of each rung")
+    if kept:
+        sentences.append(f"{plural(len(kept), 'run')} of earlier imports, which the source no longer has, still count")
+    return sentences
+
+
+def outside_sentences(outside: Sequence[str]) -> list[str]:
+    if not outside:
+        return []
+    verb = "fits" if len(outside) == 1 else "fit"
+    more = f" and {len(outside) - 5} more" if len(outside) > 5 else ""
+    return [f"{plural(len(outside), 'run')} {verb} no rung: {', '.join(outside[:5])}{more}"]

@@ -1,18 +1,56 @@
-"""What a user asks to import, and the name and the file of it."""
+"""What a user asks to import: the sources and options of the command or the call, and the name and the file of it."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from lrurun import paths
+from lrurun.config.imported import ImportTable
 from lrurun.config.ladder import NAME
 from lrurun.data import tasks
 from lrurun.errors import UsageError
-from lrurun.imported.options import ImportOptions
+from lrurun.imported import document
+
+NO_SEED = "none"
+"""The value of `--seed-column` where no setting has the seed, so that runs are numbered."""
+
+
+class ImportOptions(Struct, frozen=True, kw_only=True):
+    """The options of an import; None, and empty ones, where the user leaves them to lrurun."""
+
+    kind: str | None = None
+    metric: str | None = None
+    direction: Literal["max", "min"] | None = None
+    at: str | int | None = None
+    metric_for_choice: str | None = None
+    by: tuple[str, ...] = ()
+    base: dict[str, str] = {}
+    seed: str | None = None
+    ladder: str | None = None
+    """A file with rungs."""
+    choose: tuple[str, ...] = ()
+    crashed: Literal["missing", "failed"] | None = None
+    repeat: Literal["latest", "mean", "all"] | None = None
+    protocol: Literal["holdout", "best-of-test"] | None = None
+    test_items: int | None = None
+    items: str | None = None
+    unit: str | None = None
+    per_cent: bool | None = None
+    chance: float | None = None
+    project: str | None = None
+    metrics_file: str | None = None
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Key of `[import]` -> value, of those that are given."""
+        table = {key: getattr(self, name) for name, key in KEYS.items() if getattr(self, name) not in (None, ())}
+        return table
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -73,3 +111,86 @@ def checked_name(name: str, where: str) -> str:
     if paths.is_run_id(name):
         raise UsageError(f"{where}: {name!r} looks like the id of a run", "choose another name: --name NAME")
     return name
+
+
+# Options beside a file
+
+OPTIONS = {
+    "kind": "--from",
+    "seed": "--seed-column",
+    **{name: f"--{name.replace('_', '-')}" for name in ImportOptions.__struct_fields__ if name not in ("kind", "seed")},
+}
+"""Field -> the option of the command."""
+KEYS = {
+    "kind": "from",
+    **{name: name for name in ImportOptions.__struct_fields__ if name not in ("kind", "by", "base", "ladder")},
+}
+"""Field -> the key in `[import]`; rungs have tables of their own."""
+
+
+def contradictions(options: ImportOptions, table: ImportTable, file: str, content: str) -> Iterator[UsageError]:
+    """Errors of options that say something else than the file."""
+    recorded: dict[str, Any] = msgspec.to_builtins(table)
+    for name, key in KEYS.items():
+        given = getattr(options, name)
+        if name == "seed" and given == NO_SEED and not recorded[key]:
+            continue
+        if given in (None, ()) or _plain(given) == _plain(recorded[key]):
+            continue
+        if (
+            isinstance(given, str)
+            and isinstance(recorded[key], str)
+            and recorded[key].endswith((f".{given}", f"/{given}"))
+        ):
+            continue  # the last parts of a dotted name
+        shown = _shown(recorded[key])
+        yield contradiction(f"{OPTIONS[name]} {_shown(given)}", f"{key} = {shown}", file, content, key)
+
+
+def contradiction(option: str, found: str, file: str, content: str, key: str) -> UsageError:
+    """The error of an option that says something else than the file."""
+    line = document.line_of(content, key)
+    at = f"{file}, line {line}" if line else f"{file} [import]"
+    return UsageError(f"{option}: {at} has {found}", "edit the file, or import under another name: --name NAME")
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or "[]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if value not in (None, "") else '""'
+
+
+def parsed_at(text: str) -> str | int:
+    """The value of `--at`.
+
+    Raises:
+        UsageError: it is none of last, best and a step.
+    """
+    if text in ("last", "best"):
+        return text
+    if text.isascii() and text.isdigit() and len(text) <= 18:
+        return int(text)
+    raise UsageError(f"--at: expected last, best or a step, found {text!r}", "as in --at best, or --at 10000")
+
+
+def parsed_base(text: str) -> dict[str, str]:
+    """The value of `--base`: setting -> value.
+
+    Raises:
+        UsageError: a part has no `=`.
+    """
+    values = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(
+                f"--base {text}: expected setting=value", "as in --base norm=none, or --base norm=none,opt=adam"
+            )
+        values[name.strip()] = value.strip()
+    return values

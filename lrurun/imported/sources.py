@@ -1,4 +1,4 @@
-"""The sources of an import, and the reading of their runs."""
+"""The sources of an import, and the reading of their runs: first what decides rungs and scores, with few curves."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from typing import Any
 from msgspec import Struct, structs
 
 from lrurun import trackers
+from lrurun.config.imported import ImportTable
 from lrurun.config.schema import Origin
 from lrurun.errors import UsageError
 from lrurun.imported import understanding
+from lrurun.imported.request import ImportOptions
 from lrurun.instances.import_record import ReadSource
 from lrurun.trackers import Reader, Source, TrackedRun, Value
 
@@ -62,23 +64,13 @@ def kept(value: Value) -> Any:
     return [kept(part) for part in value] if isinstance(value, list) else value
 
 
-def opened(
-    names: Sequence[str],
-    *,
-    kind: str | None,
-    folder: Path,
-    project: str = "",
-    metrics_file: str = "",
-    items: str = "",
-    frame: Any = None,
-    metrics: Sequence[str] = (),
-) -> list[OpenedSource]:
+def opened(names: Sequence[str], given: ImportOptions, folder: Path, frame: Any = None) -> list[OpenedSource]:
     """The sources with their readers; relative paths are from `folder`.
 
     Raises:
-        UsageError: a source is named twice, does not exist or is of no known kind.
+        UsageError: a source is named twice, does not exist or is of no known kind, or they are of several kinds.
     """
-    sources: list[OpenedSource] = []
+    found: list[OpenedSource] = []
     places: dict[str, str] = {}
     for name in names:
         located = name if frame is not None or "://" in name else str(located_in(folder, name))
@@ -86,10 +78,21 @@ def opened(
         if place in places:
             raise UsageError(f"{name}: is the same source as {places[place]}", "name each source once")
         places[place] = name
-        source = Source(name=located, project=project, metrics_file=metrics_file, items=items, frame=frame)
-        reader = trackers.opened(source, kind)
-        sources.append(OpenedSource(name=name, tracker=kind or reader.name, reader=reader, metrics=tuple(metrics)))
-    return sources
+        source = Source(
+            name=located,
+            project=given.project or "",
+            metrics_file=given.metrics_file or "",
+            items=given.items or "",
+            frame=frame,
+        )
+        reader = trackers.opened(source, given.kind)
+        found.append(OpenedSource(name=name, tracker=given.kind or reader.name, reader=reader))
+    if len({source.tracker for source in found}) > 1:
+        listed = ", ".join(f"{source.name} ({source.tracker})" for source in found)
+        raise UsageError(
+            f"the sources are of several kinds: {listed}", "import each kind under a name of its own: --name"
+        )
+    return found
 
 
 def located_in(folder: Path, name: str) -> Path:
@@ -127,3 +130,63 @@ class Identities:
             )
         self._places[origin] = place
         return origin
+
+
+MOST_POINTS = 3_000_000
+"""The most points of curves of scores that are held until it is known how they are read."""
+
+
+class ReadRuns(Struct, kw_only=True):
+    """Runs as they were read, without curves unless they are short."""
+
+    runs: list[tuple[TrackedRun, OpenedSource]]
+    curves: frozenset[str]
+    """The metrics whose curves were asked for."""
+    has_curves: bool
+    """Whether they have them."""
+
+
+def read(opened: Sequence[OpenedSource], curves: Collection[str]) -> ReadRuns:
+    identities = Identities()
+    found: list[tuple[TrackedRun, OpenedSource]] = []
+    points, has_curves = 0, True
+    for source in opened:
+        for run in source.runs(curves):
+            identities.add(run, source)
+            points += sum(len(curve.steps) for curve in run.curves.values())
+            if points > MOST_POINTS:
+                has_curves = False
+            found.append((run if has_curves else structs.replace(run, curves={}), source))
+    if not found:
+        names = ", ".join(source.name for source in opened)
+        notes = "; ".join(note for source in opened for note in source.reader.notes())
+        raise UsageError(f"{names}: has no runs", notes or "name a source with runs")
+    return ReadRuns(runs=found, curves=frozenset(curves), has_curves=has_curves)
+
+
+def with_curves(
+    read: ReadRuns, opened: Sequence[OpenedSource], needed: Collection[str]
+) -> Iterator[tuple[TrackedRun, OpenedSource]]:
+    """The runs with the curves that are needed: as they were read, or read again."""
+    has_steps = any(run.last_step is not None for run, _ in read.runs)
+    if not has_steps or (read.has_curves and read.curves.issuperset(needed)):
+        yield from read.runs
+        return
+    known = {(source.tracker, run.project, run.id) for run, source in read.runs}
+    for source in opened:
+        for run in source.runs(needed):
+            if (source.tracker, run.project, run.id) in known:
+                yield run, source
+
+
+def with_columns(read: ReadRuns, opened: Sequence[OpenedSource], metrics: Sequence[str]) -> list[OpenedSource]:
+    """The sources, and the runs that were read, with these metrics that are columns of a table no longer settings."""
+    columns = tuple(name for name in metrics if any(name in run.settings for run, _ in read.runs))
+    changed = {source.name: structs.replace(source, metrics=columns) for source in opened}
+    read.runs = [(understanding.with_metrics(run, columns), changed[source.name]) for run, source in read.runs]
+    return list(changed.values())
+
+
+def needed(table: ImportTable) -> list[str]:
+    """The metrics whose curves decide scores."""
+    return [table.metric, *([table.metric_for_choice] if table.metric_for_choice else [])]

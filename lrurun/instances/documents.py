@@ -142,7 +142,7 @@ def ladder_of_name(name: str, ledger: Ledger) -> Ladder:
     """
     if (recorded := _newest(ledger, "ablations", name)) is None:
         return load_ladder(name)
-    _say_recorded(f"ladder {name}", recorded.ladder.path)
+    _say_recorded(f"ladder {name}", recorded.ladder.path, recorded.recipe)
     return recorded.ladder
 
 
@@ -157,7 +157,7 @@ def of_names(ladder: str, task: str, ledger: Ledger) -> tuple[Ladder, Recipe, di
     """
     if (recorded := _newest(ledger, "recipes", task)) is None:
         return ladder_of_name(ladder, ledger), load_recipe(task), None
-    _say_recorded(f"recipe of {task}", recorded.recipe.path)
+    _say_recorded(f"recipe of {task}", recorded.recipe.path, recorded.recipe)
     if recorded.recipe.kind == "training":
         return ladder_of_name(ladder, ledger), recorded.recipe, None
     files = recorded.files
@@ -173,7 +173,9 @@ def recorded_files(ledger: Ledger, task: str) -> dict[str, str] | None:
     return None
 
 
-def _say_recorded(what: str, path: str) -> None:
+def _say_recorded(what: str, path: str, recipe: Recipe) -> None:
+    if recipe.imported is not None:  # whose file says how runs are read: reports never need it
+        return
     hint = "name that file to read it as it is now" if Path(path).exists() else "there is no such file here"
     console.say(f"{what}: as the ledger records it, from {path}; {hint}")
 

@@ -62,6 +62,6 @@ def few_test_items(plan: planning.Plan) -> str | None:
     tasks, and for the profile whose scores mean nothing."""
     if not plan.is_of_models or plan.profile == "smoke":
         return None
-    from lrurun.data.imported import Imported
+    from lrurun.data.own_array_task import OwnArrayTask
 
-    return plan.task.few_items() or None if isinstance(plan.task, Imported) else None
+    return plan.task.few_items() or None if isinstance(plan.task, OwnArrayTask) else None

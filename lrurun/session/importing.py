@@ -11,10 +11,9 @@ from msgspec import Struct
 
 from lrurun import console, files
 from lrurun.errors import LrurunError, UsageError, check_type, plural
-from lrurun.imported import options, recording, understood
-from lrurun.imported.options import ImportOptions
+from lrurun.imported import first_import, later_import, recording
 from lrurun.imported.placing import Earlier, Understood
-from lrurun.imported.request import Request
+from lrurun.imported.request import ImportOptions, Request, parsed_at
 from lrurun.instances.import_record import ImportRecord
 from lrurun.instances.requests import LadderRequest
 from lrurun.reading.rows import ReportRows, Rows, shown_runs
@@ -54,8 +53,12 @@ def understand(places: Places, request: Request) -> Understood:
         UsageError: something does not fit, or is not clear.
         LrurunError: a source cannot be read.
     """
+    target = request.target
+    if request.document is not None and not target.is_file():
+        raise UsageError(f"{target}: there is no such file", "name a source of runs, or the file of an import")
+    way = later_import if target.exists() else first_import
     with opening.read(places) as ledger:
-        made = understood.understand(request, lambda task, reading: _earlier(ledger, task, reading))
+        made = way.understand(request, target, lambda task, reading: _earlier(ledger, task, reading))
     for source in made.sources:
         record = source.record(made.counts[source.name])
         version = f", {record.version}" if record.version else ""
@@ -278,7 +281,7 @@ def import_runs(
     check_whole("test_items", test_items, 1)
     step: str | int | None = at
     if at is not None:
-        step = options.parsed_at(at if isinstance(at, str) else str(at))
+        step = parsed_at(at if isinstance(at, str) else str(at))
     is_frame = not isinstance(source, str | os.PathLike | list | tuple)
     if is_frame and not hasattr(source, "columns"):
         expected = "a path, a list of paths, or a frame of pandas or polars"

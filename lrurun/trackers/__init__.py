@@ -21,26 +21,29 @@ from lrurun import machine
 from lrurun.errors import UsageError, hint_for
 
 GROUP = "lrurun.trackers"
+FRAME = "frame"
+"""The name of the reader of frames, which are no source that a command can name."""
 BUILT_IN = {
-    "frame": "lrurun.trackers.tables.frames:FrameReader",
+    "parquet": "lrurun.trackers.tables.parquet:ParquetReader",
     "csv": "lrurun.trackers.tables.csv:CsvReader",
     "jsonl": "lrurun.trackers.tables.json_lines:JsonLinesReader",
-    "parquet": "lrurun.trackers.tables.parquet:ParquetReader",
-    "wandb": "lrurun.trackers.wandb:WandbReader",
     "mlflow": "lrurun.trackers.mlflow:MlflowReader",
-    "lightning": "lrurun.trackers.lightning:LightningReader",
-    "transformers": "lrurun.trackers.transformers:TransformersReader",
     "optuna": "lrurun.trackers.optuna:OptunaReader",
-    "hydra": "lrurun.trackers.hydra:HydraReader",
-    "ray": "lrurun.trackers.ray_tune:RayTuneReader",
-    "tensorboard": "lrurun.trackers.tensorboard:TensorBoardReader",
     "trackio": "lrurun.trackers.trackio:TrackioReader",
     "aim": "lrurun.trackers.aim:AimReader",
+    "wandb": "lrurun.trackers.wandb:WandbReader",
     "sacred": "lrurun.trackers.sacred:SacredReader",
+    "ray": "lrurun.trackers.ray_tune:RayTuneReader",
+    "transformers": "lrurun.trackers.transformers:TransformersReader",
+    "lightning": "lrurun.trackers.lightning:LightningReader",
     "dvclive": "lrurun.trackers.dvclive:DvcLiveReader",
+    "hydra": "lrurun.trackers.hydra:HydraReader",
+    "tensorboard": "lrurun.trackers.tensorboard:TensorBoardReader",
 }
-"""Name of a source, as `--from` takes it -> its reader. The order is that in which sources are recognised:
-TensorBoard is after tools that write its files beside their own."""
+"""Name of a source, as `--from` takes it -> its reader. The order is that in which sources are recognised: of several
+tools that have written into one folder, the first one here counts, as Lightning before the event files beside its
+metrics.csv, unless `--from` names another. Files and databases of one tool alone are before folders in which others
+write too; TensorBoard, whose files many tools write beside their own, is the last."""
 
 Value = str | int | float | bool | None | list[Any]
 """The value of a setting."""
@@ -120,7 +123,11 @@ class Source(Struct, frozen=True, kw_only=True):
 
 
 class Reader(Protocol):
-    """Reads the runs of one tracker. The class is called with a Source, and nothing is read then."""
+    """Reads the runs of one tracker. The class is called with a Source, and nothing is read then.
+
+    A reader of a tool that writes no metrics itself has `reads_metrics_file = True` too. Without it, a source with a
+    `metrics_file` is none of its own.
+    """
 
     name: str
     """The name of the tracker, as `--from` takes it."""
@@ -155,8 +162,8 @@ class Reader(Protocol):
 
 
 def names() -> list[str]:
-    """The names of the readers, built in and installed."""
-    return [*BUILT_IN, *sorted({point.name for point in machine.entry_points(GROUP)} - BUILT_IN.keys())]
+    """The names of the readers that `--from` takes, built in and installed."""
+    return [*BUILT_IN, *sorted({point.name for point in machine.entry_points(GROUP)} - {*BUILT_IN, FRAME})]
 
 
 def reader(name: str) -> type[Reader]:
@@ -165,8 +172,8 @@ def reader(name: str) -> type[Reader]:
     Raises:
         UsageError: an unknown name.
     """
-    if name in BUILT_IN:
-        module, _, attribute = BUILT_IN[name].partition(":")
+    if place := _FRAMES if name == FRAME else BUILT_IN.get(name):
+        module, _, attribute = place.partition(":")
         of_name: type[Reader] = getattr(importlib.import_module(module), attribute)
         return of_name
     points = list(machine.entry_points(GROUP).select(name=name))
@@ -176,28 +183,48 @@ def reader(name: str) -> type[Reader]:
     return loaded
 
 
+_FRAMES = "lrurun.trackers.tables.frames:FrameReader"
+
+
 def recognise(source: Source) -> type[Reader]:
-    """The reader whose source this looks like.
+    """The reader whose source this looks like: the first one that recognises it.
 
     Raises:
         UsageError: there is no such file or folder, or none knows it.
     """
+    if source.frame is not None:
+        return reader(FRAME)
     for name in names():
-        if (candidate := reader(name)).recognises(source):
+        candidate = reader(name)
+        if (_reads_metrics_file(candidate) or not source.metrics_file) and candidate.recognises(source):
             return candidate
-    kinds = [name for name in names() if name != "frame"]
-    missing = "://" not in source.name and source.frame is None and not source.path.exists()
-    found = "there is no such file or folder" if missing else "no reader knows this source"
-    raise UsageError(f"{source.name}: {found}", f"name its kind with --from: {', '.join(kinds)}")
+    if "://" not in source.name and not source.path.exists():
+        found = "there is no such file or folder"
+    elif source.metrics_file:
+        found = "no reader that takes --metrics-file knows this source"
+    else:
+        found = "no reader knows this source"
+    raise UsageError(f"{source.name}: {found}", f"name its kind with --from: {', '.join(names())}")
 
 
 def opened(source: Source, name: str | None = None) -> Reader:
     """The reader of a source, by its name or by what the source looks like.
 
     Raises:
-        UsageError: an unknown name, or an unknown source.
+        UsageError: an unknown name, an unknown source, or a metrics file that the reader does not read.
     """
-    return (reader(name) if name else recognise(source))(source)
+    found = reader(name) if name else recognise(source)
+    if source.metrics_file and not _reads_metrics_file(found):
+        takers = ", ".join(f"--from {taker}" for taker in names() if _reads_metrics_file(reader(taker)))
+        raise UsageError(
+            f"--metrics-file {source.metrics_file}: {found.title} has metrics in files of its own",
+            f"leave --metrics-file out; it goes with {takers}",
+        )
+    return found(source)
+
+
+def _reads_metrics_file(found: type[Reader]) -> bool:
+    return bool(getattr(found, "reads_metrics_file", False))
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:

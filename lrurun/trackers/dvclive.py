@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lrurun.errors import UsageError
-from lrurun.trackers import Curve, Source, TrackedRun, documents, flat, numbers
+from lrurun.trackers import Curve, Source, TrackedRun, documents, flat, numbers, yaml
 
 METRICS = "metrics.json"
 PARAMETERS = "params.yaml"
@@ -101,7 +101,7 @@ class DvcLiveReader:
         if not (folder / PARAMETERS).exists():
             return {}
         try:
-            return flat(documents.yaml_table(folder / PARAMETERS))
+            return flat(yaml.table(folder / PARAMETERS, "1.2"))
         except UsageError as error:
             self._notes.append(f"{error.message}: its run is read without settings")
             return {}

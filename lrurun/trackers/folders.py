@@ -34,7 +34,7 @@ class FolderReader:
     looked_for: ClassVar[str]
     """What a folder of a run has, as in "metrics.csv", for errors."""
     reads_metrics_file: ClassVar[bool] = False
-    """Whether metrics are in the file that --metrics-file names."""
+    """Whether metrics are in the file that `--metrics-file` names."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -43,8 +43,6 @@ class FolderReader:
     @classmethod
     def recognises(cls, source: Source) -> bool:
         """Whether one of the first folders is that of a run."""
-        if source.metrics_file and not cls.reads_metrics_file:
-            return False
         return is_seen(source, cls.is_run, cls.is_left_out)
 
     @classmethod
@@ -126,7 +124,13 @@ def is_seen(source: Source, is_run: Callable[[Path, Names], bool], is_left_out: 
     """Whether one of the first folders of a source is that of a run."""
     if source.frame is not None or not source.path.is_dir():
         return False
-    found = walk(source.path, is_run, is_left_out, lambda error: None)
+
+    def is_readable_run(folder: Path, names: Names) -> bool:
+        with contextlib.suppress(OSError):
+            return is_run(folder, names)
+        return False
+
+    found = walk(source.path, is_readable_run, is_left_out, lambda error: None)
     return any(is_run for _, is_run in itertools.islice(found, _SEEN_FIRST))
 
 

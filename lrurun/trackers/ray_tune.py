@@ -59,7 +59,7 @@ class RayTuneReader:
     @classmethod
     def recognises(cls, source: Source) -> bool:
         """Whether one of the first folders is an experiment or a trial."""
-        return not source.metrics_file and folders.is_seen(source, _is_experiment_or_trial, _is_left_out)
+        return folders.is_seen(source, _is_experiment_or_trial, _is_left_out)
 
     def version(self) -> str:
         """Empty: the files have no version."""

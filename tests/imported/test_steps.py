@@ -7,7 +7,7 @@ import math
 import pytest
 
 from lrurun.config.imported import validation_metrics
-from lrurun.imported.steps import last_and_best, reversed_pair, step_to_name
+from lrurun.imported.scoring import last_and_best, reversed_pair, step_to_name
 from tests.harness.tracked_runs import table, tracked
 
 

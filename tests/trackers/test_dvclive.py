@@ -156,30 +156,30 @@ def test_a_metric_called_step_has_the_second_column(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "content", "note"),
     [
-        ("metrics.json", b'{"acc": 0.', "not valid JSON: Expecting ',' delimiter at line 1, column 10"),
-        ("metrics.json", b"\xff", "not UTF-8 text (invalid start byte at byte 0): its run is read without it"),
-        ("params.yaml", b"norm: [1", "not valid YAML: expected ',' or ']', but got '<stream end>' at line 1, column 9"),
-        ("params.yaml", b"norm: \x00", "not valid YAML: unacceptable character"),
-        ("params.yaml", b"- 1", "expected a table, found list: its run is read without settings"),
-        ("params.yaml", b"a: !!python/object:os.system {}", "not valid YAML: could not determine a constructor"),
-        ("params.yaml", b"\xe4", "not UTF-8 text (unexpected end of data at byte 0)"),
+        ("metrics.json", b'{"acc": 0.', ": not valid JSON: Expecting ',' delimiter at line 1, column 10"),
+        ("metrics.json", b"\xff", ": not UTF-8 text (invalid start byte at byte 0): its run is read without it"),
+        ("params.yaml", b"norm: [1", ", line 2: is not YAML: "),
+        ("params.yaml", b"norm: \x00", ": is not YAML: unacceptable character"),
+        ("params.yaml", b"- 1", ": expected a table of settings, found list: its run is read without settings"),
+        ("params.yaml", b"a: !!python/object:os.system {}", ", line 1: is not YAML: could not determine"),
+        ("params.yaml", b"\xe4", ": not UTF-8 text (unexpected end of data at byte 0)"),
         (
             "plots/metrics/top.5.tsv",
             b"",
-            "expected the columns step and top.5, found an empty file: top.5",
+            ": expected the columns step and top.5, found an empty file: top.5",
         ),
         (
             "plots/metrics/top.5.tsv",
             b"step\tx\n",
-            "expected the columns step and top.5, found step, x: top.5",
+            ": expected the columns step and top.5, found step, x: top.5",
         ),
-        ("plots/metrics/top.5.tsv", b"\xff", "not UTF-8 text (invalid start byte at byte 0): top.5 is read without"),
+        ("plots/metrics/top.5.tsv", b"\xff", ": not UTF-8 text (invalid start byte at byte 0): top.5 is read without"),
     ],
 )
 def test_a_damaged_file_leaves_the_rest_of_its_run(file: str, content: bytes, note: str, copy: Path) -> None:
     (copy / file).write_bytes(content)
     (run,), notes = read("dvclive", copy)
-    assert [text for text in notes if text.startswith(f"{copy / file}: {note}")]
+    assert [text for text in notes if text.startswith(f"{copy / file}{note}")]
     assert (run.settings == {}) == (file == "params.yaml")
     assert ("unplotted" in run.last) == (file != "metrics.json")
     assert ("top.5" in run.curves) == ("top" not in file)

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from lrurun import trackers
 from lrurun.errors import LrurunError, UsageError
 from lrurun.trackers import Source
 from lrurun.trackers.lightning import LightningReader
@@ -97,7 +98,11 @@ def test_source_is_recognised(version, tmp_path):
     for path in (version, version.parent, tmp_path):
         assert LightningReader.recognises(Source(name=str(path)))
     assert not LightningReader.recognises(Source(name=str(version / "metrics.csv")))
-    assert not LightningReader.recognises(Source(name=str(tmp_path), metrics_file="metrics.csv"))  # as of Hydra
+    with pytest.raises(UsageError, match="no reader that takes --metrics-file"):  # as Hydra's does
+        trackers.recognise(Source(name=str(tmp_path), metrics_file="metrics.csv"))
+    with pytest.raises(UsageError, match="Lightning has metrics in files of its own") as caught:
+        trackers.opened(Source(name=str(tmp_path), metrics_file="metrics.csv"), "lightning")
+    assert caught.value.hint == "leave --metrics-file out; it goes with --from hydra"
 
 
 def test_folders_of_other_loggers_are_left_out(version):

@@ -115,3 +115,20 @@ def test_bad_files(table, text, message):
         table(text)
     assert message in caught.value.message
     assert "\n" not in caught.value.message
+
+
+def test_version_1_2(tmp_path):
+    """The core schema, which ruamel.yaml reads and DVCLive and W&B write; nothing is made of tags in it."""
+    path = tmp_path / "settings.yaml"
+    path.write_text("a: 1e-05\nb: 1:30\nc: 010\nd: on\ne: nan\nf: .inf\ng: 0o17\nh: 2026-11-28\ni: 1_000\n1: ~\n")
+    assert yaml.table(path, "1.2") == {
+        **{"a": 1e-5, "b": "1:30", "c": 10, "d": "on", "e": "nan", "f": math.inf, "g": 15, "h": "2026-11-28"},
+        **{"i": "1_000", "1": None},
+    }
+    assert yaml.table(path)["c"] == 8  # the loaders are apart
+    path.write_text("a: &x0 [1]\n" + "".join(f"a{n}: &x{n} [{f'*x{n - 1},' * 10}]\n" for n in range(1, 12)))
+    with pytest.raises(UsageError, match="more than 100,000"):
+        yaml.table(path, "1.2")
+    path.write_text("a: !!python/object/apply:os.getpid []\n")
+    with pytest.raises(UsageError, match="line 1: is not YAML: could not determine a constructor"):
+        yaml.table(path, "1.2")

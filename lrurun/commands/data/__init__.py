@@ -373,9 +373,9 @@ def _few_items(task: TaskClass, test: Split) -> str:
     """A sentence on a small test split of imported arrays; "" otherwise."""
     import numpy as np
 
-    from lrurun.data.imported import Imported
+    from lrurun.data.own_array_task import OwnArrayTask
 
-    if not isinstance(task, Imported):
+    if not isinstance(task, OwnArrayTask):
         return ""
     return task.few_items(None if test.groups is None else np.unique(test.groups, return_counts=True)[1].tolist())
 

@@ -20,7 +20,7 @@ from lrurun.errors import LrurunError, Stopped, UsageError, plural
 
 if TYPE_CHECKING:
     from lrurun.config.ladder import Ladder, Rung
-    from lrurun.data.imported import Imported
+    from lrurun.data.own_array_task import OwnArrayTask
     from lrurun.data.own_arrays import NewTask
     from lrurun.data.task import Progress
     from lrurun.paths import Places
@@ -246,7 +246,9 @@ def _progress() -> Iterator[Progress]:
         yield progress
 
 
-def _write(task: Imported, places: Places, target: Path, arguments: tuple[str, ...], progress: Progress) -> list[Path]:
+def _write(
+    task: OwnArrayTask, places: Places, target: Path, arguments: tuple[str, ...], progress: Progress
+) -> list[Path]:
     """Writes the data and the recipe; returns those that were there already. Both appear, or neither.
 
     Raises:
@@ -275,7 +277,7 @@ def _write(task: Imported, places: Places, target: Path, arguments: tuple[str, .
     return unchanged
 
 
-def _differs(task: Imported, places: Places, target: Path) -> bool:
+def _differs(task: OwnArrayTask, places: Places, target: Path) -> bool:
     """Whether the data folder or the recipe has other arrays under this name, or another split."""
     try:
         _has_data(task, places.data / task.name)
@@ -286,7 +288,7 @@ def _differs(task: Imported, places: Places, target: Path) -> bool:
     return False
 
 
-def _has_data(task: Imported, folder: Path) -> bool:
+def _has_data(task: OwnArrayTask, folder: Path) -> bool:
     """Whether the data folder has these arrays.
 
     Raises:
@@ -303,7 +305,7 @@ def _has_data(task: Imported, folder: Path) -> bool:
         ) from error
 
 
-def _check_same(task: Imported, target: Path) -> None:
+def _check_same(task: OwnArrayTask, target: Path) -> None:
     """Refuse a recipe that is not of these arrays.
 
     Raises:
@@ -354,7 +356,7 @@ def _split(new: NewTask) -> Iterator[str]:
         yield f"{noun}, at least: " + ", ".join(f"{split} {number:,}" for split, number in new.fewest.items())
 
 
-def _recipe_text(task: Imported, command: str) -> str:
+def _recipe_text(task: OwnArrayTask, command: str) -> str:
     """The recipe of a task of imported arrays; `command` imports them."""
     from lrurun.config.settings import toml_value
     from lrurun.decoding import canonical

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from lrurun.errors import LrurunError, UsageError, plural
 from lrurun.trackers import Source, State, TrackedRun, flat, yaml
+from lrurun.trackers.folders import is_seen
 from lrurun.trackers.lrurun_exports import ExportedRuns, of_event_file
 from lrurun.trackers.tensorboard.content import Content, read
-from lrurun.trackers.tensorboard.folders import event_files, in_order, parts_of_runs
+from lrurun.trackers.tensorboard.folders import EVENTS, event_files, in_order, parts_of_runs
 from lrurun.trackers.tensorboard.records import messages
 
 _HPARAMS = "hparams.yaml"
@@ -38,15 +38,12 @@ class TensorBoardReader:
 
     @classmethod
     def recognises(cls, source: Source) -> bool:
-        """Whether this is an event file, or a folder that has one somewhere."""
-        if source.frame is not None or "://" in source.name:
-            return False
+        """Whether this is an event file, or one of the first folders has one."""
         path = source.path
         with contextlib.suppress(OSError):
             if path.is_file():
-                return "tfevents" in path.name
-            return any("tfevents" in file for _, _, files in os.walk(path) for file in files)
-        return False
+                return EVENTS in path.name
+        return is_seen(source, lambda _, names: any(EVENTS in name for name in names), lambda _: False)
 
     def version(self) -> str:
         """The package that has the form of event files."""

@@ -13,7 +13,8 @@ from msgspec import Struct
 from lrurun.trackers.tensorboard.content import Content
 from lrurun.trackers.tensorboard.records import Messages, events
 
-_EVENTS = "tfevents"
+EVENTS = "tfevents"
+"""What the names of event files have in them."""
 _SPLITS = ("train", "validation", "val", "eval", "test")
 """The folders that Keras and Estimators make in that of a run, for the metrics of each split."""
 _TIME = re.compile(r"\d{9,11}\.\d+")
@@ -58,7 +59,7 @@ def event_files(root: Path) -> dict[PurePosixPath, list[Path]]:
     found = {}
     for folder, folders, files in os.walk(root, onerror=refuse):
         folders.sort()
-        of_folder = [Path(folder, file) for file in sorted(files) if _EVENTS in file]
+        of_folder = [Path(folder, file) for file in sorted(files) if EVENTS in file]
         if of_folder:
             found[PurePosixPath(Path(folder).relative_to(root).as_posix())] = of_folder
     return found

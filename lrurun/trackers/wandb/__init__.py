@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from array import array
@@ -25,6 +26,7 @@ import numpy as np
 
 from lrurun.errors import LrurunError, UsageError, plural
 from lrurun.trackers import Curve, Source, State, TrackedRun, Value, yaml
+from lrurun.trackers.folders import Names, is_seen, walk
 from lrurun.trackers.wandb import nested
 from lrurun.trackers.wandb.records import MAGIC, RecordFile
 
@@ -49,15 +51,13 @@ class WandbReader:
     @classmethod
     def recognises(cls, source: Source) -> bool:
         path = source.path
-        if source.frame is not None or not source.name:
-            return False
-        try:
+        with contextlib.suppress(OSError):
             if path.is_file():
                 with path.open("rb") as file:
                     return file.read(len(MAGIC)) == MAGIC
-            return path.is_dir() and bool(_run_folders(path))
-        except OSError:
-            return False
+            if source.frame is None and _nearest(path):
+                return True
+        return is_seen(source, _is_run, _is_left_out)
 
     def version(self) -> str:
         return ""
@@ -118,7 +118,22 @@ class WandbReader:
 
 
 def _run_folders(path: Path) -> list[Path]:
-    """The folders of runs at a path: itself, those in it, or those in its folder `wandb`. Links are not followed."""
+    """The folders of runs at a path, by their times: itself, those in its folder `wandb`, or those in or below it, which
+    also are in folders `wandb` as each job of a sweep has one. Links are not followed."""
+    if found := _nearest(path):
+        return found
+
+    def refuse(error: OSError | None) -> None:
+        if error:
+            raise error
+
+    if not path.exists():
+        return []
+    return sorted((folder for folder, is_run in walk(path, _is_run, _is_left_out, refuse) if is_run), key=_order)
+
+
+def _nearest(path: Path) -> list[Path]:
+    """The folders of runs where the package makes them, which need no search."""
     if _is_run(path):
         return [path]
     for parent in (path, path / "wandb", path / ".wandb"):
@@ -129,15 +144,24 @@ def _run_folders(path: Path) -> list[Path]:
     return []
 
 
-def _is_run(path: Path) -> bool:
+def _is_run(path: Path, _names: Names = ()) -> bool:
+    """Whether a folder is that of a run. Other tools write files called config.yaml too, without W&B's own key."""
     if not path.is_dir():
         return False
-    own, downloaded = path / "files", {_SUMMARY, _METADATA}
-    return (
-        any(path.glob("run-*.wandb"))
-        or any((own / name).is_file() for name in (_CONFIG, *downloaded))
-        or any((path / name).is_file() for name in downloaded)
-    )
+    own, downloaded = path / "files", (_SUMMARY, _METADATA)
+    if any(path.glob("run-*.wandb")) or any((own / name).is_file() for name in downloaded):
+        return True
+    return any((path / name).is_file() for name in downloaded) or _is_config(own / _CONFIG)
+
+
+def _is_config(path: Path) -> bool:
+    """Whether a file has settings as W&B writes them, with what it records itself."""
+    return path.is_file() and re.search(rb"^(_wandb|wandb_version):", path.read_bytes(), re.MULTILINE) is not None
+
+
+def _is_left_out(name: str) -> bool:
+    """Whether folders of this name are not looked into: in the folder of a run, `files` looks like a downloaded run."""
+    return name in ("files", "logs", "tmp") or (name.startswith(".") and name != ".wandb")
 
 
 def _order(folder: Path) -> tuple[str, str]:
@@ -468,15 +492,12 @@ def _seconds(text: Any) -> float | None:
 
 
 def _config(folder: _Folder) -> dict[str, Any] | None:
-    """The values in `config.yaml`, in which each key has a table with `value`; None if there is no file.
-
-    `1e-05` is a number in it, which it is to OmegaConf, but not to PyYAML.
-    """
+    """The values in `config.yaml`, in which each key has a table with `value`; None if there is no file."""
     path = None if folder.files is None else folder.files / _CONFIG
     if path is None or not path.is_file():
         return None
     return {
         key: entry["value"] if isinstance(entry, dict) and "value" in entry else entry
-        for key, entry in yaml.table(path, as_omegaconf=True).items()
+        for key, entry in yaml.table(path, "1.2").items()
         if key not in ("_wandb", "wandb_version")
     }

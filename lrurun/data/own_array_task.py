@@ -17,7 +17,7 @@ _Positive = Annotated[float, Meta(gt=0, le=3e38)]
 _Number = Annotated[float, Meta(ge=-3e38, le=3e38)]
 
 
-class ImportedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OwnArrayOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The facts that `lrurun data import` has found in arrays. They belong to the digest: others are other data."""
 
     imported: Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}\Z", description="sha256: and 64 hex digits")]
@@ -56,12 +56,12 @@ class ImportedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=
         return Output(loss=self.loss, at=self.at, labelled=self.labelled)
 
 
-class Imported(Task):
+class OwnArrayTask(Task):
     """The task that these options describe."""
 
-    options: ClassVar[type[Options]] = ImportedOptions
+    options: ClassVar[type[Options]] = OwnArrayOptions
 
-    def __init__(self, name: str, facts: ImportedOptions, source: Source | None = None) -> None:
+    def __init__(self, name: str, facts: OwnArrayOptions, source: Source | None = None) -> None:
         """`source` has the arrays while they are imported; without it, the data must be in the data folder."""
         self.name, self.facts, self.source = name, facts, source
         noun = ("value" if facts.classes == 1 else "values") if facts.loss == "squared-error" else "classes"
@@ -119,11 +119,11 @@ class Imported(Task):
         return " ".join(f"{number:.4g}" for number in np.ravel(split.inputs[index])[:64].tolist())
 
 
-def make(name: str, data: Mapping[str, Any], where: str) -> Imported:
+def make(name: str, data: Mapping[str, Any], where: str) -> OwnArrayTask:
     """The task of a `data` table with the key `imported`: of a recipe or, then with the version, of a run.
 
     Raises:
         UsageError: a setting that is missing, unknown or wrong; `where` names the table.
     """
     settings = {key: value for key, value in data.items() if key != "version"}
-    return Imported(name, decoding.convert(settings, ImportedOptions, where))
+    return OwnArrayTask(name, decoding.convert(settings, OwnArrayOptions, where))
