@@ -354,6 +354,8 @@ def no_seeds(runs: Sequence[TrackedRun]) -> str:
             other = next((value for value in values if not _is_whole(value)), None)
             if other is not None:
                 return f"{path} has values that are no whole numbers, as {setting(other)}"
+            if len(set(map(text_of, values))) > 1:
+                return f"the setting {path} is left aside, as asked for"
             if values:
                 return f"{path} is {setting(values[0])} in all runs"
     return ""

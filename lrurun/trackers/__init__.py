@@ -18,7 +18,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from lrurun import machine
-from lrurun.errors import UsageError, hint_for
+from lrurun.errors import LrurunError, UsageError, hint_for
 
 GROUP = "lrurun.trackers"
 FRAME = "frame"
@@ -191,13 +191,24 @@ def recognise(source: Source) -> type[Reader]:
 
     Raises:
         UsageError: there is no such file or folder, or none knows it.
+        LrurunError: it cannot be read now, or a file in it that might tell what it is: another process holds it.
     """
+    unread: LrurunError | None = None
     if source.frame is not None:
         return reader(FRAME)
     for name in names():
         candidate = reader(name)
-        if (_reads_metrics_file(candidate) or not source.metrics_file) and candidate.recognises(source):
-            return candidate
+        if source.metrics_file and not _reads_metrics_file(candidate):
+            continue
+        try:
+            if candidate.recognises(source):
+                return candidate
+        except LrurunError as error:
+            if source.path.is_file():
+                raise
+            unread = unread or error  # beside it there may be what another reader knows
+    if unread is not None:
+        raise unread
     if "://" not in source.name and not source.path.exists():
         found = "there is no such file or folder"
     elif source.metrics_file:
