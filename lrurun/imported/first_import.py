@@ -24,7 +24,7 @@ from lrurun.imported.placing import Basis, EarlierImports, Understood, finished
 from lrurun.imported.request import NO_SEED, ImportOptions, Request
 from lrurun.imported.sources import FRAME
 from lrurun.paths import shown
-from lrurun.trackers import TrackedRun
+from lrurun.trackers import Direction, TrackedRun
 
 
 def understand(request: Request, target: Path, earlier: EarlierImports) -> Understood:
@@ -61,7 +61,15 @@ def understand(request: Request, target: Path, earlier: EarlierImports) -> Under
         table,
         _rung_texts(made) if declared is None else _declared_rungs(declared),
         head=_head(request, target),
-        notes=_notes(request, table, known, varied, by, made),
+        notes=_notes(
+            request,
+            table,
+            known,
+            varied,
+            by,
+            made,
+            is_recorded=given.direction is None and understanding.recorded_direction(light, metric) is not None,
+        ),
         tables=None if declared is None else {"claim": _claims(declared)},
     )
     ladder, recipe = documents_of(text, target)
@@ -152,7 +160,7 @@ def _table(
     settings = understanding.paths_of(runs)
     values = [value for run in runs if (value := scoring.value_of(run, metric)) is not None]
     scale = understanding.scale_of(metric if given.unit is None else "accuracy", values)
-    direction = given.direction or understanding.direction_of(metric)
+    direction = given.direction or _direction(runs, metric)
     entries: dict[str, Any] = {
         "unit": scale.unit,
         "per_cent": scale.per_cent and given.unit in (None, "%"),
@@ -167,11 +175,15 @@ def _table(
         "choose": [understanding.resolved_name(name, settings, "--choose") for name in given.choose],
     }
     if given.metric_for_choice is not None:
-        of_choice = understanding.direction_of(given.metric_for_choice)
+        of_choice = _direction(runs, given.metric_for_choice)
         entries |= {} if of_choice == direction else {"direction_for_choice": of_choice}
     table = msgspec.convert(entries, ImportTable)
     raise_first(rules(table, shown(target)))
     return table
+
+
+def _direction(runs: Sequence[TrackedRun], metric: str) -> Direction:
+    return understanding.recorded_direction(runs, metric) or understanding.direction_of(metric)
 
 
 def _from_folder(name: str, folder: Path) -> str:
@@ -216,14 +228,20 @@ def _notes(
     varied: Sequence[understanding.Varying],
     by: Sequence[str],
     made: Sequence[rungs.NewRung],
+    is_recorded: bool,
 ) -> dict[str, str]:
-    """The comments of the file: where its values come from, and what else they could be."""
+    """The comments of the file: where its values come from, and what else they could be.
+
+    Args:
+        is_recorded: the tracker records the direction of the metric.
+    """
     given = request.options
     others = [name for name in known if name != table.metric]
+    recorded = "By the record of the tracker: " if is_recorded else "By the name of the metric: "
     notes = {
         "source": "Relative paths are from the folder of this file.",
         "metric": f"The score. Other metrics: {', '.join(others[:20])}." if others else "The score.",
-        "direction": _source_of(given.direction, "By the name of the metric: ") + "max, or min if lower is better.",
+        "direction": _source_of(given.direction, recorded) + "max, or min if lower is better.",
         "at": _source_of(given.at, "By default: ") + 'the "last" step; or a number; or "best" by metric_for_choice.',
         "seed": _seed_note(table, given),
         "crashed": 'Whether runs that crashed are "missing", or "failed": failures that rank below all others.',

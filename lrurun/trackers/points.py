@@ -108,6 +108,7 @@ class JsonLines:
         raise UsageError(f"{self.path}, line {broken}: is not JSON in UTF-8", _REPAIR)
 
 
+MAY_BE_CUT = "it counts, but if the file is half written, its last number may be cut off"
 _REPAIR = "repair the file, or move its run's folder away"
 
 
@@ -226,6 +227,8 @@ class MetricsFile:
         elif held is not None:
             self._add_cells(points, header, held, place, index)
             index += 1
+            if not ended:
+                self.notes.append(f"{self.path}: the last line has no end: {MAY_BE_CUT}")
         if name is None and index > 1:
             self._note_numbered()
 

@@ -52,7 +52,11 @@ def connected(path: Path) -> sqlite3.Connection:
 
 
 def columns(path: Path) -> dict[str, set[str]]:
-    """Table -> its columns; empty where the file is no database that can be read now."""
+    """Table -> its columns; empty where the file is no database.
+
+    Raises:
+        LrurunError: it may be one, which cannot be read now: another process holds it.
+    """
     try:
         if not path.is_file() or not files.is_database(path):
             return {}
@@ -61,7 +65,7 @@ def columns(path: Path) -> dict[str, set[str]]:
                 "SELECT tables.name, info.name FROM sqlite_master tables, pragma_table_info(tables.name) info"
                 " WHERE tables.type = 'table'"
             ).fetchall()
-    except (LrurunError, OSError):
+    except (UsageError, OSError):
         return {}
     found: dict[str, set[str]] = {}
     for table, column in rows:

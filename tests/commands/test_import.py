@@ -278,6 +278,12 @@ def test_without_its_file_an_import_begins_again(machine: Machine) -> None:
     assert [row["n"] for row in machine.json("report", "--instance", "runs")["rows"]] == [3, 2]
 
 
+def test_seeds_are_left_aside_where_that_is_asked_for(machine: Machine) -> None:
+    write_runs(machine.folder / "runs.csv")
+    done = machine.run("import", "runs.csv", "--by", "norm", "--seed-column", "none")
+    assert "seeds: the setting seed is left aside, as asked for: the runs of a rung are numbered" in done.stderr
+
+
 def test_seeds_that_are_none_are_left_out(machine: Machine) -> None:
     write_runs(machine.folder / "runs.csv")
     done = machine.run("import", "runs.csv", "--seed-column", "none")
@@ -375,6 +381,7 @@ def test_rungs_of_a_ladder_file(machine: Machine) -> None:
     [
         ("run,norm,test_acc", "a,x,.8|b,y,.9", ["--metric", "tset_acc"], "did you mean 'test_acc'?"),
         ("run,norm,test_acc", "a,x,.8|b,y,.9", ["--metric", "norm"], "--metric norm: is no number, found 'x'"),
+        ("run,norm,test_acc", "a,x,.8|b,y,?|c,y,.9", ["--metric", "test_acc"], "found '?'\nhint: correct it in the"),
         ("run,norm,test_acc", "a,x,.8|b,y,.9", ["--by", "nrom"], "did you mean 'norm'? settings: norm"),
         ("run,norm,test_acc", "a,x,.8|b,y,.9", ["--seed-column", "s"], "--seed-column s: no run has this setting"),
         ("run,norm,test_acc", "a,x,.8|b,y,.9", ["--base", "nrm=x"], "--base nrm: no run has this setting"),

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from lrurun.errors import UsageError, hint_for, plural
+from lrurun.errors import LrurunError, UsageError, hint_for, plural
 from lrurun.trackers import Curve, Source, State, TrackedRun, Value, sqlite
 from lrurun.trackers.lrurun_exports import ExportedRuns, names_in_export
 from lrurun.trackers.mlflow.file_store import FileStore, is_store
@@ -205,7 +205,12 @@ def _has_runs(path: Path) -> bool:
     """Whether a SQLite file has MLflow's tables; other tools have files of this kind too."""
     if not path.is_file():
         return False
-    columns = sqlite.columns(path)
-    if not columns:  # no database, or one that another process has locked
+    try:
+        columns = sqlite.columns(path)
+    except LrurunError:
+        if path.name != _DATABASE:
+            raise
+        return True
+    if not columns:  # no database
         return path.name == _DATABASE
     return "run_uuid" in columns.get("runs", ()) and "experiment_id" in columns.get("experiments", ())

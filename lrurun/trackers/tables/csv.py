@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from lrurun.errors import UsageError
 from lrurun.trackers import Source
+from lrurun.trackers.points import MAY_BE_CUT
 from lrurun.trackers.tables.columns import Column, MemoryTable, check_names, objects
 from lrurun.trackers.tables.reader import TableReader
 from lrurun.trackers.tables.text_lines import TextLines, first_bytes
@@ -258,6 +259,8 @@ def _columns(
     _leave_out_index(table, names)
     if records.rest:
         table.notes.append(f"{place}: the last line ({records.rest}) is half-written, and left out")
+    elif not records.lines.is_whole:
+        table.notes.append(f"{place}: the last line ({records.lines.number}) has no end: {MAY_BE_CUT}")
     if records.longer:
         what = "1 row takes" if records.longer == 1 else f"{records.longer} rows take"
         first = f"the first from line {records.first_longer} on"
