@@ -14,8 +14,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from lrurun.errors import plural
-from lrurun.imported.choosing import comparable
 from lrurun.instances.import_record import Caution
+from lrurun.ledger.where.grammar import comparable
 
 if TYPE_CHECKING:
     from lrurun.config.imported import ImportTable
