@@ -210,7 +210,7 @@ _REST = (
     """,
 )
 
-# The newest generation of an imported run takes what was said about earlier ones and, if it has their settings and seed,
+# The newest generation of an imported run takes what was said about earlier ones and, with their settings and seed,
 # their places in instances of either ledger.
 _IMPORTED = (
     """
