@@ -279,7 +279,7 @@ def seed_sentences(table: ImportTable, runs: Sequence[TrackedRun]) -> list[str]:
     if not table.seed:
         why = understanding.no_seeds(runs) or "no setting has them"
         return [f"seeds: {why}: the runs of a rung are numbered, and that they are independent is your word"]
-    values = {repr(run.settings.get(table.seed)) for run in runs} - {"None", "''"}  # whatever they are
+    values = {understanding.text_of(run.settings.get(table.seed)) for run in runs} - {"none", ""}  # whatever they are
     return [f"seeds: the setting {table.seed}, with {plural(len(values), 'value')}"]
 
 

@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 from lrurun.config.metric_names import direction_of, is_about_time, is_share, split_of
 from lrurun.console import setting
 from lrurun.errors import UsageError, hint_for, nearest, plural
+from lrurun.ledger.where.grammar import comparable
 from lrurun.trackers import Direction, TrackedRun, Value
 
 _SEEDS = ("seed", "random_seed", "randomseed", "rng", "rng_seed", "manual_seed", "seed_everything", "random_state")
@@ -203,10 +204,26 @@ class Varying(Struct, frozen=True, kw_only=True):
 
 
 def text_of(value: Value) -> str:
-    """The value of a setting as a text, which a number and a text that looks like it share."""
+    """The value of a setting as people read it. Unequal values may share it: `comparable` tells them apart."""
     if isinstance(value, list):
         return json.dumps([int(part) if isinstance(part, float) and part.is_integer() else part for part in value])
     return setting(value)
+
+
+def texts_of(values: Iterable[Value]) -> dict[str, int]:
+    """The different values as people read them -> the number of times that each is there, in the order in which they
+    are found. A text that reads as another value does has quotes."""
+    counts: Counter[str] = Counter()
+    first: dict[str, Value] = {}
+    for value in values:
+        key = comparable(value)
+        first.setdefault(key, value)
+        counts[key] += 1
+    plain = Counter(map(text_of, first.values()))
+    return {
+        repr(value) if isinstance(value, str) and plain[value] > 1 else text_of(value): counts[key]
+        for key, value in first.items()
+    }
 
 
 def paths_of(runs: Sequence[TrackedRun]) -> list[str]:
@@ -221,13 +238,13 @@ def varying(runs: Sequence[TrackedRun], without: Collection[str] = ()) -> list[V
     for path in paths_of(runs):
         if path in without or last_part(path) in (*_NO_SETTINGS, *_SEEDS):
             continue
-        values = Counter(text_of(run.settings.get(path)) for run in runs)
+        values = texts_of(run.settings.get(path) for run in runs)
         present = [value for run in runs if (value := run.settings.get(path)) is not None]
         is_all_numbers = all(is_number(value) for value in present)
         is_unique = len(values) == len(runs) > 3
         if len(values) < 2 or (is_unique and (not is_all_numbers or any(isinstance(v, float) for v in present))):
             continue
-        found.append(Varying(name=path, values=dict(values), is_number=is_all_numbers))
+        found.append(Varying(name=path, values=values, is_number=is_all_numbers))
     return found
 
 
