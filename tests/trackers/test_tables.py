@@ -19,8 +19,8 @@ from pyarrow import parquet
 
 from lrurun import trackers
 from lrurun.errors import LrurunError, UsageError
-from lrurun.trackers import Source, TrackedRun
-from lrurun.trackers.tables import forms
+from lrurun.trackers import Source, TrackedRun, mlflow, optuna, sacred
+from lrurun.trackers.tables import forms, roles
 from tests.trackers.make import tables
 
 FILES = Path(__file__).parent / "files" / "tables"
@@ -536,6 +536,12 @@ def test_words_of_trackers_and_schedulers(table: Any, words: str, state: str) ->
     assert not notes
     [run], _ = table("run_id,State\na,CANCELLED by 1000\n")
     assert (run.state, run.state_text) == ("crashed", "CANCELLED by 1000")
+
+
+def test_a_word_has_one_meaning_in_tables_and_in_stores() -> None:
+    """A table that a tracker exports has its words."""
+    for of_tracker in (mlflow._STATES, optuna._ENDS, sacred.STATES):
+        assert {word: roles.state_of(word) for word in of_tracker} == of_tracker
 
 
 def test_a_state_with_an_unknown_word(table: Any) -> None:

@@ -14,7 +14,8 @@ columns of numbers are metrics, with a point in each row where they are not empt
 values alone. Columns of texts that change within a run are left out, and refused where they distinguish rows of equal
 steps: then the column that names the run does not tell runs apart.
 
-Of a table with a row for each run, all columns are settings, but those whose names say something else.
+Of a table with a row for each run, all columns are settings, but those whose names say something else. That of a study
+of Optuna has names of its own (`trials`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from numpy.typing import NDArray
 
 from lrurun.errors import UsageError, hint_for, plural
 from lrurun.trackers import Curve, Source, State, TrackedRun, Value
-from lrurun.trackers.tables import charts, roles
+from lrurun.trackers.tables import charts, roles, trials
 from lrurun.trackers.tables.columns import Column, Table, check_names
 from lrurun.trackers.tables.values import ValueTable
 
@@ -58,6 +59,8 @@ def runs(table: Table, source: Source, project: str, curves: Collection[str] | N
         return charts.runs(table, project, curves)
     if ValueTable.fits(table):
         table = ValueTable(table)
+    elif trials.fits(table.names):
+        table = trials.of_runs(table)
     return _Reading(table, source, project).runs(curves)
 
 

@@ -101,7 +101,7 @@ def _of_pandas(frame: Any, place: str) -> MemoryTable:
         frame = frame.reset_index()
     elif not pandas.api.types.is_integer_dtype(index.dtype):
         frame = frame.rename_axis(index="index").reset_index()
-    names = [".".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in frame.columns]
+    names = [_joined(name) for name in frame.columns]
     check_names(place, names)
     columns, missing = {}, 0
     for number, name in enumerate(names):
@@ -116,6 +116,11 @@ def _of_pandas(frame: Any, place: str) -> MemoryTable:
             "that are NaN: give a polars frame, or a file, if runs diverged"
         )
     return MemoryTable(place=place, columns=columns, rows=len(frame), notes=notes)
+
+
+def _joined(name: Any) -> str:
+    """The name of a column, which may have several levels, of which some are empty."""
+    return ".".join(str(level) for level in name if level != "") if isinstance(name, tuple) else str(name)
 
 
 def _pandas_values(series: Any, empty: NDArray[np.bool_]) -> NDArray[Any]:

@@ -29,9 +29,7 @@ SETTING_PREFIXES = ("params.", "config.", "config/")
 METRIC_PREFIXES = ("metrics.", "summary.", "summary/")
 
 _WORDS: dict[State, str] = {
-    "finished": (
-        "finished complete completed done success successful succeeded passed terminated ok closed published"
-    ),
+    "finished": ("finished complete completed done success successful succeeded passed terminated ok closed published"),
     "crashed": (
         "crashed failed fail failure killed error errored timeout timed_out stopped exit exited broken dead died "
         "aborted cancelled canceled interrupted preempted preempting evicted oom oomkilled out_of_memory node_fail "

@@ -118,8 +118,8 @@ class WandbReader:
 
 
 def _run_folders(path: Path) -> list[Path]:
-    """The folders of runs at a path, by their times: itself, those in its folder `wandb`, or those in or below it, which
-    also are in folders `wandb` as each job of a sweep has one. Links are not followed."""
+    """The folders of runs at a path, by their times: itself, those in its folder `wandb`, or those in or below it,
+    which also are in folders `wandb` as each job of a sweep has one. Links are not followed."""
     if found := _nearest(path):
         return found
 
