@@ -7,15 +7,19 @@ Reports have their own on missing runs and unequal shares of them, and on verdic
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lrurun.config import metric_names
 from lrurun.errors import plural
+from lrurun.imported.understanding import is_number
 from lrurun.instances.import_record import Caution
+from lrurun.judging import ranks
+from lrurun.judging.statistics import ALPHA
 from lrurun.ledger.where.grammar import comparable
 
 if TYPE_CHECKING:
@@ -182,22 +186,26 @@ def varying_settings(
     members: Members, pairs: Pairs, table: ImportTable, settings: Collection[str]
 ) -> Iterator[Caution]:
     """Cautions on settings with several values among the counted runs of a rung, without the seed, scores and what is
-    chosen. One whose values have equal shares in all rungs that are compared with it is among the details."""
+    chosen. One whose values are alike in all rungs that are compared with it is among the details.
+
+    Values are alike if each has the same share in both rungs. Numbers that vary in both, and of which more than half
+    are different, as of a random search, are alike unless the ranges do not overlap, or the rank test of verdicts finds
+    a difference at 5 %.
+    """
     left_out = {table.seed, table.metric, table.metric_for_choice, table.items, *table.choose}
     unbalanced: dict[str, list[str]] = {}
     balanced: dict[str, list[str]] = {}
     for name in settings:
         if name in left_out:
             continue
-        counts = {
-            rung: Counter(comparable(run.run.settings.get(name)) for run in runs if run.has_result)
-            for rung, runs in members.items()
+        values = {
+            rung: [run.run.settings.get(name) for run in runs if run.has_result] for rung, runs in members.items()
         }
-        for rung, count in counts.items():
-            if len(count) > 1:
-                others = [other for pair in pairs if rung in pair for other in pair if counts.get(other)]
-                equal = all(_shares(counts[other]) == _shares(count) for other in others)
-                (balanced if equal else unbalanced).setdefault(rung, []).append(f"{name} ({_listed(list(count))})")
+        for rung, of_rung in values.items():
+            if len(set(map(comparable, of_rung))) > 1:
+                others = [other for pair in pairs if rung in pair for other in pair if values.get(other)]
+                equal = all(_alike(of_rung, values[other]) for other in others)
+                (balanced if equal else unbalanced).setdefault(rung, []).append(f"{name} ({_shown_values(of_rung)})")
     if unbalanced:
         yield Caution(
             short="settings vary within rungs",
@@ -282,9 +290,30 @@ def _last_steps(members: Members) -> dict[str, list[int]]:
     return {rung: steps for rung, steps in ends.items() if steps}
 
 
+def _alike(mine: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether a setting has alike values in two rungs, see `varying_settings`."""
+    counts = [Counter(map(comparable, values)) for values in (mine, other)]
+    are_numbers = all(is_number(value) and math.isfinite(value) for value in (*mine, *other))
+    are_drawn = are_numbers and 2 * len(counts[0] | counts[1]) > len(mine) + len(other)
+    if not are_drawn or min(map(len, counts)) < 2:
+        return _shares(counts[0]) == _shares(counts[1])
+    if max(mine) < min(other) or max(other) < min(mine):
+        return False
+    p = ranks.p_values(tuple(map(float, mine)), tuple(map(float, other))).two_sided
+    return p > ALPHA
+
+
 def _shares(counts: Counter[str]) -> dict[str, Fraction]:
     """Value -> its share."""
     return {value: Fraction(count, counts.total()) for value, count in counts.items()}
+
+
+def _shown_values(values: Sequence[Any]) -> str:
+    """The values of a setting; of many numbers, their range."""
+    texts = list(dict.fromkeys(map(comparable, values)))
+    if len(texts) > _SHOWN and all(map(is_number, values)):
+        return f"{min(values):.4g} to {max(values):.4g}, median {statistics.median(values):.4g}"
+    return _listed(texts)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -240,7 +240,7 @@ def _planned(
     everything = [run for runs in tracked.values() for run in runs]
     left_out = {table.seed, *understanding.metrics(everything)}
     settings = {name: rungs.settings_of(runs, left_out) for name, runs in tracked.items()}
-    compared = [each.name for each in understanding.varying(everything, left_out)]
+    compared = [each.name for each in understanding.varying(everything, left_out, with_drawn=True)]
     resolved = []
     differing: dict[str, list[str]] = {}
     for rung in plan.rungs:

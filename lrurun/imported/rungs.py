@@ -232,7 +232,7 @@ def settings_of(runs: Sequence[TrackedRun], without: Collection[str]) -> RungSet
         values = [run.settings.get(path) for run in runs]
         if path not in without and len(set(map(comparable, values))) == 1:
             shared[path] = values[0]
-    varying = {each.name: list(each.values) for each in understanding.varying(runs, without)}
+    varying = {each.name: list(each.values) for each in understanding.varying(runs, without, with_drawn=True)}
     return RungSettings(shared=shared, varying=varying)
 
 

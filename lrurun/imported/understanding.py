@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from lrurun.config.metric_names import direction_of, is_about_time, is_share, split_of
+from lrurun.config.metric_names import direction_of, is_about_time, is_share, split_of, words
 from lrurun.console import setting
 from lrurun.errors import UsageError, hint_for, nearest, plural
 from lrurun.ledger.where.grammar import comparable
@@ -30,6 +30,9 @@ _NO_SETTINGS = frozenset(
     )
 )
 """Last parts of the names of what is no setting: ids, names, places and times."""
+
+_OF_METRICS = ("weight", "coef", "coefficient", "scale", "factor", "lambda", "alpha", "beta", "gamma", "decay")
+"""Last words of the names of settings that have the name of a metric before."""
 
 
 def last_part(path: str) -> str:
@@ -231,9 +234,14 @@ def paths_of(runs: Sequence[TrackedRun]) -> list[str]:
     return list(dict.fromkeys(path for run in runs for path in run.settings))
 
 
-def varying(runs: Sequence[TrackedRun], without: Collection[str] = ()) -> list[Varying]:
+def varying(
+    runs: Sequence[TrackedRun], without: Collection[str] = (), *, with_drawn: bool = False
+) -> list[Varying]:
     """The settings that vary between runs, without what identifies runs: ids, names, times, seeds, and texts or
-    fractions that no two runs share."""
+    fractions that no two runs share.
+
+    `with_drawn`: with such fractions, unless their names say a time, a count or a metric. A random search draws them.
+    """
     found = []
     for path in paths_of(runs):
         if path in without or last_part(path) in (*_NO_SETTINGS, *_SEEDS):
@@ -242,10 +250,20 @@ def varying(runs: Sequence[TrackedRun], without: Collection[str] = ()) -> list[V
         present = [value for run in runs if (value := run.settings.get(path)) is not None]
         is_all_numbers = all(is_number(value) for value in present)
         is_unique = len(values) == len(runs) > 3
-        if len(values) < 2 or (is_unique and (not is_all_numbers or any(isinstance(v, float) for v in present))):
+        if len(values) < 2 or (is_unique and not is_all_numbers):
+            continue
+        is_drawn = is_unique and any(isinstance(value, float) for value in present)
+        if is_drawn and not (with_drawn and may_be_drawn(path)):
             continue
         found.append(Varying(name=path, values=values, is_number=is_all_numbers))
     return found
+
+
+def may_be_drawn(name: str) -> bool:
+    """Whether a number that differs in every run may be a setting: its name says neither a time, a count nor a
+    metric. "loss_weight" is a setting."""
+    is_metric = split_of(name) is not None or direction_of(name) is not None
+    return not is_about_time(name) and (not is_metric or words(name)[-1] in _OF_METRICS)
 
 
 def resolved_name(name: str, known: Sequence[str], option: str) -> str:

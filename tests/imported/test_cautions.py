@@ -108,6 +108,22 @@ def test_settings_that_vary_within_a_rung() -> None:
     assert (unlike.short, unlike.rungs) == ("settings vary within rungs", ("a", "b"))
 
 
+def test_numbers_that_were_drawn_for_each_run_are_compared_by_their_ranks() -> None:
+    names = ["width"]
+    low, high = [0.001 * (k + 1) for k in range(12)], [0.0011 * (k + 1) for k in range(12)]
+    [alike] = cautions.varying_settings({"a": of_widths(*low), "b": of_widths(*high)}, PAIR, table(), names)
+    assert (alike.short, alike.rungs) == ("", ("a", "b"))
+    assert "a: width (0.001 to 0.012, median 0.0065)" in alike.full
+    shifted = [value + 0.006 for value in high]  # they overlap
+    [unlike] = cautions.varying_settings({"a": of_widths(*low), "b": of_widths(*shifted)}, PAIR, table(), names)
+    assert (unlike.short, unlike.rungs) == ("settings vary within rungs", ("a", "b"))
+    # three values a side allow no p below 5 %, but their ranges are apart
+    [apart] = cautions.varying_settings(
+        {"a": of_widths(1.5, 2.5, 3.5), "b": of_widths(4.5, 5.5, 6.5)}, PAIR, table(), names
+    )
+    assert apart.short == "settings vary within rungs"
+
+
 def test_neither_scores_nor_seeds_nor_what_is_chosen_varies() -> None:
     [run, other] = (
         made(f"r{k}", settings={"seed": k, "test_acc": k, "val_acc": k, "lr": k, "right": [k]}) for k in range(2)
