@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lrurun.config import metric_names
 from lrurun.errors import plural
+from lrurun.imported import scoring
 from lrurun.imported.understanding import is_number
 from lrurun.instances.import_record import Caution
 from lrurun.judging import ranks
@@ -69,6 +70,7 @@ def of_import(
     cautions = [
         *best_of_test(table),
         *split_of_score(table),
+        *mixed_units(members, table),
         *others,
         *unequal_budgets(members, pairs, table),
         *early_ends(members),
@@ -108,6 +110,19 @@ def split_of_score(table: ImportTable) -> Iterator[Caution]:
     if metric_names.is_best_of_steps(table.metric, table.direction):
         full += " It is the best of several steps, which was selected on what it measures."
     yield Caution(short=f"the score is of {split}", full=full)
+
+
+def mixed_units(members: Members, table: ImportTable) -> Iterator[Caution]:
+    """A caution on rungs with scores of at most 1 % where others are above 1.5 %, by the word of the user."""
+    above, fractions = scoring.fractions_among([run for runs in members.values() for run in runs], table)
+    if table.per_cent and above is not None and fractions:
+        small = {run.key for run in fractions}
+        yield Caution(
+            short="per cent and fractions",
+            full=f"All values of {table.metric} are read as per cent, and those of {plural(len(fractions), 'run')} are "
+            f"at most 1, as fractions are: {_listed([run.label for run in fractions])}.",
+            rungs=tuple(rung for rung, runs in members.items() if any(run.key in small for run in runs)),
+        )
 
 
 def unequal_budgets(members: Members, pairs: Pairs, table: ImportTable) -> Iterator[Caution]:

@@ -109,6 +109,10 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
             f"{table.metric}: no run has a usable value of it: {scored[0].why}",
             "name another metric or step, or import finished runs",
         )
+    per_cent = basis.request.get("per_cent")
+    option = "--no-per-cent" if per_cent is False else "--per-cent" if per_cent else "--unit %"
+    word = option if basis.is_new else f"{basis.recipe.path} [import], per_cent"
+    scoring.check_unit(scored, table, word=word, is_asked=not basis.is_new or per_cent is True)
     current = {sources.origin_of(run.run, run.tracker) for run in scored}
     # without its file, an import begins, with the numbers of seeds that its runs have in the ledger
     gone_runs = [run for run in basis.earlier if not _is_there(run.run, current)]

@@ -316,6 +316,61 @@ def seed_of(run: TrackedRun, setting: str) -> int | None:
     return seed
 
 
+# Per cent and fractions
+
+_PER_CENT = 1.5
+"""From here on, a share is one in per cent [ours]: fractions end at 1, but for what rounding and penalties add."""
+
+
+def raw_score(run: ScoredRun, table: ImportTable) -> float:
+    """The score of a run as its tracker has it; NaN where it has none."""
+    return (run.result or {}).get(table.result, math.nan) * (100.0 if table.per_cent else 1.0)
+
+
+def fractions_among(runs: Sequence[ScoredRun], table: ImportTable) -> tuple[ScoredRun | None, list[ScoredRun]]:
+    """Of scores in per cent: the first run with one above 1.5, and those with one above 0 and at most 1, which may be
+    fractions."""
+    if table.unit != "%":
+        return None, []
+    above = next((run for run in runs if raw_score(run, table) > _PER_CENT), None)
+    return above, [run for run in runs if 0 < raw_score(run, table) <= 1]
+
+
+def check_unit(runs: Sequence[ScoredRun], table: ImportTable, *, word: str, is_asked: bool) -> None:
+    """Refuses scores that are not of the unit that the table has.
+
+    Args:
+        word: what says that they are per cent, or are not: an option, or a key of the file.
+        is_asked: that they are per cent is the word of the user, so that some may be at most 1 %.
+
+    Raises:
+        UsageError: per cent and fractions in one column; fractions that are called per cent, or the other way round.
+    """
+    above, fractions = fractions_among(runs, table)
+    metric = table.metric
+    if above is not None and not table.per_cent:
+        score = raw_score(above, table)
+        raise UsageError(
+            f"{word}: run {above.label} has {metric} = {score:g}, which as a fraction is {score * 100:g} %",
+            "with --per-cent (per_cent = true), values are divided by 100; or name another unit, as --unit points",
+        )
+    if above is not None and fractions and not is_asked:
+        raise UsageError(
+            f"{metric}: has per cent and fractions, found {raw_score(above, table):g} in run {above.label} and "
+            f"{raw_score(fractions[0], table):g} in run {fractions[0].label}"
+            + (f" and {len(fractions) - 1} more" if len(fractions) > 1 else ""),
+            "give all one unit in the source; if all are in per cent, say so: --per-cent",
+        )
+    if table.unit == "%" and table.per_cent and above is None and fractions:
+        largest = max(score for run in runs if math.isfinite(score := raw_score(run, table)))
+        if largest <= 1:
+            raise UsageError(
+                f"{word}: the values of {metric} are at most {largest:g}, as fractions are, which would be divided by "
+                "100",
+                "leave it out (per_cent = false): fractions are printed in per cent",
+            )
+
+
 # Whether the step decides the order of rungs
 
 LastAndBest = tuple[float, float]

@@ -380,7 +380,7 @@ def test_rungs_of_a_ladder_file(machine: Machine) -> None:
     ("head", "rows", "options", "message"),
     [
         ("run,norm,test_acc", "a,x,.8|b,y,.9", ["--metric", "tset_acc"], "did you mean 'test_acc'?"),
-        ("run,norm,test_acc", "a,x,.8|b,y,.9", ["--metric", "norm"], "--metric norm: is no number, found 'x'"),
+        ("run,norm,test_acc", "a,x,.8|b,y,.9", ["--metric", "norm"], "--metric norm: is no number in run a, found 'x'"),
         ("run,norm,test_acc", "a,x,.8|b,y,?|c,y,.9", ["--metric", "test_acc"], "found '?'\nhint: correct it in the"),
         ("run,norm,test_acc", "a,x,.8|b,y,.9", ["--by", "nrom"], "did you mean 'norm'? settings: norm"),
         ("run,norm,test_acc", "a,x,.8|b,y,.9", ["--seed-column", "s"], "--seed-column s: no run has this setting"),

@@ -31,3 +31,85 @@ def test_a_rate_that_differs_in_every_run_is_a_caution_where_rungs_differ_in_it(
     )
     assert "settings vary within rungs" in done.stdout
     assert "# Also vary: lr (12 values)." in (machine.folder / "runs.toml").read_text()
+
+
+FRACTIONS = {"a": [[0.9], [0.91]], "b": [[0.95], [0.93]]}
+PER_CENT = {norm: [[100 * score for score in run] for run in runs] for norm, runs in FRACTIONS.items()}
+MIXED = {"a": PER_CENT["a"], "b": FRACTIONS["b"]}
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message", "hint"),
+    [
+        (
+            MIXED,
+            [],
+            "test_acc: has per cent and fractions, found 90 in run a0 and 0.95 in run b0 and 1 more",
+            "give all one unit in the source; if all are in per cent, say so: --per-cent",
+        ),
+        (
+            PER_CENT,
+            ["--no-per-cent"],
+            "--no-per-cent: run a0 has test_acc = 90, which as a fraction is 9000 %",
+            "with --per-cent (per_cent = true), values are divided by 100; or name another unit, as --unit points",
+        ),
+        (
+            FRACTIONS,
+            ["--per-cent"],
+            "--per-cent: the values of test_acc are at most 0.95, as fractions are, which would be divided by 100",
+            "leave it out (per_cent = false): fractions are printed in per cent",
+        ),
+    ],
+)
+def test_per_cent_and_fractions_are_told_apart(
+    machine: Machine, rows: dict[str, list[list[Any]]], options: list[str], message: str, hint: str
+) -> None:
+    write_pair(machine.folder / "runs.csv", "test_acc", rows=rows)
+    before = machine.files()
+    done = machine.run("import", "runs.csv", *options, code=2)
+    assert f"error: {message}\n" in done.stderr
+    assert f"{hint}\n" in done.stderr
+    assert machine.files() == before
+
+
+def test_small_scores_in_per_cent_are_the_word_of_the_user(machine: Machine) -> None:
+    write_pair(machine.folder / "runs.csv", "test_acc", rows=MIXED)
+    done = machine.run("import", "runs.csv", "--per-cent", apart=True)
+    assert "warning: All values of test_acc are read as per cent, and those of 2 runs are at most 1" in done.stderr
+    assert "per cent and fractions" in done.stdout
+    file = machine.folder / "runs.toml"
+    file.write_text(file.read_text().replace("per_cent = true", "per_cent = false"))
+    error = machine.run("import", "runs.toml", code=2).stderr
+    assert "runs.toml [import], per_cent: run a0 has test_acc = 90, which as a fraction is 9000 %" in error
+
+
+def test_a_unit_of_its_own_is_taken_as_it_is(machine: Machine) -> None:
+    write_pair(machine.folder / "runs.csv", "test_acc", rows=PER_CENT)
+    assert "90.500 ± 0.500 points" in machine.run("import", "runs.csv", "--unit", "points").stdout
+
+
+@pytest.mark.parametrize("options", [[], ["--metric", "test_acc"]])
+@pytest.mark.parametrize(
+    ("cell", "others", "hint"),
+    [
+        ("oops", ["0.8", "0.9"], "correct it in the source, which has 3 numbers there"),
+        ("test_acc", ["0.8", "0.9"], "correct it in the source, which has 3 numbers there"),
+        ("90%", ["80%", "81 %"], "write 90 in place of '90%': such values are read as per cent"),
+        ("high", ["low", "low"], "name a column with numbers"),
+    ],
+)
+def test_a_cell_that_is_no_number_is_named(
+    machine: Machine, options: list[str], cell: str, others: list[str], hint: str
+) -> None:
+    rows = {"a": [[others[0] if "%" in cell or cell == "high" else 0.8], [others[0]]], "b": [[cell], [others[1]]]}
+    if "%" in cell or cell == "high":
+        rows["a"], rows["b"] = [[cell], [others[0]]], [[others[1]], [others[0]]]
+    write_pair(machine.folder / "runs.csv", "test_acc", rows=rows)
+    error = machine.run("import", "runs.csv", *options, code=2).stderr
+    run = "a0" if rows["a"][0][0] == cell else "b0"
+    if cell == "high" and not options:
+        assert "error: no metric was found" in error
+    else:
+        where = "--metric test_acc" if options else "test_acc"
+        assert f"error: {where}: is no number in run {run}, found {cell!r}\n" in error
+        assert f"{hint}\n" in error
