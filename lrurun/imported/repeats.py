@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from lrurun import floats
+from lrurun.config.imported import validation_metrics
 from lrurun.errors import UsageError, plural
+from lrurun.imported import understanding
 from lrurun.imported.choosing import combination
 from lrurun.imported.scoring import BEST_STEP
 from lrurun.instances.import_record import Caution
@@ -298,26 +300,31 @@ def _several(
         )
     else:
         hint = "say which count with --repeat latest, mean or all"
-        if differing := _differing([placed.run for several in repeated.values() for placed in several[:2]], table):
+        if differing := _differing(list(repeated.values()), table):
             names = ", ".join(differing[:_SHOWN]) + ", ..." * (len(differing) > _SHOWN)
-            hint += f", or make them other rungs: {names} {'differs' if len(differing) == 1 else 'differ'} between them"
+            choose = f"--choose {','.join(differing[:_SHOWN])}"
+            if not table.metric_for_choice:
+                known = understanding.metrics([run.run for runs in rungs.values() for run in runs])
+                choose += f" --metric-for-choice {next(iter(validation_metrics(known, table.metric)), 'M')}"
+            hint = (
+                f"{names} {'differs' if len(differing) == 1 else 'differ'} between them: let validation choose with "
+                f"{choose}, make other rungs of them, or {hint}"
+            )
     return UsageError(f"several runs of one rung and seed: {'; '.join(lists[:_SHOWN])}{more}", hint)
 
 
-def _differing(pairs: Sequence[ScoredRun], table: ImportTable) -> list[str]:
-    """The settings that differ in every pair of runs."""
-    settings = [run.run.settings for run in pairs]
-    every = dict.fromkeys(name for of_run in settings for name in of_run)
-    metrics = (table.metric, table.metric_for_choice)
-    return [
-        name
-        for name in every
-        if name not in metrics
-        and all(
-            comparable(first.get(name)) != comparable(second.get(name))
-            for first, second in zip(settings[::2], settings[1::2], strict=True)
+def _differing(groups: Sequence[Sequence[_Placed]], table: ImportTable) -> list[str]:
+    """The settings that differ between the runs of one rung and seed, those first that do in most of them."""
+    runs = [placed.run.run for several in groups for placed in several]
+    left_out = {table.seed, table.metric, table.metric_for_choice, *table.choose, *understanding.metrics(runs)}
+    counts = {
+        each.name: sum(
+            len({comparable(placed.run.run.settings.get(each.name)) for placed in several}) > 1 for several in groups
         )
-    ]
+        for each in understanding.varying(runs, left_out, with_drawn=True)
+        if not each.is_number or understanding.may_be_drawn(each.name)
+    }
+    return sorted((name for name, count in counts.items() if count), key=lambda name: -counts[name])
 
 
 def _on_numbers(groups: Mapping[_Group, Sequence[_Placed]], table: ImportTable) -> Iterator[Caution]:

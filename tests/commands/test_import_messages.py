@@ -113,3 +113,22 @@ def test_a_cell_that_is_no_number_is_named(
         where = "--metric test_acc" if options else "test_acc"
         assert f"error: {where}: is no number in run {run}, found {cell!r}\n" in error
         assert f"{hint}\n" in error
+
+
+def test_several_runs_of_a_seed_name_the_settings_that_differ_and_the_choice_among_them(machine: Machine) -> None:
+    rows = [
+        [f"{norm}{k}{lr}{opt}", norm, k, 0.8, 0.7 + lr, 1 - lr, lr, opt, 100 * k + 7 * lr]
+        for norm in "ab"
+        for k in range(3)
+        for lr in (0.1, 0.1, 0.2)
+        for opt in ("adam", "sgd")
+    ]
+    rows = [[f"r{number}", *row[1:]] for number, row in enumerate(rows)]
+    head = ["run", "norm", "seed", "test_acc", "val_acc", "train_loss", "lr", "optimizer", "Runtime"]
+    write_csv(machine.folder / "runs.csv", head, rows)
+    error = machine.run("import", "runs.csv", "--by", "norm", code=2).stderr
+    assert "error: several runs of one rung and seed: a, seed 0: r0, r1, r2, r3, r4, r5; " in error
+    assert (
+        "lr, optimizer differ between them: let validation choose with --choose lr,optimizer --metric-for-choice "
+        "val_acc, make other rungs of them, or say which count with --repeat latest, mean or all\n" in error
+    )

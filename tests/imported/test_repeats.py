@@ -107,7 +107,8 @@ def test_several_runs_of_one_rung_and_seed_are_listed() -> None:
         seeded(rungs, SEED)
     assert caught.value.message == "several runs of one rung and seed: a, seed 1: a1 (first), a3; b, seed 4: b1, b2"
     assert caught.value.hint == (
-        "say which count with --repeat latest, mean or all, or make them other rungs: lr differs between them"
+        "lr, w differ between them: let validation choose with --choose lr,w --metric-for-choice M, make other rungs "
+        "of them, or say which count with --repeat latest, mean or all"
     )
 
 
