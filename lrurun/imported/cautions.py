@@ -126,8 +126,8 @@ def mixed_units(members: Members, table: ImportTable) -> Iterator[Caution]:
 
 
 def unequal_budgets(members: Members, pairs: Pairs, table: ImportTable) -> Iterator[Caution]:
-    """A caution on comparisons of two rungs whose counted runs end at unequal steps: the medians differ by more than
-    1 %. Where all are scored at the same step, it is among the details, as a schedule may depend on the end."""
+    """A caution on comparisons of two rungs whose counted runs end, or have their last scores, at unequal steps: the
+    medians differ by more than 1 %. Where all are scored at the same step, it is among the details, as a schedule may depend on the end."""
     ends = _last_steps(members)
     medians = {rung: statistics.median(steps) for rung, steps in ends.items()}
     unequal = {
@@ -145,25 +145,26 @@ def unequal_budgets(members: Members, pairs: Pairs, table: ImportTable) -> Itera
         scored = f"; all are scored at step {table.at}" if at_step else ", and more steps alone may make a rung better"
         yield Caution(
             short="" if at_step else "unequal budgets",
-            full=f"Runs end at unequal steps, by the medians of rungs: {listed}{scored}.",
+            full=f"Runs end, or have their last scores, at unequal steps, by the medians of rungs: {listed}{scored}.",
             rungs=rungs,
         )
 
 
 def early_ends(members: Members) -> Iterator[Caution]:
-    """A caution on rungs with counted runs that end before nine tenths of the median of their rung: trackers may call a
-    run finished that was killed."""
+    """A caution on rungs with counted runs that end, or have their last score, before nine tenths of the median of
+    their rung: trackers may call a run finished that was killed."""
     sentences, rungs = [], []
     for rung, steps in _last_steps(members).items():
         median = statistics.median(steps)
-        early = [run.label for run in members[rung] if run.has_result and 0 < run.step < _EARLY * median]
+        early = [run.label for run in members[rung] if run.has_result and 0 < run.end < _EARLY * median]
         if early:
             rungs.append(rung)
             sentences.append(f"{rung} {len(early)} of {len(steps)} with a median of {median:,.0f}: {_listed(early)}")
     if sentences:
         yield Caution(
             short="runs that end early",
-            full="Runs end before nine tenths of the steps of their rung, stopped early or killed: "
+            full="Runs end, or have their last score, before nine tenths of the steps of their rung, as if they were "
+            "stopped early or killed: "
             f"{'; '.join(sentences)}.",
             rungs=tuple(rungs),
         )
@@ -300,8 +301,8 @@ def steps_back(members: Members) -> Iterator[Caution]:
 
 
 def _last_steps(members: Members) -> dict[str, list[int]]:
-    """Rung -> the last steps of its counted runs, where they are known."""
-    ends = {rung: [run.step for run in runs if run.has_result and run.step > 0] for rung, runs in members.items()}
+    """Rung -> the last steps of the scores of its counted runs, where they are known, else of the runs."""
+    ends = {rung: [run.end for run in runs if run.has_result and run.end > 0] for rung, runs in members.items()}
     return {rung: steps for rung, steps in ends.items() if steps}
 
 

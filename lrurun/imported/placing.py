@@ -119,6 +119,7 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
     vanished = [] if basis.is_new else [_scored_again(run, table) for run in gone_runs]
     everything = scored + vanished
     sorted_runs = rungs.sort([(run.run, run.tracker) for run in everything], ladder)
+    rungs.check_choice(table.choose, ladder, [run.run for run in everything])
     members = {name: [everything[index] for index in found] for name, found in sorted_runs.members.items()}
     titles = rungs.titles_of([run.run for run in scored])
     outside = [titles[index] for index in sorted_runs.outside if index < len(scored)]

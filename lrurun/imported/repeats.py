@@ -6,8 +6,9 @@ Where `choose` has settings, each combination of them has its own seeds in a run
    source. A number that an earlier import gave a run stays, and new runs get the smallest numbers that are free. A run
    of several rungs has one number.
 2. **A seed column** gives the seeds. A run that is missing and has no valid one is numbered above the others.
-3. **Several runs of one rung and seed.** Of those without a result, none counts beside one with a result, which is
-   taken for another attempt at the same; without such a one, the latest counts. If several have results, `repeat`
+3. **Several runs of one rung and seed.** Of those without a score, none counts beside one with a score, which is taken
+   for another attempt at the same, whether crashed runs are missing or failures; without such a one, the latest failure
+   counts, else the latest missing run. If several have scores, `repeat`
    decides; without it, that is an error. "latest": by the time of their end, else of their start, if all of them have
    it, else the last in the source. "mean": one run with the mean of their results, and without curves; if one of them
    diverged or has NaN, it has no usable result either. "all": the first keeps its seed, the others get the next free
@@ -106,7 +107,9 @@ def seeded(
     for group, members in groups.items():
         kept[group] = []
         for seed, several in _by_seed(members).items():
-            with_result = [placed for placed in several if placed.run.has_result]
+            with_result = [placed for placed in several if placed.run.state == "done"]
+            if not with_result:  # all failures rank alike
+                with_result = [_latest(failed)] if (failed := [p for p in several if p.run.has_result]) else []
             if len(with_result) > 1:
                 repeated[group, seed] = with_result
             else:
@@ -114,7 +117,7 @@ def seeded(
             counted = {placed.key for placed in with_result or kept[group][-1:]}
             left_out |= {placed.key: placed.run for placed in several if placed.key not in counted}
     if left_out:
-        sentences.append(f"{plural(len(left_out), 'missing run')} left out: another run has the same rung and seed")
+        sentences.append(f"{plural(len(left_out), 'run')} without a score left out: another run has the same rung and seed")
     parts: dict[RunKey, tuple[ScoredRun, ...]] = {}
     if repeated and not table.repeat:
         raise _several(repeated, rungs, table)
@@ -355,8 +358,9 @@ def _on_repeats(repeated: Mapping[tuple[_Group, int], Sequence[_Placed]], table:
             None not in [p.run.run.ended_at for p in several] or None not in [p.run.run.started_at for p in several]
             for several in runs_of
         )
-        by = "the latest one" if timed else "the latest one, which is the last in the source where times are not known"
-        yield Caution(short="", full=f"{runs} share {seeds}, of each of which {by} counts.", rungs=rungs)
+        by = "the latest one" if timed else "the latest one (the last of the source where times are not known)"
+        short = "" if timed else "the latest by the order of the source"
+        yield Caution(short=short, full=f"{runs} share {seeds}, of each of which {by} counts.", rungs=rungs)
 
 
 def _on_seeds(rungs: Mapping[str, Sequence[ScoredRun]], table: ImportTable) -> Iterator[Caution]:

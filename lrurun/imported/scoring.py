@@ -55,6 +55,8 @@ class ScoredRun(Struct, frozen=True, kw_only=True):
     """The score, as in "test/acc"; "val/acc" of the metric for choice, "best_step"."""
     step: int
     """The last step that it reached; 0 where it has no steps."""
+    score_step: int | None = None
+    """The step of a score that is the last of several; None where it is not known, or has no such step."""
     why: str = ""
     """Why it has no result."""
     seed_error: UsageError | None = None
@@ -62,6 +64,11 @@ class ScoredRun(Struct, frozen=True, kw_only=True):
     went_back: bool = False
     """Whether the score or the metric for choice ends at a smaller step than it has reached: an attempt was abandoned,
     or there were two writers."""
+
+    @property
+    def end(self) -> int:
+        """The last step that its score is of."""
+        return self.step if self.score_step is None else self.score_step
 
     @property
     def key(self) -> tuple[str, str]:
@@ -130,10 +137,17 @@ def scored(run: TrackedRun, tracker: str, table: ImportTable) -> ScoredRun:
         state=state,
         result=result,
         step=max(run.last_step or 0, 0),
+        score_step=_last_of_several(run, table) if ended and table.at == "last" else None,
         why=reading.why,
         seed_error=seed_error,
         went_back=_went_back(run, [table.metric, table.metric_for_choice]),
     )
+
+
+def _last_of_several(run: TrackedRun, table: ImportTable) -> int | None:
+    """The step of the last score. A single one, as of a test after training, may be at any step."""
+    steps = _curve(run, table.metric).steps
+    return int(steps[-1]) if len(steps) > 1 and table.protocol != "best-of-test" else None
 
 
 def _went_back(run: TrackedRun, metrics: Sequence[str]) -> bool:

@@ -132,3 +132,66 @@ def test_several_runs_of_a_seed_name_the_settings_that_differ_and_the_choice_amo
         "lr, optimizer differ between them: let validation choose with --choose lr,optimizer --metric-for-choice "
         "val_acc, make other rungs of them, or say which count with --repeat latest, mean or all\n" in error
     )
+
+
+def test_what_rungs_are_made_of_is_not_chosen(machine: Machine) -> None:
+    rows = {norm: [[score, 0.7, lr] for lr in (0.1, 0.2)] for norm, score in (("a", 0.8), ("b", 0.9))}
+    write_pair(machine.folder / "runs.csv", "test_acc", "val_acc", "lr", rows=rows)
+    choose = ("--by", "norm", "--metric-for-choice", "val_acc", "--choose")
+    error = machine.run("import", "runs.csv", *choose, "lr,norm", code=2).stderr
+    assert (
+        "choose: norm is in the condition of rung a, where = \"norm = 'a'\": what is compared cannot be chosen too"
+        in error
+    )
+    assert "leave norm out of choose, or out of the conditions of the rungs" in error
+    assert not (machine.folder / "runs.toml").exists()
+    machine.run("import", "runs.csv", *choose, "lr")
+
+
+def test_the_latest_by_the_order_of_the_source_is_a_caution(machine: Machine) -> None:
+    rows = [[f"r{k}", "ab"[k % 2], k // 4, 0.8 + k / 100] for k in range(8)]
+    write_csv(machine.folder / "runs.csv", ["run", "norm", "seed", "test_acc"], rows)
+    done = machine.run("import", "runs.csv", "--repeat", "latest", apart=True)
+    assert (
+        "warning: 8 runs share 4 seeds, of each of which the latest one (the last of the source where times "
+        "are not known) counts." in done.stderr
+    )
+    assert "the latest by the order of the source" in done.stdout
+
+
+def test_scores_at_unequal_last_steps_are_cautions(machine: Machine) -> None:
+    head = ["run", "norm", "seed", "step", "test_acc", "train_loss"]
+    rows = [
+        [f"{norm}{seed}", norm, seed, step, None if (norm, seed, step) == ("b", 1, 2) else 0.8 + step / 100, 1 / step]
+        for norm in "ab"
+        for seed in range(3)
+        for step in (0.5, 1, 2)
+    ]
+    rows = [[*row[:3], int(row[3] * 2), *row[4:]] for row in rows]
+    write_csv(machine.folder / "runs.csv", head, rows)
+    done = machine.run("import", "runs.csv", "--metric", "test_acc", apart=True)
+    assert (
+        "warning: Runs end, or have their last score, before nine tenths of the steps of their rung, as if they were "
+        "stopped early or killed: b 1 of 3 with a median of 4: b1." in done.stderr
+    )
+    late = [[*row[:4], None if row[1] == "b" and row[3] == 4 else row[4], row[5]] for row in rows]
+    write_csv(machine.folder / "late.csv", head, late)
+    done = machine.run("import", "late.csv", "--metric", "test_acc", apart=True)
+    assert (
+        "warning: Runs end, or have their last scores, at unequal steps, by the medians of rungs: a 4, b 2, and more "
+        "steps alone may make a rung better." in done.stderr
+    )
+    assert "unequal budgets" in done.stdout
+
+
+@pytest.mark.parametrize("crashed", ["missing", "failed"])
+def test_of_several_attempts_the_one_with_a_score_counts(machine: Machine, crashed: str) -> None:
+    rows = [[f"{norm}{k}", norm, k, "finished", 0.8 + k / 100] for norm in "ab" for k in range(3)]
+    rows += [["a2-first", "a", 2, "crashed", None], ["b3", "b", 3, "crashed", None], ["b3-again", "b", 3, "killed", None]]
+    write_csv(machine.folder / "runs.csv", ["run", "norm", "seed", "state", "test_acc"], rows)
+    done = machine.run("import", "runs.csv", "--crashed", crashed, apart=True)
+    assert "2 runs without a score left out: another run has the same rung and seed" in done.stderr
+    scores = {row["rung"]: row["scores"] for row in machine.json("report", "runs")["rows"]}
+    assert scores["a"] == [0.8, 0.81, 0.82]
+    diverged = {row["rung"]: row["diverged"] for row in machine.json("report", "runs")["rows"]}
+    assert diverged == {"a": 0, "b": int(crashed == "failed")}
