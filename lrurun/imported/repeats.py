@@ -117,7 +117,9 @@ def seeded(
             counted = {placed.key for placed in with_result or kept[group][-1:]}
             left_out |= {placed.key: placed.run for placed in several if placed.key not in counted}
     if left_out:
-        sentences.append(f"{plural(len(left_out), 'run')} without a score left out: another run has the same rung and seed")
+        sentences.append(
+            f"{plural(len(left_out), 'run')} without a score left out: another run has the same rung and seed"
+        )
     parts: dict[RunKey, tuple[ScoredRun, ...]] = {}
     if repeated and not table.repeat:
         raise _several(repeated, rungs, table)

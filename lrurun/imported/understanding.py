@@ -254,9 +254,7 @@ def paths_of(runs: Sequence[TrackedRun]) -> list[str]:
     return list(dict.fromkeys(path for run in runs for path in run.settings))
 
 
-def varying(
-    runs: Sequence[TrackedRun], without: Collection[str] = (), *, with_drawn: bool = False
-) -> list[Varying]:
+def varying(runs: Sequence[TrackedRun], without: Collection[str] = (), *, with_drawn: bool = False) -> list[Varying]:
     """The settings that vary between runs, without what identifies runs: ids, names, times, seeds, and texts or
     fractions that no two runs share.
 

@@ -186,12 +186,18 @@ def test_scores_at_unequal_last_steps_are_cautions(machine: Machine) -> None:
 
 @pytest.mark.parametrize("crashed", ["missing", "failed"])
 def test_of_several_attempts_the_one_with_a_score_counts(machine: Machine, crashed: str) -> None:
-    rows = [[f"{norm}{k}", norm, k, "finished", 0.8 + k / 100] for norm in "ab" for k in range(3)]
-    rows += [["a2-first", "a", 2, "crashed", None], ["b3", "b", 3, "crashed", None], ["b3-again", "b", 3, "killed", None]]
+    rows = [[f"{norm}{k}", norm, k, "finished", 0.8 + k / 128] for norm in "ab" for k in range(3)]
+    rows += [
+        ["a2-first", "a", 2, "crashed", None],
+        ["b3", "b", 3, "crashed", None],
+        ["b3-again", "b", 3, "killed", None],
+    ]
     write_csv(machine.folder / "runs.csv", ["run", "norm", "seed", "state", "test_acc"], rows)
     done = machine.run("import", "runs.csv", "--crashed", crashed, apart=True)
     assert "2 runs without a score left out: another run has the same rung and seed" in done.stderr
     scores = {row["rung"]: row["scores"] for row in machine.json("report", "runs")["rows"]}
-    assert scores["a"] == [0.8, 0.81, 0.82]
+    assert scores["a"] == [0.8 + k / 128 for k in range(3)]
     diverged = {row["rung"]: row["diverged"] for row in machine.json("report", "runs")["rows"]}
     assert diverged == {"a": 0, "b": int(crashed == "failed")}
+    unknown = "chance is not known on this task (import with --chance X, or write chance into [import])"
+    assert (unknown in machine.run("report", "runs", "--details").stdout) == (crashed == "failed")

@@ -140,10 +140,11 @@ def test_an_attempt_without_a_result_does_not_count_beside_one_with_it() -> None
     found = seeded({"a": runs}, SEED)
     assert seeds(found) == {"a": {"again": 1, "new": 2}}
     assert [run.run.id for run in found.left_out] == ["killed", "old"]
-    assert found.sentences == ("2 missing runs left out: another run has the same rung and seed",)
-    # a run that diverged has a result
-    with pytest.raises(UsageError):
-        seeded({"a": [made("p", None, seed=1, state="diverged"), made("q", seed=1), made("r", seed=2)]}, SEED)
+    assert found.sentences == ("2 runs without a score left out: another run has the same rung and seed",)
+    # a failure counts where no attempt has a score
+    failed = [made("p", None, seed=1, state="diverged"), made("q", None, seed=1, state="diverged"), made("r", seed=2)]
+    assert seeds(seeded({"a": [*failed, made("s", None, seed=1)]}, SEED)) == {"a": {"q": 1, "r": 2}}
+    assert seeds(seeded({"a": [*failed, made("s", seed=1)]}, SEED)) == {"a": {"r": 2, "s": 1}}
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,7 @@ def test_the_latest_run_counts(times: Sequence[tuple[float | None, float | None]
     assert seeds(found) == {"a": {latest: 1, "other": 2}}
     assert {run.run.id for run in found.left_out} == {"r0", "r1", "r2"} - {latest}
     [caution] = found.cautions
-    assert ("last in the source" in caution.full) == (latest == "r2")
+    assert ("last of the source" in caution.full) == (latest == "r2")
 
 
 def test_the_mean_of_runs_counts() -> None:
