@@ -127,7 +127,8 @@ def mixed_units(members: Members, table: ImportTable) -> Iterator[Caution]:
 
 def unequal_budgets(members: Members, pairs: Pairs, table: ImportTable) -> Iterator[Caution]:
     """A caution on comparisons of two rungs whose counted runs end, or have their last scores, at unequal steps: the
-    medians differ by more than 1 %. Where all are scored at the same step, it is among the details, as a schedule may depend on the end."""
+    medians differ by more than 1 %. Where all are scored at the same step, it is among the details, as a schedule may
+    depend on the end."""
     ends = _last_steps(members)
     medians = {rung: statistics.median(steps) for rung, steps in ends.items()}
     unequal = {

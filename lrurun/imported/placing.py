@@ -16,7 +16,7 @@ from lrurun.config.resolve import Difference
 from lrurun.config.runs import pack
 from lrurun.config.schema import SETTINGS, ImportedConfig, Origin, Reading
 from lrurun.errors import UsageError, plural
-from lrurun.imported import cautions, choosing, item_results, repeats, rungs, scoring, sources, understanding
+from lrurun.imported import cautions, choosing, item_results, repeats, rungs, scoring, sources, steps, understanding
 from lrurun.imported.recording import CONTENTS, Known, Placed
 from lrurun.imported.scoring import LastAndBest, ScoredRun
 from lrurun.imported.sources import OpenedSource, ReadRuns
@@ -128,7 +128,7 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
             name: [pair for index in found if index < len(both) and (pair := both[index]) is not None]
             for name, found in sorted_runs.members.items()
         }
-        if (error := scoring.step_to_name(by_rung, table, basis.twin)) is not None:
+        if (error := steps.step_to_name(by_rung, cautions.compared(ladder), table, basis.twin)) is not None:
             raise error
     known = {(origin_in(run.run).project, origin_in(run.run).run): run.run.seed for run in basis.earlier}
     seeded = repeats.seeded(members, table, known)

@@ -12,16 +12,14 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec import Struct, structs
 
-from lrurun import floats
 from lrurun.errors import UsageError
 from lrurun.ledger.values import State
 from lrurun.trackers import Curve
@@ -385,7 +383,7 @@ def check_unit(runs: Sequence[ScoredRun], table: ImportTable, *, word: str, is_a
             )
 
 
-# Whether the step decides the order of rungs
+# Both steps that may count
 
 LastAndBest = tuple[float, float]
 """The scores of a run at its last step, and at the step with the best validation score."""
@@ -400,27 +398,3 @@ def last_and_best(run: TrackedRun, table: ImportTable, choice: str) -> LastAndBe
     ]
     last, best = ((result or {}).get(table.result, math.nan) for result in scores)
     return (last, best) if math.isfinite(last) and math.isfinite(best) else None
-
-
-def reversed_pair(rungs: Mapping[str, Sequence[LastAndBest]]) -> tuple[str, str] | None:
-    """The first two rungs of which one has the better mean at the last step and the worse one at the best step; None if
-    there are none. Equal means have no order."""
-    means = {rung: [floats.mean(scores) for scores in zip(*runs, strict=True)] for rung, runs in rungs.items() if runs}
-    for (first, of_first), (second, of_second) in itertools.combinations(means.items(), 2):
-        at_last, at_best = of_first[0] - of_second[0], of_first[1] - of_second[1]
-        if (at_last > 0 > at_best) or (at_last < 0 < at_best):
-            return first, second
-    return None
-
-
-def step_to_name(rungs: Mapping[str, Sequence[LastAndBest]], table: ImportTable, choice: str) -> UsageError | None:
-    """The error that asks for the step, where the order of two rungs depends on it; None where it does not."""
-    pair = reversed_pair(rungs)
-    if pair is None:
-        return None
-    first, second = pair
-    return UsageError(
-        f"the order of {first} and {second} by {table.metric} at the last step is the opposite of that at the step at "
-        f"which {choice} is best",
-        f"say which counts: --at last, or --at best --metric-for-choice {choice}",
-    )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.harness.machine import Machine
-from tests.harness.tables import SCORES, write_csv, write_runs
+from tests.harness.tables import write_csv
 
 
 def write_pair(path: Path, *columns: str, rows: dict[str, list[list[Any]]]) -> Path:

@@ -110,6 +110,6 @@ def test_settings_are_named_by_their_last_parts() -> None:
 
 def test_numbers_that_no_two_runs_share_are_settings_unless_their_names_say_something_else() -> None:
     names = ["lr", "loss_weight", "wall_time", "samples_per_second", "train_loss", "grad.acc"]
-    runs = [tracked(f"r{k}", settings={name: 0.1 + k / 7 for name in names}) for k in range(5)]
+    runs = [tracked(f"r{k}", settings=dict.fromkeys(names, 0.1 + k / 7)) for k in range(5)]
     assert [each.name for each in understanding.varying(runs, with_drawn=True)] == ["lr", "loss_weight"]
     assert not understanding.varying(runs)
