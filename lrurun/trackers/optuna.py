@@ -14,7 +14,6 @@ A study is a project, a trial is a run.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import math
 import sqlite3
@@ -62,11 +61,10 @@ class _Study(Struct):
 
     def directions_of_metrics(self) -> dict[str, Direction]:
         """Metric -> its direction. Only a study of one objective has reports."""
-        names = [*self.metrics(), _REPORTS] if len(self.directions) == 1 else self.metrics()
-        found = itertools.zip_longest(
-            names, self.directions, fillvalue=self.directions[-1] if self.directions else None
-        )
-        return {name: direction for name, direction in found if direction is not None}
+        found = dict(zip(self.metrics(), self.directions, strict=True))
+        if len(self.directions) == 1:
+            found[_REPORTS] = self.directions[0]
+        return {name: direction for name, direction in found.items() if direction is not None}
 
 
 class _Trial(Struct):
