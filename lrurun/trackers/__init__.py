@@ -85,6 +85,8 @@ class TrackedRun(Struct, frozen=True, kw_only=True):
     recorded; of a metric without steps, its only value. All metrics of the run are here, whatever was asked for."""
     last_step: int | None = None
     """The greatest step of the run; None where no metric has steps."""
+    went_back: frozenset[str] | None = None
+    """The metrics whose last values are of smaller steps than they have reached; None where only curves tell."""
     directions: dict[str, Direction] = {}
     """Metric -> its direction, of those for which the tracker records it."""
     curves: dict[str, Curve] = {}
@@ -126,7 +128,8 @@ class Reader(Protocol):
     """Reads the runs of one tracker. The class is called with a Source, and nothing is read then.
 
     A reader of a tool that writes no metrics itself has `reads_metrics_file = True` too. Without it, a source with a
-    `metrics_file` is none of its own.
+    `metrics_file` is none of its own. One that is much faster without curves has `tells_ends = True`, and fills in
+    `went_back`: where scores are last values, it is then asked for no curves.
     """
 
     name: str
@@ -246,6 +249,10 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
         if isinstance(value, Mapping):
             settings |= flat(value, f"{path}.")
         else:
-            is_plain = value is None or isinstance(value, str | int | float | bool | list)
-            settings[path] = value if is_plain else str(value)
+            settings[path] = plain(value)
     return settings
+
+
+def plain(value: Any) -> Value:
+    """A value as one of a setting: others than texts, numbers, truth values, lists and nothing become texts."""
+    return value if value is None or isinstance(value, str | int | float | bool | list) else str(value)

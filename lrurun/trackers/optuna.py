@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from lrurun.errors import UsageError
 from lrurun.files import is_database
-from lrurun.trackers import Direction, Source, State, TrackedRun, Value, flat, folders, sqlite
+from lrurun.trackers import Direction, Source, State, TrackedRun, Value, documents, flat, folders, sqlite
 from lrurun.trackers.points import JsonLines, Points
 
 SCHEMAS = ("v3.0.0.d", "v3.2.0.a")
@@ -61,10 +61,11 @@ class _Study(Struct):
 
     def directions_of_metrics(self) -> dict[str, Direction]:
         """Metric -> its direction. Only a study of one objective has reports."""
-        found = dict(zip(self.metrics(), self.directions, strict=True))
         if len(self.directions) == 1:
-            found[_REPORTS] = self.directions[0]
-        return {name: direction for name, direction in found.items() if direction is not None}
+            names, directions = [*self.metrics(), _REPORTS], self.directions * 2
+        else:
+            names, directions = self.metrics(), self.directions
+        return {name: direction for name, direction in zip(names, directions, strict=False) if direction is not None}
 
 
 class _Trial(Struct):
@@ -107,7 +108,7 @@ class OptunaReader:
     def version(self) -> str:
         """The version of the tables, as in "Optuna v3.2.0.a"; empty of a journal."""
         path = self._file()
-        with folders.reading(path):
+        with documents.reading(path):
             if not is_database(path):
                 return ""
         with _opened(path) as connection:
@@ -121,7 +122,7 @@ class OptunaReader:
         """Yields the trials of each study, by their numbers."""
         self._notes = []
         path = self._file()
-        with folders.reading(path):
+        with documents.reading(path):
             database = is_database(path)
         found = _from_database(path, keeps(curves)) if database else self._from_journal(path)
         studies: set[str] = set()
@@ -162,7 +163,7 @@ class OptunaReader:
             except (KeyError, TypeError, ValueError, IndexError, AttributeError):
                 raise UsageError(f"{path}: row {number} is none of a journal of Optuna", "name another file") from None
         if lines.half_written:
-            self._notes.append(f"{path}: the last line is half written and left out")
+            self._notes.append(documents.half_written(path))
         for study, trials in journal.studies.values():
             yield study, None
             for trial in trials:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from lrurun.errors import UsageError
-from lrurun.trackers.points import JsonLines, MetricsFile, Points, number_of_text, step_of_text
+from lrurun.trackers.numbers import number_of_text, step_of_text
+from lrurun.trackers.points import JsonLines, MetricsFile, Points
 
 
 @pytest.fixture

@@ -105,5 +105,5 @@ def test_no_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     for path, message in ((tmp_path / "none.db", "No such file or directory"), (tmp_path, "Is a directory")):
         with pytest.raises(LrurunError) as refused:
             count(path)
-        assert refused.value.message == f"{path}: {message}"
+        assert refused.value.message == f"{path}: cannot be read: {message}"
         assert sqlite.columns(path) == {}

@@ -69,6 +69,12 @@ class MlflowReader:
                 self._version = store.version
         return self._version
 
+    @property
+    def tells_ends(self) -> bool:
+        """Of a database alone: a server and a folder have the ends only with the curves."""
+        with contextlib.closing(self._opened()) as store:
+            return isinstance(store, SqliteStore)
+
     def runs(self, curves: Collection[str] | None = ()) -> Iterator[TrackedRun]:
         """Yields the runs in the order in which they started."""
         with contextlib.closing(self._opened()) as store:
@@ -174,6 +180,7 @@ def _run(
         last={name: end.value for name, end in last.items()},
         # MLflow gives the step 0 to what is logged without one.
         last_step=max(steps) if any(steps) else None,
+        went_back=frozenset(name for name, end in last.items() if end.step < end.greatest_step),
         curves={name: curve for name, curve in points.items() if len(curve.steps) > 1 or curve.steps.any()},
         started_at=stored.started_at, ended_at=stored.ended_at, code=stored.tags.get(_COMMIT, ""), data=stored.data,
         place=stored.place,
