@@ -1,7 +1,7 @@
 """Runs of Aim 3.29.1, as it has written them (`make/aim.py`), where its package is installed.
 
-It has none for Python 3.13, and CI never runs what needs it: after a change of the reader, run these tests by hand, with
-Python 3.12 and `pip install aim`.
+It has none for Python 3.13, and CI never runs what needs it: after a change of the reader, run these tests by hand,
+with Python 3.12 and `pip install aim`.
 """
 
 from __future__ import annotations
