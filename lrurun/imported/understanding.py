@@ -247,7 +247,7 @@ def text_of(value: Value) -> str:
     """The value of a setting as a text, which a number and a text that looks like it share."""
     if isinstance(value, list):
         return json.dumps([int(part) if isinstance(part, float) and part.is_integer() else part for part in value])
-    return setting(value)
+    return setting(0 if value == 0 and not isinstance(value, bool) else value)  # -0.0 is 0
 
 
 def paths_of(runs: Sequence[TrackedRun]) -> list[str]:
