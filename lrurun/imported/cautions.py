@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from lrurun.config import metric_names
 from lrurun.errors import plural
+from lrurun.imported import understanding
 from lrurun.imported.choosing import comparable
 from lrurun.instances.import_record import Caution
 
@@ -34,7 +35,7 @@ by a step."""
 _EARLY = 0.9
 """A run that ends before this share of the median of its rung ends early [ours]."""
 _SHOWN = 4
-"""Values and runs that a sentence lists."""
+"""Rungs, settings, values and runs that a sentence lists."""
 
 
 def compared(ladder: Ladder) -> list[tuple[str, str]]:
@@ -121,7 +122,7 @@ def unequal_budgets(members: Members, pairs: Pairs, table: ImportTable) -> Itera
     }
     if unequal:
         rungs = tuple(rung for rung in members if rung in unequal)
-        listed = ", ".join(f"{rung} {medians[rung]:,.0f}" for rung in rungs)
+        listed = _listed([f"{rung} {medians[rung]:,.0f}" for rung in rungs])
         at_step = isinstance(table.at, int)
         scored = f"; all are scored at step {table.at}" if at_step else ", and more steps alone may make a rung better"
         yield Caution(
@@ -145,7 +146,7 @@ def early_ends(members: Members) -> Iterator[Caution]:
         yield Caution(
             short="runs that end early",
             full="Runs end before nine tenths of the steps of their rung, stopped early or killed: "
-            f"{'; '.join(sentences)}.",
+            f"{_listed(sentences, '; ')}.",
             rungs=tuple(rungs),
         )
 
@@ -174,7 +175,7 @@ def _versions(
             rung: [f"{version[:12]} ({plural(count, 'run')})" for version, count in versions[rung].items()]
             for rung in rungs
         }
-        listed = "; ".join(f"{rung} {_listed(texts)}" for rung, texts in counts.items())
+        listed = _listed([f"{rung} {_listed(texts)}" for rung, texts in counts.items()], "; ")
         yield Caution(short=short, full=f"{full}: {listed}.", rungs=rungs)
 
 
@@ -193,11 +194,18 @@ def varying_settings(
             rung: Counter(comparable(run.run.settings.get(name)) for run in runs if run.has_result)
             for rung, runs in members.items()
         }
+        texts = {
+            comparable(value): understanding.text_of(value)
+            for runs in members.values()
+            for value in [run.run.settings.get(name) for run in runs]
+        }
         for rung, count in counts.items():
             if len(count) > 1:
                 others = [other for pair in pairs if rung in pair for other in pair if counts.get(other)]
                 equal = all(_shares(counts[other]) == _shares(count) for other in others)
-                (balanced if equal else unbalanced).setdefault(rung, []).append(f"{name} ({_listed(list(count))})")
+                (balanced if equal else unbalanced).setdefault(rung, []).append(
+                    f"{name} ({_listed([texts[value] for value in count])})"
+                )
     if unbalanced:
         yield Caution(
             short="settings vary within rungs",
@@ -222,7 +230,7 @@ def several_differences(differences: Mapping[str, Sequence[str]], table: ImportT
         if len(names := [name for name in every if name not in table.choose]) > 1
     }
     if several:
-        listed = "; ".join(f"{rung} in {', '.join(names)}" for rung, names in several.items())
+        listed = _listed([f"{rung} in {_listed(names)}" for rung, names in several.items()], "; ")
         yield Caution(
             short="more than one difference from the base",
             full=f"Rungs differ from their base in more than one setting: {listed}. Verdicts are about all of them "
@@ -287,9 +295,9 @@ def _shares(counts: Counter[str]) -> dict[str, Fraction]:
     return {value: Fraction(count, counts.total()) for value, count in counts.items()}
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + ", ..." * (len(names) > _SHOWN)
+def _listed(names: Collection[str], separator: str = ", ") -> str:
+    return understanding.listed(names, _SHOWN, separator)
 
 
 def _by_rung(texts: Mapping[str, Sequence[str]]) -> str:
-    return "; ".join(f"{rung}: {', '.join(of_rung)}" for rung, of_rung in texts.items())
+    return _listed([f"{rung}: {_listed(of_rung)}" for rung, of_rung in texts.items()], "; ")

@@ -25,6 +25,7 @@ from msgspec import Struct, structs
 
 from lrurun import floats
 from lrurun.errors import UsageError, hint_for, plural
+from lrurun.imported import understanding
 from lrurun.instances.import_record import Caution
 from lrurun.judging.verdicts import LEAST_SEEDS
 
@@ -36,6 +37,10 @@ _LEAST_FOR_CHOICE = 2
 """Seeds that choose at least, where verdicts use others [ours]: with one, its luck would choose."""
 _SHARE_FOR_CHOICE = 3
 """At most one in so many common seeds chooses [ours]: the verdict needs more of them."""
+
+
+_SHOWN = 4
+"""Rungs that a caution lists."""
 
 
 class ChosenRuns(Struct, frozen=True, kw_only=True):
@@ -191,14 +196,14 @@ def on_choices(choices: Sequence[ChosenRuns], table: ImportTable) -> Iterator[Ca
     if rungs := tuple(choice.rung for choice in choices if choice.shares_runs):
         yield Caution(
             short="choice and verdict share runs",
-            full=f"The settings of {', '.join(rungs)} were chosen by {table.metric_for_choice} of runs that verdicts "
-            f"use too: fewer than {LEAST_SEEDS} seeds would have been left without them. This favours rungs with more "
-            "combinations.",
+            full=f"The settings of {understanding.listed(rungs, _SHOWN)} were chosen by {table.metric_for_choice} of "
+            f"runs that verdicts use too: fewer than {LEAST_SEEDS} seeds would have been left without them. This "
+            "favours rungs with more combinations.",
             rungs=rungs,
         )
     numbers = {choice.rung: choice.combinations for choice in choices if choice.combinations}
     if len(set(numbers.values())) > 1:
-        listed = ", ".join(f"{rung} {number}" for rung, number in numbers.items())
+        listed = understanding.listed([f"{rung} {number}" for rung, number in numbers.items()], _SHOWN)
         yield Caution(
             short="unequal numbers of combinations",
             full=f"The combinations of {', '.join(table.choose)} with results, of which each rung counts the best, are "
@@ -206,7 +211,7 @@ def on_choices(choices: Sequence[ChosenRuns], table: ImportTable) -> Iterator[Ca
         )
     edges = {choice.rung: choice.at_edge for choice in choices if choice.at_edge}
     if edges:
-        listed = "; ".join(f"{rung}: {', '.join(names)}" for rung, names in edges.items())
+        listed = understanding.listed([f"{rung}: {', '.join(names)}" for rung, names in edges.items()], _SHOWN, "; ")
         yield Caution(
             short="best value at the edge of those tried",
             full=f"The chosen value is the smallest or the largest of those tried: {listed}. A better one may lie "

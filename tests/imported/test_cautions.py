@@ -96,7 +96,7 @@ def test_settings_that_vary_within_a_rung() -> None:
         {"a": of_widths(8, 16), "b": of_widths(8, 8)}, PAIR, table(seed="seed"), settings
     )
     assert (mixed.short, mixed.rungs) == ("settings vary within rungs", ("a",))
-    assert "a: width (8.0, 16.0)" in mixed.full
+    assert "a: width (8, 16)" in mixed.full
     # half of each in both: the mixture is the same
     [alike] = cautions.varying_settings(
         {"a": of_widths(8, 16), "b": of_widths(16, 8, 16, 8)}, PAIR, table(seed="seed"), settings
@@ -106,6 +106,29 @@ def test_settings_that_vary_within_a_rung() -> None:
         {"a": of_widths(8, 16), "b": of_widths(16, 8, 8)}, PAIR, table(seed="seed"), settings
     )
     assert (unlike.short, unlike.rungs) == ("settings vary within rungs", ("a", "b"))
+
+
+def test_cautions_on_many_rungs_list_a_few() -> None:
+    rungs = [f"rung-{k}" for k in range(50)]
+    members = {
+        rung: [
+            made(f"{rung}-{seed}", seed=seed, settings={"width": seed + k}, code=str(k), data=str(k), step=100 + 10 * k)
+            for seed in range(12)
+        ]
+        + [made(f"{rung}-early", seed=12, settings={"width": 0}, step=1)]
+        for k, rung in enumerate(rungs)
+    }
+    differences = {rung: [f"setting-{k}" for k in range(30)] for rung in rungs[1:]}
+    found = cautions.of_import(
+        members, [(rung, "rung-0") for rung in rungs[1:]], table(), settings=["width"], differences=differences
+    )
+    assert len(found) == 7
+    assert max(len(caution.full) for caution in found) < 700
+    assert all(len(caution.rungs) > 40 for caution in found if caution.rungs)
+    [settings] = [caution for caution in found if caution.short == "settings vary within rungs"]
+    assert "rung-0: width (0, 1, 2, 3 and 8 more); rung-1" in settings.full
+    assert settings.full.count("rung-") == 4
+    assert "and 46 more" in settings.full
 
 
 def test_neither_scores_nor_seeds_nor_what_is_chosen_varies() -> None:
