@@ -67,6 +67,7 @@ def of_import(
         *best_of_test(table),
         *split_of_score(table),
         *others,
+        *only_values(members, table),
         *unequal_budgets(members, pairs, table),
         *early_ends(members),
         *unequal_data(members, pairs),
@@ -272,14 +273,31 @@ def seeds_of_sacred(table: ImportTable) -> Iterator[Caution]:
 
 
 def steps_back(members: Members) -> Iterator[Caution]:
-    """A caution on runs whose curves end at a smaller step than they have reached: an attempt was abandoned."""
-    rungs = tuple(rung for rung, runs in members.items() if any(run.went_back for run in runs))
-    if rungs:
-        runs = [run.label for rung in rungs for run in members[rung] if run.went_back]
+    """Cautions on runs whose steps go back: after an attempt that was abandoned, or from two writers."""
+    rules = {
+        "attempts": "as after an attempt that was abandoned: its points from there on do not count",
+        "writers": "as of two writers: at each step the value that was recorded last counts",
+    }
+    for why, rule in rules.items():
+        runs = [run.label for of_rung in members.values() for run in of_rung if run.went_back == why]
+        if runs:
+            yield Caution(
+                short="",
+                full=f"The steps of {plural(len(runs), 'run')} go back, {rule} ({_listed(runs)}).",
+                rungs=tuple(rung for rung, of_rung in members.items() if any(run.went_back == why for run in of_rung)),
+            )
+
+
+def only_values(members: Members, table: ImportTable) -> Iterator[Caution]:
+    """A caution on runs that are scored at their only value, although the best step of runs counts."""
+    counts = {rung: sum(run.at_only_value for run in runs if run.has_result) for rung, runs in members.items()}
+    rungs = tuple(rung for rung, count in counts.items() if count)
+    if table.at == "best" and rungs:
+        listed = _listed([f"{rung} {counts[rung]} of {sum(run.has_result for run in members[rung])}" for rung in rungs])
         yield Caution(
-            short="",
-            full=f"The steps of {plural(len(runs), 'run')} go back, as after an attempt that was abandoned: at each "
-            f"step the value that was recorded last counts ({_listed(runs)}).",
+            short="runs without a best step",
+            full=f"Runs without curves of both {table.metric} and {table.metric_for_choice} are scored at their only "
+            f"value: {listed}. Rungs with more of them are scored by another rule.",
             rungs=rungs,
         )
 

@@ -22,6 +22,7 @@ from lrurun.imported.scoring import LastAndBest, ScoredRun
 from lrurun.imported.sources import OpenedSource, ReadRuns
 from lrurun.instances.import_record import Caution
 from lrurun.ledger.values import Run
+from lrurun.paths import shown
 from lrurun.trackers import State, TrackedRun
 
 MOST_POSITIONS = 4_999
@@ -100,6 +101,7 @@ def finished(basis: Basis, by: Sequence[str]) -> Understood:
             f"{table.metric}: no run has a usable value of it: {scored[0].why}",
             "name another metric or step, or import finished runs",
         )
+    scoring.check_best(scored, table, "--at best" if basis.is_new else f"{shown(basis.target)} [import], at")
     current = {sources.origin_of(run.run, run.tracker) for run in scored}
     # without its file, an import begins, with the numbers of seeds that its runs have in the ledger
     gone_runs = [] if basis.is_new else [run for run in basis.earlier if not _is_there(run.run, current)]
@@ -206,6 +208,7 @@ def _scored_again(earlier: Earlier, table: ImportTable) -> ScoredRun:
         result=run.result,
         step=run.step,
         why=run.error or "",
+        choice=(run.result or {}).get(table.result_for_choice),
     )
 
 

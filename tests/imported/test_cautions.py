@@ -167,10 +167,23 @@ def test_the_seed_of_sacred_is_its_own() -> None:
 
 
 def test_curves_that_go_back_are_named() -> None:
-    [found] = cautions.steps_back({"a": [made("x", went_back=True), made("y")], "b": [made("z")]})
-    assert (found.rungs, found.short) == (("a",), "")
-    assert "of 1 run go back" in found.full
-    assert found.full.endswith("(x).")
+    members = {"a": [made("x", went_back="attempts"), made("y")], "b": [made("z"), made("w", went_back="writers")]}
+    attempts, writers = cautions.steps_back(members)
+    assert (attempts.rungs, attempts.short) == (("a",), "")
+    assert "of 1 run go back, as after an attempt that was abandoned" in attempts.full
+    assert attempts.full.endswith("(x).")
+    assert writers.rungs == ("b",)
+    assert "as of two writers" in writers.full
+
+
+def test_runs_at_their_only_value_are_counted_by_rung() -> None:
+    members = {"a": [made("x", at_only_value=True), made("y"), made("lost", None)], "b": [made("z")]}
+    best = table(at="best", metric_for_choice="val_acc")
+    [found] = cautions.only_values(members, best)
+    assert (found.short, found.rungs) == ("runs without a best step", ("a",))
+    assert "at their only value: a 1 of 2." in found.full
+    assert not [*cautions.only_values({"b": [made("z")]}, best)]
+    assert "runs without a best step" in short(cautions.of_import(members, PAIR, best))
 
 
 def test_comparisons_are_those_with_the_base_and_those_of_claims() -> None:
@@ -187,7 +200,7 @@ def test_comparisons_are_those_with_the_base_and_those_of_claims() -> None:
 
 
 def test_those_of_the_first_screen_come_first() -> None:
-    members = {"a": runs(10, 4, went_back=True), "b": runs(10, step=50)}
+    members = {"a": runs(10, 4, went_back="attempts"), "b": runs(10, step=50)}
     chosen = Caution(short="seeds numbered here", full="x")
     found = cautions.of_import(members, PAIR, table(protocol="best-of-test"), others=[chosen])
     assert short(found) == [
