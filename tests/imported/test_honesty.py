@@ -218,3 +218,22 @@ def test_settings_are_chosen_by_validation(machine: Machine, tmp_path: Path) -> 
     assert len(report["imported"]["choices"]) == 2
     assert len(machine.json("runs", "--where", "stage=train and settings.lr=0.01")["runs"]) == 3 + 12
     assert len(machine.json("runs", "--where", "stage=train")["runs"]) == 3 + 12
+
+
+def test_the_chosen_settings_may_lack_test_scores(machine: Machine, tmp_path: Path) -> None:
+    tuned = [
+        {"norm": norm, "lr": lr, "seed": seed, "val_acc": val, "test_acc": 0.5 + 0.01 * seed}
+        for norm in ("none", "layer")
+        for lr, val in ((0.1, 0.9), (0.01, 0.7))
+        for seed in range(3)
+    ]
+    for row in tuned[:2]:
+        row["test_acc"] = ""
+    write(tmp_path, [{"run": f"r{number}"} | row for number, row in enumerate(tuned)])
+    report = read(machine, "--seed-column", "seed", "--choose", "lr", "--metric-for-choice", "val_acc")
+    none, layer = report["rows"]
+    assert (none["n"], none["missing"], layer["n"]) == (1, 2, 3)
+    assert none["scores"] == [0.52]
+    [of_none] = [choice for choice in report["imported"]["choices"] if choice.startswith("none:")]
+    assert "none: lr = 0.1 is the best of 2" in of_none
+    assert of_none.endswith("2 of its 3 runs have no test_acc, and count as missing")
