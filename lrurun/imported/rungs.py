@@ -135,6 +135,11 @@ def _plain(text: str) -> str:
 # Which runs a rung has
 
 
+def declared(ladder: Ladder) -> list[list[str | None]]:
+    """The name, the condition and the base of each rung."""
+    return [[rung.name, rung.where, ladder.bases[rung.name]] for rung in ladder.rungs]
+
+
 class Sorted(Struct, frozen=True, kw_only=True):
     """Runs by the rungs whose conditions they meet."""
 
@@ -155,10 +160,15 @@ def sort(runs: Sequence[tuple[TrackedRun, str]], ladder: Ladder) -> Sorted:
         rung.name: conditions.parse(rung.where, names, f"{ladder.path}, rung {rung.name}, where")
         for rung in ladder.rungs
     }
+    compared = {each.name for condition in parsed.values() for each in comparisons(condition)}
     members: dict[str, list[int]] = {name: [] for name in parsed}
     outside: list[int] = []
+    known: dict[str, list[str]] = {}  # what many runs have in common is compared once
     for index, (run, tracker) in enumerate(runs):
-        fitting = [name for name, condition in parsed.items() if conditions.holds(condition, run, tracker)]
+        values = repr([conditions.value_of(name, run, tracker) for name in compared])
+        if (fitting := known.get(values)) is None:
+            fitting = [name for name, condition in parsed.items() if conditions.holds(condition, run, tracker)]
+            known[values] = fitting
         if len(fitting) > 1:
             title = titles_of([run for run, _ in runs])[index]
             raise UsageError(

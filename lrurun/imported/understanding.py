@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, Literal
 
 from msgspec import Struct, structs
@@ -14,9 +15,8 @@ from msgspec import Struct, structs
 from lrurun.console import setting
 from lrurun.errors import UsageError, hint_for, nearest, plural
 from lrurun.ledger.where.grammar import comparable
-from lrurun.trackers import TrackedRun, Value
+from lrurun.trackers import Direction, TrackedRun, Value
 
-Direction = Literal["max", "min"]
 Split = Literal["test", "validation", "training"]
 
 _SPLITS: dict[str, Split] = {
@@ -85,6 +85,7 @@ def is_about_time(metric: str) -> bool:
     return any(word in _TIMES for word in words(metric))
 
 
+@cache
 def split_of(metric: str) -> Split | None:
     """The split that the name of a metric names; None if it names none."""
     return next((_SPLITS[word] for word in words(metric) if word in _SPLITS), None)
@@ -100,6 +101,22 @@ def direction_of(metric: str) -> Direction:
     return "max"
 
 
+def recorded_direction(runs: Iterable[TrackedRun], metric: str) -> Direction | None:
+    """Whether higher or lower values of a metric are better, as the tracker has it; None if it has not.
+
+    Raises:
+        UsageError: its studies differ.
+    """
+    found = {run.directions[metric]: run for run in runs if metric in run.directions}
+    if len(found) > 1:
+        projects = f"lower in {found['min'].project}, higher in {found['max'].project}"
+        raise UsageError(
+            f"{metric}: which values are better depends on the study: {projects}",
+            "import one of them with --project, or name --direction",
+        )
+    return next(iter(found), None)
+
+
 def is_share(metric: str) -> bool:
     """Whether a metric is a share of test items, by its name."""
     return any(word in _SHARES for word in words(metric))
@@ -113,6 +130,14 @@ def is_number(value: Any) -> bool:
 def _number(value: Any) -> float | None:
     """The number in a column of scores, where those that are not finite are texts by now, see `sources.kept`."""
     return float(value) if is_number(value) or value in ("nan", "inf", "-inf") else None
+
+
+def _reads_as_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def with_metrics(run: TrackedRun, names: Collection[str]) -> TrackedRun:
@@ -188,7 +213,14 @@ def check_metric(runs: Sequence[TrackedRun], name: str, option: str, known: Mapp
     if any(is_number(value) for value in values):
         return
     if values:
-        raise UsageError(f"{option} {name}: is no number, found {setting(values[0])!r}", "name a column with numbers")
+        texts = [value for value in values if not _reads_as_number(value)]
+        others = len(values) - len(texts)
+        hint = (
+            f"correct it in the source, which has {plural(others, 'number')} there"
+            if others
+            else "name a column with numbers"
+        )
+        raise UsageError(f"{option} {name}: is no number, found {setting(texts[0] if texts else values[0])!r}", hint)
     if any(name in run.settings for run in runs):
         raise UsageError(f"{option} {name}: no run has a value of it", "name another metric, or import finished runs")
     numbers = [path for path in dict.fromkeys(path for run in runs for path in run.settings) if _is_column(runs, path)]
@@ -341,6 +373,8 @@ def no_seeds(runs: Sequence[TrackedRun]) -> str:
             other = next((value for value in values if not _is_whole(value)), None)
             if other is not None:
                 return f"{path} has values that are no whole numbers, as {setting(other)}"
+            if len(set(map(text_of, values))) > 1:
+                return f"the setting {path} is left aside, as asked for"
             if values:
                 return f"{path} is {setting(values[0])} in all runs"
     return ""
