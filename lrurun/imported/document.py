@@ -44,7 +44,7 @@ def text(
         tables: further lists of tables, as the claims of a ladder.
     """
     lines = [*map(_comment, head), f"task = {toml_value(task)}", f"title = {toml_value(title)}", "", "[import]"]
-    defaults = msgspec.to_builtins(ImportTable(source=("",), from_="", metric="x"))
+    defaults = msgspec.to_builtins(ImportTable(source=("",), from_="", metric="x", direction="max"))
     for key, value in msgspec.to_builtins(table).items():
         if key in ALWAYS or value != defaults[key]:
             lines += [_comment(notes[key])] if notes.get(key) else []

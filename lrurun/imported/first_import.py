@@ -13,6 +13,7 @@ import msgspec
 from msgspec import structs
 
 from lrurun import decoding, paths
+from lrurun.config import metric_names
 from lrurun.config.imported import ImportTable, rules, validation_metrics
 from lrurun.config.ladder import Ladder, load_ladder
 from lrurun.config.recipe import Recipe, load_recipe
@@ -110,7 +111,7 @@ def _check_choice(given: ImportOptions, known: Collection[str], metric: str) -> 
     for option, needs_it in (("--at best", given.at == "best"), ("--choose", bool(given.choose))):
         if needs_it and given.metric_for_choice is None:
             likely = validation_metrics(known, metric)
-            likely += [name for name in known if understanding.split_of(name) == "validation" and name not in likely]
+            likely += [name for name in known if metric_names.split_of(name) == "validation" and name not in likely]
             others = likely or [name for name in known if name != metric]
             hint = f"name it: --metric-for-choice {others[0]}" if others else "no run has another metric"
             more = f"; others: {', '.join(others[1:6])}" if len(others) > 1 else ""
@@ -176,15 +177,38 @@ def _table(
         "choose": [understanding.resolved_name(name, settings, "--choose") for name in given.choose],
     }
     if given.metric_for_choice is not None:
-        of_choice = _direction(runs, given.metric_for_choice)
+        table = msgspec.convert(entries, ImportTable)
+        of_choice = direction if table.choice_is_twin else _known(runs, given.metric_for_choice)
+        if of_choice is None:
+            raise UsageError(
+                f"--metric-for-choice {given.metric_for_choice}: its name does not say whether higher is better",
+                "name a metric whose name says it; or import without it, and then write metric_for_choice and "
+                "direction_for_choice into the file",
+            )
         entries |= {} if of_choice == direction else {"direction_for_choice": of_choice}
     table = msgspec.convert(entries, ImportTable)
     raise_first(rules(table, shown(target)))
     return table
 
 
+def _known(runs: Sequence[TrackedRun], metric: str) -> Direction | None:
+    """Whether higher or lower values are better, as the tracker has it, else by the name of the metric."""
+    return understanding.recorded_direction(runs, metric) or metric_names.direction_of(metric)
+
+
 def _direction(runs: Sequence[TrackedRun], metric: str) -> Direction:
-    return understanding.recorded_direction(runs, metric) or understanding.direction_of(metric)
+    """Whether higher or lower scores are better.
+
+    Raises:
+        UsageError: neither the tracker nor the name of the metric says it.
+    """
+    direction = _known(runs, metric)
+    if direction is None:
+        raise UsageError(
+            f"{metric}: its name does not say whether higher or lower is better",
+            "say it with --direction max, or with --direction min where lower is better",
+        )
+    return direction
 
 
 def _from_folder(name: str, folder: Path) -> str:

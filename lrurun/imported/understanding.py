@@ -7,53 +7,16 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct, structs
 
+from lrurun.config.metric_names import direction_of, is_about_time, is_share, split_of
 from lrurun.console import setting
 from lrurun.errors import UsageError, hint_for, nearest, plural
 from lrurun.ledger.where.grammar import comparable
 from lrurun.trackers import Direction, TrackedRun, Value
 
-Split = Literal["test", "validation", "training"]
-
-_SPLITS: dict[str, Split] = {
-    "test": "test",
-    **dict.fromkeys(("val", "valid", "validation", "dev", "eval"), "validation"),
-    **dict.fromkeys(("train", "training"), "training"),
-}
-"""A word in the name of a metric -> the split that it is of."""
-_SCORES = (
-    *(
-        "acc",
-        "accuracy",
-        "top1",
-        "top5",
-        "auc",
-        "auroc",
-        "f1",
-        "map",
-        "miou",
-        "iou",
-        "bleu",
-        "rouge",
-        "reward",
-        "score",
-    ),
-    *("return", "precision", "recall", "r2"),
-)
-"""Words of scores of which higher is better."""
-_LOSSES = (
-    *("loss", "error", "err", "perplexity", "ppl", "mse", "mae", "rmse", "nll", "bits", "bpc", "bpb", "bpd", "wer"),
-    *("cer", "fid", "regret", "divergence", "kl", "entropy", "crossentropy", "ce", "cost", "mape", "rms"),
-)
-"""Words of scores of which lower is better."""
-_TIMES = ("runtime", "second", "seconds", "time", "duration", "speed", "samples", "steps", "step", "epoch", "count")
-"""Words of what is no score of a model."""
-_SHARES = ("acc", "accuracy", "top1", "top5")
-"""Words of scores that are shares of the test items."""
 _SEEDS = ("seed", "random_seed", "randomseed", "rng", "rng_seed", "manual_seed", "seed_everything", "random_state")
 """Last parts of the names of seeds, the surest first."""
 _NO_SETTINGS = frozenset(
@@ -69,36 +32,9 @@ _NO_SETTINGS = frozenset(
 """Last parts of the names of what is no setting: ids, names, places and times."""
 
 
-def words(name: str) -> list[str]:
-    """The words of a name: "valLoss" and "val/loss" are both "val", "loss"."""
-    apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
-    return [word.lower() for word in re.split(r"[^A-Za-z0-9]+", apart) if word]
-
-
 def last_part(path: str) -> str:
     """The last part of a dotted or slashed name, in small letters."""
     return re.split(r"[./]", path)[-1].lower()
-
-
-def is_about_time(metric: str) -> bool:
-    """Whether a metric is a time, a speed or a count, by its name: no score of a model."""
-    return any(word in _TIMES for word in words(metric))
-
-
-@cache
-def split_of(metric: str) -> Split | None:
-    """The split that the name of a metric names; None if it names none."""
-    return next((_SPLITS[word] for word in words(metric) if word in _SPLITS), None)
-
-
-def direction_of(metric: str) -> Direction:
-    """Whether higher or lower values of a metric are better, by its name."""
-    for word in reversed(words(metric)):
-        if word in _LOSSES or word.endswith(("loss", "error", "perplexity", "entropy")):
-            return "min"
-        if word in _SCORES:
-            return "max"
-    return "max"
 
 
 def recorded_direction(runs: Iterable[TrackedRun], metric: str) -> Direction | None:
@@ -115,11 +51,6 @@ def recorded_direction(runs: Iterable[TrackedRun], metric: str) -> Direction | N
             "import one of them with --project, or name --direction",
         )
     return next(iter(found), None)
-
-
-def is_share(metric: str) -> bool:
-    """Whether a metric is a share of test items, by its name."""
-    return any(word in _SHARES for word in words(metric))
 
 
 def is_number(value: Any) -> bool:
@@ -161,16 +92,12 @@ def metrics(runs: Sequence[TrackedRun]) -> dict[str, int]:
         counts.update(
             name
             for name, value in run.settings.items()
-            if name not in run.last and is_number(value) and split_of(name) is not None and _sounds_like_score(name)
+            if name not in run.last
+            and is_number(value)
+            and split_of(name) is not None
+            and direction_of(name) is not None
         )
     return dict(counts)
-
-
-def _sounds_like_score(name: str) -> bool:
-    return any(
-        word in _SCORES or word in _LOSSES or word.endswith(("loss", "error", "perplexity", "entropy"))
-        for word in words(name)
-    )
 
 
 def chosen_metric(runs: Sequence[TrackedRun], given: str | None) -> str:

@@ -14,12 +14,14 @@ columns of numbers are metrics, with a point in each row where they are not empt
 values alone. Columns of texts that change within a run are left out, and refused where they distinguish rows of equal
 steps: then the column that names the run does not tell runs apart.
 
-Of a table with a row for each run, all columns are settings, but those whose names say something else.
+Of a table with a row for each run, all columns are settings, but those whose names say something else. That of a study
+of Optuna has names of its own (`trials`).
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -29,7 +31,7 @@ from numpy.typing import NDArray
 
 from lrurun.errors import UsageError, hint_for, listed, plural
 from lrurun.trackers import Curve, Source, State, TrackedRun, Value
-from lrurun.trackers.tables import charts, roles
+from lrurun.trackers.tables import charts, roles, trials
 from lrurun.trackers.tables.columns import Column, Table, check_names
 from lrurun.trackers.tables.values import ValueTable
 
@@ -57,6 +59,8 @@ def runs(table: Table, source: Source, project: str, curves: Collection[str] | N
         return charts.runs(table, project, curves)
     if ValueTable.fits(table):
         table = ValueTable(table)
+    elif trials.fits(table.names):
+        table = trials.of_runs(table)
     return _Reading(table, source, project).runs(curves)
 
 
@@ -298,17 +302,26 @@ class _Reading:
         return bool(cells) and all(roles.seconds_of(cell) is not None for cell in cells)
 
     def _find_state(self, taken: Collection[str | None]) -> str | None:
+        """The column of states: one so named, of whose words or cells at least half are known. A run with another word
+        is not known to have ended."""
         for name in self.table.names:
             if roles.plain(name) in roles.STATE and name not in taken:
-                cells = [*self.first_cells[name].cells(), *(self.last_cells[name].cells() if self.is_long else ())]
-                words = {_text(cell) for cell in cells if cell is not None}
-                if not words:
+                cells = self.last_cells[name].cells() if self.is_long else self.first_cells[name].cells()
+                counts = Counter(_text(cell) for cell in cells if cell is not None)
+                if not counts:
                     continue
-                if all(roles.state_of(word) for word in words):
-                    self.parts.state = name
-                    return name
-                word = min(word for word in words if not roles.state_of(word))
-                self.table.notes.append(f"{self.table.place}: {name!r} is a setting: {word!r} is no state of a run")
+                unknown = [word for word in counts if not roles.state_of(word)]
+                words = listed([repr(word) for word in sorted(unknown)])
+                of_runs = sum(counts[word] for word in unknown)
+                if 2 * len(unknown) > len(counts) and 2 * of_runs > counts.total():
+                    is_no_state = f"{words} {'is no state' if len(unknown) == 1 else 'are no states'} of a run"
+                    self.table.notes.append(f"{self.table.place}: {name!r} is a setting: {is_no_state}")
+                    continue
+                if unknown:
+                    what = f"the state of {plural(of_runs, 'run')} is {words}, which is not known"
+                    self.table.notes.append(f"{self.table.place}: {name!r}: {what}: read as running, so as missing")
+                self.parts.state = name
+                return name
         return None
 
     def _is_repeated(self, name: str) -> bool:

@@ -95,7 +95,7 @@ def _of_pandas(frame: Any, place: str) -> MemoryTable:
         frame = frame.reset_index()
     elif not pandas.api.types.is_integer_dtype(index.dtype):
         frame = frame.rename_axis(index="index").reset_index()
-    names = [".".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in frame.columns]
+    names = [_joined(name) for name in frame.columns]
     check_names(place, names)
     columns, missing = {}, 0
     for number, name in enumerate(names):
@@ -110,6 +110,11 @@ def _of_pandas(frame: Any, place: str) -> MemoryTable:
             "that are NaN: give a polars frame, or a file, if runs diverged"
         )
     return MemoryTable(place=place, columns=columns, rows=len(frame), notes=notes)
+
+
+def _joined(name: Any) -> str:
+    """The name of a column, which may have several levels, of which some are empty."""
+    return ".".join(str(level) for level in name if level != "") if isinstance(name, tuple) else str(name)
 
 
 def _pandas_values(series: Any, empty: NDArray[np.bool_]) -> NDArray[Any]:
@@ -128,5 +133,5 @@ def _pandas_values(series: Any, empty: NDArray[np.bool_]) -> NDArray[Any]:
     if kinds == {bool}:  # a column of objects
         return np.array([bool(value) for value in values], bool)
     if kinds and kinds <= {int, float}:
-        return np.array([np.nan if value is None else float(value) for value in values])
+        return np.array([np.nan if value is None else value for value in values], np.float64)
     return objects(values)
