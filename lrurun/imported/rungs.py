@@ -209,7 +209,7 @@ def titles_of(runs: Sequence[TrackedRun]) -> list[str]:
     """Runs as messages name them: by their names where they have some, and by their ids; where there are several
     projects, with these."""
     with_project = len({run.project for run in runs}) > 1
-    titles = [f"{run.name} ({run.id})" if run.name and run.name != run.id else run.id for run in runs]
+    titles = [f"{name} ({run.id})" if (name := run.name or run.row) and name != run.id else run.id for run in runs]
     return [f"{run.project}/{title}" if with_project else title for run, title in zip(runs, titles, strict=True)]
 
 
