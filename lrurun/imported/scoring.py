@@ -85,8 +85,9 @@ class ScoredRun(Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """Its id in messages, with its name where it has one."""
-        return f"{self.run.id} ({self.run.name})" if self.run.name else self.run.id
+        """Its id in messages, with its name where it has one, or the row that it is."""
+        name = self.run.name or self.run.row
+        return f"{self.run.id} ({name})" if name else self.run.id
 
 
 class _Reading(NamedTuple):
@@ -352,7 +353,8 @@ def seed_of(run: TrackedRun, setting: str) -> int | None:
         seed = int(value.partition(".")[0])
     elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         seed = int(value) if value == int(value) else None
-    label = f"{run.id} ({run.name})" if run.name else run.id
+    name = run.name or run.row
+    label = f"{run.id} ({name})" if name else run.id
     if seed is None:
         hint = "name another setting with --seed-column; with --seed-column none, runs are numbered"
         raise UsageError(f"run {label}, {setting}: expected a whole number as its seed, found {value!r}", hint)
