@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
+from lrurun.config import metric_names
 from lrurun.config.ladder import Ladder
 from lrurun.config.schema import ImportedConfig, Origin, Reading
 from lrurun.data.metric import ESCAPE, Accuracy, Metric
@@ -50,7 +51,7 @@ class ImportTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """The name of the file with the metrics in the folder of each run, for tools that write none of their own."""
     metric: Annotated[str, Meta(min_length=1)]
     """The metric whose values are the scores that verdicts are about, as in "test_acc"."""
-    direction: Literal["max", "min"] = "max"
+    direction: Literal["max", "min"]
     """Whether higher or lower scores are better."""
     at: Literal["last", "best"] | Annotated[int, Meta(ge=0, le=2**62)] = "last"
     """The step whose score counts: "last"; a number; or "best", the step at which `metric_for_choice` is best."""
@@ -155,6 +156,12 @@ def metric_of(table: ImportTable) -> Metric:
     return Accuracy(**msgspec.structs.asdict(metric)) if table.is_share else metric
 
 
+def is_best_of_test(table: ImportTable) -> bool:
+    """Whether the score is the best of several test scores of a run, by its name."""
+    is_judged = metric_names.split_of(table.metric) in ("test", None)
+    return is_judged and metric_names.is_best_of_steps(table.metric, table.direction)
+
+
 def rules(table: ImportTable, where: str) -> Iterator[UsageError]:
     """Faults of the table beyond its types."""
     at = f"{where} [import]"
@@ -172,6 +179,32 @@ def rules(table: ImportTable, where: str) -> Iterator[UsageError]:
             "metric_for_choice",
             hint=hint,
         )
+    elif table.protocol != "best-of-test" and metric_names.split_of(table.metric_for_choice) == "test":
+        yield Fault(
+            "is of the test split by its name, so that it would choose by what is judged",
+            at,
+            "metric_for_choice",
+            value=table.metric_for_choice,
+            hint='name a validation metric; protocol = "best-of-test" (--protocol) allows it, and every report says so',
+        )
+    if table.protocol != "best-of-test" and is_best_of_test(table):
+        yield Fault(
+            "is the best over steps by its name, chosen by what is judged",
+            at,
+            "metric",
+            value=table.metric,
+            hint="name the metric of each step, whose last value counts, or the one at the step with the best "
+            'validation score; protocol = "best-of-test" (--protocol) counts it, and every report says so',
+        )
+    if table.metric_for_choice and table.direction_for_choice is None and not table.choice_is_twin:
+        by_name = metric_names.direction_of(table.metric_for_choice)
+        if by_name != table.direction:
+            better = {"min": "lower", "max": "higher", None: ""}[by_name]
+            rule = f"{better} values are better by its name, unlike those of the score"
+            if by_name is None:
+                rule = "its name does not say whether higher or lower values are better"
+            hint = f'write direction_for_choice = "{by_name or table.direction}", or the other one'
+            yield Fault(rule, at, "metric_for_choice", value=table.metric_for_choice, hint=hint)
     if table.direction_for_choice is not None and not table.metric_for_choice:
         hint = 'name the validation metric: metric_for_choice = "val_loss"'
         yield Fault("needs metric_for_choice, whose direction it is", at, "direction_for_choice", hint=hint)

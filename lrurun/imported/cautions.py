@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from lrurun.config import metric_names
 from lrurun.errors import plural
-from lrurun.imported.choosing import comparable
 from lrurun.instances.import_record import Caution
+from lrurun.ledger.where.grammar import comparable
 
 if TYPE_CHECKING:
     from lrurun.config.imported import ImportTable
@@ -63,6 +64,7 @@ def of_import(
     """
     cautions = [
         *best_of_test(table),
+        *split_of_score(table),
         *others,
         *unequal_budgets(members, pairs, table),
         *early_ends(members),
@@ -86,6 +88,22 @@ def best_of_test(table: ImportTable) -> Iterator[Caution]:
             full="Each run counts with the best of its test scores, which was selected on what it measures: scores are "
             "too good, and more so where runs have more evaluations or scatter more.",
         )
+
+
+def split_of_score(table: ImportTable) -> Iterator[Caution]:
+    """A caution where the score is one of the validation or the training split, by its name."""
+    split = metric_names.split_of(table.metric)
+    if split not in ("validation", "training"):
+        return
+    full = f"The score, {table.metric}, is of the {split} split by its name: "
+    full += (
+        "scores are too good where steps or settings were chosen by it, and more so where more were tried."
+        if split == "validation"
+        else "it says how well runs fit what they were trained on."
+    )
+    if metric_names.is_best_of_steps(table.metric, table.direction):
+        full += " It is the best of several steps, which was selected on what it measures."
+    yield Caution(short=f"the score is of {split}", full=full)
 
 
 def unequal_budgets(members: Members, pairs: Pairs, table: ImportTable) -> Iterator[Caution]:

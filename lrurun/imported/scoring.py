@@ -60,8 +60,8 @@ class ScoredRun(Struct, frozen=True, kw_only=True):
     seed_error: UsageError | None = None
     """Why the value of its seed setting is no seed: an error only where the run belongs to a rung and has a result."""
     went_back: bool = False
-    """Whether a curve that was read ends at a smaller step than it has reached: an attempt was abandoned, or there were
-    two writers."""
+    """Whether the score or the metric for choice ends at a smaller step than it has reached: an attempt was abandoned,
+    or there were two writers."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -123,7 +123,6 @@ def scored(run: TrackedRun, tracker: str, table: ImportTable) -> ScoredRun:
         seed = seed_of(run, table.seed)
     except UsageError as error:
         seed_error = error
-    curves = [run.curves[name] for name in (table.metric, table.metric_for_choice) if name in run.curves]
     return ScoredRun(
         run=_without_curves(run),
         tracker=tracker,
@@ -133,8 +132,15 @@ def scored(run: TrackedRun, tracker: str, table: ImportTable) -> ScoredRun:
         step=max(run.last_step or 0, 0),
         why=reading.why,
         seed_error=seed_error,
-        went_back=any(len(curve.steps) > 0 and bool((curve.steps[-1] < curve.steps).any()) for curve in curves),
+        went_back=_went_back(run, [table.metric, table.metric_for_choice]),
     )
+
+
+def _went_back(run: TrackedRun, metrics: Sequence[str]) -> bool:
+    if run.went_back is not None:
+        return not run.went_back.isdisjoint(metrics)
+    curves = [run.curves[name] for name in metrics if name in run.curves]
+    return any(len(curve.steps) > 0 and bool((curve.steps[-1] < curve.steps).any()) for curve in curves)
 
 
 def _reading(run: TrackedRun, table: ImportTable) -> _Reading:

@@ -7,52 +7,16 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct, structs
 
+from lrurun.config.metric_names import direction_of, is_about_time, is_share, split_of
 from lrurun.console import setting
 from lrurun.errors import UsageError, hint_for, nearest, plural
-from lrurun.trackers import TrackedRun, Value
+from lrurun.ledger.where.grammar import comparable
+from lrurun.trackers import Direction, TrackedRun, Value
 
-Direction = Literal["max", "min"]
-Split = Literal["test", "validation", "training"]
-
-_SPLITS: dict[str, Split] = {
-    "test": "test",
-    **dict.fromkeys(("val", "valid", "validation", "dev", "eval"), "validation"),
-    **dict.fromkeys(("train", "training"), "training"),
-}
-"""A word in the name of a metric -> the split that it is of."""
-_SCORES = (
-    *(
-        "acc",
-        "accuracy",
-        "top1",
-        "top5",
-        "auc",
-        "auroc",
-        "f1",
-        "map",
-        "miou",
-        "iou",
-        "bleu",
-        "rouge",
-        "reward",
-        "score",
-    ),
-    *("return", "precision", "recall", "r2"),
-)
-"""Words of scores of which higher is better."""
-_LOSSES = (
-    *("loss", "error", "err", "perplexity", "ppl", "mse", "mae", "rmse", "nll", "bits", "bpc", "bpb", "bpd", "wer"),
-    *("cer", "fid", "regret", "divergence", "kl", "entropy", "crossentropy", "ce", "cost", "mape", "rms"),
-)
-"""Words of scores of which lower is better."""
-_TIMES = ("runtime", "second", "seconds", "time", "duration", "speed", "samples", "steps", "step", "epoch", "count")
-"""Words of what is no score of a model."""
-_SHARES = ("acc", "accuracy", "top1", "top5")
-"""Words of scores that are shares of the test items."""
 _SEEDS = ("seed", "random_seed", "randomseed", "rng", "rng_seed", "manual_seed", "seed_everything", "random_state")
 """Last parts of the names of seeds, the surest first."""
 _NO_SETTINGS = frozenset(
@@ -68,40 +32,25 @@ _NO_SETTINGS = frozenset(
 """Last parts of the names of what is no setting: ids, names, places and times."""
 
 
-def words(name: str) -> list[str]:
-    """The words of a name: "valLoss" and "val/loss" are both "val", "loss"."""
-    apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
-    return [word.lower() for word in re.split(r"[^A-Za-z0-9]+", apart) if word]
-
-
 def last_part(path: str) -> str:
     """The last part of a dotted or slashed name, in small letters."""
     return re.split(r"[./]", path)[-1].lower()
 
 
-def is_about_time(metric: str) -> bool:
-    """Whether a metric is a time, a speed or a count, by its name: no score of a model."""
-    return any(word in _TIMES for word in words(metric))
+def recorded_direction(runs: Iterable[TrackedRun], metric: str) -> Direction | None:
+    """Whether higher or lower values of a metric are better, as the tracker has it; None if it has not.
 
-
-def split_of(metric: str) -> Split | None:
-    """The split that the name of a metric names; None if it names none."""
-    return next((_SPLITS[word] for word in words(metric) if word in _SPLITS), None)
-
-
-def direction_of(metric: str) -> Direction:
-    """Whether higher or lower values of a metric are better, by its name."""
-    for word in reversed(words(metric)):
-        if word in _LOSSES or word.endswith(("loss", "error", "perplexity", "entropy")):
-            return "min"
-        if word in _SCORES:
-            return "max"
-    return "max"
-
-
-def is_share(metric: str) -> bool:
-    """Whether a metric is a share of test items, by its name."""
-    return any(word in _SHARES for word in words(metric))
+    Raises:
+        UsageError: its studies differ.
+    """
+    found = {run.directions[metric]: run for run in runs if metric in run.directions}
+    if len(found) > 1:
+        projects = f"lower in {found['min'].project}, higher in {found['max'].project}"
+        raise UsageError(
+            f"{metric}: which values are better depends on the study: {projects}",
+            "import one of them with --project, or name --direction",
+        )
+    return next(iter(found), None)
 
 
 def is_number(value: Any) -> bool:
@@ -112,6 +61,14 @@ def is_number(value: Any) -> bool:
 def _number(value: Any) -> float | None:
     """The number in a column of scores, where those that are not finite are texts by now, see `sources.kept`."""
     return float(value) if is_number(value) or value in ("nan", "inf", "-inf") else None
+
+
+def _reads_as_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def with_metrics(run: TrackedRun, names: Collection[str]) -> TrackedRun:
@@ -135,16 +92,12 @@ def metrics(runs: Sequence[TrackedRun]) -> dict[str, int]:
         counts.update(
             name
             for name, value in run.settings.items()
-            if name not in run.last and is_number(value) and split_of(name) is not None and _sounds_like_score(name)
+            if name not in run.last
+            and is_number(value)
+            and split_of(name) is not None
+            and direction_of(name) is not None
         )
     return dict(counts)
-
-
-def _sounds_like_score(name: str) -> bool:
-    return any(
-        word in _SCORES or word in _LOSSES or word.endswith(("loss", "error", "perplexity", "entropy"))
-        for word in words(name)
-    )
 
 
 def chosen_metric(runs: Sequence[TrackedRun], given: str | None) -> str:
@@ -187,7 +140,14 @@ def check_metric(runs: Sequence[TrackedRun], name: str, option: str, known: Mapp
     if any(is_number(value) for value in values):
         return
     if values:
-        raise UsageError(f"{option} {name}: is no number, found {setting(values[0])!r}", "name a column with numbers")
+        texts = [value for value in values if not _reads_as_number(value)]
+        others = len(values) - len(texts)
+        hint = (
+            f"correct it in the source, which has {plural(others, 'number')} there"
+            if others
+            else "name a column with numbers"
+        )
+        raise UsageError(f"{option} {name}: is no number, found {setting(texts[0] if texts else values[0])!r}", hint)
     if any(name in run.settings for run in runs):
         raise UsageError(f"{option} {name}: no run has a value of it", "name another metric, or import finished runs")
     numbers = [path for path in dict.fromkeys(path for run in runs for path in run.settings) if _is_column(runs, path)]
@@ -244,10 +204,26 @@ class Varying(Struct, frozen=True, kw_only=True):
 
 
 def text_of(value: Value) -> str:
-    """The value of a setting as a text, which a number and a text that looks like it share."""
+    """The value of a setting as people read it. Unequal values may share it: `comparable` tells them apart."""
     if isinstance(value, list):
         return json.dumps([int(part) if isinstance(part, float) and part.is_integer() else part for part in value])
     return setting(value)
+
+
+def texts_of(values: Iterable[Value]) -> dict[str, int]:
+    """The different values as people read them -> the number of times that each is there, in the order in which they
+    are found. A text that reads as another value does has quotes."""
+    counts: Counter[str] = Counter()
+    first: dict[str, Value] = {}
+    for value in values:
+        key = comparable(value)
+        first.setdefault(key, value)
+        counts[key] += 1
+    plain = Counter(map(text_of, first.values()))
+    return {
+        repr(value) if isinstance(value, str) and plain[value] > 1 else text_of(value): counts[key]
+        for key, value in first.items()
+    }
 
 
 def paths_of(runs: Sequence[TrackedRun]) -> list[str]:
@@ -262,13 +238,13 @@ def varying(runs: Sequence[TrackedRun], without: Collection[str] = ()) -> list[V
     for path in paths_of(runs):
         if path in without or last_part(path) in (*_NO_SETTINGS, *_SEEDS):
             continue
-        values = Counter(text_of(run.settings.get(path)) for run in runs)
+        values = texts_of(run.settings.get(path) for run in runs)
         present = [value for run in runs if (value := run.settings.get(path)) is not None]
         is_all_numbers = all(is_number(value) for value in present)
         is_unique = len(values) == len(runs) > 3
         if len(values) < 2 or (is_unique and (not is_all_numbers or any(isinstance(v, float) for v in present))):
             continue
-        found.append(Varying(name=path, values=dict(values), is_number=is_all_numbers))
+        found.append(Varying(name=path, values=values, is_number=is_all_numbers))
     return found
 
 
@@ -324,6 +300,8 @@ def no_seeds(runs: Sequence[TrackedRun]) -> str:
             other = next((value for value in values if not _is_whole(value)), None)
             if other is not None:
                 return f"{path} has values that are no whole numbers, as {setting(other)}"
+            if len(set(map(text_of, values))) > 1:
+                return f"the setting {path} is left aside, as asked for"
             if values:
                 return f"{path} is {setting(values[0])} in all runs"
     return ""

@@ -15,7 +15,8 @@ from lrurun.trackers import Curve, TrackedRun
 
 def table(**fields: Any) -> ImportTable:
     """A table `[import]` with "test_acc" as the score."""
-    return ImportTable(**{"source": ("runs.csv",), "from_": "csv", "metric": "test_acc"} | fields)
+    every = {"source": ("runs.csv",), "from_": "csv", "metric": "test_acc", "direction": "max"} | fields
+    return ImportTable(**every)
 
 
 def curve(points: Mapping[int, float] | Sequence[tuple[int, float]]) -> Curve:

@@ -28,6 +28,19 @@ def test_best_of_test_is_always_a_caution() -> None:
     assert not [*cautions.best_of_test(table(at="best", metric_for_choice="val_acc"))]
 
 
+def test_a_score_of_another_split_is_a_caution() -> None:
+    [validation] = cautions.split_of_score(table(metric="eval_acc"))
+    assert validation.short == "the score is of validation"
+    assert "best of several" not in validation.full
+    [best] = cautions.split_of_score(table(metric="best_val_acc"))
+    assert "It is the best of several steps" in best.full
+    [training] = cautions.split_of_score(table(metric="train_loss", direction="min"))
+    assert training.short == "the score is of training"
+    for metric in ("test_acc", "acc", "eval/test_acc"):
+        assert not [*cautions.split_of_score(table(metric=metric))]
+    assert "the score is of validation" in short(cautions.of_import({"a": runs(3)}, [], table(metric="val_acc")))
+
+
 def test_budgets_are_compared_by_the_medians_of_runs_with_results() -> None:
     lost = made("lost", None, step=1)
     same = {"a": [*runs(3, step=1000), lost], "b": runs(3, step=1010)}

@@ -112,6 +112,49 @@ def test_the_best_test_score_counts_only_by_its_protocol(machine: Machine, tmp_p
     assert "best of test" in shorts(report)
 
 
+def test_what_is_judged_never_chooses_without_the_protocol(machine: Machine, tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        [
+            row | {"step": step, "test_loss": 1 - 0.1 * step, "best_test_acc": 0.9, "val_acc": 0.1 * step + row["seed"]}
+            for row in rows()
+            for step in (0, 1, 2)
+        ],
+    )
+    at_best = ("import", "runs.csv", "--by", "norm", "--metric", "test_acc", "--at", "best")
+    done = machine.run(*at_best, "--metric-for-choice", "test_loss", code=2)
+    assert "metric_for_choice: is of the test split by its name" in done.stderr
+    assert "--protocol" in done.stderr
+    best = ("import", "runs.csv", "--by", "norm", "--metric", "best_test_acc")
+    done = machine.run(*best, code=2)
+    assert "metric: is the best over steps by its name" in done.stderr
+    assert not (tmp_path / "runs.toml").exists()
+    machine.run(*best, "--protocol", "best-of-test")
+    assert "best of test" in shorts(machine.json("report", "--instance", "runs"))
+    # the file counts as it stands, under the same rule
+    file = tmp_path / "runs.toml"
+    file.write_text(file.read_text(encoding="utf-8").replace('protocol = "best-of-test"\n', ""), encoding="utf-8")
+    assert "is the best over steps by its name" in machine.run("import", "runs.toml", code=2).stderr
+    machine.run("import", "runs.csv", "--by", "norm", "--metric", "val_acc", "--name", "val")
+    assert "the score is of validation" in shorts(machine.json("report", "--instance", "val"))
+
+
+def test_a_direction_that_no_name_says_is_asked_for(machine: Machine, tmp_path: Path) -> None:
+    write(tmp_path, [row | {"quux": row["test_acc"], "test_ece": row["test_acc"]} for row in rows()])
+    options = ("import", "runs.csv", "--by", "norm", "--metric")
+    done = machine.run(*options, "quux", code=2)
+    assert "quux: its name does not say whether higher or lower is better" in done.stderr
+    assert "--direction min" in done.stderr
+    assert "lower is better" in machine.run(*options, "quux", "--direction", "min").stderr
+    assert "lower is better" in machine.run(*options, "test_ece", "--name", "ece").stderr
+    done = machine.run(*options, "test_acc", "--name", "x", "--metric-for-choice", "quux", "--choose", "seed", code=2)
+    assert "--metric-for-choice quux: its name does not say" in done.stderr
+    # nor is it assumed where a file leaves it out
+    file = tmp_path / "ece.toml"
+    file.write_text(file.read_text(encoding="utf-8").replace('direction = "min"\n', ""), encoding="utf-8")
+    assert "direction" in machine.run("import", "ece.toml", code=2).stderr
+
+
 def test_settings_are_chosen_by_validation(machine: Machine, tmp_path: Path) -> None:
     tuned = [
         {"norm": norm, "lr": lr, "seed": seed, "val_acc": val + 0.001 * seed, "test_acc": 0.5 + 0.01 * seed}

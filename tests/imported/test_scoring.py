@@ -59,6 +59,10 @@ def test_the_last_score_is_the_trackers_and_not_that_of_the_greatest_step() -> N
     run = scored(tracked(curves={"test_acc": points}), "csv", table())
     assert (run.result, run.step, run.went_back) == ({"test/acc": 0.3}, 50, True)
     assert not scored(tracked(curves={"test_acc": [(10, 0.1), (10, 0.2)]}), "csv", table()).went_back
+    # a reader that knows it says so without curves
+    for metric, went_back in (("test_acc", True), ("other", False)):
+        run = scored(tracked(last={"test_acc": 0.3}, last_step=50, went_back=frozenset({metric})), "mlflow", table())
+        assert run.went_back == went_back
 
 
 def test_a_run_without_steps_is_at_step_zero() -> None:

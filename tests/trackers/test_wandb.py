@@ -191,8 +191,8 @@ def test_items(tmp_path: Path) -> None:
         ("config.yaml", b"lr: {value: [1", "config.yaml, line 2: is not YAML"),
         ("config.yaml", b"- 1\n", "config.yaml: expected a table of settings, found list"),
         ("config.yaml", b"lr:\n  value: \xe9\n", "config.yaml: not UTF-8 text"),
-        ("wandb-summary.json", b'{"loss": 1', "wandb-summary.json: is not JSON"),
-        ("wandb-metadata.json", b"{", "wandb-metadata.json: is not JSON"),
+        ("wandb-summary.json", b'{"loss": 1', "wandb-summary.json: not valid JSON"),
+        ("wandb-metadata.json", b"{", "wandb-metadata.json: not valid JSON"),
     ],
 )
 def test_broken_files(tmp_path: Path, name: str, content: bytes, problem: str) -> None:
