@@ -30,11 +30,13 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from lrurun.errors import UsageError, hint_for, listed, plural
-from lrurun.trackers import Curve, Source, State, TrackedRun, Value
+from lrurun.trackers import Curve, Source, State, TrackedRun, Value, numbers
 from lrurun.trackers.tables import charts, roles, trials
 from lrurun.trackers.tables.columns import Column, Table, check_names
 from lrurun.trackers.tables.values import ValueTable
 
+_LARGEST = 2.0**53
+"""From here on, not every whole number has a fraction of 64 bits of its own."""
 VALUES_AT_ONCE = 3_000_000
 """How many values of curves are in memory at once, so that a large file is not."""
 _LISTED = 3
@@ -149,8 +151,12 @@ class _Reading:
             if column.empty.any():
                 row = table.row_name(start + int(np.flatnonzero(column.empty)[0]))
                 raise UsageError(f"{table.place}: {row} has no id of its run in {name!r}", "fill in every id")
-            # The rows of a run mostly follow each other: then few of them are looked at one by one.
             values = column.values
+            if values.dtype.kind == "f" and (large := np.abs(values) >= _LARGEST).any():
+                row = table.row_name(start + int(np.flatnonzero(large)[0]))
+                problem = f"{table.place}: {row} has a number in {name!r} that is too large for an id: it loses digits"
+                raise UsageError(problem, 'write ids as texts, as in "18446744073709551615"')
+            # The rows of a run mostly follow each other: then few of them are looked at one by one.
             try:
                 first = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
                 cells = values[first].tolist()
@@ -428,10 +434,11 @@ class _Reading:
                 listed = None
         if isinstance(listed, np.ndarray | tuple):
             listed = np.asarray(listed).tolist()
-        if not isinstance(listed, list) or not all(isinstance(value, int | float) for value in listed):
+        results = numbers.results(listed)
+        if results is None:
             problem = f"{self.table.place}: {self.parts.items!r} of the run {self.ids[number]!r} is no list of numbers"
             raise UsageError(problem, "write one as [1, 0, 1]")
-        return [float(value) for value in listed]
+        return results
 
 
 def _id_text(cell: Any) -> str:

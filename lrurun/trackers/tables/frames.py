@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lrurun.errors import UsageError, plural
-from lrurun.trackers import Source
+from lrurun.trackers import Source, numbers
 from lrurun.trackers.tables.columns import Column, MemoryTable, check_names, objects, plain
 from lrurun.trackers.tables.reader import TableReader
 
@@ -133,5 +133,5 @@ def _pandas_values(series: Any, empty: NDArray[np.bool_]) -> NDArray[Any]:
     if kinds == {bool}:  # a column of objects
         return np.array([bool(value) for value in values], bool)
     if kinds and kinds <= {int, float}:
-        return np.array([np.nan if value is None else float(value) for value in values])
+        return np.array([np.nan if value is None else numbers.number(value) for value in values])
     return objects(values)
