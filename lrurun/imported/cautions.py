@@ -222,7 +222,7 @@ def several_differences(differences: Mapping[str, Sequence[str]], table: ImportT
         if len(names := [name for name in every if name not in table.choose]) > 1
     }
     if several:
-        listed = "; ".join(f"{rung} in {', '.join(names)}" for rung, names in several.items())
+        listed = "; ".join(f"{rung} in {_listed(names)}" for rung, names in several.items())
         yield Caution(
             short="more than one difference from the base",
             full=f"Rungs differ from their base in more than one setting: {listed}. Verdicts are about all of them "

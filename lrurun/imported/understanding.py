@@ -210,7 +210,7 @@ def text_of(value: Value) -> str:
     """The value of a setting as people read it. Unequal values may share it: `comparable` tells them apart."""
     if isinstance(value, list):
         return json.dumps([int(part) if isinstance(part, float) and part.is_integer() else part for part in value])
-    return setting(value)
+    return setting(0 if value == 0 and not isinstance(value, bool) else value)  # -0.0 is 0
 
 
 def texts_of(values: Iterable[Value]) -> dict[str, int]:

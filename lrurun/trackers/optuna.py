@@ -14,7 +14,6 @@ A study is a project, a trial is a run.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import math
 import sqlite3
@@ -62,11 +61,11 @@ class _Study(Struct):
 
     def directions_of_metrics(self) -> dict[str, Direction]:
         """Metric -> its direction. Only a study of one objective has reports."""
-        names = [*self.metrics(), _REPORTS] if len(self.directions) == 1 else self.metrics()
-        found = itertools.zip_longest(
-            names, self.directions, fillvalue=self.directions[-1] if self.directions else None
-        )
-        return {name: direction for name, direction in found if direction is not None}
+        if len(self.directions) == 1:
+            names, directions = [*self.metrics(), _REPORTS], self.directions * 2
+        else:
+            names, directions = self.metrics(), self.directions
+        return {name: direction for name, direction in zip(names, directions, strict=False) if direction is not None}
 
 
 class _Trial(Struct):

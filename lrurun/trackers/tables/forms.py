@@ -317,14 +317,14 @@ class _Reading:
                 if not counts:
                     continue
                 unknown = [word for word in counts if not roles.state_of(word)]
-                shown = listed([repr(word) for word in sorted(unknown)])
+                words = listed([repr(word) for word in sorted(unknown)])
                 of_runs = sum(counts[word] for word in unknown)
                 if 2 * len(unknown) > len(counts) and 2 * of_runs > counts.total():
-                    is_no_state = f"{shown} {'is no state' if len(unknown) == 1 else 'are no states'} of a run"
+                    is_no_state = f"{words} {'is no state' if len(unknown) == 1 else 'are no states'} of a run"
                     self.table.notes.append(f"{self.table.place}: {name!r} is a setting: {is_no_state}")
                     continue
                 if unknown:
-                    what = f"the state of {plural(of_runs, 'run')} is {shown}, which is not known"
+                    what = f"the state of {plural(of_runs, 'run')} is {words}, which is not known"
                     self.table.notes.append(f"{self.table.place}: {name!r}: {what}: read as running, so as missing")
                 self.parts.state = name
                 return name

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from lrurun.errors import UsageError
 from lrurun.trackers import Source, flat
 from lrurun.trackers.numbers import number
-from lrurun.trackers.tables.columns import Column, MemoryTable, objects
+from lrurun.trackers.tables.columns import Column, MemoryTable, fractions, objects
 from lrurun.trackers.tables.reader import TableReader
 from lrurun.trackers.tables.text_lines import TextLines, first_bytes
 
@@ -132,7 +132,7 @@ def _part(cells: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     if types == {int} and all(abs(cell) < 2**63 for cell in cells if cell is not None):
         return np.array([0 if cell is None else cell for cell in cells], np.int64), empty
     if types and types <= {int, float}:
-        return np.array([np.nan if cell is None else number(cell) for cell in cells]), empty
+        return fractions(cells), empty
     if types == {bool}:
         return np.array([bool(cell) for cell in cells], bool), empty
     return objects(cells), empty
