@@ -26,6 +26,7 @@ from lrurun.errors import UsageError
 from lrurun.imported.attempts import one_per_step, ordered
 from lrurun.ledger.values import State
 from lrurun.trackers import Curve
+from lrurun.trackers.numbers import number
 
 if TYPE_CHECKING:
     from lrurun.config.imported import ImportTable
@@ -230,7 +231,7 @@ def value_of(run: TrackedRun, metric: str) -> float | None:
     if metric in run.last:
         return float(run.last[metric])
     value = run.settings.get(metric)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return number(value) if isinstance(value, int | float) else None
 
 
 def _why_no_value(run: TrackedRun, metric: str) -> str:
@@ -349,10 +350,12 @@ def seed_of(run: TrackedRun, setting: str) -> int | None:
     if value is None or value == "":
         return None
     seed: int | None = None
-    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d+(\.0*)?\s*", value, re.ASCII):
+    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d{1,400}(\.0*)?\s*", value, re.ASCII):
         seed = int(value.partition(".")[0])
-    elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        seed = int(value) if value == int(value) else None
+    elif isinstance(value, int) and not isinstance(value, bool):
+        seed = value
+    elif isinstance(value, float) and value.is_integer():
+        seed = int(value)
     name = run.name or run.row
     label = f"{run.id} ({name})" if name else run.id
     if seed is None:
