@@ -113,3 +113,14 @@ def test_numbers_that_no_two_runs_share_are_settings_unless_their_names_say_some
     runs = [tracked(f"r{k}", settings=dict.fromkeys(names, 0.1 + k / 7)) for k in range(5)]
     assert [each.name for each in understanding.varying(runs, with_drawn=True)] == ["lr", "loss_weight"]
     assert not understanding.varying(runs)
+
+
+def test_whole_numbers_that_no_float_reaches() -> None:
+    """Settings may be such, of which a seed is none too large to be one here; scores are infinite."""
+    large = 10**400
+    runs = _runs({"seed": large, "test_acc": large}, {"seed": 1, "test_acc": -large})
+    assert understanding.seed_column(runs) == "seed"
+    assert [run.last["test_acc"] for run in (understanding.with_metrics(run, ["test_acc"]) for run in runs)] == [
+        float("inf"),
+        float("-inf"),
+    ]

@@ -185,6 +185,18 @@ def test_items(tmp_path: Path) -> None:
         read(folder, items="items.json")
 
 
+def test_whole_numbers_that_no_float_reaches(tmp_path: Path) -> None:
+    folder = copy("online", tmp_path)
+    next(folder.glob("*.wandb")).unlink()
+    large = "1" + "0" * 400
+    content = f'{{"acc": {large}, "correct": [true, -{large}], "_step": {large}, "_timestamp": {large}}}'
+    (folder / "files" / "wandb-summary.json").write_text(content)
+    [run] = read(folder, items="correct")[0].values()
+    assert run.last == {"acc": float("inf")}
+    assert run.items == [1.0, float("-inf")]
+    assert (run.last_step, run.ended_at) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
@@ -289,6 +301,16 @@ def test_folders(tmp_path: Path) -> None:
         assert list(read(place)[0]) == ["whole", "crashed", "raised"]  # by time
     for place in (tmp_path / "wandb" / "latest-run", *(tmp_path / "wandb" / run.name).glob("*.wandb")):
         assert list(read(place)[0]) == [run.name.rpartition("-")[2]]
+
+
+def test_folders_that_are_further_down(tmp_path: Path) -> None:
+    """As of a sweep whose jobs have a folder `wandb` each; the files of a run are no other run."""
+    for job, folder in enumerate(("online", "killed")):
+        shutil.copytree(FILES / folder, tmp_path / "outputs" / str(job) / "wandb")
+    (tmp_path / "outputs" / "1" / "files").mkdir()
+    (tmp_path / "outputs" / "1" / "files" / "config.yaml").write_text("lr: 1")  # of any other tool
+    assert trackers.recognise(Source(name=str(tmp_path))).name == "wandb"
+    assert set(read(tmp_path)[0]) == {"whole", "soon", "later"}
 
 
 def test_projects(tmp_path: Path) -> None:

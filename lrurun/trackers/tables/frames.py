@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lrurun.errors import UsageError, plural
 from lrurun.trackers import Source
-from lrurun.trackers.tables.columns import Column, MemoryTable, check_names, objects, plain
+from lrurun.trackers.tables.columns import Column, MemoryTable, check_names, fractions, objects, plain
 from lrurun.trackers.tables.reader import TableReader
 
 _NAME = "frame"
@@ -37,10 +37,6 @@ class FrameReader(TableReader):
 
     def table(self) -> MemoryTable:
         return read(self.source)
-
-    @property
-    def project(self) -> str:
-        return self.source.name or _NAME
 
 
 def read(source: Source) -> MemoryTable:
@@ -128,10 +124,12 @@ def _pandas_values(series: Any, empty: NDArray[np.bool_]) -> NDArray[Any]:
         return np.asarray(filled.to_numpy(dtype=np.int64))
     if types.is_float_dtype(series.dtype):
         return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
-    values = [None if is_empty else plain(value) for value, is_empty in zip(series.tolist(), empty, strict=True)]
+    values: list[Any] = [
+        None if is_empty else plain(value) for value, is_empty in zip(series.tolist(), empty, strict=True)
+    ]
     kinds = {type(value) for value in values} - {type(None)}
     if kinds == {bool}:  # a column of objects
         return np.array([bool(value) for value in values], bool)
     if kinds and kinds <= {int, float}:
-        return np.array([np.nan if value is None else value for value in values], np.float64)
+        return fractions(values)
     return objects(values)
