@@ -182,7 +182,8 @@ def recognise(source: Source) -> type[Reader]:
             return candidate
     missing = "://" not in source.name and source.frame is None and not source.path.exists()
     found = "there is no such file or folder" if missing else "no reader knows this source"
-    raise UsageError(f"{source.name}: {found}", f"name its kind with --from: {', '.join(name for name in names() if name != 'frame')}")
+    kinds = ", ".join(name for name in names() if name != "frame")
+    raise UsageError(f"{source.name}: {found}", f"name its kind with --from: {kinds}")
 
 
 def opened(source: Source, name: str | None = None) -> Reader:
