@@ -49,7 +49,17 @@ def understand(request: Request, target: Path, earlier: EarlierImports) -> Under
     made: list[rungs.NewRung] = []
     if declared is None:
         by = _by(given, light, settings, {*known, *filter(None, [seed])})
+        if seed in by:
+            raise UsageError(
+                f"--by {','.join(by)}: {seed} has the seeds, and each rung needs several",
+                "leave it out of --by, or name another setting with --seed-column, or none",
+            )
         base = {understanding.resolved_name(name, by, "--base"): value for name, value in given.base.items()}
+        if chosen := [name for name in table.choose if name in by]:
+            raise UsageError(
+                f"--choose {chosen[0]}: makes the rungs, of which none has several values of it",
+                "leave it out of --choose or of --by",
+            )
         made = rungs.by_values(light, by, base)
         if len(made) < 2:
             raise UsageError(

@@ -26,6 +26,8 @@ from lrurun.instances.import_record import Caution
 from lrurun.paths import shown
 from lrurun.trackers import TrackedRun
 
+_SHOWN = 12
+"""Rungs that a line lists."""
 MOST_POSITIONS = 4_999
 """The last position of a stage in a rung; runs beyond it share it."""
 
@@ -253,17 +255,22 @@ def rung_sentences(
     every = [*placed, *(place for place, _ in kept)]
     counts = {name: sum(place.rung == name and place.stage == "train" for place in every) for name in ladder.bases}
     of_by = f" by {', '.join(by)}" if by else ""
-    listed = understanding.listed([f"{name} ({plural(count, 'run')})" for name, count in counts.items()])
+    listed = _listed([f"{name} ({plural(count, 'run')})" for name, count in counts.items()])
     sentences = [f"rungs{of_by}: {listed}"]
     bases = {name: base for name, base in ladder.bases.items() if base is not None}
     if len(set(bases.values())) == 1:
         sentences[0] += f"; compared with {next(iter(bases.values()))}"
     elif bases:
-        sentences[0] += f"; bases: {understanding.listed([f'{name} on {base}' for name, base in bases.items()])}"
+        sentences[0] += f"; bases: {_listed([f'{name} on {base}' for name, base in bases.items()])}"
     single = [name for name, count in counts.items() if count == 1]
     if single:
-        sentences.append(f"a single run: {understanding.listed(single)}; a verdict needs several seeds of each rung")
+        sentences.append(f"a single run: {_listed(single)}; a verdict needs several seeds of each rung")
     return sentences
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return f"{', '.join(texts[:_SHOWN])}{more}"
 
 
 def outside_sentences(outside: Sequence[str]) -> list[str]:
